@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backoff
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+// step is one call of DecideAt. Times are seconds after start.
+type step struct {
+	event, now float64
+	want       string
+}
+
+func seconds(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+
+// describe puts a Decision into words; times are relative to start.
+func describe(d Decision) string {
+	s := "wait"
+	if d.Allowed {
+		s = "go"
+	}
+	s = fmt.Sprintf("%s #%d %s until %s", s, d.Attempt, d.Delay, d.RetryAt.Sub(start))
+	if d.Reset {
+		s += " reset"
+	}
+	if d.FirstWait {
+		s += " first"
+	}
+	return s
+}
+
+const unknown = math.MinInt32 // an event time, in 1958
+
+func TestDecideSteps(t *testing.T) {
+	tests := []struct {
+		name  string
+		make  func() *Backoff
+		steps []step
+	}{
+		{"curve", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{0, 0.5, "wait #2 10s until 10s first"},
+			{0, 9.999, "wait #2 10s until 10s"},
+			{0, 10, "go #2 10s until 10s"},
+			{10, 10, "wait #3 20s until 30s first"},
+			{10, 31, "go #3 20s until 30s"},
+			{31, 71, "go #4 40s until 1m11s"},
+			{71, 151, "go #5 1m20s until 2m31s"},
+			{151, 311, "go #6 2m40s until 5m11s"},
+			{311, 611, "go #7 5m0s until 10m11s"},
+			{611, 911, "go #8 5m0s until 15m11s"},
+		}},
+		{"maximum below initial", kubelet(10, 4), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{0, 1, "wait #2 4s until 4s first"},
+			{0, 4, "go #2 4s until 4s"},
+			{4, 8, "go #3 4s until 8s"},
+		}},
+		{"reduced decay", kubelet(1, 60), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{0, 1, "go #2 1s until 1s"},
+			{1, 3, "go #3 2s until 3s"},
+			{3, 7, "go #4 4s until 7s"},
+			{7, 15, "go #5 8s until 15s"},
+			{15, 31, "go #6 16s until 31s"},
+			{31, 63, "go #7 32s until 1m3s"},
+			{63, 123, "go #8 1m0s until 2m3s"},
+			{123, 124, "wait #9 1m0s until 3m3s first"},
+		}},
+		{"zero durations never wait", kubelet(0, 0), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{0, 0, "go #2 0s until 0s"},
+			{5, 0, "go #3 0s until 0s"},
+		}},
+		{"zero initial never waits", kubelet(0, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{0, 0, "go #2 0s until 0s"},
+			{0, 0, "go #3 0s until 0s"},
+		}},
+		{"a run just short of ten minutes", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{599.999, 600, "wait #2 10s until 10m9.999s first"},
+		}},
+		{"a run of ten minutes", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{600, 600, "wait #2 10s until 10m10s first"},
+			{600, 610, "go #2 10s until 10m10s"},
+		}},
+		{"a run of more than ten minutes", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{0, 10, "go #2 10s until 10s"},
+			{610.001, 611, "go #1 0s until 10m10.001s reset"},
+			{611, 612, "wait #2 10s until 10m21s first"},
+		}},
+		{"a long wait is not a long run", kubelet(300, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{400, 400, "wait #2 5m0s until 11m40s first"},
+			{400, 699, "wait #2 5m0s until 11m40s"},
+			{400, 700, "go #2 5m0s until 11m40s"},
+			{700, 701, "wait #3 5m0s until 16m40s first"},
+		}},
+		{"first restart delayed", delayed(10, 300), []step{
+			{0, 1, "wait #1 10s until 10s first"},
+			{0, 9, "wait #1 10s until 10s"},
+			{0, 10, "go #1 10s until 10s"},
+			{11, 12, "wait #2 20s until 31s first"},
+			{11, 31, "go #2 20s until 31s"},
+			{31, 71, "go #3 40s until 1m11s"},
+		}},
+		{"first restart delayed, seen late", delayed(10, 300), []step{
+			{0, 60, "go #1 10s until 10s"},
+			{60, 80, "go #2 20s until 1m20s"},
+		}},
+		{"first restart delayed, after a reset", delayed(10, 300), []step{
+			{0, 10, "go #1 10s until 10s"},
+			{10, 30, "go #2 20s until 30s"},
+			{700, 700, "wait #1 10s until 11m50s reset first"},
+			{700, 705, "wait #1 10s until 11m50s"},
+			{700, 710, "go #1 10s until 11m50s"},
+			{710, 730, "go #2 20s until 12m10s"},
+		}},
+		{"first restart delayed, after a reset that is seen late", delayed(10, 300), []step{
+			{0, 10, "go #1 10s until 10s"},
+			{700, 800, "go #1 10s until 11m50s reset"},
+			{800, 801, "wait #2 20s until 13m40s first"},
+		}},
+		{"first restart delayed, zero durations", delayed(0, 0), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{5, 0, "go #2 0s until 0s"},
+		}},
+		{"the clock steps back while waiting", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{1, 2, "wait #2 10s until 11s first"},
+			{1, -3600, "wait #2 10s until -59m50s"},
+			{1, -3595, "wait #2 10s until -59m50s"},
+			{1, -3590, "go #2 10s until -59m50s"},
+		}},
+		{"the clock steps back twice", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{1, 2, "wait #2 10s until 11s first"},
+			{1, -5, "wait #2 10s until 5s"},
+			{1, -60, "wait #2 10s until -50s"},
+			{1, -50, "go #2 10s until -50s"},
+		}},
+		{"the clock steps back before the exit is seen", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{5, -100, "wait #2 10s until -1m30s first"},
+			{5, -90, "go #2 10s until -1m30s"},
+			{-90, -89, "wait #3 20s until -1m10s first"},
+		}},
+		{"the clock steps forward", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{1, 2, "wait #2 10s until 11s first"},
+			{1, 3600, "go #2 10s until 11s"},
+			{3601, 3602, "wait #3 20s until 1h0m21s first"},
+		}},
+		{"the exit is unknown", kubelet(10, 300), []step{
+			{unknown, 0, "go #1 0s until 0s"},
+			{unknown, 5, "wait #2 10s until 15s first"},
+			{unknown, 14, "wait #2 10s until 15s"},
+			{unknown, 15, "go #2 10s until 15s"},
+			{unknown, 700, "go #1 0s until 11m40s reset"},
+		}},
+		{"the exit is unknown and the clock steps back", kubelet(10, 300), []step{
+			{unknown, 0, "go #1 0s until 0s"},
+			{unknown, 5, "wait #2 10s until 15s first"},
+			{unknown, -60, "wait #2 10s until -50s"},
+			{unknown, -50, "go #2 10s until -50s"},
+		}},
+		{"the exit becomes known", kubelet(10, 300), []step{
+			{unknown, 0, "go #1 0s until 0s"},
+			{unknown, 5, "wait #2 10s until 15s first"},
+			{4, 6, "wait #2 10s until 14s"},
+			{4, 14, "go #2 10s until 14s"},
+		}},
+		{"the longest durations", kubelet(math.MaxInt64/float64(time.Second), math.MaxInt64/float64(time.Second)), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{0, 1, "wait #2 2562047h47m16.854775807s until 2562047h47m16.854775807s first"},
+			{0, 2, "wait #2 2562047h47m16.854775807s until 2562047h47m16.854775807s"},
+		}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			b := tc.make()
+			for i, s := range tc.steps {
+				if got := describe(b.DecideAt("a", seconds(s.event), seconds(s.now))); got != s.want {
+					t.Fatalf("step %d, exit at %vs, now %vs:\n got %s\nwant %s", i, s.event, s.now, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// kubelet makes a Backoff as a kubelet has it; initial and limit are seconds.
+func kubelet(initial, limit float64) func() *Backoff {
+	return func() *Backoff {
+		b := NewBackOff(durationOf(initial), durationOf(limit))
+		b.HasExpiredFunc = FlatReset(ContainerResetPeriod)
+		return b
+	}
+}
+
+func delayed(initial, limit float64) func() *Backoff {
+	return func() *Backoff {
+		b := kubelet(initial, limit)()
+		b.DelayFirstRestart = true
+		return b
+	}
+}
+
+func durationOf(seconds float64) time.Duration {
+	if d := seconds * float64(time.Second); d < math.MaxInt64 {
+		return time.Duration(d)
+	}
+	return math.MaxInt64
+}
+
+// The drop-in methods decide as Decide does.
+func TestDropInMethodsAgreeWithDecide(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		one, other := kubelet(10, 300)(), kubelet(10, 300)()
+		one.DelayFirstRestart, other.DelayFirstRestart = first, first
+		exit := start
+		for n := range 12 {
+			for now := exit; ; now = now.Add(5 * time.Second) {
+				waits := other.IsInBackOffSinceAt("a", exit, now)
+				delay := other.Get("a")
+				d := one.DecideAt("a", exit, now)
+				if d.Allowed == waits || waits && d.Delay != delay {
+					t.Fatalf("restart %d, %s after the exit: Decide says %s, the others %t, %s", n+1, now.Sub(exit), describe(d), !waits, delay)
+				}
+				if d.Allowed {
+					other.NextAt("a", exit, now)
+					// The tenth run lasts long enough for a reset.
+					exit = now.Add(time.Second)
+					if n == 9 {
+						exit = now.Add(time.Hour)
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+func TestGC(t *testing.T) {
+	tests := []struct {
+		name string
+		// wait is when the key is found waiting after an exit then, 0 for never.
+		wait      float64
+		now       float64
+		collected bool
+	}{
+		{"idle, at the boundary", 0, 600, false},
+		{"idle, past the boundary", 0, 600.001, true},
+		{"idle, the clock stepped back", 0, -600, false},
+		{"waiting, past the boundary of its last update", 595, 604, false},
+		{"waited, not asked since", 595, 605 + 600, false},
+		{"waited, abandoned", 595, 605 + 600.001, true},
+		{"waiting, the clock stepped back", 595, -600, false},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			b := kubelet(10, 300)()
+			b.NextAt("a", seconds(0), seconds(0))
+			if tc.wait != 0 && !b.IsInBackOffSinceAt("a", seconds(tc.wait), seconds(tc.wait)) {
+				t.Fatal("not waiting")
+			}
+			b.GCAt(seconds(tc.now))
+			if _, known := b.Snapshot("a"); known == tc.collected {
+				t.Errorf("known after GC: %t", known)
+			}
+		})
+	}
+}
+
+// A rule that always holds must not make GC remove a waiting key.
+func TestGCKeepsWaitingKeyWhateverTheRule(t *testing.T) {
+	b := kubelet(10, 300)()
+	b.NextAt("a", seconds(0), seconds(0))
+	b.IsInBackOffSinceAt("a", seconds(0), seconds(1))
+	b.HasExpiredFunc = func(time.Time, time.Time, time.Duration) bool { return true }
+	b.GCAt(seconds(10))
+	if b.Get("a") == 0 {
+		t.Error("collected while it waits")
+	}
+	b.GCAt(seconds(12))
+	if b.Get("a") != 0 {
+		t.Error("not collected after its wait")
+	}
+}
+
+func TestGCAndAllOverManyKeys(t *testing.T) {
+	b := kubelet(10, 300)()
+	const keys = 5*maxSegment + 7
+	for i := range keys {
+		b.NextAt(fmt.Sprint(i), seconds(float64(i%2*1000)), seconds(float64(i%2*1000)))
+	}
+	b.GCAt(seconds(1000))
+	seen := map[string]bool{}
+	b.All()(func(id string, s KeyState) bool {
+		if seen[id] {
+			t.Errorf("%s comes twice", id)
+		}
+		seen[id] = true
+		if want := (KeyState{Attempts: 1, LastUpdate: seconds(1000)}); s != want {
+			t.Errorf("%s has state %v, want %v", id, s, want)
+		}
+		b.Reset(id)
+		return true
+	})
+	if len(seen) != keys/2 {
+		t.Errorf("All gave %d keys, want %d", len(seen), keys/2)
+	}
+	b.All()(func(id string, _ KeyState) bool {
+		t.Errorf("%s is left", id)
+		return false
+	})
+}
+
+func TestSnapshotRestore(t *testing.T) {
+	b := kubelet(10, 300)()
+	for range 3 {
+		b.NextAt("waits", seconds(0), seconds(100))
+		b.NextAt("runs", seconds(0), seconds(100))
+	}
+	b.IsInBackOffSinceAt("waits", seconds(101), seconds(105))
+	if _, known := b.Snapshot("other"); known {
+		t.Error("a key that was never seen is known")
+	}
+	want := map[string]KeyState{
+		"waits": {Attempts: 3, LastUpdate: seconds(100), WaitingSince: seconds(105)},
+		"runs":  {Attempts: 3, LastUpdate: seconds(100)},
+	}
+	restored := kubelet(10, 30)()
+	for id, state := range want {
+		got, known := b.Snapshot(id)
+		if !known || got != state {
+			t.Errorf("%s has state %v, %t, want %v", id, got, known, state)
+		}
+		for range 2 { // the second time over a key that is known
+			if err := restored.RestoreAt(id, got, seconds(110)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if again, _ := restored.Snapshot(id); again != state {
+			t.Errorf("%s is restored to %v, want %v", id, again, state)
+		}
+	}
+	// The restored keys follow the new curve, whose maximum is 30 s.
+	for id, want := range map[string]string{
+		"waits": "wait #4 30s until 2m11s",
+		"runs":  "wait #4 30s until 2m11s first",
+	} {
+		if got := describe(restored.DecideAt(id, seconds(101), seconds(111))); got != want {
+			t.Errorf("%s: got %s, want %s", id, got, want)
+		}
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	for want, s := range map[string]KeyState{
+		"attempts: 0: must be at least 1":                                      {LastUpdate: start},
+		"attempts: -7: must be at least 1":                                     {Attempts: -7, LastUpdate: start},
+		"lastUpdate: 0001-01-01T00:00:00Z: must be after 1970-01-01T00:00:00Z": {Attempts: 1},
+	} {
+		b := kubelet(10, 300)()
+		b.NextAt("a", start, start)
+		before, _ := b.Snapshot("a")
+		if err := b.RestoreAt("a", s, start); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+		if after, _ := b.Snapshot("a"); after != before {
+			t.Errorf("the key changed from %v to %v", before, after)
+		}
+	}
+}
+
+// A factor that is not a number, or so large that the jitter is not one, still
+// gives a delay on the curve.
+func TestJitterFactors(t *testing.T) {
+	for _, factor := range []float64{-1, 0, 0.5, 1e300, math.Inf(1), math.NaN()} {
+		for _, initial := range []time.Duration{0, time.Second, time.Minute} {
+			b := NewBackOffWithJitter(initial, time.Minute, factor)
+			b.NextAt("a", start, start)
+			d := b.Get("a")
+			if d < initial || d > time.Minute || !(factor > 0) && d != initial {
+				t.Errorf("factor %v, initial %s: delay %s", factor, initial, d)
+			}
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	tc := testingclock.NewFakeClock(start)
+	b := NewFakeBackOff(time.Second, time.Minute, tc)
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range 2000 {
+				id := fmt.Sprint((worker + i) % 50)
+				b.Decide(id, tc.Now())
+				b.Get(id)
+				b.Next(id, tc.Now())
+				b.IsInBackOffSinceUpdate(id, tc.Now())
+				if s, known := b.Snapshot(id); known {
+					if err := b.Restore(id, s); err != nil {
+						t.Error(err)
+					}
+				}
+				if i%100 == 0 {
+					b.GC()
+					b.All()(func(string, KeyState) bool { return true })
+					b.Reset(id)
+					tc.Step(time.Second)
+				}
+			}
+		}()
+	}
+	wg.Wait()
+}
+
+// recorder is a MetricsProvider that notes what it is told.
+type recorder struct{ got map[string][]float64 }
+
+type recorded struct {
+	r    *recorder
+	name string
+}
+
+func (m recorded) Observe(v float64) { m.r.got[m.name] = append(m.r.got[m.name], v) }
+func (m recorded) Inc()              { m.Observe(1) }
+func (m recorded) Dec()              { m.Observe(-1) }
+
+func (r *recorder) NewKeysMetric(name string) GaugeMetric    { return recorded{r, name + " keys"} }
+func (r *recorder) NewWaitsMetric(name string) CounterMetric { return recorded{r, name + " waits"} }
+func (r *recorder) NewRestartsMetric(name string) CounterMetric {
+	return recorded{r, name + " restarts"}
+}
+func (r *recorder) NewResetsMetric(name string) CounterMetric { return recorded{r, name + " resets"} }
+func (r *recorder) NewLatenessMetric(name string) HistogramMetric {
+	return recorded{r, name + " lateness"}
+}
+
+func TestMetrics(t *testing.T) {
+	r := &recorder{got: map[string][]float64{}}
+	b := kubelet(10, 300)()
+	b.SetMetrics("c", r)
+	for _, s := range []step{{event: 0, now: 0}, {event: 0, now: 1}, {event: 0, now: 2}, {event: 0, now: 12.5}, {event: 700, now: 701}} {
+		b.DecideAt("a", seconds(s.event), seconds(s.now))
+	}
+	b.NextAt("b", start, start)
+	b.Reset("a")
+	b.Reset("a")
+	want := map[string][]float64{
+		"c keys":     {1, 1, -1},
+		"c waits":    {1},
+		"c restarts": {1, 1, 1},
+		"c resets":   {1},
+		"c lateness": {2.5},
+	}
+	if !reflect.DeepEqual(r.got, want) {
+		t.Errorf("got %v, want %v", r.got, want)
+	}
+}
+
+func TestDecideDoesNotAllocate(t *testing.T) {
+	b := kubelet(10, 300)()
+	now := start
+	if n := testing.AllocsPerRun(100, func() {
+		b.DecideAt("a", now, now)
+		now = now.Add(time.Second)
+	}); n != 0 {
+		t.Errorf("%v allocations per decision", n)
+	}
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backoff
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// reading is what the real clock returns when its wall clock shows wall and
+// its monotonic clock shows monotonic. No function of the standard library
+// makes such a time, so it is put together from its parts.
+func reading(t *testing.T, wall time.Time, monotonic time.Duration) time.Time {
+	t.Helper()
+	r := time.Now()
+	parts := (*struct {
+		wall uint64
+		ext  int64
+	})(unsafe.Pointer(&r))
+	const secondsFrom1885, hasMonotonic = 2682288000, 1 << 63
+	parts.wall = hasMonotonic | uint64(wall.Unix()+secondsFrom1885)<<30 | uint64(wall.Nanosecond())
+	parts.ext = int64(monotonic)
+	if !r.Round(0).Equal(wall) || r.Sub(r.Add(-monotonic)) != monotonic {
+		t.Fatalf("the layout of time.Time is not as this test expects: %s", r)
+	}
+	return r
+}
+
+// With the readings of a real clock a wait ends on time although the wall clock
+// steps, and the length of a run is right.
+func TestWallClockStepsUnderMonotonicClock(t *testing.T) {
+	at := func(wall, monotonic float64) time.Time {
+		return reading(t, seconds(wall), time.Duration(monotonic*float64(time.Second)))
+	}
+	const hour = 3600
+	t.Run("back while waiting", func(t *testing.T) {
+		b := kubelet(10, 300)()
+		b.DecideAt("a", seconds(0), at(0, 0))
+		if got := describe(b.DecideAt("a", seconds(1), at(2, 2))); got != "wait #2 10s until 11s first" {
+			t.Error(got)
+		}
+		if d := b.DecideAt("a", seconds(1), at(5-hour, 5)); d.Allowed || d.RetryAt.Sub(at(5-hour, 5)) != 7*time.Second {
+			t.Error(describe(d))
+		}
+		if d := b.DecideAt("a", seconds(1), at(12-hour, 12)); !d.Allowed {
+			t.Error(describe(d))
+		}
+	})
+	t.Run("back while running", func(t *testing.T) {
+		b := kubelet(10, 300)()
+		b.NextAt("a", at(0, 0), at(0, 0))
+		if b.IsInBackOffSinceUpdateAt("a", at(10-hour, 10), at(10-hour, 10)) {
+			t.Error("still waiting one delay after the advance")
+		}
+		if !b.IsInBackOffSinceUpdateAt("a", at(9-hour, 9), at(9-hour, 9)) {
+			t.Error("released by the step of the clock")
+		}
+	})
+	t.Run("forward while running", func(t *testing.T) {
+		b := kubelet(10, 300)()
+		b.NextAt("a", at(0, 0), at(0, 0))
+		b.GCAt(at(60+hour, 60))
+		if b.Get("a") != 10*time.Second {
+			t.Error("collected by the step of the clock")
+		}
+		b.NextAt("a", at(61+hour, 61), at(61+hour, 61))
+		if b.Get("a") != 20*time.Second {
+			t.Error("reset by the step of the clock")
+		}
+		b.GCAt(at(0, 700))
+		if b.Get("a") != 0 {
+			t.Error("not collected after more than ten minutes")
+		}
+	})
+	t.Run("the first event has no monotonic reading", func(t *testing.T) {
+		b := delayed(10, 300)()
+		b.DecideAt("a", seconds(0), at(1, 1))
+		if d := b.DecideAt("a", seconds(0), at(11-hour, 11)); !d.Allowed {
+			t.Error(describe(d))
+		}
+	})
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backoff
+
+import (
+	"fmt"
+	"math/rand"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
+)
+
+func makeUpstream(initial, max time.Duration, tc clock.Clock, jitter float64, rule resetRule) dropIn {
+	b := flowcontrol.NewFakeBackOffWithJitter(initial, max, tc, jitter)
+	b.HasExpiredFunc = rule
+	return b
+}
+
+// Every check must be able to fail, and every difference must be documented.
+func TestUpstreamFailsEveryCorrection(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, rows, found := strings.Cut(string(doc), "# Differences from client-go")
+	require.True(t, found)
+	for _, c := range corrections {
+		t.Run(c.name, func(t *testing.T) {
+			require.Error(t, c.check(makeUpstream))
+			assert.Contains(t, rows, "//\t"+c.name+" ", "the row in doc.go")
+		})
+	}
+	documented := 0
+	for line := range strings.Lines(rows) {
+		if strings.HasPrefix(line, "//\t") && !strings.HasPrefix(line, "//\t ") {
+			documented++
+		}
+	}
+	assert.Equal(t, len(corrections), documented, "rows in doc.go")
+}
+
+// pair drives a Backoff of each kind through the same operations on one clock
+// and excuses two of the documented differences, clock-steps-back and
+// gc-cuts-wait. The others are not reachable with what it is fed.
+type pair struct {
+	tc       *testingclock.FakeClock
+	ours     *Backoff
+	upstream *flowcontrol.Backoff
+	rule     resetRule
+	// advanced is when a key last advanced, firstWait when upstream first said
+	// after that that it waits.
+	advanced, firstWait map[string]time.Time
+	log                 []string
+}
+
+func newPair(initial, limit time.Duration, rule resetRule) *pair {
+	p := &pair{tc: testingclock.NewFakeClock(start), rule: rule, advanced: map[string]time.Time{}, firstWait: map[string]time.Time{}}
+	p.ours = makeCorrected(initial, limit, p.tc, 0, rule).(*Backoff)
+	p.upstream = makeUpstream(initial, limit, p.tc, 0, rule).(*flowcontrol.Backoff)
+	if rule == nil {
+		p.rule = ProportionalReset
+	}
+	p.log = append(p.log, fmt.Sprintf("initial %s, max %s", initial, limit))
+	return p
+}
+
+// waiting compares two answers to "does it wait?" and returns ours.
+func (p *pair) waiting(id string, ours, upstream bool) (bool, error) {
+	if upstream && p.firstWait[id].IsZero() {
+		p.firstWait[id] = p.tc.Now()
+	}
+	if ours != upstream && (ours || p.tc.Since(p.firstWait[id]) < p.upstream.Get(id)) {
+		return ours, fmt.Errorf("%s waits: ours %t, upstream %t, %s after the first wait", id, ours, upstream, p.tc.Since(p.firstWait[id]))
+	}
+	return ours, nil
+}
+
+const operations = 8
+
+// do carries out operation op on key id; amount is how far the clock or the
+// event time moves.
+func (p *pair) do(op int, id string, amount time.Duration) error {
+	event := p.tc.Now().Add(-amount)
+	p.log = append(p.log, fmt.Sprintf("operation %d, %s, %s", op, id, amount))
+	switch op {
+	case 0:
+		p.tc.Step(amount)
+	case 1:
+		p.ours.Next(id, event)
+		p.upstream.Next(id, event)
+		p.advanced[id] = p.tc.Now()
+		delete(p.firstWait, id)
+	case 2:
+		if _, err := p.waiting(id, p.ours.IsInBackOffSince(id, event), p.upstream.IsInBackOffSince(id, event)); err != nil {
+			return err
+		}
+	case 3:
+		if ours, upstream := p.ours.IsInBackOffSinceUpdate(id, event), p.upstream.IsInBackOffSinceUpdate(id, event); !event.Before(p.advanced[id]) {
+			if ours != upstream {
+				return fmt.Errorf("%s waits since its advance: ours %t, upstream %t", id, ours, upstream)
+			}
+		} else if _, err := p.waiting(id, ours, upstream); err != nil {
+			return err
+		}
+	case 4:
+		p.ours.GC()
+		p.upstream.GC()
+		for id, since := range p.firstWait {
+			delay := p.ours.Get(id)
+			if p.upstream.Get(id) == 0 && delay != 0 {
+				if p.rule(p.tc.Now(), since.Add(delay), p.ours.maxDuration) {
+					return fmt.Errorf("%s waits since %s and GC left it", id, p.tc.Since(since))
+				}
+				p.ours.Reset(id)
+			}
+			if p.upstream.Get(id) == 0 {
+				delete(p.firstWait, id)
+			}
+		}
+	case 5:
+		p.ours.Reset(id)
+		p.upstream.Reset(id)
+		delete(p.firstWait, id)
+	case 6:
+		p.ours.DeleteEntry(id)
+		p.upstream.DeleteEntry(id)
+		delete(p.firstWait, id)
+	case 7:
+		delay := p.upstream.Get(id)
+		d := p.ours.Decide(id, event)
+		waits, err := p.waiting(id, !d.Allowed, p.upstream.IsInBackOffSince(id, event))
+		if err != nil {
+			return err
+		}
+		if waits && d.Delay != delay {
+			return fmt.Errorf("%s: Decide says %s, upstream %s", id, d.Delay, delay)
+		}
+		if !waits {
+			p.upstream.Next(id, event)
+			p.advanced[id] = p.tc.Now()
+			delete(p.firstWait, id)
+		}
+	}
+	if ours, upstream := p.ours.Get(id), p.upstream.Get(id); ours != upstream {
+		return fmt.Errorf("%s: the delay is %s, upstream's %s", id, ours, upstream)
+	}
+	return nil
+}
+
+// run reads a configuration and operations from data until it is used up.
+func run(data []byte) error {
+	next := func() int {
+		if len(data) == 0 {
+			return 0
+		}
+		b := data[0]
+		data = data[1:]
+		return int(b)
+	}
+	limits := []time.Duration{0, 1, time.Second, 5 * time.Second, 300 * time.Second, 24 * time.Hour}
+	limit := limits[next()%len(limits)]
+	initial := limit * time.Duration(next()) / 255
+	rules := []resetRule{nil, FlatReset(ContainerResetPeriod), FlatReset(8 * time.Second), neverReset}
+	p := newPair(initial, limit, rules[next()%len(rules)])
+	units := []time.Duration{1, time.Millisecond, time.Second, limit/8 + 1, initial/2 + 1}
+	for len(data) > 0 {
+		op := next()
+		amount := time.Duration(next()) * units[next()%len(units)]
+		id := string(rune('a' + op/operations%3))
+		if err := p.do(op%operations, id, amount); err != nil {
+			return fmt.Errorf("%w\nafter\n%s", err, strings.Join(p.log, "\n"))
+		}
+	}
+	return nil
+}
+
+func TestDifferential(t *testing.T) {
+	const seed = 1
+	r := rand.New(rand.NewSource(seed))
+	for sequence := range 20_000 {
+		data := make([]byte, 3+3*r.Intn(100))
+		r.Read(data)
+		require.NoError(t, run(data), "sequence %d of seed %d", sequence, seed)
+	}
+}
+
+func FuzzDifferential(f *testing.F) {
+	f.Add([]byte{4, 9, 1, 1, 0, 0, 0, 200, 2, 2, 0, 0, 4, 0, 0, 0, 255, 2, 2, 0, 0})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := run(data); err != nil {
+			t.Error(err)
+		}
+	})
+}
