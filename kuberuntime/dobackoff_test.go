@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kuberuntime
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+	testingclock "k8s.io/utils/clock/testing"
+
+	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
+)
+
+// agent asks DoBackOff as a kubelet does. Times are seconds after now.
+type agent struct {
+	t       *testing.T
+	backOff *backoff.Backoff
+	pod     *v1.Pod
+	events  *record.FakeRecorder
+}
+
+func newAgent(t *testing.T) *agent {
+	b := NewBackOff(testingclock.NewFakeClock(now), 10*time.Second, 300*time.Second, false)
+	return &agent{t: t, backOff: b, pod: testPod(v1.ResourceRequirements{}), events: record.NewFakeRecorder(100)}
+}
+
+func at(seconds float64) time.Time { return now.Add(time.Duration(seconds * float64(time.Second))) }
+
+func exited(restarts int, finished float64) ContainerStatus {
+	return ContainerStatus{Name: "main", State: ContainerStateExited, RestartCount: restarts, FinishedAt: at(finished)}
+}
+
+func running(restarts int) ContainerStatus {
+	return ContainerStatus{Name: "main", State: ContainerStateRunning, RestartCount: restarts}
+}
+
+// starts checks that the container may start.
+func (a *agent) starts(seconds float64, statuses ...ContainerStatus) {
+	a.t.Helper()
+	waiting, message, err := DoBackOff(context.Background(), at(seconds), a.events, a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff)
+	assert.False(a.t, waiting)
+	assert.Empty(a.t, message)
+	assert.NoError(a.t, err)
+}
+
+// waits checks that the container has to wait for delay, until so many seconds.
+func (a *agent) waits(seconds float64, delay string, until float64, statuses ...ContainerStatus) {
+	a.t.Helper()
+	waiting, message, err := DoBackOff(context.Background(), at(seconds), a.events, a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff)
+	assert.True(a.t, waiting)
+	assert.Equal(a.t, "back-off "+delay+" restarting failed container=main pod=web_shop(u1)", message)
+	assert.Equal(a.t, NewBackoffError(ErrCrashLoopBackOff, at(until)), err)
+}
+
+func (a *agent) wantEvents(n int) {
+	a.t.Helper()
+	require.Len(a.t, a.events.Events, n)
+	for range n {
+		assert.Equal(a.t, "Warning BackOff Back-off restarting failed container main in pod web_shop(u1)", <-a.events.Events)
+	}
+}
+
+func TestDoBackOffCurve(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0) // it never ran
+	a.starts(1, exited(0, 1))
+	a.waits(2, "10s", 12, exited(1, 2), exited(0, 1))
+	a.wantEvents(1)
+	a.waits(7, "10s", 12, exited(1, 2), exited(0, 1))
+	a.wantEvents(0) // one event for each wait, not for each look
+	a.starts(12, exited(1, 2), exited(0, 1))
+	a.waits(13, "20s", 33, exited(2, 13), exited(1, 2), exited(0, 1))
+	a.wantEvents(1)
+	a.starts(33, exited(2, 13), exited(1, 2))
+	a.starts(700, exited(3, 700)) // after a run of more than ten minutes
+}
+
+func TestNewBackOff(t *testing.T) {
+	for _, delayFirst := range []bool{false, true} {
+		tc := testingclock.NewFakeClock(now)
+		b := NewBackOff(tc, 10*time.Second, 40*time.Second, delayFirst)
+		assert.Equal(t, delayFirst, b.IsInBackOffSince("a", now))
+		b.Next("b", now)
+		b.Next("b", now)
+		tc.Step(600 * time.Second)
+		b.GC()
+		assert.Equal(t, 20*time.Second, b.Get("b"), "ten minutes, which are more than twice the maximum")
+		tc.Step(1)
+		b.GC()
+		assert.Zero(t, b.Get("b"))
+	}
+}
+
+func TestDoBackOffExitCodeDoesNotMatter(t *testing.T) {
+	a := newAgent(t)
+	failed, succeeded := exited(0, 0), exited(1, 1)
+	failed.ExitCode = 1
+	a.starts(0, failed)
+	a.waits(1, "10s", 11, succeeded)
+}
+
+func TestDoBackOffTakesTheNewestInstance(t *testing.T) {
+	for name, statuses := range map[string][]ContainerStatus{
+		"newest first":           {exited(2, 5), exited(1, -100), exited(0, -200)},
+		"newest last":            {exited(0, -200), exited(1, -100), exited(2, 5)},
+		"restarts are not count": {exited(0, -200), exited(0, 5), exited(0, -100)},
+		"times are wrong":        {exited(1, 50), exited(2, 5), exited(0, 80)},
+		"other containers":       {{Name: "init", State: ContainerStateExited, RestartCount: 9, FinishedAt: at(6)}, exited(2, 5)},
+		"created but never ran":  {{Name: "main", State: ContainerStateCreated, RestartCount: 3}, exited(2, 5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgent(t)
+			a.starts(0, exited(1, -100))
+			a.waits(5.5, "10s", 15, statuses...)
+		})
+	}
+}
+
+// After a failed liveness probe the kubelet kills and starts within one sync;
+// what it knows is still that the container runs and, maybe, that an earlier
+// instance exited long ago.
+func TestDoBackOffAfterKillInTheSameSync(t *testing.T) {
+	for name, state := range map[string]ContainerState{"running": ContainerStateRunning, "unknown": ContainerStateUnknown} {
+		for _, counted := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				killed := running(1)
+				killed.State = state
+				if !counted {
+					killed.RestartCount = 0
+				}
+				a := newAgent(t)
+				a.starts(0, exited(0, 0))
+				a.waits(30, "10s", 40, killed, exited(0, 0))
+				a.waits(31, "10s", 40, exited(1, 30), exited(0, 0))
+				a.starts(40, exited(1, 30), exited(0, 0))
+			})
+		}
+	}
+	t.Run("first", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0, running(0))
+		a.waits(5, "10s", 15, exited(1, 5))
+	})
+}
+
+func TestDoBackOffWithUnknownFinishTime(t *testing.T) {
+	for _, unknown := range []time.Time{{}, time.Unix(0, 0)} {
+		a := newAgent(t)
+		a.starts(0, exited(0, 0))
+		bad := ContainerStatus{Name: "main", State: ContainerStateExited, RestartCount: 1, FinishedAt: unknown}
+		a.waits(5, "10s", 15, bad)
+		a.waits(14, "10s", 15, bad)
+		a.starts(15, bad)
+	}
+}
+
+func TestDoBackOffOverTheKindsOfContainers(t *testing.T) {
+	for name, want := range map[string]string{
+		"main":  "spec.containers{main}",
+		"init":  "spec.initContainers{init}",
+		"debug": "spec.ephemeralContainers{debug}",
+		"pause": "implicitly required container pause",
+	} {
+		pod := testPod(v1.ResourceRequirements{})
+		assert.Equal(t, &v1.ObjectReference{
+			Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "web", UID: "u1", ResourceVersion: "7", FieldPath: want,
+		}, containerRef(pod, &v1.Container{Name: name}))
+	}
+}
+
+// A sidecar and an init container follow the same curve as any other.
+func TestDoBackOffOfInitContainer(t *testing.T) {
+	a := newAgent(t)
+	init := &a.pod.Spec.InitContainers[0]
+	for i, seconds := range []float64{0, 1} {
+		status := ContainerStatus{Name: "init", State: ContainerStateExited, RestartCount: i, FinishedAt: at(seconds)}
+		waiting, _, _ := DoBackOff(context.Background(), at(seconds), a.events, a.pod, init, []ContainerStatus{status}, a.backOff)
+		assert.Equal(t, i == 1, waiting)
+	}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kuberuntime
+
+import (
+	"errors"
+	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+)
+
+// ErrCrashLoopBackOff is what a BackoffError of DoBackOff wraps. Its text is
+// the reason of the container's waiting state.
+var ErrCrashLoopBackOff = errors.New("CrashLoopBackOff")
+
+// BackoffError is an error that goes away by itself at a known time. It
+// corrects the type of the same name in pkg/kubelet/container, through which
+// errors.Is does not see the error inside.
+type BackoffError struct {
+	err         error
+	backoffTime time.Time
+}
+
+// NewBackoffError returns err as one that goes away at backoffTime.
+func NewBackoffError(err error, backoffTime time.Time) *BackoffError {
+	return &BackoffError{err: err, backoffTime: backoffTime}
+}
+
+// Error returns the text of the error inside.
+func (e *BackoffError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error inside.
+func (e *BackoffError) Unwrap() error { return e.err }
+
+// BackoffTime returns when the error goes away.
+func (e *BackoffError) BackoffTime() time.Time { return e.backoffTime }
+
+// MinBackoffExpiration returns the earliest BackoffTime in the tree of err, and
+// false if there is none. It keeps the behaviour of the function of that name
+// in pkg/kubelet/container.
+func MinBackoffExpiration(err error) (time.Time, bool) {
+	earliest, found, _ := expiration(err)
+	return earliest, found
+}
+
+// expiration also tells whether the tree of err has other errors than
+// BackoffErrors in it.
+func expiration(err error) (earliest time.Time, found, others bool) {
+	var inside []error
+	switch e := err.(type) {
+	case nil:
+		return time.Time{}, false, false
+	case *BackoffError:
+		return e.backoffTime, true, false
+	case utilerrors.Aggregate:
+		inside = e.Errors()
+	case interface{ Unwrap() []error }:
+		inside = e.Unwrap()
+	case interface{ Unwrap() error }:
+		if wrapped := e.Unwrap(); wrapped != nil {
+			return expiration(wrapped)
+		}
+	}
+	if len(inside) == 0 {
+		return time.Time{}, false, true
+	}
+	for _, e := range inside {
+		t, f, o := expiration(e)
+		if f && (!found || t.Before(earliest)) {
+			earliest, found = t, true
+		}
+		others = others || o
+	}
+	return earliest, found, others
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kuberuntime
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// in is a back-off that ends in so many seconds.
+func in(seconds int) error {
+	return NewBackoffError(ErrCrashLoopBackOff, now.Add(time.Duration(seconds)*time.Second))
+}
+
+func TestBackoffErrorUnwraps(t *testing.T) {
+	err := fmt.Errorf("failed to start: %w", in(5))
+	assert.ErrorIs(t, err, ErrCrashLoopBackOff)
+	var b *BackoffError
+	require.ErrorAs(t, err, &b)
+	assert.Equal(t, now.Add(5*time.Second), b.BackoffTime())
+	assert.EqualError(t, b, "CrashLoopBackOff")
+}
