@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench compares backoff.Backoff with client-go's flowcontrol.Backoff
+// in one run and prints both figures and their ratio. It exits with status 1
+// when a ratio or the time that GC holds the lock misses its goal.
+package main
+
+import (
+	"fmt"
+	"math/rand"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+)
+
+const (
+	initial = 10 * time.Second
+	limit   = 300 * time.Second
+	// rounds is odd for the median; the two kinds take turns in each round, so
+	// that a machine whose speed drifts changes both.
+	rounds = 5
+	calls  = 1_000_000
+)
+
+// kind is one of the two implementations.
+type kind interface {
+	Get(id string) time.Duration
+	Next(id string, eventTime time.Time)
+	IsInBackOffSince(id string, eventTime time.Time) bool
+	GC()
+}
+
+// still is a clock that stands, so that reading the time, which costs more than
+// a decision, is not measured.
+type still struct {
+	clock.RealClock
+	now time.Time
+}
+
+func (c still) Now() time.Time { return c.now }
+
+func (c still) Since(t time.Time) time.Duration { return c.now.Sub(t) }
+
+var at = still{now: time.Now()}
+
+func upstream() kind {
+	b := flowcontrol.NewBackOff(initial, limit)
+	b.Clock = at
+	b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
+	return b
+}
+
+func ours() kind {
+	b := backoff.NewBackOff(initial, limit)
+	b.Clock = at
+	b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
+	return b
+}
+
+// decide asks whether a restart may happen and advances the key if so, as the
+// kubelet does: with three calls upstream, with one here.
+func decide(b kind, id string, exit time.Time) {
+	if b, ok := b.(*backoff.Backoff); ok {
+		b.Decide(id, exit)
+		return
+	}
+	if b.IsInBackOffSince(id, exit) {
+		b.Get(id)
+	} else {
+		b.Next(id, exit)
+	}
+}
+
+// load is a set of keys, and a random order in which they are asked for: with
+// strings of their own, as whoever asks has just put the key together.
+type load struct {
+	keys  []string
+	asked []string
+}
+
+func newLoad(n int) load {
+	r := rand.New(rand.NewSource(1))
+	l := load{keys: make([]string, n), asked: make([]string, calls)}
+	for i := range l.keys {
+		l.keys[i] = fmt.Sprintf("%016x", r.Uint64())
+	}
+	for i := range l.asked {
+		l.asked[i] = strings.Clone(l.keys[r.Intn(n)])
+	}
+	return l
+}
+
+func (l load) fill(b kind) kind {
+	for _, key := range l.keys {
+		b.Next(key, at.now)
+	}
+	return b
+}
+
+// row is one comparison. Its figure is the median over the rounds but for
+// least, which is the least of them.
+type row struct {
+	name  string
+	unit  string
+	goal  float64 // of the ratio, 0 for none
+	limit float64 // of our figure, 0 for none
+	least bool
+	// measure prepares one round and returns its figure.
+	measure func(l load, newKind func() kind) float64
+}
+
+// perCall times a million calls of f in the load's order.
+func perCall(f func(b kind, id string)) func(load, func() kind) float64 {
+	return func(l load, newKind func() kind) float64 {
+		b := l.fill(newKind())
+		runtime.GC()
+		begin := time.Now()
+		for _, id := range l.asked {
+			f(b, id)
+		}
+		return float64(time.Since(begin).Nanoseconds()) / calls
+	}
+}
+
+// longAgo is an exit whose wait is over; it is within the reset period.
+func longAgo() time.Time { return at.now.Round(0).Add(-limit) }
+
+func rows(n int) []row {
+	decideGoal := 0.75
+	if n >= 1_000_000 {
+		decideGoal = 0.6
+	}
+	exit := longAgo()
+	recent := at.now.Round(0)
+	all := []row{
+		{name: "decide, allowed", unit: "ns", goal: decideGoal, measure: perCall(func(b kind, id string) { decide(b, id, exit) })},
+		{name: "decide, waiting", unit: "ns", measure: perCall(func(b kind, id string) { decide(b, id, recent) })},
+		{name: "get", unit: "ns", measure: perCall(func(b kind, id string) { b.Get(id) })},
+		{name: "insert", unit: "ns", measure: insert},
+		{name: "decide, 2 goroutines", unit: "ns", measure: parallel},
+		{name: "memory per key, key excluded", unit: "B", goal: 0.6, measure: memory},
+		{name: "longest time GC holds the lock", unit: "us", least: true, measure: gcHold},
+	}
+	if n >= 1_000_000 {
+		all[len(all)-1].limit = 1000
+	} else {
+		// Fixed costs and the fill of a map that has just grown decide here.
+		all[len(all)-2].goal = 0
+	}
+	return all
+}
+
+func insert(l load, newKind func() kind) float64 {
+	repeat := max(1, 100_000/len(l.keys))
+	var spent time.Duration
+	for range repeat {
+		b := newKind()
+		begin := time.Now()
+		l.fill(b)
+		spent += time.Since(begin)
+	}
+	return float64(spent.Nanoseconds()) / float64(repeat*len(l.keys))
+}
+
+func parallel(l load, newKind func() kind) float64 {
+	b := l.fill(newKind())
+	exit := longAgo()
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for half := range 2 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for _, id := range l.asked[half*calls/2 : (half+1)*calls/2] {
+				decide(b, id, exit)
+			}
+		}()
+	}
+	wg.Wait()
+	return float64(time.Since(begin).Nanoseconds()) / calls
+}
+
+func heap() float64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+func memory(l load, newKind func() kind) float64 {
+	// Small sets are too small for one to be seen beside the rest of the heap.
+	copies := max(1, 100_000/len(l.keys))
+	before := heap()
+	kept := []kind{}
+	for range copies {
+		kept = append(kept, l.fill(newKind()))
+	}
+	figure := (heap() - before) / float64(copies*len(l.keys))
+	runtime.KeepAlive(kept)
+	return figure
+}
+
+// gcHold asks for a delay over and over while GC runs, and returns the longest
+// time that this took. The least of several rounds is what GC itself
+// causes; the others hold what the machine did besides.
+func gcHold(l load, newKind func() kind) float64 {
+	b := l.fill(newKind())
+	runtime.GC()
+	done := make(chan struct{})
+	go func() {
+		b.GC()
+		close(done)
+	}()
+	var longest time.Duration
+	for {
+		begin := time.Now()
+		b.Get(l.keys[0])
+		longest = max(longest, time.Since(begin))
+		select {
+		case <-done:
+			return float64(longest.Nanoseconds()) / 1000
+		default:
+		}
+	}
+}
+
+func main() {
+	missed := 0
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(out, "keys\twhat\tupstream\tours\tratio\tgoal\t")
+	for _, n := range []int{110, 100_000, 1_000_000} {
+		l := newLoad(n)
+		for _, r := range rows(n) {
+			fmt.Fprintf(os.Stderr, "measuring with %d keys: %s\n", n, r.name)
+			var a, b []float64
+			for range rounds {
+				a = append(a, r.measure(l, upstream))
+				b = append(b, r.measure(l, ours))
+			}
+			slices.Sort(a)
+			slices.Sort(b)
+			pick := rounds / 2
+			if r.least {
+				pick = 0
+			}
+			theirs, own := a[pick], b[pick]
+			goal := "-"
+			if r.goal != 0 {
+				goal = fmt.Sprintf("ratio <= %.2f", r.goal)
+			}
+			if r.limit != 0 {
+				goal = fmt.Sprintf("<= %.0f %s", r.limit, r.unit)
+			}
+			if r.goal != 0 && own/theirs > r.goal || r.limit != 0 && own > r.limit {
+				goal += " MISSED"
+				missed++
+			}
+			fmt.Fprintf(out, "%d\t%s\t%.1f %s\t%.1f %s\t%.2f\t%s\t\n", n, r.name, theirs, r.unit, own, r.unit, own/theirs, goal)
+		}
+	}
+	out.Flush()
+	if missed > 0 {
+		fmt.Printf("%d goals missed\n", missed)
+		os.Exit(1)
+	}
+}
