@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# `make` alone prints the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
+
+# KUBE_VERSION and KUBE_ROOT say which kubernetes tree is meant. Left alone, it is the release that the newest series
+# was made on, fetched into _output.
+KUBE_VERSION ?=
+KUBE_ROOT ?=
+SKIP ?=
+FUZZTIME ?= 30s
+export KUBE_VERSION KUBE_ROOT SKIP
+
+.PHONY: help kubelet test test-patched verify bench node-timing apply reverse refresh fetch fuzz lint clean
+
+help: ## print this
+	@echo "Targets:"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+	@echo "Variables:"
+	@printf '  %-14s%s\n' \
+	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
+	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
+	  SKIP "numbers of patches to leave out, e.g. SKIP=\"3\"" \
+	  FUZZTIME "how long to fuzz (now: $(FUZZTIME))"
+
+kubelet: ## fetch, apply and build: _output/VERSION/kubelet
+	@hack/apply.sh --keep
+	@hack/build.sh kubelet
+
+test: lint ## unit tests with the race detector, gofmt, go vet, staticcheck
+	@command -v gcc >/dev/null || command -v clang >/dev/null || { echo "error: the race detector needs a C compiler: apt-get install gcc libc6-dev" >&2; exit 1; }
+	@echo "==> go test -race ./..."
+	@CGO_ENABLED=1 go test -race ./...
+	@echo "==> go vet and go test ./... in test/node"
+	@cd test/node && go vet ./... && go test ./...
+
+test-patched: ## upstream's tests and ours in the patched tree
+	@hack/apply.sh --keep
+	@hack/test-patched.sh
+
+verify: ## the patches apply, build one by one, round-trip, and reverse
+	@hack/verify.sh
+
+bench: ## compare with client-go's back-off at 110, 100 000 and 1 000 000 keys
+	@go run ./test/bench
+
+node-timing: ## time restarts on a real node, stock kubelet and ours (root)
+	@hack/apply.sh --keep
+	@hack/node-timing.sh
+
+apply: ## apply the series to the tree, on a branch, one commit per patch
+	@hack/apply.sh
+
+reverse: ## take the series back, restoring the tree
+	@hack/reverse.sh
+
+refresh: ## write the library's files and the branch's commits into the patches
+	@hack/refresh.sh
+
+fetch: ## get the source tree of KUBE_VERSION into _output
+	@hack/fetch.sh
+
+fuzz: ## fuzz the back-off against client-go's for FUZZTIME
+	@go test ./backoff -run '^$$' -fuzz '^FuzzDifferential$$' -fuzztime '$(FUZZTIME)'
+
+lint: ## gofmt, go vet, staticcheck, and shellcheck where installed
+	@hack/lint.sh
+
+clean: ## remove _output, but no tree with unsaved work in it
+	@hack/clean.sh

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# build.sh [--stock] [kubelet|kube-apiserver]...
+#
+# Builds from the tree as it is, which must have the series applied, to _output/VERSION/kubelet. With --stock it
+# builds the release without the series, from a checkout of its own, to _output/VERSION/stock/kubelet; the tree is
+# not touched. Trees are found as by hack/apply.sh. Version stamps are upstream's: v1.37.1+kubelet-backoff, and
+# v1.37.1 for --stock. KUBE_GOTAGS sets build tags (upstream's releases have selinux,notest,grpcnotrace; without them
+# builds and tests share one build cache).
+
+# shellcheck source=hack/lib.sh
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+
+STOCK='' targets=() fresh=''
+while (($# > 0)); do
+  case $1 in
+    --stock) STOCK=1 ;;
+    -h | --help) sed -n '4,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) die "build.sh: unknown argument \"$1\"" ;;
+    *) targets+=("$1") ;;
+  esac
+  shift
+done
+((${#targets[@]} > 0)) || targets=(kubelet)
+
+need go
+need_git
+if [[ -n $STOCK ]]; then resolve_tree; else locate_tree; fi
+if [[ -z $STOCK ]]; then
+  require_on_branch
+  tree_version
+fi
+for t in "${targets[@]}"; do
+  [[ $t =~ ^[a-z-]+$ && -d $TREE/cmd/$t ]] || die "build.sh: there is no cmd/$t in $TREE"
+done
+
+OUT=$OUTPUT_DIR/$VERSION
+SRC=$TREE
+stamp_version=$VERSION+kubelet-backoff
+if [[ -n $STOCK ]]; then
+  OUT=$OUT/stock
+  stamp_version=$VERSION
+  commit=HEAD
+  if [[ $TREE_KIND == git ]] && find_applied_branch && [[ $(current_branch) == "$BRANCH" ]]; then commit=$BASE; fi
+fi
+mkdir -p "$OUT"
+one_at_a_time
+
+if [[ -n $STOCK && $TREE_KIND == git ]]; then
+  commit=$(g rev-parse "$commit^{commit}")
+  SRC=$OUT/kubernetes
+  if [[ $(git -C "$SRC" rev-parse -q --verify HEAD 2>/dev/null || true) != "$commit" ||
+    -n $(git -C "$SRC" status --porcelain --untracked-files=no 2>/dev/null || echo broken) ]]; then
+    say "Checking out kubernetes $VERSION without the series in $SRC"
+    scratch_dir fresh "$OUT"
+    scratch_repo "$fresh/kubernetes" "$commit"
+    rm -rf "$SRC"
+    mv "$fresh/kubernetes" "$SRC"
+  fi
+fi
+
+# The stamp depends on the commit alone, not on the time, so that a second build finds everything up to date.
+ldflags=(-s -w)
+stamp() { ldflags+=("-X k8s.io/component-base/version.$1=$2" "-X k8s.io/client-go/pkg/version.$1=$2"); }
+if [[ -e $SRC/.git ]]; then
+  stamp gitCommit "$(git -C "$SRC" rev-parse HEAD)"
+  if [[ -n $(git -C "$SRC" status --porcelain --untracked-files=no) ]]; then stamp gitTreeState dirty; else stamp gitTreeState clean; fi
+  stamp buildDate "$(TZ=UTC git -C "$SRC" log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ)"
+fi
+stamp gitVersion "$stamp_version"
+IFS=. read -r major minor _ <<<"${VERSION#v}"
+stamp gitMajor "$major"
+stamp gitMinor "$minor"
+
+go_env_for_tree
+flags=("${TREE_GO_FLAGS[@]}")
+[[ -z ${KUBE_GOTAGS:-} ]] || flags+=(-tags "$KUBE_GOTAGS")
+in_src() { cd "$SRC" && "$@"; }
+scratch_dir WORK
+keep_work_sum "$SRC"
+for t in "${targets[@]}"; do
+  say "Building $t $stamp_version from $SRC"
+  if ! run_long "$t" "$WORK/log" in_src go build -v "${flags[@]}" -ldflags "${ldflags[*]}" -o "$OUT/$t" "./cmd/$t"; then
+    echo "error: $t does not build in $SRC:" >&2
+    show_errors "$WORK/log"
+    exit 1
+  fi
+  say "$OUT/$t ($LONG_SECONDS s)"
+done

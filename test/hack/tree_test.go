@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hack
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The scripts run here on a kubernetes of a dozen files, served by a module proxy that is a directory, from a copy of
+// hack/ in a path with spaces. The user whom they run as has git settings that would spoil everything if the scripts
+// did not shut them out.
+
+const version = "v1.37.1"
+
+var kubernetes = map[string]string{
+	"go.mod":  "module k8s.io/kubernetes\n\ngo 1.22.0\n",
+	"go.work": "go 1.22.0\n\nuse (\n\t.\n\t./staging/src/k8s.io/api\n\t./staging/src/k8s.io/client-go\n\t./staging/src/k8s.io/component-base\n\t./staging/src/k8s.io/sample-controller\n)\n",
+	"cmd/kubelet/main.go": `package main
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/pkg/version"
+	"k8s.io/kubernetes/pkg/kubelet"
+)
+
+func main() {
+	fmt.Println("Kubernetes " + version.Get())
+	fmt.Println(kubelet.Describe())
+}
+`,
+	"cmd/kube-apiserver/main.go": "package main\n\nimport (\n\t\"fmt\"\n\n\t\"k8s.io/client-go/pkg/version\"\n)\n\nfunc main() { fmt.Println(\"Kubernetes \" + version.Get()) }\n",
+	"pkg/kubelet/kubelet.go": `package kubelet
+
+// one
+// two
+// three
+
+// Describe describes.
+func Describe() string {
+	return "stock"
+}
+
+// four
+// five
+// six
+
+// Late is late.
+func Late() bool {
+	return true
+}
+`,
+	"pkg/kubelet/kubelet_test.go": `package kubelet
+
+import "testing"
+
+func TestDescribe(t *testing.T) {
+	if Describe() == "" {
+		t.Fatal("empty")
+	}
+}
+
+func TestFailsEverywhere(t *testing.T) {
+	t.Fatal("needs a device that is not there")
+}
+`,
+	"pkg/kubelet/testdata/crlf.txt": "one\r\ntwo\r\n",
+	".gitattributes":                "* text=auto eol=lf\n",
+	".gitignore":                    "/_output\n*.log\n",
+	"ignored-but-needed.log":        "in the release\n",
+	"vendor/modules.txt":            "stub\n",
+}
+
+var staging = map[string]map[string]string{
+	"api": {"go.mod": "module k8s.io/api\n\ngo 1.22.0\n", "doc.go": "package api\n"},
+	"client-go": {
+		"go.mod":                      "module k8s.io/client-go\n\ngo 1.22.0\n\nrequire (\n\tk8s.io/api v0.37.1\n)\n",
+		"pkg/version/base.go":         "package version\n\nvar (\n\tgitVersion   = \"v0.0.0\"\n\tgitMajor     string\n\tgitMinor     string\n\tgitCommit    string\n\tgitTreeState string\n)\n\n// Get gets.\nfunc Get() string { return gitVersion + \" \" + gitMajor + \" \" + gitMinor + \" \" + gitTreeState }\n",
+		"util/flowcontrol/backoff.go": "package flowcontrol\n\n// Delay is how long to wait.\nfunc Delay() int { return 10 }\n",
+	},
+	"component-base": {
+		"go.mod":          "module k8s.io/component-base\n\ngo 1.22.0\n",
+		"version/base.go": "package version\n\n// DefaultKubeBinaryVersion is the release.\nconst DefaultKubeBinaryVersion = \"1.37\"\n",
+	},
+}
+
+var library = map[string]string{
+	"backoff/rules.go":           "package backoff\n\n// Rule rules.\nfunc Rule() int { return 1 }\n",
+	"kuberuntime/decide.go":      "package kuberuntime\n\nimport (\n\tbackoff \"github.com/kubelet-backoff/kubelet-backoff/backoff\"\n)\n\n// Decide decides.\nfunc Decide() int { return backoff.Rule() }\n",
+	"kuberuntime/decide_test.go": "package kuberuntime_test\n\nimport (\n\t\"testing\"\n\n\tkuberuntime \"github.com/kubelet-backoff/kubelet-backoff/kuberuntime\"\n)\n\nfunc TestDecide(t *testing.T) {\n\tif kuberuntime.Decide() != 1 {\n\t\tt.Fatal()\n\t}\n}\n",
+	"hack/travel.txt": `# comment
+1 backoff/rules.go staging/src/k8s.io/client-go/util/flowcontrol/rules.go
+
+2 kuberuntime/decide.go pkg/kubelet/restart/decide.go # and a comment
+2 kuberuntime/decide_test.go pkg/kubelet/restart/decide_test.go
+`,
+	"hack/known-failures.txt":  "# comment\n./pkg/kubelet TestFailsEverywhere needs a device\n",
+	"patches/v1.37/BASE":       "tag: v1.37.1\ntested: v1.37.0 v1.37.3\n",
+	"backoff/export_test.go":   "package backoff\n",
+	"go.mod":                   "module github.com/kubelet-backoff/kubelet-backoff\n\ngo 1.22.0\n",
+	"test/not-a-test/.gitkeep": "",
+}
+
+const evilConfig = `[user]
+	name = Somebody Else
+	email = else@example.com
+[core]
+	autocrlf = true
+	hooksPath = HOME/hooks
+	excludesFile = HOME/excludes
+	attributesFile = HOME/attributes
+[commit]
+	gpgSign = true
+[am]
+	threeWay = true
+[diff]
+	noprefix = true
+	mnemonicPrefix = true
+	context = 9
+[format]
+	signature = evil
+	attach = true
+	numbered = true
+	signOff = true
+	headers = "X-Evil: yes\n"
+[apply]
+	whitespace = fix
+`
+
+// shared is made once by TestMain: the proxy, and a project whose series was made on the fetched tree.
+var shared struct{ dir, proxy, home, project string }
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		for _, tool := range []string{"bash", "git", "make"} {
+			if _, err := exec.LookPath(tool); err != nil {
+				fmt.Printf("SKIP: the tests of the scripts need %s, which is not on PATH\n", tool)
+				return 0
+			}
+		}
+		dir, err := os.MkdirTemp("", "hack-test-")
+		if err != nil {
+			panic(err)
+		}
+		defer func() {
+			// The module cache is read-only.
+			_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					_ = os.Chmod(p, 0o755)
+				}
+				return nil
+			})
+			os.RemoveAll(dir)
+		}()
+		shared.dir = dir
+		shared.proxy = filepath.Join(dir, "proxy")
+		shared.home = filepath.Join(dir, "home")
+		shared.project = filepath.Join(dir, "a path with spaces", "kubelet-backoff")
+		if err := setUp(); err != nil {
+			fmt.Println("FAIL: preparing the tests of the scripts:", err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+func setUp() error {
+	makeProxy(shared.proxy, version)
+	write(shared.home, map[string]string{
+		".gitconfig":            strings.ReplaceAll(evilConfig, "HOME", shared.home),
+		"hooks/pre-commit":      "#!/bin/sh\nexit 1\n",
+		"hooks/applypatch-msg":  "#!/bin/sh\nexit 1\n",
+		"hooks/post-checkout":   "#!/bin/sh\nexit 1\n",
+		"excludes":              "*.go\n",
+		"attributes":            "*.go diff=golang\n* text eol=crlf\n",
+		"config/git/attributes": "* text eol=crlf\n",
+	})
+	for _, hook := range []string{"pre-commit", "applypatch-msg", "post-checkout"} {
+		if err := os.Chmod(filepath.Join(shared.home, "hooks", hook), 0o755); err != nil {
+			return err
+		}
+	}
+	// Reading the scripts here makes `go test` notice that they changed.
+	scripts, err := filepath.Glob("../../hack/*")
+	if err != nil {
+		return err
+	}
+	scripts = append(scripts, "../../Makefile", "../../hack/modzip/main.go")
+	files := map[string]string{}
+	for _, s := range scripts {
+		data, err := os.ReadFile(s)
+		if errors.Is(err, syscall.EISDIR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		files[strings.TrimPrefix(s, "../../")] = string(data)
+	}
+	maps.Copy(files, library)
+	write(shared.project, files)
+	for name := range files {
+		if strings.HasSuffix(name, ".sh") {
+			if err := os.Chmod(filepath.Join(shared.project, name), 0o755); err != nil {
+				return err
+			}
+		}
+	}
+
+	// The series is made as a maintainer makes one: an empty series applied, commits on its branch, refresh.
+	p := project{dir: shared.project}
+	if out, err := p.try(nil, "hack/apply.sh"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	tree := p.tree()
+	p.commit(tree, "client-go: rules", "Ada <ada@example.com>", "none", map[string]string{
+		"staging/src/k8s.io/client-go/util/flowcontrol/backoff.go": strings.Replace(staging["client-go"]["util/flowcontrol/backoff.go"], "10", "Rule() * 10", 1),
+	})
+	p.commit(tree, "kubelet: a subject that is so long that a mail has to fold it, because it goes on and on", "Grüße <g@example.com>", "1", map[string]string{
+		"pkg/kubelet/kubelet.go": strings.Replace(kubernetes["pkg/kubelet/kubelet.go"], `"stock"`, `"patched " + string(rune('0'+restart.Decide()))`, 1),
+	})
+	src := filepath.Join(tree, "pkg/kubelet/kubelet.go")
+	data, _ := os.ReadFile(src)
+	write(tree, map[string]string{"pkg/kubelet/kubelet.go": strings.Replace(string(data), "package kubelet\n", "package kubelet\n\nimport \"k8s.io/kubernetes/pkg/kubelet/restart\"\n", 1)})
+	p.git(tree, "commit", "-q", "-a", "--amend", "--no-edit")
+	p.commit(tree, "kubelet: not late", "Ada <ada@example.com>", "none", map[string]string{
+		"pkg/kubelet/kubelet.go": strings.Replace(read(src), "return true", "return false", 1),
+	})
+	if out, err := p.try(nil, "hack/refresh.sh"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	if out, err := p.try(nil, "hack/reverse.sh"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// makeProxy writes a module proxy that has the small kubernetes. sample-controller is missing from it.
+func makeProxy(dir, version string) {
+	staged := "v0." + strings.TrimPrefix(version, "v1.")
+	module(dir, "k8s.io/kubernetes", version, kubernetes)
+	for name, files := range staging {
+		module(dir, "k8s.io/"+name, staged, files)
+	}
+}
+
+func module(dir, path, version string, files map[string]string) {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		f, err := w.Create(path + "@" + version + "/" + name)
+		if err != nil {
+			panic(err)
+		}
+		if _, err := f.Write([]byte(files[name])); err != nil {
+			panic(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		panic(err)
+	}
+	write(filepath.Join(dir, path, "@v"), map[string]string{
+		version + ".info": fmt.Sprintf(`{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, version),
+		version + ".mod":  files["go.mod"],
+		version + ".zip":  b.String(),
+	})
+}
+
+func write(dir string, files map[string]string) {
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			panic(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func read(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+// project is a copy of this repository's scripts with a small library and series of its own.
+type project struct {
+	dir  string
+	root string // KUBE_ROOT, if any
+}
+
+// newProject copies the shared project, fetched tree included.
+func newProject(t *testing.T) project {
+	t.Helper()
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "a path with spaces", "kubelet-backoff")
+	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
+	out, err := exec.Command("cp", "-Rp", shared.project, dir).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return project{dir: dir}
+}
+
+func (p project) tree() string {
+	if p.root != "" {
+		return p.root
+	}
+	return filepath.Join(p.dir, "_output", version, "kubernetes")
+}
+
+func (p project) env(extra []string) []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		switch {
+		case strings.HasPrefix(name, "GIT_"), strings.HasPrefix(name, "GO"), strings.HasPrefix(name, "KUBE_"), strings.HasPrefix(name, "MAKE"),
+			slices.Contains([]string{"HOME", "SKIP", "SERIES", "PATCHES_DIR", "OUTPUT_DIR", "MFLAGS", "XDG_CONFIG_HOME"}, name):
+		default:
+			env = append(env, kv)
+		}
+	}
+	cache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		panic(err)
+	}
+	env = append(env,
+		"HOME="+shared.home,
+		"GOCACHE="+strings.TrimSpace(string(cache)),
+		"GOMODCACHE="+filepath.Join(shared.dir, "modcache"),
+		"GOPROXY=file://"+shared.proxy,
+		"GOSUMDB=off",
+		"GOTOOLCHAIN=local",
+		"GOFLAGS=-mod=vendor -v", // must not matter
+	)
+	if p.root != "" {
+		env = append(env, "KUBE_ROOT="+p.root)
+	}
+	return append(env, extra...)
+}
+
+func (p project) command(extra []string, name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	context.AfterFunc(ctx, cancel)
+	if strings.HasPrefix(name, "hack/") {
+		name = filepath.Join(p.dir, name)
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = p.dir
+	cmd.Env = p.env(extra)
+	return cmd
+}
+
+// try runs a script (or any command) in the project and returns all it says.
+func (p project) try(extra []string, name string, args ...string) (string, error) {
+	out, err := p.command(extra, name, args...).CombinedOutput()
+	return string(out), err
+}
+
+func (p project) ok(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := p.try(nil, name, args...)
+	require.NoError(t, err, "%s %v\n%s", name, args, out)
+	return out
+}
+
+// fails runs a script that must fail and say every one of the words.
+func (p project) fails(t *testing.T, extra []string, words []string, name string, args ...string) {
+	t.Helper()
+	out, err := p.try(extra, name, args...)
+	require.Error(t, err, "%s %v\n%s", name, args, out)
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit, out)
+	for _, w := range words {
+		require.Contains(t, out, w)
+	}
+}
+
+// git runs git in dir as a user would, but without the settings.
+func (p project) git(dir string, args ...string) string {
+	cmd := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=U", "-c", "user.email=u@example.com"}, args...)...)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_EDITOR=:")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		panic(fmt.Sprintf("git %v: %v\n%s", args, err, out))
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (p project) commit(tree, subject, author, depends string, files map[string]string) {
+	write(tree, files)
+	p.git(tree, "add", "-A", ".")
+	p.git(tree, "commit", "-q", "--author", author, "--date", "2026-11-20T12:00:00+0100", "-m", subject,
+		"-m", "Why it is so.\n\n--\nnot a signature: two dashes",
+		"-m", "Upstream-Issue: 123602\nDiffers-From-Upstream: yes\nDepends-On: "+depends+"\nDrop-When: fixed upstream")
+}
+
+// clone makes a git clone of the stock tree, on a branch main, as KUBE_ROOT.
+func (p project) clone(t *testing.T) project {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "my kubernetes")
+	p.git(p.dir, "clone", "-q", p.tree(), root)
+	p.git(root, "checkout", "-q", "-b", "main")
+	p.root = root
+	return p
+}
+
+// plain makes a source tree without git as KUBE_ROOT.
+func (p project) plain(t *testing.T) project {
+	t.Helper()
+	p = p.clone(t)
+	require.NoError(t, os.RemoveAll(filepath.Join(p.root, ".git")))
+	return p
+}
+
+// snapshot is everything about a tree: every file with its mode, and git's view of it.
+func (p project) snapshot(t *testing.T, tree string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(tree, path)
+		if rel == ".git" {
+			return filepath.SkipDir
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		content := ""
+		if info.Mode().IsRegular() {
+			content = read(path)
+		}
+		fmt.Fprintf(&b, "%s %v %q\n", rel, info.Mode(), content)
+		return nil
+	})
+	require.NoError(t, err)
+	if _, err := os.Stat(filepath.Join(tree, ".git")); err == nil {
+		head, _ := exec.Command("git", "-C", tree, "symbolic-ref", "-q", "HEAD").Output()
+		fmt.Fprintln(&b, "HEAD", string(head), p.git(tree, "rev-parse", "HEAD"))
+		fmt.Fprintln(&b, p.git(tree, "status", "--porcelain", "--ignored"))
+		fmt.Fprintln(&b, p.git(tree, "for-each-ref"))
+		fmt.Fprintln(&b, p.git(tree, "config", "--local", "--list"))
+		fmt.Fprintln(&b, p.git(tree, "ls-files", "-s"))
+		_, err := os.Stat(filepath.Join(tree, ".git", "rebase-apply"))
+		fmt.Fprintln(&b, "am in progress:", err == nil)
+	} else {
+		fmt.Fprintln(&b, "no repository")
+	}
+	return b.String()
+}
+
+func (p project) series(t *testing.T, lines ...string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "patches/v1.37/series"), []byte(strings.Join(lines, "\n")+"\n"), 0o644))
+}
+
+func (p project) patches(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(p.dir, "patches/v1.37/*.patch"))
+	require.NoError(t, err)
+	for i, n := range names {
+		names[i] = filepath.Base(n)
+	}
+	return names
+}
+
+// patchBytes is the whole series directory.
+func (p project) patchBytes(t *testing.T) string {
+	t.Helper()
+	return p.snapshot(t, filepath.Join(p.dir, "patches"))
+}
+
+// edit replaces old by new in a file, which must hold it.
+func edit(t *testing.T, path, old, new string) {
+	t.Helper()
+	s := read(path)
+	require.Contains(t, s, old, path)
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(s, old, new, 1)), 0o644))
+}
