@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// containerdNamespace is where containerd keeps what the kubelet asks for.
+const containerdNamespace = "k8s.io"
+
+var containerdPrograms = []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+
+// buildContainerd builds the version that containerd/go.mod pins into bin,
+// unless exactly that is there already.
+func buildContainerd(ctx context.Context, source, bin string) error {
+	module := filepath.Join(source, "containerd")
+	stamp, err := containerdStamp(module)
+	if err != nil {
+		return err
+	}
+	stampFile := filepath.Join(bin, "containerd.stamp")
+	if have, err := os.ReadFile(stampFile); err == nil && string(have) == stamp {
+		complete := true
+		for _, p := range containerdPrograms {
+			if _, err := os.Stat(filepath.Join(bin, p)); err != nil {
+				complete = false
+			}
+		}
+		if complete {
+			return nil
+		}
+	}
+	progress("building containerd (only once, one to three minutes)")
+	args := []string{"build", "-trimpath", "-tags", "no_btrfs no_devmapper no_zfs", "-o", bin + "/"}
+	for _, p := range containerdPrograms {
+		args = append(args, "github.com/containerd/containerd/v2/cmd/"+p)
+	}
+	if err := goCommand(ctx, module, args...); err != nil {
+		return fmt.Errorf("containerd cannot be built: %w", err)
+	}
+	return os.WriteFile(stampFile, []byte(stamp), 0o644)
+}
+
+// containerdStamp changes with anything that would give another binary.
+func containerdStamp(module string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, runtime.Version())
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(module, name))
+		if err != nil {
+			return "", fmt.Errorf("containerd's version is not known: %w", err)
+		}
+		h.Write(data)
+	}
+	return fmt.Sprintf("%x\n", h.Sum(nil)), nil
+}
+
+// goCommand runs the go command in a module, without cgo so that the results
+// run anywhere, containers included. An interrupted go command leaves both its
+// compilers and its temporary folder behind, so it gets a process group and a
+// folder that can be cleared away.
+func goCommand(ctx context.Context, module string, args ...string) (err error) {
+	tmp, err := os.MkdirTemp("", "kubelet-backoff-build-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOTMPDIR="+tmp)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go %s: %w\n%s", args[0], err, out)
+	}
+	return nil
+}
+
+// containerdConfig leaves out what would write outside the node's directory
+// (the opt and NRI plugins) or is of no use on it. Lowering the OOM score needs
+// CAP_SYS_RESOURCE, which not every machine grants; without it runc fails with
+// a message about something else, so the adjustment is always restricted.
+const containerdConfig = `version = 3
+root = %[1]q
+state = %[2]q
+disabled_plugins = [
+  'io.containerd.internal.v1.opt',
+  'io.containerd.nri.v1.nri',
+  'io.containerd.internal.v1.tracing',
+  'io.containerd.tracing.processor.v1.otlp',
+]
+
+[grpc]
+  address = %[3]q
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = %[6]q
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = %[4]q
+
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  cdi_spec_dirs = [%[5]q]
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = [%[5]q]
+    conf_dir = %[5]q
+
+[plugins.'io.containerd.grpc.v1.cri']
+  stream_server_address = '127.0.0.1'
+  stream_server_port = '0'
+`
+
+// startContainerd brings up containerd with the images imported.
+func (n *node) startContainerd() error {
+	root, state, cni := n.path("containerd", "root"), containerdState(n.spec.Dir), n.path("containerd", "cni")
+	for _, dir := range []string{root, state, cni} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	config := n.path("containerd", "config.toml")
+	text := fmt.Sprintf(containerdConfig, root, state, n.containerdSocket(), pauseImage, cni, snapshotter(n.spec.Dir))
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		return err
+	}
+	// containerd looks for its shim on PATH.
+	if err := os.Setenv("PATH", n.spec.Bin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		return err
+	}
+	if _, err := n.start("containerd", filepath.Join(n.spec.Bin, "containerd"), "--config", config); err != nil {
+		return err
+	}
+	ctr := func(ctx context.Context, args ...string) error {
+		_, err := output(ctx, filepath.Join(n.spec.Bin, "ctr"),
+			append([]string{"--address", n.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
+		return err
+	}
+	if err := await(n.ctx, "an answer of containerd", time.Minute, func(ctx context.Context) error {
+		return ctr(ctx, "version")
+	}); err != nil {
+		return err
+	}
+	for _, image := range nodeImages {
+		if err := ctr(n.ctx, "images", "import", image.archive(n.spec.Bin)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *node) containerdSocket() string { return n.path("containerd.sock") }
+
+func containerdState(dir string) string { return filepath.Join(dir, "containerd", "state") }

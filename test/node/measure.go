@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Run is what one kubelet did in one scenario, as observed.
+type Run struct {
+	Kubelet string `json:"kubelet"`
+	Version string `json:"version"`
+	// Starts holds, for each pod, when its container started: seconds of uptime.
+	Starts map[string][]float64 `json:"starts"`
+	// From and To bound the measuring window, in seconds of uptime.
+	From float64 `json:"from"`
+	To   float64 `json:"to"`
+	// CPU is the processor time in seconds that the kubelet used in the window.
+	CPU float64 `json:"cpu"`
+	// Requests counts the kubelet's API requests in the window, keyed by verb
+	// and resource ("GET pods"). It is nil without an API server.
+	Requests map[string]float64 `json:"requests,omitempty"`
+}
+
+// Figures is what follows from a Run. Times are in seconds, but for CPU.
+type Figures struct {
+	// Restarts is the number of restarts in the window, in all pods.
+	Restarts int `json:"restarts"`
+	// Interval and Lateness cover the restarts whose whole wait lies in the
+	// window, but for each pod's first one, which has no delay to be late for.
+	Interval Summary `json:"interval"`
+	Lateness Summary `json:"lateness"`
+	// First covers each pod's first, free restart.
+	First Summary `json:"first"`
+	// ByRestart is the mean interval of the second, third, … restart of a pod
+	// beside the curve's delay. It is filled where the delays differ.
+	ByRestart []Step `json:"byRestart,omitempty"`
+	// CPUPerRestart is in milliseconds.
+	CPUPerRestart      float64            `json:"cpuPerRestart"`
+	RequestsPerRestart float64            `json:"requestsPerRestart,omitempty"`
+	Requests           map[string]float64 `json:"requests,omitempty"`
+}
+
+// Step is one restart of the curve.
+type Step struct {
+	Delay    float64 `json:"delay"`
+	Interval float64 `json:"interval"`
+}
+
+// Summary describes a sample. It is all zero for an empty one.
+type Summary struct {
+	Count  int     `json:"count"`
+	Least  float64 `json:"least"`
+	Mean   float64 `json:"mean"`
+	Median float64 `json:"median"`
+	P99    float64 `json:"p99"`
+	Worst  float64 `json:"worst"`
+}
+
+// delay is the curve's delay before restart n, counted from 0. It is stated
+// here once more instead of asking the library: a mistake there would otherwise
+// move the measure together with what is measured.
+func delay(maximum time.Duration, n int) time.Duration {
+	const initial, ceiling = 10 * time.Second, 300 * time.Second
+	if n <= 0 {
+		return 0
+	}
+	d := initial
+	limit := ceiling
+	if maximum > 0 {
+		limit = maximum
+	}
+	for range n - 1 {
+		if d >= limit {
+			break
+		}
+		d *= 2
+	}
+	return min(d, limit)
+}
+
+// measure reduces a run to its figures.
+func measure(run Run, maximum time.Duration) (Figures, error) {
+	var (
+		f                        Figures
+		intervals, lates, firsts []float64
+		steps                    = map[int][]float64{}
+	)
+	for pod, starts := range run.Starts {
+		if !slices.IsSorted(starts) {
+			return Figures{}, fmt.Errorf("pod %s: start times are not in order: %v", pod, starts)
+		}
+		for i := 1; i < len(starts); i++ {
+			from, to := starts[i-1], starts[i]
+			interval := to - from
+			n := i - 1
+			if n == 0 {
+				firsts = append(firsts, interval)
+			}
+			if to >= run.From && to < run.To {
+				f.Restarts++
+			}
+			if n == 0 || from < run.From || to > run.To {
+				continue
+			}
+			intervals = append(intervals, interval)
+			lates = append(lates, interval-delay(maximum, n).Seconds())
+			steps[n] = append(steps[n], interval)
+		}
+	}
+	if len(intervals) == 0 {
+		return Figures{}, errors.New("no restart with a delay lies in the measuring window")
+	}
+	f.Interval, f.Lateness, f.First = summarize(intervals), summarize(lates), summarize(firsts)
+	if maximum == 0 {
+		for n := 1; len(steps[n]) > 0; n++ {
+			f.ByRestart = append(f.ByRestart, Step{delay(maximum, n).Seconds(), summarize(steps[n]).Mean})
+		}
+	}
+	f.CPUPerRestart = run.CPU * 1000 / float64(f.Restarts)
+	if run.Requests != nil {
+		f.Requests = map[string]float64{}
+		for kind, count := range run.Requests {
+			f.Requests[kind] = count / float64(f.Restarts)
+			f.RequestsPerRestart += f.Requests[kind]
+		}
+	}
+	return f, nil
+}
+
+func summarize(sample []float64) Summary {
+	if len(sample) == 0 {
+		return Summary{}
+	}
+	s := slices.Sorted(slices.Values(sample))
+	sum := 0.0
+	for _, v := range s {
+		sum += v
+	}
+	return Summary{
+		Count:  len(s),
+		Least:  s[0],
+		Mean:   sum / float64(len(s)),
+		Median: (s[(len(s)-1)/2] + s[len(s)/2]) / 2,
+		// The nearest rank: with few values this is the worst, never a made-up one.
+		P99:   s[int(math.Ceil(0.99*float64(len(s))))-1],
+		Worst: s[len(s)-1],
+	}
+}
+
+// parseStarts reads the lines that crasher wrote. What follows the last line
+// end is ignored: it may be half a line.
+func parseStarts(data []byte) ([]float64, error) {
+	var starts []float64
+	for {
+		line, rest, complete := bytes.Cut(data, []byte("\n"))
+		if !complete {
+			return starts, nil
+		}
+		t, err := strconv.ParseFloat(string(line), 64)
+		if err != nil {
+			return nil, fmt.Errorf("start %d: %w", len(starts)+1, err)
+		}
+		starts = append(starts, t)
+		data = rest
+	}
+}
+
+// parseCPU returns the processor time, in seconds, of a /proc/PID/stat line.
+func parseCPU(stat []byte) (float64, error) {
+	// Linux reports to user space in ticks of 1/100 s on every architecture
+	// that the kubelet supports.
+	const ticks = 100
+	// The second field is the command in parentheses and may hold anything.
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 {
+		return 0, fmt.Errorf("no ')' in process status %q", stat)
+	}
+	fields := bytes.Fields(stat[end+1:])
+	// From the third field on: utime is the 14th of all, stime the 15th.
+	const utime, stime = 14 - 3, 15 - 3
+	if len(fields) <= stime {
+		return 0, fmt.Errorf("process status %q has too few fields", stat)
+	}
+	total := 0.0
+	for _, i := range []int{utime, stime} {
+		v, err := strconv.ParseFloat(string(fields[i]), 64)
+		if err != nil {
+			return 0, fmt.Errorf("process status %q: %w", stat, err)
+		}
+		total += v
+	}
+	return total / ticks, nil
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDelay(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		maximum time.Duration
+		want    []float64
+	}{
+		{"default", 0, []float64{0, 10, 20, 40, 80, 160, 300, 300}},
+		{"below the initial delay", time.Second, []float64{0, 1, 1, 1}},
+		{"below the initial delay, 4s", 4 * time.Second, []float64{0, 4, 4, 4}},
+		{"between two steps", 25 * time.Second, []float64{0, 10, 20, 25, 25}},
+		{"on a step", 20 * time.Second, []float64{0, 10, 20, 20}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got []float64
+			for n := range tc.want {
+				got = append(got, delay(tc.maximum, n).Seconds())
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("delay(%v, 0…%d) = %v, want %v", tc.maximum, len(tc.want)-1, got, tc.want)
+			}
+		})
+	}
+	if got := delay(0, 1<<40); got != 300*time.Second {
+		t.Errorf("delay(0, 1<<40) = %v, want 300s", got)
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+
+func TestMeasureWindow(t *testing.T) {
+	run := Run{
+		Starts: map[string][]float64{
+			// Intervals 0.5 (free), 1.5 (began before the window), 2, 1, 3 (ends after it).
+			"a": {9, 9.5, 11, 13, 14, 17},
+			// Intervals 0.25 (free), 2.25.
+			"b": {10, 10.25, 12.5},
+		},
+		From: 10.2, To: 15, CPU: 0.05,
+		Requests: map[string]float64{"GET pods": 10, "PATCH pods": 5},
+	}
+	f, err := measure(run, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Those that took place in the window: 10.25, 11, 12.5, 13, 14.
+	if f.Restarts != 5 {
+		t.Errorf("Restarts = %d, want 5", f.Restarts)
+	}
+	if f.Interval.Count != 3 || !near(f.Interval.Mean, (2+1+2.25)/3) || f.Interval.Median != 2 || f.Interval.Worst != 2.25 {
+		t.Errorf("Interval = %+v, want 2, 1 and 2.25", f.Interval)
+	}
+	if !near(f.Lateness.Mean, 2.25/3) || f.Lateness.Worst != 1.25 || f.Lateness.Least != 0 {
+		t.Errorf("Lateness = %+v, want 1, 0 and 1.25", f.Lateness)
+	}
+	if f.First.Count != 2 || !near(f.First.Mean, 0.375) {
+		t.Errorf("First = %+v, want 0.5 and 0.25", f.First)
+	}
+	if !near(f.CPUPerRestart, 10) {
+		t.Errorf("CPUPerRestart = %v ms, want 10", f.CPUPerRestart)
+	}
+	if !near(f.RequestsPerRestart, 3) || !near(f.Requests["GET pods"], 2) || !near(f.Requests["PATCH pods"], 1) {
+		t.Errorf("RequestsPerRestart = %v, %v, want 3: 2 GET, 1 PATCH", f.RequestsPerRestart, f.Requests)
+	}
+	if f.ByRestart != nil {
+		t.Errorf("ByRestart = %v, want none where all delays are equal", f.ByRestart)
+	}
+}
+
+func TestMeasureDefaultCurve(t *testing.T) {
+	run := Run{Starts: map[string][]float64{"a": {100, 100.7, 111, 132, 172.5, 253}}, To: 260}
+	f, err := measure(run, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var delays []float64
+	for _, s := range f.ByRestart {
+		delays = append(delays, s.Delay)
+	}
+	if want := []float64{10, 20, 40, 80}; !slices.Equal(delays, want) {
+		t.Fatalf("delays = %v, want %v", delays, want)
+	}
+	if !near(f.Lateness.Worst, 1) || !near(f.Lateness.Least, 0.3) || !near(f.Lateness.Mean, (0.3+1+0.5+0.5)/4) {
+		t.Errorf("Lateness = %+v, want 0.3, 1, 0.5 and 0.5", f.Lateness)
+	}
+}
+
+func TestMeasureRefuses(t *testing.T) {
+	for name, run := range map[string]Run{
+		"no start":         {},
+		"only a free one":  {Starts: map[string][]float64{"a": {1, 2}}, To: 10},
+		"all outside":      {Starts: map[string][]float64{"a": {1, 2, 3}}, From: 5, To: 10},
+		"a clock that ran": {Starts: map[string][]float64{"a": {3, 2, 5, 6}}, To: 10},
+	} {
+		if f, err := measure(run, time.Second); err == nil {
+			t.Errorf("%s: got %+v, want an error", name, f)
+		}
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	hundred := make([]float64, 0, 200)
+	for i := 200; i > 0; i-- {
+		hundred = append(hundred, float64(i))
+	}
+	if s := summarize(hundred); s.P99 != 198 || s.Median != 100.5 || s.Least != 1 || s.Worst != 200 || hundred[0] != 200 {
+		t.Errorf("summarize(200…1) = %+v", s)
+	}
+	if s := summarize([]float64{4}); s != (Summary{1, 4, 4, 4, 4, 4}) {
+		t.Errorf("summarize(4) = %+v", s)
+	}
+	if s := summarize(nil); s != (Summary{}) {
+		t.Errorf("summarize() = %+v, want zero", s)
+	}
+}
+
+func TestParseStarts(t *testing.T) {
+	got, err := parseStarts([]byte("10.50\n11.00\n12."))
+	if err != nil || !slices.Equal(got, []float64{10.5, 11}) {
+		t.Errorf("parseStarts = %v, %v, want 10.5 and 11 without the half line", got, err)
+	}
+	if _, err := parseStarts([]byte("10.50\nsoon\n")); err == nil || !strings.Contains(err.Error(), "start 2") {
+		t.Errorf("parseStarts of nonsense: error %v, want one that names start 2", err)
+	}
+}
+
+func TestParseCPU(t *testing.T) {
+	stat := "42 (a) b) S 1 42 42 0 -1 4194304 100 0 0 0 250 150 7 8 20 0 30 0 12345 1 1"
+	if got, err := parseCPU([]byte(stat)); err != nil || got != 4 {
+		t.Errorf("parseCPU = %v, %v, want 4 s", got, err)
+	}
+	for _, bad := range []string{"", "42 kubelet S 1", "42 (kubelet) S 1 2"} {
+		if _, err := parseCPU([]byte(bad)); err == nil {
+			t.Errorf("parseCPU(%q): want an error", bad)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// fixedPaths are the folders outside the node's own that a kubelet and a
+// containerd write to and that no option moves. In the node's mount namespace
+// each is replaced by a folder of the node; on the host it stays as it is. It
+// must exist there to be replaced, and is removed again where it did not.
+var fixedPaths = []string{
+	"/var/lib/kubelet",    // sockets of device plugins
+	"/var/log/containers", // links to the logs of containers
+	"/run/containerd",     // sockets of shims, state of runc
+}
+
+// tunables are the kernel settings that a kubelet adjusts at its start. They
+// belong to the whole machine, so the node gets copies of the files instead.
+var tunables = []string{
+	"/proc/sys/vm/overcommit_memory",
+	"/proc/sys/vm/panic_on_oom",
+	"/proc/sys/kernel/panic",
+	"/proc/sys/kernel/panic_on_oops",
+	"/proc/sys/kernel/keys/root_maxkeys",
+	"/proc/sys/kernel/keys/root_maxbytes",
+}
+
+// secludeMounts is the first thing that a node does in its mount namespace.
+func (n *node) secludeMounts() error {
+	// Before anything else: from here on no mount of ours shows on the host.
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("the node's mounts cannot be made private: %w", err)
+	}
+	// The processes that it shows must be those of the node's PID namespace.
+	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("/proc cannot be mounted: %w", err)
+	}
+	for _, path := range fixedPaths {
+		own := n.path("fixed", path)
+		if err := os.MkdirAll(own, 0o755); err != nil {
+			return err
+		}
+		if err := bind(own, path); err != nil {
+			return err
+		}
+	}
+	for _, path := range tunables {
+		value, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := n.replace(path, value); err != nil {
+			return err
+		}
+	}
+	// A standalone kubelet looks its own name up again and again. Where no name
+	// server answers, each time would take seconds.
+	return n.replace("/etc/hosts", []byte("127.0.0.1 localhost "+nodeName+"\n"))
+}
+
+// replace lets the node see a file of its own in place of one of the host.
+func (n *node) replace(path string, content []byte) error {
+	own := n.path("fixed", path)
+	if err := os.MkdirAll(filepath.Dir(own), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(own, content, 0o644); err != nil {
+		return err
+	}
+	return bind(own, path)
+}
+
+func bind(from, to string) error {
+	if err := syscall.Mount(from, to, "", syscall.MS_BIND, ""); err != nil {
+		return fmt.Errorf("%s cannot be mounted on %s: %w", from, to, err)
+	}
+	return nil
+}
+
+// snapshotter returns which of containerd's snapshotters works in a folder:
+// overlayfs cannot lie on another overlayfs, as in a container's own file system.
+func snapshotter(dir string) string {
+	const overlayMagic = 0x794c7630
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err == nil && fs.Type == overlayMagic {
+		return "native"
+	}
+	return "overlayfs"
+}
+
+// mount is a line of /proc/self/mountinfo.
+type mount struct{ root, point, fstype string }
+
+func mounts() ([]mount, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parseMounts(data), nil
+}
+
+func parseMounts(data []byte) []mount {
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var all []mount
+	for line := range bytes.Lines(data) {
+		// Optional fields end with a lone hyphen; the type follows it.
+		before, after, found := strings.Cut(string(line), " - ")
+		f, rest := strings.Fields(before), strings.Fields(after)
+		if !found || len(f) < 5 || len(rest) == 0 {
+			continue
+		}
+		all = append(all, mount{root: unescape.Replace(f[3]), point: unescape.Replace(f[4]), fstype: rest[0]})
+	}
+	return all
+}

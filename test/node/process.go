@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// supervisor starts the node's long-running programs. When one of them ends
+// unasked, it cancels everything with an error that shows the end of its log.
+type supervisor struct {
+	ctx  context.Context
+	fail context.CancelCauseFunc
+	logs string
+}
+
+// process is one program that a supervisor runs.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	done chan struct{}
+	stop chan struct{}
+}
+
+// start runs a program whose output goes to NAME.log.
+func (s *supervisor) start(name, program string, args ...string) (*process, error) {
+	path := filepath.Join(s.logs, name+".log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer log.Close()
+	p := &process{name: name, cmd: exec.Command(program, args...), done: make(chan struct{}), stop: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	go func() {
+		err := p.cmd.Wait()
+		close(p.done)
+		select {
+		case <-p.stop:
+		default:
+			if err == nil {
+				err = errors.New("exit status 0")
+			}
+			s.fail(fmt.Errorf("%s ended unasked: %w; the end of its log:\n%s", name, err, tail(path)))
+		}
+	}()
+	return p, nil
+}
+
+// end asks the program to stop and insists after a while.
+func (p *process) end() {
+	close(p.stop)
+	// An error here means that it has ended already.
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(5 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// output runs a short program to its end. Its output is part of an error.
+func output(ctx context.Context, program string, args ...string) (string, error) {
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(out.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// await repeats a check until it succeeds. An error of the check is not final:
+// the last one explains why the limit was reached.
+func await(ctx context.Context, what string, limit time.Duration, check func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check(limited)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-limited.Done():
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("%s did not come about within %v: %w", what, limit, err)
+		}
+	}
+}
+
+// tail returns the last lines of a log, indented.
+func tail(path string) string {
+	const lines = 8
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "  " + err.Error()
+	}
+	all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	return "  " + strings.Join(all[max(0, len(all)-lines):], "\n  ")
+}
+
+// freePort asks the kernel for a port on loopback that nothing uses.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// freePorts returns several different ones.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	seen := map[int]bool{}
+	for len(ports) < n {
+		p, err := freePort()
+		if err != nil {
+			return nil, fmt.Errorf("no free port on 127.0.0.1: %w", err)
+		}
+		if !seen[p] {
+			seen[p] = true
+			ports = append(ports, p)
+		}
+	}
+	return ports, nil
+}

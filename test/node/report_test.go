@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func late(mean, least float64) Summary {
+	return Summary{Count: 10, Mean: mean, Least: least, Worst: mean}
+}
+
+func verdicts(c Comparison) string {
+	var v []string
+	for _, k := range c.Criteria {
+		if k.Pass {
+			v = append(v, "pass")
+		} else {
+			v = append(v, "FAIL")
+		}
+	}
+	return strings.Join(v, " ")
+}
+
+func TestCriteria(t *testing.T) {
+	alone := Scenario{Name: "max1s", Maximum: time.Second, Pods: 1, LatenessRatio: 0.1}
+	api := Scenario{Name: "api20", Maximum: time.Second, Pods: 20, API: true, LatenessRatio: 0.4}
+	for _, tc := range []struct {
+		name        string
+		scenario    Scenario
+		stock, ours Figures
+		want        string
+	}{
+		{"at the limit", alone, Figures{Lateness: late(1, 0.9)}, Figures{Lateness: late(0.1, 0.05)}, "pass pass"},
+		{"above it", alone, Figures{Lateness: late(1, 0.9)}, Figures{Lateness: late(0.11, 0.05)}, "FAIL pass"},
+		{"no back-off at all", alone, Figures{Lateness: late(1, 0.9)}, Figures{Lateness: late(-0.9, -0.9)}, "pass FAIL"},
+		{"rounded start times", alone, Figures{Lateness: late(1, 0.9)}, Figures{Lateness: late(0, -0.01)}, "pass pass"},
+		{"CPU does not decide alone", alone,
+			Figures{Lateness: late(1, 0.9), CPUPerRestart: 10}, Figures{Lateness: late(0.1, 0), CPUPerRestart: 20}, "pass pass"},
+		{"equal cost", api,
+			Figures{Lateness: late(1, 0), CPUPerRestart: 10, RequestsPerRestart: 6},
+			Figures{Lateness: late(0.4, 0), CPUPerRestart: 10, RequestsPerRestart: 6}, "pass pass pass pass"},
+		{"higher cost", api,
+			Figures{Lateness: late(1, 0), CPUPerRestart: 10, RequestsPerRestart: 6},
+			Figures{Lateness: late(0.41, 0), CPUPerRestart: 10.1, RequestsPerRestart: 6.1}, "FAIL pass FAIL FAIL"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := compare(tc.scenario, tc.stock, tc.ours)
+			if got := verdicts(c); got != tc.want {
+				t.Errorf("criteria: %s, want %s", got, tc.want)
+			}
+			if got, want := passed([]Comparison{c}), !strings.Contains(tc.want, "FAIL"); got != want {
+				t.Errorf("passed = %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestGoalsDoNotDecide(t *testing.T) {
+	s := scenarios[0]
+	slow := Figures{Interval: Summary{Mean: 1.1, Worst: 1.1}, Lateness: late(0.1, 0.1)}
+	c := compare(s, Figures{Lateness: late(1, 1)}, slow)
+	if len(c.Goals) != 2 || c.Goals[0].Reached || !c.Goals[1].Reached {
+		t.Errorf("goals = %+v, want the mean missed and the worst reached", c.Goals)
+	}
+	if !passed([]Comparison{c}) {
+		t.Error("a missed goal made the measurement fail")
+	}
+}
+
+func TestPrintComparison(t *testing.T) {
+	s := scenarios[3]
+	stock := Figures{
+		Restarts: 100, Interval: Summary{Mean: 2}, Lateness: late(1, 0.9), CPUPerRestart: 20,
+		RequestsPerRestart: 7, Requests: map[string]float64{"GET pods": 3, "POST events": 1},
+	}
+	ours := Figures{
+		Restarts: 190, Interval: Summary{Mean: 1.07}, Lateness: late(0.07, 0.05), CPUPerRestart: 19,
+		RequestsPerRestart: 6, Requests: map[string]float64{"GET pods": 3, "PATCH events": 1},
+	}
+	c := compare(s, stock, ours)
+	var out bytes.Buffer
+	printComparison(&out, c)
+	printVerdict(&out, []Comparison{c})
+	for _, want := range []string{
+		"api5: with an API server, 5 pods, maximum 1s, 2m0s",
+		"lateness, mean                           1.000 s     0.070 s       0.070",
+		"POST events                               1.00        0.00       0.000",
+		"PATCH events                              0.00        1.00           -",
+		"pass  mean lateness at most 0.1 of stock's: stock 1.000 s, ours 0.070 s, limit 0.100 s",
+		"goal  interval, mean at most 1.080 s: 1.070 s, reached",
+		"PASS: 4 of 4 criteria hold in 1 scenarios",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestPrintDefaultCurve(t *testing.T) {
+	var out bytes.Buffer
+	printFigures(&out, scenarios[2], Figures{Restarts: 5, ByRestart: []Step{{10, 14.5}, {20, 30}}})
+	for _, want := range []string{"restart 2, delay 10 s: interval", "14.50 s", "restart 3, delay 20 s: interval", "30.00 s"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestSelectScenarios(t *testing.T) {
+	names := func(list string, window time.Duration) string {
+		s, err := selectScenarios(list, window)
+		if err != nil {
+			return err.Error()
+		}
+		var out []string
+		for _, s := range s {
+			out = append(out, s.Name+" "+s.Window.String())
+		}
+		return strings.Join(out, ", ")
+	}
+	for _, tc := range []struct {
+		list   string
+		window time.Duration
+		want   string
+	}{
+		{"", 0, "max1s 1m0s, max4s 1m0s, default 0s, api5 2m0s, api20 1m0s"},
+		{"api5, max1s", 30 * time.Second, "max1s 30s, api5 30s"},
+		{"default", 30 * time.Second, "default 0s"},
+		{"max2s", 0, `no scenario is named "max2s"; there are: max1s, max4s, default, api5, api20`},
+	} {
+		if got := names(tc.list, tc.window); got != tc.want {
+			t.Errorf("selectScenarios(%q, %v) = %s, want %s", tc.list, tc.window, got, tc.want)
+		}
+	}
+}
