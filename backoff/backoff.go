@@ -13,12 +13,14 @@ import (
 
 // Backoff keeps an exponential back-off per key. It corrects
 // k8s.io/client-go/util/flowcontrol.Backoff. The exported fields are to be set
-// before the first call of a method; the methods may be called concurrently.
+// before the first call of a method; the methods may be called concurrently. The
+// zero value never makes a key wait.
 type Backoff struct {
 	// RWMutex is there because client-go's type has its methods. It guards
 	// nothing.
 	sync.RWMutex
-	// Clock is read by the methods that do not take the time as an argument.
+	// Clock is read by the methods that do not take the time as an argument. Nil
+	// means the real one.
 	Clock clock.Clock
 	// HasExpiredFunc tells whether an event at eventTime starts a key that last
 	// advanced at lastUpdate over; see FlatReset. GC asks it with the present
@@ -83,7 +85,6 @@ func newBackoff(c clock.Clock, initial, limit time.Duration, maxJitterFactor flo
 		defaultDuration: min(max(initial, 0), limit),
 		maxDuration:     limit,
 		maxJitterFactor: maxJitterFactor,
-		items:           newTable(),
 	}
 }
 
@@ -100,7 +101,8 @@ type Decision struct {
 	// Attempt counts the restarts since the last reset, this one included: it
 	// is 1 for the first.
 	Attempt int
-	// Reset is true when the reset rule has just started the key over.
+	// Reset is true when the reset rule has just started the key over. A key
+	// that GC removed by that rule before is new instead.
 	Reset bool
 	// FirstWait is true for the first check that found this restart waiting,
 	// and false for all later ones.
@@ -113,7 +115,7 @@ type Decision struct {
 // before the Unix epoch means unknown: the event counts as having happened at
 // the first check that saw it.
 func (p *Backoff) Decide(id string, eventTime time.Time) (d Decision) {
-	p.decide(&d, id, eventTime, p.Clock.Now())
+	p.decide(&d, id, eventTime, p.now())
 	return d
 }
 
@@ -152,7 +154,7 @@ func (p *Backoff) Get(id string) time.Duration {
 // key is new or the reset rule holds for eventTime. The delay counts as begun
 // now. For eventTime see Decide.
 func (p *Backoff) Next(id string, eventTime time.Time) {
-	p.NextAt(id, eventTime, p.Clock.Now())
+	p.NextAt(id, eventTime, p.now())
 }
 
 // NextAt is Next at the time now.
@@ -179,7 +181,7 @@ func (p *Backoff) DeleteEntry(id string) {
 // IsInBackOffSince tells whether the key still has to wait after an event at
 // eventTime. For eventTime see Decide.
 func (p *Backoff) IsInBackOffSince(id string, eventTime time.Time) bool {
-	return p.IsInBackOffSinceAt(id, eventTime, p.Clock.Now())
+	return p.IsInBackOffSinceAt(id, eventTime, p.now())
 }
 
 // IsInBackOffSinceAt is IsInBackOffSince at the time now.
@@ -194,7 +196,7 @@ func (p *Backoff) IsInBackOffSinceAt(id string, eventTime, now time.Time) bool {
 // IsInBackOffSinceUpdate tells whether less than the key's delay lay between
 // the last advance of the key and eventTime, which is usually the present.
 func (p *Backoff) IsInBackOffSinceUpdate(id string, eventTime time.Time) bool {
-	return p.IsInBackOffSinceUpdateAt(id, eventTime, p.Clock.Now())
+	return p.IsInBackOffSinceUpdateAt(id, eventTime, p.now())
 }
 
 // IsInBackOffSinceUpdateAt is IsInBackOffSinceUpdate at the time now, which
@@ -214,11 +216,28 @@ func (p *Backoff) IsInBackOffSinceUpdateAt(id string, eventTime, now time.Time) 
 	return left > 0
 }
 
+// EndWait notes that the key's wait, if it has been found waiting, is over
+// although no decision allowed the restart: what the key stands for runs again
+// for another reason, or exists no more. The key keeps its delay; its next wait
+// is one of its own.
+func (p *Backoff) EndWait(id string) {
+	p.EndWaitAt(id, p.now())
+}
+
+// EndWaitAt is EndWait at the time now.
+func (p *Backoff) EndWaitAt(id string, now time.Time) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	if e := p.items.find(id); e != nil && e.waiting() {
+		e.set(e.attempts(), e.lastUpdate, p.monotonic(now))
+	}
+}
+
 // GC forgets the keys for which the reset rule holds at present. The age of a
 // key that has been found waiting counts from the end of its wait. The lock is
 // released now and then, so that other calls are not held up.
 func (p *Backoff) GC() {
-	p.GCAt(p.Clock.Now())
+	p.GCAt(p.now())
 }
 
 // GCAt is GC at the time now.
@@ -235,7 +254,7 @@ func (p *Backoff) GCAt(now time.Time) {
 			if !p.hasExpired(now, now.Add(-age)) {
 				return false
 			}
-			p.forget(p.items.keyOf(e))
+			p.forget(e)
 			return true
 		})
 		p.lock.Unlock()
@@ -327,14 +346,17 @@ func (p *Backoff) insert(id string) *entry {
 }
 
 func (p *Backoff) remove(id string) {
-	if p.items.remove(id) {
-		p.forget(id)
+	if e := p.items.find(id); e != nil {
+		p.forget(e)
+		p.items.remove(id)
 	}
 }
 
-// forget notes that a key is no longer in items.
-func (p *Backoff) forget(id string) {
-	delete(p.perItemBackoff, id)
+// forget notes that a key will be removed from items.
+func (p *Backoff) forget(e *entry) {
+	if p.perItemBackoff != nil {
+		delete(p.perItemBackoff, p.items.keyOf(e))
+	}
 	p.metrics.keyRemoved()
 }
 
@@ -393,6 +415,14 @@ func (p *Backoff) lastUpdate(e *entry, t time.Time, monotonic bool) time.Time {
 
 // hasMonotonic tells whether t has a monotonic reading, which Round strips.
 func hasMonotonic(t time.Time) bool { return t != t.Round(0) }
+
+// now is the present on the clock.
+func (p *Backoff) now() time.Time {
+	if p.Clock == nil {
+		return time.Now()
+	}
+	return p.Clock.Now()
+}
 
 // monotonic is t's distance from the epoch on the monotonic clock if both have
 // a reading of it, and on the wall clock otherwise.

@@ -5,6 +5,7 @@ package backoff
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
@@ -33,6 +34,11 @@ func makeCorrected(initial, max time.Duration, tc clock.Clock, jitter float64, r
 	b := NewFakeBackOffWithJitter(initial, max, tc, jitter)
 	b.HasExpiredFunc = rule
 	return b
+}
+
+// tenMinutes is the kubelet's rule.
+func tenMinutes(eventTime, lastUpdate time.Time, _ time.Duration) bool {
+	return eventTime.Sub(lastUpdate) > 10*time.Minute
 }
 
 func neverReset(time.Time, time.Time, time.Duration) bool { return false }
@@ -117,7 +123,7 @@ var corrections = []struct {
 	}},
 	{"gc-cuts-wait", func(newBackoff maker) error {
 		tc := testingclock.NewFakeClock(start)
-		b := newBackoff(10*time.Second, 300*time.Second, tc, 0, FlatReset(ContainerResetPeriod))
+		b := newBackoff(10*time.Second, 300*time.Second, tc, 0, tenMinutes)
 		for range 6 {
 			b.Next("a", tc.Now())
 		}
@@ -166,7 +172,7 @@ var corrections = []struct {
 	{"event-unknown", func(newBackoff maker) error {
 		for _, unknown := range []time.Time{{}, time.Unix(0, 0)} {
 			tc := testingclock.NewFakeClock(start)
-			b := newBackoff(10*time.Second, 300*time.Second, tc, 0, FlatReset(ContainerResetPeriod))
+			b := newBackoff(10*time.Second, 300*time.Second, tc, 0, tenMinutes)
 			b.Next("a", start)
 			tc.Step(595 * time.Second)
 			for waited := range 10 {
@@ -185,6 +191,23 @@ var corrections = []struct {
 			}
 		}
 		return nil
+	}},
+	{"zero-value", func(newBackoff maker) (err error) {
+		made := newBackoff(time.Second, time.Second, testingclock.NewFakeClock(start), 0, nil)
+		b := reflect.New(reflect.TypeOf(made).Elem()).Interface().(dropIn)
+		defer func() {
+			if r := recover(); r != nil {
+				err = fmt.Errorf("panics: %v", r)
+			}
+		}()
+		b.Reset("a")
+		b.GC()
+		b.Next("a", start)
+		if b.IsInBackOffSince("a", start) || b.IsInBackOffSinceUpdate("a", start) {
+			return fmt.Errorf("waits")
+		}
+		b.DeleteEntry("a")
+		return wantDelay(b, "a", 0)
 	}},
 }
 

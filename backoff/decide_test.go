@@ -251,6 +251,28 @@ func TestDropInMethodsAgreeWithDecide(t *testing.T) {
 	}
 }
 
+// A container in back-off whose instances are removed starts without being
+// asked about, and when it exits again its wait is a new one.
+func TestEndWait(t *testing.T) {
+	b := kubelet(300, 300)()
+	b.EndWaitAt("a", seconds(0)) // not known
+	b.DecideAt("a", seconds(0), seconds(0))
+	b.EndWaitAt("a", seconds(1)) // not waiting
+	for i, s := range []step{
+		{2, 3, "wait #2 5m0s until 5m2s first"},
+		{150, 150, "wait #2 5m0s until 7m30s first"},
+		{150, 449, "wait #2 5m0s until 7m30s"},
+		{150, 450, "go #2 5m0s until 7m30s"},
+	} {
+		if got := describe(b.DecideAt("a", seconds(s.event), seconds(s.now))); got != s.want {
+			t.Fatalf("step %d: got %s, want %s", i, got, s.want)
+		}
+		if i == 0 {
+			b.EndWaitAt("a", seconds(100))
+		}
+	}
+}
+
 func TestGC(t *testing.T) {
 	tests := []struct {
 		name string
@@ -306,7 +328,7 @@ func TestGCAndAllOverManyKeys(t *testing.T) {
 	}
 	b.GCAt(seconds(1000))
 	seen := map[string]bool{}
-	b.All()(func(id string, s KeyState) bool {
+	b.AllAt(seconds(1000))(func(id string, s KeyState) bool {
 		if seen[id] {
 			t.Errorf("%s comes twice", id)
 		}
@@ -342,7 +364,7 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 	restored := kubelet(10, 30)()
 	for id, state := range want {
-		got, known := b.Snapshot(id)
+		got, known := b.SnapshotAt(id, seconds(108))
 		if !known || got != state {
 			t.Errorf("%s has state %v, %t, want %v", id, got, known, state)
 		}
@@ -351,7 +373,7 @@ func TestSnapshotRestore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if again, _ := restored.Snapshot(id); again != state {
+		if again, _ := restored.SnapshotAt(id, seconds(112)); again != state {
 			t.Errorf("%s is restored to %v, want %v", id, again, state)
 		}
 	}
@@ -462,8 +484,12 @@ func TestMetrics(t *testing.T) {
 	b.NextAt("b", start, start)
 	b.Reset("a")
 	b.Reset("a")
+	if err := b.RestoreAt("c", KeyState{Attempts: 1, LastUpdate: start}, start); err != nil {
+		t.Fatal(err)
+	}
+	b.GCAt(seconds(601)) // removes b and c
 	want := map[string][]float64{
-		"c keys":     {1, 1, -1},
+		"c keys":     {1, 1, -1, 1, -1, -1},
 		"c waits":    {1},
 		"c restarts": {1, 1, 1},
 		"c resets":   {1},

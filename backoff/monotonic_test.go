@@ -73,6 +73,31 @@ func TestWallClockStepsUnderMonotonicClock(t *testing.T) {
 			t.Error("not collected after more than ten minutes")
 		}
 	})
+	t.Run("between snapshot and restore", func(t *testing.T) {
+		const step = 300
+		b := kubelet(300, 300)()
+		b.DecideAt("a", seconds(0), at(0, 0))
+		b.DecideAt("a", seconds(step+9), at(step+10, 10)) // the wall clock has stepped by five minutes
+		s, _ := b.SnapshotAt("a", at(step+20, 20))
+		if want := seconds(step + 10); !s.WaitingSince.Equal(want) {
+			t.Errorf("waiting since %s, want %s", s.WaitingSince, want)
+		}
+		// The Backoff that it is restored to began before another step.
+		other := kubelet(300, 300)()
+		other.NextAt("b", at(0, 1000), at(0, 1000))
+		if err := other.RestoreAt("a", s, at(step+30, 1030)); err != nil {
+			t.Fatal(err)
+		}
+		if again, _ := other.SnapshotAt("a", at(step+30, 1030)); again != s {
+			t.Errorf("restored to %v, want %v", again, s)
+		}
+		if d := other.DecideAt("a", seconds(step+9), at(step+308, 1308)); d.Allowed {
+			t.Error("released early")
+		}
+		if d := other.DecideAt("a", seconds(step+9), at(step+309, 1309)); !d.Allowed {
+			t.Error("not released")
+		}
+	})
 	t.Run("the first event has no monotonic reading", func(t *testing.T) {
 		b := delayed(10, 300)()
 		b.DecideAt("a", seconds(0), at(1, 1))

@@ -22,20 +22,25 @@ type KeyState struct {
 
 // Snapshot returns the state of the key, and false if it is not known.
 func (p *Backoff) Snapshot(id string) (KeyState, bool) {
+	return p.SnapshotAt(id, p.now())
+}
+
+// SnapshotAt is Snapshot at the time now.
+func (p *Backoff) SnapshotAt(id string, now time.Time) (KeyState, bool) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e := p.items.find(id)
 	if e == nil {
 		return KeyState{}, false
 	}
-	return p.state(e), true
+	return p.state(e, now), true
 }
 
 // Restore puts a key in the given state, whether it was known or not. It fails
 // and changes nothing when Attempts is below 1, or LastUpdate is at or before
 // the Unix epoch.
 func (p *Backoff) Restore(id string, s KeyState) error {
-	return p.RestoreAt(id, s, p.Clock.Now())
+	return p.RestoreAt(id, s, p.now())
 }
 
 // RestoreAt is Restore at the time now.
@@ -53,9 +58,13 @@ func (p *Backoff) RestoreAt(id string, s KeyState, now time.Time) error {
 	if e == nil {
 		e = p.insert(id)
 	}
-	e.set(uint32(min(s.Attempts, attemptsMask)), p.wall(s.LastUpdate), p.monotonic(s.LastUpdate))
+	// What happened so long ago on the wall clock did so on the monotonic one.
+	mark := func(t time.Time) time.Duration {
+		return saturatingSub(p.monotonic(now), saturatingSub(p.wall(now), p.wall(t)))
+	}
+	e.set(uint32(min(s.Attempts, attemptsMask)), p.wall(s.LastUpdate), mark(s.LastUpdate))
 	if !s.WaitingSince.IsZero() {
-		e.startWaiting(p.monotonic(s.WaitingSince))
+		e.startWaiting(mark(s.WaitingSince))
 	}
 	return nil
 }
@@ -64,6 +73,11 @@ func (p *Backoff) RestoreAt(id string, s KeyState, now time.Time) error {
 // clause. The order is not defined. A key that is added or removed meanwhile
 // may be left out; the body of the loop may call any method of p.
 func (p *Backoff) All() func(yield func(string, KeyState) bool) {
+	return p.AllAt(p.now())
+}
+
+// AllAt is All at the time now.
+func (p *Backoff) AllAt(now time.Time) func(yield func(string, KeyState) bool) {
 	return func(yield func(string, KeyState) bool) {
 		type item struct {
 			key   string
@@ -74,7 +88,7 @@ func (p *Backoff) All() func(yield func(string, KeyState) bool) {
 			some = some[:0]
 			p.lock.Lock()
 			from = p.items.visit(from, func(e *entry) bool {
-				some = append(some, item{p.items.keyOf(e), p.state(e)})
+				some = append(some, item{p.items.keyOf(e), p.state(e, now)})
 				return false
 			})
 			p.lock.Unlock()
@@ -87,10 +101,11 @@ func (p *Backoff) All() func(yield func(string, KeyState) bool) {
 	}
 }
 
-func (p *Backoff) state(e *entry) KeyState {
+func (p *Backoff) state(e *entry, now time.Time) KeyState {
 	s := KeyState{Attempts: int(e.attempts()), LastUpdate: p.epochWall.Add(e.lastUpdate)}
 	if e.waiting() {
-		s.WaitingSince = p.epochWall.Add(e.mark)
+		// So long ago on the monotonic clock; the wall clock may have stepped.
+		s.WaitingSince = now.Round(0).Add(-saturatingSub(p.monotonic(now), e.mark))
 	}
 	return s
 }

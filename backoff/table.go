@@ -52,7 +52,7 @@ func (e *entry) set(attempts uint32, wall, monotonic time.Duration) {
 	e.lastUpdate, e.mark = wall, monotonic
 }
 
-// table maps keys to entries by extendible hashing. It is not a map because a
+// table maps keys to entries by extendible hashing. Its zero value is empty. It is not a map because a
 // map with the entries in it grows by half its size at once, and one of
 // pointers takes twice the memory and another cache miss.
 type table struct {
@@ -79,13 +79,9 @@ type segment struct {
 	slots []entry
 }
 
-// maxSegment is how many keys a segment has at most. It bounds for how long one
-// insertion and one step of GC hold the lock.
+// maxSegment is how many keys make a full segment split instead of grow. It
+// bounds for how long one insertion and one step of GC hold the lock.
 const maxSegment = 1024
-
-func newTable() table {
-	return table{seed: maphash.MakeSeed(), segments: []*segment{newSegment(0, 0)}}
-}
 
 // newSegment returns a segment for size keys and some more. The few keys of a
 // node, which fit the first segment, are spread thin, so that nearly every
@@ -168,6 +164,9 @@ func (t *table) segment(hash uint64) *segment {
 // find returns the entry of a key, nil if there is none. It is valid until the
 // next insertion or removal of any key.
 func (t *table) find(key string) *entry {
+	if t.segments == nil {
+		return nil
+	}
 	s, i := t.search(key)
 	if e := &s.slots[i]; e.state != 0 {
 		return e
@@ -194,6 +193,9 @@ func (t *table) search(key string) (s *segment, i int) {
 
 // insert adds a key that is not there yet, with one attempt.
 func (t *table) insert(key string) *entry {
+	if t.segments == nil {
+		t.seed, t.segments = maphash.MakeSeed(), []*segment{newSegment(0, 0)}
+	}
 	hash := maphash.String(t.seed, key)
 	inline, length := encode(key, hash)
 	e := entry{key: inline, state: length | 1}
@@ -267,14 +269,10 @@ func (t *table) grow(hash uint64) {
 	}
 }
 
-// remove deletes a key and tells whether it was there.
-func (t *table) remove(key string) bool {
+// remove deletes a key that is there.
+func (t *table) remove(key string) {
 	s, i := t.search(key)
-	if s.slots[i].state == 0 {
-		return false
-	}
 	t.removeAt(s, i)
-	return true
 }
 
 // removeAt frees slot i and moves up what would not be found behind it.
@@ -299,6 +297,9 @@ func (t *table) removeAt(s *segment, i int) {
 // given one up to next, and removes those for which it returns true. An entry
 // may be visited twice. There are more as long as next is not 0.
 func (t *table) visit(from uint64, fn func(*entry) (remove bool)) (next uint64) {
+	if t.segments == nil {
+		return 0
+	}
 	s := t.segment(from)
 	for i := 0; i < len(s.slots); {
 		if e := &s.slots[i]; e.state != 0 && fn(e) {

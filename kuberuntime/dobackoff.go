@@ -36,8 +36,8 @@ type ContainerStatus struct {
 	// ExitCode is valid for an exited instance. It does not matter for the
 	// back-off.
 	ExitCode int
-	// StartedAt and FinishedAt are zero, or in 1970, where the runtime does not
-	// know.
+	// StartedAt and FinishedAt are zero, or the Unix epoch, where the runtime
+	// does not know.
 	StartedAt, FinishedAt time.Time
 	// RestartCount is how many instances there were before this one.
 	RestartCount int
@@ -75,6 +75,8 @@ const BackOffStartContainer = "BackOff"
 func DoBackOff(ctx context.Context, now time.Time, recorder record.EventRecorder, pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff) (bool, string, error) {
 	eventTime, ran := lastExit(container.Name, statuses, now)
 	if !ran {
+		// Its instances may have been removed while it waited.
+		backOff.EndWaitAt(Key(pod, container), now)
 		return false, "", nil
 	}
 	logger := klog.FromContext(ctx)

@@ -148,6 +148,28 @@ func TestDoBackOffAfterKillInTheSameSync(t *testing.T) {
 	})
 }
 
+// The instances of a waiting container are removed, by hand or because the pod
+// was removed and came back under the same UID. It starts at once, and the next
+// wait is one of its own.
+func TestDoBackOffAfterRemovalOfTheInstances(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0, exited(0, 0))
+	a.waits(1, "10s", 11, exited(1, 1))
+	a.starts(5)
+	a.waits(8, "10s", 18, exited(0, 8))
+	a.wantEvents(2)
+}
+
+func TestDoBackOffWithDelayedFirstRestart(t *testing.T) {
+	a := newAgent(t)
+	a.backOff.DelayFirstRestart = true
+	a.starts(0) // it never ran
+	a.waits(5, "10s", 15, running(0))
+	a.waits(6, "10s", 15, exited(0, 5))
+	a.starts(15, exited(0, 5))
+	a.waits(16, "20s", 36, exited(1, 16))
+}
+
 func TestDoBackOffWithUnknownFinishTime(t *testing.T) {
 	for _, unknown := range []time.Time{{}, time.Unix(0, 0)} {
 		a := newAgent(t)

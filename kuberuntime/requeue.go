@@ -9,7 +9,7 @@ import (
 
 // NextSync returns how long after now to sync a pod again whose sync failed
 // with err, where retry is the ordinary delay after an error, jitter included,
-// and resync the longest time that a pod goes without a sync. It corrects
+// and resync the longest that a back-off alone puts a sync off. It corrects
 // completeWork in pkg/kubelet/pod_workers.go, which adds up to half of the
 // delay to it and lets a back-off put off the retry of other errors.
 //
@@ -37,9 +37,10 @@ type waitingError struct{ error }
 
 func (e waitingError) Unwrap() error { return e.error }
 
-// Waiting marks err, the error of a pod's sync, as that of one which changed
-// nothing because all that it had to do has to wait for a back-off. What was
-// known of the pod before such a sync is still true after it.
+// Waiting marks err, the error of a pod's sync, as that of one which started,
+// killed and configured nothing because all that it had to do has to wait for a
+// back-off. What was known of the pod's newest instances before such a sync is
+// still true after it.
 func Waiting(err error) error {
 	if err == nil {
 		return nil
