@@ -8,13 +8,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 
-# KUBE_VERSION and KUBE_ROOT say which kubernetes tree is meant. Left alone, it is the release that the newest series
-# was made on, fetched into _output.
-KUBE_VERSION ?=
-KUBE_ROOT ?=
-SKIP ?=
+# The scripts read the other variables (make help) themselves: make passes on what its command line and environment set.
 FUZZTIME ?= 30s
-export KUBE_VERSION KUBE_ROOT SKIP
 
 .PHONY: help kubelet test test-patched verify bench node-timing apply reverse refresh fetch fuzz lint clean
 
@@ -29,15 +24,17 @@ help: ## print this
 	  FUZZTIME "how long to fuzz (now: $(FUZZTIME))"
 
 kubelet: ## fetch, apply and build: _output/VERSION/kubelet
+	@hack/build.sh --check
 	@hack/apply.sh --keep
 	@hack/build.sh kubelet
 
-test: lint ## unit tests with the race detector, gofmt, go vet, staticcheck
+test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 	@command -v gcc >/dev/null || command -v clang >/dev/null || { echo "error: the race detector needs a C compiler: apt-get install gcc libc6-dev" >&2; exit 1; }
+	@hack/lint.sh
 	@echo "==> go test -race ./..."
 	@CGO_ENABLED=1 go test -race ./...
-	@echo "==> go vet and go test ./... in test/node"
-	@cd test/node && go vet ./... && go test ./...
+	@echo "==> go vet and go test -race ./... in test/node"
+	@cd test/node && go vet ./... && CGO_ENABLED=1 go test -race ./...
 
 test-patched: ## upstream's tests and ours in the patched tree
 	@hack/apply.sh --keep
@@ -50,7 +47,6 @@ bench: ## compare with client-go's back-off at 110, 100 000 and 1 000 000 keys
 	@go run ./test/bench
 
 node-timing: ## time restarts on a real node, stock kubelet and ours (root)
-	@hack/apply.sh --keep
 	@hack/node-timing.sh
 
 apply: ## apply the series to the tree, on a branch, one commit per patch

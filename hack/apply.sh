@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# apply.sh [--patches DIR] [--series NAME] [--skip N]... [--keep]
+# apply.sh [--keep]
 #
 # Applies the series that fits the tree to a new branch, kubelet-backoff-<series>, one commit per patch. The tree is
 # KUBE_ROOT (a git checkout or a plain source tree), or else _output/KUBE_VERSION/kubernetes, fetched when missing.
 # When anything fails the tree is put back as it was, bit for bit. hack/reverse.sh undoes it.
 #
-#   --patches DIR   the directory that holds the series (default: patches; also PATCHES_DIR)
-#   --series NAME   this series, whatever the tree's release (also SERIES)
-#   --skip N        leave patch N out, as if its line in `series` were commented out (also SKIP="2 3")
-#   --keep          be content with a series branch that somebody has edited since
+#   --keep      be content with a series branch that somebody has edited since
+#   SKIP="2 3"  in the environment: leave these patches out, as if their lines in `series` were commented out
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -18,11 +16,8 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 KEEP=
 while (($# > 0)); do
   case $1 in
-    --patches) PATCHES_DIR=$(cd "${2:?--patches needs a directory}" && pwd -P) || die "--patches $2: no such directory"; shift ;;
-    --series) SERIES=${2:?--series needs a name}; shift ;;
-    --skip) SKIP="${SKIP:-} ${2:?--skip needs a patch number}"; shift ;;
     --keep) KEEP=1 ;;
-    -h | --help) sed -n '4,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '4,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) die "apply.sh: unknown argument \"$1\"" ;;
   esac
   shift
@@ -35,6 +30,42 @@ check_dependencies
 DIGEST=$(series_digest)
 say "Series $SERIES_NAME (${#ACTIVE[@]} patches, made on $BASE_TAG) for kubernetes $VERSION in $TREE"
 ((${#DROPPED[@]} == 0)) || note "left out: ${DROPPED[*]}"
+
+scratch_dir WORK
+mapfile -t CREATED < <(created_paths "${ACTIVE[@]}")
+
+# require_ready: nothing in the tree is in the way of the series.
+require_ready() {
+  local op f there=()
+  if [[ $TREE_KIND == git ]]; then
+    op=$(in_progress)
+    [[ -z $op ]] || die "$TREE is in the middle of a $op: finish or abort it first ($op --continue, or $op --abort)"
+    require_clean "applying patches"
+  fi
+  for f in "${CREATED[@]}"; do
+    [[ -e $TREE/$f || -L $TREE/$f ]] || continue
+    # A file that the release has is a matter for the patch itself; git am will say so.
+    if [[ $TREE_KIND == plain ]] || ! g ls-files --error-unmatch -- "$f" >/dev/null 2>&1; then there+=("$f"); fi
+  done
+  ((${#there[@]} == 0)) || die "the series creates files that are in $TREE already, unknown to git:" "${there[@]}" \
+    "Move them away first."
+}
+
+# does_not_apply PATCH LOG
+does_not_apply() {
+  die "$1 does not apply to kubernetes $VERSION in $TREE:" "$(explain_am "$2")" \
+    "git says: $(tail -n 3 "$2" | tr '\n' ' ')" "There are, in $PATCHES_DIR:" "$(describe_series)"
+}
+
+# rehearse COMMIT: the series applies to COMMIT. In a repository and an index of its own, without files.
+rehearse() {
+  local p
+  NO_CHECKOUT=1 scratch_repo "$WORK/rehearsal" "$1"
+  git -C "$WORK/rehearsal" read-tree HEAD
+  for p in "${ACTIVE[@]}"; do
+    git -C "$WORK/rehearsal" apply --cached "$SERIES_DIR/$p" >"$WORK/am.log" 2>&1 || does_not_apply "$p" "$WORK/am.log"
+  done
+}
 
 # ---- what may be there already --------------------------------------------------------------------------------------
 
@@ -76,32 +107,25 @@ if [[ $TREE_KIND == git ]]; then
       exit 0
     fi
     say "The patches have changed since $BRANCH was made: taking it back first"
+    # But not before it is known that the new ones apply to what is checked out then.
+    require_ready
+    start=HEAD
+    if [[ $(current_branch) == "$BRANCH" ]]; then
+      start=$(state "$BRANCH" origin || true)
+      g rev-parse -q --verify "$start^{commit}" >/dev/null || start=$base
+    fi
+    rehearse "$(g rev-parse "$start^{commit}")"
     "$KB_HACK/reverse.sh" || exit 1
     # Taking it back may have removed the repository that was made for it.
     locate_tree
   fi
 fi
-if [[ $TREE_KIND == git ]]; then
-  op=$(in_progress)
-  [[ -z $op ]] || die "$TREE is in the middle of a $op: finish or abort it first ($op --continue, or $op --abort)"
-  require_clean "applying patches"
-fi
-
-mapfile -t CREATED < <(created_paths "${ACTIVE[@]}")
-there=()
-for f in "${CREATED[@]}"; do
-  [[ -e $TREE/$f || -L $TREE/$f ]] || continue
-  # A file that the release has is a matter for the patch itself; git am will say so.
-  if [[ $TREE_KIND == plain ]] || ! g ls-files --error-unmatch -- "$f" >/dev/null 2>&1; then there+=("$f"); fi
-done
-((${#there[@]} == 0)) || die "the series creates files that are in $TREE already, unknown to git:" "${there[@]}" \
-  "Move them away first."
+require_ready
 
 # ---- applying -------------------------------------------------------------------------------------------------------
 
 MADE_REPOSITORY=
 ORIGIN='' BASE=''
-scratch_dir WORK
 
 rollback() {
   [[ -n $ROLLBACK ]] || return 0
@@ -149,10 +173,7 @@ g checkout -q -b "$BRANCH"
 set_state "$BRANCH" base "$BASE"
 set_state "$BRANCH" origin "$ORIGIN"
 for p in "${ACTIVE[@]}"; do
-  if ! am_patch "$TREE" "$SERIES_DIR/$p" "$WORK/am.log"; then
-    die "$p does not apply to kubernetes $VERSION in $TREE:" "$(explain_am "$WORK/am.log")" \
-      "git says: $(tail -n 3 "$WORK/am.log" | tr '\n' ' ')" "There are, in $PATCHES_DIR:" "$(describe_series)"
-  fi
+  am_patch "$TREE" "$SERIES_DIR/$p" "$WORK/am.log" || does_not_apply "$p" "$WORK/am.log"
   note "$p"
 done
 set_state "$BRANCH" digest "$DIGEST"

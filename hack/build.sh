@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh [--stock] [kubelet|kube-apiserver]...
+# build.sh [--stock | --check] [kubelet|kube-apiserver]...
 #
 # Builds from the tree as it is, which must have the series applied, to _output/VERSION/kubelet. With --stock it
 # builds the release without the series, from a checkout of its own, to _output/VERSION/stock/kubelet; the tree is
 # not touched. Trees are found as by hack/apply.sh. Version stamps are upstream's: v1.37.1+kubelet-backoff, and
-# v1.37.1 for --stock. KUBE_GOTAGS sets build tags (upstream's releases have selinux,notest,grpcnotrace; without them
-# builds and tests share one build cache).
+# v1.37.1 for --stock. Unlike upstream's, the binaries are linked statically. --check builds nothing: it says whether
+# there is a Go that can build the tree, before the series is applied to it.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
-STOCK='' targets=() fresh=''
+STOCK='' CHECK='' targets=() fresh=''
 while (($# > 0)); do
   case $1 in
     --stock) STOCK=1 ;;
+    --check) CHECK=1 ;;
     -h | --help) sed -n '4,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) die "build.sh: unknown argument \"$1\"" ;;
     *) targets+=("$1") ;;
@@ -27,6 +28,8 @@ done
 need go
 need_git
 if [[ -n $STOCK ]]; then resolve_tree; else locate_tree; fi
+check_go
+[[ -z $CHECK ]] || exit 0
 if [[ -z $STOCK ]]; then
   require_on_branch
   tree_version
@@ -73,15 +76,13 @@ IFS=. read -r major minor _ <<<"${VERSION#v}"
 stamp gitMajor "$major"
 stamp gitMinor "$minor"
 
-go_env_for_tree
-flags=("${TREE_GO_FLAGS[@]}")
-[[ -z ${KUBE_GOTAGS:-} ]] || flags+=(-tags "$KUBE_GOTAGS")
+go_env_for_tree "$SRC"
 in_src() { cd "$SRC" && "$@"; }
 scratch_dir WORK
 keep_work_sum "$SRC"
 for t in "${targets[@]}"; do
   say "Building $t $stamp_version from $SRC"
-  if ! run_long "$t" "$WORK/log" in_src go build -v "${flags[@]}" -ldflags "${ldflags[*]}" -o "$OUT/$t" "./cmd/$t"; then
+  if ! run_long "$t" "$WORK/log" in_src go build -v -ldflags "${ldflags[*]}" -o "$OUT/$t" "./cmd/$t"; then
     echo "error: $t does not build in $SRC:" >&2
     show_errors "$WORK/log"
     exit 1

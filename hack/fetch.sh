@@ -32,8 +32,9 @@ fi
 
 need go
 need_git
-# Only the proxy's answers count here, not a workspace, a vendor directory or flags meant for other modules.
-export GOFLAGS='' GOWORK=off GO111MODULE=on
+# Only the proxy's answers count here, not a workspace, a vendor directory or flags meant for other modules. Not empty,
+# because what `go env -w` wrote counts for empty variables.
+export GOFLAGS=-buildvcs=false GOWORK=off GO111MODULE=on
 mkdir -p "$OUTPUT_DIR" || die "cannot create $OUTPUT_DIR"
 
 # One fetch at a time.
@@ -75,19 +76,20 @@ download() {
   done <"$out"
 }
 
-# The checksum database does not know every staging module, so what it cannot answer for is asked of the proxy alone.
-# A checksum that differs is never passed over.
+# The checksum database does not know every staging module, so what it says it does not have is asked of the proxy
+# alone. A checksum that differs is never passed over, nor is a database that does not answer.
 download_all() {
   local m again=()
   download "$@"
   for m in "${FAILED[@]}"; do
     case ${REASON[$m]} in
       *'checksum mismatch'* | *'SECURITY ERROR'*) die "$m: the download differs from what the checksum database expects" "${REASON[$m]}" ;;
-      *verifying*) again+=("$m") ;;
+      *verifying*': 404 '* | *verifying*': 410 '*) again+=("$m") ;;
+      *verifying*) die "$m cannot be checked against the checksum database:" "$(printf '%b' "${REASON[$m]}")" ;;
     esac
   done
   ((${#again[@]} == 0)) && return
-  note "not in the checksum database, asked of the proxy alone: ${again[*]}"
+  note "NOT checked against the checksum database, which does not have them: ${again[*]}"
   local versioned=() keep=() x
   for m in "${again[@]}"; do
     for x in "$@"; do [[ ${x%@*} == "$m" ]] && versioned+=("$x"); done
@@ -102,7 +104,7 @@ PROXY=$(go env GOPROXY)
 PROXY=${PROXY%%[,|]*}
 zip_only() {
   case $PROXY in http://* | https://*) ;; *) return 1 ;; esac
-  (cd "$KB_HACK/modzip" && GOFLAGS='' GO111MODULE=off go run main.go "$PROXY" "$1" "$2" "$3") 2>"$WORK/zip.err"
+  (cd "$KB_HACK/modzip" && GO111MODULE=off go run main.go "$PROXY" "$1" "$2" "$3") 2>"$WORK/zip.err"
 }
 
 # place MODULE VERSION DIR: a module from the cache, writable, at DIR.
@@ -120,7 +122,7 @@ if ((${#FAILED[@]} > 0)); then
       "$(printf '%b' "${REASON[k8s.io/kubernetes]}")" \
       "Is $VERSION a release that exists? Otherwise use a git checkout of it: KUBE_ROOT=/path/to/kubernetes"
   fi
-  note "k8s.io/kubernetes@$VERSION: only its zip was to be had"
+  note "k8s.io/kubernetes@$VERSION: only its zip was to be had, NOT checked against the checksum database"
 else
   place k8s.io/kubernetes "$VERSION" "$NEW"
 fi
@@ -147,7 +149,7 @@ for m in "${modules[@]}"; do
   if ! contains "$m" "${absent[@]}"; then
     place "$m" "$STAGING_VERSION" "$dir"
   elif zip_only "$m" "$STAGING_VERSION" "$dir"; then
-    note "$m@$STAGING_VERSION: only its zip was to be had"
+    note "$m@$STAGING_VERSION: only its zip was to be had, NOT checked against the checksum database"
   else
     # Only a plain no makes a module absent. Anything else is a fault on the way, and must not become an empty module.
     case ${REASON[$m]} in

@@ -21,7 +21,7 @@
 set -euo pipefail
 export LC_ALL=C
 
-# Paths relative to the current directory still mean the same after scripts change directory: none does.
+# Paths are absolute, so that they mean the same wherever a script changes to.
 KB_HACK=$(cd "${BASH_SOURCE[0]%/*}" && pwd -P)
 KB_ROOT=${KB_HACK%/*}
 KB_MODULE=github.com/kubelet-backoff/kubelet-backoff
@@ -29,10 +29,18 @@ BRANCH_PREFIX=kubelet-backoff-
 IDENT_NAME=kubelet-backoff
 IDENT_EMAIL=noreply@kubelet-backoff.invalid
 
-OUTPUT_DIR=${OUTPUT_DIR:-$KB_ROOT/_output}
-PATCHES_DIR=${PATCHES_DIR:-$KB_ROOT/patches}
+# What a user may set. The last three are for tests and for trying things out: the directories in the place of _output
+# and patches, and the name of the series to take, whatever the tree's release.
 KUBE_ROOT=${KUBE_ROOT:-}
 KUBE_VERSION=${KUBE_VERSION:-}
+SKIP=${SKIP:-}
+OUTPUT_DIR=${KB_OUTPUT_DIR:-$KB_ROOT/_output}
+PATCHES_DIR=${KB_PATCHES_DIR:-$KB_ROOT/patches}
+KB_SERIES=${KB_SERIES:-}
+[[ $OUTPUT_DIR == /* ]] || OUTPUT_DIR=$PWD/$OUTPUT_DIR
+[[ $PATCHES_DIR == /* ]] || PATCHES_DIR=$PWD/$PATCHES_DIR
+# Set by scripts for one call of a function; whatever the environment has under these names does not count.
+STREAM='' NO_CHECKOUT=''
 
 say() { printf '==> %s\n' "$*"; }
 note() { printf '    %s\n' "$*"; }
@@ -72,7 +80,9 @@ scratch_dir() {
   mkdir -p "$parent" || die "cannot create $parent"
   for old in "$parent"/.scratch.*; do
     owner=${old##*/.scratch.}
-    [[ -d $old ]] && ! kill -0 "${owner%%.*}" 2>/dev/null && rm -rf "$old"
+    # The process of another user cannot be asked after, and its directory not be removed.
+    [[ -d $old && -O $old ]] || continue
+    kill -0 "${owner%%.*}" 2>/dev/null || rm -rf "$old" || true
   done
   scratch_out=$(mktemp -d "$parent/.scratch.$$.XXXXXXXX") || die "cannot create a scratch directory in $parent"
   on_exit "rm -rf $(printf %q "$scratch_out")"
@@ -88,6 +98,7 @@ need() {
   for tool in "${missing[@]}"; do
     case $tool in
       go) hints+=("go: install Go 1.26 or newer and put its bin directory on PATH") ;;
+      etcd) hints+=("etcd: on Debian or Ubuntu: apt-get install etcd-server") ;;
       *) hints+=("$tool: on Debian or Ubuntu: apt-get install $tool") ;;
     esac
   done
@@ -128,10 +139,24 @@ need_git() {
   export GIT_CONFIG_COUNT=$n
 }
 
-# A kubernetes tree is built in workspace mode, whatever the user's Go settings are.
-go_env_for_tree() { export GOFLAGS='' GOWORK='' GO111MODULE=''; }
-# Without paths in the objects, trees in different directories share one build cache.
-TREE_GO_FLAGS=(-trimpath -buildvcs=false)
+# go_env_for_tree DIR: a kubernetes tree is built as its own go.work says (releases before 1.30 have none), whatever the
+# user's Go settings are. Nothing is left empty: what `go env -w` wrote counts for empty variables.
+#   -trimpath       without paths in the objects, trees in different directories share one build cache
+#   CGO_ENABLED=0   the kubelet then runs on a node with any C library, and is the same with and without gcc here;
+#                   for the tests as well, which share the build cache
+go_env_for_tree() {
+  export GOFLAGS='-trimpath -buildvcs=false' GO111MODULE=on GOWORK=off CGO_ENABLED=0
+  [[ ! -f $1/go.work ]] || GOWORK=$1/go.work
+}
+
+# check_go: Go is there, and not older than TREE (if it is there yet) asks for. Whether GOTOOLCHAIN lets go get a newer
+# one is for go itself to say.
+check_go() {
+  need go
+  [[ $TREE_KIND != missing ]] || return 0
+  local out
+  out=$(go_env_for_tree "$TREE" && cd "$TREE" && go list -m 2>&1) || die "$(go version 2>&1) cannot build $TREE:" "$out"
+}
 
 # keep_work_sum DIR: go may add checksums to a tree's go.work.sum; the tree is to be left as it was.
 keep_work_sum() {
@@ -155,7 +180,7 @@ run_long() {
   local label=$1 log=$2 pid start=$SECONDS last=$SECONDS n rc=0
   shift 2
   : >"$log"
-  if [[ -n ${STREAM:-} ]]; then
+  if [[ -n $STREAM ]]; then
     (
       set -o pipefail
       "$@" 2>&1 | tee "$log"
@@ -170,7 +195,7 @@ run_long() {
     if ((SECONDS - last >= 15)); then
       last=$SECONDS
       n=$(grep -cE '^[A-Za-z0-9._/-]+$' "$log" || true)
-      if [[ -z ${STREAM:-} && $n -gt 0 ]]; then
+      if [[ -z $STREAM && $n -gt 0 ]]; then
         note "$label: $((SECONDS - start)) s, $n packages compiled"
       else
         note "$label: $((SECONDS - start)) s"
@@ -194,7 +219,7 @@ kill_tree() {
 # show_errors LOG: LOG without the package names that `go build -v` prints.
 show_errors() { grep -vE '^[a-z0-9][A-Za-z0-9._/-]*$|^go: downloading ' "$1" | tail -n 60 >&2 || true; }
 
-# one_at_a_time: builds of this size take turns, those of other checkouts of this project included.
+# one_at_a_time: builds of this size take turns.
 one_at_a_time() {
   command -v flock >/dev/null 2>&1 || return 0
   mkdir -p "$OUTPUT_DIR"
@@ -275,7 +300,7 @@ load_series() {
       [[ -z ${listed[$line]:-} ]] || die "$SERIES_DIR/series names $line twice"
       listed[$line]=1
       n=$(patch_number "$line")
-      for drop in ${SKIP:-}; do
+      for drop in $SKIP; do
         [[ $drop =~ ^[0-9]+$ ]] || die "SKIP=\"$SKIP\": patch numbers are expected, e.g. \"3\" or \"2 3\""
         ((10#$drop == n)) && continue 2
       done
@@ -374,9 +399,9 @@ touched_packages() {
 # tried, because the range only says what was tried already; a release of another minor version is refused.
 pick_series() {
   local version=$1 d first last same=
-  if [[ -n ${SERIES:-} ]]; then
-    [[ -f $PATCHES_DIR/$SERIES/BASE ]] || die "SERIES=$SERIES: there is no such series" "$(describe_series)"
-    load_series "$PATCHES_DIR/$SERIES"
+  if [[ -n $KB_SERIES ]]; then
+    [[ -f $PATCHES_DIR/$KB_SERIES/BASE ]] || die "KB_SERIES=$KB_SERIES: there is no such series" "$(describe_series)"
+    load_series "$PATCHES_DIR/$KB_SERIES"
     return
   fi
   while IFS= read -r d; do
@@ -389,7 +414,7 @@ pick_series() {
     [[ ${d##*/} == "$(minor_of "$version")" ]] && same=$d
   done < <(all_series)
   [[ -n $same ]] || die "no series fits kubernetes $version. There are, in $PATCHES_DIR:" "$(describe_series)" \
-    "Choose one of these releases with KUBE_VERSION, or try a series on another release with SERIES=NAME."
+    "Choose one of these releases with KUBE_VERSION, or try a series on another release with KB_SERIES=NAME."
   load_series "$same"
   note "$version is outside what $SERIES_NAME was tested on ($TESTED_FIRST to $TESTED_LAST); trying it all the same"
 }
@@ -494,7 +519,7 @@ check_minor() {
 resolve_tree() {
   locate_tree
   if [[ $TREE_KIND == missing ]]; then
-    OUTPUT_DIR=$OUTPUT_DIR "$KB_HACK/fetch.sh" "$VERSION" || exit 1
+    "$KB_HACK/fetch.sh" "$VERSION" || exit 1
     locate_tree
   fi
   tree_version
@@ -536,7 +561,7 @@ require_clean() {
     "Commit or stash them (git stash), or take them back (git checkout -- FILE)."
 }
 
-# applied_branch: sets BRANCH, SERIES_NAME and BASE to the series branch of TREE, or dies.
+# find_applied_branch: sets BRANCH, SERIES_NAME and BASE to the series branch of TREE; fails where there is none.
 find_applied_branch() {
   local b found=()
   b=$(current_branch)
@@ -576,18 +601,20 @@ neutral_attributes() {
 # scratch_repo DIR COMMIT: a repository in DIR that borrows TREE's objects, with COMMIT checked out (detached) and
 # nothing written to TREE. With NO_CHECKOUT=1 without files.
 scratch_repo() {
-  local dir=$1 commit=$2 objects
+  local dir=$1 commit=$2 objects shallow
   mkdir -p "$dir"
   git init -q --template= "$dir"
   objects=$(g rev-parse --git-path objects)
   [[ $objects == /* ]] || objects=$TREE/$objects
   mkdir -p "$dir/.git/objects/info"
   printf '%s\n' "$objects" >"$dir/.git/objects/info/alternates"
-  # A repository may itself borrow objects from others by a path relative to itself, and may be shallow.
-  [[ ! -f $(g rev-parse --git-path shallow) && ! -f $TREE/.git/shallow ]] || cp "$TREE/.git/shallow" "$dir/.git/shallow" 2>/dev/null || true
+  # Where TREE is shallow, this has to stop where it stops.
+  shallow=$(g rev-parse --git-path shallow)
+  [[ $shallow == /* ]] || shallow=$TREE/$shallow
+  [[ ! -f $shallow ]] || cp "$shallow" "$dir/.git/shallow"
   neutral_attributes "$dir/.git"
   git -C "$dir" update-ref --no-deref HEAD "$commit"
-  [[ -n ${NO_CHECKOUT:-} ]] || git -C "$dir" reset -q --hard
+  [[ -n $NO_CHECKOUT ]] || git -C "$dir" reset -q --hard
 }
 
 # am_patch DIR PATCH LOG: plain `git am` of one patch, with everything that could vary fixed.

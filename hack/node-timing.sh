@@ -3,15 +3,18 @@
 #
 # node-timing.sh [ARGUMENTS OF THE HARNESS]
 #
-# Builds the release's kubelet and kube-apiserver and, from the patched tree, our kubelet, and measures both on a real
-# node (test/node). Needs root, for containerd.
+# Applies the series where it is not applied yet, builds the release's kubelet and kube-apiserver and, from the patched
+# tree, our kubelet, and measures both on a real node (test/node). Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,7s/^# \{0,1\}//p' "$0"; exit 0; }
-need go
-need_git
+# What the harness needs, before the minutes that building takes.
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
+need go runc etcd
+need_git
+"$KB_HACK/build.sh" --check || exit 1
+"$KB_HACK/apply.sh" --keep || exit 1
 resolve_tree
 "$KB_HACK/build.sh" kubelet || exit 1
 "$KB_HACK/build.sh" --stock kubelet kube-apiserver || exit 1

@@ -123,6 +123,17 @@ for f in "$WORK/new"/*.patch; do
   fi
 done
 trap '' INT TERM HUP # all or nothing from here on
+
+# ---- the branch to the new commits ----------------------------------------------------------------------------------
+
+# First, because git refuses this where it would overwrite a file, and then nothing has changed.
+if [[ $new != "$HEAD" ]]; then
+  g reset -q --keep "$new"
+  note "$BRANCH is now at $(g rev-parse --short=12 "$new")"
+fi
+
+# ---- and the patch files to the new patches -------------------------------------------------------------------------
+
 for f in "${ALL[@]}"; do
   if [[ ! -f $WORK/new/$f ]]; then
     note "$f is gone"
@@ -138,12 +149,6 @@ if ! cmp -s "$WORK/series" "$SERIES_DIR/series"; then
   changes=1
 fi
 
-# ---- and the branch to the new commits ------------------------------------------------------------------------------
-
-if [[ $new != "$HEAD" ]]; then
-  g reset -q --keep "$new"
-  note "$BRANCH is now at $(g rev-parse --short=12 "$new")"
-fi
 SKIP='' load_series "$PATCHES_DIR/$SERIES_NAME"
 set_state "$BRANCH" base "$BASE"
 set_state "$BRANCH" tip "$new"

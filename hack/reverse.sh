@@ -85,7 +85,7 @@ fi
 g branch -q -D "$BRANCH"
 
 if [[ $made == true ]]; then
-  others=$(g for-each-ref --format='%(refname)' refs/heads | grep -vx refs/heads/base || true)
+  others=$(g for-each-ref --format='%(refname)' refs/heads refs/stash | grep -vx refs/heads/base || true)
   if [[ -n $others || $(g rev-parse HEAD) != "$BASE" || -n $(dirty_files) ]]; then
     warn "$TREE/.git was made by hack/apply.sh, but holds more than that by now; it is kept"
   else

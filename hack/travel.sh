@@ -14,7 +14,7 @@
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-TRAVEL=${TRAVEL_FILE:-$KB_HACK/travel.txt}
+TRAVEL=$KB_HACK/travel.txt
 
 travel_list() {
   [[ -f $TRAVEL ]] || return 0

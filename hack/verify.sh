@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# verify.sh [--build | --no-build]
+# verify.sh [--no-build]
 #
 # Proves of the series that fits the tree (found as by hack/apply.sh), in a scratch checkout of its own:
 #   - each patch is a mail from the zero commit without a signature, and ends with its four trailers
@@ -9,7 +9,7 @@
 #   - the files that travel are the library's
 #   - hack/apply.sh makes the same tree, and hack/reverse.sh restores everything
 #   - after each patch ./cmd/kubelet builds, and the packages which that patch touches pass go vet, tests included
-#     (--build, the default; --no-build leaves this out)
+#     (--no-build leaves this out)
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -17,7 +17,6 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 BUILD=1
 while (($# > 0)); do
   case $1 in
-    --build) BUILD=1 ;;
     --no-build) BUILD='' ;;
     -h | --help) sed -n '4,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) die "verify.sh: unknown argument \"$1\"" ;;
@@ -28,6 +27,7 @@ done
 need_git
 [[ -z $BUILD ]] || need go
 resolve_tree
+[[ -z $BUILD ]] || check_go
 SKIP='' pick_series "$VERSION"
 unset SKIP
 say "Verifying series $SERIES_NAME on kubernetes $VERSION from $TREE"
@@ -155,7 +155,7 @@ fi
 say "Applying and reversing with the scripts"
 final=$(git -C "$SRC" rev-parse 'HEAD^{tree}')
 git -C "$SRC" reset -q --hard "$base"
-script() { KUBE_ROOT=$SRC KUBE_VERSION=$VERSION SERIES=$SERIES_NAME "$KB_HACK/$1" >"$WORK/log" 2>&1; }
+script() { KUBE_ROOT=$SRC KUBE_VERSION=$VERSION KB_SERIES=$SERIES_NAME "$KB_HACK/$1" >"$WORK/log" 2>&1; }
 if ! script apply.sh; then
   bad "hack/apply.sh fails" "$(cat "$WORK/log")"
 else
@@ -176,14 +176,14 @@ fi
 
 if [[ -n $BUILD ]]; then
   one_at_a_time
-  go_env_for_tree
+  go_env_for_tree "$SRC"
   in_src() { cd "$SRC" && "$@"; }
   i=0
   for p in "${ACTIVE[@]}"; do
     git -C "$SRC" checkout -q -f --detach "${commits[i]}"
     i=$((i + 1))
     say "Building after $p ($i of ${#ACTIVE[@]})"
-    if run_long "kubelet" "$WORK/log" in_src go build -v "${TREE_GO_FLAGS[@]}" -ldflags '-s -w' -o "$WORK/kubelet" ./cmd/kubelet; then
+    if run_long "kubelet" "$WORK/log" in_src go build -v -ldflags '-s -w' -o "$WORK/kubelet" ./cmd/kubelet; then
       ok "./cmd/kubelet builds ($LONG_SECONDS s)"
     else
       bad "./cmd/kubelet does not build after $p:"
@@ -192,7 +192,7 @@ if [[ -n $BUILD ]]; then
     fi
     mapfile -t packages < <(touched_packages "$SRC" "$p")
     ((${#packages[@]} > 0)) || continue
-    if run_long "go vet" "$WORK/log" in_src go vet -trimpath "${packages[@]}"; then
+    if run_long "go vet" "$WORK/log" in_src go vet "${packages[@]}"; then
       ok "go vet: ${packages[*]} ($LONG_SECONDS s)"
     else
       bad "go vet fails after $p:"
