@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 module github.com/kubelet-backoff/kubelet-backoff/test/node
 
 go 1.26.0

@@ -45,6 +45,13 @@ func newHarness(work string) (*harness, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return nil, fmt.Errorf("--work %s: %w", work, err)
+	}
+	// The kernel names mounts, which clear looks for, by their real paths.
+	if work, err = filepath.EvalSymlinks(work); err != nil {
+		return nil, fmt.Errorf("--work: %w", err)
+	}
 	longest := filepath.Join(work, runPrefix+"0000000000", "kubelet/pod-resources/kubelet.sock")
 	if len(longest) > socketLimit {
 		return nil, fmt.Errorf("--work %s: a socket below it would be %s, %d characters long; at most %d are possible",

@@ -23,9 +23,10 @@ const (
 // kubeletConfig has two parts. The first lets a kubelet run beside whatever
 // else the machine does: no swap or cgroup demands, no cgroups of its own
 // making, no eviction, no garbage collection of the imported images (which
-// nothing could pull again), nothing but the health port open, and that on
-// loopback. The second is the scenario. All else stays at its default, because
-// the defaults are what is compared.
+// nothing could pull again), no chains in the firewall (the network is the
+// host's, and they would stay there), nothing but the health port open, and
+// that on loopback. The second is the scenario. All else stays at its default,
+// because the defaults are what is compared.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://%[1]s
@@ -43,6 +44,7 @@ failCgroupV1: false
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
+makeIPTablesUtilChains: false
 resolvConf: ""
 evictionHard: {memory.available: "0%%", nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
 imageGCHighThresholdPercent: 100

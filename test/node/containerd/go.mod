@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // This module exists only to pin and build containerd; nothing imports it, so
 // containerd's dependencies stay out of the harness and of the library.
 module github.com/kubelet-backoff/kubelet-backoff/test/node/containerd
