@@ -4,7 +4,10 @@
 package hack
 
 import (
+	"crypto/ed25519"
+	"crypto/sha256"
 	"debug/buildinfo"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -101,13 +104,18 @@ func TestFetchBrokenProxy(t *testing.T) {
 // TestFetchChecksums: only what the checksum database says it does not have is taken unchecked.
 func TestFetchChecksums(t *testing.T) {
 	p := newProject(t)
+	// A database of our own needs a key; nothing is ever signed with it.
+	key := make([]byte, 1+ed25519.PublicKeySize)
+	key[0] = 1 // the algorithm: Ed25519
+	hash := sha256.Sum256(append([]byte("test\n"), key...))
+	name := fmt.Sprintf("test+%x+%s", hash[:4], base64.StdEncoding.EncodeToString(key))
 	for status, want := range map[int]string{
 		http.StatusNotFound:           "NOT checked against the checksum database",
 		http.StatusServiceUnavailable: "cannot be checked against the checksum database",
 	} {
 		db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }))
 		t.Cleanup(db.Close)
-		out, err := p.try([]string{"KB_OUTPUT_DIR=" + t.TempDir(), "GOMODCACHE=" + modcache(t), "GOSUMDB=sum.golang.org " + db.URL}, "hack/fetch.sh", version)
+		out, err := p.try([]string{"KB_OUTPUT_DIR=" + t.TempDir(), "GOMODCACHE=" + modcache(t), "GOSUMDB=" + name + " " + db.URL}, "hack/fetch.sh", version)
 		assert.Contains(t, out, want)
 		assert.Equal(t, status == http.StatusNotFound, err == nil, out)
 	}
