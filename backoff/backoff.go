@@ -205,11 +205,15 @@ func (p *Backoff) IsInBackOffSinceUpdateAt(id string, eventTime, now time.Time) 
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e := p.items.find(id)
-	if e == nil || p.expired(e, eventTime) {
+	if e == nil {
+		return false
+	}
+	lastUpdate := p.lastUpdate(e, eventTime, hasMonotonic(eventTime))
+	if p.hasExpired(eventTime, lastUpdate) {
 		return false
 	}
 	delay := p.delay(e)
-	if since := eventTime.Sub(p.lastUpdate(e, eventTime, hasMonotonic(eventTime))); since >= 0 {
+	if since := eventTime.Sub(lastUpdate); since >= 0 {
 		return since < delay
 	}
 	left, _ := p.wait(e, delay, now)
