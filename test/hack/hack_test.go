@@ -27,6 +27,9 @@ import (
 
 const branch = "kubelet-backoff-v1.37"
 
+// kinds are the trees that KUBE_ROOT may name: a git clone, and sources without git.
+var kinds = map[string]func(project, *testing.T) project{"clone": project.clone, "plain": project.plain}
+
 // ---- fetch ----------------------------------------------------------------------------------------------------------
 
 func TestFetch(t *testing.T) {
@@ -355,7 +358,7 @@ func TestApplyFork(t *testing.T) {
 
 // TestApplyFails makes the second patch fail, on every kind of tree.
 func TestApplyFails(t *testing.T) {
-	for name, kind := range map[string]func(project, *testing.T) project{"clone": project.clone, "plain": project.plain} {
+	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			p := kind(newProject(t), t)
 			edit(t, filepath.Join(p.root, "pkg/kubelet/kubelet.go"), `return "stock"`, `return "fork"`)
@@ -383,7 +386,7 @@ func gitThat(t *testing.T, n int, what string) []string {
 }
 
 func TestApplyInterrupted(t *testing.T) {
-	for name, kind := range map[string]func(project, *testing.T) project{"clone": project.clone, "plain": project.plain} {
+	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			p := kind(newProject(t), t)
 			before := p.snapshot(t, p.root)
@@ -396,7 +399,7 @@ func TestApplyInterrupted(t *testing.T) {
 }
 
 func TestHalfApplied(t *testing.T) {
-	for name, kind := range map[string]func(project, *testing.T) project{"clone": project.clone, "plain": project.plain} {
+	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			p := kind(newProject(t), t)
 			before := p.snapshot(t, p.root)
@@ -478,7 +481,7 @@ func TestPatchesChangedSince(t *testing.T) {
 
 // TestChangedPatchesFail changes the patches so that they no longer apply: the branch made of the former ones stays.
 func TestChangedPatchesFail(t *testing.T) {
-	for name, kind := range map[string]func(project, *testing.T) project{"clone": project.clone, "plain": project.plain} {
+	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			p := kind(newProject(t), t)
 			p.ok(t, "hack/apply.sh")
@@ -762,7 +765,7 @@ func TestBuild(t *testing.T) {
 }
 
 func TestBuildKubeRoot(t *testing.T) {
-	for name, kind := range map[string]func(project, *testing.T) project{"clone": project.clone, "plain": project.plain} {
+	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			p := kind(newProject(t), t)
 			before := p.snapshot(t, p.root)
