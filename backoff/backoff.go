@@ -41,11 +41,12 @@ type Backoff struct {
 	maxJitterFactor float64
 	metrics         metrics
 
-	// epoch is the first time that was seen, and epochWall the same without its
-	// monotonic reading. Times are stored as their distance from one or the
-	// other. epochSet is false only while there are no keys.
+	// epoch is the first time that was seen, and epochUnix its whole seconds
+	// after the Unix epoch. Times are stored as their distance from the one on
+	// the monotonic clock, or from the other on the wall clock. epochSet is
+	// false only while there are no keys.
 	epoch     time.Time
-	epochWall time.Time
+	epochUnix int64
 	epochSet  bool
 	items     table
 	// perItemBackoff holds the keys of a fake, for client-go's own tests, which
@@ -324,7 +325,7 @@ func (p *Backoff) wait(e *entry, delay time.Duration, now time.Time) (left time.
 // that has no monotonic reading.
 func (p *Backoff) begin(now time.Time) {
 	if !p.epochSet {
-		p.epoch, p.epochWall, p.epochSet = now, now.Round(0), true
+		p.epoch, p.epochUnix, p.epochSet = now, now.Unix(), true
 	}
 }
 
@@ -414,7 +415,7 @@ func (p *Backoff) lastUpdate(e *entry, t time.Time, monotonic bool) time.Time {
 	if monotonic && !e.waiting() {
 		return t.Add(-saturatingSub(p.monotonic(t), e.mark))
 	}
-	return p.epochWall.Add(e.lastUpdate)
+	return time.Unix(p.epochUnix, int64(e.lastUpdate))
 }
 
 // hasMonotonic tells whether t has a monotonic reading, which Round strips.
@@ -438,14 +439,14 @@ func (p *Backoff) monotonic(t time.Time) time.Duration {
 // fast as time.Time.Sub.
 func (p *Backoff) wall(t time.Time) time.Duration {
 	const most = math.MaxInt64/int64(time.Second) - 1
-	s := t.Unix() - p.epochWall.Unix()
+	s := t.Unix() - p.epochUnix
 	switch {
 	case s > most:
 		return math.MaxInt64
 	case s < -most:
 		return -math.MaxInt64
 	}
-	return time.Duration(s)*time.Second + time.Duration(t.Nanosecond()-p.epochWall.Nanosecond())
+	return time.Duration(s)*time.Second + time.Duration(t.Nanosecond())
 }
 
 // saturatingSub is a-b, kept within ±math.MaxInt64 so that its negation does

@@ -102,7 +102,7 @@ func (p *Backoff) AllAt(now time.Time) func(yield func(string, KeyState) bool) {
 }
 
 func (p *Backoff) state(e *entry, now time.Time) KeyState {
-	s := KeyState{Attempts: int(e.attempts()), LastUpdate: p.epochWall.Add(e.lastUpdate)}
+	s := KeyState{Attempts: int(e.attempts()), LastUpdate: time.Unix(p.epochUnix, int64(e.lastUpdate)).UTC()}
 	if e.waiting() {
 		// So long ago on the monotonic clock; the wall clock may have stepped.
 		s.WaitingSince = now.Round(0).Add(-saturatingSub(p.monotonic(now), e.mark))
