@@ -102,14 +102,15 @@ func Resolve(s Settings) Curve {
 // container that never ran long enough for a reset. It is 0 for an attempt
 // below 1.
 func (c Curve) Delay(attempt int) time.Duration {
+	first := 1
 	if !c.DelayFirst {
-		attempt--
+		first = 2
 	}
-	if attempt < 1 {
+	if attempt < first {
 		return 0
 	}
 	d := c.Initial
-	for ; attempt > 1 && d < c.Max; attempt-- {
+	for ; attempt > first && d < c.Max; attempt-- {
 		d *= 2
 	}
 	return min(d, c.Max)
