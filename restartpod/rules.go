@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restartpod
+
+import (
+	v1 "k8s.io/api/core/v1"
+)
+
+// ContainerRestartRuleActionRestartPod restarts the pod in place: KEP-5532,
+// "API". Upstream has RestartAllContainers instead, which gives containers no
+// time to stop.
+const ContainerRestartRuleActionRestartPod v1.ContainerRestartRuleAction = "RestartPod"
+
+// Gates are the feature gates that restart rules and policies depend on. The
+// zero value is a node without restart rules.
+type Gates struct {
+	// ContainerRestartRules makes container-level restart policies and rules
+	// count. Without it sidecars alone have a policy of their own.
+	ContainerRestartRules bool
+	// RestartPod is the gate RestartPodOnContainerExits.
+	RestartPod bool
+	// RestartAllContainers is the gate RestartAllContainersOnContainerExits.
+	RestartAllContainers bool
+}
+
+// Kind is what a container is to its pod.
+type Kind string
+
+// The kinds. A sidecar is an init container with the restart policy Always.
+const (
+	KindInit      Kind = "init"
+	KindSidecar   Kind = "sidecar"
+	KindRegular   Kind = "container"
+	KindEphemeral Kind = "ephemeral"
+)
+
+// Containers returns the containers of a pod in the order in which an
+// Observation has them, without statuses: init containers and sidecars, regular
+// containers, ephemeral containers, each as in the spec.
+func Containers(spec *v1.PodSpec, gates Gates) []Container {
+	containers := make([]Container, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		kind := KindInit
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			kind = KindSidecar
+		}
+		containers = append(containers, gates.container(spec, kind, c))
+	}
+	for i := range spec.Containers {
+		containers = append(containers, gates.container(spec, KindRegular, &spec.Containers[i]))
+	}
+	for i := range spec.EphemeralContainers {
+		containers = append(containers, Container{
+			Name: spec.EphemeralContainers[i].Name, Kind: KindEphemeral, Policy: v1.ContainerRestartPolicyNever,
+		})
+	}
+	return containers
+}
+
+func (g Gates) container(spec *v1.PodSpec, kind Kind, c *v1.Container) Container {
+	container := Container{Name: c.Name, Kind: kind, Policy: v1.ContainerRestartPolicy(spec.RestartPolicy)}
+	if c.RestartPolicy != nil && (g.ContainerRestartRules || kind == KindSidecar) {
+		container.Policy = *c.RestartPolicy
+	}
+	if g.ContainerRestartRules && c.RestartPolicy != nil {
+		container.Rules = c.RestartPolicyRules
+	}
+	switch container.Policy {
+	case v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyAlways:
+	default:
+		container.Policy = v1.ContainerRestartPolicyAlways
+	}
+	if kind == KindInit && container.Policy == v1.ContainerRestartPolicyAlways {
+		container.Policy = v1.ContainerRestartPolicyOnFailure
+	}
+	return container
+}
+
+// Match returns the action of the first rule whose exit codes match, and false
+// if there is none. A rule without exit codes, or with an operator other than
+// In and NotIn, matches nothing. It keeps the behaviour of
+// FindMatchingContainerRestartRule of pkg/api/v1/pod.
+func Match(rules []v1.ContainerRestartRule, exitCode int32) (v1.ContainerRestartRuleAction, bool) {
+	for i := range rules {
+		on := rules[i].ExitCodes
+		if on == nil {
+			continue
+		}
+		listed := false
+		for _, value := range on.Values {
+			listed = listed || value == exitCode
+		}
+		switch on.Operator {
+		case v1.ContainerRestartRuleOnExitCodesOpIn:
+			if listed {
+				return rules[i].Action, true
+			}
+		case v1.ContainerRestartRuleOnExitCodesOpNotIn:
+			if !listed {
+				return rules[i].Action, true
+			}
+		}
+	}
+	return "", false
+}
+
+// OnExit returns what follows an exit of the container with exitCode: one of
+// the three actions, or "" if the container is not started again. When the gate
+// of the matching rule's action is off, or the action is unknown, the restart
+// policy decides; a later rule does not. It corrects ContainerShouldRestart of
+// pkg/api/v1/pod, which tells neither of the whole-pod actions from Restart.
+func (g Gates) OnExit(c *Container, exitCode int32) v1.ContainerRestartRuleAction {
+	action, _ := Match(c.Rules, exitCode)
+	switch {
+	case action == ContainerRestartRuleActionRestartPod && g.RestartPod,
+		action == v1.ContainerRestartRuleActionRestartAllContainers && g.RestartAllContainers:
+		return action
+	case c.Kind == KindInit && exitCode == 0:
+		// It is done, whatever its policy and rules say.
+		return ""
+	case action == v1.ContainerRestartRuleActionRestart,
+		c.Policy == v1.ContainerRestartPolicyAlways,
+		c.Policy == v1.ContainerRestartPolicyOnFailure && exitCode != 0:
+		return v1.ContainerRestartRuleActionRestart
+	}
+	return ""
+}
