@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/component-base/featuregate"
+	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Config is what concerns restarts in a kubelet's configuration.
+type Config struct {
+	Settings
+	// MaxSource is where MaxContainerRestartPeriod is set.
+	MaxSource Source
+	// Gates are the feature gates that concern restarts, in a fixed order.
+	Gates []Gate
+	// FeatureGate has the same gates, for code that asks for one.
+	FeatureGate featuregate.FeatureGate
+	// Warnings are in the order in which the kubelet reads the files.
+	Warnings []Warning
+}
+
+// Gate is a feature gate and where its value comes from.
+type Gate struct {
+	Name featuregate.Feature
+	// Stage is ALPHA, BETA, DEPRECATED, or empty for GA, as component-base has it.
+	Stage   string
+	Enabled bool
+	// SetBy is the name under which the gate is set: its own, AllAlpha or
+	// AllBeta. It is empty for a default.
+	SetBy  featuregate.Feature
+	Source Source
+}
+
+// Source is where a value is set. The zero value stands for nowhere: the value
+// is a default.
+type Source struct {
+	Kind SourceKind
+	// File is set for SourceFile and SourceDropIn.
+	File string
+}
+
+// SourceKind says by what means a value is set.
+type SourceKind string
+
+// The means, in the order in which the later wins over the earlier.
+const (
+	SourceFile   SourceKind = "File"
+	SourceDropIn SourceKind = "DropIn"
+	SourceFlag   SourceKind = "Flag"
+)
+
+// Warning is something in a file that the kubelet accepts, and that most likely
+// is not what was meant.
+type Warning struct {
+	File string
+	// Field is the path of a field, empty for a warning about a whole file.
+	Field  string
+	Detail string
+}
+
+// String is the warning in a line.
+func (w Warning) String() string {
+	if w.Field == "" {
+		return w.File + ": " + w.Detail
+	}
+	return w.File + ": " + w.Field + ": " + w.Detail
+}
+
+// Error is an error and the file it is in.
+type Error struct {
+	// File is empty for an error in the command line's feature gates.
+	File string
+	// Err is a *field.Error where a field is to blame.
+	Err error
+}
+
+// Error is the error in a line.
+func (e *Error) Error() string {
+	if e.File == "" {
+		return "--feature-gates: " + e.Err.Error()
+	}
+	return e.File + ": " + e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Load reads the configuration of a kubelet that is started with --config=file,
+// --config-dir=dir and the feature gates of flags, each of which may be empty.
+// It does what RunE of cmd/kubelet/app does:
+//
+//   - The file is decoded as v1beta1, and its unknown fields are dropped. Names
+//     count with their case.
+//   - The *.conf files of dir and its subdirectories, in lexical order, are JSON
+//     merge patches of it (RFC 7386): null removes. Here a name counts in any
+//     case, as encoding/json has it, and duplicate keys are errors.
+//   - A feature gate of flags wins over the same gate in a file. Gates and their
+//     dependencies must hold in the file alone, in file and drop-ins, and with
+//     the flags.
+//
+// Unlike the kubelet it warns of unknown fields in drop-ins too, and of what it
+// takes for a misspelling. It does not know the kubelet's other feature gates,
+// and passes over unknown ones that are not near to a known one. The values are
+// not validated.
+//
+// The error is an utilerrors.Aggregate of *Error: a file that is missing,
+// unreadable, empty or of another kind, a type that does not fit, feature gates
+// that the kubelet would refuse. With an error, Config holds nothing but
+// Warnings.
+func Load(file, dir string, flags map[string]bool) (*Config, error) {
+	var documents []*document
+	var errs []error
+	if file != "" {
+		main := &document{source: Source{Kind: SourceFile, File: file}}
+		errs = append(errs, main.read())
+		documents = append(documents, main)
+	}
+	dropIns, warnings, err := readDropIns(dir)
+	if err := utilerrors.NewAggregate(append(errs, err)); err != nil {
+		return &Config{Warnings: warnings}, utilerrors.Flatten(err)
+	}
+	c, err := parse(append(documents, dropIns...), flags)
+	c.Warnings = append(c.Warnings, warnings...)
+	return c, err
+}
+
+// readDropIns reads the drop-ins below dir in the order in which they are merged.
+func readDropIns(dir string) (dropIns []*document, warnings []Warning, err error) {
+	if dir == "" {
+		return nil, nil, nil
+	}
+	var errs []error
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch ext := filepath.Ext(path); {
+		case err != nil:
+			errs = append(errs, readError(path, err))
+		case entry.IsDir():
+		case ext == ".conf":
+			d := &document{source: Source{Kind: SourceDropIn, File: path}}
+			if err := d.read(); err != nil {
+				errs = append(errs, err)
+			}
+			dropIns = append(dropIns, d)
+		case path == dir:
+			// As WalkDir follows no link, this is how the kubelet takes a link to a directory.
+			warnings = append(warnings, Warning{File: path, Detail: "not a directory, which a symbolic link is not either: the kubelet reads no drop-ins here"})
+		case ext == ".yaml" || ext == ".yml" || ext == ".json":
+			warnings = append(warnings, Warning{File: path, Detail: "not read: the name of a drop-in ends in .conf"})
+		}
+		return nil
+	})
+	return dropIns, warnings, utilerrors.NewAggregate(errs)
+}
+
+func readError(path string, err error) *Error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err // The path is in Error.File.
+	}
+	return &Error{File: path, Err: err}
+}
+
+var (
+	gvk            = kubeletconfigv1beta1.SchemeGroupVersion.WithKind("KubeletConfiguration")
+	strictDecoder  = newDecoder(serializer.EnableStrict)
+	lenientDecoder = newDecoder(serializer.DisableStrict)
+)
+
+func newDecoder(strictness serializer.CodecFactoryOptionsMutator) runtime.Decoder {
+	scheme := runtime.NewScheme()
+	if err := kubeletconfigv1beta1.AddToScheme(scheme); err != nil {
+		panic(err) // There is no input.
+	}
+	return serializer.NewCodecFactory(scheme, strictness).UniversalDeserializer()
+}
+
+// document is one file.
+type document struct {
+	source Source
+	data   []byte
+
+	// The fields below are set by decode.
+
+	// What the file alone sets. A null in a drop-in sets nothing.
+	max   *time.Duration
+	gates map[string]bool
+	// json is what is merged: of the file what the types have, of a drop-in all.
+	json []byte
+	// object is the whole file, for hints.
+	object map[string]any
+}
+
+func (d *document) read() error {
+	var err error
+	if d.data, err = os.ReadFile(d.source.File); err != nil {
+		return readError(d.source.File, err)
+	}
+	return nil
+}
+
+// blame returns the error with the document's name.
+func (d *document) blame(err error) *Error { return &Error{File: d.source.File, Err: err} }
+
+func (d *document) dropIn() bool { return d.source.Kind == SourceDropIn }
+
+// decode fills the document as the kubelet would. The warnings are valid with an
+// error too.
+func (d *document) decode() ([]Warning, error) {
+	if len(d.data) == 0 {
+		return nil, d.blame(errors.New("empty: apiVersion and kind are required"))
+	}
+	u := &unstructured.Unstructured{}
+	if _, _, err := lenientDecoder.Decode(d.data, nil, u); err == nil {
+		d.object = u.Object
+	}
+	typed, _, err := strictDecoder.Decode(d.data, nil, nil)
+	var strict []error
+	if strictErr, ok := runtime.AsStrictDecodingError(err); ok {
+		strict = strictErr.Errors()
+		typed, _, err = lenientDecoder.Decode(d.data, nil, nil)
+	}
+	warnings := d.warnings(strict)
+
+	if d.dropIn() {
+		// The types are checked after the merge, for a later drop-in may replace what does not fit.
+		if _, _, err = strictDecoder.Decode(d.data, nil, u); err == nil && u.GroupVersionKind() == gvk {
+			if d.json, err = json.Marshal(u.Object); err == nil {
+				d.setOwn()
+				return warnings, nil
+			}
+		}
+	} else if kc, ok := typed.(*kubeletconfigv1beta1.KubeletConfiguration); ok && err == nil {
+		if d.json, err = json.Marshal(kc); err == nil {
+			if kc.CrashLoopBackOff.MaxContainerRestartPeriod != nil {
+				d.max = &kc.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+			}
+			d.gates = kc.FeatureGates
+			return warnings, nil
+		}
+	}
+	return warnings, d.blame(d.explain(err))
+}
+
+// setOwn finds out what a drop-in sets. A type that does not fit is passed over
+// here: it is an error after the merge unless another drop-in replaces it.
+func (d *document) setOwn() {
+	// Apart, so that one that does not fit leaves the other alone.
+	var own struct {
+		CrashLoopBackOff kubeletconfigv1beta1.CrashLoopBackOffConfig `json:"crashLoopBackOff"`
+	}
+	var ownGates struct {
+		FeatureGates map[string]*bool `json:"featureGates"`
+	}
+	if json.Unmarshal(d.json, &own) == nil && own.CrashLoopBackOff.MaxContainerRestartPeriod != nil {
+		d.max = &own.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	}
+	_ = json.Unmarshal(d.json, &ownGates)
+	d.gates = map[string]bool{}
+	for name, value := range ownGates.FeatureGates {
+		if value != nil {
+			d.gates[name] = *value
+		}
+	}
+}
+
+// explain makes an error of a decoder's, or of another kind without one.
+func (d *document) explain(err error) error {
+	kind, _ := d.object["kind"].(string)
+	apiVersion, _ := d.object["apiVersion"].(string)
+	switch {
+	case err != nil && !runtime.IsMissingKind(err) && !runtime.IsMissingVersion(err) && !runtime.IsNotRegisteredError(err):
+		return d.explainType(err)
+	case kind != gvk.Kind:
+		return field.NotSupported(field.NewPath("kind"), kind, []string{gvk.Kind})
+	default:
+		return field.NotSupported(field.NewPath("apiVersion"), apiVersion, []string{gvk.GroupVersion().String()})
+	}
+}
+
+// explainType replaces an error of a decoder, which seldom names the field, by
+// one that does, if the maximum is to blame.
+func (d *document) explainType(err error) error {
+	if fieldErr := maxTypeError(d.object, d.dropIn()); fieldErr != nil {
+		return fieldErr
+	}
+	return errors.New(oneLine(err.Error()))
+}
+
+// parse is Load of documents that were read: the file if there is one, then the
+// drop-ins.
+func parse(documents []*document, flags map[string]bool) (*Config, error) {
+	c := &Config{}
+	var errs []error
+	for _, d := range documents {
+		warnings, err := d.decode()
+		c.Warnings = append(c.Warnings, warnings...)
+		if hasMoreDocuments(d.data) {
+			c.Warnings = append(c.Warnings, Warning{File: d.source.File, Detail: "has more than one YAML document: the kubelet reads the first"})
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return c, utilerrors.NewAggregate(errs)
+	}
+
+	merged, err := merge(documents)
+	if err != nil {
+		return c, utilerrors.NewAggregate([]error{err})
+	}
+	gate, err := resolveGates(documents, merged.FeatureGates, flags)
+	if err != nil {
+		return c, err
+	}
+	c.setGates(gate, documents, merged.FeatureGates, flags)
+	if period := merged.CrashLoopBackOff.MaxContainerRestartPeriod; period != nil {
+		c.MaxContainerRestartPeriod = &period.Duration
+		c.MaxSource = lastSource(documents, func(d *document) bool { return d.max != nil && *d.max == period.Duration })
+	}
+	return c, nil
+}
+
+// merge returns the configuration of the file and its drop-ins.
+func merge(documents []*document) (*kubeletconfigv1beta1.KubeletConfiguration, error) {
+	base := []byte("{}")
+	merged := &kubeletconfigv1beta1.KubeletConfiguration{}
+	// misfit is what does not fit, and since which document.
+	var misfit error
+	for _, d := range documents {
+		var err error
+		if base, err = jsonpatch.MergePatch(base, d.json); err != nil {
+			return nil, d.blame(err)
+		}
+		merged = &kubeletconfigv1beta1.KubeletConfiguration{}
+		if err := json.Unmarshal(base, merged); err == nil {
+			misfit = nil
+		} else if misfit == nil {
+			misfit = d.blame(d.explainType(err))
+		}
+	}
+	return merged, misfit
+}
+
+// resolveGates sets the gates in the kubelet's steps, each of which may fail:
+// the flags, with them the file, with them file and drop-ins (these two are in
+// SetDefaults_KubeletConfiguration), and all with the flags winning.
+func resolveGates(documents []*document, merged, flags map[string]bool) (featuregate.MutableVersionedFeatureGate, error) {
+	gate := NewFeatureGate()
+	if err := setGates(gate, flags, func(string) string { return "" }); err != nil {
+		return nil, err
+	}
+	fileOf := func(name string) string {
+		return lastSource(documents, func(d *document) bool {
+			_, ok := d.gates[name]
+			return ok || name == "" && len(d.gates) > 0
+		}).File
+	}
+	if len(documents) > 0 && !documents[0].dropIn() {
+		if err := setGates(gate.DeepCopy(), documents[0].gates, func(string) string { return documents[0].source.File }); err != nil {
+			return nil, err
+		}
+	}
+	if err := setGates(gate.DeepCopy(), merged, fileOf); err != nil {
+		return nil, err
+	}
+	all := maps.Clone(merged)
+	if all == nil {
+		all = map[string]bool{}
+	}
+	maps.Copy(all, flags)
+	return gate, setGates(gate, all, fileOf)
+}
+
+// setGates fills all of c that comes from gates.
+func (c *Config) setGates(gate featuregate.MutableVersionedFeatureGate, documents []*document, merged, flags map[string]bool) {
+	c.FeatureGate = gate
+	c.KubeletCrashLoopBackOffMax = gate.Enabled(KubeletCrashLoopBackOffMax)
+	c.ReduceDefaultCrashLoopBackOffDecay = gate.Enabled(ReduceDefaultCrashLoopBackOffDecay)
+	c.KubeletDelayFirstContainerRestart = gate.Enabled(KubeletDelayFirstContainerRestart)
+
+	source := func(name featuregate.Feature) Source {
+		if _, ok := flags[string(name)]; ok {
+			return Source{Kind: SourceFlag}
+		}
+		value, ok := merged[string(name)]
+		if !ok {
+			return Source{}
+		}
+		return lastSource(documents, func(d *document) bool {
+			own, ok := d.gates[string(name)]
+			return ok && own == value
+		})
+	}
+	all := gate.GetAll()
+	for _, name := range gateOrder {
+		g := Gate{Name: name, Stage: string(all[name].PreRelease), Enabled: gate.Enabled(name)}
+		group := featuregate.Feature("")
+		switch all[name].PreRelease {
+		case featuregate.Alpha:
+			group = allAlpha
+		case featuregate.Beta:
+			group = allBeta
+		}
+		for _, setBy := range []featuregate.Feature{name, group} {
+			if g.Source = source(setBy); g.Source != (Source{}) {
+				g.SetBy = setBy
+				break
+			}
+		}
+		c.Gates = append(c.Gates, g)
+	}
+}
+
+// lastSource returns the last document that sets a value, or the zero Source.
+func lastSource(documents []*document, sets func(*document) bool) Source {
+	for _, d := range slices.Backward(documents) {
+		if sets(d) {
+			return d.source
+		}
+	}
+	return Source{}
+}
+
+// hasMoreDocuments tells whether a second YAML document follows.
+func hasMoreDocuments(data []byte) bool {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for found := false; ; {
+		doc, err := reader.Read()
+		if err != nil {
+			return false
+		}
+		for line := range bytes.Lines(doc) {
+			// Comments and directives may come before the first document.
+			if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && line[0] != '%' {
+				if found {
+					return true
+				}
+				found = true
+				break
+			}
+		}
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
