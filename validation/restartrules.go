@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package validation
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// The bounds of a container's rules (KEP-5307), and of an exit code on Linux,
+// which is a byte.
+const (
+	maxRestartPolicyRules = 20
+	maxExitCodesPerRule   = 255
+	greatestExitCode      = 255
+)
+
+var (
+	podRestartPolicies       = []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}
+	containerRestartPolicies = []v1.ContainerRestartPolicy{v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure}
+	exitCodesOperators       = []v1.ContainerRestartRuleOnExitCodesOperator{v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn}
+)
+
+// gatesOfActions has the gate of each action that ContainerRestartRules alone
+// does not allow.
+var gatesOfActions = map[v1.ContainerRestartRuleAction]string{
+	v1.ContainerRestartRuleActionRestartAllContainers: string(config.RestartAllContainersOnContainerExits),
+	restartpod.ContainerRestartRuleActionRestartPod:   string(config.RestartPodOnContainerExits),
+}
+
+// RestartRuleOptions says which restart policies and rules of containers are
+// valid. With the zero value none is but restartPolicy Always on an init
+// container, which makes it a sidecar.
+type RestartRuleOptions struct {
+	// Gates allow what depends on them. RestartAllContainers and RestartPod each
+	// allow their action, and rules on sidecars (KEP-5532, user story 2). Without
+	// ContainerRestartRules they allow nothing.
+	restartpod.Gates
+	// AnyExitCodes takes lists of exit codes as upstream does: empty, with
+	// duplicates, or with codes that no container exits with. It is for objects
+	// that have them already (AllowStored).
+	AnyExitCodes bool
+}
+
+// AllowStored returns the options for an update of an object whose pod spec is
+// old: what old uses stays allowed, so that it can be changed elsewhere after a
+// gate was turned off. nil, for an object that is new, changes nothing. It is
+// what GetValidationOptionsFromPodSpecAndMeta of pkg/api/pod does, for RestartPod
+// and for exit codes too.
+func (o RestartRuleOptions) AllowStored(old *v1.PodSpec) RestartRuleOptions {
+	if old == nil {
+		return o
+	}
+	sidecarRules := false
+	for i := range old.InitContainers {
+		c := &old.InitContainers[i]
+		o.allow(c, old)
+		if isSidecar(c) {
+			sidecarRules = sidecarRules || len(c.RestartPolicyRules) > 0
+		} else if c.RestartPolicy != nil {
+			o.ContainerRestartRules = true
+		}
+	}
+	for i := range old.Containers {
+		c := &old.Containers[i]
+		o.allow(c, old)
+		if c.RestartPolicy != nil {
+			o.ContainerRestartRules = true
+		}
+	}
+	if sidecarRules && !o.RestartPod {
+		o.RestartAllContainers = true
+	}
+	return o
+}
+
+// allow allows the rules of a container of the pod.
+func (o *RestartRuleOptions) allow(c *v1.Container, spec *v1.PodSpec) {
+	for _, rule := range c.RestartPolicyRules {
+		o.ContainerRestartRules = true
+		switch rule.Action {
+		case v1.ContainerRestartRuleActionRestartAllContainers:
+			o.RestartAllContainers = true
+		case restartpod.ContainerRestartRuleActionRestartPod:
+			o.RestartPod = true
+		}
+		if rule.ExitCodes != nil && len(validateExitCodes(rule.ExitCodes.Values, isWindows(spec), nil)) > 0 {
+			o.AnyExitCodes = true
+		}
+	}
+}
+
+// actions returns the actions that the gates allow.
+func actions(gates restartpod.Gates) []v1.ContainerRestartRuleAction {
+	actions := []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestart}
+	if gates.RestartAllContainers {
+		actions = append(actions, v1.ContainerRestartRuleActionRestartAllContainers)
+	}
+	if gates.RestartPod {
+		actions = append(actions, restartpod.ContainerRestartRuleActionRestartPod)
+	}
+	return actions
+}
+
+// ValidatePodRestartRules validates restartPolicy of the pod, and restartPolicy
+// and restartPolicyRules of its containers. A spec that passes is accepted by an
+// API server with the same gates (pkg/apis/core/validation), as far as these
+// fields are concerned, except that an API server without ContainerRestartRules
+// drops what is forbidden here, and that a restartPolicy of the pod that is not
+// set, which defaulting sets, is valid here.
+//
+// It is stricter than upstream in what exit codes it takes, unless the options
+// say AnyExitCodes: a rule has at least one, none twice, and all from 0 to 255.
+// On Windows, which spec.os or the node selector tells, they have no range.
+func ValidatePodRestartRules(spec *v1.PodSpec, fldPath *field.Path, opts RestartRuleOptions) field.ErrorList {
+	var errs field.ErrorList
+	if spec.RestartPolicy != "" && !slices.Contains(podRestartPolicies, spec.RestartPolicy) {
+		errs = append(errs, field.NotSupported(fldPath.Child("restartPolicy"), spec.RestartPolicy, podRestartPolicies))
+	}
+	for i := range spec.InitContainers {
+		c := &spec.InitContainers[i]
+		errs = append(errs, validateContainer(c, true, isWindows(spec), fldPath.Child("initContainers").Index(i), opts)...)
+	}
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		errs = append(errs, validateContainer(c, false, isWindows(spec), fldPath.Child("containers").Index(i), opts)...)
+	}
+	for i := range spec.EphemeralContainers {
+		c, path := &spec.EphemeralContainers[i], fldPath.Child("ephemeralContainers").Index(i)
+		if c.RestartPolicy != nil {
+			errs = append(errs, field.Forbidden(path.Child("restartPolicy"), "may not be set for an ephemeral container, which never restarts"))
+		}
+		if len(c.RestartPolicyRules) > 0 {
+			errs = append(errs, field.Forbidden(path.Child("restartPolicyRules"), "may not be set for an ephemeral container, which never restarts"))
+		}
+	}
+	return errs
+}
+
+func validateContainer(c *v1.Container, init, windows bool, fldPath *field.Path, opts RestartRuleOptions) field.ErrorList {
+	var errs field.ErrorList
+	policyPath, rulesPath := fldPath.Child("restartPolicy"), fldPath.Child("restartPolicyRules")
+	sidecar := init && isSidecar(c)
+
+	if !opts.ContainerRestartRules {
+		if init && c.RestartPolicy != nil && !sidecar {
+			errs = append(errs, needsGate(config.ContainerRestartRules,
+				field.NotSupported(policyPath, *c.RestartPolicy, []v1.ContainerRestartPolicy{v1.ContainerRestartPolicyAlways})))
+		}
+		if !init && c.RestartPolicy != nil {
+			errs = append(errs, needsGate(config.ContainerRestartRules, field.Forbidden(policyPath, "may not be set for a container that is no sidecar")))
+		}
+		if len(c.RestartPolicyRules) > 0 {
+			errs = append(errs, needsGate(config.ContainerRestartRules, field.Forbidden(rulesPath, "may not be set")))
+		}
+		return errs
+	}
+
+	switch {
+	case c.RestartPolicy == nil && len(c.RestartPolicyRules) > 0:
+		errs = append(errs, field.Required(policyPath, "must be set where restartPolicyRules is: it is for the exits that no rule matches"))
+	case c.RestartPolicy != nil && !slices.Contains(containerRestartPolicies, *c.RestartPolicy):
+		errs = append(errs, field.NotSupported(policyPath, *c.RestartPolicy, containerRestartPolicies))
+	case sidecar && len(c.RestartPolicyRules) > 0 && !opts.RestartAllContainers && !opts.RestartPod:
+		return append(errs, needsGate(config.RestartAllContainersOnContainerExits+" or "+config.RestartPodOnContainerExits,
+			field.Forbidden(rulesPath, "may not be set for a sidecar")))
+	}
+	// What is in a list that is too long is not looked at, which bounds the
+	// number of errors.
+	if n := len(c.RestartPolicyRules); n > maxRestartPolicyRules {
+		return append(errs, field.TooMany(rulesPath, n, maxRestartPolicyRules))
+	}
+	for i := range c.RestartPolicyRules {
+		errs = append(errs, validateRule(&c.RestartPolicyRules[i], rulesPath.Index(i), windows, opts)...)
+	}
+	return errs
+}
+
+func validateRule(rule *v1.ContainerRestartRule, fldPath *field.Path, windows bool, opts RestartRuleOptions) field.ErrorList {
+	var errs field.ErrorList
+	if actions := actions(opts.Gates); !slices.Contains(actions, rule.Action) {
+		err := field.NotSupported(fldPath.Child("action"), rule.Action, actions)
+		if gate, known := gatesOfActions[rule.Action]; known {
+			err = needsGate(gate, err)
+		}
+		errs = append(errs, err)
+	}
+	path := fldPath.Child("exitCodes")
+	if rule.ExitCodes == nil {
+		return append(errs, field.Required(path, "a rule is about exit codes"))
+	}
+	if !slices.Contains(exitCodesOperators, rule.ExitCodes.Operator) {
+		errs = append(errs, field.NotSupported(path.Child("operator"), rule.ExitCodes.Operator, exitCodesOperators))
+	}
+	values := rule.ExitCodes.Values
+	if n := len(values); n > maxExitCodesPerRule {
+		return append(errs, field.TooMany(path.Child("values"), n, maxExitCodesPerRule))
+	}
+	if !opts.AnyExitCodes {
+		errs = append(errs, validateExitCodes(values, windows, path.Child("values"))...)
+	}
+	return errs
+}
+
+// validateExitCodes does what upstream does not.
+func validateExitCodes(values []int32, windows bool, fldPath *field.Path) field.ErrorList {
+	if len(values) == 0 {
+		return field.ErrorList{field.Required(fldPath, "at least one exit code")}
+	}
+	var errs field.ErrorList
+	seen := sets.New[int32]()
+	for i, code := range values {
+		switch {
+		case seen.Has(code):
+			errs = append(errs, field.Duplicate(fldPath.Index(i), code))
+		case !windows && (code < 0 || code > greatestExitCode):
+			errs = append(errs, field.Invalid(fldPath.Index(i), code, "no container exits with it: "+utilvalidation.InclusiveRangeError(0, greatestExitCode)))
+		}
+		seen.Insert(code)
+	}
+	return errs
+}
+
+// needsGate adds to an error what would make it go away.
+func needsGate[T ~string](gate T, err *field.Error) *field.Error {
+	err.Detail = fmt.Sprintf("%s; needs the feature gate %s", err.Detail, gate)
+	return err
+}
+
+// WarningsForPodRestartRules returns warnings about what a kubelet with the gates makes
+// of a pod: which policies and rules it ignores, and which rules of a valid spec
+// could be left out because with the other rules and the policies every exit
+// code leads to the same. Of several such rules it is the later ones. As to
+// Windows, where there are too many exit codes to try, only the former.
+func WarningsForPodRestartRules(spec *v1.PodSpec, fldPath *field.Path, gates restartpod.Gates) []string {
+	var warnings []string
+	effective := restartpod.Containers(spec, gates)
+	for i, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		path := fldPath.Child("initContainers").Index(i)
+		if n := len(spec.InitContainers); i >= n {
+			path = fldPath.Child("containers").Index(i - n)
+		}
+		rulesPath := path.Child("restartPolicyRules")
+		if !gates.ContainerRestartRules {
+			if c.RestartPolicy != nil && effective[i].Kind != restartpod.KindSidecar {
+				warnings = append(warnings, ignored(path.Child("restartPolicy"), config.ContainerRestartRules, "the policy of the pod counts"))
+			}
+			if len(c.RestartPolicyRules) > 0 {
+				warnings = append(warnings, ignored(rulesPath, config.ContainerRestartRules, "restart policies alone count"))
+			}
+			continue
+		}
+		if len(c.RestartPolicyRules) > maxRestartPolicyRules {
+			continue
+		}
+		idle := idleRules(effective[i], isWindows(spec), gates)
+		for r, rule := range c.RestartPolicyRules {
+			gate, known := gatesOfActions[rule.Action]
+			switch {
+			case known && !slices.Contains(actions(gates), rule.Action):
+				warnings = append(warnings, ignored(rulesPath.Index(r), gate, "for its exit codes restartPolicy counts, and no later rule"))
+			case idle.Has(r):
+				warnings = append(warnings, fmt.Sprintf("%s: has no effect: without it every exit code leads to the same", rulesPath.Index(r)))
+			}
+		}
+	}
+	return warnings
+}
+
+func ignored[T ~string](fldPath *field.Path, gate T, instead string) string {
+	return fmt.Sprintf("%s: ignored by a kubelet without the feature gate %s: %s", fldPath, gate, instead)
+}
+
+// idleRules returns the indexes of the rules without which, all together, every
+// exit code leads to the same.
+func idleRules(c restartpod.Container, windows bool, gates restartpod.Gates) sets.Set[int] {
+	idle := sets.New[int]()
+	if windows {
+		return idle
+	}
+	for r := len(c.Rules) - 1; r >= 0; r-- {
+		without := c
+		without.Rules = slices.Delete(slices.Clone(c.Rules), r, r+1)
+		if equivalent(&c, &without, gates) {
+			idle.Insert(r)
+			c = without
+		}
+	}
+	return idle
+}
+
+// equivalent tells whether every exit code leads to the same for a and b.
+func equivalent(a, b *restartpod.Container, gates restartpod.Gates) bool {
+	for code := int32(0); code <= greatestExitCode; code++ {
+		if gates.OnExit(a, code) != gates.OnExit(b, code) {
+			return false
+		}
+	}
+	return true
+}
+
+func isSidecar(initContainer *v1.Container) bool {
+	return initContainer.RestartPolicy != nil && *initContainer.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// isWindows tells whether the pod says that it runs on Windows, where an exit
+// code has 32 bits.
+func isWindows(spec *v1.PodSpec) bool {
+	return spec.OS != nil && spec.OS.Name == v1.Windows || spec.NodeSelector[v1.LabelOSStable] == string(v1.Windows)
+}
