@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
+)
+
+type checkOptions struct {
+	file         string
+	dir          string
+	featureGates map[string]bool
+	output       string
+}
+
+func newCheckCommand() *cobra.Command {
+	var o checkOptions
+	cmd := &cobra.Command{
+		Use:   "check [--config FILE] [--config-dir DIR] [--feature-gates GATES] [-o FORMAT]",
+		Short: "Print the restart back-off of a kubelet's configuration",
+		Long: `Print the container restart back-off that a kubelet of this project will have:
+its initial delay and its maximum, what each comes from, and all delays.
+
+The file, the drop-ins and the feature gates are read as the kubelet reads them
+when it is started with the same three flags. Only what concerns restarts is
+checked. What the kubelet accepts and most likely was not meant is a warning:
+unknown fields, a value that is not honoured. What it refuses is an error.
+
+Exit status: 0 valid, with warnings or without; 1 invalid; 2 wrong usage.`,
+		Example: `  # a node that sets nothing
+  crashloop check
+
+  # the configuration of a node as kubeadm lays it out
+  crashloop check --config /var/lib/kubelet/config.yaml --config-dir /etc/kubernetes/kubelet.conf.d
+
+  # what a feature gate would change, for a script
+  crashloop check --feature-gates ReduceDefaultCrashLoopBackOffDecay=true -o json`,
+		DisableFlagsInUseLine: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unexpected argument %q", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			write, ok := writers[o.output]
+			if !ok {
+				return fmt.Errorf("no output format %q: use %s", o.output, strings.Join(outputFormats(), ", "))
+			}
+			r := check(o)
+			if err := write(cmd.OutOrStdout(), r); err != nil {
+				fmt.Fprintln(cmd.ErrOrStderr(), "error:", err)
+				return errInvalid
+			}
+			if !r.Valid {
+				return errInvalid
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.file, "config", "", "the KubeletConfiguration `FILE` of the kubelet's --config")
+	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory `DIR` of the kubelet's --config-dir")
+	flags.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates",
+		"the kubelet's --feature-gates as `GATE=true|false,…`, which win over\nthose of the files. Gates other than these are passed over:\n"+
+			strings.Join(config.NewFeatureGate().KnownFeatures(), "\n"))
+	flags.StringVarP(&o.output, "output", "o", outputTable, "the output `FORMAT`: "+strings.Join(outputFormats(), ", "))
+
+	must(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
+	must(cmd.MarkFlagDirname("config-dir"))
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats(), cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// must is for errors that only a flag misnamed above can cause.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// report is what check prints. Its JSON is for scripts: fields are added, and
+// neither renamed nor removed.
+type report struct {
+	Valid bool `json:"valid"`
+	// Curve is missing when nothing is valid to make one of.
+	Curve *curveReport `json:"curve,omitempty"`
+	// FeatureGates are missing when they are not valid.
+	FeatureGates []gateReport  `json:"featureGates,omitempty"`
+	Warnings     []issueReport `json:"warnings,omitempty"`
+	Errors       []issueReport `json:"errors,omitempty"`
+}
+
+type curveReport struct {
+	Initial valueReport `json:"initial"`
+	Maximum valueReport `json:"maximum"`
+	// Delays are those of the first restarts, counted from the container's exit.
+	// All that follow are as the last one.
+	Delays []metav1.Duration `json:"delays"`
+}
+
+type valueReport struct {
+	Value  metav1.Duration `json:"value"`
+	Reason config.Reason   `json:"reason"`
+	// Source is where maxContainerRestartPeriod is set, if it is the reason.
+	Source *sourceReport `json:"source,omitempty"`
+}
+
+type gateReport struct {
+	Name    string `json:"name"`
+	Stage   string `json:"stage"`
+	Enabled bool   `json:"enabled"`
+	// SetBy and Source are missing for a default. SetBy is the gate's own name,
+	// AllAlpha or AllBeta.
+	SetBy  string        `json:"setBy,omitempty"`
+	Source *sourceReport `json:"source,omitempty"`
+}
+
+type sourceReport struct {
+	Kind config.SourceKind `json:"kind"`
+	File string            `json:"file,omitempty"`
+}
+
+// issueReport is a warning or an error.
+type issueReport struct {
+	File     string `json:"file,omitempty"`
+	Field    string `json:"field,omitempty"`
+	BadValue any    `json:"badValue,omitempty"`
+	Detail   string `json:"detail"`
+	// text is the whole in a line.
+	text string
+}
+
+func check(o checkOptions) *report {
+	r := &report{}
+	c, err := config.Load(o.file, o.dir, o.featureGates)
+	for _, w := range c.Warnings {
+		r.Warnings = append(r.Warnings, issueReport{File: w.File, Field: w.Field, Detail: w.Detail, text: w.String()})
+	}
+	if err != nil {
+		r.addErrors(err)
+		return r
+	}
+	for _, g := range c.Gates {
+		r.FeatureGates = append(r.FeatureGates, gateReport{
+			Name: string(g.Name), Stage: g.Stage, Enabled: g.Enabled, SetBy: string(g.SetBy), Source: newSourceReport(g.Source),
+		})
+	}
+	for _, w := range validation.WarningsForCrashLoopBackOff(c.Settings) {
+		r.Warnings = append(r.Warnings, issueReport{Detail: w, text: w})
+	}
+	if errs := validation.ValidateCrashLoopBackOff(c.Settings, field.NewPath("crashLoopBackOff")); len(errs) > 0 {
+		for _, err := range errs {
+			r.addErrors(&config.Error{File: c.MaxSource.File, Err: err})
+		}
+		return r
+	}
+	r.Valid = true
+	r.Curve = newCurveReport(c)
+	return r
+}
+
+// addErrors adds an error, or all of an aggregate.
+func (r *report) addErrors(err error) {
+	list := []error{err}
+	if agg := utilerrors.Aggregate(nil); errors.As(err, &agg) {
+		list = agg.Errors()
+	}
+	for _, err := range list {
+		issue := issueReport{Detail: err.Error(), text: err.Error()}
+		var fileErr *config.Error
+		if errors.As(err, &fileErr) {
+			issue.File, issue.Detail = fileErr.File, fileErr.Err.Error()
+		}
+		var fieldErr *field.Error
+		if errors.As(err, &fieldErr) {
+			issue.Field, issue.BadValue, issue.Detail = fieldErr.Field, fieldErr.BadValue, fieldErr.Detail
+		}
+		r.Errors = append(r.Errors, issue)
+	}
+}
+
+func newCurveReport(c *config.Config) *curveReport {
+	curve := config.Resolve(c.Settings)
+	r := &curveReport{
+		Initial: valueReport{Value: metav1.Duration{Duration: curve.Initial}, Reason: curve.InitialReason},
+		Maximum: valueReport{Value: metav1.Duration{Duration: curve.Max}, Reason: curve.MaxReason},
+	}
+	if curve.MaxReason == config.ReasonPerNodeMaximum {
+		r.Maximum.Source = newSourceReport(c.MaxSource)
+	}
+	for _, d := range curve.Delays() {
+		r.Delays = append(r.Delays, metav1.Duration{Duration: d})
+	}
+	return r
+}
+
+func newSourceReport(s config.Source) *sourceReport {
+	if s == (config.Source{}) {
+		return nil
+	}
+	return &sourceReport{Kind: s.Kind, File: s.File}
+}

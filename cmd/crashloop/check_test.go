@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+// The golden file of a case is testdata/NAME.golden.
+func TestCheck(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want int
+	}{
+		{"default", nil, exitValid},
+		{"file", []string{"--config", "kubelet.yaml"}, exitValid},
+		{"drop-ins", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d"}, exitValid},
+		{"drop-ins-json", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d", "-o", "json"}, exitValid},
+		{"drop-ins-yaml", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d", "-o", "yaml"}, exitValid},
+		{"gate-off", []string{"--config", "kubelet.yaml", "--feature-gates", "KubeletCrashLoopBackOffMax=false"}, exitValid},
+		{"first-delayed", []string{"--feature-gates", "AllAlpha=true", "--feature-gates", "ReduceDefaultCrashLoopBackOffDecay=false"}, exitValid},
+		{"draft", []string{"--config", "draft.yaml"}, exitValid},
+		{"slow", []string{"--config", "slow.yaml"}, exitInvalid},
+		{"slow-json", []string{"--config", "slow.yaml", "-o", "json"}, exitInvalid},
+		{"integer-yaml", []string{"--config", "integer.yaml", "-o", "yaml"}, exitInvalid},
+		{"missing", []string{"--config", "missing.yaml", "--config-dir", "missing.d"}, exitInvalid},
+		{"former-gate", []string{"--feature-gates", "EnableKubeletCrashLoopBackoffMax=true"}, exitInvalid},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir("testdata")
+			var stdout, stderr bytes.Buffer
+			status := run(append([]string{"check"}, tc.args...), nil, &stdout, &stderr)
+			require.Equal(t, tc.want, status)
+			require.Empty(t, stderr.String())
+			golden := tc.name + ".golden"
+			if *update {
+				require.NoError(t, os.WriteFile(golden, stdout.Bytes(), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), stdout.String())
+			if slices.Contains(tc.args, "-o") {
+				return
+			}
+			for line := range strings.Lines(stdout.String()) {
+				require.LessOrEqual(t, utf8.RuneCountInString(line), 101, "100 columns and the end of the line: %s", line)
+			}
+		})
+	}
+	t.Run("no golden file is left over", func(t *testing.T) {
+		files, err := filepath.Glob("testdata/*.golden")
+		require.NoError(t, err)
+		require.Len(t, files, len(tests))
+	})
+}
+
+func TestUsageErrors(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no such command", []string{"chek"}, "error: unknown command \"chek\" for \"crashloop\"\n\nDid you mean this?\n\tcheck\n\nSee 'crashloop --help'.\n"},
+		{"no such flag", []string{"check", "--conf", "f"}, "error: unknown flag: --conf\nSee 'crashloop check --help'.\n"},
+		{"no such format", []string{"check", "-o", "xml"}, "error: no output format \"xml\": use json, table, yaml\nSee 'crashloop check --help'.\n"},
+		{"no value", []string{"check", "--config"}, "error: flag needs an argument: --config\nSee 'crashloop check --help'.\n"},
+		{"malformed gate", []string{"check", "--feature-gates", "KubeletCrashLoopBackOffMax"}, "error: invalid argument \"KubeletCrashLoopBackOffMax\" for \"--feature-gates\" flag: malformed pair, expect string=bool\nSee 'crashloop check --help'.\n"},
+		{"argument", []string{"check", "kubelet.yaml"}, "error: unexpected argument \"kubelet.yaml\"\nSee 'crashloop check --help'.\n"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, exitUsage, run(tc.args, nil, &stdout, &stderr))
+			require.Empty(t, stdout.String())
+			require.Equal(t, tc.want, stderr.String())
+		})
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestReportThatIsNotWritten(t *testing.T) {
+	for _, format := range outputFormats() {
+		var stderr bytes.Buffer
+		require.Equal(t, exitInvalid, run([]string{"check", "-o", format}, nil, brokenWriter{}, &stderr), format)
+		require.Equal(t, "error: no space left on device\n", stderr.String(), format)
+	}
+}
+
+func TestHelpAndCompletion(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"help", []string{"check", "--help"}, []string{"--config FILE", "Exit status: 0 valid", "KubeletCrashLoopBackOffMax=true|false (BETA - default=true)"}},
+		{"bash", []string{"completion", "bash"}, []string{"__start_crashloop"}},
+		{"zsh", []string{"completion", "zsh"}, []string{"#compdef crashloop"}},
+		{"fish", []string{"completion", "fish"}, []string{"__crashloop_perform_completion"}},
+		{"output formats", []string{"__complete", "check", "-o", ""}, []string{"json\ntable\nyaml\n"}},
+		{"files", []string{"__complete", "check", "--config", ""}, []string{"yaml\nyml\njson\n:8\n"}},
+		{"directories", []string{"__complete", "check", "--config-dir", ""}, []string{":16\n"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, exitValid, run(tc.args, nil, &stdout, &stderr))
+			for _, want := range tc.want {
+				require.Contains(t, stdout.String(), want)
+			}
+		})
+	}
+}

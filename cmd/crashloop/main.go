@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command crashloop tells what a kubelet's container restart back-off will be.
+// It needs no kubelet and no cluster.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit statuses.
+const (
+	exitValid   = 0
+	exitInvalid = 1
+	exitUsage   = 2
+)
+
+// errInvalid ends a command whose report is written and says why. All other
+// errors are of usage.
+var errInvalid = errors.New("invalid")
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main with all that it depends on. It returns the exit status.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteC()
+	switch {
+	case err == nil:
+		return exitValid
+	case errors.Is(err, errInvalid):
+		return exitInvalid
+	default:
+		fmt.Fprintf(stderr, "error: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
+		return exitUsage
+	}
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "crashloop",
+		Short:         "What a kubelet's container restart back-off will be",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		root.Version = info.Main.Version
+	}
+	root.AddCommand(newCheckCommand())
+	return root
+}

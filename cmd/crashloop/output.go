@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+)
+
+const outputTable = "table"
+
+// writers has the output formats.
+var writers = map[string]func(io.Writer, *report) error{
+	outputTable: writeTable,
+	"json":      writeJSON,
+	"yaml":      writeYAML,
+}
+
+func outputFormats() []string { return slices.Sorted(maps.Keys(writers)) }
+
+func writeJSON(w io.Writer, r *report) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(r)
+}
+
+func writeYAML(w io.Writer, r *report) error {
+	data, err := yaml.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// writeTable writes the report for people, 100 columns wide but for long paths.
+func writeTable(w io.Writer, r *report) error {
+	var b bytes.Buffer
+	if r.Curve != nil {
+		initial, maximum := r.Curve.Initial, r.Curve.Maximum
+		b.WriteString("CONTAINER RESTART BACK-OFF\n")
+		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(tab, "  initial\t%s\t%s\n", seconds(initial.Value), because(initial))
+		fmt.Fprintf(tab, "  maximum\t%s\t%s\n", seconds(maximum.Value), because(maximum))
+		tab.Flush()
+		delays := make([]string, 0, len(r.Curve.Delays)+1)
+		for _, d := range append(slices.Clone(r.Curve.Delays), maximum.Value) {
+			delays = append(delays, seconds(d))
+		}
+		fmt.Fprintf(&b, "  delays   %s … from each exit\n", strings.Join(delays, ", "))
+		fmt.Fprintf(&b, "  reset    after a run of more than %v min\n", backoff.ContainerResetPeriod.Minutes())
+	} else {
+		b.WriteString("INVALID: the kubelet does not start with this configuration\n")
+	}
+	if len(r.FeatureGates) > 0 {
+		b.WriteString("\n")
+		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tab, "FEATURE GATE\tSTAGE\tVALUE\tSET BY")
+		for _, g := range r.FeatureGates {
+			fmt.Fprintf(tab, "  %s\t%s\t%t\t%s\n", g.Name, g.Stage, g.Enabled, setBy(g))
+		}
+		tab.Flush()
+	}
+	writeIssues(&b, "WARNINGS", r.Warnings)
+	writeIssues(&b, "ERRORS", r.Errors)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// because says in words what a value of the curve comes from.
+func because(v valueReport) string {
+	switch v.Reason {
+	case config.ReasonDefault:
+		return "default"
+	case config.ReasonReducedDecay:
+		return "feature gate " + string(config.ReduceDefaultCrashLoopBackOffDecay)
+	case config.ReasonPerNodeMaximum:
+		return "maxContainerRestartPeriod" + in(v.Source)
+	case config.ReasonClamped:
+		return "lowered to the maximum"
+	default:
+		return string(v.Reason)
+	}
+}
+
+// in is where a value is set, as the end of a sentence.
+func in(s *sourceReport) string {
+	switch {
+	case s == nil:
+		return ""
+	case s.Kind == config.SourceFlag:
+		return " in --feature-gates"
+	default:
+		return " in " + s.File
+	}
+}
+
+// setBy says in words what a gate's value comes from.
+func setBy(g gateReport) string {
+	switch {
+	case g.Source == nil:
+		return "default"
+	case g.SetBy != g.Name:
+		return g.SetBy + in(g.Source)
+	default:
+		return strings.TrimPrefix(in(g.Source), " in ")
+	}
+}
+
+// seconds is a duration as the KEPs and the documentation write it.
+func seconds(d metav1.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+}
+
+func writeIssues(b *bytes.Buffer, title string, issues []issueReport) {
+	if len(issues) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s\n", title)
+	for _, issue := range issues {
+		line := "  -"
+		for _, word := range strings.Fields(issue.text) {
+			if columns := utf8.RuneCountInString(line); columns > 4 && columns+1+utf8.RuneCountInString(word) > 100 {
+				b.WriteString(line + "\n")
+				line = "   "
+			}
+			line += " " + word
+		}
+		b.WriteString(line + "\n")
+	}
+}
