@@ -21,7 +21,7 @@ help: ## print this
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
 	  SKIP "numbers of patches to leave out, e.g. SKIP=\"3\"" \
-	  FUZZTIME "how long to fuzz (now: $(FUZZTIME))"
+	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
 kubelet: ## fetch, apply and build: _output/VERSION/kubelet
 	@hack/build.sh --check
@@ -61,8 +61,13 @@ refresh: ## write the library's files and the branch's commits into the patches
 fetch: ## get the source tree of KUBE_VERSION into _output
 	@hack/fetch.sh
 
-fuzz: ## fuzz the back-off against client-go's for FUZZTIME
-	@go test ./backoff -run '^$$' -fuzz '^FuzzDifferential$$' -fuzztime '$(FUZZTIME)'
+fuzz: ## fuzz every fuzz target, each for FUZZTIME
+	@go test -list '^Fuzz' ./... | \
+	  awk '/^Fuzz/ { names[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, names[i]; n = 0 }' | \
+	  while read -r pkg name; do \
+	    echo "==> $$name in $$pkg"; \
+	    go test "$$pkg" -run '^$$' -fuzz "^$$name$$" -fuzztime '$(FUZZTIME)' </dev/null; \
+	  done
 
 lint: ## gofmt, go vet, staticcheck, and shellcheck where installed
 	@hack/lint.sh
