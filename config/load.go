@@ -118,9 +118,10 @@ func (e *Error) Unwrap() error { return e.Err }
 //     the flags.
 //
 // Unlike the kubelet it warns of unknown fields in drop-ins too, and of what it
-// takes for a misspelling. It does not know the kubelet's other feature gates,
-// and passes over unknown ones that are not near to a known one. The values are
-// not validated.
+// takes for a misspelling. It does not know the kubelet's other feature gates:
+// it passes over names that are not near to a known one, and does not see that
+// the kubelet refuses AllAlpha where an alpha gate of another kind depends on
+// one that is off. The values are not validated.
 //
 // The error is an utilerrors.Aggregate of *Error: a file that is missing,
 // unreadable, empty or of another kind, a type that does not fit, feature gates
