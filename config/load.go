@@ -34,7 +34,8 @@ type Config struct {
 	Gates []Gate
 	// FeatureGate has the same gates, for code that asks for one.
 	FeatureGate featuregate.FeatureGate
-	// Warnings are in the order in which the kubelet reads the files.
+	// Warnings are in the order of the files, those about files that are not read
+	// at the end.
 	Warnings []Warning
 }
 
