@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory
 # The scripts read the other variables (make help) themselves: make passes on what its command line and environment set.
 FUZZTIME ?= 30s
 
-.PHONY: help kubelet test test-patched verify bench node-timing apply reverse refresh fetch fuzz lint clean
+.PHONY: help kubelet test test-patched test-kubelet verify bench node-timing apply reverse refresh fetch fuzz lint clean
 
 help: ## print this
 	@echo "Targets:"
@@ -39,6 +39,9 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 test-patched: ## upstream's tests and ours in the patched tree
 	@hack/apply.sh --keep
 	@hack/test-patched.sh
+
+test-kubelet: ## start the patched kubelet with every kind of back-off configuration
+	@hack/test-kubelet.sh
 
 verify: ## the patches apply, build one by one, round-trip, and reverse
 	@hack/verify.sh

@@ -381,14 +381,14 @@ touched_paths() {
   for p in "$@"; do sed -n 's#^diff --git a/.* b/\(.*\)$#\1#p' "$SERIES_DIR/$p"; done | sort -u
 }
 
-# touched_packages TREE [PATCH...]: the Go packages in those directories, as `go test` in TREE takes them.
+# touched_packages TREE [PATCH...]: the Go packages of those files, as `go test` in TREE takes them. What is below
+# testdata belongs to the package above it.
 touched_packages() {
   local tree=$1 dir
   shift
-  touched_paths "$@" | sed -n 's#/[^/]*\.go$##p' | sort -u | while IFS= read -r dir; do
+  touched_paths "$@" | sed -nE 's#/testdata/.*##p; t; s#/[^/]*\.go$##p' | sort -u | while IFS= read -r dir; do
     ls "$tree/$dir"/*.go >/dev/null 2>&1 || continue
     case $dir in
-      */testdata | */testdata/*) ;;
       staging/src/*) printf '%s\n' "${dir#staging/src/}" ;;
       *) printf './%s\n' "$dir" ;;
     esac

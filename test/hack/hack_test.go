@@ -849,11 +849,11 @@ func TestTestPatched(t *testing.T) {
 func TestMake(t *testing.T) {
 	p := newProject(t)
 	out := p.ok(t, "make")
-	for _, target := range []string{"help", "kubelet", "test", "test-patched", "verify", "bench", "node-timing", "apply", "reverse", "refresh", "fetch", "fuzz", "lint", "clean"} {
+	for _, target := range []string{"help", "kubelet", "test", "test-patched", "test-kubelet", "verify", "bench", "node-timing", "apply", "reverse", "refresh", "fetch", "fuzz", "lint", "clean"} {
 		assert.Regexp(t, `(?m)^  `+target+` +[a-z]`, out)
 	}
 	assert.Contains(t, out, "now: v1.37.1")
-	p.ok(t, "make", "-n", "kubelet", "test-patched", "bench", "fuzz", "node-timing")
+	p.ok(t, "make", "-n", "kubelet", "test-patched", "test-kubelet", "bench", "fuzz", "node-timing")
 }
 
 func TestMissingTools(t *testing.T) {

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# test-kubelet.sh [GO TEST ARGUMENTS]
+#
+# Applies the series where it is not applied yet, builds the patched kubelet, and starts it with every kind of container
+# restart configuration (test/kubelet). With -v it prints what came of each, and with STOCK_KUBELET=FILE in the
+# environment what that kubelet makes of the same configurations.
+
+# shellcheck source=hack/lib.sh
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,8s/^# \{0,1\}//p' "$0"; exit 0; }
+
+need go
+need_git
+"$KB_HACK/build.sh" --check || exit 1
+"$KB_HACK/apply.sh" --keep || exit 1
+resolve_tree
+"$KB_HACK/build.sh" kubelet || exit 1
+export KUBELET=$OUTPUT_DIR/$VERSION/kubelet
+say "Starting $KUBELET with every kind of configuration"
+cd "$KB_ROOT"
+# Not from the test cache: it does not know when the kubelet changes.
+go test -count=1 "$@" ./test/kubelet
