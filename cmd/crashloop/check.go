@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,8 +28,8 @@ type checkOptions struct {
 func newCheckCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check [--config FILE] [--config-dir DIR] [--feature-gates GATES] [-o FORMAT]",
-		Short: "Print the restart back-off of a kubelet's configuration",
+		Use:   "check [--config FILE] [--config-dir DIR] [--feature-gates GATES] [-o FORMAT] [MANIFEST ...]",
+		Short: "Print the restart back-off of a kubelet's configuration, and the restart rules of pods",
 		Long: `Print the container restart back-off that a kubelet of this project will have:
 its initial delay and its maximum, what each comes from, and all delays.
 
@@ -36,6 +37,12 @@ The file, the drop-ins and the feature gates are read as the kubelet reads them
 when it is started with the same three flags. Only what concerns restarts is
 checked. What the kubelet accepts and most likely was not meant is a warning:
 unknown fields, a value that is not honoured. What it refuses is an error.
+
+Of each pod in the manifests, or pod template of a workload, it prints what
+follows the exits of each container, by its restart policy, its restart rules
+and the feature gates, and checks policies and rules as an API server with the
+same feature gates does, but takes only exit codes that there are, each once.
+A manifest may hold several objects; "-" is stdin.
 
 Exit status: 0 valid, with warnings or without; 1 invalid; 2 wrong usage.`,
 		Example: `  # a node that sets nothing
@@ -45,20 +52,21 @@ Exit status: 0 valid, with warnings or without; 1 invalid; 2 wrong usage.`,
   crashloop check --config /var/lib/kubelet/config.yaml --config-dir /etc/kubernetes/kubelet.conf.d
 
   # what a feature gate would change, for a script
-  crashloop check --feature-gates ReduceDefaultCrashLoopBackOffDecay=true -o json`,
+  crashloop check --feature-gates ReduceDefaultCrashLoopBackOffDecay=true -o json
+
+  # what follows an exit of the containers of these pods
+  crashloop check --feature-gates RestartPodOnContainerExits=true pod.yaml job.yaml
+  kubectl get pods -o yaml | crashloop check -`,
 		DisableFlagsInUseLine: true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("unexpected argument %q", args[0])
-			}
-			return nil
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, manifests []string) error {
 			write, ok := writers[o.output]
 			if !ok {
 				return fmt.Errorf("no output format %q: use %s", o.output, strings.Join(outputFormats(), ", "))
 			}
-			r := check(o)
+			r := check(o, manifests, cmd.InOrStdin())
 			if err := write(cmd.OutOrStdout(), r); err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "error:", err)
 				return errInvalid
@@ -97,9 +105,12 @@ type report struct {
 	// Curve is missing when nothing is valid to make one of.
 	Curve *curveReport `json:"curve,omitempty"`
 	// FeatureGates are missing when they are not valid.
-	FeatureGates []gateReport  `json:"featureGates,omitempty"`
-	Warnings     []issueReport `json:"warnings,omitempty"`
-	Errors       []issueReport `json:"errors,omitempty"`
+	FeatureGates []gateReport `json:"featureGates,omitempty"`
+	// Pods are those of the manifests, without such as no feature gates make
+	// valid. They are missing when the configuration is not valid.
+	Pods     []podReport   `json:"pods,omitempty"`
+	Warnings []issueReport `json:"warnings,omitempty"`
+	Errors   []issueReport `json:"errors,omitempty"`
 }
 
 type curveReport struct {
@@ -134,7 +145,9 @@ type sourceReport struct {
 
 // issueReport is a warning or an error.
 type issueReport struct {
-	File     string `json:"file,omitempty"`
+	File string `json:"file,omitempty"`
+	// Object is one of a manifest: its kind, namespace and name.
+	Object   string `json:"object,omitempty"`
 	Field    string `json:"field,omitempty"`
 	BadValue any    `json:"badValue,omitempty"`
 	Detail   string `json:"detail"`
@@ -142,7 +155,7 @@ type issueReport struct {
 	text string
 }
 
-func check(o checkOptions) *report {
+func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	r := &report{}
 	c, err := config.Load(o.file, o.dir, o.featureGates)
 	for _, w := range c.Warnings {
@@ -166,8 +179,11 @@ func check(o checkOptions) *report {
 		}
 		return r
 	}
-	r.Valid = true
 	r.Curve = newCurveReport(c)
+	for _, file := range manifests {
+		r.addManifest(file, stdin, restartGates(c.FeatureGate))
+	}
+	r.Valid = len(r.Errors) == 0
 	return r
 }
 

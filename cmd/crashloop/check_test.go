@@ -38,6 +38,14 @@ func TestCheck(t *testing.T) {
 		{"integer-yaml", []string{"--config", "integer.yaml", "-o", "yaml"}, exitInvalid},
 		{"missing", []string{"--config", "missing.yaml", "--config-dir", "missing.d"}, exitInvalid},
 		{"former-gate", []string{"--feature-gates", "EnableKubeletCrashLoopBackoffMax=true"}, exitInvalid},
+		{"pods", []string{"--feature-gates", "RestartPodOnContainerExits=true", "pods.yaml"}, exitValid},
+		{"pods-json", []string{"--feature-gates", "RestartPodOnContainerExits=true", "-o", "json", "pods.yaml"}, exitValid},
+		{"pods-yaml", []string{"-o", "yaml", "pods.yaml"}, exitInvalid},
+		{"pods-gate-off", []string{"pods.yaml"}, exitInvalid},
+		{"pods-rules-off", []string{"--feature-gates", "AllBeta=false", "pods.yaml"}, exitInvalid},
+		{"pods-malformed", []string{"pods-malformed.yaml", "missing.yaml", "kubelet.yaml"}, exitInvalid},
+		{"pods-config-invalid", []string{"--config", "slow.yaml", "pods.yaml"}, exitInvalid},
+		{"workloads", []string{"workloads.yaml"}, exitInvalid},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -79,7 +87,6 @@ func TestUsageErrors(t *testing.T) {
 		{"no such format", []string{"check", "-o", "xml"}, "error: no output format \"xml\": use json, table, yaml\nSee 'crashloop check --help'.\n"},
 		{"no value", []string{"check", "--config"}, "error: flag needs an argument: --config\nSee 'crashloop check --help'.\n"},
 		{"malformed gate", []string{"check", "--feature-gates", "KubeletCrashLoopBackOffMax"}, "error: invalid argument \"KubeletCrashLoopBackOffMax\" for \"--feature-gates\" flag: malformed pair, expect string=bool\nSee 'crashloop check --help'.\n"},
-		{"argument", []string{"check", "kubelet.yaml"}, "error: unexpected argument \"kubelet.yaml\"\nSee 'crashloop check --help'.\n"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -115,6 +122,7 @@ func TestHelpAndCompletion(t *testing.T) {
 		{"fish", []string{"completion", "fish"}, []string{"__crashloop_perform_completion"}},
 		{"output formats", []string{"__complete", "check", "-o", ""}, []string{"json\ntable\nyaml\n"}},
 		{"files", []string{"__complete", "check", "--config", ""}, []string{"yaml\nyml\njson\n:8\n"}},
+		{"manifests", []string{"__complete", "check", ""}, []string{"yaml\nyml\njson\n:8\n"}},
 		{"directories", []string{"__complete", "check", "--config-dir", ""}, []string{":16\n"}},
 	}
 	for _, tc := range tests {

@@ -76,6 +76,9 @@ func writeTable(w io.Writer, r *report) error {
 		}
 		tab.Flush()
 	}
+	for _, pod := range r.Pods {
+		writePod(&b, pod)
+	}
 	writeIssues(&b, "WARNINGS", r.Warnings)
 	writeIssues(&b, "ERRORS", r.Errors)
 	_, err := w.Write(b.Bytes())

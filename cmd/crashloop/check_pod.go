@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/component-base/featuregate"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
+)
+
+// podReport is what check says of a pod, or of the pod template of an object.
+type podReport struct {
+	File string `json:"file"`
+	// Object is kind, namespace and name of the object in the manifest.
+	Object     string            `json:"object"`
+	Containers []containerReport `json:"containers"`
+}
+
+type containerReport struct {
+	Name string          `json:"name"`
+	Kind restartpod.Kind `json:"kind"`
+	// RestartPolicy is the effective one.
+	RestartPolicy v1.ContainerRestartPolicy `json:"restartPolicy"`
+	// Exits end with the one for all exit codes that are not listed before.
+	Exits []exitReport `json:"exits"`
+}
+
+// exitReport says what follows an exit.
+type exitReport struct {
+	// ExitCodes is missing for all others.
+	ExitCodes []int32 `json:"exitCodes,omitempty"`
+	// Action is missing if the container is not started again.
+	Action v1.ContainerRestartRuleAction `json:"action,omitempty"`
+	Result string                        `json:"result"`
+}
+
+// manifestDecoder knows the objects that podSpec does. It returns an object
+// beside a strict decoding error.
+var manifestDecoder = func() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1.AddToScheme(scheme))
+	utilruntime.Must(appsv1.AddToScheme(scheme))
+	utilruntime.Must(batchv1.AddToScheme(scheme))
+	return jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, scheme, scheme,
+		jsonserializer.SerializerOptions{Yaml: true, Strict: true})
+}()
+
+// podSpec returns the spec of the pod in an object and its path, or nil if there
+// is none.
+func podSpec(object runtime.Object) (*v1.PodSpec, *field.Path) {
+	template := field.NewPath("spec", "template", "spec")
+	switch o := object.(type) {
+	case *v1.Pod:
+		return &o.Spec, field.NewPath("spec")
+	case *v1.PodTemplate:
+		return &o.Template.Spec, field.NewPath("template", "spec")
+	case *v1.ReplicationController:
+		if o.Spec.Template == nil {
+			return nil, nil
+		}
+		return &o.Spec.Template.Spec, template
+	case *appsv1.Deployment:
+		return &o.Spec.Template.Spec, template
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template.Spec, template
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template.Spec, template
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template.Spec, template
+	case *batchv1.Job:
+		return &o.Spec.Template.Spec, template
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template.Spec, field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
+	}
+	return nil, nil
+}
+
+// restartGates returns the gates that restart rules depend on.
+func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
+	return restartpod.Gates{
+		ContainerRestartRules: gate.Enabled(config.ContainerRestartRules),
+		RestartPod:            gate.Enabled(config.RestartPodOnContainerExits),
+		RestartAllContainers:  gate.Enabled(config.RestartAllContainersOnContainerExits),
+	}
+}
+
+var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
+
+// addManifest adds what there is to say of a file of manifests, which is stdin if
+// it is "-".
+func (r *report) addManifest(file string, stdin io.Reader, gates restartpod.Gates) {
+	var data []byte
+	var err error
+	if file == "-" {
+		file = "stdin"
+		data, err = io.ReadAll(stdin)
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
+			err = pathErr.Err // The issue has the path.
+		}
+		r.Errors = append(r.Errors, newIssue(file, "", "", err.Error()))
+		return
+	}
+	pods, errs := len(r.Pods), len(r.Errors)
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		name := fmt.Sprintf("document %d", n)
+		if err != nil {
+			r.Errors = append(r.Errors, newIssue(file, name, "", err.Error()))
+			return
+		}
+		r.addObject(file, name, document, gates)
+	}
+	if len(r.Pods) == pods && len(r.Errors) == errs {
+		r.Errors = append(r.Errors, newIssue(file, "", "", "there is neither a pod nor a pod template in it"))
+	}
+}
+
+// addObject adds what there is to say of an object, or of each in a list. The
+// name is for as long as the object's own is not known.
+func (r *report) addObject(file, name string, data []byte, gates restartpod.Gates) {
+	if content, err := yaml.YAMLToJSON(data); err == nil && string(content) == "null" {
+		return
+	}
+	object, kind, err := manifestDecoder.Decode(data, nil, nil)
+	strictErr, isStrict := runtime.AsStrictDecodingError(err)
+	switch {
+	case runtime.IsNotRegisteredError(err):
+		detail := "not looked at: it has no pod template that is known here"
+		if kind.Kind == "KubeletConfiguration" {
+			detail = "not looked at: --config is for it"
+		}
+		r.Warnings = append(r.Warnings, newIssue(file, kind.Kind, "", detail))
+		return
+	case runtime.IsMissingKind(err):
+		r.Errors = append(r.Errors, newIssue(file, name, "kind", "must be set"))
+		return
+	case runtime.IsMissingVersion(err):
+		r.Errors = append(r.Errors, newIssue(file, name, "apiVersion", "must be set"))
+		return
+	case err != nil && !isStrict:
+		r.Errors = append(r.Errors, newIssue(file, name, "", err.Error()))
+		return
+	}
+
+	name = objectName(object, kind.Kind)
+	if isStrict {
+		for _, err := range strictErr.Errors() {
+			path, detail := "", err.Error()
+			if quoted, ok := strings.CutPrefix(detail, "unknown field "); ok {
+				if unquoted, err := strconv.Unquote(quoted); err == nil {
+					path, detail = unquoted, "unknown field"+near(unquoted)
+				}
+			}
+			r.Warnings = append(r.Warnings, newIssue(file, name, path, detail))
+		}
+	}
+	if list, ok := object.(*v1.List); ok {
+		for i, item := range list.Items {
+			r.addObject(file, fmt.Sprintf("items[%d]", i), item.Raw, gates)
+		}
+		return
+	}
+	spec, path := podSpec(object)
+	if spec == nil {
+		return
+	}
+	for _, err := range validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: gates}) {
+		issue := newIssue(file, name, "", err.Error())
+		issue.Field, issue.Detail = err.Field, err.ErrorBody()
+		if err.BadValue != "" {
+			issue.BadValue = err.BadValue
+		}
+		r.Errors = append(r.Errors, issue)
+	}
+	// What no gates make valid means nothing, and may be of any length.
+	if len(validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: allRestartGates})) > 0 {
+		return
+	}
+	for _, warning := range validation.WarningsForPodRestartRules(spec, path, gates) {
+		r.Warnings = append(r.Warnings, newIssue(file, name, "", warning))
+	}
+	pod := podReport{File: file, Object: name, Containers: []containerReport{}}
+	for _, c := range restartpod.Containers(spec, gates) {
+		pod.Containers = append(pod.Containers, containerReport{Name: c.Name, Kind: c.Kind, RestartPolicy: c.Policy, Exits: exitReports(&c, gates)})
+	}
+	r.Pods = append(r.Pods, pod)
+}
+
+// newIssue returns an issue of which all but the detail may be empty.
+func newIssue(file, object, field, detail string) issueReport {
+	parts := slices.DeleteFunc([]string{file, object, field, detail}, func(s string) bool { return s == "" })
+	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: strings.Join(parts, ": ")}
+}
+
+// objectName is kind, namespace and name, as far as they are set.
+func objectName(object runtime.Object, kind string) string {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return kind // A list.
+	}
+	name := cmp.Or(accessor.GetName(), accessor.GetGenerateName())
+	if namespace := accessor.GetNamespace(); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return strings.TrimSpace(kind + " " + name)
+}
+
+// nearRuleFields has the right name for what one may take for a field of a
+// container's restart rules: other spellings, and onExit of KEP-5532's example.
+var nearRuleFields = map[string]string{
+	"restartpolicy":      "restartPolicy",
+	"restartpolicyrule":  "restartPolicyRules",
+	"restartpolicyrules": "restartPolicyRules",
+	"exitcode":           "exitCodes",
+	"exitcodes":          "exitCodes",
+	"onexit":             "exitCodes, in the rule itself",
+}
+
+// near returns what may be meant by an unknown field, as the end of a sentence.
+func near(path string) string {
+	name := path[strings.LastIndex(path, ".")+1:]
+	if right, ok := nearRuleFields[strings.ToLower(name)]; ok && right != name {
+		return ": the field is " + right
+	}
+	return ""
+}
+
+// exitReports puts together the exit codes that lead to the same. Those that no
+// rule lists, but for 0, all do.
+func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
+	listed := sets.New[int32](0)
+	for _, rule := range c.Rules {
+		if rule.ExitCodes != nil {
+			listed.Insert(rule.ExitCodes.Values...)
+		}
+	}
+	unlisted := int32(1)
+	for listed.Has(unlisted) {
+		unlisted++
+	}
+	after := func(exitCode int32) exitReport {
+		action := gates.OnExit(c, exitCode)
+		return exitReport{Action: action, Result: result(c.Kind, exitCode, action)}
+	}
+	others := after(unlisted)
+	var exits []exitReport
+	for _, code := range sets.List(listed) {
+		exit := after(code)
+		if exit.Result == others.Result {
+			continue
+		}
+		i := slices.IndexFunc(exits, func(e exitReport) bool { return e.Result == exit.Result })
+		if i < 0 {
+			i = len(exits)
+			exits = append(exits, exit)
+		}
+		exits[i].ExitCodes = append(exits[i].ExitCodes, code)
+	}
+	return append(exits, others)
+}
+
+// result says in words what follows an exit.
+func result(kind restartpod.Kind, exitCode int32, action v1.ContainerRestartRuleAction) string {
+	switch action {
+	case v1.ContainerRestartRuleActionRestart:
+		return "restarts"
+	case restartpod.ContainerRestartRuleActionRestartPod:
+		return "the pod restarts in place"
+	case v1.ContainerRestartRuleActionRestartAllContainers:
+		return "the pod restarts in place, without a grace period"
+	}
+	switch {
+	case kind != restartpod.KindInit:
+		return "stays terminated"
+	case exitCode == 0:
+		return "is done"
+	default:
+		return "the pod fails"
+	}
+}
+
+func writePod(b *bytes.Buffer, pod podReport) {
+	fmt.Fprintf(b, "\n%s in %s\n", pod.Object, pod.File)
+	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "  CONTAINER\tKIND\tPOLICY\tEXIT CODE\tWHAT FOLLOWS")
+	for _, c := range pod.Containers {
+		name, kind, policy := c.Name, string(c.Kind), string(c.RestartPolicy)
+		for i, exit := range c.Exits {
+			codes := ranges(exit.ExitCodes)
+			switch {
+			case len(c.Exits) == 1:
+				codes = "any"
+			case i == len(c.Exits)-1:
+				codes = "any other"
+			}
+			fmt.Fprintf(tab, "  %s\t%s\t%s\t%s\t%s\n", name, kind, policy, codes, exit.Result)
+			name, kind, policy = "", "", ""
+		}
+	}
+	tab.Flush()
+}
+
+// ranges writes exit codes, which are in ascending order, as in "1, 3-5".
+func ranges(codes []int32) string {
+	var parts []string
+	for i := 0; i < len(codes); {
+		first := codes[i]
+		for i++; i < len(codes) && codes[i] == codes[i-1]+1; i++ {
+		}
+		if last := codes[i-1]; last == first {
+			parts = append(parts, fmt.Sprint(first))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", first, last))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
