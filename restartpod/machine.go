@@ -65,11 +65,17 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) 
 		if c.Type != PodRestarting && c.Type != v1.AllContainersRestarting {
 			continue
 		}
-		if m.condition.Type == "" || c.Status == v1.ConditionTrue {
+		// The one that is True, or else the newer one.
+		if m.condition.Type == "" || c.Status == v1.ConditionTrue ||
+			m.condition.Status != v1.ConditionTrue && m.condition.LastTransitionTime.Before(&c.LastTransitionTime) {
 			m.condition = *c
 		}
 	}
 	if m.condition.Status != v1.ConditionTrue {
+		if m.condition.Reason == ReasonPodFailed {
+			// Or else the exit that was the cause would begin a restart again.
+			m.phase = PhaseFailed
+		}
 		return
 	}
 	m.action = ContainerRestartRuleActionRestartPod
@@ -81,20 +87,22 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) 
 
 	m.old = make([]string, len(containers))
 	oldAlive, started := false, false
-	for i := range containers {
+	for i := len(containers) - 1; i >= 0; i-- {
 		c := &containers[i]
 		if c.Kind == KindEphemeral || c.Status == nil {
 			continue
 		}
 		// The condition's time has whole seconds. An instance of the same second
-		// counts as old: an old one that ran on would be worse than a new one
-		// that is stopped.
-		if c.Status.StartedAt.Unix() <= m.since.Unix() {
-			m.old[i] = c.Status.ID
-			oldAlive = oldAlive || c.Status.alive()
-		} else {
+		// counts as old, because an old one that ran on would be worse than a new
+		// one that is stopped; but not an init container or sidecar where a
+		// container that starts after it is new.
+		at, since := c.Status.StartedAt.Unix(), m.since.Unix()
+		if at > since || at == since && started && c.Kind != KindRegular {
 			started = true
+			continue
 		}
+		m.old[i] = c.Status.ID
+		oldAlive = oldAlive || c.Status.alive()
 	}
 	m.phase = PhaseTerminatingForRestart
 	if started && !oldAlive {
@@ -108,11 +116,11 @@ func (m *Machine) Step(o Observation) Plan {
 		m.finish(o.Now, PhaseRunning, ReasonPodDeleted)
 		return Plan{Phase: m.phase, Condition: m.condition, Reason: "the pod is being deleted"}
 	}
+	event := m.trigger(&o)
 	if m.phase == PhaseStartup && o.SandboxLost {
-		// What was started went with the sandbox, and its exits are no triggers.
+		// What was started went with the sandbox. It is the same restart still.
 		m.phase = PhaseTerminatingForRestart
 	}
-	event := m.trigger(&o)
 	var p Plan
 	if m.phase == PhaseTerminatingForRestart && !m.terminate(&o, &p) {
 		p.Reason = "containers of the old generation are being stopped"
@@ -205,8 +213,16 @@ func (m *Machine) terminate(o *Observation, p *Plan) bool {
 	m.phase = PhaseStartup
 	m.old = make([]string, len(o.Containers))
 	for i := range o.Containers {
-		if c := &o.Containers[i]; p.Old[i] {
-			m.old[i] = c.Status.ID
+		c := &o.Containers[i]
+		if !p.Old[i] {
+			continue
+		}
+		m.old[i] = c.Status.ID
+		if c.Status.StartedAt.After(m.since) {
+			// It was started by this restart already, but the sandbox was lost, or
+			// it was not known to be new. Recover is to find it old.
+			m.since = o.Now
+			m.condition.LastTransitionTime = metav1.NewTime(o.Now)
 		}
 	}
 	return true

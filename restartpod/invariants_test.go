@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restartpod
+
+import (
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+)
+
+// smallPod returns a pod whose containers all have rules: 88 is answered with
+// action, and 99 with RestartAllContainers. Its container names are one letter
+// each: a and b init containers, s a sidecar between them, x and y regular ones.
+func smallPod(policy v1.RestartPolicy, action v1.ContainerRestartRuleAction, containers string) *v1.PodSpec {
+	grace := int64(1)
+	spec := &v1.PodSpec{RestartPolicy: policy, TerminationGracePeriodSeconds: &grace}
+	own := v1.ContainerRestartPolicy(policy)
+	if own == v1.ContainerRestartPolicyAlways {
+		// An init container with the policy Always would be a sidecar.
+		own = v1.ContainerRestartPolicyOnFailure
+	}
+	always := v1.ContainerRestartPolicyAlways
+	on := func(code int32) *v1.ContainerRestartRuleOnExitCodes {
+		return &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}}
+	}
+	rules := []v1.ContainerRestartRule{
+		{Action: action, ExitCodes: on(88)},
+		{Action: v1.ContainerRestartRuleActionRestartAllContainers, ExitCodes: on(99)},
+	}
+	for _, name := range containers {
+		c := v1.Container{Name: string(name), RestartPolicy: &own, RestartPolicyRules: rules}
+		switch name {
+		case 's':
+			c.RestartPolicy = &always
+			fallthrough
+		case 'a', 'b':
+			spec.InitContainers = append(spec.InitContainers, c)
+		default:
+			if policy == v1.RestartPolicyAlways {
+				c.RestartPolicy = &always
+			}
+			spec.Containers = append(spec.Containers, c)
+		}
+	}
+	return spec
+}
+
+var allGates = Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
+
+// smallWorld is a smallPod on a node with a short curve, so that time matters
+// little: 0, 1, 2, 2 … s, and a reset after more than 3 s.
+func smallWorld(spec *v1.PodSpec) world {
+	return newWorld(spec, allGates, 1*time.Second, 2*time.Second, 3*time.Second)
+}
+
+// underRace says that the race detector is on, which makes a search ten times
+// as slow. It is cut short then: there is nothing concurrent in it.
+var underRace bool
+
+func TestInvariants(t *testing.T) {
+	const restartPod, restartAll = ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers
+	probed := smallWorld(smallPod("Never", restartPod, "asx"))
+	probed.pod.probed = true
+	searches := []struct {
+		name string
+		search
+	}{
+		{"all containers exit", search{start: smallWorld(smallPod("Never", restartPod, "asbxy")), exits: 3}},
+		{"the agent crashes", search{start: smallWorld(smallPod("Never", restartPod, "asbxy")), exits: 2, crashes: 1, deletions: 1, lostWrites: 1}},
+		{"the agent crashes, OnFailure", search{start: smallWorld(smallPod("OnFailure", restartPod, "asbxy")), exits: 3, crashes: 1}},
+		{"the agent crashes, Always", search{start: smallWorld(smallPod("Always", restartPod, "asbxy")), exits: 3, crashes: 1}},
+		{"the agent crashes, RestartAllContainers", search{start: smallWorld(smallPod("Never", restartAll, "asbxy")), exits: 3, crashes: 1}},
+		{"the sandbox is lost", search{start: smallWorld(smallPod("Never", restartPod, "asbxy")), exits: 2, crashes: 1, lostSandboxes: 1}},
+		{"startup probes", search{start: probed, exits: 3, crashes: 1}},
+		{"both actions", search{start: smallWorld(smallPod("Never", restartPod, "asx")), exits: 3, crashes: 1, both: true}},
+		{"the agent crashes twice, sidecar", search{start: smallWorld(smallPod("Never", restartPod, "asx")), exits: 3, crashes: 2, deletions: 1, lostWrites: 1}},
+		{"the agent crashes twice, Always", search{start: smallWorld(smallPod("Always", restartPod, "abx")), exits: 3, crashes: 2, deletions: 1, lostWrites: 1}},
+	}
+	// The garbage collector is most of the work otherwise.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	var total atomic.Int64
+	t.Run("searches", func(t *testing.T) {
+		for _, tc := range searches {
+			t.Run(tc.name, func(t *testing.T) {
+				t.Parallel()
+				s := tc.search
+				s.restarts = 2
+				if underRace {
+					s.restarts, s.crashes = 1, min(s.crashes, 1)
+					t.Log("under the race detector: one restart and one crash only")
+				}
+				worlds, broken := s.run()
+				if broken != nil {
+					t.Fatal(broken)
+				}
+				total.Add(int64(worlds))
+				t.Logf("%d worlds", worlds)
+			})
+		}
+	})
+	t.Logf("%d worlds in all, no violation", total.Load())
+}
+
+// TestInvariantsBite shows that the search finds a machine that is wrong: for
+// each invariant one that breaks it.
+func TestInvariantsBite(t *testing.T) {
+	restarting := func(w *world, p Phase) bool { return w.machine.phase == p }
+	mutations := []struct {
+		invariant, name string
+		mutation
+	}{
+		{"I1", "the end of sidecars is not waited for", mutation{before: func(w *world, o *Observation) {
+			for i := range o.Containers {
+				if c := o.Containers[i]; restarting(w, PhaseTerminatingForRestart) && c.Kind == KindSidecar && c.Status != nil {
+					c.Status.State = kuberuntime.ContainerStateExited
+				}
+			}
+		}}},
+		{"I2", "a container is started with the init container before it", mutation{after: func(w *world, p *Plan) {
+			if len(p.Start) == 1 && p.Start[0] == 0 {
+				p.Start = append(p.Start, 1)
+			}
+		}}},
+		{"I3", "an exit triggers in whatever phase", mutation{before: func(w *world, _ *Observation) {
+			if restarting(w, PhaseTerminatingForRestart) {
+				w.machine.phase = PhaseRunning
+			}
+		}}},
+		{"I3", "an init container that was killed has failed", mutation{after: func(w *world, p *Plan) {
+			if restarting(w, PhaseTerminatingForRestart) && w.containers[2].plannedExit {
+				w.machine.finish(w.now, PhaseFailed, ReasonPodFailed)
+				p.Phase, p.Condition = w.machine.phase, w.machine.condition
+			}
+		}}},
+		{"I4", "the condition alone decides after a crash, as upstream", mutation{recover: func(w *world) {
+			if w.machine.condition.Status == v1.ConditionTrue {
+				w.machine.phase, w.machine.passed = PhaseTerminatingForRestart, false
+			}
+		}}},
+		{"I4", "a container of the old generation triggers in Startup", mutation{before: func(w *world, _ *Observation) {
+			if restarting(w, PhaseStartup) {
+				w.machine.old = nil
+			}
+		}}},
+		{"I5", "there is no back-off, as upstream", mutation{before: func(w *world, _ *Observation) {
+			w.machine.passed = true
+		}}},
+		{"I6", "the condition is False from Startup on, as upstream", mutation{after: func(w *world, p *Plan) {
+			if restarting(w, PhaseStartup) {
+				p.Condition.Status = v1.ConditionFalse
+			}
+		}}},
+		{"I7", "the cause's exit code is 137, as upstream", mutation{after: func(w *world, p *Plan) {
+			p.Event = strings.Replace(p.Event, "code 88", "code 137", 1)
+		}}},
+		{"I7", "the first init container runs twice", mutation{after: func(w *world, p *Plan) {
+			if restarting(w, PhaseStartup) && w.containers[0].exited() && !p.Old[0] {
+				p.Start = []int{0}
+			}
+		}}},
+		{"I8", "the deletion is not looked at, as upstream", mutation{before: func(_ *world, o *Observation) {
+			o.Deleted = false
+		}}},
+		{"I9", "sidecars are not killed", mutation{after: func(w *world, p *Plan) {
+			p.Kill = slices.DeleteFunc(p.Kill, func(k Kill) bool { return w.template[k.Container].Kind == KindSidecar })
+		}}},
+		{"I10", "the old generation counts in Startup", mutation{after: func(w *world, p *Plan) {
+			if restarting(w, PhaseStartup) {
+				p.Old = nil
+			}
+		}}},
+	}
+	for _, tc := range mutations {
+		t.Run(tc.invariant+" "+tc.name, func(t *testing.T) {
+			s := search{
+				start:    smallWorld(smallPod("Never", ContainerRestartRuleActionRestartPod, "asbx")),
+				restarts: 2, exits: 2, crashes: 1, deletions: 1,
+				mutate: &tc.mutation,
+			}
+			worlds, broken := s.run()
+			if broken == nil {
+				t.Fatalf("not found in %d worlds", worlds)
+			}
+			if !strings.HasPrefix(broken.invariant, tc.invariant+":") {
+				t.Fatalf("found another violation: %v", broken)
+			}
+			t.Logf("after %d worlds, %v", worlds, broken)
+		})
+	}
+}

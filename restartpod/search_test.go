@@ -1,0 +1,613 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restartpod
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The search goes breadth first through all that can happen to a world, and
+// checks every step of the agent against the invariants of the package comment.
+
+// search is one search and its bounds.
+type search struct {
+	// start is the world that it begins with.
+	start world
+	// mutate changes the machine before a step, or the plan after it, to what a
+	// wrong machine would do. Nil changes nothing.
+	mutate *mutation
+	// restarts is how many restarts of the pod are followed through.
+	restarts int
+	// both makes containers exit with 99 too, for the other action.
+	both bool
+	// The others are how often something may happen that no restart needs.
+	exits, crashes, deletions, lostWrites, lostSandboxes int
+}
+
+// mutation is a machine that is wrong in one way.
+type mutation struct {
+	before func(*world, *Observation)
+	after  func(*world, *Plan)
+	// recover takes the place of what happens when the agent starts again.
+	recover func(*world)
+}
+
+// event is something that happens.
+type event struct {
+	kind      eventKind
+	container int8
+	code      int32
+	// With a crash, the agent ends after so many of the plan's actions.
+	actions int8
+}
+
+type eventKind int8
+
+const (
+	eventStep eventKind = iota
+	eventCrash
+	eventLostWrite
+	eventExit
+	eventStarted
+	eventTick
+	eventDelete
+	eventLoseSandbox
+)
+
+// left is what of the bounds is left.
+type left struct {
+	exits, crashes, deletions, lostWrites, lostSandboxes int8
+}
+
+type node struct {
+	parent int32
+	event  event
+	// fair is the node that the world gets to if nothing out of order happens
+	// any more, or -1.
+	fair int32
+	// settled says that no restart is in progress.
+	settled bool
+}
+
+type state struct {
+	world
+	left
+	node int32
+}
+
+// violation is an invariant that does not hold, and how it came to that.
+type violation struct {
+	invariant string
+	script    string
+}
+
+func (v *violation) Error() string {
+	return v.invariant + "\n" + v.script
+}
+
+// run searches until nothing new is found, and returns how many worlds it saw.
+func (s *search) run() (worlds int, found *violation) {
+	seed := maphash.MakeSeed()
+	seen := map[uint64]int32{}
+	var nodes []node
+	var key []byte
+	add := func(st *state, parent int32, e event) (id int32, fresh bool) {
+		key = st.encode(key[:0])
+		sum := maphash.Bytes(seed, key)
+		if id, ok := seen[sum]; ok {
+			return id, false
+		}
+		id = int32(len(nodes))
+		seen[sum] = id
+		settled := st.deleted || st.machine.phase == PhaseRunning || st.machine.phase == PhaseFailed
+		nodes = append(nodes, node{parent: parent, event: e, fair: -1, settled: settled})
+		return id, true
+	}
+	first := state{world: s.start, left: left{
+		int8(s.exits), int8(s.crashes), int8(s.deletions), int8(s.lostWrites), int8(s.lostSandboxes),
+	}}
+	first.node, _ = add(&first, -1, event{})
+	frontier := []state{first}
+	var events []event
+	for len(frontier) > 0 {
+		var next []state
+		for i := range frontier {
+			st := &frontier[i]
+			if st.generation >= s.restarts && st.machine.phase == PhaseRunning {
+				continue
+			}
+			fair, actions := s.fair(st)
+			events = s.events(st, actions, events[:0])
+			for _, e := range events {
+				after := *st
+				if broken := s.apply(&after, e); broken != "" {
+					nodes = append(nodes, node{parent: st.node, event: e})
+					return len(seen), &violation{broken, s.script(nodes, int32(len(nodes)-1))}
+				}
+				id, fresh := add(&after, st.node, e)
+				if e == fair {
+					nodes[st.node].fair = id
+				}
+				if fresh {
+					after.node = id
+					next = append(next, after)
+				}
+			}
+		}
+		frontier = next
+	}
+	return len(seen), s.live(nodes)
+}
+
+// live checks I9: from every world the fair events lead to one that is settled.
+func (s *search) live(nodes []node) *violation {
+	const unknown, onPath, good = 0, 1, 2
+	mark := make([]int8, len(nodes))
+	for i := range nodes {
+		var path []int32
+		at := int32(i)
+		for at >= 0 && mark[at] == unknown && !nodes[at].settled {
+			mark[at] = onPath
+			path = append(path, at)
+			at = nodes[at].fair
+		}
+		if at >= 0 && mark[at] == onPath {
+			return &violation{"I9: it goes on for ever in a restart", s.script(nodes, at)}
+		}
+		for _, n := range path {
+			mark[n] = good
+		}
+	}
+	return nil
+}
+
+// events lists what can happen, the next step having that many actions.
+func (s *search) events(st *state, actions int, events []event) []event {
+	events = append(events, event{kind: eventStep})
+	if st.lostWrites > 0 {
+		events = append(events, event{kind: eventLostWrite})
+	}
+	if st.crashes > 0 {
+		for n := 0; n <= actions; n++ {
+			events = append(events, event{kind: eventCrash, actions: int8(n)})
+		}
+	}
+	if st.deleted {
+		return events
+	}
+	if st.deletions > 0 {
+		events = append(events, event{kind: eventDelete})
+	}
+	if st.lostSandboxes > 0 && !st.sandboxLost {
+		events = append(events, event{kind: eventLoseSandbox})
+	}
+	for i := range st.template {
+		c := &st.containers[i]
+		if !c.alive() || st.template[i].Kind == KindEphemeral {
+			continue
+		}
+		exit := event{kind: eventExit, container: int8(i)}
+		if !c.started {
+			events = append(events, event{kind: eventStarted, container: int8(i)})
+		}
+		if c.killing {
+			exit.code = 137
+			events = append(events, exit)
+			exit.code = 88
+			events = append(events, exit)
+			continue
+		}
+		if st.template[i].Kind == KindInit || st.exits > 0 {
+			events = append(events, exit)
+		}
+		if st.exits > 0 {
+			exit.code = 1
+			events = append(events, exit)
+			exit.code = 88
+			events = append(events, exit)
+			if s.both {
+				exit.code = 99
+				events = append(events, exit)
+			}
+		}
+	}
+	return append(events, event{kind: eventTick})
+}
+
+// fair returns the event that happens next if nothing out of order does: what is
+// being killed ends, the agent steps, init containers succeed, time passes. It
+// also returns how many actions the next step has.
+func (s *search) fair(st *state) (e event, actions int) {
+	after := *st
+	actions, broken := after.act(s, -1, false)
+	for i := range st.template {
+		if c := &st.containers[i]; c.alive() && c.killing {
+			return event{kind: eventExit, container: int8(i), code: 137}, actions
+		}
+	}
+	if broken == "" && after.changed(st) {
+		return event{kind: eventStep}, actions
+	}
+	for i := range st.template {
+		c := &st.containers[i]
+		if c.alive() && !c.started {
+			return event{kind: eventStarted, container: int8(i)}, actions
+		}
+		if c.alive() && st.template[i].Kind == KindInit {
+			return event{kind: eventExit, container: int8(i)}, actions
+		}
+	}
+	return event{kind: eventTick}, actions
+}
+
+func (st *state) changed(before *state) bool {
+	return st.machine.phase != before.machine.phase || st.containers != before.containers || st.conditions != before.conditions
+}
+
+// apply makes an event happen, and returns the invariant that it broke, or "".
+func (s *search) apply(st *state, e event) string {
+	switch e.kind {
+	case eventStep:
+		_, broken := st.act(s, -1, false)
+		return broken
+	case eventLostWrite:
+		st.lostWrites--
+		_, broken := st.act(s, -1, true)
+		return broken
+	case eventCrash:
+		st.crashes--
+		if _, broken := st.act(s, int(e.actions), false); broken != "" {
+			return broken
+		}
+		st.crash(st.gates)
+		if s.mutate != nil && s.mutate.recover != nil {
+			s.mutate.recover(&st.world)
+		}
+	case eventExit:
+		i := int(e.container)
+		if !st.containers[i].killing && (st.template[i].Kind != KindInit || e.code != 0) {
+			st.exits--
+		}
+		st.exit(i, e.code)
+	case eventStarted:
+		st.containers[e.container].started = true
+	case eventTick:
+		st.now = st.now.Add(time.Second)
+	case eventDelete:
+		st.deletions--
+		st.deleted = true
+	case eventLoseSandbox:
+		st.lostSandboxes--
+		st.loseSandbox()
+	}
+	return ""
+}
+
+// act steps the machine, checks the plan, and does the first limit actions of
+// it: all if limit is -1. Writing the condition is one of them. It returns how
+// many it did, and the invariant that was broken, or "".
+func (st *state) act(s *search, limit int, loseWrite bool) (actions int, broken string) {
+	w := &st.world
+	before := w.machine.phase
+	o := w.observe()
+	if s.mutate != nil && s.mutate.before != nil {
+		s.mutate.before(w, &o)
+	}
+	p := w.step(o)
+	if s.mutate != nil && s.mutate.after != nil {
+		s.mutate.after(w, &p)
+	}
+	if broken := w.checkPlan(before, &p); broken != "" {
+		return 0, broken
+	}
+	if !w.written(p.Condition) && actions != limit {
+		actions++
+		if !loseWrite {
+			w.writeCondition(p.Condition)
+		}
+	}
+	for _, k := range p.Kill {
+		if actions == limit {
+			return actions, ""
+		}
+		actions++
+		w.kill(k)
+	}
+	for _, i := range p.Start {
+		if actions == limit {
+			return actions, ""
+		}
+		actions++
+		if broken := w.checkStart(i); broken != "" {
+			return actions, broken
+		}
+		w.start(i)
+	}
+	return actions, ""
+}
+
+// checkPlan checks a plan that came in the phase before, and keeps the books.
+func (w *world) checkPlan(before Phase, p *Plan) string {
+	restarting := p.Phase == PhaseTerminatingForRestart || p.Phase == PhaseStartup
+	isTrue := p.Condition.Status == v1.ConditionTrue
+	if w.deleted {
+		if len(p.Kill) > 0 || len(p.Start) > 0 || p.Event != "" || isTrue {
+			return "I8: a pod being deleted is restarted"
+		}
+		return ""
+	}
+	if isTrue != restarting {
+		return fmt.Sprintf("I6: the condition is %q in %s", p.Condition.Status, p.Phase)
+	}
+	if p.Event != "" {
+		if before == PhaseTerminatingForRestart {
+			return "I3: an exit in TerminatingForRestart began a restart"
+		}
+		if !w.triggered && !w.ambiguous {
+			return "I4: a restart begins without a trigger: " + p.Event
+		}
+		if !w.isCause(p.Event) {
+			return "I7: not the exit that is the cause: " + p.Event
+		}
+	}
+	if p.Phase == PhaseFailed && before != PhaseFailed && !w.failed() {
+		return "I3: the pod fails although no init container of this generation did for good"
+	}
+	if p.Phase == PhaseTerminatingForRestart && len(p.Start) > 0 {
+		return "I1: a container is to start in TerminatingForRestart"
+	}
+	for _, k := range p.Kill {
+		if !restarting || !w.containers[k.Container].alive() {
+			return "I1: to be killed without reason: " + k.ID
+		}
+	}
+	if restarting {
+		if end := w.apiPhase(p); end == v1.PodSucceeded || end == v1.PodFailed {
+			return fmt.Sprintf("I10: the pod's API phase is %s in %s", end, p.Phase)
+		}
+		for i := range w.template {
+			c := &w.containers[i]
+			if p.Phase == PhaseTerminatingForRestart && c.exited() && w.template[i].Kind != KindEphemeral && (i >= len(p.Old) || !p.Old[i]) {
+				return "I7: the exit code is not kept as last state: " + w.template[i].Name
+			}
+		}
+	}
+	if p.Phase == PhaseStartup && (before != PhaseStartup || p.Event != "" || w.sandboxLost) {
+		return w.startUp()
+	}
+	if before == PhaseStartup && p.Phase == PhaseRunning {
+		for i := range w.template {
+			if c := &w.containers[i]; w.template[i].Kind != KindEphemeral && c.generation != w.generation {
+				return "I7: not restarted: " + w.template[i].Name
+			}
+		}
+	}
+	return ""
+}
+
+// startUp checks the beginning of a Startup.
+func (w *world) startUp() string {
+	for i := range w.template {
+		if w.template[i].Kind != KindEphemeral && w.containers[i].alive() {
+			return "I1: Startup while the old generation runs: " + w.template[i].Name
+		}
+	}
+	w.generation++
+	// Without its sandbox the pod starts up once more in the same restart.
+	if !w.triggered && !w.ambiguous && !w.sandboxLost {
+		return "I4: a restart without a trigger"
+	}
+	if w.triggered {
+		if w.inARow > 0 && w.triggeredAt.Sub(w.startedUpAt) > w.reset {
+			w.inARow = 0
+		}
+		w.inARow++
+		if wait := w.now.Sub(w.triggeredAt); wait < w.delay(w.inARow) {
+			return fmt.Sprintf("I5: restart %d in a row after %v", w.inARow, wait)
+		}
+		w.startedUpAt = w.now
+	}
+	w.byTrigger = w.triggered
+	w.triggered, w.ambiguous = false, false
+	return ""
+}
+
+// checkStart checks the start of a container before it happens.
+func (w *world) checkStart(i int) string {
+	c := &w.containers[i]
+	name := w.template[i].Name
+	if c.alive() {
+		return "I1: started while it runs: " + name
+	}
+	if c.exited() && c.generation == w.generation && w.gates.OnExit(&w.template[i], c.code) == "" && !w.ambiguous && !w.sandboxLost {
+		return "I7: started twice in a restart: " + name
+	}
+	for j := range w.template {
+		other := &w.containers[j]
+		if w.template[j].Kind == KindEphemeral {
+			continue
+		}
+		if other.alive() && other.generation < w.generation {
+			return fmt.Sprintf("I1: %s starts while the old %s runs", name, w.template[j].Name)
+		}
+		if j >= i || w.template[j].Kind == KindRegular {
+			continue
+		}
+		// A sidecar may be down for a while, and an init container is done for
+		// good, once a later container has started.
+		if other.generation != w.generation || w.template[j].Kind == KindInit && !(other.exited() && other.code == 0) {
+			return fmt.Sprintf("I2: %s starts before %s is done", name, w.template[j].Name)
+		}
+	}
+	return ""
+}
+
+// isCause says that the message names an exit that is to restart the pod, and
+// that happened before all others.
+func (w *world) isCause(message string) bool {
+	var first *instance
+	var want string
+	for i := range w.template {
+		c := &w.containers[i]
+		if !w.triggers(i) {
+			continue
+		}
+		this := fmt.Sprintf("Container %s exited with code %d, triggering pod restart", w.template[i].Name, c.code)
+		if w.ambiguous && message == this {
+			return true
+		}
+		if c.generation == w.generation && (first == nil || c.finishedAt.Before(first.finishedAt)) {
+			first, want = c, this
+		}
+	}
+	return message == want
+}
+
+// failed says that an init container of this generation failed for good.
+func (w *world) failed() bool {
+	for i := range w.template {
+		c := &w.containers[i]
+		if w.template[i].Kind == KindInit && c.exited() && c.code != 0 && c.generation == w.generation &&
+			w.gates.OnExit(&w.template[i], c.code) == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// apiPhase is the phase that an agent gives the pod in its status, which does
+// not look at what is of the old generation.
+func (w *world) apiPhase(p *Plan) v1.PodPhase {
+	regular, ended, succeeded := 0, 0, 0
+	for i := range w.template {
+		c := &w.containers[i]
+		kind := w.template[i].Kind
+		if kind == KindRegular {
+			regular++
+		}
+		if !c.exited() || i < len(p.Old) && p.Old[i] || w.gates.OnExit(&w.template[i], c.code) != "" {
+			continue
+		}
+		switch {
+		case kind == KindInit && c.code != 0:
+			return v1.PodFailed
+		case kind == KindRegular:
+			ended++
+			if c.code == 0 {
+				succeeded++
+			}
+		}
+	}
+	switch {
+	case ended < regular:
+		return v1.PodRunning
+	case succeeded == ended:
+		return v1.PodSucceeded
+	}
+	return v1.PodFailed
+}
+
+// encode appends all of the state that its future depends on. Times count from
+// now, and from a certain age on all are the same.
+func (st *state) encode(b []byte) []byte {
+	age := func(t time.Time) byte {
+		oldest := byte(st.reset/time.Second) + 2
+		if t.IsZero() {
+			return 255
+		}
+		if d := st.now.Sub(t) / time.Second; d < time.Duration(oldest) {
+			return byte(d)
+		}
+		return oldest
+	}
+	flag := func(v bool, bit int) byte {
+		if v {
+			return 1 << bit
+		}
+		return 0
+	}
+	// only is the age of a time that matters, or else that of none.
+	only := func(matters bool, t time.Time) byte {
+		if !matters {
+			return 0
+		}
+		return age(t)
+	}
+	m := &st.machine
+	terminating := m.phase == PhaseTerminatingForRestart
+	// Without crashes to come nobody reads the conditions.
+	crashes := st.crashes > 0
+	written := time.Time{}
+	for i := range st.conditions {
+		c := &st.conditions[i]
+		isTrue := c.Status == v1.ConditionTrue
+		if isTrue {
+			written = c.LastTransitionTime.Time
+		}
+		if crashes {
+			b = append(b, flag(isTrue, 0)|flag(c.Status == "", 1)|flag(c.Reason == ReasonPodFailed, 2))
+		}
+	}
+	b = append(b, m.phase[0], byte(len(m.action)),
+		only(terminating, m.since), only(terminating && !m.passed, m.exitedAt), only(crashes, written),
+		flag(m.passed, 0)|flag(st.backoffSet, 1)|flag(st.sandboxLost, 2)|flag(st.deleted, 3)|
+			flag(st.triggered, 4)|flag(st.ambiguous, 5)|flag(st.written(m.condition), 6)|flag(st.byTrigger, 7),
+		byte(st.generation), byte(min(st.inARow, 3)), only(st.triggered, st.triggeredAt), only(st.inARow > 0, st.startedUpAt),
+		byte(st.exits), byte(st.crashes), byte(st.deletions), byte(st.lostWrites), byte(st.lostSandboxes))
+	if st.backoffSet {
+		b = append(b, byte(min(st.backoff.Attempts, 3)), age(st.backoff.LastUpdate), age(st.backoff.WaitingSince))
+	}
+	for i := range st.template {
+		c := &st.containers[i]
+		if c.number == 0 {
+			b = append(b, 0)
+			continue
+		}
+		old := m.phase == PhaseStartup && i < len(m.old) && m.old[i] == st.ids[i][c.number]
+		b = append(b, 1, c.state[0], byte(c.code), only(st.triggers(i) && (c.generation == st.generation || crashes), c.finishedAt),
+			flag(c.started, 0)|flag(c.killing, 1)|flag(c.plannedExit, 2)|flag(old, 3)|
+				flag(c.generation == st.generation, 4)|
+				flag(crashes && c.startedAt.Unix() < written.Unix(), 5)|
+				flag(crashes && c.startedAt.Unix() == written.Unix(), 6)|
+				flag(crashes && c.startedAt.Unix() <= m.since.Unix(), 7))
+	}
+	return b
+}
+
+// script returns the events that lead to a node, in the language of the
+// transcripts.
+func (s *search) script(nodes []node, at int32) string {
+	var events []event
+	for ; nodes[at].parent >= 0; at = nodes[at].parent {
+		events = append(events, nodes[at].event)
+	}
+	var b strings.Builder
+	for i := len(events) - 1; i >= 0; i-- {
+		e := events[i]
+		name := s.start.template[e.container].Name
+		switch e.kind {
+		case eventStep:
+			b.WriteString("step\n")
+		case eventCrash:
+			fmt.Fprintf(&b, "step actions=%d\ncrash\n", e.actions)
+		case eventLostWrite:
+			b.WriteString("step lost-write\n")
+		case eventExit:
+			fmt.Fprintf(&b, "exit %s code=%d\n", name, e.code)
+		case eventStarted:
+			fmt.Fprintf(&b, "started %s\n", name)
+		case eventTick:
+			b.WriteString("tick 1s\n")
+		case eventDelete:
+			b.WriteString("delete\n")
+		case eventLoseSandbox:
+			b.WriteString("lose-sandbox\n")
+		}
+	}
+	return b.String()
+}
