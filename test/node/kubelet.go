@@ -71,6 +71,9 @@ func (n *node) startKubelet(kubeconfig string) error {
 	} else {
 		config += fmt.Sprintf("staticPodPath: %s\n", n.path("manifests"))
 	}
+	if n.spec.Scenario.Reduced {
+		config += "featureGates:\n  ReduceDefaultCrashLoopBackOffDecay: true\n"
+	}
 	if m := n.spec.Scenario.Maximum; m > 0 {
 		config += fmt.Sprintf("crashLoopBackOff:\n  maxContainerRestartPeriod: %v\n", m)
 	}

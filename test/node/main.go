@@ -232,7 +232,7 @@ func (h *harness) figures(ctx context.Context, s Scenario, label, kubelet string
 	if err != nil {
 		return Figures{}, err
 	}
-	f, err := measure(run, s.Maximum)
+	f, err := measure(run, s)
 	if err != nil {
 		return Figures{}, fmt.Errorf("%s, %s: %w", s.Name, label, err)
 	}

@@ -66,15 +66,16 @@ type Summary struct {
 // delay is the curve's delay before restart n, counted from 0. It is stated
 // here once more instead of asking the library: a mistake there would otherwise
 // move the measure together with what is measured.
-func delay(maximum time.Duration, n int) time.Duration {
-	const initial, ceiling = 10 * time.Second, 300 * time.Second
+func delay(s Scenario, n int) time.Duration {
 	if n <= 0 {
 		return 0
 	}
-	d := initial
-	limit := ceiling
-	if maximum > 0 {
-		limit = maximum
+	d, limit := 10*time.Second, 300*time.Second
+	if s.Reduced {
+		d, limit = time.Second, time.Minute
+	}
+	if s.Maximum > 0 {
+		limit = s.Maximum
 	}
 	for range n - 1 {
 		if d >= limit {
@@ -86,7 +87,7 @@ func delay(maximum time.Duration, n int) time.Duration {
 }
 
 // measure reduces a run to its figures.
-func measure(run Run, maximum time.Duration) (Figures, error) {
+func measure(run Run, s Scenario) (Figures, error) {
 	var (
 		f                        Figures
 		intervals, lates, firsts []float64
@@ -110,7 +111,7 @@ func measure(run Run, maximum time.Duration) (Figures, error) {
 				continue
 			}
 			intervals = append(intervals, interval)
-			lates = append(lates, interval-delay(maximum, n).Seconds())
+			lates = append(lates, interval-delay(s, n).Seconds())
 			steps[n] = append(steps[n], interval)
 		}
 	}
@@ -118,9 +119,9 @@ func measure(run Run, maximum time.Duration) (Figures, error) {
 		return Figures{}, errors.New("no restart with a delay lies in the measuring window")
 	}
 	f.Interval, f.Lateness, f.First = summarize(intervals), summarize(lates), summarize(firsts)
-	if maximum == 0 {
+	if s.Maximum == 0 {
 		for n := 1; len(steps[n]) > 0; n++ {
-			f.ByRestart = append(f.ByRestart, Step{delay(maximum, n).Seconds(), summarize(steps[n]).Mean})
+			f.ByRestart = append(f.ByRestart, Step{delay(s, n).Seconds(), summarize(steps[n]).Mean})
 		}
 	}
 	f.CPUPerRestart = run.CPU * 1000 / float64(f.Restarts)

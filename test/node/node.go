@@ -137,7 +137,7 @@ func (n *node) observe(api *apiServer, run *Run) error {
 	// Twice what the curve asks for and then some: a kubelet this late is broken.
 	limit, said := time.Duration(0), time.Now()
 	for i := range s.Restarts {
-		limit += 2*delay(s.Maximum, i) + 30*time.Second
+		limit += 2*delay(s, i) + 30*time.Second
 	}
 	err = await(n.ctx, fmt.Sprintf("restart %d", s.Restarts), s.Window+limit+time.Minute, func(context.Context) error {
 		starts, err := n.starts()

@@ -82,7 +82,7 @@ func TestGoalsDoNotDecide(t *testing.T) {
 }
 
 func TestPrintComparison(t *testing.T) {
-	s := scenarios[3]
+	s := scenarios[4]
 	stock := Figures{
 		Restarts: 100, Interval: Summary{Mean: 2}, Lateness: late(1, 0.9), CPUPerRestart: 20,
 		RequestsPerRestart: 7, Requests: map[string]float64{"GET pods": 3, "POST events": 1},
@@ -137,10 +137,10 @@ func TestSelectScenarios(t *testing.T) {
 		window time.Duration
 		want   string
 	}{
-		{"", 0, "max1s 1m0s, max4s 1m0s, default 0s, api5 2m0s, api20 1m0s"},
+		{"", 0, "max1s 1m0s, max4s 1m0s, default 0s, reduced 0s, api5 2m0s, api20 1m0s"},
 		{"api5, max1s", 30 * time.Second, "max1s 30s, api5 30s"},
 		{"default", 30 * time.Second, "default 0s"},
-		{"max2s", 0, `no scenario is named "max2s"; there are: max1s, max4s, default, api5, api20`},
+		{"max2s", 0, `no scenario is named "max2s"; there are: max1s, max4s, default, reduced, api5, api20`},
 	} {
 		if got := names(tc.list, tc.window); got != tc.want {
 			t.Errorf("selectScenarios(%q, %v) = %s, want %s", tc.list, tc.window, got, tc.want)
