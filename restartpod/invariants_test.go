@@ -74,9 +74,9 @@ func TestInvariants(t *testing.T) {
 	}{
 		{"all containers exit", search{start: smallWorld(smallPod("Never", restartPod, "asbxy")), exits: 3}},
 		{"the agent crashes", search{start: smallWorld(smallPod("Never", restartPod, "asbxy")), exits: 2, crashes: 1, deletions: 1, lostWrites: 1}},
-		{"the agent crashes, OnFailure", search{start: smallWorld(smallPod("OnFailure", restartPod, "asbxy")), exits: 3, crashes: 1}},
+		{"the agent crashes, OnFailure", search{start: smallWorld(smallPod("OnFailure", restartPod, "asbxy")), exits: 2, crashes: 1}},
 		{"the agent crashes, Always", search{start: smallWorld(smallPod("Always", restartPod, "asbxy")), exits: 3, crashes: 1}},
-		{"the agent crashes, RestartAllContainers", search{start: smallWorld(smallPod("Never", restartAll, "asbxy")), exits: 3, crashes: 1}},
+		{"the agent crashes, RestartAllContainers", search{start: smallWorld(smallPod("Never", restartAll, "asbxy")), exits: 2, crashes: 1}},
 		{"the sandbox is lost", search{start: smallWorld(smallPod("Never", restartPod, "asbxy")), exits: 2, crashes: 1, lostSandboxes: 1}},
 		{"startup probes", search{start: probed, exits: 3, crashes: 1}},
 		{"both actions", search{start: smallWorld(smallPod("Never", restartPod, "asx")), exits: 3, crashes: 1, both: true}},

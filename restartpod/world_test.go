@@ -238,6 +238,7 @@ func (w *world) crash(gates Gates) {
 			// It has not begun.
 			w.generation--
 			w.triggered = w.triggered || w.byTrigger
+			w.ambiguous = w.ambiguous || !w.byTrigger
 		}
 	}
 	for i := range w.template {
