@@ -11,7 +11,7 @@ MAKEFLAGS += --no-print-directory
 # The scripts read the other variables (make help) themselves: make passes on what its command line and environment set.
 FUZZTIME ?= 30s
 
-.PHONY: help kubelet test test-patched test-kubelet verify bench node-timing apply reverse refresh fetch fuzz lint clean
+.PHONY: help kubelet test search test-patched test-kubelet verify bench node-timing apply reverse refresh fetch fuzz lint clean
 
 help: ## print this
 	@echo "Targets:"
@@ -33,8 +33,13 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 	@hack/lint.sh
 	@echo "==> go test -race ./..."
 	@CGO_ENABLED=1 go test -race ./...
+	@$(MAKE) search
 	@echo "==> go vet and go test -race ./... in test/node"
 	@cd test/node && go vet ./... && CGO_ENABLED=1 go test -race ./...
+
+search: ## search all that can happen to a pod being restarted for a broken invariant
+	@echo "==> the search of restartpod, in full: half a minute"
+	@go test -count=1 -v -run '^TestInvariants$$' ./restartpod | grep -E '^ok|^FAIL|worlds|I[0-9]+:|^ +(step|crash|exit|started|tick|delete|lose-sandbox)'
 
 test-patched: ## upstream's tests and ours in the patched tree
 	@hack/apply.sh --keep

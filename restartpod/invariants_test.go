@@ -101,7 +101,7 @@ func TestInvariants(t *testing.T) {
 					t.Fatal(broken)
 				}
 				total.Add(int64(worlds))
-				t.Logf("%d worlds", worlds)
+				t.Logf("%s: %d worlds", tc.name, worlds)
 			})
 		}
 	})
