@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package restartpod_test
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	restartpod "github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// agent looks after one pod. It and its methods are the part to copy.
+type agent struct {
+	pod     *v1.Pod
+	gates   restartpod.Gates
+	machine *restartpod.Machine
+	runtime *toyRuntime
+}
+
+// containers is what the runtime knows of the pod.
+func (a *agent) containers() []restartpod.Container {
+	containers := restartpod.Containers(&a.pod.Spec, a.gates)
+	for i := range containers {
+		containers[i].Status = a.runtime.newest[containers[i].Name]
+	}
+	return containers
+}
+
+// sync is to be called when something of the pod has changed, and at the time
+// that it returns, if that is not zero.
+func (a *agent) sync(now time.Time) (next time.Time) {
+	containers := a.containers()
+	plan := a.machine.Step(restartpod.Observation{
+		Now: now, Containers: containers, SandboxLost: a.runtime.sandboxLost, Deleted: a.pod.DeletionTimestamp != nil,
+		GracePeriod: time.Duration(*a.pod.Spec.TerminationGracePeriodSeconds) * time.Second,
+	})
+	a.setCondition(plan.Condition)
+	if plan.Event != "" {
+		fmt.Printf("event %s: %s\n", restartpod.EventReason, plan.Event)
+	}
+	for _, kill := range plan.Kill {
+		// An agent that does not wait for the end passes over what it is already
+		// stopping.
+		a.runtime.stop(containers[kill.Container].Name, kill, now)
+	}
+	for _, i := range plan.Start {
+		// Of the containers that exited by themselves, those are passed over that
+		// kuberuntime.DoBackOff lets wait. It is not to see a status that is true
+		// in plan.Old.
+		a.runtime.start(containers[i].Name, now)
+	}
+	return plan.Next
+}
+
+// setCondition puts the condition as it is, with its time, into the pod's
+// status. That for the other action cannot be True beside it.
+func (a *agent) setCondition(condition v1.PodCondition) {
+	conditions := []v1.PodCondition{condition}
+	for _, c := range a.pod.Status.Conditions {
+		if c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting {
+			c.Status = v1.ConditionFalse
+		}
+		if c.Type != condition.Type {
+			conditions = append(conditions, c)
+		}
+	}
+	if condition.Type != "" {
+		a.pod.Status.Conditions = conditions
+	}
+}
+
+// toyRuntime is a runtime whose containers run until they are stopped, but that
+// the one with the name setup succeeds at once.
+type toyRuntime struct {
+	newest      map[string]*restartpod.Status
+	started     int
+	sandboxLost bool
+}
+
+func (r *toyRuntime) start(name string, now time.Time) {
+	r.started++
+	id := fmt.Sprintf("%s-%d", name, r.started)
+	fmt.Println("start", id)
+	r.newest[name] = &restartpod.Status{ID: id, State: kuberuntime.ContainerStateRunning, Started: true, StartedAt: now}
+	if name == "setup" {
+		r.exit(name, 0, now)
+	}
+}
+
+func (r *toyRuntime) stop(name string, kill restartpod.Kill, now time.Time) {
+	fmt.Println("stop", kill.ID, "within", kill.Grace)
+	r.exit(name, 143, now)
+}
+
+func (r *toyRuntime) exit(name string, code int32, now time.Time) {
+	s := r.newest[name]
+	s.State, s.ExitCode, s.FinishedAt = kuberuntime.ContainerStateExited, code, now
+}
+
+// The main container of a pod exits with the code that restarts the pod.
+func Example() {
+	always, never, grace := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, int64(30)
+	rule := v1.ContainerRestartRule{
+		Action:    restartpod.ContainerRestartRuleActionRestartPod,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{88}},
+	}
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		RestartPolicy:                 v1.RestartPolicyNever,
+		TerminationGracePeriodSeconds: &grace,
+		InitContainers:                []v1.Container{{Name: "setup"}, {Name: "proxy", RestartPolicy: &always}},
+		Containers:                    []v1.Container{{Name: "main", RestartPolicy: &never, RestartPolicyRules: []v1.ContainerRestartRule{rule}}},
+	}}
+	pod.UID = "b36a0a9e"
+	gates := restartpod.Gates{ContainerRestartRules: true, RestartPod: true}
+	// All pods of the node share it.
+	backOff := kuberuntime.NewBackOff(clock.RealClock{}, 10*time.Second, 300*time.Second, false)
+	runtime := &toyRuntime{newest: map[string]*restartpod.Status{}}
+	a := &agent{pod, gates, restartpod.New(backOff, pod.UID, gates), runtime}
+	// A restart may be in progress, from before the agent was started.
+	a.machine.Recover(pod.Status.Conditions, a.containers())
+
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for range 3 {
+		a.sync(now)
+	}
+	now = now.Add(time.Minute)
+	runtime.exit("main", 88, now)
+	for range 5 {
+		a.sync(now)
+	}
+	fmt.Println(pod.Status.Conditions[0].Type, pod.Status.Conditions[0].Status)
+	// Output:
+	// start setup-1
+	// start proxy-2
+	// start main-3
+	// event PodRestarting: Container main exited with code 88, triggering pod restart
+	// stop proxy-2 within 30s
+	// start setup-4
+	// start proxy-5
+	// start main-6
+	// PodRestarting False
+}
