@@ -102,9 +102,6 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 	if !p.Next.IsZero() && !p.Next.After(o.Now) {
 		return "the next step is not later"
 	}
-	// An Observation is to have the containers in order. With others the plan is
-	// about the wrong ones.
-	ordered := slices.IsSortedFunc(o.Containers, inOrder)
 	seen := map[int]string{}
 	check := func(i int, what string) string {
 		switch {
@@ -112,7 +109,7 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 			return fmt.Sprintf("%s: no container %d", what, i)
 		case seen[i] != "":
 			return fmt.Sprintf("container %d: %s and %s", i, seen[i], what)
-		case ordered && o.Containers[i].Kind == KindEphemeral:
+		case o.Containers[i].Kind == KindEphemeral:
 			return fmt.Sprintf("%s: container %d is ephemeral", what, i)
 		}
 		seen[i] = what
@@ -134,8 +131,7 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 		if broken := check(i, "start"); broken != "" {
 			return broken
 		}
-		// In Startup an instance that had ended may come back to life.
-		if ordered && p.Phase != PhaseStartup && o.Containers[i].Status.alive() {
+		if o.Containers[i].Status.alive() {
 			return fmt.Sprintf("start: container %d runs", i)
 		}
 	}

@@ -390,7 +390,12 @@ func (m *Machine) startSidecars(o *Observation, p *Plan, end int) {
 	}
 }
 
+// plan plans the start of a container. An observation that contradicts itself may
+// have one there that runs, or is ephemeral.
 func (m *Machine) plan(o *Observation, p *Plan, i int) {
+	if c := &o.Containers[i]; c.Kind == KindEphemeral || c.Status.alive() {
+		return
+	}
 	if p.Start == nil {
 		p.Start = make([]int, 0, len(o.Containers))
 	}

@@ -21,7 +21,9 @@ type Observation struct {
 	// GracePeriod is the pod's terminationGracePeriodSeconds.
 	GracePeriod time.Duration
 	// SandboxLost says that the pod has no sandbox that is ready, for instance
-	// after a reboot of the node.
+	// after a reboot of the node. A restart in progress begins anew then. Without
+	// one it is for the agent to say what of the pod is to run again, and Plan.Start
+	// does not depend on it.
 	SandboxLost bool
 	// Deleted says that the pod is being deleted, or ended for another reason.
 	Deleted bool

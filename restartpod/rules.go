@@ -59,17 +59,19 @@ func Containers(spec *v1.PodSpec, gates Gates) []Container {
 }
 
 func (g Gates) container(spec *v1.PodSpec, kind Kind, c *v1.Container) Container {
-	container := Container{Name: c.Name, Kind: kind, Policy: v1.ContainerRestartPolicy(spec.RestartPolicy)}
+	container := Container{Name: c.Name, Kind: kind, Policy: v1.ContainerRestartPolicyAlways}
+	switch spec.RestartPolicy {
+	case v1.RestartPolicyNever, v1.RestartPolicyOnFailure:
+		container.Policy = v1.ContainerRestartPolicy(spec.RestartPolicy)
+	}
 	if c.RestartPolicy != nil && (g.ContainerRestartRules || kind == KindSidecar) {
-		container.Policy = *c.RestartPolicy
+		switch own := *c.RestartPolicy; own {
+		case v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyAlways:
+			container.Policy = own
+		}
 	}
 	if g.ContainerRestartRules && c.RestartPolicy != nil {
 		container.Rules = c.RestartPolicyRules
-	}
-	switch container.Policy {
-	case v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyAlways:
-	default:
-		container.Policy = v1.ContainerRestartPolicyAlways
 	}
 	if kind == KindInit && container.Policy == v1.ContainerRestartPolicyAlways {
 		container.Policy = v1.ContainerRestartPolicyOnFailure

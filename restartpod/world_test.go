@@ -183,7 +183,7 @@ func (w *world) written(c v1.PodCondition) bool {
 		i = 1
 	}
 	had := w.conditions[i]
-	return had.Status == c.Status && had.Reason == c.Reason && had.LastTransitionTime.Unix() == c.LastTransitionTime.Unix()
+	return had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message && had.LastTransitionTime.Unix() == c.LastTransitionTime.Unix()
 }
 
 // kill begins the end of a container.
