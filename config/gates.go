@@ -81,6 +81,7 @@ func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 		}),
 		gate.AddDependencies(map[featuregate.Feature][]featuregate.Feature{
 			RestartAllContainersOnContainerExits: {ContainerRestartRules, nodeDeclaredFeatures},
+			RestartPodOnContainerExits:           {ContainerRestartRules},
 		}),
 	)
 	if err != nil {
