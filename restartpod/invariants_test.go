@@ -93,8 +93,8 @@ func TestInvariants(t *testing.T) {
 				s := tc.search
 				s.restarts = 2
 				if underRace {
-					s.restarts, s.crashes = 1, min(s.crashes, 1)
-					t.Log("under the race detector: one restart and one crash only")
+					s.restarts, s.exits, s.crashes, s.deletions, s.lostWrites = 1, 1, min(s.crashes, 1), 0, 0
+					t.Log("under the race detector: one restart, one exit and one crash only")
 				}
 				worlds, broken := s.run()
 				if broken != nil {
