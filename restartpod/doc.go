@@ -16,11 +16,12 @@
 //
 //	Running                no restart is in progress. An exit that a rule answers
 //	                       begins one.
-//	TerminatingForRestart  the old generation is stopped: regular and init
-//	                       containers first, then the sidecars from the last to
-//	                       the first, within the pod's grace period; or all at
-//	                       once for RestartAllContainers. It lasts until nothing
-//	                       of it runs and the pod's back-off has passed.
+//	TerminatingForRestart  the old generation is stopped: for RestartPod regular
+//	                       and init containers first, then the sidecars from the
+//	                       last to the first, within the pod's grace period; for
+//	                       RestartAllContainers all together, killed at once. It
+//	                       lasts until nothing of it runs and the pod's back-off
+//	                       has passed.
 //	Startup                the new generation is started as that of a new pod.
 //	                       It lasts until every container has started.
 //	Failed                 an init container failed, and its restart policy does
@@ -35,8 +36,9 @@
 // All instances that exist when the phase becomes Startup are of the old
 // generation, all later ones of the new. The machine tells them apart by their
 // IDs; start times are compared only after a restart of the agent, with the one
-// second's resolution that the API has. Within that second a pod may be
-// restarted a second time.
+// second's resolution that the API has. A pod may be restarted a second time if
+// the agent ends within that second, or before the condition is written. Its
+// back-off begins anew with the agent, unless that stores the back-off's keys.
 //
 // # Invariants
 //
@@ -46,8 +48,9 @@
 //	I1   no container of the new generation starts while one of the old runs
 //	I2   init containers run in order, and before regular containers
 //	I3   an exit in TerminatingForRestart begins no restart and fails no pod
-//	I4   one trigger, one restart
-//	I5   the k-th restart in a row waits for at least the k-th delay of the curve
+//	I4   one trigger, one restart, but for the cases above
+//	I5   the k-th restart in a row, of one agent, waits for at least the k-th delay
+//	     of the curve
 //	I6   the condition is True exactly in TerminatingForRestart and Startup
 //	I7   restart counts rise by one, and the exit code that was the trigger is kept
 //	I8   a pod being deleted is not restarted, at whatever point

@@ -49,9 +49,9 @@ type Plan struct {
 	// until the first restart. It holds for its own type: any other condition
 	// of the types PodRestarting and AllContainersRestarting is to be False. Its
 	// LastTransitionTime is to be kept as it is: it moves, the status being True
-	// all the time, when a restart begins anew. It is written before containers are killed or started; where that fails, an
-	// agent goes on, at the risk that the pod is restarted a second time if the
-	// agent is.
+	// all the time, when a restart begins anew. It is written before containers
+	// are killed or started; where that fails, an agent goes on, at the risk that
+	// the pod is restarted a second time if the agent is.
 	Condition v1.PodCondition
 	// Event is the message of an event to record, or "". It is set in the step
 	// that begins a restart.
