@@ -82,7 +82,7 @@ func (d *document) warnings(strict []error) []Warning {
 		if right, ok := nearFields[strings.ToLower(path)]; ok {
 			w.Detail += ": did you mean " + right + "?"
 			if d.dropIn() && strings.EqualFold(path, right) {
-				w.Detail += " In a drop-in it counts all the same, in the file of --config it does not"
+				w.Detail = "not the field's case, " + right + ": it counts in a drop-in, and would not in the file of --config"
 			}
 		}
 		warnings = append(warnings, w)

@@ -81,13 +81,13 @@ func TestLoadMaximum(t *testing.T) {
 			[]string{"f: crashloopbackoff: unknown field: did you mean crashLoopBackOff?"}},
 		{"a drop-in's does not, as the kubelet", map[string]string{"d/1.conf": "crashloopbackoff: {maxcontainerrestartperiod: 4s}\n"}, 4 * time.Second, Source{SourceDropIn, "d/1.conf"},
 			[]string{
-				"d/1.conf: crashloopbackoff: unknown field: did you mean crashLoopBackOff? In a drop-in it counts all the same, in the file of --config it does not",
-				"d/1.conf: crashloopbackoff.maxcontainerrestartperiod: unknown field: did you mean crashLoopBackOff.maxContainerRestartPeriod? In a drop-in it counts all the same, in the file of --config it does not",
+				"d/1.conf: crashloopbackoff: not the field's case, crashLoopBackOff: it counts in a drop-in, and would not in the file of --config",
+				"d/1.conf: crashloopbackoff.maxcontainerrestartperiod: not the field's case, crashLoopBackOff.maxContainerRestartPeriod: it counts in a drop-in, and would not in the file of --config",
 			}},
 		{"and wins over the right case, even earlier, as the kubelet", map[string]string{"d/0.conf": "crashloopbackoff: {maxContainerRestartPeriod: 4s}\n", "d/1.conf": period("3s")}, 4 * time.Second, Source{SourceDropIn, "d/0.conf"},
-			[]string{"d/0.conf: crashloopbackoff: unknown field: did you mean crashLoopBackOff? In a drop-in it counts all the same, in the file of --config it does not"}},
+			[]string{"d/0.conf: crashloopbackoff: not the field's case, crashLoopBackOff: it counts in a drop-in, and would not in the file of --config"}},
 		{"a null in the wrong case removes nothing, as the kubelet", map[string]string{"f": period("4s"), "d/1.conf": "crashloopbackoff: null\n"}, 4 * time.Second, Source{SourceFile, "f"},
-			[]string{"d/1.conf: crashloopbackoff: unknown field: did you mean crashLoopBackOff? In a drop-in it counts all the same, in the file of --config it does not"}},
+			[]string{"d/1.conf: crashloopbackoff: not the field's case, crashLoopBackOff: it counts in a drop-in, and would not in the file of --config"}},
 		{"the drafts' example", map[string]string{"f": "crashloopbackoff:\n  maxSeconds: 4\n"}, 0, Source{},
 			[]string{
 				"f: crashloopbackoff: unknown field: did you mean crashLoopBackOff?",
