@@ -33,16 +33,20 @@ const (
 `
 )
 
-// apiServer is a client of the node's kube-apiserver.
+// apiServer is the node's kube-apiserver and a client of it.
 type apiServer struct {
-	url        string
-	client     *http.Client
-	kubeconfig string
+	*process
+	args []string
+	// certificate is the file with what the server made for itself.
+	certificate string
+	url         string
+	client      *http.Client
+	kubeconfig  string
 }
 
 // startAPIServer brings up etcd and kube-apiserver and returns when pods can be
 // created, which is only after the default namespace exists.
-func (n *node) startAPIServer() (*apiServer, error) {
+func (n *node) startAPIServer(extra ...string) (*apiServer, error) {
 	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
@@ -61,44 +65,57 @@ func (n *node) startAPIServer() (*apiServer, error) {
 	if err := writeKey(n.path("service-account.key")); err != nil {
 		return nil, err
 	}
-	if _, err := n.start("kube-apiserver", n.spec.APIServer,
-		"--etcd-servers="+etcdURL,
+	api := &apiServer{url: loopback("https", ports[2]), kubeconfig: n.path("kubeconfig")}
+	api.certificate = n.path("apiserver-pki", "apiserver.crt")
+	api.args = []string{
+		"--etcd-servers=" + etcdURL,
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
 		// Endpoints may not name a loopback address, and nothing here uses them.
 		"--endpoint-reconciler-type=none",
-		"--cert-dir="+n.path("apiserver-pki"),
-		"--token-auth-file="+n.path("tokens.csv"),
+		"--cert-dir=" + n.path("apiserver-pki"),
+		"--token-auth-file=" + n.path("tokens.csv"),
 		"--authorization-mode=AlwaysAllow",
 		// No controller manager runs that would create the default account.
 		"--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://node.invalid",
-		"--service-account-key-file="+n.path("service-account.key"),
-		"--service-account-signing-key-file="+n.path("service-account.key"),
+		"--service-account-key-file=" + n.path("service-account.key"),
+		"--service-account-signing-key-file=" + n.path("service-account.key"),
 		"--service-cluster-ip-range=10.0.0.0/24",
-	); err != nil {
+	}
+	if err := api.writeKubeconfig(api.kubeconfig, kubeletToken); err != nil {
 		return nil, err
 	}
-	api := &apiServer{url: loopback("https", ports[2]), kubeconfig: n.path("kubeconfig")}
-	certificate := n.path("apiserver-pki", "apiserver.crt")
-	if err := await(n.ctx, "the default namespace", 2*time.Minute, func(ctx context.Context) error {
+	api.args = append(api.args, extra...)
+	return api, n.serve(api)
+}
+
+// writeKubeconfig makes a kubeconfig for the user that a token is for.
+func (api *apiServer) writeKubeconfig(path, token string) error {
+	return os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+current-context: node
+clusters: [{name: node, cluster: {server: %q, certificate-authority: %q}}]
+users: [{name: user, user: {token: %q}}]
+contexts: [{name: node, context: {cluster: node, user: user}}]
+`, api.url, api.certificate, token), 0o600)
+}
+
+// serve starts kube-apiserver, for the first time or again, and returns when it
+// answers.
+func (n *node) serve(api *apiServer) (err error) {
+	if api.process, err = n.start("kube-apiserver", n.spec.APIServer, api.args...); err != nil {
+		return err
+	}
+	return await(n.ctx, "the default namespace", 2*time.Minute, func(ctx context.Context) error {
 		if api.client == nil {
-			client, err := clientFor(certificate)
+			client, err := clientFor(api.certificate)
 			if err != nil {
 				return err
 			}
 			api.client = client
 		}
 		return get(ctx, api.client, api.url+"/api/v1/namespaces/default", harnessToken, nil)
-	}); err != nil {
-		return nil, err
-	}
-	return api, os.WriteFile(api.kubeconfig, fmt.Appendf(nil, `apiVersion: v1
-kind: Config
-current-context: node
-clusters: [{name: node, cluster: {server: %q, certificate-authority: %q}}]
-users: [{name: kubelet, user: {token: %q}}]
-contexts: [{name: node, context: {cluster: node, user: kubelet}}]
-`, api.url, certificate, kubeletToken), 0o600)
+	})
 }
 
 // createPods creates the scenario's pods once the kubelet has registered.

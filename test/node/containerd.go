@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"syscall"
@@ -18,7 +19,16 @@ import (
 // containerdNamespace is where containerd keeps what the kubelet asks for.
 const containerdNamespace = "k8s.io"
 
-var containerdPrograms = []string{"containerd", "containerd-shim-runc-v2", "ctr"}
+// containerdPrograms are built from the module in the folder containerd: besides
+// containerd itself the plugins that give pods a network.
+var containerdPrograms = []string{
+	"github.com/containerd/containerd/v2/cmd/containerd",
+	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+	"github.com/containerd/containerd/v2/cmd/ctr",
+	"github.com/containernetworking/plugins/plugins/ipam/host-local",
+	"github.com/containernetworking/plugins/plugins/main/loopback",
+	"github.com/containernetworking/plugins/plugins/main/ptp",
+}
 
 // buildContainerd builds the version that containerd/go.mod pins into bin,
 // unless exactly that is there already.
@@ -32,7 +42,7 @@ func buildContainerd(ctx context.Context, source, bin string) error {
 	if have, err := os.ReadFile(stampFile); err == nil && string(have) == stamp {
 		complete := true
 		for _, p := range containerdPrograms {
-			if _, err := os.Stat(filepath.Join(bin, p)); err != nil {
+			if _, err := os.Stat(filepath.Join(bin, path.Base(p))); err != nil {
 				complete = false
 			}
 		}
@@ -42,9 +52,7 @@ func buildContainerd(ctx context.Context, source, bin string) error {
 	}
 	progress("building containerd (only once, one to three minutes)")
 	args := []string{"build", "-trimpath", "-tags", "no_btrfs no_devmapper no_zfs", "-o", bin + "/"}
-	for _, p := range containerdPrograms {
-		args = append(args, "github.com/containerd/containerd/v2/cmd/"+p)
-	}
+	args = append(args, containerdPrograms...)
 	if err := goCommand(ctx, module, args...); err != nil {
 		return fmt.Errorf("containerd cannot be built: %w", err)
 	}
@@ -112,8 +120,9 @@ disabled_plugins = [
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
   cdi_spec_dirs = [%[5]q]
+  netns_mounts_under_state_dir = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = [%[5]q]
+    bin_dirs = [%[7]q]
     conf_dir = %[5]q
 
 [plugins.'io.containerd.grpc.v1.cri']
@@ -130,7 +139,7 @@ func (n *node) startContainerd() error {
 		}
 	}
 	config := n.path("containerd", "config.toml")
-	text := fmt.Sprintf(containerdConfig, root, state, n.containerdSocket(), pauseImage, cni, snapshotter(n.spec.Dir))
+	text := fmt.Sprintf(containerdConfig, root, state, n.containerdSocket(), pauseImage, cni, snapshotter(n.spec.Dir), n.spec.Bin)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -138,25 +147,39 @@ func (n *node) startContainerd() error {
 	if err := os.Setenv("PATH", n.spec.Bin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return err
 	}
-	if _, err := n.start("containerd", filepath.Join(n.spec.Bin, "containerd"), "--config", config); err != nil {
-		return err
+	if n.spec.Network {
+		if err := n.setUpNetwork(cni); err != nil {
+			return err
+		}
 	}
-	ctr := func(ctx context.Context, args ...string) error {
-		_, err := output(ctx, filepath.Join(n.spec.Bin, "ctr"),
-			append([]string{"--address", n.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
-		return err
-	}
-	if err := await(n.ctx, "an answer of containerd", time.Minute, func(ctx context.Context) error {
-		return ctr(ctx, "version")
-	}); err != nil {
+	if err := n.runContainerd(); err != nil {
 		return err
 	}
 	for _, image := range nodeImages {
-		if err := ctr(n.ctx, "images", "import", image.archive(n.spec.Bin)); err != nil {
+		if _, err := n.ctr(n.ctx, "images", "import", image.archive(n.spec.Bin)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// runContainerd starts containerd, for the first time or again, and returns
+// when it answers.
+func (n *node) runContainerd() (err error) {
+	config := n.path("containerd", "config.toml")
+	if n.containerd, err = n.start("containerd", filepath.Join(n.spec.Bin, "containerd"), "--config", config); err != nil {
+		return err
+	}
+	return await(n.ctx, "an answer of containerd", time.Minute, func(ctx context.Context) error {
+		_, err := n.ctr(ctx, "version")
+		return err
+	})
+}
+
+// ctr runs containerd's client.
+func (n *node) ctr(ctx context.Context, args ...string) (string, error) {
+	return output(ctx, filepath.Join(n.spec.Bin, "ctr"),
+		append([]string{"--address", n.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
 }
 
 func (n *node) containerdSocket() string { return n.path("containerd.sock") }

@@ -21,13 +21,22 @@ import (
 
 const (
 	crasherImage = "localhost/kubelet-backoff/crasher:test"
+	actorImage   = "localhost/kubelet-backoff/actor:test"
 	pauseImage   = "localhost/kubelet-backoff/pause:test"
 )
 
-// nodeImage is an image that holds one static program and nothing else.
-type nodeImage struct{ program, reference string }
+// nodeImage is an image that holds one static program and nothing else but links
+// to it, which a program that goes by its name needs.
+type nodeImage struct {
+	program, reference string
+	links              []string
+}
 
-var nodeImages = []nodeImage{{"crasher", crasherImage}, {"pause", pauseImage}}
+var nodeImages = []nodeImage{
+	{program: "crasher", reference: crasherImage},
+	{program: "actor", reference: actorImage},
+	{program: "pause", reference: pauseImage},
+}
 
 func (i nodeImage) archive(bin string) string { return filepath.Join(bin, i.program+".tar") }
 
@@ -47,7 +56,7 @@ func buildImages(ctx context.Context, source, bin string) error {
 }
 
 func (i nodeImage) pack(program, archive string) error {
-	layer, err := layerOf(program, i.program)
+	layer, err := layerOf(program, i.program, i.links)
 	if err != nil {
 		return err
 	}
@@ -72,8 +81,9 @@ func (i nodeImage) pack(program, archive string) error {
 	return tarball.WriteToFile(archive, reference, image)
 }
 
-// layerOf makes a layer of one executable file in the root folder.
-func layerOf(program, name string) (v1.Layer, error) {
+// layerOf makes a layer of one executable file in the root folder, and of links
+// to it in /bin.
+func layerOf(program, name string, links []string) (v1.Layer, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
 		return nil, err
@@ -85,6 +95,11 @@ func layerOf(program, name string) (v1.Layer, error) {
 	}
 	if _, err := w.Write(data); err != nil {
 		return nil, err
+	}
+	for _, link := range links {
+		if err := w.WriteHeader(&tar.Header{Name: "bin/" + link, Linkname: "/" + name, Mode: 0o777, Typeflag: tar.TypeSymlink}); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.Close(); err != nil {
 		return nil, err

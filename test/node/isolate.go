@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,13 +35,15 @@ type harness struct {
 	work, bin, etcd, apiserver string
 	keep                       bool
 	lock                       *os.File
+	// machine is held while there is a node, see takeMachine.
+	machine net.Listener
 	// cgroups are those that nodes had, to look for once more at the end.
 	cgroups []string
 }
 
 // newHarness takes the work folder for itself and clears what a killed
 // predecessor may have left.
-func newHarness(work string) (*harness, error) {
+func newHarness(ctx context.Context, work string) (*harness, error) {
 	work, err := filepath.Abs(work)
 	if err != nil {
 		return nil, err
@@ -73,28 +76,42 @@ func newHarness(work string) (*harness, error) {
 		return nil, err
 	}
 	for _, dir := range stale {
-		if err := h.clear(dir); err != nil {
+		if err := h.clearStale(ctx, dir); err != nil {
 			return nil, fmt.Errorf("what an earlier run left: %w", err)
 		}
 	}
 	return h, nil
 }
 
-// run makes one node, lets it measure a scenario and removes all of it. It
-// removes it too when the context ends.
+// run makes one node, lets it measure a scenario and returns what it did.
 func (h *harness) run(ctx context.Context, s Scenario, label, kubelet string) (run Run, err error) {
+	sp := spec{Label: label, Scenario: s, Kubelet: kubelet, APIServer: h.apiserver, Etcd: h.etcd}
+	var out bytes.Buffer
+	if err := h.node(ctx, s.Name+", "+label, sp, &out, nodeCommand); err != nil {
+		return run, err
+	}
+	if err := json.Unmarshal(out.Bytes(), &run); err != nil {
+		return run, fmt.Errorf("%s, %s: result of the node: %w", s.Name, label, err)
+	}
+	return run, nil
+}
+
+// node makes one node in a folder of its own, of this program with the
+// arguments, and removes all of it after its end. It does so too when the
+// context ends. The logs stay if something failed.
+func (h *harness) node(ctx context.Context, title string, sp spec, out io.Writer, args ...string) (err error) {
+	if err := h.takeMachine(ctx); err != nil {
+		return err
+	}
+	defer h.leaveMachine()
 	dir, err := os.MkdirTemp(h.work, runPrefix)
 	if err != nil {
-		return run, err
+		return err
 	}
-	id := filepath.Base(dir)
-	sp := spec{
-		ID: id, Label: label, Scenario: s, Kubelet: kubelet, APIServer: h.apiserver, Etcd: h.etcd,
-		Bin: h.bin, Dir: dir,
-		Logs: filepath.Join(h.work, "logs", id+"-"+s.Name+"-"+label),
-	}
+	sp.ID, sp.Dir, sp.Bin = filepath.Base(dir), dir, h.bin
+	sp.Logs = filepath.Join(h.work, "logs", sp.ID+"-"+strings.ReplaceAll(title, ", ", "-"))
 	if err := os.MkdirAll(sp.Logs, 0o755); err != nil {
-		return run, err
+		return err
 	}
 	defer func() {
 		if cleared := h.clear(dir); cleared != nil {
@@ -106,63 +123,94 @@ func (h *harness) run(ctx context.Context, s Scenario, label, kubelet string) (r
 			// Fails while it holds other logs, which is right.
 			_ = os.Remove(filepath.Dir(sp.Logs))
 		default:
-			progress("%s, %s: logs are in %s", s.Name, label, sp.Logs)
+			progress("%s: logs are in %s", title, sp.Logs)
 		}
 	}()
 	if err := createFixedPaths(dir); err != nil {
-		return run, err
+		return err
 	}
-	out, err := isolate(ctx, sp)
-	if ctx.Err() != nil {
-		return run, context.Cause(ctx)
+	if err := isolate(ctx, sp, out, args...); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%s: %w", title, err)
 	}
-	if err != nil {
-		return run, fmt.Errorf("%s, %s: %w", s.Name, label, err)
-	}
-	if err := json.Unmarshal(out, &run); err != nil {
-		return run, fmt.Errorf("%s, %s: result of the node: %w", s.Name, label, err)
-	}
-	return run, nil
+	return nil
 }
 
-// isolate starts a node in its own PID and mount namespaces and returns what it
-// printed. This is what makes the cleaning up certain: the node is process 1 of
+// takeMachine waits until no other harness has a node on this machine, whatever
+// its work folder. Two would share the processors that they measure, and the
+// folders of createFixedPaths: with the folder that one of them removes, the
+// other's mount on it goes. The lock is a name that the kernel drops with the
+// process.
+func (h *harness) takeMachine(ctx context.Context) (err error) {
+	said := false
+	for h.machine == nil {
+		if h.machine, err = net.Listen("unix", "@kubelet-backoff-node"); err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+		if !said {
+			progress("waiting for the end of another harness on this machine")
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+func (h *harness) leaveMachine() {
+	h.machine.Close()
+	h.machine = nil
+}
+
+// isolate makes a node of this program, called with the arguments, in its own
+// PID and mount namespaces, and in its own network too where the spec says so.
+// This is what makes the cleaning up certain: the node is process 1 of
 // its PID namespace, and the kernel kills all others in it when it ends, shims
 // and containers that have detached themselves included; the mounts go with the
 // last process. It works the same when the node is killed, and when the harness
 // is: then the node's standard input ends, and so does the node.
-func isolate(ctx context.Context, s spec) ([]byte, error) {
+func isolate(ctx context.Context, s spec, out io.Writer, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, self, nodeCommand)
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
 		// A Ctrl-C on the terminal is for the harness alone, which then ends the
 		// node as a whole.
 		Setpgid: true,
 	}
+	if s.Network {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("a process in new PID and mount namespaces cannot be started: %w", err)
+		return fmt.Errorf("a process in new namespaces cannot be started: %w", err)
 	}
 	if _, err := in.Write(text); err != nil && !errors.Is(err, syscall.EPIPE) {
-		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
 	if err := cmd.Wait(); err != nil {
-		return nil, fmt.Errorf("the node failed: %w", err)
+		return fmt.Errorf("the node failed: %w", err)
 	}
-	return out.Bytes(), nil
+	return nil
 }
 
 // createFixedPaths makes those that the host lacks, and notes them in the
@@ -235,6 +283,17 @@ func (h *harness) clear(dir string) error {
 		return err
 	}
 	return os.RemoveAll(dir)
+}
+
+// clearStale is clear for what a killed harness left.
+func (h *harness) clearStale(ctx context.Context, dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, createdFile)); err == nil {
+		if err := h.takeMachine(ctx); err != nil {
+			return err
+		}
+		defer h.leaveMachine()
+	}
+	return h.clear(dir)
 }
 
 // remains lists the processes and mounts that belong to folders whose path

@@ -20,24 +20,18 @@ const (
 	startsDir = "starts"
 )
 
-// kubeletConfig has two parts. The first lets a kubelet run beside whatever
-// else the machine does: no swap or cgroup demands, no cgroups of its own
-// making, no eviction, no garbage collection of the imported images (which
-// nothing could pull again), no chains in the firewall (the network is the
-// host's, and they would stay there), nothing but the health port open, and
-// that on loopback. The second is the scenario. All else stays at its default,
-// because the defaults are what is compared.
+// kubeletConfig lets a kubelet run beside whatever else the machine does: no
+// swap or cgroup demands, no cgroups of its own making, no eviction, no garbage
+// collection of the imported images (which nothing could pull again), no chains
+// in the firewall (the network may be the host's, and they would stay there),
+// and the health port on loopback. All else stays at its default, because the
+// defaults are what is compared.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://%[1]s
-address: 127.0.0.1
-enableServer: false
 readOnlyPort: 0
 healthzBindAddress: 127.0.0.1
 healthzPort: %[2]d
-authentication:
-  anonymous: {enabled: false}
-  webhook: {enabled: false}
 authorization: {mode: AlwaysAllow}
 failSwapOn: false
 failCgroupV1: false
@@ -52,31 +46,33 @@ podLogsDir: %[3]s
 volumePluginDir: %[4]s
 `
 
-// startKubelet brings up the kubelet of the spec and returns once it is healthy.
-func (n *node) startKubelet(kubeconfig string) error {
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
-	config := fmt.Sprintf(kubeletConfig, n.containerdSocket(), port, n.path("pod-logs"), n.path("plugins"))
-	args := []string{
-		"--config=" + n.path("kubelet.yaml"),
-		"--root-dir=" + n.path("kubelet"),
-		"--cert-dir=" + n.path("kubelet-pki"),
-		"--hostname-override=" + nodeName,
-		"--v=2",
-	}
-	if kubeconfig != "" {
-		args = append(args, "--kubeconfig="+kubeconfig)
-	} else {
-		config += fmt.Sprintf("staticPodPath: %s\n", n.path("manifests"))
-	}
+// scenarioConfig is what the scenario adds to kubeletConfig. No server listens.
+func (n *node) scenarioConfig() string {
+	config := "enableServer: false\nauthentication:\n  webhook: {enabled: false}\n"
 	if n.spec.Scenario.Reduced {
 		config += "featureGates:\n  ReduceDefaultCrashLoopBackOffDecay: true\n"
 	}
 	if m := n.spec.Scenario.Maximum; m > 0 {
 		config += fmt.Sprintf("crashLoopBackOff:\n  maxContainerRestartPeriod: %v\n", m)
 	}
+	return config
+}
+
+// startKubelet brings up the kubelet of the spec, with more configuration and
+// arguments, and returns once it is healthy.
+func (n *node) startKubelet(config string, args ...string) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	config = fmt.Sprintf(kubeletConfig, n.containerdSocket(), port, n.path("pod-logs"), n.path("plugins")) + config
+	args = append([]string{
+		"--config=" + n.path("kubelet.yaml"),
+		"--root-dir=" + n.path("kubelet"),
+		"--cert-dir=" + n.path("kubelet-pki"),
+		"--hostname-override=" + nodeName,
+		"--v=2",
+	}, args...)
 	if err := os.WriteFile(n.path("kubelet.yaml"), []byte(config), 0o644); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -146,20 +147,21 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	if command == "timing" {
 		kubelets = []binary{{"--stock", &o.stock}, {"--ours", &o.ours}}
 	}
-	etcd, err := prerequisites(kubelets, &o.apiserver, selected)
+	needed, api := kubelets, slices.ContainsFunc(selected, func(s Scenario) bool { return s.API })
+	if api {
+		needed = append(needed, binary{"--apiserver", &o.apiserver})
+	}
+	etcd, err := prerequisites(needed, api)
 	if err != nil {
 		return err
 	}
-	h, err := newHarness(o.work)
+	h, err := newHarness(ctx, o.work)
 	if err != nil {
 		return err
 	}
 	h.keep, h.etcd, h.apiserver = o.keep, etcd, o.apiserver
-	if err := buildContainerd(ctx, source, h.bin); err != nil {
-		return cause(ctx, err)
-	}
-	if err := buildImages(ctx, source, h.bin); err != nil {
-		return cause(ctx, err)
+	if err := h.build(ctx, source); err != nil {
+		return err
 	}
 	defer func() {
 		err = errors.Join(err, h.check(os.Stderr))
@@ -169,6 +171,14 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 		return h.timing(ctx, o, selected, out)
 	}
 	return h.single(ctx, o, selected, out)
+}
+
+// build builds what nodes need besides the kubernetes programs.
+func (h *harness) build(ctx context.Context, source string) error {
+	if err := buildContainerd(ctx, source, h.bin); err != nil {
+		return cause(ctx, err)
+	}
+	return cause(ctx, buildImages(ctx, source, h.bin))
 }
 
 // timing compares two kubelets. Each scenario is run with one and at once with
@@ -269,19 +279,11 @@ type binary struct {
 	path *string
 }
 
-// prerequisites makes the paths absolute and returns where etcd is. It names
-// everything that is missing at once.
-func prerequisites(kubelets []binary, apiserver *string, selected []Scenario) (etcd string, err error) {
+// prerequisites makes the paths absolute and returns where etcd is, if it is
+// needed. It names everything that is missing at once.
+func prerequisites(needed []binary, api bool) (etcd string, err error) {
 	var missing []string
 	miss := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
-	api := false
-	for _, s := range selected {
-		api = api || s.API
-	}
-	needed := kubelets
-	if api {
-		needed = append(needed, binary{"--apiserver", apiserver})
-	}
 	for _, b := range needed {
 		if *b.path == "" {
 			miss("%s: not given", b.flag)

@@ -18,6 +18,7 @@ import (
 // must exist there to be replaced, and is removed again where it did not.
 var fixedPaths = []string{
 	"/var/lib/kubelet",    // sockets of device plugins
+	"/var/lib/cni",        // results of network plugins
 	"/var/log/containers", // links to the logs of containers
 	"/run/containerd",     // sockets of shims, state of runc
 }

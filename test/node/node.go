@@ -27,14 +27,17 @@ type spec struct {
 	Bin       string
 	Dir       string
 	Logs      string
+	// Network gives the node a network of its own, and its pods addresses.
+	Network bool
 }
 
 // node is one run: one containerd, one kubelet, one scenario. A new one is made
 // for each, so that both kubelets start from the same, which is nothing.
 type node struct {
 	*supervisor
-	spec    spec
-	kubelet *process
+	spec       spec
+	containerd *process
+	kubelet    *process
 }
 
 func (n *node) path(elem ...string) string {
@@ -45,26 +48,31 @@ func (n *node) path(elem ...string) string {
 // PID namespace. When it ends, for whatever reason, the kernel kills every
 // process of the node, and with the last of them go the node's mounts.
 func nodeMain(in io.Reader, out io.Writer) error {
-	ctx, fail := context.WithCancelCause(context.Background())
-	defer fail(nil)
+	n, err := newNode(in)
+	if err != nil {
+		return err
+	}
+	run, err := n.run()
+	if err != nil {
+		return cause(n.ctx, err)
+	}
+	return json.NewEncoder(out).Encode(run)
+}
+
+// newNode reads the node's spec. The node's context ends with the input: then
+// the harness is gone.
+func newNode(in io.Reader) (*node, error) {
 	var s spec
 	if err := json.NewDecoder(in).Decode(&s); err != nil {
-		return fmt.Errorf("the node's spec cannot be read: %w", err)
+		return nil, fmt.Errorf("the node's spec cannot be read: %w", err)
 	}
+	ctx, fail := context.WithCancelCause(context.Background())
 	go func() {
-		// The harness never writes more. The end of the input means that it is gone.
+		// The harness never writes more.
 		_, _ = io.Copy(io.Discard, in)
 		fail(errors.New("the harness has ended"))
 	}()
-	n := &node{supervisor: &supervisor{ctx: ctx, fail: fail, logs: s.Logs}, spec: s}
-	run, err := n.run()
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return err
-	}
-	return json.NewEncoder(out).Encode(run)
+	return &node{supervisor: &supervisor{ctx: ctx, fail: fail, logs: s.Logs}, spec: s}, nil
 }
 
 func (n *node) run() (run Run, err error) {
@@ -89,7 +97,7 @@ func (n *node) run() (run Run, err error) {
 			return run, err
 		}
 		n.say("starting the kubelet %s", run.Version)
-		if err := n.startKubelet(api.kubeconfig); err != nil {
+		if err := n.startKubelet(n.scenarioConfig(), "--kubeconfig="+api.kubeconfig); err != nil {
 			return run, err
 		}
 		if err := n.createPods(api); err != nil {
@@ -100,7 +108,8 @@ func (n *node) run() (run Run, err error) {
 			return run, err
 		}
 		n.say("starting the kubelet %s", run.Version)
-		if err := n.startKubelet(""); err != nil {
+		static := fmt.Sprintf("staticPodPath: %s\n", n.path("manifests"))
+		if err := n.startKubelet(n.scenarioConfig() + static); err != nil {
 			return run, err
 		}
 	}

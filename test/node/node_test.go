@@ -148,7 +148,7 @@ func TestPodsDifferBetweenRuns(t *testing.T) {
 
 func TestLongWorkFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 20))
-	if _, err := newHarness(dir); err == nil || !strings.Contains(err.Error(), "at most 107 are possible") {
+	if _, err := newHarness(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "at most 107 are possible") {
 		t.Errorf("newHarness(%q) = %v, want an error about the length of a socket's path", dir, err)
 	}
 }
@@ -159,11 +159,11 @@ func TestOneHarnessPerFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	h, err := newHarness(dir)
+	h, err := newHarness(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newHarness(dir); err == nil || !strings.Contains(err.Error(), "another harness is using it") {
+	if _, err := newHarness(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "another harness is using it") {
 		t.Errorf("a second harness in one folder: %v", err)
 	}
 	h.lock.Close()
@@ -180,7 +180,7 @@ func TestStaleRunIsCleared(t *testing.T) {
 	if err := os.MkdirAll(stale, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h, err := newHarness(dir)
+	h, err := newHarness(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestStaleRunIsCleared(t *testing.T) {
 func TestMissingIsToldAtOnce(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	none, some := "", filepath.Join(t.TempDir(), "kubelet")
-	_, err := prerequisites([]binary{{"--stock", &some}, {"--ours", &none}}, &none, scenarios)
+	_, err := prerequisites([]binary{{"--stock", &some}, {"--ours", &none}, {"--apiserver", &none}}, true)
 	if err == nil {
 		t.Fatal("want an error")
 	}

@@ -22,6 +22,8 @@ type supervisor struct {
 	ctx  context.Context
 	fail context.CancelCauseFunc
 	logs string
+	// started are all programs, those that have ended included.
+	started []*process
 }
 
 // process is one program that a supervisor runs.
@@ -45,6 +47,7 @@ func (s *supervisor) start(name, program string, args ...string) (*process, erro
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	s.started = append(s.started, p)
 	go func() {
 		err := p.cmd.Wait()
 		close(p.done)
@@ -71,6 +74,13 @@ func (p *process) end() {
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	}
+}
+
+// kill ends the program as a crash would, without notice.
+func (p *process) kill() {
+	close(p.stop)
+	_ = p.cmd.Process.Kill()
+	<-p.done
 }
 
 // output runs a short program to its end. Its output is part of an error.

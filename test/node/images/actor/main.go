@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command actor is the program of the containers whose pods are restarted. It
+// acts out what its arguments say and writes a line into the pod's journal for
+// everything that happens to it, so that a test can tell from outside what ran
+// in which order.
+//
+//	actor LIFE...        the first start acts out the first LIFE, and so on; any
+//	                     later start acts out the last one
+//	actor note EVENT DURATION
+//	                     for hooks: writes EVENT, waits, writes EVENT-end
+//	actor exists NAME    for probes: fails unless the file NAME is in /pod
+//
+// A LIFE is a list of steps with blanks between, after which it holds until
+// SIGTERM:
+//
+//	sleep=DURATION  waits
+//	wait=NAME       waits until the file NAME is in /pod, and removes it
+//	exit=CODE       ends
+//	term=CODE       from now on SIGTERM ends it with CODE (143 if nothing is said)
+//	term=ignore     from now on it goes on after SIGTERM, noting that it does
+//	linger=DURATION from now on it takes so long to end after SIGTERM
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// podDir is a folder of the host, one for each pod.
+	podDir = "/pod"
+	// dataDir is an emptyDir of the pod.
+	dataDir = "/data"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "actor:", err)
+		os.Exit(2)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) == 0:
+		return errors.New("want at least one life")
+	case args[0] == "note" && len(args) == 3:
+		d, err := time.ParseDuration(args[2])
+		if err != nil {
+			return err
+		}
+		if _, err := note(args[1]); err != nil {
+			return err
+		}
+		time.Sleep(d)
+		_, err = note(args[1] + "-end")
+		return err
+	case args[0] == "exists" && len(args) == 2:
+		_, err := os.Stat(filepath.Join(podDir, args[1]))
+		return err
+	}
+	a := &actor{code: 128 + int(syscall.SIGTERM)}
+	// Before the journal says that it has started: a test may send a signal then.
+	terms := make(chan os.Signal, 1)
+	signal.Notify(terms, syscall.SIGTERM)
+	n, err := note("start")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: start %d\n", name(), n)
+	mark := filepath.Join(dataDir, fmt.Sprintf("%s.%d", name(), n))
+	if err := os.WriteFile(mark, nil, 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	go a.obey(terms)
+	for step := range strings.FieldsSeq(args[min(n, len(args))-1]) {
+		if err := a.act(step); err != nil {
+			return err
+		}
+	}
+	select {}
+}
+
+// actor is a container's only process.
+type actor struct {
+	sync.Mutex
+	// code answers SIGTERM; it is negative if SIGTERM is ignored.
+	code   int
+	linger time.Duration
+}
+
+func (a *actor) act(step string) error {
+	verb, object, _ := strings.Cut(step, "=")
+	switch verb {
+	case "sleep", "linger":
+		d, err := time.ParseDuration(object)
+		if err != nil {
+			return err
+		}
+		if verb == "sleep" {
+			time.Sleep(d)
+			return nil
+		}
+		a.Lock()
+		defer a.Unlock()
+		a.linger = d
+		return nil
+	case "wait":
+		for os.Remove(filepath.Join(podDir, object)) != nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return nil
+	case "exit", "term":
+		code := -1
+		if object != "ignore" {
+			var err error
+			if code, err = strconv.Atoi(object); err != nil {
+				return err
+			}
+		}
+		a.Lock()
+		defer a.Unlock()
+		if verb == "exit" {
+			return end(code)
+		}
+		a.code = code
+		return nil
+	}
+	return fmt.Errorf("there is no step %q", step)
+}
+
+func (a *actor) obey(terms <-chan os.Signal) {
+	for range terms {
+		a.Lock()
+		if _, err := note("term"); err != nil {
+			fmt.Fprintln(os.Stderr, "actor:", err)
+		}
+		if a.code >= 0 {
+			time.Sleep(a.linger)
+			fmt.Fprintln(os.Stderr, "actor:", end(a.code))
+		}
+		a.Unlock()
+		go func() {
+			for {
+				time.Sleep(100 * time.Millisecond)
+				_, _ = note("alive")
+			}
+		}()
+	}
+}
+
+// end returns only when it fails.
+func end(code int) error {
+	if _, err := note("exit:" + strconv.Itoa(code)); err != nil {
+		return err
+	}
+	os.Exit(code)
+	return nil
+}
+
+func name() string { return os.Getenv("CONTAINER") }
+
+// note appends a line to the journal: time in seconds, container, number of its
+// start, event. It returns that number.
+func note(event string) (int, error) {
+	f, err := os.OpenFile(filepath.Join(podDir, "journal"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	// Only one container at a time reads and writes.
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for line := range bytes.Lines(text) {
+		if f := bytes.Fields(line); len(f) == 4 && string(f[1]) == name() && string(f[3]) == "start" {
+			n++
+		}
+	}
+	if event == "start" {
+		n++
+	}
+	now := time.Now()
+	_, err = fmt.Fprintf(f, "%d.%06d %s %d %s\n", now.Unix(), now.Nanosecond()/1000, name(), n, event)
+	return n, err
+}

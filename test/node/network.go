@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+)
+
+// The node's address and those of its pods, in a network of its own that
+// nothing routes to.
+const (
+	nodeIP     = "10.88.0.1"
+	podNetwork = `{
+  "cniVersion": "1.0.0",
+  "name": "pods",
+  "plugins": [{
+    "type": "ptp",
+    "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.89.0.0/24"}]]}
+  }]
+}
+`
+)
+
+// setUpNetwork brings up loopback, with the node's address beside 127.0.0.1 and
+// a default route, by which programs find that address, and tells containerd how
+// to connect pods.
+func (n *node) setUpNetwork(cni string) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("the node's loopback cannot be brought up: %w", err)
+	}
+	address, err := netlink.ParseAddr(nodeIP + "/32")
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrAdd(lo, address); err != nil {
+		return fmt.Errorf("the node's address %s cannot be set: %w", address, err)
+	}
+	_, everywhere, err := net.ParseCIDR("0.0.0.0/0")
+	if err != nil {
+		return err
+	}
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: everywhere}); err != nil {
+		return fmt.Errorf("the node's default route cannot be set: %w", err)
+	}
+	list := fmt.Appendf(nil, podNetwork, n.path("containerd", "ipam"))
+	return os.WriteFile(filepath.Join(cni, "pods.conflist"), list, 0o644)
+}
