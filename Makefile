@@ -10,8 +10,9 @@ MAKEFLAGS += --no-print-directory
 
 # The scripts read the other variables (make help) themselves: make passes on what its command line and environment set.
 FUZZTIME ?= 30s
+SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify bench node-timing apply reverse refresh fetch fuzz lint clean
+.PHONY: help kubelet test search test-patched test-kubelet verify bench node-timing node-e2e apply reverse refresh fetch fuzz lint clean
 
 help: ## print this
 	@echo "Targets:"
@@ -21,6 +22,7 @@ help: ## print this
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
 	  SKIP "numbers of patches to leave out, e.g. SKIP=\"3\"" \
+	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Pods/Deleted (now: $${SCENARIO:-all})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
 kubelet: ## fetch, apply and build: _output/VERSION/kubelet
@@ -56,6 +58,9 @@ bench: ## compare with client-go's back-off at 110, 100 000 and 1 000 000 keys
 
 node-timing: ## time restarts on a real node, stock kubelet and ours (root)
 	@hack/node-timing.sh
+
+node-e2e: ## restart pods in place on a real node, in every scenario (root)
+	@hack/node-e2e.sh '$(SCENARIO)'
 
 apply: ## apply the series to the tree, on a branch, one commit per patch
 	@hack/apply.sh

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// slowly returns the spec of a pod that spends long enough in every part of a
+// restart to be disturbed there: other's preStop hook and its end take 2 s each,
+// then those of sidecar1 1.5 s each, then init1 takes 6 s, which is more than
+// the second that times in the API are exact to.
+func slowly() v1.PodSpec {
+	spec := podSpec(
+		[]v1.Container{preStop(sidecar("sidecar1", "linger=1500ms"), 1500*time.Millisecond), container("init1", "exit=0", "sleep=6s exit=0")},
+		triggering(container("main", "wait=go exit=42", "")),
+		preStop(container("other", "linger=2s"), 2*time.Second))
+	spec.TerminationGracePeriodSeconds = ptr.To(int64(20))
+	return spec
+}
+
+// disrupted triggers a restart of a slow pod, waits for the moment, disturbs the
+// node, and checks that the pod was restarted exactly once.
+func disrupted(r restart, moment func(*pod), disturb func(*testing.T, *e2e)) func(*testing.T, *e2e) {
+	return func(t *testing.T, e *e2e) {
+		p := e.create(t, slowly())
+		r := r
+		r.before, r.cause = p.running(), "main"
+		p.signal("go")
+		moment(p)
+		disturb(t, e)
+		p.once(r)
+	}
+}
+
+// once checks that the pod was restarted, and is not restarted again.
+func (p *pod) once(r restart) {
+	after := p.restarted(r)
+	time.Sleep(4 * time.Second)
+	history := p.pods.of(p.name)
+	now := history[len(history)-1].pod
+	for _, s := range statuses(after) {
+		assert.Equal(p.t, s.ContainerID, statusOf(now, s.Name).ContainerID, "%s was restarted once more", s.Name)
+	}
+	p.assertStarts(map[string]int{"sidecar1": 2, "init1": 2, "main": 2, "other": 2})
+}
+
+// at is a moment for disrupted: the n-th instance of a container had an event,
+// and then some time passed.
+func at(name string, n int, event string, later time.Duration) func(*pod) {
+	return func(p *pod) {
+		p.event(name, n, event)
+		time.Sleep(later)
+	}
+}
+
+func crashKubelet(t *testing.T, e *e2e) {
+	e.kubelet.kill()
+	time.Sleep(time.Second)
+	e.startKubelet(t, true)
+}
+
+// disruptions take parts of the node away, so that each needs it alone.
+var disruptions = []scenario{
+	// The kubelet is killed: in Running,
+	{"KubeletKilledBeforeTrigger", func(t *testing.T, e *e2e) {
+		p := e.create(t, slowly())
+		before := p.running()
+		e.kubelet.kill()
+		p.signal("go")
+		p.event("main", 1, "exit:42")
+		e.startKubelet(t, true)
+		p.once(restart{before: before, cause: "main"})
+	}},
+	// at six points of TerminatingForRestart,
+	{"KubeletKilledAtTrigger", disrupted(restart{}, at("main", 1, "exit:42", 0), crashKubelet)},
+	{"KubeletKilledInPreStop", disrupted(restart{}, at("other", 1, "pre-stop", time.Second), crashKubelet)},
+	{"KubeletKilledAfterSIGTERM", disrupted(restart{}, at("other", 1, "term", time.Second), crashKubelet)},
+	{"KubeletKilledBetweenContainers", disrupted(restart{}, at("other", 1, "exit:143", 0), crashKubelet)},
+	{"KubeletKilledInPreStopOfSidecar", disrupted(restart{}, at("sidecar1", 1, "pre-stop", time.Second), crashKubelet)},
+	{"KubeletKilledWhenAllHaveStopped", disrupted(restart{}, at("sidecar1", 1, "exit:143", 0), crashKubelet)},
+	{"KubeletKilledInBackOff", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", "sleep=2s exit=42", "")), container("other", "")))
+		p.event("main", 4, "exit:42")
+		before := p.await("the back-off", patience, func(now *v1.Pod) error {
+			s := statusOf(now, "main")
+			if w := s.State.Waiting; w == nil || w.Reason != "CrashLoopBackOff" || s.RestartCount != 3 {
+				return fmt.Errorf("main: %+v", s)
+			}
+			return nil
+		})
+		crashKubelet(t, e)
+		p.event("main", 5, "start")
+		after := p.running()
+		for _, name := range []string{"main", "other"} {
+			assert.EqualValues(t, statusOf(before, name).RestartCount+1, statusOf(after, name).RestartCount, "restarts of %s", name)
+		}
+		time.Sleep(4 * time.Second)
+		p.assertStarts(map[string]int{"main": 5, "other": 5})
+		p.alwaysRunning()
+	}},
+	// in Startup,
+	{"KubeletKilledInStartup", disrupted(restart{}, at("init1", 2, "start", 3*time.Second), crashKubelet)},
+	// and in Running again.
+	{"KubeletKilledAfterRestart", func(t *testing.T, e *e2e) {
+		p := e.create(t, slowly())
+		r := restart{before: p.running(), cause: "main"}
+		p.signal("go")
+		p.restarted(r)
+		crashKubelet(t, e)
+		p.once(r)
+	}},
+
+	{"ContainerdRestarts", disrupted(restart{}, at("other", 1, "pre-stop", time.Second), func(t *testing.T, e *e2e) {
+		e.containerd.kill()
+		time.Sleep(3 * time.Second)
+		require.NoError(t, e.runContainerd())
+	})},
+	{"APIServerIsDown", func(t *testing.T, e *e2e) {
+		p := e.create(t, slowly())
+		before := p.running()
+		// Its watches would take up to half a minute to come back, in which the
+		// next scenario's pod would not be seen.
+		t.Cleanup(func() { crashKubelet(t, e) })
+		e.api.kill()
+		p.signal("go")
+		p.event("main", 2, "start")
+		time.Sleep(2 * time.Second)
+		require.NoError(t, e.serve(e.api))
+		e.pods.record(e.ctx, e.kube)
+		p.once(restart{before: before, cause: "main", unseen: true})
+	}},
+	{"NodeRebootsInTermination", func(t *testing.T, e *e2e) {
+		p := e.create(t, slowly())
+		before := p.running()
+		p.signal("go")
+		p.event("other", 1, "term")
+		e.reboot(t)
+		p.restarted(restart{before: before, cause: "main", newSandbox: true})
+		p.assertStarts(map[string]int{"sidecar1": 2, "init1": 2, "main": 2, "other": 2})
+	}},
+	{"NodeRebootsInStartup", func(t *testing.T, e *e2e) {
+		p := e.create(t, slowly())
+		p.running()
+		p.signal("go")
+		p.event("init1", 2, "start")
+		time.Sleep(2 * time.Second)
+		e.reboot(t)
+		p.event("main", 2, "start")
+		p.running()
+		p.latest("the end of the restart", func(now *v1.Pod) error {
+			if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse {
+				return fmt.Errorf("the condition is %q", c.Status)
+			}
+			return nil
+		})
+		p.assertStarts(map[string]int{"sidecar1": 3, "init1": 3, "main": 2, "other": 2})
+		p.alwaysRunning()
+	}},
+
+	{"GateOffAndOnAgain", func(t *testing.T, e *e2e) {
+		e.kubelet.kill()
+		e.startKubelet(t, false)
+		main := triggering(sidecar("main", "wait=go exit=42", "wait=go exit=42", ""))
+		p := e.create(t, podSpec(nil, main, container("other", "")))
+		p.running()
+		p.signal("go")
+		p.event("main", 2, "start")
+		time.Sleep(4 * time.Second)
+		before := p.running()
+		p.assertStarts(map[string]int{"main": 2, "other": 1})
+		assert.Empty(t, p.conditions(p.condition(), ""), "history of the condition")
+
+		e.kubelet.kill()
+		e.startKubelet(t, true)
+		time.Sleep(4 * time.Second)
+		p.assertStarts(map[string]int{"main": 2, "other": 1})
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "main"})
+		p.assertStarts(map[string]int{"main": 3, "other": 2})
+	}},
+
+	// A run of ten minutes resets the back-off. This kubelet is the same but for
+	// a period that a test can wait for.
+	{"LongRunResetsTheCurve", func(t *testing.T, e *e2e) {
+		e.kubelet.kill()
+		usual := e.spec.Kubelet
+		e.spec.Kubelet = *shortResetFlag
+		e.startKubelet(t, true)
+		t.Cleanup(func() {
+			e.kubelet.kill()
+			e.spec.Kubelet = usual
+			e.startKubelet(t, true)
+		})
+		long := fmt.Sprintf("sleep=%v exit=42", shortReset+2*time.Second)
+		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", long, "exit=42", ""))))
+		for i, k := range []int{0, 1, 2, 0, 1} {
+			exit := p.event("main", i+1, "exit:42")
+			took := p.event("main", i+2, "start") - exit
+			assert.GreaterOrEqual(t, took, curve(k).Seconds()-0.05, "seconds that restart %d waited", i+1)
+			assert.Less(t, took, curve(k).Seconds()+1.5, "seconds that restart %d waited", i+1)
+		}
+	}},
+}

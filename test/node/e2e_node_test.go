@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// restartPodGate is the gate of the action RestartPod. It is set where the
+// binary knows it, so that a stock one can be tried as well.
+const restartPodGate = "RestartPodOnContainerExits"
+
+// e2e is the node that the scenarios share.
+type e2e struct {
+	*node
+	api  *apiServer
+	kube kubernetes.Interface
+	pods *recorder
+}
+
+// startE2E brings up the node. It is stopped by the end of this process.
+func startE2E(t *testing.T) *e2e {
+	n, err := theNode()
+	require.NoError(t, err)
+	e := &e2e{node: n, pods: &recorder{history: map[string][]snapshot{}, stop: func() {}}}
+	progress("starting etcd and kube-apiserver")
+	args := []string{"--kubelet-preferred-address-types=" + string(v1.NodeInternalIP)}
+	if e.knowsRestartPod(t, n.spec.APIServer) {
+		args = append(args, "--feature-gates="+restartPodGate+"=true")
+	}
+	e.api, err = n.startAPIServer(args...)
+	require.NoError(t, err)
+	e.kube, err = kubernetes.NewForConfig(&rest.Config{
+		Host: e.api.url, BearerToken: harnessToken, QPS: 1000, Burst: 1000,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: e.api.certificate},
+	})
+	require.NoError(t, err)
+	progress("starting the kubelet")
+	e.startKubelet(t, true)
+	require.NoError(t, await(n.ctx, "the node object", time.Minute, func(ctx context.Context) error {
+		_, err := e.kube.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+		return err
+	}))
+	require.NoError(t, e.startControllerManager())
+	e.pods.record(n.ctx, e.kube)
+	return e
+}
+
+// e2eKubeletConfig is what the scenarios add to kubeletConfig: the reduced
+// decay and a maximum of 4 s, so that the curve is 0, 1, 2, 4, 4 … s, and a
+// server, which logs come from.
+const e2eKubeletConfig = `address: %s
+authentication:
+  anonymous: {enabled: true}
+  webhook: {enabled: false}
+crashLoopBackOff:
+  maxContainerRestartPeriod: 4s
+featureGates:
+  ReduceDefaultCrashLoopBackOffDecay: true
+`
+
+// curve is the delay before the k-th restart in a row, counted from 0.
+func curve(k int) time.Duration {
+	return []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second}[min(k, 3)]
+}
+
+// startKubelet starts the kubelet, for the first time or again.
+func (e *e2e) startKubelet(t *testing.T, gate bool) {
+	config := fmt.Sprintf(e2eKubeletConfig, nodeIP)
+	if e.knowsRestartPod(t, e.spec.Kubelet) {
+		config += fmt.Sprintf("  %s: %v\n", restartPodGate, gate)
+	}
+	require.NoError(t, e.node.startKubelet(config, "--kubeconfig="+e.api.kubeconfig, "--node-ip="+nodeIP))
+}
+
+// knowsRestartPod tells whether a binary has the gate.
+func (e *e2e) knowsRestartPod(t *testing.T, binary string) bool {
+	help, err := output(e.ctx, binary, "--help")
+	require.NoError(t, err)
+	return strings.Contains(help, restartPodGate)
+}
+
+// startControllerManager starts what looks after Jobs.
+func (e *e2e) startControllerManager() error {
+	kubeconfig := e.path("controller-manager.kubeconfig")
+	if err := e.api.writeKubeconfig(kubeconfig, harnessToken); err != nil {
+		return err
+	}
+	_, err := e.start("kube-controller-manager", *managerFlag, "--kubeconfig="+kubeconfig, "--controllers=job-controller",
+		"--leader-elect=false", "--bind-address=127.0.0.1", "--cert-dir="+e.path("controller-manager-pki"))
+	return err
+}
+
+// reboot is what the node's restart is to the programs on it: nothing runs, and
+// of what containerd and runc knew there is only what lies on disk. The API
+// server stays, as it would.
+func (e *e2e) reboot(t *testing.T) {
+	e.kubelet.kill()
+	e.containerd.kill()
+	keep := []int{os.Getpid()}
+	for _, p := range e.started {
+		if p != e.kubelet && p != e.containerd {
+			keep = append(keep, p.cmd.Process.Pid)
+		}
+	}
+	entries, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && !slices.Contains(keep, pid) {
+			// What has ended by itself meanwhile is gone as well.
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	state := containerdState(e.spec.Dir)
+	groups, err := cgroupsOf(e.spec.Dir)
+	require.NoError(t, err)
+	require.NoError(t, await(e.ctx, "the removal of the cgroups", 10*time.Second, func(context.Context) error {
+		return removeCgroups(groups)
+	}))
+	all, err := mounts()
+	require.NoError(t, err)
+	for _, m := range slices.Backward(all) {
+		if strings.HasPrefix(m.point, state) {
+			require.NoError(t, syscall.Unmount(m.point, syscall.MNT_DETACH))
+		}
+	}
+	for _, dir := range []string{state, "/run/containerd"} {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, entry := range entries {
+			require.NoError(t, os.RemoveAll(filepath.Join(dir, entry.Name())))
+		}
+	}
+	require.NoError(t, e.runContainerd())
+	e.startKubelet(t, true)
+}
+
+// recorder keeps every version of every pod that a watch of the API shows.
+type recorder struct {
+	sync.Mutex
+	history map[string][]snapshot
+	stop    context.CancelFunc
+}
+
+// snapshot is a pod at a time.
+type snapshot struct {
+	at      time.Time
+	pod     *v1.Pod
+	deleted bool
+}
+
+// record starts watching, and starts anew after the API server was away: the
+// old watch would take its time to look for it.
+func (r *recorder) record(ctx context.Context, kube kubernetes.Interface) {
+	r.stop()
+	ctx, r.stop = context.WithCancel(ctx)
+	add := func(object any, deleted bool) {
+		if gone, unknown := object.(cache.DeletedFinalStateUnknown); unknown {
+			object = gone.Obj
+		}
+		pod := object.(*v1.Pod)
+		r.Lock()
+		defer r.Unlock()
+		r.history[pod.Name] = append(r.history[pod.Name], snapshot{time.Now(), pod, deleted})
+	}
+	lw := cache.NewListWatchFromClient(kube.CoreV1().RESTClient(), "pods", metav1.NamespaceDefault, fields.Everything())
+	informer := cache.NewSharedInformer(lw, &v1.Pod{}, 0)
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { add(o, false) },
+		UpdateFunc: func(_, o any) { add(o, false) },
+		DeleteFunc: func(o any) { add(o, true) },
+	})
+	go informer.RunWithContext(ctx)
+}
+
+// of returns the pod's versions so far, the oldest first.
+func (r *recorder) of(name string) []snapshot {
+	r.Lock()
+	defer r.Unlock()
+	return slices.Clone(r.history[name])
+}

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// podScenarios need no more of the node than that it runs pods.
+var podScenarios = []scenario{
+	// KEP-5532, "e2e tests".
+	{"RegularContainerTriggers", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(
+			[]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", ""), container("init2", "exit=0"), sidecar("sidecar2", "")},
+			triggering(container("main", "wait=go exit=42", "")), container("other", "")))
+		before := p.running()
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "main"})
+		p.assertOrder("init1 2 start", "init1 2 exit:0", "sidecar1 2 start", "init2 2 start", "init2 2 exit:0", "sidecar2 2 start", "main 2 start")
+		p.assertStarts(map[string]int{"init1": 2, "sidecar1": 2, "init2": 2, "sidecar2": 2, "main": 2, "other": 2})
+	}},
+	{"SidecarTriggers", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(
+			[]v1.Container{container("init1", "exit=0"), triggering(sidecar("sidecar1", "wait=go exit=42", "")), sidecar("sidecar2", "")},
+			container("main", "")))
+		before := p.running()
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "sidecar1"})
+		p.assertStarts(map[string]int{"init1": 2, "sidecar1": 2, "sidecar2": 2, "main": 2})
+	}},
+	{"FirstInitContainerTriggers", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(
+			[]v1.Container{triggering(container("init1", "wait=go exit=42", "exit=0")), container("init2", "exit=0")},
+			container("main", "")))
+		before := p.runs("init1")
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "init1"})
+		p.assertStarts(map[string]int{"init1": 2, "init2": 1, "main": 1})
+	}},
+	{"SecondInitContainerTriggers", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(
+			[]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", ""), triggering(container("init2", "wait=go exit=42", "exit=0"))},
+			container("main", "")))
+		before := p.runs("init2")
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "init2"})
+		p.assertStarts(map[string]int{"init1": 2, "sidecar1": 2, "init2": 2, "main": 1})
+	}},
+	{"SidecarTriggersBeforeRegularContainers", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(
+			[]v1.Container{triggering(sidecar("sidecar1", "wait=go exit=42", "")), container("init1", "", "exit=0")},
+			container("main", "")))
+		before := p.runs("init1")
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "sidecar1"})
+		p.assertStarts(map[string]int{"sidecar1": 2, "init1": 2, "main": 1})
+	}},
+	{"InitContainerFailsAfterRestartPolicyNever", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(
+			[]v1.Container{container("init1", "exit=0", "exit=1")},
+			triggering(container("main", "wait=go exit=42")), container("other", "")))
+		p.running()
+		p.signal("go")
+		failed := p.latest("the failure", func(now *v1.Pod) error {
+			if now.Status.Phase != v1.PodFailed {
+				return fmt.Errorf("the phase is %s", now.Status.Phase)
+			}
+			return nil
+		})
+		assert.Equal(t, v1.ConditionFalse, conditionIn(failed, p.condition()).Status, "the condition")
+		p.assertStarts(map[string]int{"init1": 2, "main": 1, "other": 1})
+	}},
+	{"InitContainerFailsAfterRestartPolicyAlways", func(t *testing.T, e *e2e) {
+		spec := podSpec(
+			[]v1.Container{container("init1", "exit=0", "exit=1", "exit=1", "exit=0")},
+			triggering(container("main", "wait=go exit=42", "")))
+		spec.RestartPolicy = v1.RestartPolicyAlways
+		p := e.create(t, spec)
+		before := p.running()
+		p.signal("go")
+		after := p.latest("the end of the restart", func(now *v1.Pod) error {
+			if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse {
+				return fmt.Errorf("the condition is %q", c.Status)
+			}
+			if s := statusOf(now, "main"); s.State.Running == nil || s.RestartCount == 0 {
+				return fmt.Errorf("main: %+v", s)
+			}
+			return nil
+		})
+		assert.Len(t, p.conditions(p.condition(), before.ResourceVersion), 2, "states of the condition: True until the pod has started, then False")
+		assert.EqualValues(t, 3, statusOf(after, "init1").RestartCount, "restarts of init1")
+		assert.EqualValues(t, 1, statusOf(after, "main").RestartCount, "restarts of main")
+		p.assertStarts(map[string]int{"init1": 4, "main": 2})
+		p.alwaysRunning()
+	}},
+	{"CompletedContainersRestart", func(t *testing.T, e *e2e) {
+		once := container("once", "exit=0", "")
+		once.RestartPolicy = ptr.To(v1.ContainerRestartPolicyOnFailure)
+		p := e.create(t, podSpec(nil, triggering(container("main", "wait=go exit=42", "")), once, container("failed", "exit=3", "")))
+		before := p.latest("the ends of once and failed", func(now *v1.Pod) error {
+			for _, name := range []string{"once", "failed"} {
+				if s := statusOf(now, name); s.State.Terminated == nil {
+					return fmt.Errorf("%s has not ended", name)
+				}
+			}
+			return nil
+		})
+		p.signal("go")
+		after := p.restarted(restart{before: before, cause: "main"})
+		assert.EqualValues(t, 0, statusOf(after, "once").LastTerminationState.Terminated.ExitCode)
+		assert.EqualValues(t, 3, statusOf(after, "failed").LastTerminationState.Terminated.ExitCode)
+	}},
+	{"EphemeralContainerIsNotRestarted", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(nil, triggering(container("main", "wait=go exit=42", ""))))
+		now := p.running()
+		c := container("debugger", "exit=7")
+		now = now.DeepCopy()
+		now.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
+			Name: c.Name, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Args: c.Args, Env: c.Env, VolumeMounts: c.VolumeMounts,
+		}}}
+		_, err := e.kube.CoreV1().Pods(now.Namespace).UpdateEphemeralContainers(e.ctx, now.Name, now, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		before := p.latest("the end of the ephemeral container", func(now *v1.Pod) error {
+			if s := now.Status.EphemeralContainerStatuses; len(s) == 0 || s[0].State.Terminated == nil {
+				return errors.New("it has not ended")
+			}
+			return nil
+		})
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "main"})
+		p.assertStarts(map[string]int{"main": 2, "debugger": 1})
+	}},
+
+	// How containers are stopped.
+	{"GracefulInOrder", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(
+			[]v1.Container{
+				preStop(sidecar("sidecar1", "linger=300ms"), 300*time.Millisecond),
+				preStop(sidecar("sidecar2", "linger=300ms"), 300*time.Millisecond),
+			},
+			preStop(triggering(container("main", "wait=go exit=42", "")), time.Second),
+			preStop(container("other", "linger=1s term=5"), time.Second)))
+		before := p.running()
+		p.signal("go")
+		after := p.restarted(restart{before: before, cause: "main"})
+		p.assertOrder("main 1 exit:42",
+			"other 1 pre-stop", "other 1 pre-stop-end", "other 1 term", "other 1 exit:5",
+			"sidecar2 1 pre-stop", "sidecar2 1 pre-stop-end", "sidecar2 1 term", "sidecar2 1 exit:143",
+			"sidecar1 1 pre-stop", "sidecar1 1 pre-stop-end", "sidecar1 1 term", "sidecar1 1 exit:143",
+			"sidecar1 2 start", "sidecar2 2 start", "main 2 start")
+		assert.Empty(t, p.times("main", 1, "pre-stop"), "preStop of the container that had ended")
+		assert.EqualValues(t, 5, statusOf(after, "other").LastTerminationState.Terminated.ExitCode, "exit code of other")
+	}},
+	{"SIGKILLAfterGracePeriod", func(t *testing.T, e *e2e) {
+		spec := podSpec([]v1.Container{sidecar("sidecar1", "")},
+			triggering(container("main", "wait=go exit=42", "")),
+			preStop(container("other", "term=ignore"), time.Second))
+		spec.TerminationGracePeriodSeconds = ptr.To(int64(4))
+		p := e.create(t, spec)
+		before := p.running()
+		p.signal("go")
+		after := p.restarted(restart{before: before, cause: "main"})
+		p.assertOrder("main 1 exit:42", "other 1 pre-stop", "other 1 pre-stop-end", "other 1 term", "other 1 alive", "other 2 start")
+		assert.EqualValues(t, 137, statusOf(after, "other").LastTerminationState.Terminated.ExitCode, "exit code of other")
+		alive := p.times("other", 1, "alive")
+		ran := alive[len(alive)-1] - p.times("main", 1, "exit:42")[0]
+		assert.InDelta(t, 4.5, ran, 1, "seconds from the trigger to SIGKILL of a container that ignores SIGTERM, with a grace period of 4 s")
+		assert.EqualValues(t, 143, statusOf(after, "sidecar1").LastTerminationState.Terminated.ExitCode, "exit code of sidecar1")
+		assert.GreaterOrEqual(t, p.times("sidecar1", 1, "term")[0], alive[len(alive)-1]-0.5, "sidecar1 got SIGTERM while other ran")
+	}},
+	{"PreStopHangs", func(t *testing.T, e *e2e) {
+		spec := podSpec(nil,
+			triggering(container("main", "wait=go exit=42", "")),
+			preStop(container("other", ""), time.Hour))
+		spec.TerminationGracePeriodSeconds = ptr.To(int64(3))
+		p := e.create(t, spec)
+		before := p.running()
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "main"})
+		p.assertOrder("main 1 exit:42", "other 1 pre-stop", "other 1 term", "other 1 exit:143", "other 2 start")
+		waited := p.times("other", 1, "term")[0] - p.times("main", 1, "exit:42")[0]
+		assert.InDelta(t, 3.5, waited, 1, "seconds from the trigger to SIGTERM after a preStop hook that hangs, with a grace period of 3 s")
+	}},
+	{"RestartAllContainersKillsAtOnce", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(
+			[]v1.Container{preStop(sidecar("sidecar1", "linger=5s"), time.Second)},
+			triggeringBy(container("main", "wait=go exit=42", ""), v1.ContainerRestartRuleActionRestartAllContainers),
+			preStop(container("other", "linger=5s"), time.Second)))
+		before := p.running()
+		p.signal("go")
+		after := p.restarted(restart{before: before, cause: "main", action: v1.ContainerRestartRuleActionRestartAllContainers})
+		for _, e := range p.journal() {
+			assert.NotContains(t, []string{"pre-stop", "term"}, e.event, "event of %s", e.container)
+		}
+		for _, name := range []string{"sidecar1", "other"} {
+			assert.EqualValues(t, 137, statusOf(after, name).LastTerminationState.Terminated.ExitCode, "exit code of %s", name)
+		}
+		took := p.times("main", 2, "start")[0] - p.times("main", 1, "exit:42")[0]
+		assert.Less(t, took, 3.0, "seconds from the trigger to the start")
+	}},
+
+	// Probes and hooks.
+	{"StartupProbeEndsTheRestart", func(t *testing.T, e *e2e) {
+		main := triggering(container("main", "wait=go exit=42", ""))
+		main.StartupProbe = &v1.Probe{
+			ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/actor", "exists", "up"}}},
+			PeriodSeconds: 1, FailureThreshold: 60,
+		}
+		main.Lifecycle = &v1.Lifecycle{PostStart: noting("post-start", 0)}
+		p := e.create(t, podSpec(nil, main, container("other", "")))
+		p.signal("up")
+		before := p.latest("the readiness", func(now *v1.Pod) error {
+			if !statusOf(now, "main").Ready {
+				return errors.New("main is not ready")
+			}
+			return nil
+		})
+		require.NoError(t, os.Remove(filepath.Join(p.dir, "up")))
+		p.signal("go")
+		p.event("main", 2, "post-start")
+		time.Sleep(3 * time.Second)
+		assert.Equal(t, v1.ConditionTrue, conditionIn(p.running(), p.condition()).Status, "the condition before the startup probe has succeeded")
+		p.signal("up")
+		p.restarted(restart{before: before, cause: "main"})
+		ready := []v1.ConditionStatus{}
+		for _, s := range p.pods.of(p.name) {
+			for _, c := range s.pod.Status.Conditions {
+				if c.Type == v1.PodReady {
+					ready = append(ready, c.Status)
+				}
+			}
+		}
+		assert.Equal(t, []v1.ConditionStatus{"False", "True", "False", "True"}, slices.Compact(ready), "the history of the condition Ready")
+	}},
+
+	// The back-off.
+	{"TenTriggersFollowTheCurve", func(t *testing.T, e *e2e) {
+		const triggers = 10
+		p := e.create(t, podSpec([]v1.Container{sidecar("sidecar1", "")},
+			triggering(container("main", append(slices.Repeat([]string{"exit=42"}, triggers), "")...))))
+		for k := range triggers {
+			exit := p.event("main", k+1, "exit:42")
+			delay := curve(k).Seconds()
+			took := p.event("main", k+2, "start") - exit
+			assert.GreaterOrEqual(t, took, delay-0.05, "seconds that restart %d waited", k+1)
+			assert.Less(t, took, delay+2, "seconds that restart %d waited", k+1)
+		}
+		after := p.latest("the end of the last restart", func(now *v1.Pod) error {
+			if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse || statusOf(now, "main").RestartCount != triggers {
+				return fmt.Errorf("the condition is %q", c.Status)
+			}
+			return nil
+		})
+		assert.EqualValues(t, triggers, statusOf(after, "sidecar1").RestartCount, "restarts of sidecar1")
+		p.assertStarts(map[string]int{"main": triggers + 1, "sidecar1": triggers + 1})
+		p.alwaysRunning()
+		messages := map[string]bool{}
+		for _, s := range p.pods.of(p.name) {
+			for _, c := range statuses(s.pod) {
+				if w := c.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" {
+					messages[w.Message] = true
+					assert.Contains(t, w.Message, "main", "the message of %s in back-off names the container that was the trigger", c.Name)
+				}
+			}
+		}
+		assert.Condition(t, func() bool {
+			for m := range messages {
+				if strings.Contains(m, "4s") {
+					return true
+				}
+			}
+			return false
+		}, "no waiting container said that the back-off is 4s, but: %v", messages)
+	}},
+
+	// Deletion, at every point.
+	{"DeletedAtTheTrigger", func(t *testing.T, e *e2e) {
+		p := e.create(t, deletable())
+		p.running()
+		p.signal("go")
+		p.event("main", 1, "exit:42")
+		p.deletedForGood()
+	}},
+	{"DeletedInTermination", func(t *testing.T, e *e2e) {
+		p := e.create(t, deletable())
+		p.running()
+		p.signal("go")
+		p.event("other", 1, "term")
+		p.deletedForGood()
+	}},
+	{"DeletedInBackOff", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42")), container("other", "")))
+		p.event("main", 4, "exit:42")
+		p.await("the back-off", patience, func(now *v1.Pod) error {
+			if w := statusOf(now, "main").State.Waiting; w == nil || w.Reason != "CrashLoopBackOff" || statusOf(now, "main").RestartCount < 3 {
+				return errors.New("main does not wait")
+			}
+			return nil
+		})
+		p.deletedForGood()
+	}},
+	{"DeletedInStartup", func(t *testing.T, e *e2e) {
+		spec := deletable()
+		spec.InitContainers = []v1.Container{container("init1", "exit=0", "")}
+		p := e.create(t, spec)
+		p.running()
+		p.signal("go")
+		p.event("init1", 2, "start")
+		p.deletedForGood()
+	}},
+
+	{"JobCompletes", func(t *testing.T, e *e2e) {
+		p := e.newPod(t)
+		job := &batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: metav1.NamespaceDefault},
+			Spec: batchv1.JobSpec{
+				BackoffLimit: ptr.To(int32(0)),
+				Template: v1.PodTemplateSpec{Spec: p.withVolumes(podSpec(
+					[]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")},
+					triggering(container("main", "exit=42", "exit=42", "exit=0"))))},
+			},
+		}
+		jobs := e.kube.BatchV1().Jobs(job.Namespace)
+		_, err := jobs.Create(e.ctx, job, metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			assert.NoError(t, jobs.Delete(e.ctx, job.Name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
+		})
+		require.NoError(t, await(e.ctx, "the completion of job "+job.Name, patience, func(ctx context.Context) error {
+			job, err := jobs.Get(ctx, job.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if job.Status.Succeeded != 1 {
+				return fmt.Errorf("the job's status is %+v", job.Status)
+			}
+			return nil
+		}))
+		pods, err := e.kube.CoreV1().Pods(job.Namespace).List(e.ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job.Name})
+		require.NoError(t, err)
+		assert.Len(t, pods.Items, 1, "pods of the job")
+		p.assertStarts(map[string]int{"init1": 3, "sidecar1": 3, "main": 3})
+		for i := range pods.Items {
+			p := &pod{e2e: e, t: t, name: pods.Items[i].Name, uid: pods.Items[i].UID, dir: p.dir}
+			assert.EqualValues(t, 2, statusOf(&pods.Items[i], "main").RestartCount, "restarts of main")
+			p.delete(0)
+		}
+	}},
+}
+
+// deletable takes three seconds to stop, if it may.
+func deletable() v1.PodSpec {
+	spec := podSpec(nil, triggering(container("main", "wait=go exit=42", "")), container("other", "linger=3s"))
+	spec.TerminationGracePeriodSeconds = ptr.To(int64(30))
+	return spec
+}
+
+// deletedForGood deletes the pod and checks that nothing of it starts any more.
+func (p *pod) deletedForGood() {
+	p.t.Helper()
+	const grace = 6
+	starts := func() (n int) {
+		for _, e := range p.journal() {
+			if e.event == "start" {
+				n++
+			}
+		}
+		return n
+	}
+	p.delete(grace)
+	before := starts()
+	require.NoError(p.t, await(p.ctx, "the end of pod "+p.name, (grace+8)*time.Second, func(ctx context.Context) error {
+		_, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, p.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err == nil {
+			err = errors.New("it still exists")
+		}
+		return err
+	}))
+	assert.Equal(p.t, before, starts(), "containers that had been started when the pod was gone")
+}
+
+// runs waits until a container runs, and returns the pod.
+func (p *pod) runs(name string) *v1.Pod {
+	p.t.Helper()
+	return p.latest("the running container "+name, func(now *v1.Pod) error {
+		if s := statusOf(now, name); s.State.Running == nil {
+			return fmt.Errorf("%s does not run: %+v", name, s.State)
+		}
+		return nil
+	})
+}
+
+// condition is that of the action under test.
+func (p *pod) condition() v1.PodConditionType {
+	return conditionOf(v1.ContainerRestartRuleAction(*actionFlag))
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The flags of TestNode and TestUpstream, which hack/node-e2e.sh gives. Without
+// them both are skipped.
+var (
+	kubeletFlag    = flag.String("kubelet", "", "the patched kubelet `binary`")
+	shortResetFlag = flag.String("kubelet-short-reset", "", "the `binary` of the same kubelet, built to reset the back-off after a run of "+shortReset.String())
+	apiserverFlag  = flag.String("apiserver", "", "the patched kube-apiserver `binary`")
+	managerFlag    = flag.String("controller-manager", "", "the kube-controller-manager `binary`")
+	upstreamFlag   = flag.String("e2e-node", "", "the `binary` of upstream's own node tests, in the folder of the kubelet")
+	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
+	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests ask for")
+	actionFlag     = flag.String("action", string(restartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
+	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
+	insideFlag     = flag.Bool("inside", false, "set by the harness in the process that is the node")
+)
+
+// restartPod is the action that patch 5 adds to the API.
+const restartPod v1.ContainerRestartRuleAction = "RestartPod"
+
+// shortReset is the length of a run after which the kubelet of
+// -kubelet-short-reset resets a back-off; otherwise that is ten minutes.
+const shortReset = 15 * time.Second
+
+// TestMain calls this program once more, as a node in namespaces of its own,
+// where the tests then run: as process 1, so that nothing outlives them.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *insideFlag || *kubeletFlag == "" {
+		os.Exit(m.Run())
+	}
+	ctx, stop := interruptible()
+	err := testOnNode(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "node-e2e:", err)
+		os.Exit(1)
+	}
+}
+
+func testOnNode(ctx context.Context) (err error) {
+	source, err := sourceFolder()
+	if err != nil {
+		return err
+	}
+	work := *workFlag
+	if work == "" {
+		work = filepath.Join(source, "..", "..", "_output", "node")
+	}
+	needed := []binary{
+		{"-kubelet", kubeletFlag}, {"-kubelet-short-reset", shortResetFlag},
+		{"-apiserver", apiserverFlag}, {"-controller-manager", managerFlag},
+	}
+	if *upstreamFlag != "" {
+		needed = append(needed, binary{"-e2e-node", upstreamFlag}, binary{"-busybox", busyboxFlag})
+	}
+	etcd, err := prerequisites(needed, true)
+	if err != nil {
+		return err
+	}
+	h, err := newHarness(ctx, work)
+	if err != nil {
+		return err
+	}
+	if err := h.build(ctx, source); err != nil {
+		return err
+	}
+	if *upstreamFlag != "" {
+		busybox := upstreamBusybox()
+		if err := busybox.pack(*busyboxFlag, busybox.archive(h.bin)); err != nil {
+			return fmt.Errorf("image %s: %w", busybox.reference, err)
+		}
+	}
+	defer func() {
+		err = errors.Join(err, h.check(os.Stderr))
+		progress("done after %v", time.Since(began).Round(time.Second))
+	}()
+	sp := spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Etcd: etcd, Network: true}
+	return h.node(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)
+}
+
+// theNode is the node of this process, on which containerd runs.
+var theNode = sync.OnceValues(func() (*node, error) {
+	n, err := newNode(os.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.secludeMounts(); err != nil {
+		return nil, err
+	}
+	progress("starting containerd")
+	return n, n.startContainerd()
+})
+
+// TestNode runs the scenarios on one node. Those of Pods run at the same time,
+// as nothing happens there but to their pods; those of Disruptions after them,
+// one by one.
+func TestNode(t *testing.T) {
+	if !*insideFlag {
+		t.Skip("this needs root and patched binaries: make node-e2e")
+	}
+	e := startE2E(t)
+	t.Cleanup(func() { e.kubelet.kill() })
+	t.Run("Pods", func(t *testing.T) {
+		for _, s := range podScenarios {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				s.report(t, e)
+			})
+		}
+	})
+	t.Run("Disruptions", func(t *testing.T) {
+		for _, s := range disruptions {
+			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
+		}
+	})
+}
+
+// scenario is one test on the shared node.
+type scenario struct {
+	name string
+	run  func(*testing.T, *e2e)
+}
+
+// report runs the scenario and prints a line at its end; what was wrong follows
+// at the end of all.
+func (s scenario) report(t *testing.T, e *e2e) {
+	start := time.Now()
+	defer func() {
+		verdict := "pass"
+		if t.Failed() {
+			verdict = "FAIL"
+		}
+		progress("%s  %s (%.1f s)", verdict, s.name, time.Since(start).Seconds())
+	}()
+	s.run(t, e)
+}
