@@ -5,6 +5,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -90,30 +92,56 @@ func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 	return gate
 }
 
-// nearGates has names that are no gates and are taken for one: those of the
-// KEPs' drafts, and singulars.
-var nearGates = map[string]featuregate.Feature{
-	"EnableKubeletCrashLoopBackoffMax":    KubeletCrashLoopBackOffMax,
-	"EnableRapidCrashLoopBackoffDecay":    KubeletCrashLoopBackOffMax,
-	"ContainerRestartRule":                ContainerRestartRules,
-	"RestartAllContainersOnContainerExit": RestartAllContainersOnContainerExits,
-	"RestartPodOnContainerExit":           RestartPodOnContainerExits,
+// formerGates has the names of the KEPs' drafts.
+var formerGates = map[string]featuregate.Feature{
+	"EnableKubeletCrashLoopBackoffMax": KubeletCrashLoopBackOffMax,
+	"EnableRapidCrashLoopBackoffDecay": KubeletCrashLoopBackOffMax,
 }
 
+// maxGateEdits is how far a name may be from a gate's and still be taken for it.
+// Kubernetes 1.37 has no other gate that is less than 7 edits away.
+const maxGateEdits = 2
+
 // nearGate returns the gate that is meant by a name, in any case, that is none
-// of the known ones.
+// of the known ones. The order matters to a name between AllAlpha and AllBeta
+// alone.
 func nearGate(name string, known map[featuregate.Feature]featuregate.FeatureSpec) (featuregate.Feature, bool) {
-	for gate := range known {
-		if strings.EqualFold(name, string(gate)) {
+	for _, gate := range slices.Sorted(maps.Keys(known)) {
+		if edits(strings.ToLower(name), strings.ToLower(string(gate))) <= maxGateEdits {
 			return gate, true
 		}
 	}
-	for near, gate := range nearGates {
-		if strings.EqualFold(name, near) {
+	for former, gate := range formerGates {
+		if strings.EqualFold(name, former) {
 			return gate, true
 		}
 	}
 	return "", false
+}
+
+// edits returns how many bytes have to be inserted, removed or replaced to make
+// b of a (the Levenshtein distance), or more than maxGateEdits if it is more.
+func edits(a, b string) int {
+	if d := len(a) - len(b); d < -maxGateEdits || d > maxGateEdits {
+		return maxGateEdits + 1 // At any length of a, which is input.
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // setGates sets what gate knows of values. It passes over other names, for the

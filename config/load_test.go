@@ -346,13 +346,48 @@ func TestNewFeatureGate(t *testing.T) {
 		"RestartPodOnContainerExits":           "ALPHA",
 		"NodeDeclaredFeatures":                 " on",
 	}, got)
-	for near, gate := range nearGates {
-		require.NotContains(t, got, near)
+	for former, gate := range formerGates {
+		require.NotContains(t, got, former)
 		require.Contains(t, got, string(gate))
 	}
 	one := NewFeatureGate()
 	require.NoError(t, one.SetFromMap(map[string]bool{"AllAlpha": true}))
 	require.False(t, NewFeatureGate().Enabled(ReduceDefaultCrashLoopBackOffDecay), "gates share nothing")
+}
+
+func TestNearGate(t *testing.T) {
+	tests := []struct {
+		name string
+		want featuregate.Feature
+	}{
+		{"KubeletCrashLoopBackOfMax", KubeletCrashLoopBackOffMax},
+		{"RestartPodOnContainerExitz", RestartPodOnContainerExits},
+		{"RestartPodOnContainerExit", RestartPodOnContainerExits},
+		{"ReduceDefaultCrashLoopBackoffDelay", ReduceDefaultCrashLoopBackOffDecay},
+		{"containerRestartRulesXX", ContainerRestartRules},
+		{"ContainerRestartRulesXXX", ""},
+		{"AllBetas", "AllBeta"},
+		{"AllBpha", "AllAlpha"},
+		{"EnableRapidCrashLoopBackOffDecay", KubeletCrashLoopBackOffMax},
+		{"", ""},
+		// Those of 1.37 that are nearest to each of ours.
+		{"ContainerStopSignals", ""},
+		{"KubeletFineGrainedAuthz", ""},
+		{"KubeletTracing", ""},
+		{"NodeLogQuery", ""},
+		{"PodAndContainerStatsFromCRI", ""},
+		{"PodLevelResources", ""},
+		{"PodsAPI", ""},
+		{"WinDSR", ""},
+		{"PodReadyToStartContainersCondition", ""},
+		{"SchedulerPopFromBackoffQ", ""},
+	}
+	known := NewFeatureGate().GetAll()
+	for _, tc := range tests {
+		got, ok := nearGate(tc.name, known)
+		require.Equal(t, tc.want, got, tc.name)
+		require.Equal(t, tc.want != "", ok, tc.name)
+	}
 }
 
 // No input panics, and whatever is accepted has a curve within the bounds.
