@@ -32,17 +32,27 @@ func ValidateCrashLoopBackOff(s config.Settings, fldPath *field.Path) field.Erro
 	return field.ErrorList{field.Invalid(fldPath.Child("maxContainerRestartPeriod"), period.String(), detail)}
 }
 
-// WarningsForCrashLoopBackOff returns what is valid and has not the effect that
-// one may expect: a maximum that is not honoured, the gate being off, and that a
-// curve other than the default is for containers alone, not for image pulls.
-func WarningsForCrashLoopBackOff(s config.Settings) []string {
-	var warnings []string
+// Warning is about something that is valid and has not the effect that one may
+// expect.
+type Warning struct {
+	// Field is the path of a field, empty where it is about no single one.
+	Field  string
+	Detail string
+}
+
+// WarningsForCrashLoopBackOff returns warnings about the crashLoopBackOff of a
+// KubeletConfiguration, which is at fldPath: a maximum that is not honoured, the
+// gate being off, and that a curve other than the default is for containers
+// alone, not for image pulls.
+func WarningsForCrashLoopBackOff(s config.Settings, fldPath *field.Path) []Warning {
+	var warnings []Warning
 	c := config.Resolve(s)
-	if w := c.Warning(); w != "" {
-		warnings = append(warnings, w)
+	if c.Ignored {
+		warnings = append(warnings, Warning{Field: fldPath.Child("maxContainerRestartPeriod").String(),
+			Detail: fmt.Sprintf("not honoured: the feature gate %s is off", config.KubeletCrashLoopBackOffMax)})
 	}
 	if c.Initial != config.DefaultInitial || c.Max != config.DefaultMax {
-		warnings = append(warnings, "image pulls keep a back-off of their own, 10s to 300s: this one is for container restarts alone")
+		warnings = append(warnings, Warning{Detail: "image pulls keep a back-off of their own, 10s to 300s: this one is for container restarts alone"})
 	}
 	return warnings
 }

@@ -59,25 +59,23 @@ func TestValidateCrashLoopBackOff(t *testing.T) {
 }
 
 func TestWarningsForCrashLoopBackOff(t *testing.T) {
-	const (
-		ignored = "crashLoopBackOff.maxContainerRestartPeriod is set and not honoured: the feature gate KubeletCrashLoopBackOffMax is off"
-		images  = "image pulls keep a back-off of their own, 10s to 300s: this one is for container restarts alone"
-	)
+	ignored := Warning{"crashLoopBackOff.maxContainerRestartPeriod", "not honoured: the feature gate KubeletCrashLoopBackOffMax is off"}
+	images := Warning{"", "image pulls keep a back-off of their own, 10s to 300s: this one is for container restarts alone"}
 	tests := []struct {
 		name string
 		s    config.Settings
-		want []string
+		want []Warning
 	}{
 		{"default", config.Settings{KubeletCrashLoopBackOffMax: true}, nil},
 		{"the default, set", config.Settings{KubeletCrashLoopBackOffMax: true, MaxContainerRestartPeriod: maximum(300 * time.Second)}, nil},
-		{"a maximum", config.Settings{KubeletCrashLoopBackOffMax: true, MaxContainerRestartPeriod: maximum(4 * time.Second)}, []string{images}},
-		{"reduced decay", config.Settings{ReduceDefaultCrashLoopBackOffDecay: true}, []string{images}},
-		{"gate off", config.Settings{MaxContainerRestartPeriod: maximum(4 * time.Second)}, []string{ignored}},
-		{"gate off, reduced decay", config.Settings{ReduceDefaultCrashLoopBackOffDecay: true, MaxContainerRestartPeriod: maximum(4 * time.Second)}, []string{ignored, images}},
+		{"a maximum", config.Settings{KubeletCrashLoopBackOffMax: true, MaxContainerRestartPeriod: maximum(4 * time.Second)}, []Warning{images}},
+		{"reduced decay", config.Settings{ReduceDefaultCrashLoopBackOffDecay: true}, []Warning{images}},
+		{"gate off", config.Settings{MaxContainerRestartPeriod: maximum(4 * time.Second)}, []Warning{ignored}},
+		{"gate off, reduced decay", config.Settings{ReduceDefaultCrashLoopBackOffDecay: true, MaxContainerRestartPeriod: maximum(4 * time.Second)}, []Warning{ignored, images}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			require.Equal(t, tc.want, WarningsForCrashLoopBackOff(tc.s))
+			require.Equal(t, tc.want, WarningsForCrashLoopBackOff(tc.s, field.NewPath("crashLoopBackOff")))
 		})
 	}
 }
@@ -99,6 +97,6 @@ func FuzzValidateCrashLoopBackOff(f *testing.F) {
 			require.Equal(t, len(errs) == 0, c.Max == period)
 		}
 		require.Equal(t, !max, c.Warning() != "")
-		WarningsForCrashLoopBackOff(s)
+		WarningsForCrashLoopBackOff(s, nil)
 	})
 }

@@ -240,8 +240,8 @@ func needsGate[T ~string](gate T, err *field.Error) *field.Error {
 // could be left out because with the other rules and the policies every exit
 // code leads to the same. Of several such rules it is the later ones. As to
 // Windows, where there are too many exit codes to try, only the former.
-func WarningsForPodRestartRules(spec *v1.PodSpec, fldPath *field.Path, gates restartpod.Gates) []string {
-	var warnings []string
+func WarningsForPodRestartRules(spec *v1.PodSpec, fldPath *field.Path, gates restartpod.Gates) []Warning {
+	var warnings []Warning
 	effective := restartpod.Containers(spec, gates)
 	for i, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		path := fldPath.Child("initContainers").Index(i)
@@ -268,15 +268,15 @@ func WarningsForPodRestartRules(spec *v1.PodSpec, fldPath *field.Path, gates res
 			case known && !slices.Contains(actions(gates), rule.Action):
 				warnings = append(warnings, ignored(rulesPath.Index(r), gate, "for its exit codes restartPolicy counts, and no later rule"))
 			case idle.Has(r):
-				warnings = append(warnings, fmt.Sprintf("%s: has no effect: without it every exit code leads to the same", rulesPath.Index(r)))
+				warnings = append(warnings, Warning{Field: rulesPath.Index(r).String(), Detail: "has no effect: without it every exit code leads to the same"})
 			}
 		}
 	}
 	return warnings
 }
 
-func ignored[T ~string](fldPath *field.Path, gate T, instead string) string {
-	return fmt.Sprintf("%s: ignored by a kubelet without the feature gate %s: %s", fldPath, gate, instead)
+func ignored[T ~string](fldPath *field.Path, gate T, instead string) Warning {
+	return Warning{Field: fldPath.String(), Detail: fmt.Sprintf("ignored by a kubelet without the feature gate %s: %s", gate, instead)}
 }
 
 // idleRules returns the indexes of the rules without which, all together, every

@@ -279,43 +279,42 @@ func TestAllowStored(t *testing.T) {
 }
 
 func TestWarningsForPodRestartRules(t *testing.T) {
-	const (
-		warning     = "spec.containers[0].restartPolicyRules[%d]: has no effect: without it every exit code leads to the same"
-		initWarning = "spec.initContainers[0].restartPolicyRules[%d]: has no effect: without it every exit code leads to the same"
-	)
+	idle := func(containers string, rule int) Warning {
+		return Warning{fmt.Sprintf("spec.%s[0].restartPolicyRules[%d]", containers, rule), "has no effect: without it every exit code leads to the same"}
+	}
 	onWindows := regularPod(container(never, rule(restart, in, 1), rule(restart, in, 1)))
 	onWindows.NodeSelector = map[string]string{v1.LabelOSStable: "windows"}
 	for _, tc := range []struct {
 		name  string
 		spec  *v1.PodSpec
 		gates restartpod.Gates
-		want  []string
+		want  []Warning
 	}{
 		{"no rules", regularPod(container(never)), gatesOn.Gates, nil},
 		{"rules that matter", regularPod(container(never, rule(restart, in, 1), rule(restartPod, notIn, 0))), gatesOn.Gates, nil},
 		{"exit codes taken by an earlier rule", regularPod(container(never, rule(restart, in, 1, 2), rule(restartPod, in, 2))), gatesOn.Gates,
-			[]string{fmt.Sprintf(warning, 1)}},
+			[]Warning{idle("containers", 1)}},
 		{"everything taken by earlier rules", regularPod(container(never, rule(restart, notIn, 3), rule(restartPod, in, 3), rule(restartAllContainers, notIn, 7))), gatesOn.Gates,
-			[]string{fmt.Sprintf(warning, 2)}},
+			[]Warning{idle("containers", 2)}},
 		{"what the policy does anyway", regularPod(container(onFailure, rule(restart, in, 42))), gatesOn.Gates,
-			[]string{fmt.Sprintf(warning, 0)}},
+			[]Warning{idle("containers", 0)}},
 		{"an exception from a later rule", regularPod(container(onFailure, rule(restart, in, 42), rule(restartPod, notIn, 0))), gatesOn.Gates, nil},
 		{"of three equal rules the last two", regularPod(container(never, slices.Repeat([]v1.ContainerRestartRule{rule(restart, in, 1)}, 3)...)), gatesOn.Gates,
-			[]string{fmt.Sprintf(warning, 1), fmt.Sprintf(warning, 2)}},
+			[]Warning{idle("containers", 1), idle("containers", 2)}},
 		{"an init container that succeeds is done", initPod(container(never, rule(restart, in, 0))), gatesOn.Gates,
-			[]string{fmt.Sprintf(initWarning, 0)}},
-		{"ContainerRestartRules off", regularPod(container(never, rule(restart, in, 1), rule(restart, in, 1))), gatesOff.Gates, []string{
-			"spec.containers[0].restartPolicy: ignored by a kubelet without the feature gate ContainerRestartRules: the policy of the pod counts",
-			"spec.containers[0].restartPolicyRules: ignored by a kubelet without the feature gate ContainerRestartRules: restart policies alone count",
+			[]Warning{idle("initContainers", 0)}},
+		{"ContainerRestartRules off", regularPod(container(never, rule(restart, in, 1), rule(restart, in, 1))), gatesOff.Gates, []Warning{
+			{"spec.containers[0].restartPolicy", "ignored by a kubelet without the feature gate ContainerRestartRules: the policy of the pod counts"},
+			{"spec.containers[0].restartPolicyRules", "ignored by a kubelet without the feature gate ContainerRestartRules: restart policies alone count"},
 		}},
-		{"rules of a sidecar, ContainerRestartRules off", initPod(container(always, rule(restartPod, in, 1))), gatesOff.Gates, []string{
-			"spec.initContainers[0].restartPolicyRules: ignored by a kubelet without the feature gate ContainerRestartRules: restart policies alone count",
+		{"rules of a sidecar, ContainerRestartRules off", initPod(container(always, rule(restartPod, in, 1))), gatesOff.Gates, []Warning{
+			{"spec.initContainers[0].restartPolicyRules", "ignored by a kubelet without the feature gate ContainerRestartRules: restart policies alone count"},
 		}},
-		{"RestartPod off", regularPod(container(never, rule(restartPod, in, 1), rule(restart, notIn, 0))), withAll.Gates, []string{
-			"spec.containers[0].restartPolicyRules[0]: ignored by a kubelet without the feature gate RestartPodOnContainerExits: for its exit codes restartPolicy counts, and no later rule",
+		{"RestartPod off", regularPod(container(never, rule(restartPod, in, 1), rule(restart, notIn, 0))), withAll.Gates, []Warning{
+			{"spec.containers[0].restartPolicyRules[0]", "ignored by a kubelet without the feature gate RestartPodOnContainerExits: for its exit codes restartPolicy counts, and no later rule"},
 		}},
-		{"RestartAllContainers off", initPod(container(never, rule(restartAllContainers, in, 1))), withPod.Gates, []string{
-			"spec.initContainers[0].restartPolicyRules[0]: ignored by a kubelet without the feature gate RestartAllContainersOnContainerExits: for its exit codes restartPolicy counts, and no later rule",
+		{"RestartAllContainers off", initPod(container(never, rule(restartAllContainers, in, 1))), withPod.Gates, []Warning{
+			{"spec.initContainers[0].restartPolicyRules[0]", "ignored by a kubelet without the feature gate RestartAllContainersOnContainerExits: for its exit codes restartPolicy counts, and no later rule"},
 		}},
 		{"too many rules", regularPod(container(never, slices.Repeat([]v1.ContainerRestartRule{rule(restart, in, 1)}, 21)...)), gatesOn.Gates, nil},
 		{"Windows", onWindows, gatesOn.Gates, nil},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -159,7 +160,7 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	r := &report{}
 	c, err := config.Load(o.file, o.dir, o.featureGates)
 	for _, w := range c.Warnings {
-		r.Warnings = append(r.Warnings, issueReport{File: w.File, Field: w.Field, Detail: w.Detail, text: w.String()})
+		r.Warnings = append(r.Warnings, newIssue(w.File, "", w.Field, w.Detail))
 	}
 	if err != nil {
 		r.addErrors(err)
@@ -170,10 +171,15 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 			Name: string(g.Name), Stage: g.Stage, Enabled: g.Enabled, SetBy: string(g.SetBy), Source: newSourceReport(g.Source),
 		})
 	}
-	for _, w := range validation.WarningsForCrashLoopBackOff(c.Settings) {
-		r.Warnings = append(r.Warnings, issueReport{Detail: w, text: w})
+	path := field.NewPath("crashLoopBackOff")
+	for _, w := range validation.WarningsForCrashLoopBackOff(c.Settings, path) {
+		file := ""
+		if w.Field != "" {
+			file = c.MaxSource.File
+		}
+		r.Warnings = append(r.Warnings, newIssue(file, "", w.Field, w.Detail))
 	}
-	if errs := validation.ValidateCrashLoopBackOff(c.Settings, field.NewPath("crashLoopBackOff")); len(errs) > 0 {
+	if errs := validation.ValidateCrashLoopBackOff(c.Settings, path); len(errs) > 0 {
 		for _, err := range errs {
 			r.addErrors(&config.Error{File: c.MaxSource.File, Err: err})
 		}
@@ -187,24 +193,41 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	return r
 }
 
-// addErrors adds an error, or all of an aggregate.
+// addErrors adds an error of a configuration, or all of an aggregate.
 func (r *report) addErrors(err error) {
 	list := []error{err}
 	if agg := utilerrors.Aggregate(nil); errors.As(err, &agg) {
 		list = agg.Errors()
 	}
 	for _, err := range list {
-		issue := issueReport{Detail: err.Error(), text: err.Error()}
+		file, detail := "", err
 		var fileErr *config.Error
 		if errors.As(err, &fileErr) {
-			issue.File, issue.Detail = fileErr.File, fileErr.Err.Error()
+			file, detail = fileErr.File, fileErr.Err
 		}
-		var fieldErr *field.Error
-		if errors.As(err, &fieldErr) {
-			issue.Field, issue.BadValue, issue.Detail = fieldErr.Field, fieldErr.BadValue, fieldErr.Detail
-		}
+		issue := newErrorIssue(file, "", detail)
+		issue.text = err.Error() // It says --feature-gates where there is no file.
 		r.Errors = append(r.Errors, issue)
 	}
+}
+
+// newIssue returns an issue of which all but the detail may be empty.
+func newIssue(file, object, field, detail string) issueReport {
+	parts := slices.DeleteFunc([]string{file, object, field, detail}, func(s string) bool { return s == "" })
+	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: strings.Join(parts, ": ")}
+}
+
+// newErrorIssue returns the issue of an error, with its field if it has one.
+func newErrorIssue(file, object string, err error) issueReport {
+	var fieldErr *field.Error
+	if !errors.As(err, &fieldErr) {
+		return newIssue(file, object, "", err.Error())
+	}
+	issue := newIssue(file, object, fieldErr.Field, fieldErr.ErrorBody())
+	if fieldErr.Type != field.ErrorTypeRequired && fieldErr.Type != field.ErrorTypeForbidden {
+		issue.BadValue = fieldErr.BadValue // Those two are about no value.
+	}
+	return issue
 }
 
 func newCurveReport(c *config.Config) *curveReport {

@@ -198,31 +198,20 @@ func (r *report) addObject(file, name string, data []byte, gates restartpod.Gate
 		return
 	}
 	for _, err := range validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: gates}) {
-		issue := newIssue(file, name, "", err.Error())
-		issue.Field, issue.Detail = err.Field, err.ErrorBody()
-		if err.BadValue != "" {
-			issue.BadValue = err.BadValue
-		}
-		r.Errors = append(r.Errors, issue)
+		r.Errors = append(r.Errors, newErrorIssue(file, name, err))
 	}
 	// What no gates make valid means nothing, and may be of any length.
 	if len(validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: allRestartGates})) > 0 {
 		return
 	}
-	for _, warning := range validation.WarningsForPodRestartRules(spec, path, gates) {
-		r.Warnings = append(r.Warnings, newIssue(file, name, "", warning))
+	for _, w := range validation.WarningsForPodRestartRules(spec, path, gates) {
+		r.Warnings = append(r.Warnings, newIssue(file, name, w.Field, w.Detail))
 	}
 	pod := podReport{File: file, Object: name, Containers: []containerReport{}}
 	for _, c := range restartpod.Containers(spec, gates) {
 		pod.Containers = append(pod.Containers, containerReport{Name: c.Name, Kind: c.Kind, RestartPolicy: c.Policy, Exits: exitReports(&c, gates)})
 	}
 	r.Pods = append(r.Pods, pod)
-}
-
-// newIssue returns an issue of which all but the detail may be empty.
-func newIssue(file, object, field, detail string) issueReport {
-	parts := slices.DeleteFunc([]string{file, object, field, detail}, func(s string) bool { return s == "" })
-	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: strings.Join(parts, ": ")}
 }
 
 // objectName is kind, namespace and name, as far as they are set.
