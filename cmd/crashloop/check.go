@@ -41,11 +41,14 @@ unknown fields, a value that is not honoured. What it refuses is an error.
 
 Of each pod in the manifests, or pod template of a workload, it prints what
 follows the exits of each container, by its restart policy, its restart rules
-and the feature gates, and checks policies and rules as an API server with the
-same feature gates does, but takes only exit codes that there are, each once.
-A manifest may hold several objects; "-" is stdin.
+and the feature gates. It checks restartPolicy and restartPolicyRules as an API
+server with the same feature gates does, but takes only exit codes that there
+are, each once. Nothing else of the objects is checked, not even what restart
+policy their kind demands of its pods. A manifest may hold several objects; "-"
+is stdin.
 
-Exit status: 0 valid, with warnings or without; 1 invalid; 2 wrong usage.`,
+Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
+2 wrong usage.`,
 		Example: `  # a node that sets nothing
   crashloop check
 
@@ -158,13 +161,28 @@ type issueReport struct {
 
 func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	r := &report{}
+	c := r.addConfig(o)
+	for _, file := range manifests {
+		if c == nil {
+			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "not looked at: the configuration is not valid"))
+			continue
+		}
+		r.addManifest(file, stdin, restartGates(c.FeatureGate))
+	}
+	r.Valid = len(r.Errors) == 0
+	return r
+}
+
+// addConfig adds what there is to say of the configuration. It returns nil if
+// that is not valid.
+func (r *report) addConfig(o checkOptions) *config.Config {
 	c, err := config.Load(o.file, o.dir, o.featureGates)
 	for _, w := range c.Warnings {
 		r.Warnings = append(r.Warnings, newIssue(w.File, "", w.Field, w.Detail))
 	}
 	if err != nil {
 		r.addErrors(err)
-		return r
+		return nil
 	}
 	for _, g := range c.Gates {
 		r.FeatureGates = append(r.FeatureGates, gateReport{
@@ -183,14 +201,10 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 		for _, err := range errs {
 			r.addErrors(&config.Error{File: c.MaxSource.File, Err: err})
 		}
-		return r
+		return nil
 	}
 	r.Curve = newCurveReport(c)
-	for _, file := range manifests {
-		r.addManifest(file, stdin, restartGates(c.FeatureGate))
-	}
-	r.Valid = len(r.Errors) == 0
-	return r
+	return c
 }
 
 // addErrors adds an error of a configuration, or all of an aggregate.

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -111,17 +112,27 @@ func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
 
 var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 
-// addManifest adds what there is to say of a file of manifests, which is stdin if
-// it is "-".
+// stdinFile is stdin among the manifests.
+const stdinFile = "-"
+
+// manifestName is what a report calls a file of manifests.
+func manifestName(file string) string {
+	if file == stdinFile {
+		return "stdin"
+	}
+	return file
+}
+
+// addManifest adds what there is to say of a file of manifests.
 func (r *report) addManifest(file string, stdin io.Reader, gates restartpod.Gates) {
 	var data []byte
 	var err error
-	if file == "-" {
-		file = "stdin"
+	if file == stdinFile {
 		data, err = io.ReadAll(stdin)
 	} else {
 		data, err = os.ReadFile(file)
 	}
+	file = manifestName(file)
 	if err != nil {
 		if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
 			err = pathErr.Err // The issue has the path.
@@ -129,30 +140,48 @@ func (r *report) addManifest(file string, stdin io.Reader, gates restartpod.Gate
 		r.Errors = append(r.Errors, newIssue(file, "", "", err.Error()))
 		return
 	}
-	pods, errs := len(r.Pods), len(r.Errors)
+	pods, errs, empty := len(r.Pods), len(r.Errors), false
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
+	for n := 1; ; {
 		document, err := reader.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		name := fmt.Sprintf("document %d", n)
 		if err != nil {
-			r.Errors = append(r.Errors, newIssue(file, name, "", err.Error()))
+			r.Errors = append(r.Errors, newIssue(file, fmt.Sprintf("document %d", n), "", err.Error()))
 			return
 		}
-		r.addObject(file, name, document, gates)
+		for rest := document; len(rest) > 0; n++ {
+			document, rest = cutJSON(rest)
+			empty = r.addDocument(file, fmt.Sprintf("document %d", n), document, gates) || empty
+		}
 	}
-	if len(r.Pods) == pods && len(r.Errors) == errs {
+	if len(r.Pods) == pods && len(r.Errors) == errs && !empty {
 		r.Errors = append(r.Errors, newIssue(file, "", "", "there is neither a pod nor a pod template in it"))
 	}
 }
 
-// addObject adds what there is to say of an object, or of each in a list. The
-// name is for as long as the object's own is not known.
-func (r *report) addObject(file, name string, data []byte, gates restartpod.Gates) {
+// cutJSON cuts off the JSON object that data begins with. It returns all of data
+// if that is something else. The YAML decoder would read the first of several
+// JSON objects and say nothing of the others.
+func cutJSON(data []byte) (object, rest []byte) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	var raw json.RawMessage
+	if !utilyaml.IsJSONBuffer(data) || decoder.Decode(&raw) != nil {
+		return data, nil
+	}
+	return raw, bytes.TrimSpace(data[decoder.InputOffset():])
+}
+
+// noItems is what a warning says of a list without items, as kubectl get prints it.
+const noItems = "none: there is nothing to look at"
+
+// addDocument adds what there is to say of a document that holds an object. The
+// name is for as long as the object's own is not known. It tells whether the
+// object is or holds a list without items.
+func (r *report) addDocument(file, name string, data []byte, gates restartpod.Gates) (empty bool) {
 	if content, err := yaml.YAMLToJSON(data); err == nil && string(content) == "null" {
-		return
+		return false
 	}
 	object, kind, err := manifestDecoder.Decode(data, nil, nil)
 	strictErr, isStrict := runtime.AsStrictDecodingError(err)
@@ -163,16 +192,16 @@ func (r *report) addObject(file, name string, data []byte, gates restartpod.Gate
 			detail = "not looked at: --config is for it"
 		}
 		r.Warnings = append(r.Warnings, newIssue(file, kind.Kind, "", detail))
-		return
+		return false
 	case runtime.IsMissingKind(err):
 		r.Errors = append(r.Errors, newIssue(file, name, "kind", "must be set"))
-		return
+		return false
 	case runtime.IsMissingVersion(err):
 		r.Errors = append(r.Errors, newIssue(file, name, "apiVersion", "must be set"))
-		return
+		return false
 	case err != nil && !isStrict:
 		r.Errors = append(r.Errors, newIssue(file, name, "", err.Error()))
-		return
+		return false
 	}
 
 	name = objectName(object, kind.Kind)
@@ -187,12 +216,31 @@ func (r *report) addObject(file, name string, data []byte, gates restartpod.Gate
 			r.Warnings = append(r.Warnings, newIssue(file, name, path, detail))
 		}
 	}
+	if !meta.IsListType(object) {
+		r.addObject(file, name, object, gates)
+		return false
+	}
+	if meta.LenList(object) == 0 {
+		r.Warnings = append(r.Warnings, newIssue(file, name, "items", noItems))
+		return true
+	}
 	if list, ok := object.(*v1.List); ok {
 		for i, item := range list.Items {
-			r.addObject(file, fmt.Sprintf("items[%d]", i), item.Raw, gates)
+			empty = r.addDocument(file, fmt.Sprintf("items[%d]", i), item.Raw, gates) || empty
 		}
-		return
+		return empty
 	}
+	// The items need not name their kind.
+	itemKind := strings.TrimSuffix(kind.Kind, "List")
+	utilruntime.Must(meta.EachListItem(object, func(item runtime.Object) error {
+		r.addObject(file, objectName(item, itemKind), item, gates)
+		return nil
+	}))
+	return false
+}
+
+// addObject adds what there is to say of an object that is no list.
+func (r *report) addObject(file, name string, object runtime.Object, gates restartpod.Gates) {
 	spec, path := podSpec(object)
 	if spec == nil {
 		return

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -29,6 +30,55 @@ func TestCheckStdin(t *testing.T) {
 	require.Empty(t, stderr.String())
 }
 
+func TestCheckManifestForms(t *testing.T) {
+	const (
+		podA    = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`
+		podB    = "apiVersion: v1\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{name: main}]}\n"
+		service = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}`
+		noPod   = "stdin: there is neither a pod nor a pod template in it"
+	)
+	tests := []struct {
+		name     string
+		manifest string
+		pods     []string
+		errors   []string
+		warnings []string
+	}{
+		{"JSON objects one after the other", podA + "\n" + service + podA, []string{"Pod a", "Pod a"}, nil, nil},
+		{"YAML after JSON", podA + "\n" + podB, []string{"Pod a", "Pod b"}, nil, nil},
+		{"a YAML document after JSON", podA + "\n---\n" + podB, []string{"Pod a", "Pod b"}, nil, nil},
+		{"a comment after JSON", podA + "\n# the end\n", []string{"Pod a"}, nil, nil},
+		{"no object after JSON", podA + "}", []string{"Pod a"}, []string{"stdin: document 2: yaml: did not find expected node content"}, nil},
+		{"YAML that begins as JSON does", "{apiVersion: v1, kind: Pod, metadata: {name: a}}", []string{"Pod a"}, nil, nil},
+		{"a list of one kind", `{"apiVersion": "v1", "kind": "PodList", "items": [` + podA + `, {"metadata": {"namespace": "n", "name": "b"}}]}`, []string{"Pod a", "Pod n/b"}, nil, nil},
+		{"a list of workloads", `{"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "a"}}]}`, []string{"Deployment a"}, nil, nil},
+		{"a list without pods", `{"apiVersion": "v1", "kind": "List", "items": [` + service + `]}`, nil, []string{noPod}, nil},
+		{"a list of a kind without pods", `{"apiVersion": "v1", "kind": "ServiceList", "items": [` + service + `]}`, nil, []string{noPod}, nil},
+		{"an empty list", "{apiVersion: v1, kind: List, items: []}", nil, nil, []string{"stdin: List: items: " + noItems}},
+		{"an empty list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: PodList}]}", nil, nil, []string{"stdin: PodList: items: " + noItems}},
+		{"nothing", "", nil, []string{noPod}, nil},
+	}
+	texts := func(issues []issueReport) (texts []string) {
+		for _, issue := range issues {
+			texts = append(texts, issue.text)
+		}
+		return texts
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			r := check(checkOptions{}, []string{stdinFile}, strings.NewReader(tc.manifest))
+			var pods []string
+			for _, pod := range r.Pods {
+				pods = append(pods, pod.Object)
+			}
+			require.Equal(t, tc.pods, pods)
+			require.Equal(t, tc.errors, texts(r.Errors))
+			require.Equal(t, tc.warnings, texts(r.Warnings))
+			require.Equal(t, len(tc.errors) == 0, r.Valid)
+		})
+	}
+}
+
 // FuzzManifest looks for a manifest that makes check panic, that is neither
 // explained nor refused, or whose containers' exits are not all explained.
 func FuzzManifest(f *testing.F) {
@@ -37,10 +87,14 @@ func FuzzManifest(f *testing.F) {
 		require.NoError(f, err)
 		f.Add(data)
 	}
+	f.Add([]byte(`{"apiVersion": "v1", "kind": "Pod"} {"apiVersion": "v1", "kind": "PodList", "items": [{}]}`))
+	f.Add([]byte(`{"apiVersion": "v1", "kind": "List", "items": []}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := &report{}
-		r.addManifest("-", bytes.NewReader(data), allRestartGates)
-		require.NotZero(t, len(r.Pods)+len(r.Errors))
+		r.addManifest(stdinFile, bytes.NewReader(data), allRestartGates)
+		if !slices.ContainsFunc(r.Warnings, func(i issueReport) bool { return i.Detail == noItems }) {
+			require.NotZero(t, len(r.Pods)+len(r.Errors))
+		}
 		for _, pod := range r.Pods {
 			for _, c := range pod.Containers {
 				explained := map[int32]bool{}
