@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -81,18 +82,46 @@ Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
 			return nil
 		},
 	}
+	known := config.NewFeatureGate().KnownFeatures()
 	flags := cmd.Flags()
-	flags.StringVar(&o.file, "config", "", "the KubeletConfiguration `FILE` of the kubelet's --config")
-	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory `DIR` of the kubelet's --config-dir")
+	flags.StringVar(&o.file, "config", "", "the KubeletConfiguration of the kubelet's --config")
+	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory of the kubelet's --config-dir")
 	flags.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates",
-		"the kubelet's --feature-gates as `GATE=true|false,…`, which win over\nthose of the files. Gates other than these are passed over:\n"+
-			strings.Join(config.NewFeatureGate().KnownFeatures(), "\n"))
-	flags.StringVarP(&o.output, "output", "o", outputTable, "the output `FORMAT`: "+strings.Join(outputFormats(), ", "))
+		"the kubelet's --feature-gates, which win over those of the files\nNames that are not near to one of these are passed over:\n"+strings.Join(known, "\n"))
+	flags.StringVarP(&o.output, "output", "o", outputTable, "the format of the output: "+strings.Join(outputFormats(), ", "))
+	for name, placeholder := range map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,...", "output": "FORMAT"} {
+		flag := flags.Lookup(name)
+		flag.Value = namedValue{flag.Value, placeholder}
+	}
 
+	must(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
 	must(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
 	must(cmd.MarkFlagDirname("config-dir"))
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
+}
+
+// namedValue is a flag's value with the name that help has for it. A name in
+// backquotes in the usage would show with them in completions.
+type namedValue struct {
+	pflag.Value
+	name string
+}
+
+func (v namedValue) Type() string { return v.name }
+
+// completeGates completes the last of a list of gates. What is known is in the
+// form of KnownFeatures, NAME=true|false and more.
+func completeGates(known []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		before := toComplete[:strings.LastIndex(toComplete, ",")+1]
+		var completions []cobra.Completion
+		for _, gate := range known {
+			name, _, _ := strings.Cut(gate, "=")
+			completions = append(completions, before+name+"=true", before+name+"=false")
+		}
+		return completions, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
 }
 
 // must is for errors that only a flag misnamed above can cause.

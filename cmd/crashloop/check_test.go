@@ -86,6 +86,9 @@ func TestUsageErrors(t *testing.T) {
 		{"no such flag", []string{"check", "--conf", "f"}, "error: unknown flag: --conf\nSee 'crashloop check --help'.\n"},
 		{"no such format", []string{"check", "-o", "xml"}, "error: no output format \"xml\": use json, table, yaml\nSee 'crashloop check --help'.\n"},
 		{"no value", []string{"check", "--config"}, "error: flag needs an argument: --config\nSee 'crashloop check --help'.\n"},
+		{"help for no such command", []string{"help", "nosuch"}, "error: unknown command \"nosuch\" for \"crashloop\"\nSee 'crashloop help --help'.\n"},
+		{"help for no such subcommand", []string{"help", "completion", "nosuch"}, "error: unknown command \"nosuch\" for \"crashloop completion\"\nSee 'crashloop help --help'.\n"},
+		{"completion for no such shell", []string{"completion", "nosuch"}, "error: unknown command \"nosuch\" for \"crashloop completion\"\nSee 'crashloop completion --help'.\n"},
 		{"malformed gate", []string{"check", "--feature-gates", "KubeletCrashLoopBackOffMax"}, "error: invalid argument \"KubeletCrashLoopBackOffMax\" for \"--feature-gates\" flag: malformed pair, expect string=bool\nSee 'crashloop check --help'.\n"},
 	}
 	for _, tc := range tests {
@@ -117,12 +120,23 @@ func TestHelpAndCompletion(t *testing.T) {
 		want []string
 	}{
 		{"help", []string{"check", "--help"}, []string{"--config FILE", "Exit status: 0 valid", "KubeletCrashLoopBackOffMax=true|false (BETA - default=true)"}},
+		{"help for a command", []string{"help", "check"}, []string{"--config FILE"}},
+		{"help for a subcommand", []string{"help", "completion", "bash"}, []string{"bash-completion"}},
+		{"help alone", []string{"help"}, []string{"Available Commands:"}},
+		{"completion alone", []string{"completion"}, []string{"Available Commands:"}},
 		{"bash", []string{"completion", "bash"}, []string{"__start_crashloop"}},
 		{"zsh", []string{"completion", "zsh"}, []string{"#compdef crashloop"}},
 		{"fish", []string{"completion", "fish"}, []string{"__crashloop_perform_completion"}},
 		{"output formats", []string{"__complete", "check", "-o", ""}, []string{"json\ntable\nyaml\n"}},
 		{"files", []string{"__complete", "check", "--config", ""}, []string{"yaml\nyml\njson\n:8\n"}},
 		{"manifests", []string{"__complete", "check", ""}, []string{"yaml\nyml\njson\n:8\n"}},
+		{"flags", []string{"__complete", "check", "--"}, []string{
+			"--config\tthe KubeletConfiguration of the kubelet's --config\n",
+			"--feature-gates\tthe kubelet's --feature-gates, which win over those of the files\n",
+			"--output\tthe format of the output: json, table, yaml\n",
+		}},
+		{"gates", []string{"__complete", "check", "--feature-gates", "AllBeta=false,Kubelet"},
+			[]string{"AllBeta=false,KubeletCrashLoopBackOffMax=true\nAllBeta=false,KubeletCrashLoopBackOffMax=false\n", ":6\n"}},
 		{"directories", []string{"__complete", "check", "--config-dir", ""}, []string{":16\n"}},
 	}
 	for _, tc := range tests {

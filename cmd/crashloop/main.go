@@ -16,7 +16,8 @@ import (
 
 // The exit statuses.
 const (
-	exitValid   = 0
+	exitValid = 0
+	// exitInvalid is also for what cannot be read or written.
 	exitInvalid = 1
 	exitUsage   = 2
 )
@@ -36,6 +37,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	refuseUnknown(root) // Now, for completion keeps the output that it finds.
 	cmd, err := root.ExecuteC()
 	switch {
 	case err == nil:
@@ -60,4 +62,26 @@ func newRootCommand() *cobra.Command {
 	}
 	root.AddCommand(newCheckCommand())
 	return root
+}
+
+// refuseUnknown makes a wrong argument of cobra's own commands help and
+// completion an error, as it is for the others: they print help and succeed.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 {
+					err = fmt.Errorf("unknown command %q for %q", rest[0], found.CommandPath())
+				}
+				return err
+			}
+		case "completion":
+			cmd.Args = cobra.NoArgs
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 }
