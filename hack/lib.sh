@@ -301,7 +301,7 @@ load_series() {
       listed[$line]=1
       n=$(patch_number "$line")
       for drop in $SKIP; do
-        [[ $drop =~ ^[0-9]+$ ]] || die "SKIP=\"$SKIP\": patch numbers are expected, e.g. \"3\" or \"2 3\""
+        [[ $drop =~ ^[0-9]+$ ]] || die "SKIP=\"$SKIP\": patch numbers are expected, e.g. \"4\" or \"4 6\""
         ((10#$drop == n)) && continue 2
       done
       ACTIVE+=("$line")
