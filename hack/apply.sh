@@ -8,7 +8,7 @@
 # When anything fails the tree is put back as it was, bit for bit. hack/reverse.sh undoes it.
 #
 #   --keep      be content with a series branch that somebody has edited since
-#   SKIP="2 3"  in the environment: leave these patches out, as if their lines in `series` were commented out
+#   SKIP="4 6"  in the environment: leave these patches out, as if their lines in `series` were commented out
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
