@@ -55,6 +55,9 @@ func (n *node) scenarioConfig() string {
 	if m := n.spec.Scenario.Maximum; m > 0 {
 		config += fmt.Sprintf("crashLoopBackOff:\n  maxContainerRestartPeriod: %v\n", m)
 	}
+	if n.spec.Scenario.Action == actionRestartPod {
+		config += "featureGates:\n  " + gateRestartPod + ": true\n"
+	}
 	return config
 }
 
@@ -123,6 +126,9 @@ func (n *node) pods() []*corev1.Pod {
 				}},
 			},
 		})
+	}
+	if s := n.spec.Scenario; s.Action != "" {
+		withRestartRules(pods, s, n.path(journalsDir))
 	}
 	return pods
 }

@@ -187,7 +187,7 @@ func (h *harness) timing(ctx context.Context, o options, selected []Scenario, ou
 	var all []Comparison
 	for i, s := range selected {
 		progress("scenario %d of %d, %s: %v", i+1, len(selected), s.Name, s)
-		stock, err := h.figures(ctx, s, "stock", o.stock)
+		stock, err := h.figures(ctx, s.forStock(), "stock", o.stock)
 		if err != nil {
 			return err
 		}
@@ -246,7 +246,7 @@ func (h *harness) figures(ctx context.Context, s Scenario, label, kubelet string
 	if err != nil {
 		return Figures{}, fmt.Errorf("%s, %s: %w", s.Name, label, err)
 	}
-	progress("%s, %s: %d restarts, mean lateness %.3f s", s.Name, label, f.Restarts, f.Lateness.Mean)
+	progress("%s, %s: %s", s.Name, label, f.summary(s))
 	return f, nil
 }
 

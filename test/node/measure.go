@@ -18,6 +18,9 @@ type Run struct {
 	Version string `json:"version"`
 	// Starts holds, for each pod, when its container started: seconds of uptime.
 	Starts map[string][]float64 `json:"starts"`
+	// Journals holds, for each pod that is restarted as a whole, what happened to
+	// its containers. Such a run has no other observations.
+	Journals map[string][]journalEvent `json:"journals,omitempty"`
 	// From and To bound the measuring window, in seconds of uptime.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
@@ -41,6 +44,9 @@ type Figures struct {
 	// ByRestart is the mean interval of the second, third, … restart of a pod
 	// beside the curve's delay. It is filled where the delays differ.
 	ByRestart []Step `json:"byRestart,omitempty"`
+	// PodRestart covers restarts of whole pods, from the exit of the trigger until
+	// the last container has started again. All but Restarts is empty beside it.
+	PodRestart Summary `json:"podRestart,omitzero"`
 	// CPUPerRestart is in milliseconds.
 	CPUPerRestart      float64            `json:"cpuPerRestart"`
 	RequestsPerRestart float64            `json:"requestsPerRestart,omitempty"`
@@ -88,6 +94,9 @@ func delay(s Scenario, n int) time.Duration {
 
 // measure reduces a run to its figures.
 func measure(run Run, s Scenario) (Figures, error) {
+	if s.Action != "" {
+		return measureRestarts(run, s)
+	}
 	var (
 		f                        Figures
 		intervals, lates, firsts []float64

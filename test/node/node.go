@@ -122,6 +122,9 @@ func (n *node) run() (run Run, err error) {
 
 // observe waits for the measuring window, and through it.
 func (n *node) observe(api *apiServer, run *Run) error {
+	if n.spec.Scenario.Action != "" {
+		return n.observeRestarts(run)
+	}
 	// The window opens when every pod has had its first, free restart: the
 	// kubelet's start-up lies before that. A run that ends after a number of
 	// restarts needs every one, from the first start on.

@@ -55,6 +55,23 @@ func compare(s Scenario, stock, ours Figures) Comparison {
 	criterion := func(what, unit string, stock, ours, limit float64, pass bool) {
 		c.Criteria = append(c.Criteria, Criterion{what, stock, ours, limit, unit, pass})
 	}
+	if s.Action != "" {
+		compareRestarts(s, stock, ours, criterion)
+	} else {
+		compareIntervals(s, stock, ours, criterion)
+	}
+	for _, g := range s.goals {
+		v := g.of(ours)
+		c.Goals = append(c.Goals, Outcome{g.What, g.Unit, g.Limit, v, v <= g.Limit})
+	}
+	return c
+}
+
+// criterionFunc adds a criterion to a comparison.
+type criterionFunc func(what, unit string, stock, ours, limit float64, pass bool)
+
+// compareIntervals applies the criteria for restarts of containers.
+func compareIntervals(s Scenario, stock, ours Figures, criterion criterionFunc) {
 	limit := s.LatenessRatio * stock.Lateness.Mean
 	criterion(fmt.Sprintf("mean lateness at most %g of stock's", s.LatenessRatio), "s",
 		stock.Lateness.Mean, ours.Lateness.Mean, limit, ours.Lateness.Mean <= limit)
@@ -73,11 +90,6 @@ func compare(s Scenario, stock, ours Figures) Comparison {
 			stock.RequestsPerRestart > 0 && ours.RequestsPerRestart > 0 &&
 				ours.RequestsPerRestart <= stock.RequestsPerRestart)
 	}
-	for _, g := range s.goals {
-		v := g.of(ours)
-		c.Goals = append(c.Goals, Outcome{g.What, g.Unit, g.Limit, v, v <= g.Limit})
-	}
-	return c
 }
 
 // passed reports whether every criterion of every comparison holds.
@@ -99,6 +111,9 @@ type row struct {
 // rows returns the figures worth printing for a scenario. The samples f decide
 // which steps of the curve and which kinds of requests there are.
 func rows(s Scenario, f ...Figures) []row {
+	if s.Action != "" {
+		return restartRows(s)
+	}
 	out := []row{
 		{"restarts in the window", "%.0f", func(f Figures) float64 { return float64(f.Restarts) }},
 	}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	// actionRestartPod and gateRestartPod are what patch 5 adds to the API.
+	actionRestartPod corev1.ContainerRestartRuleAction = "RestartPod"
+	gateRestartPod                                     = "RestartPodOnContainerExits"
+
+	// trigger is the container that restarts its pod by an exit with triggerExit.
+	// Where it does so once, it waits for triggerFile.
+	trigger     = "main"
+	triggerExit = 42
+	triggerFile = "go"
+
+	journalsDir = "journals"
+)
+
+// forStock returns the scenario as a kubelet can run it that lacks RestartPod.
+func (s Scenario) forStock() Scenario {
+	if s.Action == actionRestartPod {
+		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
+	}
+	return s
+}
+
+// restartsWithin is how many restarts of a pod that triggers whenever it runs
+// the delays leave room for in the scenario's window.
+func (s Scenario) restartsWithin() (n int) {
+	for at := time.Duration(0); at < s.Window; n++ {
+		at += delay(s, n+1)
+	}
+	return n
+}
+
+// withRestartRules gives pods the containers of a scenario that restarts whole
+// pods, and a folder each below dir for their journal. A pod that is triggered
+// once has a container of every kind, all of which end at once on SIGTERM: such
+// pods are what is restarted as a whole, and it is with them that a restart has
+// most to wait for. Each of three steps, the trigger, the end of the init
+// container and the start of the sidecar, has to be noticed before the next.
+func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
+	create := corev1.HostPathDirectoryOrCreate
+	container := func(name string, lives ...string) corev1.Container {
+		return corev1.Container{
+			Name: name, Image: actorImage, ImagePullPolicy: corev1.PullNever, Args: lives,
+			Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: name}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "pod", MountPath: "/pod"}},
+		}
+	}
+	exit := fmt.Sprintf("exit=%d", triggerExit)
+	main := container(trigger, exit)
+	if s.Window == 0 {
+		main.Args = []string{"wait=" + triggerFile + " " + exit, ""}
+	}
+	never, always := corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyAlways
+	sidecar := container("sidecar", "")
+	sidecar.RestartPolicy = &always
+	main.RestartPolicy = &never
+	main.RestartPolicyRules = []corev1.ContainerRestartRule{{
+		Action: s.Action,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+			Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{triggerExit},
+		},
+	}}
+	for _, pod := range pods {
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		pod.Spec.Volumes = []corev1.Volume{{
+			Name: "pod",
+			VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(dir, pod.Name), Type: &create},
+			},
+		}}
+		pod.Spec.Containers = []corev1.Container{main}
+		if s.Window == 0 {
+			pod.Spec.InitContainers = []corev1.Container{container("init", "exit=0"), sidecar}
+			pod.Spec.Containers = append(pod.Spec.Containers, container("other", ""))
+		}
+	}
+}
+
+// observeRestarts waits until each pod has been restarted, one after the other,
+// or for the scenario's window, from the first start on.
+func (n *node) observeRestarts(run *Run) error {
+	s, pods := n.spec.Scenario, n.pods()
+	for _, pod := range pods {
+		if err := n.awaitStarts(pod, 1); err != nil {
+			return err
+		}
+	}
+	if s.Window > 0 {
+		n.say("%v from now on", s.Window)
+		select {
+		case <-time.After(s.Window):
+		case <-n.ctx.Done():
+			return context.Cause(n.ctx)
+		}
+	} else {
+		n.say("all containers run; restarting pod by pod")
+		for i, pod := range pods {
+			// A kubelet looks for exited containers once in a second, and so a
+			// restart ends at much the same point of that second always. The next
+			// trigger has to come at another point each time.
+			select {
+			case <-time.After(time.Second + time.Second*time.Duration(i)/time.Duration(len(pods))):
+			case <-n.ctx.Done():
+				return context.Cause(n.ctx)
+			}
+			if err := os.WriteFile(n.path(journalsDir, pod.Name, triggerFile), nil, 0o644); err != nil {
+				return err
+			}
+			if err := n.awaitStarts(pod, 2); err != nil {
+				return err
+			}
+		}
+	}
+	run.Journals = map[string][]journalEvent{}
+	for _, pod := range pods {
+		var err error
+		if run.Journals[pod.Name], err = n.journal(pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitStarts waits until every container of the pod has started so often.
+func (n *node) awaitStarts(pod *corev1.Pod, times int) error {
+	what := fmt.Sprintf("start %d of every container of pod %s", times, pod.Name)
+	return await(n.ctx, what, 2*time.Minute, func(context.Context) error {
+		journal, err := n.journal(pod)
+		if err != nil {
+			return err
+		}
+		all := starts(journal)
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			if got := len(all[c.Name]); got < times {
+				return fmt.Errorf("container %s has started %d times", c.Name, got)
+			}
+		}
+		return nil
+	})
+}
+
+func (n *node) journal(pod *corev1.Pod) ([]journalEvent, error) {
+	data, err := os.ReadFile(n.path(journalsDir, pod.Name, "journal"))
+	if err != nil {
+		return nil, err
+	}
+	journal, err := parseJournal(data)
+	if err != nil {
+		return nil, fmt.Errorf("journal of pod %s: %w", pod.Name, err)
+	}
+	return journal, nil
+}
+
+// journalEvent is what happened to a container, and when in seconds of the wall
+// clock.
+type journalEvent struct {
+	At        float64 `json:"at"`
+	Container string  `json:"container"`
+	Event     string  `json:"event"`
+}
+
+// parseJournal reads the lines that actors wrote: time, container, number of the
+// start, event. What follows the last line end is ignored: it may be half a line.
+func parseJournal(data []byte) (journal []journalEvent, err error) {
+	for line := range bytes.Lines(data) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break
+		}
+		f := bytes.Fields(line)
+		if len(f) != 4 {
+			return nil, fmt.Errorf("line %d: %q has %d fields, not 4", len(journal)+1, line, len(f))
+		}
+		at, err := strconv.ParseFloat(string(f[0]), 64)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", len(journal)+1, err)
+		}
+		journal = append(journal, journalEvent{at, string(f[1]), string(f[3])})
+	}
+	return journal, nil
+}
+
+// starts returns when each container started.
+func starts(journal []journalEvent) map[string][]float64 {
+	all := map[string][]float64{}
+	for _, e := range journal {
+		if e.Event == "start" {
+			all[e.Container] = append(all[e.Container], e.At)
+		}
+	}
+	return all
+}
+
+// podRestart is one restart of a pod: from the exit of the trigger until the
+// last of its containers has started again.
+type podRestart struct{ from, to float64 }
+
+// podRestarts returns the complete restarts that a journal shows.
+func podRestarts(journal []journalEvent) (restarts []podRestart, err error) {
+	all := starts(journal)
+	for _, e := range journal {
+		if e.Container != trigger || e.Event != fmt.Sprintf("exit:%d", triggerExit) {
+			continue
+		}
+		r := podRestart{e.At, e.At}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			again := all[name]
+			if again = again[min(len(again), len(restarts)+1):]; len(again) == 0 {
+				return restarts, nil
+			}
+			if again[0] < r.from {
+				return nil, fmt.Errorf("container %s started again at %.3f, before the trigger exited at %.3f", name, again[0], r.from)
+			}
+			r.to = max(r.to, again[0])
+		}
+		restarts = append(restarts, r)
+	}
+	return restarts, nil
+}
+
+// measureRestarts reduces a run that restarted whole pods to its figures.
+func measureRestarts(run Run, s Scenario) (f Figures, err error) {
+	var took []float64
+	for pod, journal := range run.Journals {
+		restarts, err := podRestarts(journal)
+		if err != nil {
+			return Figures{}, fmt.Errorf("pod %s: %w", pod, err)
+		}
+		for _, r := range restarts {
+			if s.Window == 0 || r.to < journal[0].At+s.Window.Seconds() {
+				took = append(took, r.to-r.from)
+			}
+		}
+	}
+	if len(took) == 0 {
+		return Figures{}, errors.New("no pod was restarted")
+	}
+	return Figures{Restarts: len(took), PodRestart: summarize(took)}, nil
+}
+
+// compareRestarts applies the criteria for restarts of whole pods.
+func compareRestarts(s Scenario, stock, ours Figures, criterion criterionFunc) {
+	if s.Window > 0 {
+		want := s.restartsWithin()
+		criterion("as many restarts as the delays leave room for", "",
+			float64(stock.Restarts), float64(ours.Restarts), float64(want), ours.Restarts == want)
+		return
+	}
+	limit := s.RestartRatio * stock.PodRestart.Median
+	criterion(fmt.Sprintf("median from trigger to all running at most %g of stock's", s.RestartRatio), "s",
+		stock.PodRestart.Median, ours.PodRestart.Median, limit, ours.PodRestart.Median <= limit)
+}
+
+// restartRows returns the figures worth printing for restarts of whole pods. In
+// a window they include waits, and their number says it all.
+func restartRows(s Scenario) []row {
+	all := []row{{"restarts of the pod", "%.0f", func(f Figures) float64 { return float64(f.Restarts) }}}
+	if s.Window > 0 {
+		return all
+	}
+	return append(all,
+		row{"trigger to all running, least", "%.3f s", func(f Figures) float64 { return f.PodRestart.Least }},
+		row{"trigger to all running, median", "%.3f s", func(f Figures) float64 { return f.PodRestart.Median }},
+		row{"trigger to all running, mean", "%.3f s", func(f Figures) float64 { return f.PodRestart.Mean }},
+		row{"trigger to all running, worst", "%.3f s", func(f Figures) float64 { return f.PodRestart.Worst }},
+	)
+}
+
+// restartString says in words what is measured of restarts of whole pods.
+func (s Scenario) restartString(where string) string {
+	action := string(s.Action)
+	if stock := s.forStock().Action; stock != s.Action {
+		action += fmt.Sprintf(" (stock: %s)", stock)
+	}
+	if s.Window > 0 {
+		return fmt.Sprintf("%s, %s, 1 pod, always triggered, first %v", where, action, s.Window)
+	}
+	return fmt.Sprintf("%s, %s, %d pods, each triggered once", where, action, s.Pods)
+}
+
+// summary is what is said of a run when it has ended.
+func (f Figures) summary(s Scenario) string {
+	if s.Action != "" {
+		return fmt.Sprintf("%d restarts, median %.3f s", f.Restarts, f.PodRestart.Median)
+	}
+	return fmt.Sprintf("%d restarts, mean lateness %.3f s", f.Restarts, f.Lateness.Mean)
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestParseJournal(t *testing.T) {
+	got, err := parseJournal([]byte("10.250000 main 1 start\n11.500000 main 1 exit:42\n12.0 oth"))
+	want := []journalEvent{{10.25, "main", "start"}, {11.5, "main", "exit:42"}}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("parseJournal = %v, %v, want %v without the half line", got, err, want)
+	}
+	for _, bad := range []string{"10 main 1 start\nsoon main 1 start\n", "10 main 1 start\n11 main start\n"} {
+		if _, err := parseJournal([]byte(bad)); err == nil || !strings.Contains(err.Error(), "line 2") {
+			t.Errorf("parseJournal(%q): error %v, want one that names line 2", bad, err)
+		}
+	}
+}
+
+// journalOf makes a journal of lines "time container event".
+func journalOf(t *testing.T, lines string) (journal []journalEvent) {
+	for line := range strings.SplitSeq(lines, ", ") {
+		var e journalEvent
+		if _, err := fmt.Sscanf(line, "%g %s %s", &e.At, &e.Container, &e.Event); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		journal = append(journal, e)
+	}
+	return journal
+}
+
+func TestPodRestarts(t *testing.T) {
+	const began = "1 init start, 1 init exit:0, 2 sidecar start, 3 main start, 3.5 other start"
+	for _, tc := range []struct{ name, journal, want string }{
+		{"not triggered", began, "[]"},
+		{"another exit code", began + ", 9 main exit:1", "[]"},
+		{"until the last container", began + ", 9 main exit:42, 9.5 other term, 9.5 other exit:143, 10 init start, 11 sidecar start, 12.5 other start, 12 main start", "[{9 12.5}]"},
+		{"cut off", began + ", 9 main exit:42, 10 init start, 11 sidecar start, 12 main start", "[]"},
+		{"twice", "1 main start, 1 main exit:42, 1.5 main start, 2 main exit:42, 12.25 main start", "[{1 1.5} {2 12.25}]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := podRestarts(journalOf(t, tc.journal))
+			if err != nil || fmt.Sprint(got) != tc.want {
+				t.Errorf("podRestarts = %v, %v, want %s", got, err, tc.want)
+			}
+		})
+	}
+	own := journalOf(t, began+", 5 other start, 9 main exit:42, 10 init start, 11 sidecar start, 12 main start")
+	if got, err := podRestarts(own); err == nil || !strings.Contains(err.Error(), "other") {
+		t.Errorf("podRestarts with a container that restarted by itself = %v, %v, want an error that names it", got, err)
+	}
+}
+
+func TestMeasureRestarts(t *testing.T) {
+	run := Run{Journals: map[string][]journalEvent{
+		"a": journalOf(t, "1 main start, 4 main exit:42, 5.5 main start"),
+		"b": journalOf(t, "1 main start, 6 main exit:42, 6.5 main start"),
+	}}
+	f, err := measure(run, Scenario{Action: actionRestartPod, Pods: 2})
+	if err != nil || f.Restarts != 2 || f.PodRestart.Median != 1 || f.PodRestart.Worst != 1.5 {
+		t.Errorf("figures = %+v, %v, want 2 restarts of 0.5 and 1.5 s", f, err)
+	}
+	loop := Run{Journals: map[string][]journalEvent{
+		"a": journalOf(t, "100 main start, 100 main exit:42, 101 main start, 101 main exit:42, 111 main start, 111 main exit:42, 160.5 main start"),
+	}}
+	f, err = measure(loop, Scenario{Action: actionRestartPod, Pods: 1, Window: time.Minute})
+	if err != nil || f.Restarts != 2 {
+		t.Errorf("figures = %+v, %v, want 2 restarts in the minute from 100 on", f, err)
+	}
+	if f, err := measure(Run{}, Scenario{Action: actionRestartPod}); err == nil {
+		t.Errorf("figures of no restart = %+v, want an error", f)
+	}
+}
+
+func TestRestartCriteria(t *testing.T) {
+	took := func(median float64) Figures { return Figures{Restarts: 10, PodRestart: Summary{Median: median}} }
+	once := Scenario{Action: actionRestartPod, Pods: 10, RestartRatio: 0.75}
+	loop := Scenario{Action: actionRestartPod, Pods: 1, Window: time.Minute}
+	for _, tc := range []struct {
+		name        string
+		scenario    Scenario
+		stock, ours Figures
+		want        string
+	}{
+		{"at the limit", once, took(2), took(1.5), "pass"},
+		{"above it", once, took(2), took(1.51), "FAIL"},
+		{"loop", loop, Figures{Restarts: 30}, Figures{Restarts: 3}, "pass"},
+		{"loop without a back-off", loop, Figures{Restarts: 30}, Figures{Restarts: 4}, "FAIL"},
+		{"loop that is late", loop, Figures{Restarts: 30}, Figures{Restarts: 2}, "FAIL"},
+		{"loop with a maximum", Scenario{Action: actionRestartPod, Maximum: 20 * time.Second, Window: time.Minute}, Figures{Restarts: 30}, Figures{Restarts: 4}, "pass"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := verdicts(compare(tc.scenario, tc.stock, tc.ours)); got != tc.want {
+				t.Errorf("criteria: %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPrintRestarts(t *testing.T) {
+	all, err := selectScenarios("restartpod, restartloop", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	printComparison(&out, compare(all[0], Figures{Restarts: 10, PodRestart: Summary{Median: 2}}, Figures{Restarts: 10, PodRestart: Summary{Median: 1.1}}))
+	printComparison(&out, compare(all[1], Figures{Restarts: 30}, Figures{Restarts: 3}))
+	for _, want := range []string{
+		"restartpod: standalone, RestartPod (stock: RestartAllContainers), 10 pods, each triggered once",
+		"trigger to all running, median           2.000 s     1.100 s       0.550",
+		"goal  trigger to all running, median at most 1.200 s: 1.100 s, reached (does not decide)",
+		"restartloop: standalone, RestartAllContainers, 1 pod, always triggered, first 1m0s",
+		"restarts of the pod                           30           3       0.100",
+		"pass  as many restarts as the delays leave room for: stock 30.00, ours 3.00, limit 3.00",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// A stock kubelet refuses the gate, and the action.
+func TestForStock(t *testing.T) {
+	for _, s := range scenarios {
+		if got := s.forStock().Action; got != s.Action && s.Action != actionRestartPod || got == actionRestartPod {
+			t.Errorf("%s: a stock kubelet is measured with the action %q", s.Name, got)
+		}
+	}
+	n := node{spec: spec{Scenario: Scenario{Action: actionRestartPod, Pods: 1}}}
+	rule := n.pods()[0].Spec.Containers[0].RestartPolicyRules[0]
+	if rule.Action != actionRestartPod || !strings.Contains(n.scenarioConfig(), gateRestartPod) {
+		t.Errorf("action %s, configuration:\n%s\nwant RestartPod and its gate", rule.Action, n.scenarioConfig())
+	}
+	n.spec.Scenario = n.spec.Scenario.forStock()
+	if rule = n.pods()[0].Spec.Containers[0].RestartPolicyRules[0]; rule.Action != corev1.ContainerRestartRuleActionRestartAllContainers || strings.Contains(n.scenarioConfig(), gateRestartPod) {
+		t.Errorf("for stock: action %s, configuration:\n%s\nwant RestartAllContainers and no gate", rule.Action, n.scenarioConfig())
+	}
+}
