@@ -17,11 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// What patch 5 adds to the API: an action, and its gate.
 const (
-	// actionRestartPod and gateRestartPod are what patch 5 adds to the API.
-	actionRestartPod corev1.ContainerRestartRuleAction = "RestartPod"
-	gateRestartPod                                     = "RestartPodOnContainerExits"
+	actionRestartPod = corev1.ContainerRestartRuleAction("RestartPod")
+	gateRestartPod   = "RestartPodOnContainerExits"
+)
 
+const (
 	// trigger is the container that restarts its pod by an exit with triggerExit.
 	// Where it does so once, it waits for triggerFile.
 	trigger     = "main"
