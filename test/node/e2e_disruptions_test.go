@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,6 +167,28 @@ var disruptions = []scenario{
 		p.alwaysRunning()
 	}},
 
+	// The API server may be rolled back before the nodes are. Pods that it has
+	// stored are restarted as ever, and it takes their statuses.
+	{"GateOffInAPIServer", func(t *testing.T, e *e2e) {
+		p := e.create(t, slowly())
+		before := p.running()
+		usual := e.api.args
+		restartAPIServer := func(args []string) {
+			e.api.kill()
+			e.api.args = args
+			require.NoError(t, e.serve(e.api))
+			e.pods.record(e.ctx, e.kube)
+		}
+		t.Cleanup(func() {
+			restartAPIServer(usual)
+			crashKubelet(t, e)
+		})
+		restartAPIServer(slices.DeleteFunc(slices.Clone(usual), func(arg string) bool {
+			return strings.HasPrefix(arg, "--feature-gates=")
+		}))
+		p.signal("go")
+		p.once(restart{before: before, cause: "main"})
+	}},
 	{"GateOffAndOnAgain", func(t *testing.T, e *e2e) {
 		e.kubelet.kill()
 		e.startKubelet(t, false)

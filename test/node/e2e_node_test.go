@@ -22,11 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
-
-// restartPodGate is the gate of the action RestartPod. It is set where the
-// binary knows it, so that a stock one can be tried as well.
-const restartPodGate = "RestartPodOnContainerExits"
 
 // e2e is the node that the scenarios share.
 type e2e struct {
@@ -41,10 +38,15 @@ func startE2E(t *testing.T) *e2e {
 	n, err := theNode()
 	require.NoError(t, err)
 	e := &e2e{node: n, pods: &recorder{history: map[string][]snapshot{}, stop: func() {}}}
+	// client-go logs each connection that a disruption breaks.
+	log, err := os.Create(filepath.Join(n.spec.Logs, "client-go.log"))
+	require.NoError(t, err)
+	klog.LogToStderr(false)
+	klog.SetOutput(log)
 	progress("starting etcd and kube-apiserver")
 	args := []string{"--kubelet-preferred-address-types=" + string(v1.NodeInternalIP)}
 	if e.knowsRestartPod(t, n.spec.APIServer) {
-		args = append(args, "--feature-gates="+restartPodGate+"=true")
+		args = append(args, "--feature-gates="+gateRestartPod+"=true")
 	}
 	e.api, err = n.startAPIServer(args...)
 	require.NoError(t, err)
@@ -79,23 +81,24 @@ featureGates:
 
 // curve is the delay before the k-th restart in a row, counted from 0.
 func curve(k int) time.Duration {
-	return []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second}[min(k, 3)]
+	return delay(Scenario{Reduced: true, Maximum: 4 * time.Second}, k)
 }
 
 // startKubelet starts the kubelet, for the first time or again.
 func (e *e2e) startKubelet(t *testing.T, gate bool) {
 	config := fmt.Sprintf(e2eKubeletConfig, nodeIP)
 	if e.knowsRestartPod(t, e.spec.Kubelet) {
-		config += fmt.Sprintf("  %s: %v\n", restartPodGate, gate)
+		config += fmt.Sprintf("  %s: %v\n", gateRestartPod, gate)
 	}
 	require.NoError(t, e.node.startKubelet(config, "--kubeconfig="+e.api.kubeconfig, "--node-ip="+nodeIP))
 }
 
-// knowsRestartPod tells whether a binary has the gate.
+// knowsRestartPod tells whether a binary has the gate. It is set only there, so
+// that a stock one can be tried as well.
 func (e *e2e) knowsRestartPod(t *testing.T, binary string) bool {
 	help, err := output(e.ctx, binary, "--help")
 	require.NoError(t, err)
-	return strings.Contains(help, restartPodGate)
+	return strings.Contains(help, gateRestartPod)
 }
 
 // startControllerManager starts what looks after Jobs.

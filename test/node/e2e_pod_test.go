@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +24,6 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// triggerCode is the exit code that the restart rules wait for.
-const triggerCode = 42
-
 // patience is how long anything but a delay of the back-off may take.
 const patience = 30 * time.Second
 
@@ -47,7 +43,7 @@ func sidecar(name string, lives ...string) v1.Container {
 	return c
 }
 
-// triggering adds the rule that restarts the pod on triggerCode.
+// triggering adds the rule that restarts the pod on triggerExit.
 func triggering(c v1.Container) v1.Container {
 	return triggeringBy(c, v1.ContainerRestartRuleAction(*actionFlag))
 }
@@ -60,7 +56,7 @@ func triggeringBy(c v1.Container, action v1.ContainerRestartRuleAction) v1.Conta
 	c.RestartPolicyRules = []v1.ContainerRestartRule{{
 		Action: action,
 		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
-			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{triggerCode},
+			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{triggerExit},
 		},
 	}}
 	return c
@@ -229,7 +225,7 @@ func statusOf(now *v1.Pod, name string) v1.ContainerStatus {
 
 // conditionOf is the type of the condition for an action.
 func conditionOf(action v1.ContainerRestartRuleAction) v1.PodConditionType {
-	if action == restartPod {
+	if action == actionRestartPod {
 		return "PodRestarting"
 	}
 	return v1.AllContainersRestarting
@@ -258,11 +254,10 @@ type restart struct {
 	unseen bool
 }
 
-// restarted waits for the end of a restart and looks at everything that is to
-// hold after any.
+// restarted waits for the end of a restart and checks everything that is to hold
+// after any.
 func (p *pod) restarted(r restart) *v1.Pod {
-	t := p.t
-	t.Helper()
+	p.t.Helper()
 	if r.action == "" {
 		r.action = v1.ContainerRestartRuleAction(*actionFlag)
 	}
@@ -281,45 +276,84 @@ func (p *pod) restarted(r restart) *v1.Pod {
 		}
 		return nil
 	})
-	assert.Equal(t, r.before.UID, after.UID)
-	if !r.newSandbox {
-		assert.NotEmpty(t, after.Status.PodIP)
-		assert.Equal(t, r.before.Status.PodIP, after.Status.PodIP, "the pod's IP")
-		assert.Len(t, p.sandboxes, 1, "sandboxes before the restart")
-		assert.Equal(t, p.sandboxes, p.listSandboxes(), "the pod's sandboxes")
+	p.assertKept(r, after)
+	p.assertStatuses(r, after)
+	p.assertCondition(r, kind)
+	if statusOf(after, r.cause).State.Running != nil {
+		p.assertPreviousLog(r.cause)
 	}
+	p.alwaysRunning()
+	return after
+}
+
+// assertKept checks that the pod is still the same.
+func (p *pod) assertKept(r restart, after *v1.Pod) {
+	p.t.Helper()
+	assert.Equal(p.t, r.before.UID, after.UID, "the pod's UID")
+	if !r.newSandbox {
+		assert.NotEmpty(p.t, after.Status.PodIP, "the pod's IP")
+		assert.Equal(p.t, r.before.Status.PodIP, after.Status.PodIP, "the pod's IP")
+		assert.Len(p.t, p.sandboxes, 1, "sandboxes before the restart")
+		assert.Equal(p.t, p.sandboxes, p.listSandboxes(), "the pod's sandboxes")
+	}
+	for _, s := range statuses(r.before) {
+		if s.ContainerID == "" {
+			continue
+		}
+		for n := 1; n <= p.starts(s.Name); n++ {
+			assert.FileExists(p.t, filepath.Join(p.dataDir(), fmt.Sprintf("%s.%d", s.Name, n)), "what start %d of %s put into the emptyDir", n, s.Name)
+		}
+	}
+}
+
+// assertStatuses checks restart counts and last states.
+func (p *pod) assertStatuses(r restart, after *v1.Pod) {
+	p.t.Helper()
 	for _, s := range statuses(after) {
 		old := statusOf(r.before, s.Name)
 		if old.ContainerID == "" {
-			assert.Zero(t, s.RestartCount, "restarts of %s, which had not started", s.Name)
+			assert.Zero(p.t, s.RestartCount, "restarts of %s, which had not started", s.Name)
 			continue
 		}
-		assert.Equal(t, old.RestartCount+1, s.RestartCount, "restarts of %s", s.Name)
-		assert.NotEqual(t, old.ContainerID, s.ContainerID, "container ID of %s", s.Name)
+		assert.Equal(p.t, old.RestartCount+1, s.RestartCount, "restarts of %s", s.Name)
+		assert.NotEqual(p.t, old.ContainerID, s.ContainerID, "container ID of %s", s.Name)
 		last := s.LastTerminationState.Terminated
-		if !assert.NotNil(t, last, "last state of %s", s.Name) {
+		if !assert.NotNil(p.t, last, "last state of %s", s.Name) {
 			continue
 		}
-		assert.Equal(t, old.ContainerID, last.ContainerID, "container ID in the last state of %s", s.Name)
-		assert.False(t, last.StartedAt.IsZero() || last.FinishedAt.IsZero(), "times in the last state of %s: %+v", s.Name, last)
+		assert.Equal(p.t, old.ContainerID, last.ContainerID, "container ID in the last state of %s", s.Name)
+		assert.False(p.t, last.StartedAt.IsZero() || last.FinishedAt.IsZero(), "times in the last state of %s: %+v", s.Name, last)
 		if s.Name == r.cause {
-			assert.EqualValues(t, triggerCode, last.ExitCode, "exit code in the last state of %s", s.Name)
+			assert.EqualValues(p.t, triggerExit, last.ExitCode, "exit code in the last state of %s", s.Name)
 		}
 	}
-	if r.cause == "" {
-		return after
+	// A status that the kubelet made up for want of a better one.
+	for _, seen := range p.pods.of(p.name) {
+		for _, s := range statuses(seen.pod) {
+			for _, state := range []v1.ContainerState{s.State, s.LastTerminationState} {
+				if end := state.Terminated; end != nil && end.Reason == "ContainerStatusUnknown" {
+					assert.Fail(p.t, fmt.Sprintf("at %s the status of %s was %+v", seen.at.Format("05.000"), s.Name, s))
+					return
+				}
+			}
+		}
 	}
-	message := fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.cause, triggerCode)
+}
+
+// assertCondition checks the history of the condition, and the event.
+func (p *pod) assertCondition(r restart, kind v1.PodConditionType) {
+	p.t.Helper()
+	message := fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.cause, triggerExit)
 	if !r.unseen {
 		want := []string{"True ContainerExited: " + message, "False ContainersStarted: " + message}
-		assert.Equal(t, want, p.conditions(kind, r.before.ResourceVersion), "history of the condition %s", kind)
+		assert.Equal(p.t, want, p.conditions(kind, r.before.ResourceVersion), "history of the condition %s", kind)
 	}
-	for _, other := range []v1.PodConditionType{conditionOf(restartPod), v1.AllContainersRestarting} {
+	for _, other := range []v1.PodConditionType{conditionOf(actionRestartPod), v1.AllContainersRestarting} {
 		if other != kind {
-			assert.Empty(t, p.conditions(other, r.before.ResourceVersion), "history of the condition %s", other)
+			assert.Empty(p.t, p.conditions(other, r.before.ResourceVersion), "history of the condition %s", other)
 		}
 	}
-	assert.NoError(t, await(p.ctx, "the event", 10*time.Second, func(ctx context.Context) error {
+	assert.NoError(p.t, await(p.ctx, "the event", 10*time.Second, func(ctx context.Context) error {
 		events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 			FieldSelector: "reason=PodRestarting,involvedObject.uid=" + string(p.uid),
 		})
@@ -334,19 +368,23 @@ func (p *pod) restarted(r restart) *v1.Pod {
 		}
 		return nil
 	}))
-	p.alwaysRunning()
-	p.neverUnknown()
-	if statusOf(after, r.cause).State.Running != nil {
-		p.assertPreviousLog(r.cause)
-	}
-	for _, s := range statuses(r.before) {
-		if s.ContainerID != "" {
-			for n := 1; n <= p.starts(s.Name); n++ {
-				assert.FileExists(t, filepath.Join(p.dataDir(), fmt.Sprintf("%s.%d", s.Name, n)), "in the pod's emptyDir")
-			}
+}
+
+// assertPreviousLog checks that there is the log of the instance before the one
+// that runs. Of a container that has ended, as an init container has, the kubelet
+// keeps one instance alone.
+func (p *pod) assertPreviousLog(name string) {
+	p.t.Helper()
+	want := fmt.Sprintf("%s: start %d\n", name, p.starts(name)-1)
+	// Right after its start, a kubelet does not know the pod yet.
+	assert.NoError(p.t, await(p.ctx, "the previous log of "+name, 5*time.Second, func(ctx context.Context) error {
+		options := &v1.PodLogOptions{Container: name, Previous: true}
+		log, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(p.name, options).DoRaw(ctx)
+		if err == nil && string(log) != want {
+			err = fmt.Errorf("it is %q, want %q", log, want)
 		}
-	}
-	return after
+		return err
+	}))
 }
 
 // conditions returns the states of a condition that followed a version of the
@@ -373,39 +411,6 @@ func (p *pod) alwaysRunning() {
 	}
 }
 
-// assertPreviousLog checks that there is the log of the instance before the one
-// that runs. Of a container that has ended, as an init container has, the kubelet
-// keeps one instance alone.
-func (p *pod) assertPreviousLog(name string) {
-	p.t.Helper()
-	want := fmt.Sprintf("%s: start %d\n", name, p.starts(name)-1)
-	// Right after its start, a kubelet does not know the pod yet.
-	assert.NoError(p.t, await(p.ctx, "the previous log of "+name, 5*time.Second, func(ctx context.Context) error {
-		options := &v1.PodLogOptions{Container: name, Previous: true}
-		log, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(p.name, options).DoRaw(ctx)
-		if err == nil && string(log) != want {
-			err = fmt.Errorf("it is %q, want %q", log, want)
-		}
-		return err
-	}))
-}
-
-// neverUnknown checks that the status of no container was ever made up, as that
-// of one is which the kubelet has lost.
-func (p *pod) neverUnknown() {
-	p.t.Helper()
-	for _, s := range p.pods.of(p.name) {
-		for _, c := range statuses(s.pod) {
-			for _, state := range []v1.ContainerState{c.State, c.LastTerminationState} {
-				if end := state.Terminated; end != nil && end.Reason == "ContainerStatusUnknown" {
-					assert.Fail(p.t, fmt.Sprintf("the status of %s was %+v", c.Name, c))
-					return
-				}
-			}
-		}
-	}
-}
-
 // listSandboxes returns the IDs of the pod's sandboxes, those that ended included.
 func (p *pod) listSandboxes() []string {
 	out, err := p.ctr(p.ctx, "containers", "list", "-q",
@@ -422,39 +427,22 @@ func (p *pod) dataDir() string {
 	return p.path("kubelet", "pods", string(p.uid), "volumes", "kubernetes.io~empty-dir", "data")
 }
 
-// entry is a line of the journal that the pod's containers write.
-type entry struct {
-	at        float64
-	container string
-	start     int
-	event     string
-}
-
-// journal returns the complete lines.
-func (p *pod) journal() []entry {
+// journal returns what the pod's containers have written so far.
+func (p *pod) journal() []journalEvent {
+	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "journal"))
 	if !errors.Is(err, os.ErrNotExist) {
 		require.NoError(p.t, err)
 	}
-	var all []entry
-	for line := range bytes.Lines(text) {
-		f := strings.Fields(string(line))
-		if len(f) != 4 || !bytes.HasSuffix(line, []byte("\n")) {
-			break
-		}
-		at, err := strconv.ParseFloat(f[0], 64)
-		require.NoError(p.t, err)
-		start, err := strconv.Atoi(f[2])
-		require.NoError(p.t, err)
-		all = append(all, entry{at, f[1], start, f[3]})
-	}
-	return all
+	events, err := parseJournal(text)
+	require.NoError(p.t, err)
+	return events
 }
 
 // starts tells how often a container was started.
 func (p *pod) starts(name string) (n int) {
 	for _, e := range p.journal() {
-		if e.container == name && e.event == "start" {
+		if e.Container == name && e.Event == "start" {
 			n++
 		}
 	}
@@ -481,8 +469,8 @@ func (p *pod) assertStarts(want map[string]int) {
 // times returns when the n-th instance of a container had an event.
 func (p *pod) times(name string, n int, event string) (at []float64) {
 	for _, e := range p.journal() {
-		if e.container == name && e.start == n && e.event == event {
-			at = append(at, e.at)
+		if e.Container == name && e.Start == n && e.Event == event {
+			at = append(at, e.At)
 		}
 	}
 	return at
@@ -530,7 +518,7 @@ func (p *pod) dump() {
 	for _, s := range p.pods.of(p.name) {
 		line := string(s.pod.Status.Phase)
 		for _, c := range s.pod.Status.Conditions {
-			if c.Type == conditionOf(restartPod) || c.Type == v1.AllContainersRestarting {
+			if c.Type == conditionOf(actionRestartPod) || c.Type == v1.AllContainersRestarting {
 				line += fmt.Sprintf(" [%s=%s %s %q]", c.Type, c.Status, c.Reason, c.Message)
 			}
 		}
@@ -547,10 +535,10 @@ func (p *pod) dump() {
 	}
 	alive := false
 	for _, e := range p.journal() {
-		if e.event != "alive" || !alive {
-			fmt.Fprintf(&out, "  %s %s %d %s\n", time.UnixMicro(int64(e.at*1e6)).Format("05.000"), e.container, e.start, e.event)
+		if e.Event != "alive" || !alive {
+			fmt.Fprintf(&out, "  %s %s %d %s\n", time.UnixMicro(int64(e.At*1e6)).Format("05.000"), e.Container, e.Start, e.Event)
 		}
-		alive = e.event == "alive"
+		alive = e.Event == "alive"
 	}
 	p.t.Logf("pod %s, UID %s:\n%s", p.name, p.uid, out.String())
 }

@@ -206,7 +206,7 @@ var podScenarios = []scenario{
 		p.signal("go")
 		after := p.restarted(restart{before: before, cause: "main", action: v1.ContainerRestartRuleActionRestartAllContainers})
 		for _, e := range p.journal() {
-			assert.NotContains(t, []string{"pre-stop", "term"}, e.event, "event of %s", e.container)
+			assert.NotContains(t, []string{"pre-stop", "term"}, e.Event, "event of %s", e.Container)
 		}
 		for _, name := range []string{"sidecar1", "other"} {
 			assert.EqualValues(t, 137, statusOf(after, name).LastTerminationState.Terminated.ExitCode, "exit code of %s", name)
@@ -377,7 +377,7 @@ func (p *pod) deletedForGood() {
 	const grace = 6
 	starts := func() (n int) {
 		for _, e := range p.journal() {
-			if e.event == "start" {
+			if e.Event == "start" {
 				n++
 			}
 		}

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // The flags of TestNode and TestUpstream, which hack/node-e2e.sh gives. Without
@@ -26,13 +24,11 @@ var (
 	upstreamFlag   = flag.String("e2e-node", "", "the `binary` of upstream's own node tests, in the folder of the kubelet")
 	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
 	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests ask for")
-	actionFlag     = flag.String("action", string(restartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
+	actionFlag     = flag.String("action", string(actionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
+	keepFlag       = flag.Bool("keep", false, "keep the logs also when nothing fails")
 	insideFlag     = flag.Bool("inside", false, "set by the harness in the process that is the node")
 )
-
-// restartPod is the action that patch 5 adds to the API.
-const restartPod v1.ContainerRestartRuleAction = "RestartPod"
 
 // shortReset is the length of a run after which the kubelet of
 // -kubelet-short-reset resets a back-off; otherwise that is ten minutes.
@@ -78,6 +74,7 @@ func testOnNode(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	h.keep = *keepFlag
 	if err := h.build(ctx, source); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ const (
 	upstreamFocus = "Container Restart Rules|RestartAllContainers"
 	// upstreamSkip are those that do not run here: they restart the kubelet
 	// through systemd, which a node in namespaces does not have. The scenarios
-	// KubeletKilled… are about the same.
+	// KubeletKilled… are about the same. One more, of the CPU manager, skips itself.
 	upstreamSkip = "RestartAllContainersWithKubeletRestarts"
 )
 

@@ -6,6 +6,8 @@
 //	go run . timing --stock KUBELET --ours KUBELET --apiserver KUBE_APISERVER
 //	go run . run --kubelet KUBELET --scenario max1s [--apiserver KUBE_APISERVER]
 //
+// Its tests restart pods in place on such a node: see TestNode.
+//
 // It needs root, runc and etcd; containerd is built from its module. All state
 // lies below the work folder, and nothing listens outside loopback.
 package main

@@ -171,11 +171,12 @@ func (n *node) journal(pod *corev1.Pod) ([]journalEvent, error) {
 	return journal, nil
 }
 
-// journalEvent is what happened to a container, and when in seconds of the wall
-// clock.
+// journalEvent is what happened to a container, in which of its starts, counted
+// from 1, and when in seconds of the wall clock.
 type journalEvent struct {
 	At        float64 `json:"at"`
 	Container string  `json:"container"`
+	Start     int     `json:"start"`
 	Event     string  `json:"event"`
 }
 
@@ -194,7 +195,11 @@ func parseJournal(data []byte) (journal []journalEvent, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", len(journal)+1, err)
 		}
-		journal = append(journal, journalEvent{at, string(f[1]), string(f[3])})
+		start, err := strconv.Atoi(string(f[2]))
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", len(journal)+1, err)
+		}
+		journal = append(journal, journalEvent{at, string(f[1]), start, string(f[3])})
 	}
 	return journal, nil
 }

@@ -14,11 +14,11 @@ import (
 
 func TestParseJournal(t *testing.T) {
 	got, err := parseJournal([]byte("10.250000 main 1 start\n11.500000 main 1 exit:42\n12.0 oth"))
-	want := []journalEvent{{10.25, "main", "start"}, {11.5, "main", "exit:42"}}
+	want := []journalEvent{{10.25, "main", 1, "start"}, {11.5, "main", 1, "exit:42"}}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("parseJournal = %v, %v, want %v without the half line", got, err, want)
 	}
-	for _, bad := range []string{"10 main 1 start\nsoon main 1 start\n", "10 main 1 start\n11 main start\n"} {
+	for _, bad := range []string{"10 main 1 start\nsoon main 1 start\n", "10 main 1 start\n11 main start\n", "10 main 1 start\n11 main one start\n"} {
 		if _, err := parseJournal([]byte(bad)); err == nil || !strings.Contains(err.Error(), "line 2") {
 			t.Errorf("parseJournal(%q): error %v, want one that names line 2", bad, err)
 		}
