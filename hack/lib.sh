@@ -99,6 +99,7 @@ need() {
     case $tool in
       go) hints+=("go: install Go 1.26 or newer and put its bin directory on PATH") ;;
       etcd) hints+=("etcd: on Debian or Ubuntu: apt-get install etcd-server") ;;
+      busybox) hints+=("busybox: on Debian or Ubuntu: apt-get install busybox-static") ;;
       *) hints+=("$tool: on Debian or Ubuntu: apt-get install $tool") ;;
     esac
   done
