@@ -22,11 +22,11 @@ type Machine struct {
 
 	phase Phase
 	// condition is what Plan.Condition returns. Its status is True if and only if
-	// phase is TerminatingForRestart or Startup.
+	// phase is TerminatingForRestart or Startup, and its type is then that of the
+	// action.
 	condition v1.PodCondition
 	// What follows is of the restart in progress, and stale without one.
 
-	action v1.ContainerRestartRuleAction
 	// since is when it began. The grace period counts from it.
 	since time.Time
 	// exitedAt is when the container that is the cause exited. The back-off
@@ -77,10 +77,6 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) 
 			m.phase = PhaseFailed
 		}
 		return
-	}
-	m.action = ContainerRestartRuleActionRestartPod
-	if m.condition.Type == v1.AllContainersRestarting {
-		m.action = v1.ContainerRestartRuleActionRestartAllContainers
 	}
 	m.since = m.condition.LastTransitionTime.Time
 	m.exitedAt = m.since
@@ -160,7 +156,6 @@ func (m *Machine) trigger(o *Observation) string {
 		return ""
 	}
 	m.phase = PhaseTerminatingForRestart
-	m.action = action
 	m.since = o.Now
 	m.exitedAt = cause.Status.FinishedAt
 	m.passed = false
@@ -233,7 +228,7 @@ func (m *Machine) terminate(o *Observation, p *Plan) bool {
 func (m *Machine) kill(o *Observation, p *Plan, alive, regular, sidecar int) {
 	var k Kill
 	inOrder := false
-	if m.action == ContainerRestartRuleActionRestartPod {
+	if m.condition.Type == PodRestarting {
 		// A clock that stepped back gives nobody more than the grace period.
 		left := min(m.since.Add(o.GracePeriod).Sub(o.Now), o.GracePeriod)
 		if inOrder = left > 0; inOrder {

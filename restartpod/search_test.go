@@ -553,7 +553,7 @@ func (st *state) encode(b []byte) []byte {
 			b = append(b, flag(isTrue, 0)|flag(c.Status == "", 1)|flag(c.Reason == ReasonPodFailed, 2))
 		}
 	}
-	b = append(b, m.phase[0], byte(len(m.action)),
+	b = append(b, m.phase[0], byte(len(m.condition.Type)),
 		only(terminating, m.since), only(terminating && !m.passed, m.exitedAt), only(crashes, written),
 		flag(m.passed, 0)|flag(st.backoffSet, 1)|flag(st.sandboxLost, 2)|flag(st.deleted, 3)|
 			flag(st.triggered, 4)|flag(st.ambiguous, 5)|flag(st.written(m.condition), 6)|flag(st.byTrigger, 7),
