@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/utils/ptr"
+)
+
+// Default fills in what an API server would and the agent or a runtime relies on
+// (SetDefaults functions of pkg/apis/core/v1). A name from generateName and a UID
+// are made of the manifest, so that they are the same in every run: the UID
+// stands for namespace, name and spec, as that of a static pod stands for its
+// file.
+func Default(pod *v1.Pod) {
+	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
+	spec := &pod.Spec
+	spec.RestartPolicy = cmp.Or(spec.RestartPolicy, v1.RestartPolicyAlways)
+	if spec.TerminationGracePeriodSeconds == nil {
+		spec.TerminationGracePeriodSeconds = ptr.To[int64](v1.DefaultTerminationGracePeriodSeconds)
+	}
+	for i := range spec.Volumes {
+		if ptr.AllPtrFieldsNil(&spec.Volumes[i].VolumeSource) {
+			spec.Volumes[i].EmptyDir = &v1.EmptyDirVolumeSource{}
+		}
+	}
+	for i := range spec.InitContainers {
+		defaultContainer(&spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		defaultContainer(&spec.Containers[i])
+	}
+	if pod.Name == "" && pod.GenerateName != "" {
+		// As many characters as an API server takes of generateName and adds to it.
+		const suffix, longest = 5, 63
+		prefix := pod.GenerateName[:min(len(pod.GenerateName), longest-suffix)]
+		pod.Name = prefix + rand.SafeEncodeString(hash(pod)[:suffix])
+	}
+	if pod.UID == "" {
+		pod.UID = types.UID(hash(pod))
+	}
+}
+
+// hash returns 32 hexadecimal digits.
+func hash(pod *v1.Pod) string {
+	data, err := json.Marshal([]any{pod.Namespace, pod.Name, pod.Spec})
+	utilruntime.Must(err)
+	return fmt.Sprintf("%x", sha256.Sum256(data))[:32]
+}
+
+func defaultContainer(c *v1.Container) {
+	c.ImagePullPolicy = cmp.Or(c.ImagePullPolicy, defaultPullPolicy(c.Image))
+	for i := range c.Ports {
+		c.Ports[i].Protocol = cmp.Or(c.Ports[i].Protocol, v1.ProtocolTCP)
+	}
+	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if probe == nil {
+			continue
+		}
+		probe.PeriodSeconds = cmp.Or(probe.PeriodSeconds, 10)
+		probe.TimeoutSeconds = cmp.Or(probe.TimeoutSeconds, 1)
+		probe.SuccessThreshold = cmp.Or(probe.SuccessThreshold, 1)
+		probe.FailureThreshold = cmp.Or(probe.FailureThreshold, 3)
+		if get := probe.HTTPGet; get != nil {
+			get.Path = cmp.Or(get.Path, "/")
+			get.Scheme = cmp.Or(get.Scheme, v1.URISchemeHTTP)
+		}
+	}
+}
+
+// defaultPullPolicy is Always for what may change behind its name.
+func defaultPullPolicy(image string) v1.PullPolicy {
+	name, digest, _ := strings.Cut(path.Base(image), "@")
+	_, tag, tagged := strings.Cut(name, ":")
+	if image != "" && (tag == "latest" || !tagged && digest == "") {
+		return v1.PullAlways
+	}
+	return v1.PullIfNotPresent
+}
