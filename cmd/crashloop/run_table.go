@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/width"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// screen is what it takes to keep a table below the lines that scroll.
+type screen struct {
+	// drawn are the lines of the table that is on the terminal. The cursor is in
+	// the row below them.
+	drawn []string
+}
+
+// draw returns what writes the lines in the place of the table that was drawn
+// before, and the table below them. It is nothing if nothing would change.
+func (s *screen) draw(lines []byte, table []string, columns int) []byte {
+	if len(lines) == 0 && slices.Equal(table, s.drawn) {
+		return nil
+	}
+	var b bytes.Buffer
+	// A terminal that became narrower since has wrapped what is too long now.
+	rows := 0
+	for _, line := range s.drawn {
+		rows += max(1, (columnsOf(line)+columns-1)/columns)
+	}
+	if rows > 0 {
+		fmt.Fprintf(&b, "\r\x1b[%dA\x1b[J", rows) // To the beginning, up, and erase all below.
+	}
+	b.Write(lines)
+	for _, line := range table {
+		b.WriteString(line + "\n")
+	}
+	s.drawn = table
+	return b.Bytes()
+}
+
+// tableRow is a line of the table that may have to give way to others.
+type tableRow struct {
+	// rank is lower the more it matters.
+	rank int
+	text string
+}
+
+// table returns the lines of the table: one of each pod, and below them one of
+// each container. None is longer than the columns, and there are as few as leave
+// a quarter of the rows to what scrolls above.
+func (p *printer) table(now time.Time, columns, rows int) []string {
+	limit := max(1, rows-1-rows/4) // The cursor has a row of its own.
+	var pods []tableRow
+	var statuses []agent.ContainerStatus
+	var names []string
+	for _, pod := range p.pods {
+		s := p.statuses[podKey(pod)]
+		pods = append(pods, p.podRow(pod, s, now))
+		for _, c := range s.Containers {
+			statuses = append(statuses, c)
+			name := c.Name
+			if len(p.pods) > 1 {
+				name = p.label(pod, c.Name)
+			}
+			names = append(names, name)
+		}
+	}
+	podLimit := limit
+	if len(statuses) > 0 && limit >= 4 {
+		podLimit = max(1, limit/2)
+	}
+	lines := fit(pods, podLimit, "pods")
+	if left := limit - len(lines); len(statuses) > 0 && left >= 2 {
+		header, containers := containerRows(names, statuses, now)
+		lines = append(append(lines, header), fit(containers, left-1, "containers")...)
+	}
+	for i, line := range lines {
+		lines[i] = cut(line, columns)
+	}
+	return lines
+}
+
+// fit returns at most limit lines: all rows, or those that matter most and how
+// many more there are.
+func fit(rows []tableRow, limit int, what string) []string {
+	more := 0
+	if len(rows) > limit {
+		rows = slices.Clone(rows)
+		slices.SortStableFunc(rows, func(a, b tableRow) int { return a.rank - b.rank })
+		more = len(rows) - limit + 1
+		rows = rows[:limit-1]
+	}
+	var lines []string
+	for _, row := range rows {
+		lines = append(lines, row.text)
+	}
+	if more > 0 {
+		lines = append(lines, fmt.Sprintf("… and %d more %s", more, what))
+	}
+	return lines
+}
+
+func (p *printer) podRow(pod *v1.Pod, s agent.Status, now time.Time) tableRow {
+	phase := string(s.Phase)
+	switch {
+	case s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed:
+	case s.Terminating:
+		phase = "Terminating" // As kubectl shows it.
+	case phase == "":
+		phase = string(v1.PodPending)
+	}
+	parts := []string{"Pod " + p.podName(pod), phase, s.Reason}
+	rank := 2
+	for _, c := range s.Conditions {
+		if c.Status == v1.ConditionTrue && (c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting) {
+			parts = append(parts, string(c.Type))
+			rank = 1
+		}
+	}
+	if n := s.Restarts.Count; n > 0 {
+		parts = append(parts, fmt.Sprintf("restarts %d", n))
+	}
+	if !s.RetryAt.IsZero() {
+		parts = append(parts, "next restart "+countdown(s.RetryAt, now))
+	}
+	switch {
+	case s.Phase == v1.PodFailed || !s.RetryAt.IsZero():
+		rank = 0
+	case s.Phase == v1.PodSucceeded:
+		rank = 3
+	}
+	return tableRow{rank, joinNonEmpty("  ", parts...)}
+}
+
+// containerRows returns the columns' names and a row for each container.
+func containerRows(names []string, statuses []agent.ContainerStatus, now time.Time) (string, []tableRow) {
+	var b bytes.Buffer
+	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "CONTAINER\tKIND\tSTATE\tRESTARTS\tLAST EXIT\tNEXT RESTART")
+	for i, c := range statuses {
+		exit, next := "", ""
+		if e := c.LastExit; e != nil {
+			exit = strconv.Itoa(int(e.ExitCode))
+			if !e.FinishedAt.IsZero() {
+				exit += fmt.Sprintf(" (%s ago)", duration.HumanDuration(max(0, now.Sub(e.FinishedAt.Time))))
+			}
+		}
+		if !c.RetryAt.IsZero() {
+			next = countdown(c.RetryAt, now)
+		}
+		state := string(appendEscaped(nil, strings.ReplaceAll(stateOf(c.State), "\t", " ")))
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%d\t%s\t%s\n", names[i], c.Kind, state, c.Restarts.Count, exit, next)
+	}
+	tab.Flush()
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	rows := make([]tableRow, len(statuses))
+	for i, c := range statuses {
+		rows[i] = tableRow{rankOf(c), strings.TrimRight(lines[i+1], " ")}
+	}
+	return lines[0], rows
+}
+
+// stateOf is what kubectl shows for a container.
+func stateOf(s v1.ContainerState) string {
+	switch {
+	case s.Running != nil:
+		return "Running"
+	case s.Terminated != nil:
+		return exitReason(s.Terminated)
+	case s.Waiting != nil && s.Waiting.Reason != "":
+		return s.Waiting.Reason
+	default:
+		return "Waiting"
+	}
+}
+
+// rankOf puts those first that wait for their back-off or failed, and those last
+// of which nothing more is to come.
+func rankOf(c agent.ContainerStatus) int {
+	switch t := c.State.Terminated; {
+	case !c.RetryAt.IsZero(), t != nil && t.ExitCode != 0:
+		return 0
+	case c.State.Running != nil:
+		return 2
+	case t != nil:
+		return 3
+	default:
+		return 1
+	}
+}
+
+// countdown counts full seconds that have begun, so that it ends as the wait
+// does.
+func countdown(to, now time.Time) string {
+	left := to.Sub(now)
+	if left <= 0 {
+		return "now"
+	}
+	return "in " + duration.HumanDuration((left + time.Second - 1).Truncate(time.Second))
+}
+
+// appendEscaped appends a text that is to stand in one line, without anything
+// that a terminal would act on but tabs: control characters and what is no UTF-8
+// stand as in a Go string.
+func appendEscaped(to []byte, s string) []byte {
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			to = fmt.Appendf(to, `\x%02x`, s[0])
+		case unicode.IsControl(r) && r != '\t':
+			quoted := strconv.QuoteRune(r)
+			to = append(to, quoted[1:len(quoted)-1]...)
+		default:
+			to = append(to, s[:size]...)
+		}
+		s = s[size:]
+	}
+	return to
+}
+
+// cut returns as much of a line as has room in the columns, with … at the end if
+// that is not all.
+func cut(line string, columns int) string {
+	if columnsOf(line) <= columns {
+		return line
+	}
+	used := 1 // That of the …
+	for i, r := range line {
+		if used += runeColumns(r); used > columns {
+			return line[:i] + "…"
+		}
+	}
+	return line
+}
+
+func columnsOf(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeColumns(r)
+	}
+	return n
+}
+
+// runeColumns is how many columns a terminal gives to a character: two to those
+// that are wide in East Asian typography and none to those that join the one
+// before (Unicode Standard Annex 11).
+func runeColumns(r rune) int {
+	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	default:
+		return 1
+	}
+}
