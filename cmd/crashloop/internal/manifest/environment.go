@@ -3,14 +3,12 @@
 package manifest
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
 // Environment returns the environment variables that the pod sets for a
@@ -31,7 +29,7 @@ func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error
 				return nil, fmt.Errorf("env %s: only fieldRef is known as a source", e.Name)
 			}
 			var err error
-			if value, err = fieldValue(pod, source.FieldRef, podIP); err != nil {
+			if value, err = fieldValue(pod, source.FieldRef.FieldPath, podIP); err != nil {
 				return nil, fmt.Errorf("env %s: %w", e.Name, err)
 			}
 		}
@@ -61,14 +59,9 @@ func isOptional(source *v1.EnvVarSource) bool {
 // its value.
 var fieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels['KEY']", "metadata.annotations['KEY']", "status.podIP"}
 
-var errFieldPath = errors.New("no such field that a variable may have as its value")
-
 // fieldValue is podFieldSelectorRuntimeValue of pkg/kubelet, for fieldPaths.
-func fieldValue(pod *v1.Pod, ref *v1.ObjectFieldSelector, podIP string) (string, error) {
-	if version := cmp.Or(ref.APIVersion, "v1"); version != "v1" {
-		return "", fmt.Errorf("fieldRef: apiVersion %q: must be v1", version)
-	}
-	switch ref.FieldPath {
+func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
+	switch fieldPath {
 	case "metadata.name":
 		return pod.Name, nil
 	case "metadata.namespace":
@@ -78,25 +71,20 @@ func fieldValue(pod *v1.Pod, ref *v1.ObjectFieldSelector, podIP string) (string,
 	case "status.podIP":
 		return podIP, nil
 	}
-	path, key, ok := strings.Cut(strings.TrimSuffix(ref.FieldPath, "']"), "['")
-	if ok && strings.HasSuffix(ref.FieldPath, "']") {
-		var values map[string]string
-		name := key
-		switch path {
-		case "metadata.labels":
-			values = pod.Labels
-		case "metadata.annotations":
-			values = pod.Annotations
-			name = strings.ToLower(key) // Keys of annotations may have capitals in their prefix.
-		default:
-			return "", fmt.Errorf("fieldPath %q: %w", ref.FieldPath, errFieldPath)
+	if path, ok := strings.CutSuffix(fieldPath, "']"); ok {
+		if key, ok := strings.CutPrefix(path, "metadata.labels['"); ok && isQualifiedName(key) {
+			return pod.Labels[key], nil
 		}
-		if problems := utilvalidation.IsQualifiedName(name); len(problems) > 0 {
-			return "", fmt.Errorf("fieldPath %q: %s", ref.FieldPath, strings.Join(problems, "; "))
+		// Only here the prefix may have capitals.
+		if key, ok := strings.CutPrefix(path, "metadata.annotations['"); ok && isQualifiedName(strings.ToLower(key)) {
+			return pod.Annotations[key], nil
 		}
-		return values[key], nil
 	}
-	return "", fmt.Errorf("fieldPath %q: %w", ref.FieldPath, errFieldPath)
+	return "", fmt.Errorf("fieldPath %q: must be one of %s", fieldPath, strings.Join(fieldPaths, ", "))
+}
+
+func isQualifiedName(key string) bool {
+	return len(content.IsLabelKey(key)) == 0
 }
 
 // Command returns the command and the arguments of a container with $(NAME)

@@ -62,6 +62,7 @@ func TestEnvironment(t *testing.T) {
 	optional := func(optional *bool) v1.EnvVar {
 		return v1.EnvVar{Name: "KEY", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "k", Optional: optional}}}
 	}
+	const mustBe = "must be one of metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], status.podIP"
 	tests := []struct {
 		name string
 		env  []v1.EnvVar
@@ -100,9 +101,9 @@ func TestEnvironment(t *testing.T) {
 		},
 		{name: "a secret", env: []v1.EnvVar{optional(nil)}, err: "env KEY: only fieldRef is known as a source"},
 		{name: "no optional secret", env: []v1.EnvVar{optional(ptr.To(false))}, err: "env KEY: only fieldRef is known as a source"},
-		{name: "a field of the node", env: []v1.EnvVar{fieldRef("NODE", "spec.nodeName")}, err: `env NODE: fieldPath "spec.nodeName": no such field that a variable may have as its value`},
-		{name: "all labels", env: []v1.EnvVar{fieldRef("L", "metadata.labels")}, err: `env L: fieldPath "metadata.labels": no such field that a variable may have as its value`},
-		{name: "a key of something else", env: []v1.EnvVar{fieldRef("X", "spec.nodeSelector['x']")}, err: `env X: fieldPath "spec.nodeSelector['x']": no such field that a variable may have as its value`},
+		{name: "a field of the node", env: []v1.EnvVar{fieldRef("NODE", "spec.nodeName")}, err: `env NODE: fieldPath "spec.nodeName": ` + mustBe},
+		{name: "all labels", env: []v1.EnvVar{fieldRef("L", "metadata.labels")}, err: `env L: fieldPath "metadata.labels": ` + mustBe},
+		{name: "a key of something else", env: []v1.EnvVar{fieldRef("X", "spec.nodeSelector['x']")}, err: `env X: fieldPath "spec.nodeSelector['x']": ` + mustBe},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
