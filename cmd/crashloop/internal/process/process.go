@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+const (
+	podIP = "127.0.0.1"
+	// maxExecOutput is what the kubelet takes of a probe's output.
+	maxExecOutput = 10 << 10
+	// killedExitCode is for a container whose shim was killed: the first process
+	// got SIGKILL then.
+	killedExitCode = 137
+)
+
+// Runtime runs the containers of a pod as processes. It implements
+// agent.Runtime.
+type Runtime struct {
+	pod     *v1.Pod
+	dir     string
+	output  agent.Output
+	warn    func(container, message string)
+	changed chan struct{}
+
+	// starting is held by Start, and written to change ready.
+	starting sync.RWMutex
+	ready    bool
+
+	// mu guards what follows.
+	mu        sync.Mutex
+	instances map[string]*instance // the newest of each container
+	logs      map[string]*containerLog
+}
+
+// instance is one of a container that was started.
+type instance struct {
+	shim    *shim
+	command command // without Args
+	mounts  []mount
+	term    sync.Once
+	// running ends with the first process.
+	running context.Context
+	// done is closed when status is that of an exit.
+	done chan struct{}
+
+	// mu of the Runtime guards what follows.
+	status agent.Instance
+	// execs is not added to after running has ended.
+	execs sync.WaitGroup
+}
+
+// New returns the runtime of a pod. It makes the pod's emptyDir volumes in the
+// folder dir, which has to exist, and removes what they had before.
+//
+// output gets what the containers write, of each container one line at a time
+// but of several at once; a line is the callee's to keep. It is cut after 16 KiB,
+// and goes on as the next line. warn gets a message when a container's log cannot
+// be written, and again only after it could be; the container goes on, and output
+// misses nothing.
+func New(pod *v1.Pod, dir string, output agent.Output, warn func(container, message string)) (*Runtime, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Runtime{
+		pod: pod, dir: dir, output: output, warn: warn, changed: make(chan struct{}, 1),
+		instances: map[string]*instance{}, logs: map[string]*containerLog{},
+	}
+	if err := removeAll(r.volumes()); err != nil {
+		return nil, err
+	}
+	for _, v := range pod.Spec.Volumes {
+		if v.EmptyDir == nil {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Join(r.volumes(), v.Name), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *Runtime) volumes() string { return filepath.Join(r.dir, "volumes") }
+
+// State implements agent.Runtime.
+func (r *Runtime) State(context.Context) (agent.State, error) {
+	r.starting.RLock()
+	defer r.starting.RUnlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := agent.State{SandboxReady: r.ready, IP: podIP, Instances: map[string]agent.Instance{}}
+	for name, i := range r.instances {
+		s.Instances[name] = i.status
+	}
+	return s, nil
+}
+
+// CreateSandbox implements agent.Runtime.
+func (r *Runtime) CreateSandbox(context.Context) error {
+	r.starting.Lock()
+	defer r.starting.Unlock()
+	r.ready = true
+	return nil
+}
+
+// Changed implements agent.Runtime.
+func (r *Runtime) Changed() <-chan struct{} { return r.changed }
+
+// Start implements agent.Runtime.
+func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (string, error) {
+	r.starting.RLock()
+	defer r.starting.RUnlock()
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if !r.ready {
+		return "", errors.New("there is no sandbox")
+	}
+	r.mu.Lock()
+	before := r.instances[c.Name]
+	log := r.logs[c.Name]
+	if log == nil {
+		log = &containerLog{
+			dir:    filepath.Join(r.dir, "logs", c.Name),
+			output: func(line []byte) { r.output(c.Name, line) },
+			warn:   func(message string) { r.warn(c.Name, message) },
+		}
+		r.logs[c.Name] = log
+	}
+	r.mu.Unlock()
+	if before != nil {
+		select {
+		case <-before.done:
+		default:
+			return "", fmt.Errorf("container %s runs already", c.Name)
+		}
+	}
+
+	env, err := manifest.Environment(r.pod, c, podIP)
+	if err != nil {
+		return "", err
+	}
+	i := &instance{
+		mounts: mounts(c, r.volumes()),
+		done:   make(chan struct{}),
+		status: agent.Instance{
+			Status:   restartpod.Status{ID: string(uuid.NewUUID()), State: kuberuntime.ContainerStateRunning},
+			Restarts: restarts,
+		},
+	}
+	i.command = r.command(c, env, i.mounts)
+	first := i.command
+	first.Args = replaceAll(manifest.Command(c, env), i.mounts)
+
+	streams, err := log.streams()
+	if err != nil {
+		return "", err
+	}
+	log.begin(restarts)
+	i.shim, err = startShim(r.pod.Name+"/"+c.Name, first, streams[0].writer, streams[1].writer)
+	end := func() {
+		for _, s := range streams {
+			s.drain()
+		}
+		log.end()
+	}
+	if err != nil {
+		end()
+		return "", err
+	}
+	for _, s := range streams {
+		s.writer.Close() // The shim has it.
+	}
+	i.status.StartedAt = i.shim.started.At
+	var ended context.CancelFunc
+	i.running, ended = context.WithCancel(context.Background())
+
+	r.mu.Lock()
+	r.instances[c.Name] = i
+	r.mu.Unlock()
+	go r.wait(i, ended, end)
+	if i.shim.started.Error != "" {
+		<-i.done
+	}
+	return i.status.ID, nil
+}
+
+// wait puts the end of an instance into its status when nothing of it is left
+// and all its output has been read.
+func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
+	exit, known := i.shim.wait(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		ended()
+	})
+	i.execs.Wait()
+	end()
+
+	r.mu.Lock()
+	s := &i.status
+	s.State = kuberuntime.ContainerStateExited
+	s.ExitCode, s.FinishedAt = exit.ExitCode, exit.At
+	if !known {
+		s.ExitCode, s.FinishedAt = killedExitCode, time.Now()
+		s.Message = "the container's parent process ended early"
+	}
+	if text := i.shim.started.Error; text != "" {
+		s.ExitCode, s.Reason, s.Message = agent.ExitCodeStartError, agent.ReasonStartError, text
+	}
+	r.mu.Unlock()
+	close(i.done)
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Stop implements agent.Runtime. Of several calls the one counts whose grace
+// period ends first. When ctx is done it returns that error, and whether the
+// instance ends is open.
+func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) error {
+	r.mu.Lock()
+	i := r.find(id)
+	r.mu.Unlock()
+	if i == nil {
+		return nil
+	}
+	if grace > 0 {
+		i.term.Do(i.shim.terminate)
+		if err := i.waitDone(ctx, time.After(grace)); err != errGrace {
+			return err
+		}
+	}
+	i.shim.kill()
+	return i.waitDone(ctx, nil)
+}
+
+var errGrace = errors.New("the grace period has ended")
+
+// waitDone returns nil when the instance has ended, and errGrace at a value from
+// graceEnd.
+func (i *instance) waitDone(ctx context.Context, graceEnd <-chan time.Time) error {
+	select {
+	case <-i.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-graceEnd:
+		return errGrace
+	}
+}
+
+// find returns the newest instance of a container, if it has that ID. An earlier
+// one has ended.
+func (r *Runtime) find(id string) *instance {
+	for _, i := range r.instances {
+		if i.status.ID == id {
+			return i
+		}
+	}
+	return nil
+}
+
+// Exec implements agent.Runtime. It returns the first 10 KiB of the output. What
+// the command started ends with it.
+func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, int, error) {
+	r.mu.Lock()
+	i := r.find(id)
+	if i == nil || i.running.Err() != nil {
+		r.mu.Unlock()
+		return nil, 0, errNotRunning
+	}
+	i.execs.Add(1)
+	r.mu.Unlock()
+	defer i.execs.Done()
+
+	output := &boundedBuffer{max: maxExecOutput}
+	s, err := newStream(output)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer s.drain()
+	command := i.command
+	command.Args = replaceAll(args, i.mounts)
+	shim, err := startShim(r.pod.Name+" exec", command, s.writer, s.writer)
+	if err != nil {
+		return nil, 0, err
+	}
+	inTime := context.AfterFunc(ctx, shim.kill)
+	inContainer := context.AfterFunc(i.running, shim.kill)
+	exit, known := shim.wait(func() {})
+	s.drain()
+	switch inTime, inContainer := inTime(), inContainer(); {
+	case !inTime:
+		return output.bytes, 0, context.Cause(ctx)
+	case !inContainer:
+		return output.bytes, 0, errNotRunning
+	case shim.started.Error != "":
+		return nil, 0, errors.New(shim.started.Error)
+	case !known:
+		return output.bytes, 0, errors.New("the command's parent process ended early")
+	}
+	return output.bytes, int(exit.ExitCode), nil
+}
+
+var errNotRunning = errors.New("the container does not run")
+
+// Remove implements agent.Runtime. State has the instances as they ended.
+func (r *Runtime) Remove(ctx context.Context) error {
+	r.starting.Lock()
+	r.ready = false
+	r.starting.Unlock()
+	r.mu.Lock()
+	instances := slices.Collect(maps.Values(r.instances))
+	r.mu.Unlock()
+	for _, i := range instances {
+		i.shim.kill()
+	}
+	for _, i := range instances {
+		if err := i.waitDone(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return removeAll(r.volumes())
+}
+
+// command returns what all commands of a container have in common. Its
+// environment has of the agent's only what programs can hardly do without.
+func (r *Runtime) command(c *v1.Container, env []v1.EnvVar, mounts []mount) command {
+	values := map[string]string{"HOSTNAME": r.pod.Name}
+	for _, name := range []string{"PATH", "HOME"} {
+		if value, ok := os.LookupEnv(name); ok {
+			values[name] = value
+		}
+	}
+	for _, e := range env {
+		values[e.Name] = replaceMounts(e.Value, mounts)
+	}
+	command := command{Path: values["PATH"], Dir: replaceMounts(c.WorkingDir, mounts)}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		command.Env = append(command.Env, name+"="+values[name])
+	}
+	return command
+}
+
+// removeAll removes a folder, also if folders in it are not writable.
+func removeAll(dir string) error {
+	if os.RemoveAll(dir) == nil {
+		return nil
+	}
+	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}
