@@ -176,25 +176,12 @@ func (m *Machine) trigger(o *Observation) string {
 // being Startup, once nothing of it runs and the back-off has passed.
 func (m *Machine) terminate(o *Observation, p *Plan) bool {
 	p.Old = make([]bool, len(o.Containers))
-	sidecar, alive, regular := -1, 0, 0
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if c.Kind == KindEphemeral {
-			continue
-		}
-		p.Old[i] = c.Status != nil
-		if !c.Status.alive() {
-			continue
-		}
-		alive++
-		if c.Kind == KindSidecar {
-			sidecar = i
-		} else {
-			regular++
-		}
+		p.Old[i] = c.Kind != KindEphemeral && c.Status != nil
 	}
-	if alive > 0 {
-		m.kill(o, p, alive, regular, sidecar)
+	p.Kill, p.Next = o.stop(m.since, m.condition.Type == PodRestarting)
+	if p.Kill != nil {
 		return false
 	}
 	if !m.passed {
@@ -221,33 +208,6 @@ func (m *Machine) terminate(o *Observation, p *Plan) bool {
 		}
 	}
 	return true
-}
-
-// kill lists what is to be stopped now, of the alive containers of which regular
-// are not sidecars and the one at sidecar is the last that is.
-func (m *Machine) kill(o *Observation, p *Plan, alive, regular, sidecar int) {
-	var k Kill
-	inOrder := false
-	if m.condition.Type == PodRestarting {
-		// A clock that stepped back gives nobody more than the grace period.
-		left := min(m.since.Add(o.GracePeriod).Sub(o.Now), o.GracePeriod)
-		if inOrder = left > 0; inOrder {
-			p.Next = o.Now.Add(left)
-		}
-		k.PreStop, k.Grace = true, max(left, MinimumGracePeriod)
-	}
-	p.Kill = make([]Kill, 0, alive)
-	for i := range o.Containers {
-		c := &o.Containers[i]
-		if c.Kind == KindEphemeral || !c.Status.alive() {
-			continue
-		}
-		if inOrder && c.Kind == KindSidecar && (regular > 0 || i != sidecar) {
-			continue
-		}
-		k.Container, k.ID = i, c.Status.ID
-		p.Kill = append(p.Kill, k)
-	}
 }
 
 // start plans the starts of the present generation, and ends Startup when all

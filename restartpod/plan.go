@@ -93,3 +93,59 @@ type Kill struct {
 	// Grace is the time from now to SIGKILL. With 0 there is no SIGTERM either.
 	Grace time.Duration
 }
+
+// Stop returns what is to be stopped now of a pod that is being stopped since
+// that time, and when to ask again if nothing changes before, which is zero for
+// never. There is nothing left when it returns nil. Regular and init containers
+// are stopped first, then the sidecars from the last to the first, and when the
+// grace period is over all that are left. It is the order in which a restart of
+// the pod stops them, for an agent that deletes the pod: it corrects
+// terminationOrdering of pkg/kubelet/kuberuntime, which runs the preStop hooks of
+// sidecars while regular containers run still. Ephemeral containers are no part
+// of it.
+func (o *Observation) Stop(since time.Time) (kills []Kill, next time.Time) {
+	return o.stop(since, true)
+}
+
+// stop is Stop; without gracefully, all are killed at once.
+func (o *Observation) stop(since time.Time, gracefully bool) (kills []Kill, next time.Time) {
+	sidecar, alive, others := -1, 0, false
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		if c.Kind == KindEphemeral || !c.Status.alive() {
+			continue
+		}
+		alive++
+		if c.Kind == KindSidecar {
+			sidecar = i
+		} else {
+			others = true
+		}
+	}
+	if alive == 0 {
+		return nil, time.Time{}
+	}
+	var k Kill
+	inOrder := false
+	if gracefully {
+		// A clock that stepped back gives nobody more than the grace period.
+		left := min(since.Add(o.GracePeriod).Sub(o.Now), o.GracePeriod)
+		if inOrder = left > 0; inOrder {
+			next = o.Now.Add(left)
+		}
+		k.PreStop, k.Grace = true, max(left, MinimumGracePeriod)
+	}
+	kills = make([]Kill, 0, alive)
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		if c.Kind == KindEphemeral || !c.Status.alive() {
+			continue
+		}
+		if inOrder && c.Kind == KindSidecar && (others || i != sidecar) {
+			continue
+		}
+		k.Container, k.ID = i, c.Status.ID
+		kills = append(kills, k)
+	}
+	return kills, next
+}
