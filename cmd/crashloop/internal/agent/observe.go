@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// observe takes over what the runtime has, and tells what is new of it.
+func (a *Agent) observe(ctx context.Context, state State) {
+	for i := range a.containers {
+		c := &a.containers[i]
+		instance, ok := state.Instances[c.Name]
+		if !ok {
+			c.instance = nil
+			continue
+		}
+		isNew := c.instance == nil || c.instance.ID != instance.ID
+		c.instance = &instance
+		c.restarts.Count = instance.Restarts
+		if isNew {
+			c.probe.end()
+			c.stop, c.probe, c.failedAt = nil, nil, time.Time{}
+			a.tellStart(c)
+		}
+		if c.probe == nil && c.stop == nil && instance.State == kuberuntime.ContainerStateRunning {
+			c.probe = a.newProber(ctx, c, state.IP)
+		}
+		if instance.State == kuberuntime.ContainerStateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
+			c.probe.end()
+			c.lastExit = terminated(&instance)
+		}
+	}
+}
+
+// tellStart records the start of an instance, and how late it was. What an
+// agent before this one started is no news.
+func (a *Agent) tellStart(c *container) {
+	if !a.recovered {
+		return
+	}
+	a.Recorder.Event(a.ref(c), v1.EventTypeNormal, "Created", "Container created")
+	if c.instance.Reason == ReasonStartError {
+		a.Recorder.Eventf(a.ref(c), v1.EventTypeWarning, "Failed", "Error: %s", c.instance.Message)
+	} else {
+		a.Recorder.Event(a.ref(c), v1.EventTypeNormal, "Started", "Container started")
+	}
+	if r := c.timed; r != nil {
+		late := max(c.instance.StartedAt.Sub(c.due), 0)
+		r.Timed++
+		r.Late += late
+		r.Worst = max(r.Worst, late)
+		c.timed = nil
+	}
+}
+
+// terminated is the state of an instance that exited, with the reasons that
+// container runtimes give.
+func terminated(i *Instance) *v1.ContainerStateTerminated {
+	reason := i.Reason
+	switch {
+	case reason != "":
+	case i.ExitCode == 0:
+		reason = "Completed"
+	default:
+		reason = "Error"
+	}
+	return &v1.ContainerStateTerminated{
+		ExitCode: i.ExitCode, Reason: reason, Message: i.Message, ContainerID: i.ID,
+		StartedAt: metav1.NewTime(i.StartedAt), FinishedAt: metav1.NewTime(i.FinishedAt),
+	}
+}
+
+// observation is what the machine is to know.
+func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
+	o := restartpod.Observation{
+		Now: now, SandboxLost: !state.SandboxReady, Deleted: a.deleted,
+		GracePeriod: time.Duration(*a.Pod.Spec.TerminationGracePeriodSeconds) * time.Second,
+		Containers:  make([]restartpod.Container, len(a.containers)),
+	}
+	for i := range a.containers {
+		c := &a.containers[i]
+		o.Containers[i] = c.Container
+		if c.instance == nil || a.lost[c.instance.ID] {
+			continue
+		}
+		s := c.instance.Status
+		s.Started = c.probe.hasStarted()
+		if s.ExitCode == 0 && c.probe.hasFailed() && a.Gates.OnExit(&c.Container, 0) == "" {
+			// It did not succeed. The kubelet restarts it for the failed probe, without
+			// a look at the exit code.
+			s.ExitCode = exitCodeKilled
+		}
+		o.Containers[i].Status = &s
+	}
+	return o
+}
+
+// exitCodeKilled is that of SIGKILL.
+const exitCodeKilled = 137
+
+// loseSandbox has all run again from the first init container, after the end of
+// what was in a sandbox that is gone, as PodSandboxChanged of
+// pkg/kubelet/kuberuntime and what follows from it do. With the restart policy
+// Never those containers run again alone that a policy or rules of their own
+// restart. It returns true while the end of what was in there is waited for.
+func (a *Agent) loseSandbox(ctx context.Context, now time.Time) (ending bool) {
+	if a.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
+		return false
+	}
+	for i := range a.containers {
+		c := &a.containers[i]
+		if c.instance == nil {
+			continue
+		}
+		a.lost[c.instance.ID] = true
+		if c.instance.State != kuberuntime.ContainerStateExited {
+			a.kill(ctx, now, c, restartpod.Kill{Container: i, ID: c.instance.ID}, "Stopping container "+c.Name)
+			ending = true
+		}
+	}
+	return ending
+}
+
+// timePodRestart says when the first container of a new generation is due: when
+// the pod's back-off ends, or else when the last of the old one ended.
+func (a *Agent) timePodRestart() {
+	var ended time.Time
+	for i := range a.containers {
+		if e := a.containers[i].lastExit; e != nil && e.FinishedAt.After(ended) {
+			ended = e.FinishedAt.Time
+		}
+	}
+	first := &a.containers[0]
+	first.due, first.timed = ended, &a.restarts
+	if a.retryAt.After(ended) {
+		first.due = a.retryAt
+		a.restarts.Waited += a.retryAt.Sub(ended)
+	}
+}
+
+// deadline is when the pod is over by activeDeadlineSeconds, or zero.
+func (a *Agent) deadline() time.Time {
+	s := a.Pod.Spec.ActiveDeadlineSeconds
+	if s == nil {
+		return time.Time{}
+	}
+	return a.startedAt.Add(time.Duration(*s) * time.Second)
+}
+
+// finalPhase is Succeeded or Failed if the pod has come to its end, and else
+// Running. It keeps the behaviour of getPhase of pkg/kubelet.
+func (a *Agent) finalPhase(o restartpod.Observation, restarting restartpod.Phase) v1.PodPhase {
+	switch restarting {
+	case restartpod.PhaseFailed:
+		return v1.PodFailed
+	case restartpod.PhaseRunning:
+	default:
+		return v1.PodRunning
+	}
+	phase := v1.PodSucceeded
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		switch {
+		case c.Kind != restartpod.KindRegular:
+		case c.Status == nil || c.Status.State != kuberuntime.ContainerStateExited || a.Gates.OnExit(c, c.Status.ExitCode) != "":
+			return v1.PodRunning
+		case c.Status.ExitCode != 0:
+			phase = v1.PodFailed
+		}
+	}
+	return phase
+}
+
+// setCondition puts the machine's condition into those of the pod.
+func (a *Agent) setCondition(condition v1.PodCondition) {
+	if condition.Type == "" {
+		return
+	}
+	conditions := []v1.PodCondition{condition}
+	for _, c := range a.conditions {
+		if c.Type == condition.Type {
+			continue
+		}
+		if c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting {
+			c.Status = v1.ConditionFalse
+		}
+		conditions = append(conditions, c)
+	}
+	a.conditions = conditions
+}
+
+// status is what there is to tell of the pod.
+func (a *Agent) status() Status {
+	s := Status{
+		Phase: v1.PodPending, Reason: a.failedReason, Message: a.failedBy, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
+		RetryAt: a.retryAt, Restarts: a.restarts, Containers: make([]ContainerStatus, 0, len(a.containers)),
+	}
+	for i := range a.containers {
+		c := &a.containers[i]
+		if c.Kind == restartpod.KindRegular && c.instance != nil {
+			s.Phase = v1.PodRunning
+		}
+		status := ContainerStatus{
+			Name: c.Name, Kind: c.Kind, Started: c.probe.hasStarted(), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
+		}
+		if c.instance != nil {
+			status.ID = c.instance.ID
+		}
+		status.State = a.containerState(c)
+		s.Containers = append(s.Containers, status)
+	}
+	if a.phase != v1.PodRunning {
+		s.Phase = a.phase
+	}
+	return s
+}
+
+func (a *Agent) containerState(c *container) v1.ContainerState {
+	waiting := func(reason, message string) v1.ContainerState {
+		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}
+	}
+	switch i := c.instance; {
+	case !c.retryAt.IsZero():
+		return waiting(kuberuntime.ErrCrashLoopBackOff.Error(), c.message)
+	case i != nil && i.State == kuberuntime.ContainerStateRunning:
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(i.StartedAt)}}
+	case i != nil && i.State == kuberuntime.ContainerStateExited && !c.old && !a.lost[i.ID]:
+		return v1.ContainerState{Terminated: c.lastExit}
+	case c.Kind == restartpod.KindRegular && len(a.Pod.Spec.InitContainers) > 0:
+		return waiting("PodInitializing", "")
+	default:
+		return waiting("ContainerCreating", "")
+	}
+}
+
+// ref refers to a container as the kubelet's events do.
+func (a *Agent) ref(c *container) *v1.ObjectReference {
+	path := "spec.initContainers{%s}"
+	if c.Kind == restartpod.KindRegular {
+		path = "spec.containers{%s}"
+	}
+	return &v1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID, FieldPath: fmt.Sprintf(path, c.Name),
+	}
+}
+
+// fail tells an error of the pod, once if it repeats itself.
+func (a *Agent) fail(reason, prefix string, err error) {
+	if text := prefix + err.Error(); text != a.told {
+		a.told = text
+		a.Recorder.Event(a.Pod, v1.EventTypeWarning, reason, text)
+	}
+}

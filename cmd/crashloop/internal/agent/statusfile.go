@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// load reads the status that an agent before this one has saved.
+func (a *Agent) load() error {
+	if a.StatusFile == "" {
+		return nil
+	}
+	data, err := os.ReadFile(a.StatusFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var status v1.PodStatus
+	if err := json.Unmarshal(data, &status); err != nil {
+		return fmt.Errorf("%s: %w; remove it to have what was saved forgotten", a.StatusFile, err)
+	}
+	a.conditions = status.Conditions
+	if status.StartTime != nil {
+		a.startedAt = status.StartTime.Time
+	}
+	for _, s := range status.ContainerStatuses {
+		a.startedBefore[s.ContainerID] = s.Started != nil && *s.Started
+	}
+	return nil
+}
+
+// save writes what an agent after this one needs to know and cannot learn from
+// the runtime: the conditions, and which startup probes have passed. The pod goes
+// on if that fails, at the risk that Plan.Condition tells of.
+func (a *Agent) save() {
+	if a.StatusFile == "" {
+		return
+	}
+	startTime := metav1.NewTime(a.startedAt)
+	status := v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}
+	for i := range a.containers {
+		c := &a.containers[i]
+		if c.instance == nil {
+			continue
+		}
+		started := c.probe.hasStarted()
+		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{Name: c.Name, ContainerID: c.instance.ID, Started: &started})
+	}
+	data, err := json.Marshal(status)
+	if err == nil && string(data) != a.saved {
+		if err = replaceFile(a.StatusFile, data); err == nil {
+			a.saved = string(data)
+		}
+	}
+	if err != nil {
+		a.fail("FailedSync", "the pod's status was not saved: ", err)
+	}
+}
+
+// replaceFile writes a file in one step: it has the old or the new content.
+func replaceFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+// forget removes what was saved.
+func (a *Agent) forget() error {
+	if a.StatusFile == "" {
+		return nil
+	}
+	if err := os.Remove(a.StatusFile); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
