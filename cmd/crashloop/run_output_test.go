@@ -29,6 +29,8 @@ import (
 type printed struct {
 	*printer
 	clock *testingclock.FakeClock
+	// stepped is called after each step, if it is not nil.
+	stepped func()
 }
 
 // testPrinter runs f in a bubble, in which step waits until the printer has
@@ -36,14 +38,25 @@ type printed struct {
 func testPrinter(t *testing.T, w io.Writer, format string, size func() (int, int), pods []*v1.Pod, f func(*testing.T, *printed)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testingclock.NewFakeClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
-		f(t, &printed{newPrinter(w, format, pods, size, c), c})
+		p := &printed{printer: newPrinter(w, format, pods, size, c), clock: c}
+		defer func() {
+			if !p.printer.closed { // The test failed.
+				_ = p.close(func(*v1.Pod) string { return "" })
+			}
+		}()
+		f(t, p)
 	})
 }
 
+// step moves the clock when the printer has done what it can, and returns when it
+// has again. By redrawPause or more, all that it was told before is written.
 func (p *printed) step(d time.Duration) {
 	synctest.Wait()
 	p.clock.Step(d)
 	synctest.Wait()
+	if p.stepped != nil {
+		p.stepped()
+	}
 }
 
 func (p *printed) closed(t *testing.T) {
@@ -95,7 +108,7 @@ func scenario(p *printed) {
 	recorder.Event(ref("spec.initContainers{setup}"), v1.EventTypeNormal, "Started", "Container started")
 	setup.State = running()
 	report(agent.Status{Phase: v1.PodPending})
-	p.step(40 * time.Millisecond)
+	p.step(redrawPause)
 
 	output("setup", []byte("fetched 3 files"))
 	setup.LastExit = exited("s0", 0, p.clock.Now())
@@ -256,12 +269,10 @@ func TestRunOutputIsUnchanged(t *testing.T) {
 // stuckWriter takes nothing until go is closed.
 type stuckWriter struct {
 	bytes.Buffer
-	writes  int
 	proceed chan struct{}
 }
 
 func (w *stuckWriter) Write(p []byte) (int, error) {
-	w.writes++
 	<-w.proceed
 	return w.Buffer.Write(p)
 }

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// terminal is as much of a terminal as a printer needs: it wraps lines at the
+// end of a row, when it becomes narrower too, and keeps what scrolled out at the
+// top. What it does not know fails the test.
+type terminal struct {
+	t             *testing.T
+	columns, rows int
+	// grid has a string for each column; the second one of a wide character is
+	// empty.
+	grid        []gridRow
+	row, column int
+	writes      int
+}
+
+type gridRow struct {
+	cells []string
+	// continues says that the row goes on in the next one.
+	continues bool
+}
+
+func newTerminal(t *testing.T, columns, rows int) *terminal {
+	return &terminal{t: t, columns: columns, rows: rows, grid: make([]gridRow, 1)}
+}
+
+func (s *terminal) size() (int, int) { return s.columns, s.rows }
+
+var cursorUp = regexp.MustCompile(`^\x1b\[(\d+)A`)
+
+func (s *terminal) Write(p []byte) (int, error) {
+	s.writes++
+	text := string(p)
+	require.True(s.t, utf8.ValidString(text), "%q", text)
+	for text != "" {
+		if m := cursorUp.FindStringSubmatch(text); m != nil {
+			n, err := strconv.Atoi(m[1])
+			require.NoError(s.t, err)
+			s.row = max(s.row-n, s.top())
+			text = text[len(m[0]):]
+			continue
+		}
+		if rest, ok := strings.CutPrefix(text, "\x1b[J"); ok {
+			s.grid = s.grid[:s.row+1]
+			s.grid[s.row].cells = s.grid[s.row].cells[:min(s.column, len(s.grid[s.row].cells))]
+			text = rest
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(text)
+		s.put(r)
+		text = text[size:]
+	}
+	return len(p), nil
+}
+
+func (s *terminal) top() int { return max(0, len(s.grid)-s.rows) }
+
+func (s *terminal) put(r rune) {
+	width := 1
+	switch {
+	case r == '\r':
+		s.column = 0
+		return
+	case r == '\n':
+		s.grid[s.row].continues = false
+		s.next()
+		return
+	case r == '\t':
+		for range 8 - s.column%8 {
+			s.put(' ')
+		}
+		return
+	case r == '\u0301': // Joins the one before.
+		s.grid[s.row].cells[s.column-1] += string(r)
+		return
+	case r >= '一' && r <= '龥':
+		width = 2
+	case r < ' ' || r >= 0x7f && r < 0xa0:
+		require.Fail(s.t, "control character", "%q", r)
+	}
+	if s.column+width > s.columns {
+		s.grid[s.row].continues = true
+		s.next()
+	}
+	require.Len(s.t, s.grid[s.row].cells, s.column, "something is written over")
+	s.grid[s.row].cells = append(s.grid[s.row].cells, string(r))
+	if width == 2 {
+		s.grid[s.row].cells = append(s.grid[s.row].cells, "")
+	}
+	s.column += width
+}
+
+// next goes to the beginning of the next row.
+func (s *terminal) next() {
+	if s.row++; s.row == len(s.grid) {
+		s.grid = append(s.grid, gridRow{})
+	}
+	s.column = 0
+}
+
+// resize wraps all lines anew. The cursor is in the last row, as it is after a
+// printer has written.
+func (s *terminal) resize(columns, rows int) {
+	require.Equal(s.t, len(s.grid)-1, s.row)
+	require.Zero(s.t, s.column)
+	lines := s.lines()
+	*s = terminal{t: s.t, columns: columns, rows: rows, grid: make([]gridRow, 1), writes: s.writes}
+	for _, line := range lines {
+		for _, r := range line + "\n" {
+			s.put(r)
+		}
+	}
+}
+
+// lines are those written since the beginning, without the cursor's.
+func (s *terminal) lines() []string {
+	var lines []string
+	line := ""
+	for _, row := range s.grid[:len(s.grid)-1] {
+		line += strings.Join(row.cells, "")
+		if !row.continues {
+			lines = append(lines, line)
+			line = ""
+		}
+	}
+	return lines
+}
+
+// view is what there is to see.
+func (s *terminal) view() string {
+	var b strings.Builder
+	for _, row := range s.grid[s.top():] {
+		b.WriteString(strings.Join(row.cells, "") + "\n")
+	}
+	return b.String()
+}
+
+// The golden file has what was on the screen after each step of the scenario
+// that changed it.
+func TestRunTable(t *testing.T) {
+	s := newTerminal(t, 80, 16)
+	var b strings.Builder
+	show := func() { fmt.Fprintf(&b, "%s%s\n", s.view(), strings.Repeat("=", 80)) }
+	testPrinter(t, s, "", s.size, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
+		p.stepped = show
+		scenario(p)
+		p.closed(t)
+		show()
+	})
+	compareGolden(t, "table", b.String())
+}
+
+// Nothing that scrolls is lost to the table: they are the lines of the plain
+// format, but for control characters.
+func TestRunTableKeepsLines(t *testing.T) {
+	s := newTerminal(t, 60, 10)
+	var plain strings.Builder
+	testPrinter(t, s, "", s.size, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
+		scenario(p)
+		p.closed(t)
+	})
+	testPrinter(t, &plain, outputPlain, nil, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
+		scenario(p)
+		p.closed(t)
+	})
+	var got []string
+	for _, line := range s.lines() {
+		if !strings.HasPrefix(line, "Pod worker  ") && !strings.HasPrefix(line, "CONTAINER") && !strings.HasPrefix(line, "setup ") && !strings.HasPrefix(line, "main ") {
+			got = append(got, line)
+		}
+	}
+	var want []string
+	for line := range strings.Lines(plain.String()) {
+		before, after, tab := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		if tab {
+			before += strings.Repeat(" ", 8-len(before)%8) + after
+		}
+		want = append(want, before)
+	}
+	require.Equal(t, want, got)
+}
+
+func TestRunTableIsDrawnWhenItChanges(t *testing.T) {
+	pod := testPod("default", "worker", "main")
+	s := newTerminal(t, 80, 24)
+	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+		up := podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: running()})
+		p.status(pod, up)
+		p.step(time.Second)
+		require.Equal(t, 1, s.writes)
+		for range 5 {
+			p.status(pod, up)
+			p.step(time.Second)
+		}
+		require.Equal(t, 1, s.writes, "nothing has changed")
+
+		down := podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: waiting("CrashLoopBackOff"), RetryAt: p.clock.Now().Add(2500 * time.Millisecond)})
+		p.status(pod, down)
+		for _, want := range []string{"in 3s", "in 2s", "in 1s", "now"} {
+			p.step(redrawPause)
+			require.Contains(t, s.view(), want)
+			p.step(time.Second - redrawPause)
+		}
+		require.Equal(t, 5, s.writes)
+
+		// Ten events in a hundredth of a second are two drawings: the first at once.
+		p.step(redrawPause)
+		before := s.writes
+		for i := range 10 {
+			p.warn(pod, "", "Event", fmt.Sprintf("event %d", i))
+			p.step(time.Millisecond)
+		}
+		require.Contains(t, s.view(), "event 0")
+		require.NotContains(t, s.view(), "event 1")
+		require.Equal(t, before+1, s.writes)
+		p.step(redrawPause)
+		require.Contains(t, s.view(), "event 9")
+		require.Equal(t, before+2, s.writes)
+		p.closed(t)
+	})
+}
+
+func TestRunTableOnTerminalThatIsResized(t *testing.T) {
+	pod := testPod("default", "worker", "main", "helper")
+	s := newTerminal(t, 80, 24)
+	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+		long := strings.Repeat("0123456789", 10)
+		p.output(pod)("main", []byte(long))
+		p.status(pod, podIs(v1.PodRunning,
+			agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: waiting("CrashLoopBackOff"), RetryAt: p.clock.Now().Add(time.Minute)},
+			agent.ContainerStatus{Name: "helper", Kind: restartpod.KindRegular, State: running()}))
+		p.step(time.Second)
+		before := s.lines()[:2]
+		require.Contains(t, before[0], long)
+		for _, size := range [][2]int{{50, 24}, {30, 24}, {7, 30}, {3, 50}, {60, 6}, {200, 50}, {80, 24}} {
+			s.resize(size[0], size[1])
+			p.step(time.Second)
+			lines := s.lines()
+			require.Equal(t, before, lines[:2])
+			require.Len(t, lines[2:], 4, "%v: nothing is left of the tables before: %q", size, lines)
+			for _, line := range lines[2:] {
+				require.LessOrEqual(t, utf8.RuneCountInString(line), size[0], "%v: %q", size, line)
+			}
+		}
+		require.Equal(t, "main       container  CrashLoopBackOff  0                    in 52s", s.lines()[4])
+		p.closed(t)
+	})
+}
+
+func TestRunTableOnSmallTerminals(t *testing.T) {
+	pods := []*v1.Pod{testPod("default", "a", "main"), testPod("default", "b", "main")}
+	for rows, want := range map[int]string{
+		0: "Pod a,Pod b,CONTAINER,a/main,b/main", // It does not tell, so it is taken for one of 24.
+		1: "… and 2 more pods",
+		2: "… and 2 more pods",
+		3: "Pod a,Pod b",
+		4: "Pod a,Pod b",
+		6: "Pod a,Pod b,CONTAINER,… and 2 more containers",
+		7: "Pod a,Pod b,CONTAINER,a/main,b/main",
+	} {
+		s := newTerminal(t, 80, rows)
+		testPrinter(t, s, "", s.size, pods, func(t *testing.T, p *printed) {
+			for _, pod := range pods {
+				p.status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: running()}))
+			}
+			p.step(redrawPause)
+			lines := s.lines()
+			for i, line := range lines {
+				lines[i], _, _ = strings.Cut(line, "  ")
+			}
+			require.Equal(t, want, strings.Join(lines, ","), "%d rows", rows)
+			p.closed(t)
+		})
+	}
+}
+
+func TestRunTableOfManyContainers(t *testing.T) {
+	var containers []agent.ContainerStatus
+	for i := range 200 {
+		containers = append(containers, agent.ContainerStatus{Name: fmt.Sprintf("c%03d", i), Kind: restartpod.KindRegular, State: running()})
+	}
+	pod := testPod("default", "worker", "c000")
+	s := newTerminal(t, 80, 24)
+	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+		containers[3].State = v1.ContainerState{Terminated: exited("1", 0, p.clock.Now())}
+		containers[40].State = v1.ContainerState{Terminated: exited("2", 1, p.clock.Now())}
+		containers[150].State, containers[150].RetryAt = waiting("CrashLoopBackOff"), p.clock.Now().Add(time.Minute)
+		containers[199].State = waiting("ContainerCreating")
+		for i := range 40 {
+			p.warn(pod, "", "Event", fmt.Sprintf("event %d", i))
+		}
+		p.status(pod, podIs(v1.PodRunning, slices.Clone(containers)...))
+		p.step(redrawPause)
+		view := strings.Split(s.view(), "\n")
+		require.Len(t, view, 25)
+		var names []string
+		for _, line := range view[8:] {
+			names = append(names, strings.SplitN(line, " ", 2)[0])
+		}
+		require.Equal(t, []string{"c040", "c150", "c199", "c000", "c001", "c002", "c004", "c005", "c006", "c007", "c008", "c009", "c010", "c011", "…", "", ""}, names)
+		require.Equal(t, "… and 186 more containers", view[22])
+		require.Contains(t, view[5], "next restart in 60s")
+		require.Contains(t, view[4], "event 39")
+		require.Contains(t, view[0], "event 35")
+		p.closed(t)
+	})
+}
+
+func TestRunTableOfManyPods(t *testing.T) {
+	var pods []*v1.Pod
+	for i := range 30 {
+		pods = append(pods, testPod("default", fmt.Sprintf("p%02d", i), "main"))
+	}
+	s := newTerminal(t, 80, 24)
+	testPrinter(t, s, "", s.size, pods, func(t *testing.T, p *printed) {
+		for i, pod := range pods {
+			status := podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: running()})
+			switch i {
+			case 20:
+				status.Phase = v1.PodFailed
+			case 10:
+				status.Phase = v1.PodSucceeded
+			case 25:
+				status.RetryAt = p.clock.Now().Add(8 * time.Second)
+				status.Restarts.Count = 2
+				status.Conditions = []v1.PodCondition{{Type: restartpod.PodRestarting, Status: v1.ConditionTrue}, {Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}}
+			}
+			p.status(pod, status)
+		}
+		p.step(redrawPause)
+		lines := s.lines()[3:] // Those pods have lines of their own, too.
+		require.Len(t, lines, 17)
+		require.Equal(t, []string{"Pod p20  Failed", "Pod p25  Running  PodRestarting  restarts 2  next restart in 8s", "Pod p00  Running"}, lines[:3])
+		require.Equal(t, "… and 23 more pods", lines[7])
+		require.Equal(t, "p00/main   container  Running  0", lines[9])
+		require.Equal(t, "… and 23 more containers", lines[16])
+		p.closed(t)
+	})
+}
+
+// What a container or its probe wrote cannot write over the table.
+func TestRunTableEscapes(t *testing.T) {
+	pod := testPod("default", "worker", "main")
+	s := newTerminal(t, 40, 24)
+	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+		p.status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: waiting("Bad\x1b[2J\tReason\n")}))
+		p.output(pod)("main", []byte("\x1b[2J\x1b[31mred\r\b\x00\x7f\u009b\xff \t世界 e\u0301"))
+		p.warn(pod, "main", "Unhealthy", "a\x1b[A\nb")
+		p.step(redrawPause)
+		require.Equal(t, []string{
+			`    0.000s  main | \x1b[2J\x1b[31mred\r\b\x00\x7f\u009b\xff     世界 e` + "\u0301",
+			`    0.000s  main   Unhealthy         a\x1b[A\nb`,
+			"Pod worker  Running",
+			"CONTAINER  KIND  STATE                R…",
+			`main             Bad\x1b[2J Reason\n  0`,
+		}, s.lines())
+		// A second drawing finds the first, though a line above it fills two rows.
+		p.output(pod)("main", []byte(strings.Repeat("世界", 15)))
+		p.step(redrawPause)
+		require.Len(t, s.lines(), 6)
+		p.closed(t)
+	})
+}
+
+func TestCut(t *testing.T) {
+	tests := []struct {
+		line    string
+		columns int
+		want    string
+	}{
+		{"", 0, ""},
+		{"abc", 3, "abc"},
+		{"abcd", 3, "ab…"},
+		{"abcd", 1, "…"},
+		{"世界", 4, "世界"},
+		{"世界人", 5, "世界…"},
+		{"世界人", 4, "世…"},
+		{"e\u0301e\u0301e\u0301", 3, "e\u0301e\u0301e\u0301"},
+		{"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
+		{"ｆｕｌｌ", 5, "ｆｕ…"},
+		{"🙂🙂", 3, "🙂…"},
+	}
+	for _, tc := range tests {
+		require.Equal(t, tc.want, cut(tc.line, tc.columns), "%q in %d columns", tc.line, tc.columns)
+	}
+}
