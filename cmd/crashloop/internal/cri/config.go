@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
+)
+
+// The kubelet's labels, pkg/kubelet/types, by which tools know a pod, and our
+// own: pods of a kubelet at the same endpoint do not have these.
+const (
+	labelPodName       = "io.kubernetes.pod.name"
+	labelPodNamespace  = "io.kubernetes.pod.namespace"
+	labelPodUID        = "io.kubernetes.pod.uid"
+	labelContainerName = "io.kubernetes.container.name"
+	labelManagedBy     = "kubelet-backoff.github.io/managed-by"
+	managedBy          = "crashloop"
+	// annotationRestartCount is the instance's attempt once more.
+	annotationRestartCount = "io.kubernetes.container.restartCount"
+	// annotationDir is the pod's folder.
+	annotationDir = "kubelet-backoff.github.io/dir"
+)
+
+// What there is in the pod's folder.
+const (
+	volumesDir = "volumes"
+	logsDir    = "logs"
+	// logsKept is how many log files of a container there are at most.
+	logsKept = 5
+)
+
+// Support is what the runtime honours of a pod.
+var Support = manifest.Support{Name: "cri", Honoured: []string{
+	"spec.hostname",
+	"spec.hostIPC",
+	"spec.hostNetwork",
+	"spec.hostPID",
+	"spec.shareProcessNamespace",
+	"spec.securityContext.runAsGroup",
+	"spec.securityContext.runAsUser",
+	"spec.containers.image",
+	"spec.containers.imagePullPolicy",
+	"spec.containers.resources.limits.cpu",
+	"spec.containers.resources.limits.memory",
+	"spec.containers.resources.requests.cpu",
+	"spec.containers.securityContext.allowPrivilegeEscalation",
+	"spec.containers.securityContext.capabilities",
+	"spec.containers.securityContext.privileged",
+	"spec.containers.securityContext.readOnlyRootFilesystem",
+	"spec.containers.securityContext.runAsGroup",
+	"spec.containers.securityContext.runAsUser",
+	"spec.containers.volumeMounts.readOnly",
+}}
+
+// selector finds what is the pod's.
+func (r *Runtime) selector() map[string]string {
+	return map[string]string{
+		labelManagedBy: managedBy,
+		labelPodName:   r.pod.Name, labelPodNamespace: r.pod.Namespace, labelPodUID: string(r.pod.UID),
+	}
+}
+
+// sandboxConfig is generatePodSandboxConfig of pkg/kubelet/kuberuntime for what
+// crashloop run honours.
+func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
+	labels, annotations := map[string]string{}, map[string]string{}
+	maps.Copy(labels, r.pod.Labels)
+	maps.Copy(labels, r.selector())
+	maps.Copy(annotations, r.pod.Annotations)
+	annotations[annotationDir] = r.dir
+	config := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: r.pod.Name, Namespace: r.pod.Namespace, Uid: string(r.pod.UID), Attempt: attempt},
+		LogDirectory: filepath.Join(r.dir, logsDir),
+		Labels:       labels, Annotations: annotations,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+			NamespaceOptions: namespaces(r.pod),
+			Privileged: slices.ContainsFunc(slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers), func(c v1.Container) bool {
+				return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
+			}),
+		}},
+	}
+	if !r.pod.Spec.HostNetwork {
+		config.Hostname = hostname(r.pod)
+	}
+	return config
+}
+
+// hostname is what Linux allows of the pod's hostname, or else of its name.
+func hostname(pod *v1.Pod) string {
+	if pod.Spec.Hostname != "" {
+		return pod.Spec.Hostname
+	}
+	return strings.TrimRight(pod.Name[:min(len(pod.Name), 63)], "-.")
+}
+
+func networkMode(pod *v1.Pod) runtimeapi.NamespaceMode { return namespaces(pod).Network }
+
+func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
+	mode := func(host bool, otherwise runtimeapi.NamespaceMode) runtimeapi.NamespaceMode {
+		if host {
+			return runtimeapi.NamespaceMode_NODE
+		}
+		return otherwise
+	}
+	pid := runtimeapi.NamespaceMode_CONTAINER
+	if ptr.Deref(pod.Spec.ShareProcessNamespace, false) {
+		pid = runtimeapi.NamespaceMode_POD
+	}
+	return &runtimeapi.NamespaceOption{
+		Network: mode(pod.Spec.HostNetwork, runtimeapi.NamespaceMode_POD),
+		Ipc:     mode(pod.Spec.HostIPC, runtimeapi.NamespaceMode_POD),
+		Pid:     mode(pod.Spec.HostPID, pid),
+	}
+}
+
+// containerConfig is generateContainerConfig of pkg/kubelet/kuberuntime for what
+// crashloop run honours.
+func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP string) (*runtimeapi.ContainerConfig, error) {
+	env, err := manifest.Environment(r.pod, c, podIP)
+	if err != nil {
+		return nil, err
+	}
+	labels := r.selector()
+	labels[labelContainerName] = c.Name
+	config := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
+		Image:    &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: c.Image},
+		Command:  manifest.Expand(c.Command, env), Args: manifest.Expand(c.Args, env),
+		WorkingDir: c.WorkingDir,
+		Labels:     labels, Annotations: map[string]string{annotationRestartCount: strconv.Itoa(restarts)},
+		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+".log"),
+		Linux:   &runtimeapi.LinuxContainerConfig{Resources: resources(c.Resources), SecurityContext: securityContext(r.pod, c)},
+	}
+	for _, e := range env {
+		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
+	}
+	for _, m := range c.VolumeMounts {
+		// Package manifest lets no other volume pass but one that is to be left out.
+		if slices.ContainsFunc(r.pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name && v.EmptyDir != nil }) {
+			config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: r.volume(m.Name), ContainerPath: m.MountPath, Readonly: m.ReadOnly})
+		}
+	}
+	return config, nil
+}
+
+// resources has the figures of pkg/kubelet/cm: 1024 shares for a CPU, at least 2,
+// and of 100 ms the limit's part, at least 1 ms.
+func resources(spec v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
+	const period = 100_000 // µs
+	request, requested := spec.Requests[v1.ResourceCPU]
+	limit, limited := spec.Limits[v1.ResourceCPU]
+	if !requested {
+		request = limit
+	}
+	r := &runtimeapi.LinuxContainerResources{CpuShares: min(max(request.MilliValue()*1024/1000, 2), 262144)}
+	if limited && !limit.IsZero() {
+		r.CpuPeriod, r.CpuQuota = period, max(limit.MilliValue()*period/1000, 1000)
+	}
+	if memory, limited := spec.Limits[v1.ResourceMemory]; limited {
+		r.MemoryLimitInBytes = memory.Value()
+	}
+	return r
+}
+
+func securityContext(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSecurityContext {
+	p, s := ptr.Deref(pod.Spec.SecurityContext, v1.PodSecurityContext{}), ptr.Deref(c.SecurityContext, v1.SecurityContext{})
+	id := func(own, ofPod *int64) *runtimeapi.Int64Value {
+		if own == nil {
+			own = ofPod
+		}
+		if own == nil {
+			return nil
+		}
+		return &runtimeapi.Int64Value{Value: *own}
+	}
+	config := &runtimeapi.LinuxContainerSecurityContext{
+		NamespaceOptions: namespaces(pod),
+		Privileged:       ptr.Deref(s.Privileged, false),
+		ReadonlyRootfs:   ptr.Deref(s.ReadOnlyRootFilesystem, false),
+		NoNewPrivs:       !ptr.Deref(s.AllowPrivilegeEscalation, true),
+		RunAsUser:        id(s.RunAsUser, p.RunAsUser),
+		RunAsGroup:       id(s.RunAsGroup, p.RunAsGroup),
+	}
+	if s.Capabilities != nil {
+		config.Capabilities = &runtimeapi.Capability{}
+		for _, capability := range s.Capabilities.Add {
+			config.Capabilities.AddCapabilities = append(config.Capabilities.AddCapabilities, string(capability))
+		}
+		for _, capability := range s.Capabilities.Drop {
+			config.Capabilities.DropCapabilities = append(config.Capabilities.DropCapabilities, string(capability))
+		}
+	}
+	return config
+}
+
+func (r *Runtime) volume(name string) string { return filepath.Join(r.dir, volumesDir, name) }
+
+// makeVolumes makes the folders of volumes that are not there yet. Any user may
+// write in them, as in the kubelet's.
+func (r *Runtime) makeVolumes() error {
+	for _, v := range r.pod.Spec.Volumes {
+		if v.EmptyDir == nil {
+			continue
+		}
+		if err := os.MkdirAll(r.volume(v.Name), 0o777); err != nil {
+			return err
+		}
+		// MkdirAll heeds the umask.
+		if err := os.Chmod(r.volume(v.Name), 0o777); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Runtime) logFile(container string, restarts int) string {
+	return filepath.Join(r.dir, logsDir, container, strconv.Itoa(restarts)+".log")
+}
+
+// makeLogFolder makes the folder of a container's logs and removes from it what
+// is older than the newest logsKept, and what an earlier pod left, to which the
+// runtime would append.
+func (r *Runtime) makeLogFolder(container string, restarts int) error {
+	dir := filepath.Join(r.dir, logsDir, container)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		number, isLog := strings.CutSuffix(e.Name(), ".log")
+		n, err := strconv.Atoi(number)
+		if !isLog || err != nil || n < restarts && n > restarts-logsKept {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

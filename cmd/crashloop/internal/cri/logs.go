@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-client/pkg/logs"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
+)
+
+const (
+	// maxLine is where a longer line is broken, in bytes.
+	maxLine = 64 << 10
+	// followPeriod is how often the log of an instance is read that cannot be
+	// watched: each takes an inotify instance, and a user often has no more than 128.
+	followPeriod = time.Second
+)
+
+// followers give what instances write to output.
+type followers struct {
+	runtime criapi.RuntimeService
+	output  agent.Output
+	wg      sync.WaitGroup
+
+	mu sync.Mutex
+	// ended has a channel for each instance whose end is not known yet, by its ID.
+	// It is closed then.
+	ended map[string]chan struct{}
+}
+
+// ids returns the instances whose end is not known yet.
+func (f *followers) ids() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.ended))
+}
+
+// end tells that an instance has ended. What it wrote is still read.
+func (f *followers) end(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ended, ok := f.ended[id]; ok {
+		close(ended)
+		delete(f.ended, id)
+	}
+}
+
+// finish tells that all instances have ended, and waits until output has all
+// that they wrote.
+func (f *followers) finish(ctx context.Context) error {
+	for _, id := range f.ids() {
+		f.end(id)
+	}
+	done := make(chan struct{})
+	go func() {
+		f.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// follow reads an instance's log from the time since on, to its end.
+func (f *followers) follow(ctx context.Context, id, container, path string, since time.Time) {
+	ended := make(chan struct{})
+	f.mu.Lock()
+	f.ended[id] = ended
+	f.mu.Unlock()
+	l := &follower{RuntimeService: f.runtime, ended: ended}
+	stdout := &lines{ctx: ctx, follower: l, write: func(line []byte) { f.output(container, line) }}
+	stderr := &lines{ctx: ctx, follower: l, write: stdout.write}
+	f.wg.Go(func() {
+		for ctx.Err() == nil {
+			l.skip = l.seen
+			last := l.hasEnded()
+			err := logs.ReadLogs(ctx, path, id, &logs.LogOptions{Follow: !last, Since: since}, l, stdout, stderr)
+			if last || err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+			case <-ended:
+			case <-time.After(followPeriod):
+			}
+		}
+		stdout.flush()
+		stderr.flush()
+	})
+}
+
+// follower is what ReadLogs takes for the runtime: it asks for the instance's
+// status at every turn, which is known here without.
+type follower struct {
+	criapi.RuntimeService
+	ended <-chan struct{}
+	// seen are the log's entries that were read, and skip how many of them are to
+	// come again.
+	seen, skip int
+}
+
+func (l *follower) hasEnded() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *follower) ContainerStatus(context.Context, string, bool) (*runtimeapi.ContainerStatusResponse, error) {
+	s := &runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING}
+	if l.hasEnded() {
+		s.State = runtimeapi.ContainerState_CONTAINER_EXITED
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: s}, nil
+}
+
+// lines puts one stream's entries together to lines: an entry without a newline
+// goes on in the next.
+type lines struct {
+	ctx      context.Context
+	follower *follower
+	write    func(line []byte)
+	rest     []byte
+}
+
+// Write gets one entry.
+func (l *lines) Write(entry []byte) (int, error) {
+	if err := l.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if l.follower.skip > 0 {
+		l.follower.skip--
+		return len(entry), nil
+	}
+	l.follower.seen++
+	line, whole := bytes.CutSuffix(entry, []byte("\n"))
+	l.rest = append(l.rest, line...)
+	if whole {
+		l.write(l.rest)
+		l.rest = l.rest[:0]
+	} else if len(l.rest) >= maxLine {
+		l.flush()
+	}
+	return len(entry), nil
+}
+
+// flush gives up waiting for the end of a line.
+func (l *lines) flush() {
+	if len(l.rest) > 0 {
+		l.write(l.rest)
+		l.rest = l.rest[:0]
+	}
+}
