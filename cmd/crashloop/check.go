@@ -141,9 +141,8 @@ type report struct {
 	FeatureGates []gateReport `json:"featureGates,omitempty"`
 	// Pods are those of the manifests, without such as no feature gates make
 	// valid. They are missing when the configuration is not valid.
-	Pods     []podReport   `json:"pods,omitempty"`
-	Warnings []issueReport `json:"warnings,omitempty"`
-	Errors   []issueReport `json:"errors,omitempty"`
+	Pods []podReport `json:"pods,omitempty"`
+	issues
 }
 
 type curveReport struct {

@@ -57,12 +57,11 @@ func TestCheckManifestForms(t *testing.T) {
 		{"an empty list", "{apiVersion: v1, kind: List, items: []}", nil, nil, []string{"stdin: List: items: " + noItems}},
 		{"an empty list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: PodList}]}", nil, nil, []string{"stdin: PodList: items: " + noItems}},
 		{"nothing", "", nil, []string{noPod}, nil},
-	}
-	texts := func(issues []issueReport) (texts []string) {
-		for _, issue := range issues {
-			texts = append(texts, issue.text)
-		}
-		return texts
+		{"a document after an end marker", podB + "...\n" + podB, []string{"Pod b", "Pod b"}, nil, nil},
+		{"a comment after an end marker", podB + "... # the end\n# really\n", []string{"Pod b"}, nil, nil},
+		{"JSON after an end marker", "# first\n...\r\n" + podA + podA + "\n...\n" + podB + "...\n---\n" + podB, []string{"Pod a", "Pod a", "Pod b", "Pod b"}, nil, nil},
+		{"no object after an end marker", podB + "...\ntext\n", []string{"Pod b"}, []string{"stdin: document 2: couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }"}, nil},
+		{"dots in a text", podB + "# ...\nstatus:\n  message: |\n    a\n    ...\n  reason: ...\n", []string{"Pod b"}, nil, nil},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
+)
+
+// manifestDecoder knows the objects that podSpec does. It returns an object
+// beside a strict decoding error.
+var manifestDecoder = func() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1.AddToScheme(scheme))
+	utilruntime.Must(appsv1.AddToScheme(scheme))
+	utilruntime.Must(batchv1.AddToScheme(scheme))
+	return jsonserializer.NewSerializerWithOptions(jsonserializer.DefaultMetaFactory, scheme, scheme,
+		jsonserializer.SerializerOptions{Yaml: true, Strict: true})
+}()
+
+// podSpec returns the spec of the pod in an object and its path, or nil if there
+// is none.
+func podSpec(object runtime.Object) (*v1.PodSpec, *field.Path) {
+	template := field.NewPath("spec", "template", "spec")
+	switch o := object.(type) {
+	case *v1.Pod:
+		return &o.Spec, field.NewPath("spec")
+	case *v1.PodTemplate:
+		return &o.Template.Spec, field.NewPath("template", "spec")
+	case *v1.ReplicationController:
+		if o.Spec.Template == nil {
+			return nil, nil
+		}
+		return &o.Spec.Template.Spec, template
+	case *appsv1.Deployment:
+		return &o.Spec.Template.Spec, template
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template.Spec, template
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template.Spec, template
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template.Spec, template
+	case *batchv1.Job:
+		return &o.Spec.Template.Spec, template
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template.Spec, field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
+	}
+	return nil, nil
+}
+
+// stdinFile is stdin among the manifests.
+const stdinFile = "-"
+
+// manifestName is what a report calls a file of manifests.
+func manifestName(file string) string {
+	if file == stdinFile {
+		return "stdin"
+	}
+	return file
+}
+
+// issues are what there is to say of what was read.
+type issues struct {
+	Warnings []issueReport `json:"warnings,omitempty"`
+	Errors   []issueReport `json:"errors,omitempty"`
+}
+
+// visitObject gets an object of a manifest that is no list: the name of the
+// file, the object's kind, namespace and name, and the object.
+type visitObject func(file, name string, object runtime.Object)
+
+// readManifest visits the objects in a file of manifests. It tells whether there
+// was a list without items.
+func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) (empty bool) {
+	var data []byte
+	var err error
+	if file == stdinFile {
+		data, err = io.ReadAll(stdin)
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	file = manifestName(file)
+	if err != nil {
+		if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
+			err = pathErr.Err // The issue has the path.
+		}
+		r.Errors = append(r.Errors, newIssue(file, "", "", err.Error()))
+		return false
+	}
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; {
+		documents, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return empty
+		}
+		if err != nil {
+			r.Errors = append(r.Errors, newIssue(file, fmt.Sprintf("document %d", n), "", err.Error()))
+			return empty
+		}
+		for document, rest := []byte(nil), documents; len(rest) > 0; n++ {
+			document, rest = cutDocument(rest)
+			empty = r.readDocument(file, fmt.Sprintf("document %d", n), document, visit) || empty
+		}
+	}
+}
+
+// endMarker ends a YAML document. No document has one in it, not even in a text.
+var endMarker = regexp.MustCompile(`(?m)^\.\.\.(?:\s|$)`)
+
+// cutDocument cuts off the first document of data that has no separators: a JSON
+// object, or what stands before an end marker. The YAML decoder would read it and
+// say nothing of what follows.
+func cutDocument(data []byte) (document, rest []byte) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	var raw json.RawMessage
+	if utilyaml.IsJSONBuffer(data) && decoder.Decode(&raw) == nil {
+		return raw, bytes.TrimSpace(data[decoder.InputOffset():])
+	}
+	if end := endMarker.FindIndex(data); end != nil {
+		return data[:end[0]], bytes.TrimSpace(data[end[1]:])
+	}
+	return data, nil
+}
+
+// noItems is what a warning says of a list without items, as kubectl get prints it.
+const noItems = "none: there is nothing to look at"
+
+// readDocument visits the object in a document, or the items of a list. The name
+// is for as long as the object's own is not known. It tells whether the object is
+// or holds a list without items.
+func (r *issues) readDocument(file, name string, data []byte, visit visitObject) (empty bool) {
+	if content, err := yaml.YAMLToJSON(data); err == nil && string(content) == "null" {
+		return false
+	}
+	object, kind, err := manifestDecoder.Decode(data, nil, nil)
+	strictErr, isStrict := runtime.AsStrictDecodingError(err)
+	switch {
+	case runtime.IsNotRegisteredError(err):
+		detail := "not looked at: it has no pod template that is known here"
+		if kind.Kind == "KubeletConfiguration" {
+			detail = "not looked at: --config is for it"
+		}
+		r.Warnings = append(r.Warnings, newIssue(file, kind.Kind, "", detail))
+		return false
+	case runtime.IsMissingKind(err):
+		r.Errors = append(r.Errors, newIssue(file, name, "kind", "must be set"))
+		return false
+	case runtime.IsMissingVersion(err):
+		r.Errors = append(r.Errors, newIssue(file, name, "apiVersion", "must be set"))
+		return false
+	case err != nil && !isStrict:
+		r.Errors = append(r.Errors, newIssue(file, name, "", err.Error()))
+		return false
+	}
+
+	name = objectName(object, kind.Kind)
+	if isStrict {
+		for _, err := range strictErr.Errors() {
+			path, detail := "", err.Error()
+			if quoted, ok := strings.CutPrefix(detail, "unknown field "); ok {
+				if unquoted, err := strconv.Unquote(quoted); err == nil {
+					path, detail = unquoted, "unknown field"+near(unquoted)
+				}
+			}
+			r.Warnings = append(r.Warnings, newIssue(file, name, path, detail))
+		}
+	}
+	if !meta.IsListType(object) {
+		visit(file, name, object)
+		return false
+	}
+	if meta.LenList(object) == 0 {
+		r.Warnings = append(r.Warnings, newIssue(file, name, "items", noItems))
+		return true
+	}
+	if list, ok := object.(*v1.List); ok {
+		for i, item := range list.Items {
+			empty = r.readDocument(file, fmt.Sprintf("items[%d]", i), item.Raw, visit) || empty
+		}
+		return empty
+	}
+	// The items need not name their kind.
+	itemKind := strings.TrimSuffix(kind.Kind, "List")
+	utilruntime.Must(meta.EachListItem(object, func(item runtime.Object) error {
+		visit(file, objectName(item, itemKind), item)
+		return nil
+	}))
+	return false
+}
+
+// objectName is kind, namespace and name, as far as they are set.
+func objectName(object runtime.Object, kind string) string {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return kind // A list.
+	}
+	name := cmp.Or(accessor.GetName(), accessor.GetGenerateName())
+	if namespace := accessor.GetNamespace(); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return strings.TrimSpace(kind + " " + name)
+}
+
+// nearRuleFields has the right name for what one may take for a field of a
+// container's restart rules: other spellings, and onExit of KEP-5532's example.
+var nearRuleFields = map[string]string{
+	"restartpolicy":      "restartPolicy",
+	"restartpolicyrule":  "restartPolicyRules",
+	"restartpolicyrules": "restartPolicyRules",
+	"exitcode":           "exitCodes",
+	"exitcodes":          "exitCodes",
+	"onexit":             "exitCodes, in the rule itself",
+}
+
+// near returns what may be meant by an unknown field, as the end of a sentence.
+func near(path string) string {
+	name := path[strings.LastIndex(path, ".")+1:]
+	if right, ok := nearRuleFields[strings.ToLower(name)]; ok && right != name {
+		return ": the field is " + right
+	}
+	return ""
+}
+
+// podManifest is a pod of a manifest, with its defaults.
+type podManifest struct {
+	// file and object are what issues call them.
+	file, object string
+	pod          *v1.Pod
+}
+
+// readPods reads the pods of files of manifests. Without errors there is one at
+// least, and no two have the same namespace and name. Nothing else of them is
+// validated.
+func readPods(files []string, stdin io.Reader) (pods []podManifest, warnings, errs []issueReport) {
+	var r issues
+	seen := map[string]string{} // The file, by namespace and name.
+	for _, file := range files {
+		found, errors := false, len(r.Errors)
+		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
+			pod, ok := object.(*v1.Pod)
+			if spec, _ := podSpec(object); !ok && spec == nil {
+				r.Warnings = append(r.Warnings, newIssue(file, name, "", "not looked at: only pods are run"))
+				return
+			} else if !ok {
+				kind, _, _ := strings.Cut(name, " ")
+				err := field.NotSupported(field.NewPath("kind"), kind, []string{"Pod"})
+				err.Detail += "; kubectl get pods -o yaml prints the pods that a cluster makes of it"
+				r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+				return
+			}
+			found = true
+			manifest.Default(pod)
+			key := pod.Namespace + "/" + pod.Name
+			if other, ok := seen[key]; ok && pod.Name != "" {
+				err := field.Duplicate(field.NewPath("metadata", "name"), key)
+				err.Detail = "there is another one in " + other
+				r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+				return
+			}
+			seen[key] = file
+			pods = append(pods, podManifest{file: file, object: name, pod: pod})
+		})
+		if !found && len(r.Errors) == errors {
+			r.Errors = append(r.Errors, newIssue(manifestName(file), "", "", "there is no pod in it"))
+		}
+	}
+	return pods, r.Warnings, r.Errors
+}
