@@ -85,7 +85,8 @@ var common = Support{
 }
 
 // without has values with which all is as without the field: what an API server
-// writes into every pod, and what asks for nothing.
+// writes into every pod, and what asks for nothing. A field that has entries
+// below it is not named as a whole.
 var without = map[string]any{
 	"spec.automountServiceAccountToken":              false,
 	"spec.dnsPolicy":                                 string(v1.DNSClusterFirst),
@@ -97,11 +98,9 @@ var without = map[string]any{
 	"spec.serviceAccount":                            "default",
 	"spec.serviceAccountName":                        "default",
 	"spec.containers.lifecycle.stopSignal":           string(v1.SIGTERM),
-	"spec.containers.stdin":                          false,
 	"spec.containers.terminationMessagePath":         v1.TerminationMessagePathDefault,
 	"spec.containers.terminationMessagePolicy":       string(v1.TerminationMessageReadFile),
 	"spec.containers.volumeMounts.mountPropagation":  string(v1.MountPropagationNone),
-	"spec.containers.volumeMounts.readOnly":          false,
 	"spec.containers.volumeMounts.recursiveReadOnly": string(v1.RecursiveReadOnlyDisabled),
 	"spec.volumes.emptyDir.medium":                   string(v1.StorageMediumDefault),
 }
@@ -151,15 +150,15 @@ func (s Support) judge(spec map[string]any, errs field.ErrorList) ([]validation.
 }
 
 // sort sorts a value at a path, which is that of the field of this name.
-// Honoured is what is said of the next field above of which anything is.
+// Honoured tells whether one above is.
 func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
-	if list, ok := value.([]any); ok && f.within[entryOf(name)] {
+	entry := entryOf(name)
+	if list, ok := value.([]any); ok && f.within[entry] {
 		for i, item := range list {
 			f.sort(item, name, path.Index(i), honoured)
 		}
 		return
 	}
-	entry := entryOf(name)
 	if v := reflect.ValueOf(value); !v.IsValid() || (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0 {
 		return // It is not set.
 	}
