@@ -223,6 +223,9 @@ func (p *printer) output(pod *v1.Pod) agent.Output {
 func (p *printer) status(pod *v1.Pod, s agent.Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
 	old, known := p.statuses[podKey(pod)]
 	p.statuses[podKey(pod)] = s
 	before := make(map[string]agent.ContainerStatus, len(old.Containers))
@@ -369,6 +372,8 @@ func joinNonEmpty(sep string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), sep)
 }
 
+func ended(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+
 // signal puts a value into a channel of capacity 1 unless it has one.
 func signal(c chan struct{}) {
 	select {
@@ -409,17 +414,19 @@ func (p *printer) loop() {
 // flush writes all that is queued, with one call, and the table as it is now
 // below it. What the writer does not take is lost, and so is all after it.
 func (p *printer) flush() {
+	columns, rows := 0, 0
+	if p.size != nil {
+		columns, rows = p.size()
+	}
+	if columns <= 0 || rows <= 0 {
+		columns, rows = 80, 24 // As terminals are that do not tell.
+	}
 	p.mu.Lock()
 	out := p.pending
 	p.pending, p.queuedOutput = nil, 0
 	p.room.Broadcast()
 	var table []string
-	columns := 0
 	if p.size != nil {
-		rows := 0
-		if columns, rows = p.size(); columns <= 0 || rows <= 0 {
-			columns, rows = 80, 24 // As terminals are that do not tell.
-		}
 		table = p.table(p.clock.Now(), columns, rows)
 	}
 	p.mu.Unlock()
@@ -462,7 +469,11 @@ func (p *printer) summary(logs func(*v1.Pod) string) []byte {
 			b.Write(p.appendJSON(nil, pod, e))
 			continue
 		}
-		fmt.Fprintf(&b, "\nPod %s %s\n", p.podName(pod), joinNonEmpty(": ", string(s.Phase), s.Reason))
+		phase := string(s.Phase)
+		if !ended(s.Phase) {
+			phase = "stopped"
+		}
+		fmt.Fprintf(&b, "\nPod %s %s\n", p.podName(pod), joinNonEmpty(": ", phase, s.Reason))
 		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(tab, "  CONTAINER\tRESTARTS\tWAITED\tMEAN LATENESS\tWORST LATENESS")
 		for _, c := range s.Containers {

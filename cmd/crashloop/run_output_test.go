@@ -362,12 +362,14 @@ func TestRunOutputAfterItsEnd(t *testing.T) {
 		closed := make(chan error)
 		go func() { closed <- p.close(func(*v1.Pod) string { return "/logs" }) }()
 		<-stopped // Nothing waits for a printer that ends.
-		p.warn(pod, "", "TooLate", "")
+		p.recorder(pod).Event(pod, v1.EventTypeNormal, "TooLate", "")
 		p.status(pod, podIs(v1.PodFailed))
 		close(w.proceed)
 		require.NoError(t, <-closed)
 	})
 	require.NotContains(t, w.String(), "TooLate")
+	require.NotContains(t, w.String(), "Failed")
+	require.Contains(t, w.String(), "Pod worker stopped\n")
 	require.True(t, strings.HasSuffix(w.String(), "  Logs: /logs\n"))
 }
 

@@ -116,7 +116,7 @@ func fit(rows []tableRow, limit int, what string) []string {
 func (p *printer) podRow(pod *v1.Pod, s agent.Status, now time.Time) tableRow {
 	phase := string(s.Phase)
 	switch {
-	case s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed:
+	case ended(s.Phase):
 	case s.Terminating:
 		phase = "Terminating" // As kubectl shows it.
 	case phase == "":
@@ -145,12 +145,21 @@ func (p *printer) podRow(pod *v1.Pod, s agent.Status, now time.Time) tableRow {
 	return tableRow{rank, joinNonEmpty("  ", parts...)}
 }
 
-// containerRows returns the columns' names and a row for each container.
+// containerRows returns the columns' names and a row for each container. There
+// is no kind if all are regular containers.
 func containerRows(names []string, statuses []agent.ContainerStatus, now time.Time) (string, []tableRow) {
+	kinds := slices.ContainsFunc(statuses, func(c agent.ContainerStatus) bool { return c.Kind != restartpod.KindRegular })
 	var b bytes.Buffer
 	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tab, "CONTAINER\tKIND\tSTATE\tRESTARTS\tLAST EXIT\tNEXT RESTART")
+	kind := ""
+	if kinds {
+		kind = "KIND\t"
+	}
+	fmt.Fprintf(tab, "CONTAINER\t%sSTATE\tRESTARTS\tLAST EXIT\tNEXT RESTART\n", kind)
 	for i, c := range statuses {
+		if kinds {
+			kind = string(c.Kind) + "\t"
+		}
 		exit, next := "", ""
 		if e := c.LastExit; e != nil {
 			exit = strconv.Itoa(int(e.ExitCode))
@@ -162,7 +171,7 @@ func containerRows(names []string, statuses []agent.ContainerStatus, now time.Ti
 			next = countdown(c.RetryAt, now)
 		}
 		state := string(appendEscaped(nil, strings.ReplaceAll(stateOf(c.State), "\t", " ")))
-		fmt.Fprintf(tab, "%s\t%s\t%s\t%d\t%s\t%s\n", names[i], c.Kind, state, c.Restarts.Count, exit, next)
+		fmt.Fprintf(tab, "%s\t%s%s\t%d\t%s\t%s\n", names[i], kind, state, c.Restarts.Count, exit, next)
 	}
 	tab.Flush()
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")

@@ -260,7 +260,7 @@ func TestRunTableOnTerminalThatIsResized(t *testing.T) {
 				require.LessOrEqual(t, utf8.RuneCountInString(line), size[0], "%v: %q", size, line)
 			}
 		}
-		require.Equal(t, "main       container  CrashLoopBackOff  0                    in 52s", s.lines()[4])
+		require.Equal(t, "main       CrashLoopBackOff  0                    in 52s", s.lines()[4])
 		p.closed(t)
 	})
 }
@@ -350,7 +350,7 @@ func TestRunTableOfManyPods(t *testing.T) {
 		require.Len(t, lines, 17)
 		require.Equal(t, []string{"Pod p20  Failed", "Pod p25  Running  PodRestarting  restarts 2  next restart in 8s", "Pod p00  Running"}, lines[:3])
 		require.Equal(t, "… and 23 more pods", lines[7])
-		require.Equal(t, "p00/main   container  Running  0", lines[9])
+		require.Equal(t, "p00/main   Running  0", lines[9])
 		require.Equal(t, "… and 23 more containers", lines[16])
 		p.closed(t)
 	})
@@ -361,7 +361,7 @@ func TestRunTableEscapes(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	s := newTerminal(t, 40, 24)
 	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
-		p.status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: waiting("Bad\x1b[2J\tReason\n")}))
+		p.status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", Kind: restartpod.KindInit, State: waiting("Bad\x1b[2J\tReason\n")}))
 		p.output(pod)("main", []byte("\x1b[2J\x1b[31mred\r\b\x00\x7f\u009b\xff \t世界 e\u0301"))
 		p.warn(pod, "main", "Unhealthy", "a\x1b[A\nb")
 		p.step(redrawPause)
@@ -370,7 +370,7 @@ func TestRunTableEscapes(t *testing.T) {
 			`    0.000s  main   Unhealthy         a\x1b[A\nb`,
 			"Pod worker  Running",
 			"CONTAINER  KIND  STATE                R…",
-			`main             Bad\x1b[2J Reason\n  0`,
+			`main       init  Bad\x1b[2J Reason\n  0`,
 		}, s.lines())
 		// A second drawing finds the first, though a line above it fills two rows.
 		p.output(pod)("main", []byte(strings.Repeat("世界", 15)))
