@@ -199,7 +199,7 @@ func (p *printer) output(pod *v1.Pod) agent.Output {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for p.queuedOutput >= maxQueuedOutput && !p.closed {
-			signal(p.full)
+			notify(p.full)
 			p.room.Wait()
 		}
 		if p.closed {
@@ -214,7 +214,7 @@ func (p *printer) output(pod *v1.Pod) agent.Output {
 		}
 		p.pending = append(p.pending, '\n')
 		p.queuedOutput += len(p.pending) - before
-		signal(p.wake)
+		notify(p.wake)
 	}
 }
 
@@ -259,7 +259,7 @@ func (p *printer) status(pod *v1.Pod, s agent.Status) {
 			p.addLocked(pod, runEvent{Type: v1.EventTypeWarning, Reason: reasonPodFailed, Message: message, Phase: s.Phase})
 		}
 	}
-	signal(p.wake) // For the table.
+	notify(p.wake) // For the table.
 }
 
 func sameExit(a, b *v1.ContainerStateTerminated) bool {
@@ -322,7 +322,7 @@ func (p *printer) addLocked(pod *v1.Pod, e runEvent) {
 		line = appendEscaped(line, strings.TrimSpace(e.Message))
 		p.pending = append(append(p.pending, bytes.TrimRight(line, " ")...), '\n')
 	}
-	signal(p.wake)
+	notify(p.wake)
 }
 
 func (p *printer) appendJSON(to []byte, pod *v1.Pod, e runEvent) []byte {
@@ -374,8 +374,8 @@ func joinNonEmpty(sep string, parts ...string) string {
 
 func ended(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
-// signal puts a value into a channel of capacity 1 unless it has one.
-func signal(c chan struct{}) {
+// notify puts a value into a channel of capacity 1 unless it has one.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
