@@ -20,11 +20,16 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
-type checkOptions struct {
+// configOptions say what configuration the kubelet would have.
+type configOptions struct {
 	file         string
 	dir          string
 	featureGates map[string]bool
-	output       string
+}
+
+type checkOptions struct {
+	configOptions
+	output string
 }
 
 func newCheckCommand() *cobra.Command {
@@ -63,42 +68,64 @@ Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
   crashloop check --feature-gates RestartPodOnContainerExits=true pod.yaml job.yaml
   kubectl get pods -o yaml | crashloop check -`,
 		DisableFlagsInUseLine: true,
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
-		},
+		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
 			write, ok := writers[o.output]
 			if !ok {
-				return fmt.Errorf("no output format %q: use %s", o.output, strings.Join(outputFormats(), ", "))
+				return unknownFormat(o.output, outputFormats())
 			}
 			r := check(o, manifests, cmd.InOrStdin())
 			if err := write(cmd.OutOrStdout(), r); err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "error:", err)
-				return errInvalid
+				return exitError(exitFailed)
 			}
 			if !r.Valid {
-				return errInvalid
+				return exitError(exitFailed)
 			}
 			return nil
 		},
 	}
+	addConfigFlags(cmd, &o.configOptions)
+	addOutputFlag(cmd, &o.output, outputFormats())
+	return cmd
+}
+
+// addConfigFlags adds the kubelet's flags for its configuration.
+func addConfigFlags(cmd *cobra.Command, o *configOptions) {
 	known := config.NewFeatureGate().KnownFeatures()
 	flags := cmd.Flags()
 	flags.StringVar(&o.file, "config", "", "the KubeletConfiguration of the kubelet's --config")
 	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory of the kubelet's --config-dir")
 	flags.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates",
 		"the kubelet's --feature-gates, which win over those of the files\nNames that are not near to one of these are passed over:\n"+strings.Join(known, "\n"))
-	flags.StringVarP(&o.output, "output", "o", outputTable, "the format of the output: "+strings.Join(outputFormats(), ", "))
-	for name, placeholder := range map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,...", "output": "FORMAT"} {
-		flag := flags.Lookup(name)
-		flag.Value = namedValue{flag.Value, placeholder}
-	}
-
+	namePlaceholders(cmd, map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,..."})
 	must(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
 	must(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
 	must(cmd.MarkFlagDirname("config-dir"))
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats(), cobra.ShellCompDirectiveNoFileComp)))
-	return cmd
+}
+
+// addOutputFlag adds the flag for one of the formats, which is outputTable if it
+// is not set.
+func addOutputFlag(cmd *cobra.Command, output *string, formats []string) {
+	cmd.Flags().StringVarP(output, "output", "o", outputTable, "the format of the output: "+strings.Join(formats, ", "))
+	namePlaceholders(cmd, map[string]string{"output": "FORMAT"})
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+func unknownFormat(output string, formats []string) error {
+	return fmt.Errorf("no output format %q: use %s", output, strings.Join(formats, ", "))
+}
+
+func completeManifests(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// namePlaceholders names the values of flags.
+func namePlaceholders(cmd *cobra.Command, names map[string]string) {
+	for name, placeholder := range names {
+		flag := cmd.Flags().Lookup(name)
+		flag.Value = namedValue{flag.Value, placeholder}
+	}
 }
 
 // namedValue is a flag's value with the name that help has for it. A name in
@@ -189,7 +216,7 @@ type issueReport struct {
 
 func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	r := &report{}
-	c := r.addConfig(o)
+	c := r.addConfig(o.configOptions)
 	for _, file := range manifests {
 		if c == nil {
 			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "not looked at: the configuration is not valid"))
@@ -203,7 +230,7 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 
 // addConfig adds what there is to say of the configuration. It returns nil if
 // that is not valid.
-func (r *report) addConfig(o checkOptions) *config.Config {
+func (r *report) addConfig(o configOptions) *config.Config {
 	c, err := config.Load(o.file, o.dir, o.featureGates)
 	for _, w := range c.Warnings {
 		r.Warnings = append(r.Warnings, newIssue(w.File, "", w.Field, w.Detail))

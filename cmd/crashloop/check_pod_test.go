@@ -20,12 +20,12 @@ func TestCheckStdin(t *testing.T) {
 	want, err := os.ReadFile("testdata/pods-gate-off.golden")
 	require.NoError(t, err)
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, exitInvalid, run([]string{"check", "-"}, bytes.NewReader(manifest), &stdout, &stderr))
+	require.Equal(t, exitFailed, run([]string{"check", "-"}, bytes.NewReader(manifest), &stdout, &stderr))
 	// The lines of the issues break elsewhere.
 	require.Equal(t, strings.Fields(strings.ReplaceAll(string(want), "pods.yaml", "stdin")), strings.Fields(stdout.String()))
 
 	stdout.Reset()
-	require.Equal(t, exitInvalid, run([]string{"check", "-"}, iotest.ErrReader(errors.New("is closed")), &stdout, &stderr))
+	require.Equal(t, exitFailed, run([]string{"check", "-"}, iotest.ErrReader(errors.New("is closed")), &stdout, &stderr))
 	require.Contains(t, stdout.String(), "ERRORS\n  - stdin: is closed\n")
 	require.Empty(t, stderr.String())
 }

@@ -25,27 +25,27 @@ func TestCheck(t *testing.T) {
 		args []string
 		want int
 	}{
-		{"default", nil, exitValid},
-		{"file", []string{"--config", "kubelet.yaml"}, exitValid},
-		{"drop-ins", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d"}, exitValid},
-		{"drop-ins-json", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d", "-o", "json"}, exitValid},
-		{"drop-ins-yaml", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d", "-o", "yaml"}, exitValid},
-		{"gate-off", []string{"--config", "kubelet.yaml", "--feature-gates", "KubeletCrashLoopBackOffMax=false"}, exitValid},
-		{"first-delayed", []string{"--feature-gates", "AllAlpha=true", "--feature-gates", "ReduceDefaultCrashLoopBackOffDecay=false"}, exitValid},
-		{"draft", []string{"--config", "draft.yaml"}, exitValid},
-		{"slow", []string{"--config", "slow.yaml"}, exitInvalid},
-		{"slow-json", []string{"--config", "slow.yaml", "-o", "json"}, exitInvalid},
-		{"integer-yaml", []string{"--config", "integer.yaml", "-o", "yaml"}, exitInvalid},
-		{"missing", []string{"--config", "missing.yaml", "--config-dir", "missing.d"}, exitInvalid},
-		{"former-gate", []string{"--feature-gates", "EnableKubeletCrashLoopBackoffMax=true"}, exitInvalid},
-		{"pods", []string{"--feature-gates", "RestartPodOnContainerExits=true", "pods.yaml"}, exitValid},
-		{"pods-json", []string{"--feature-gates", "RestartPodOnContainerExits=true", "-o", "json", "pods.yaml"}, exitValid},
-		{"pods-yaml", []string{"-o", "yaml", "pods.yaml"}, exitInvalid},
-		{"pods-gate-off", []string{"pods.yaml"}, exitInvalid},
-		{"pods-rules-off", []string{"--feature-gates", "AllBeta=false", "pods.yaml"}, exitInvalid},
-		{"pods-malformed", []string{"pods-malformed.yaml", "missing.yaml", "kubelet.yaml"}, exitInvalid},
-		{"pods-config-invalid", []string{"--config", "slow.yaml", "pods.yaml"}, exitInvalid},
-		{"workloads", []string{"workloads.yaml"}, exitInvalid},
+		{"default", nil, exitSucceeded},
+		{"file", []string{"--config", "kubelet.yaml"}, exitSucceeded},
+		{"drop-ins", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d"}, exitSucceeded},
+		{"drop-ins-json", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d", "-o", "json"}, exitSucceeded},
+		{"drop-ins-yaml", []string{"--config", "kubelet.yaml", "--config-dir", "kubelet.conf.d", "-o", "yaml"}, exitSucceeded},
+		{"gate-off", []string{"--config", "kubelet.yaml", "--feature-gates", "KubeletCrashLoopBackOffMax=false"}, exitSucceeded},
+		{"first-delayed", []string{"--feature-gates", "AllAlpha=true", "--feature-gates", "ReduceDefaultCrashLoopBackOffDecay=false"}, exitSucceeded},
+		{"draft", []string{"--config", "draft.yaml"}, exitSucceeded},
+		{"slow", []string{"--config", "slow.yaml"}, exitFailed},
+		{"slow-json", []string{"--config", "slow.yaml", "-o", "json"}, exitFailed},
+		{"integer-yaml", []string{"--config", "integer.yaml", "-o", "yaml"}, exitFailed},
+		{"missing", []string{"--config", "missing.yaml", "--config-dir", "missing.d"}, exitFailed},
+		{"former-gate", []string{"--feature-gates", "EnableKubeletCrashLoopBackoffMax=true"}, exitFailed},
+		{"pods", []string{"--feature-gates", "RestartPodOnContainerExits=true", "pods.yaml"}, exitSucceeded},
+		{"pods-json", []string{"--feature-gates", "RestartPodOnContainerExits=true", "-o", "json", "pods.yaml"}, exitSucceeded},
+		{"pods-yaml", []string{"-o", "yaml", "pods.yaml"}, exitFailed},
+		{"pods-gate-off", []string{"pods.yaml"}, exitFailed},
+		{"pods-rules-off", []string{"--feature-gates", "AllBeta=false", "pods.yaml"}, exitFailed},
+		{"pods-malformed", []string{"pods-malformed.yaml", "missing.yaml", "kubelet.yaml"}, exitFailed},
+		{"pods-config-invalid", []string{"--config", "slow.yaml", "pods.yaml"}, exitFailed},
+		{"workloads", []string{"workloads.yaml"}, exitFailed},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space 
 func TestReportThatIsNotWritten(t *testing.T) {
 	for _, format := range outputFormats() {
 		var stderr bytes.Buffer
-		require.Equal(t, exitInvalid, run([]string{"check", "-o", format}, nil, brokenWriter{}, &stderr), format)
+		require.Equal(t, exitFailed, run([]string{"check", "-o", format}, nil, brokenWriter{}, &stderr), format)
 		require.Equal(t, "error: no space left on device\n", stderr.String(), format)
 	}
 }
@@ -142,7 +142,7 @@ func TestHelpAndCompletion(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			require.Equal(t, exitValid, run(tc.args, nil, &stdout, &stderr))
+			require.Equal(t, exitSucceeded, run(tc.args, nil, &stdout, &stderr))
 			for _, want := range tc.want {
 				require.Contains(t, stdout.String(), want)
 			}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command crashloop tells what a kubelet's container restart back-off will be.
-// It needs no kubelet and no cluster.
+// Command crashloop tells what a kubelet's container restart back-off will be,
+// and runs pods with it. It needs no kubelet and no cluster.
 package main
 
 import (
@@ -12,21 +12,27 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/process"
 )
 
 // The exit statuses.
 const (
-	exitValid = 0
-	// exitInvalid is also for what cannot be read or written.
-	exitInvalid = 1
-	exitUsage   = 2
+	exitSucceeded = 0
+	// exitFailed is for what is invalid, what cannot be read, written or run, and
+	// pods that failed.
+	exitFailed = 1
+	exitUsage  = 2
 )
 
-// errInvalid ends a command whose report is written and says why. All other
-// errors are of usage.
-var errInvalid = errors.New("invalid")
+// exitError ends a command that has written why, with that exit status. All
+// other errors are of usage.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
+	process.Shim()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -39,11 +45,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	refuseUnknown(root) // Now, for completion keeps the output that it finds.
 	cmd, err := root.ExecuteC()
+	var status exitError
 	switch {
 	case err == nil:
-		return exitValid
-	case errors.Is(err, errInvalid):
-		return exitInvalid
+		return exitSucceeded
+	case errors.As(err, &status):
+		return int(status)
 	default:
 		fmt.Fprintf(stderr, "error: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
 		return exitUsage
@@ -53,14 +60,14 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "crashloop",
-		Short:         "What a kubelet's container restart back-off will be",
+		Short:         "What a kubelet's container restart back-off will be, and pods that run with it",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version
 	}
-	root.AddCommand(newCheckCommand())
+	root.AddCommand(newCheckCommand(), newRunCommand())
 	return root
 }
 

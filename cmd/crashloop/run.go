@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/cri"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/process"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+type runOptions struct {
+	configOptions
+	endpoint string
+	rootDir  string
+	output   string
+}
+
+func newRunCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--root-dir DIR] [-o FORMAT] MANIFEST ...",
+		Short: "Run pods on this machine, with the kubelet's restart behaviour",
+		Long: `Run the pods of the manifests until they have ended or Ctrl-C is pressed, as a
+kubelet of this project does: the order of init containers, sidecars and
+containers, restart policies and rules, back-off, restarts of the whole pod,
+preStop hooks, grace periods, startup and liveness probes.
+
+Without --runtime-endpoint each container is a process group on this machine. It
+needs no root and no image: a container's command is run as it is, with the
+files, the user and the network of whoever calls crashloop, and with no more of
+the environment than PATH and HOME. An emptyDir volume is a folder, whose path
+takes the place of mountPath in commands, arguments, environment and workingDir.
+All processes end with crashloop, however that ends.
+
+With --runtime-endpoint the containers are those of a CRI runtime, such as
+containerd. If crashloop is killed they run on; the next run of the same
+manifest goes on with them.
+
+The back-off is that of a kubelet with the same --config, --config-dir and
+--feature-gates ('crashloop check' prints it). Fields of a pod that have no
+effect here are named in a warning; what would make another pod of it is an
+error.
+
+On a terminal there is a table of the containers below what happens and what
+they write; elsewhere there are only lines. With -o json each event is an object
+on a line of its own, and the containers' output is in their logs alone.
+
+Exit status: 0 all pods succeeded; 1 one failed, or is invalid, or cannot be run;
+2 wrong usage; 130 stopped by Ctrl-C, 143 by SIGTERM. At the first Ctrl-C the
+pods are stopped with their grace period, at the second crashloop ends at once.`,
+		Example: `  # what happens to this pod on a node with the default configuration
+  crashloop run pod.yaml
+
+  # with another curve, and restarts of the whole pod
+  crashloop run --config kubelet.yaml --feature-gates RestartPodOnContainerExits=true pod.yaml
+
+  # in containers, as root
+  crashloop run --runtime-endpoint unix:///run/containerd/containerd.sock pod.yaml`,
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.MinimumNArgs(1),
+		ValidArgsFunction:     completeManifests,
+		RunE: func(cmd *cobra.Command, manifests []string) error {
+			if !slices.Contains(runOutputFormats(), o.output) {
+				return unknownFormat(o.output, runOutputFormats())
+			}
+			return runPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	addConfigFlags(cmd, &o.configOptions)
+	flags := cmd.Flags()
+	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as in the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
+	flags.StringVar(&o.rootDir, "root-dir", "", "the folder for logs and volumes (default crashloop in the user's cache folder)")
+	addOutputFlag(cmd, &o.output, runOutputFormats())
+	namePlaceholders(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR"})
+	must(cmd.MarkFlagDirname("root-dir"))
+	return cmd
+}
+
+// runPods runs the pods of the manifests. It has written its errors when it
+// returns an exitError.
+func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	// What libraries log has no place between the lines or above the table.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+
+	r := &report{}
+	c := r.addConfig(o.configOptions)
+	var pods []podManifest
+	if c != nil {
+		support := manifest.Process
+		if o.endpoint != "" {
+			support = cri.Support
+		}
+		pods = r.addPods(manifests, stdin, restartGates(c.FeatureGate), support)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintln(stderr, "warning:", w.text)
+	}
+	for _, e := range r.Errors {
+		fmt.Fprintln(stderr, "error:", e.text)
+	}
+	if len(r.Errors) > 0 {
+		return exitError(exitFailed)
+	}
+	root := o.rootDir
+	if root == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return fmt.Errorf("no folder for logs and volumes: set --root-dir (%w)", err)
+		}
+		root = filepath.Join(cache, "crashloop")
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return err
+	}
+	return newRun(o, c, root, pods, stdout, stderr).run(pods)
+}
+
+// addPods returns the pods of the manifests, with all that there is to say of
+// them added to the report.
+func (r *report) addPods(manifests []string, stdin io.Reader, gates restartpod.Gates, support manifest.Support) []podManifest {
+	pods, warnings, errs := readPods(manifests, stdin)
+	r.Warnings, r.Errors = append(r.Warnings, warnings...), append(r.Errors, errs...)
+	for _, p := range pods {
+		warnings, errs := manifest.Validate(p.pod, gates, support)
+		for _, w := range warnings {
+			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
+		}
+		for _, err := range errs {
+			r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
+		}
+	}
+	return pods
+}
+
+// podRun is what all pods of a run share.
+type podRun struct {
+	root     string
+	endpoint string
+	gates    restartpod.Gates
+	// containerBackOff and podBackOff are those of the node.
+	containerBackOff, podBackOff *backoff.Backoff
+	clock                        clock.WithTicker
+	printer                      *printer
+	stderr                       io.Writer
+}
+
+func newRun(o runOptions, c *config.Config, root string, pods []podManifest, stdout, stderr io.Writer) *podRun {
+	curve, clock := config.Resolve(c.Settings), clock.RealClock{}
+	var list []*v1.Pod
+	for _, p := range pods {
+		list = append(list, p.pod)
+	}
+	return &podRun{
+		root: root, endpoint: o.endpoint, gates: restartGates(c.FeatureGate), clock: clock, stderr: stderr,
+		containerBackOff: kuberuntime.NewBackOff(clock, curve.Initial, curve.Max, c.FeatureGate.Enabled(config.KubeletDelayFirstContainerRestart)),
+		// The restart of a pod never waits the first time.
+		podBackOff: kuberuntime.NewBackOff(clock, curve.Initial, curve.Max, false),
+		printer:    newPrinter(stdout, o.output, list, terminalSize(stdout), clock),
+	}
+}
+
+// terminalSize returns what tells the size of the terminal that w is, or nil if
+// it is none.
+func terminalSize(w io.Writer) func() (columns, rows int) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return func() (columns, rows int) {
+		columns, rows, err := term.GetSize(int(f.Fd()))
+		if err != nil {
+			return 80, 24
+		}
+		return columns, rows
+	}
+}
+
+// run runs the pods until they have ended or a signal comes.
+func (r *podRun) run(pods []podManifest) error {
+	signals := make(chan os.Signal, 2)
+	// SIGPIPE comes when nobody reads the output any more.
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
+	if !signal.Ignored(syscall.SIGHUP) { // As it is under nohup.
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+
+	var wg sync.WaitGroup
+	phases, errs := make([]v1.PodPhase, len(pods)), make([]error, len(pods))
+	for i, p := range pods {
+		wg.Go(func() { phases[i], errs[i] = r.runPod(ctx, p.pod) })
+	}
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	var stopped os.Signal
+	for running := true; running; {
+		select {
+		case <-ended:
+			running = false
+		case s := <-signals:
+			if stopped != nil {
+				return exitError(exitStatus(s)) // And whatever depends on this process ends with it.
+			}
+			stopped = s
+			again := "; once more ends what is left at once"
+			if r.endpoint != "" {
+				again = "; once more leaves what is left running"
+			}
+			r.printer.warn(nil, "", "Stopping", s.String()+": the pods are stopped within their grace periods"+again)
+			cancel()
+		}
+	}
+	if err := r.printer.close(func(pod *v1.Pod) string { return filepath.Join(r.dir(pod), "logs") }); err != nil {
+		errs = append(errs, fmt.Errorf("the output is not complete: %w", err))
+	}
+	for _, err := range errs {
+		if err != nil {
+			fmt.Fprintln(r.stderr, "error:", err)
+		}
+	}
+	switch {
+	case errors.Join(errs...) != nil, slices.Contains(phases, v1.PodFailed):
+		return exitError(exitFailed)
+	case slices.Contains(phases, v1.PodRunning):
+		return exitError(exitStatus(stopped))
+	}
+	return nil
+}
+
+// exitStatus is that of a process which a signal ended, as shells have it.
+func exitStatus(s os.Signal) int {
+	const signalled = 128
+	if s, ok := s.(syscall.Signal); ok {
+		return signalled + int(s)
+	}
+	return exitFailed
+}
+
+func (r *podRun) dir(pod *v1.Pod) string {
+	return filepath.Join(r.root, strings.Join([]string{pod.Namespace, pod.Name, string(pod.UID)}, "_"))
+}
+
+// runPod runs a pod until it has ended or ctx is done and it was stopped.
+func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
+	dir := r.dir(pod)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	unlock, err := lock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	defer unlock()
+	o := agent.Options{
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, Clock: r.clock,
+		Recorder: r.printer.recorder(pod), Report: func(s agent.Status) { r.printer.status(pod, s) },
+	}
+	if r.endpoint == "" {
+		o.Runtime, err = process.New(pod, dir, r.printer.output(pod), func(container, message string) {
+			r.printer.warn(pod, container, "IncompleteLog", message)
+		})
+		if err != nil {
+			return "", err
+		}
+	} else {
+		runtime, err := cri.New(ctx, r.endpoint, pod, dir, r.printer.output(pod))
+		if err != nil {
+			return "", err
+		}
+		defer runtime.Close()
+		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, "status.json")
+	}
+	return agent.New(o).Run(ctx)
+}
