@@ -4,6 +4,137 @@
 
 package process
 
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// agentDir is set for an agent, which is this executable, to the folder of its
+// pod.
 const agentDir = "PROCESS_TEST_AGENT_DIR"
 
-func runAgent(string) {}
+// runAgent is an agent. It says when all its processes run, and does not return.
+func runAgent(dir string) {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	ready := make(chan struct{}, 10)
+	r, err := New(pod, dir, func(string, []byte) { ready <- struct{}{} }, func(string, string) {})
+	if err != nil {
+		panic(err)
+	}
+	r.CreateSandbox(context.Background())
+	c := escaping("c")
+	c.Env = []v1.EnvVar{{Name: "MARK", Value: os.Getenv("MARK")}}
+	id, err := r.Start(context.Background(), c, 0)
+	if err != nil {
+		panic(err)
+	}
+	<-ready
+	go r.Exec(context.Background(), id, []string{"/bin/sh", "-c", "trap '' TERM; touch executed; sleep 1000; :"})
+	for _, err := os.Stat("executed"); err != nil; _, err = os.Stat("executed") {
+		time.Sleep(time.Millisecond) // There is nothing to wait for in an agent of this kind.
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// escaping is a container that does what it can to get away. It writes a line
+// when all is done.
+func escaping(name string) *v1.Container {
+	return sh(name, `
+		trap '' TERM HUP INT
+		sleep 1000 &
+		setsid sleep 1000 &
+		setsid sh -c 'setsid sh -c "sleep 1000 & exec sleep 1000" & exit' &
+		(setsid sh -c 'trap "" TERM HUP; sleep 1000 & (sleep 1000; :) & wait' &)
+		(sleep 1000 </dev/null >/dev/null 2>&1 &)
+		while [ "$(grep -al "MARK=$MARK" /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | wc -l)" -lt 9 ]; do :; done
+		echo ready
+		while :; do sleep 1000; done`)
+}
+
+// mark gives a container a variable by which all its processes are found.
+func mark(c *v1.Container) string {
+	m := string(uuid.NewUUID())
+	c.Env = append(c.Env, v1.EnvVar{Name: "MARK", Value: m})
+	return m
+}
+
+// marked returns the processes of a container, but for zombies.
+func marked(mark string) []string {
+	var pids []string
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, e := range environs {
+		if environ, err := os.ReadFile(e); err == nil && bytes.Contains(environ, []byte(mark)) {
+			pids = append(pids, strings.Split(e, "/")[2])
+		}
+	}
+	return pids
+}
+
+// childrenOf returns the children of a process, zombies too.
+func childrenOf(pid int) []string {
+	var pids []string
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, s := range stats {
+		if stat, err := os.ReadFile(s); err == nil {
+			fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+			if fields[1] == strconv.Itoa(pid) {
+				pids = append(pids, strings.Split(s, "/")[2])
+			}
+		}
+	}
+	return pids
+}
+
+// requireNoProcess waits until there is a zombie at most.
+func requireNoProcess(t *testing.T, pid string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		stat, err := os.ReadFile("/proc/" + pid + "/stat")
+		return err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z"))
+	}, time.Minute, time.Millisecond)
+}
+
+func requireGone(t *testing.T, mark string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(marked(mark)) == 0 }, time.Minute, time.Millisecond)
+}
+
+func TestAllEndsWithTheAgent(t *testing.T) {
+	mark := string(uuid.NewUUID())
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), agentDir+"="+cmd.Dir, "MARK="+mark)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer cmd.Process.Kill()
+	line := make([]byte, 6)
+	_, err = out.Read(line)
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", string(line))
+	require.GreaterOrEqual(t, len(marked(mark)), 8)
+	shims := childrenOf(cmd.Process.Pid)
+	require.Len(t, shims, 2, "of the container and of the command in it")
+
+	require.NoError(t, cmd.Process.Kill())
+	cmd.Wait()
+	requireGone(t, mark)
+	for _, pid := range shims {
+		requireNoProcess(t, pid)
+	}
+}

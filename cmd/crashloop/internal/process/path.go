@@ -70,9 +70,10 @@ func continuesElement(c byte) bool {
 }
 
 // endsElement tells whether a character before a slash makes the slash one
-// within a path, by itself or as the end of what a shell replaces.
+// within a path, by itself or as the end of what a shell replaces. Before a path
+// of its own are more often the last of these, as in ${DIR:-/tmp} and -d @/file.
 func endsElement(c byte) bool {
-	return isNameChar(c) || strings.IndexByte("/*?])}", c) >= 0
+	return (isNameChar(c) || strings.IndexByte("/*?])}", c) >= 0) && strings.IndexByte("-+@", c) < 0
 }
 
 // isNameChar tells whether a character is likely one of a file's name, where a
