@@ -119,7 +119,8 @@ func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criap
 	return r, nil
 }
 
-// removeOthers removes the sandboxes of a pod with this name but another UID.
+// removeOthers removes the sandboxes and volumes of a pod with this name but
+// another UID.
 func (r *Runtime) removeOthers(ctx context.Context) error {
 	sandboxes, err := r.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{
 		labelManagedBy: managedBy, labelPodName: r.pod.Name, labelPodNamespace: r.pod.Namespace,
@@ -128,12 +129,14 @@ func (r *Runtime) removeOthers(ctx context.Context) error {
 		return err
 	}
 	for _, s := range sandboxes {
-		if dir := s.Annotations[annotationDir]; filepath.Dir(dir) != filepath.Dir(r.dir) {
+		dir := s.Annotations[annotationDir]
+		if filepath.Dir(dir) != filepath.Dir(r.dir) {
 			return fmt.Errorf("pod %s/%s is there already, with its files in %s: end that one first, or go on with it in the same folder",
 				r.pod.Namespace, r.pod.Name, dir)
 		}
 		if s.Labels[labelPodUID] != string(r.pod.UID) {
-			if err := errors.Join(r.runtime.StopPodSandbox(ctx, s.Id), r.runtime.RemovePodSandbox(ctx, s.Id)); err != nil {
+			err := errors.Join(r.runtime.StopPodSandbox(ctx, s.Id), r.runtime.RemovePodSandbox(ctx, s.Id), os.RemoveAll(filepath.Join(dir, volumesDir)))
+			if err != nil {
 				return err
 			}
 		}

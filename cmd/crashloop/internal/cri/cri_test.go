@@ -265,6 +265,7 @@ func TestAdoption(t *testing.T) {
 	root := t.TempDir()
 	f := newFake()
 	pod := testPod("main", "other")
+	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 	// A kubelet's pod of the same name, and one of ours.
 	kubelets := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "kubelet"},
@@ -297,6 +298,8 @@ func TestAdoption(t *testing.T) {
 	require.Empty(t, f.Containers)
 	require.Len(t, f.Sandboxes, 1)
 	require.Contains(t, f.Sandboxes, kept)
+	require.NoDirExists(t, filepath.Join(root, "u1", "volumes"))
+	require.FileExists(t, filepath.Join(root, "u1", "kept"))
 }
 
 func TestSandboxLost(t *testing.T) {
