@@ -4,13 +4,14 @@
 # node-e2e.sh [SCENARIO [ARGUMENTS OF THE TEST BINARY]]
 #
 # Applies the series where it is not applied yet, builds the kubelet and the API server it patches, and runs on a real node
-# (test/node) the scenarios of pods that are restarted in place, and upstream's own tests of restart rules: all of them, or
-# the scenarios whose name matches SCENARIO, a regular expression such as Pods/Deleted or Disruptions, or with Upstream
-# upstream's tests alone. Needs root, for containerd.
+# (test/node) the scenarios of pods that are restarted in place, those of crashloop run with containerd, and upstream's own
+# tests of restart rules: all of them, or the scenarios whose name matches SCENARIO, a regular expression such as
+# Pods/Deleted or Disruptions, or with Upstream upstream's tests alone, or with CrashloopRun or one such as
+# CrashloopRun/Pods/Killed those of crashloop run, which need no kubelet. Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,9s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,10s/^# \{0,1\}//p' "$0"; exit 0; }
 
 # node-e2e.sh --build [Upstream]: from the patched tree, which stays as it is, the kubelet with a back-off that is reset by
 # a run of 15 s in the place of ten minutes, which is all that differs, and upstream's tests.
@@ -44,16 +45,18 @@ if [[ ${1:-} == --build ]]; then
   exit 0
 fi
 
-upstream=Upstream
+upstream=Upstream kubelet=kubelet
 case ${1:-} in
-  '') run='^Test(Node|Upstream)$' ;;
+  '') run='^Test(CrashloopRun|Node|Upstream)$' ;;
   Upstream) run='^TestUpstream$' ;;
+  CrashloopRun*) run="^TestCrashloopRun\$${1#CrashloopRun}" upstream='' kubelet='' ;;
   *) run="^TestNode\$/$1" upstream='' ;;
 esac
 
 # What the harness needs, before the minutes that building takes.
 [[ $(id -u) == 0 ]] || die "node-e2e needs root: it runs containerd and a kubelet"
-need go runc etcd
+need go runc
+[[ -z $kubelet ]] || need etcd
 if [[ -n $upstream ]]; then
   need busybox
   busybox=$(command -v busybox)
@@ -61,25 +64,30 @@ if [[ -n $upstream ]]; then
     die "$busybox is not linked statically, so no image can be made of it: on Debian or Ubuntu: apt-get install busybox-static"
   fi
 fi
-need_git
-"$KB_HACK/build.sh" --check || exit 1
-"$KB_HACK/apply.sh" --keep || exit 1
-resolve_tree
-"$KB_HACK/build.sh" kubelet kube-apiserver kube-controller-manager || exit 1
-"$0" --build $upstream || exit 1
-out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
-args=(
-  -kubelet "$out/kubelet" -kubelet-short-reset "$out/kubelet-short-reset"
-  -apiserver "$out/kube-apiserver" -controller-manager "$out/kube-controller-manager"
-)
-if [[ -n $upstream ]]; then
-  tag=$(sed -nE 's/.*configs\[BusyBox\] *= Config\{[^,]*, "busybox", "([^"]*)"\}.*/\1/p' "$TREE/test/utils/image/manifest.go")
-  [[ -n $tag ]] || die "$TREE/test/utils/image/manifest.go does not say which busybox upstream's tests use"
-  args+=(-e2e-node "$out/e2e_node.test" -busybox "$busybox" -busybox-tag "$tag")
+args=()
+if [[ -n $kubelet ]]; then
+  need_git
+  "$KB_HACK/build.sh" --check || exit 1
+  "$KB_HACK/apply.sh" --keep || exit 1
+  resolve_tree
+  "$KB_HACK/build.sh" kubelet kube-apiserver kube-controller-manager || exit 1
+  "$0" --build $upstream || exit 1
+  out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
+  args=(
+    -kubelet "$out/kubelet" -kubelet-short-reset "$out/kubelet-short-reset"
+    -apiserver "$out/kube-apiserver" -controller-manager "$out/kube-controller-manager"
+  )
+  if [[ -n $upstream ]]; then
+    tag=$(sed -nE 's/.*configs\[BusyBox\] *= Config\{[^,]*, "busybox", "([^"]*)"\}.*/\1/p' "$TREE/test/utils/image/manifest.go")
+    [[ -n $tag ]] || die "$TREE/test/utils/image/manifest.go does not say which busybox upstream's tests use"
+    args+=(-e2e-node "$out/e2e_node.test" -busybox "$busybox" -busybox-tag "$tag")
+  fi
 fi
 say "Running on a real node"
 state=$OUTPUT_DIR/node
 mkdir -p "$state"
+(cd "$KB_ROOT" && CGO_ENABLED=0 GOWORK=off go build -o "$state/crashloop" ./cmd/crashloop)
+args+=(-crashloop "$state/crashloop")
 cd "$KB_ROOT/test/node"
 CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" .
 # The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The flags of TestNode and TestUpstream, which hack/node-e2e.sh gives. Without
-// them both are skipped.
+// The flags of TestNode, TestUpstream and TestCrashloopRun, which hack/node-e2e.sh
+// gives. Those without theirs are skipped.
 var (
 	kubeletFlag    = flag.String("kubelet", "", "the patched kubelet `binary`")
 	shortResetFlag = flag.String("kubelet-short-reset", "", "the `binary` of the same kubelet, built to reset the back-off after a run of "+shortReset.String())
@@ -24,6 +24,7 @@ var (
 	upstreamFlag   = flag.String("e2e-node", "", "the `binary` of upstream's own node tests, in the folder of the kubelet")
 	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
 	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests ask for")
+	crashloopFlag  = flag.String("crashloop", "", "the crashloop `binary`")
 	actionFlag     = flag.String("action", string(actionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	keepFlag       = flag.Bool("keep", false, "keep the logs also when nothing fails")
@@ -38,7 +39,7 @@ const shortReset = 15 * time.Second
 // where the tests then run: as process 1, so that nothing outlives them.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if *insideFlag || *kubeletFlag == "" {
+	if *insideFlag || *kubeletFlag == "" && *crashloopFlag == "" {
 		os.Exit(m.Run())
 	}
 	ctx, stop := interruptible()
@@ -59,14 +60,20 @@ func testOnNode(ctx context.Context) (err error) {
 	if work == "" {
 		work = filepath.Join(source, "..", "..", "_output", "node")
 	}
-	needed := []binary{
-		{"-kubelet", kubeletFlag}, {"-kubelet-short-reset", shortResetFlag},
-		{"-apiserver", apiserverFlag}, {"-controller-manager", managerFlag},
+	var needed []binary
+	if *kubeletFlag != "" {
+		needed = []binary{
+			{"-kubelet", kubeletFlag}, {"-kubelet-short-reset", shortResetFlag},
+			{"-apiserver", apiserverFlag}, {"-controller-manager", managerFlag},
+		}
+	}
+	if *crashloopFlag != "" {
+		needed = append(needed, binary{"-crashloop", crashloopFlag})
 	}
 	if *upstreamFlag != "" {
 		needed = append(needed, binary{"-e2e-node", upstreamFlag}, binary{"-busybox", busyboxFlag})
 	}
-	etcd, err := prerequisites(needed, true)
+	etcd, err := prerequisites(needed, *kubeletFlag != "")
 	if err != nil {
 		return err
 	}
@@ -109,7 +116,7 @@ var theNode = sync.OnceValues(func() (*node, error) {
 // as nothing happens there but to their pods; those of Disruptions after them,
 // one by one.
 func TestNode(t *testing.T) {
-	if !*insideFlag {
+	if !*insideFlag || *kubeletFlag == "" {
 		t.Skip("this needs root and patched binaries: make node-e2e")
 	}
 	e := startE2E(t)

@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// TestCrashloopRun runs pods with crashloop run, in the containerd of a node
+// that has no kubelet: one would end what is not its own. This is why it is not
+// among the scenarios of TestNode.
+func TestCrashloopRun(t *testing.T) {
+	if !*insideFlag || *crashloopFlag == "" {
+		t.Skip("this needs root and the crashloop binary: make node-e2e")
+	}
+	n, err := theNode()
+	require.NoError(t, err)
+	t.Run("Pods", func(t *testing.T) {
+		for _, s := range crashloopScenarios {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				s.report(t, &e2e{node: n, pods: &recorder{}})
+			})
+		}
+	})
+	t.Run("Disruptions", func(t *testing.T) {
+		for _, s := range crashloopDisruptions {
+			t.Run(s.name, func(t *testing.T) { s.report(t, &e2e{node: n, pods: &recorder{}}) })
+		}
+	})
+}
+
+var crashloopScenarios = []scenario{
+	{"RestartsPod", func(t *testing.T, e *e2e) {
+		p := e.newCrashloopPod(t, podSpec(
+			[]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")},
+			triggering(container("main", "wait=go exit=42", "")), preStop(container("other", ""), 0)))
+		p.start()
+		p.event("other", 1, "start")
+		before := p.listSandboxes()
+		require.Len(t, before, 1)
+		p.signal("go")
+		p.event("other", 2, "start")
+		p.event("main", 2, "start")
+		p.assertOrder("main 1 exit:42", "other 1 pre-stop", "other 1 term", "sidecar1 1 term", "sidecar1 1 exit:143",
+			"init1 2 start", "init1 2 exit:0", "sidecar1 2 start", "main 2 start")
+		assert.Equal(t, before, p.listSandboxes(), "the sandbox")
+		exit := p.told("the exit of main", func(e runEvent) bool { return e.Container == "main" && e.ExitCode != nil })
+		assert.Equal(t, 42, *exit.ExitCode)
+		assert.Equal(t, "Container main exited with code 42, triggering pod restart",
+			p.told("the restart", func(e runEvent) bool { return e.Reason == "PodRestarting" }).Message)
+		p.interrupt()
+		p.assertOrder("other 2 term", "sidecar1 2 term")
+		p.assertStarts(map[string]int{"init1": 2, "sidecar1": 2, "main": 2, "other": 2})
+	}},
+	{"BacksOff", func(t *testing.T, e *e2e) {
+		spec := podSpec(nil, container("main", "exit=3"), container("other", ""))
+		spec.RestartPolicy = v1.RestartPolicyAlways
+		p := e.newCrashloopPod(t, spec)
+		p.start()
+		p.event("main", 4, "start")
+		for restarts := range 3 {
+			exit := p.told(fmt.Sprintf("exit %d", restarts), func(e runEvent) bool {
+				return e.Container == "main" && e.ExitCode != nil && *e.RestartCount == restarts
+			})
+			assert.Equal(t, 3, *exit.ExitCode)
+			assert.Equal(t, "Error", exit.Reason)
+		}
+		for n := 2; n <= 3; n++ {
+			waited := p.event("main", n+1, "start") - p.event("main", n, "exit:3")
+			assert.Greater(t, waited, 0.9, "seconds before start %d, of a back-off of 1 s", n+1)
+		}
+		p.told("the back-off", func(e runEvent) bool { return e.Container == "main" && e.Reason == "BackOff" })
+		assert.Equal(t, 1, p.starts("other"))
+		p.interrupt()
+	}},
+	{"CannotStart", func(t *testing.T, e *e2e) {
+		bad := container("bad")
+		bad.Command = []string{"/nothing"}
+		missing := container("missing")
+		missing.Image = "localhost/kubelet-backoff/missing:test"
+		spec := podSpec(nil, bad, missing, container("main", ""))
+		spec.RestartPolicy = v1.RestartPolicyAlways
+		p := e.newCrashloopPod(t, spec)
+		p.start()
+		for restarts := range 2 {
+			exit := p.told("the exit of bad", func(e runEvent) bool {
+				return e.Container == "bad" && e.ExitCode != nil && *e.RestartCount == restarts
+			})
+			assert.Equal(t, 128, *exit.ExitCode)
+			assert.Equal(t, "StartError", exit.Reason)
+			assert.Contains(t, exit.Message, `"/nothing"`)
+		}
+		failed := p.told("the missing image", func(e runEvent) bool { return e.Container == "missing" && e.Reason == "Failed" })
+		assert.Contains(t, failed.Message, "is not present with pull policy of Never")
+		p.interrupt()
+	}},
+	{"Succeeds", func(t *testing.T, e *e2e) {
+		p := e.newCrashloopPod(t, podSpec([]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")}, container("main", "wait=go exit=0")))
+		p.start()
+		p.signal("go")
+		p.ends(0)
+		p.assertOrder("init1 1 exit:0", "sidecar1 1 start", "main 1 exit:0", "sidecar1 1 term")
+	}},
+	{"Fails", func(t *testing.T, e *e2e) {
+		p := e.newCrashloopPod(t, podSpec(nil, container("main", "wait=go exit=7"), container("other", "exit=0")))
+		p.start()
+		p.signal("go")
+		p.ends(1)
+	}},
+	{"StopsInOrder", func(t *testing.T, e *e2e) {
+		p := e.newCrashloopPod(t, podSpec(
+			[]v1.Container{sidecar("sidecar1", ""), sidecar("sidecar2", "linger=300ms")},
+			container("main", "linger=300ms"), preStop(container("other", ""), 100*time.Millisecond)))
+		p.start()
+		p.event("main", 1, "start")
+		p.event("other", 1, "start")
+		p.interrupt()
+		p.assertOrder("other 1 pre-stop", "other 1 pre-stop-end", "other 1 term", "sidecar2 1 term", "sidecar2 1 exit:143", "sidecar1 1 term")
+		p.assertOrder("main 1 exit:143", "sidecar2 1 term")
+	}},
+	{"KilledIsAdopted", func(t *testing.T, e *e2e) {
+		spec := podSpec([]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")},
+			container("main", "exit=3", "exit=3", "wait=go exit=4", ""), container("other", ""))
+		spec.RestartPolicy = v1.RestartPolicyAlways
+		p := e.newCrashloopPod(t, spec)
+		p.start()
+		p.event("main", 3, "start")
+		p.event("other", 1, "start")
+		before := p.running()
+		p.kill()
+		assert.Equal(t, before, p.running(), "what runs without the agent")
+		p.start()
+		p.signal("go")
+		exit := p.told("the exit of main", func(e runEvent) bool { return e.Container == "main" && e.ExitCode != nil && *e.ExitCode == 4 })
+		assert.Equal(t, 2, *exit.RestartCount)
+		p.event("main", 4, "start")
+		after := p.running()
+		delete(before, "main")
+		delete(after, "main")
+		assert.Equal(t, before, after, "what went on")
+		p.assertStarts(map[string]int{"init1": 1, "sidecar1": 1, "main": 4, "other": 1})
+		p.interrupt()
+	}},
+	{"KilledWhileTheContainerExits", func(t *testing.T, e *e2e) {
+		spec := podSpec(nil, container("main", "wait=go exit=5", ""), container("other", ""))
+		spec.RestartPolicy = v1.RestartPolicyAlways
+		p := e.newCrashloopPod(t, spec)
+		p.start()
+		p.event("main", 1, "start")
+		p.kill()
+		p.signal("go")
+		p.event("main", 1, "exit:5")
+		p.start()
+		p.event("main", 2, "start")
+		p.assertStarts(map[string]int{"main": 2, "other": 1})
+		p.interrupt()
+	}},
+	{"KilledAmidRestartOfPod", func(t *testing.T, e *e2e) {
+		p := e.newCrashloopPod(t, podSpec(
+			[]v1.Container{container("init1", "exit=0", "sleep=3s exit=0")},
+			triggering(container("main", "wait=go exit=42", "")), preStop(container("other", ""), 2*time.Second)))
+		p.start()
+		p.event("other", 1, "start")
+		before := p.listSandboxes()
+		// The condition is exact to a second: by this the new agents tell the old
+		// instances from what the restart has started.
+		time.Sleep(time.Second)
+		p.signal("go")
+		p.event("other", 1, "pre-stop")
+		p.kill()
+		p.start()
+		p.event("init1", 2, "start")
+		p.kill()
+		p.start()
+		p.event("main", 2, "start")
+		p.event("other", 2, "start")
+		assert.Equal(t, before, p.listSandboxes(), "the sandbox")
+		p.interrupt()
+		p.assertStarts(map[string]int{"init1": 2, "main": 2, "other": 2})
+	}},
+	{"AnotherManifest", func(t *testing.T, e *e2e) {
+		p := e.newCrashloopPod(t, podSpec(nil, container("main", "")))
+		p.start()
+		p.event("main", 1, "start")
+		p.kill()
+		old, before := p.volume, p.containers(ofPod(p.name))
+		require.Len(t, before, 2)
+		p.write(podSpec(nil, container("changed", "")))
+		require.NoError(t, os.Remove(filepath.Join(p.dir, "journal")))
+		p.start()
+		p.event("changed", 1, "start")
+		after := p.containers(ofPod(p.name))
+		assert.Len(t, after, 2, "a sandbox and a container")
+		assert.NotSubset(t, after, before)
+		assert.NoDirExists(t, old, "its volume")
+		p.interrupt()
+	}},
+}
+
+// crashloopDisruptions are for one pod at a time.
+var crashloopDisruptions = []scenario{
+	{"ContainerdRestarts", func(t *testing.T, e *e2e) {
+		spec := podSpec([]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")},
+			triggering(container("main", "wait=go exit=42", "")), preStop(container("other", "wait=crash exit=6", ""), time.Second))
+		spec.Containers[1].RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+		p := e.newCrashloopPod(t, spec)
+		p.start()
+		p.event("main", 1, "start")
+		p.event("other", 1, "start")
+		sandbox, before := p.listSandboxes(), p.running()
+		e.containerd.end()
+		// The exit code is lost, for containerd does not see it.
+		p.signal("crash")
+		p.event("other", 1, "exit:6")
+		require.NoError(t, e.runContainerd())
+		p.event("other", 2, "start")
+		after := p.running()
+		delete(before, "other")
+		delete(after, "other")
+		assert.Equal(t, before, after, "what went on")
+		p.assertStarts(map[string]int{"init1": 1, "sidecar1": 1, "main": 1, "other": 2})
+
+		p.signal("go")
+		p.event("other", 2, "pre-stop")
+		e.containerd.end()
+		require.NoError(t, e.runContainerd())
+		p.event("other", 3, "start")
+		p.event("main", 2, "start")
+		p.assertStarts(map[string]int{"init1": 2, "sidecar1": 2, "main": 2, "other": 3})
+		assert.Equal(t, sandbox, p.listSandboxes(), "the sandbox")
+		p.interrupt()
+	}},
+	{"SandboxLost", func(t *testing.T, e *e2e) {
+		spec := podSpec([]v1.Container{container("init1", "exit=0")}, container("main", ""))
+		spec.RestartPolicy = v1.RestartPolicyAlways
+		p := e.newCrashloopPod(t, spec)
+		p.start()
+		p.event("main", 1, "start")
+		before := p.listSandboxes()
+		require.Len(t, before, 1)
+		_, err := e.ctr(e.ctx, "tasks", "kill", "--signal", "SIGKILL", before[0])
+		require.NoError(t, err)
+		p.event("main", 2, "start")
+		p.assertOrder("init1 1 exit:0", "main 1 start", "init1 2 start", "init1 2 exit:0", "main 2 start")
+		assert.NotEqual(t, before, p.listSandboxes())
+		p.interrupt()
+	}},
+}
+
+// runEvent is a line that crashloop run -o json prints.
+type runEvent struct {
+	Container, Type, Reason, Message string
+	ExitCode, RestartCount           *int
+}
+
+// crashloopPod is a pod that crashloop run runs. Its dir has the journal also
+// when the pod is gone.
+type crashloopPod struct {
+	*pod
+	wanted         v1.PodSpec
+	root, manifest string
+	// volume is the host's side of the pod's folder /pod.
+	volume string
+	// former is the UID of the manifest before.
+	former types.UID
+	agent  *exec.Cmd
+	// output is what the present agent prints.
+	output string
+	agents int
+}
+
+// crashloopConfig makes the curve 0, 1, 1 … s.
+const crashloopConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+featureGates: {` + gateRestartPod + `: true}
+`
+
+// newCrashloopPod returns a pod with the name of the test, whose agent is not
+// started yet. It is ended with the scenario.
+func (e *e2e) newCrashloopPod(t *testing.T, spec v1.PodSpec) *crashloopPod {
+	p := &crashloopPod{pod: e.newPod(t), root: e.path("crashloop")}
+	p.manifest = filepath.Join(p.dir, "pod.json")
+	p.write(spec)
+	require.NoError(t, os.WriteFile(p.config(), []byte(crashloopConfig), 0o644))
+	t.Cleanup(func() {
+		if p.agent != nil {
+			p.kill()
+		}
+		if t.Failed() {
+			p.dump()
+			text, err := os.ReadFile(p.output)
+			t.Logf("%s: %v\n%s", p.output, err, text)
+		}
+	})
+	return p
+}
+
+func (p *crashloopPod) config() string { return filepath.Join(p.dir, "kubelet.yaml") }
+
+// write writes the pod's manifest.
+func (p *crashloopPod) write(spec v1.PodSpec) {
+	spec.Volumes = nil
+	for _, name := range []string{"pod", "data"} {
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	}
+	// An agent without an API server has no use for these.
+	spec.NodeName, spec.Tolerations = "", nil
+	p.wanted, p.former = spec, p.uid
+	text, err := json.Marshal(&v1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: p.name}, Spec: spec,
+	})
+	require.NoError(p.t, err)
+	require.NoError(p.t, os.WriteFile(p.manifest, text, 0o644))
+}
+
+// start starts an agent and returns when it has seen a container of the pod and
+// that has run.
+func (p *crashloopPod) start() {
+	p.t.Helper()
+	saved := filepath.Join(filepath.Dir(filepath.Dir(p.volume)), "status.json")
+	before, _ := os.Stat(saved)
+	p.agents++
+	p.output = filepath.Join(p.node.spec.Logs, fmt.Sprintf("crashloop-%s-%d.json", p.name, p.agents))
+	stdout, err := os.Create(p.output)
+	require.NoError(p.t, err)
+	defer stdout.Close()
+	stderr, err := os.Create(p.output + ".err")
+	require.NoError(p.t, err)
+	defer stderr.Close()
+	p.agent = exec.Command(*crashloopFlag, "run", "--runtime-endpoint=unix://"+p.containerdSocket(), "--root-dir="+p.root,
+		"--config="+p.config(), "-o", "json", p.manifest)
+	p.agent.Stdout, p.agent.Stderr = stdout, stderr
+	require.NoError(p.t, p.agent.Start())
+	require.NoError(p.t, await(p.ctx, "the pod's journal", patience, func(context.Context) error {
+		prefix := filepath.Join(p.root, "default_"+p.name+"_")
+		dirs, err := filepath.Glob(prefix + "*/" + filepath.Join("volumes", "pod"))
+		if err != nil {
+			return err
+		}
+		for _, dir := range dirs {
+			p.uid = types.UID(strings.TrimPrefix(filepath.Dir(filepath.Dir(dir)), prefix))
+			if p.uid == p.former {
+				continue
+			}
+			p.volume = dir
+			now, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(dir)), "status.json"))
+			if err != nil || os.SameFile(before, now) {
+				continue
+			}
+			// Another name for it, which stays.
+			if err := os.Link(filepath.Join(dir, "journal"), filepath.Join(p.dir, "journal")); err == nil || errors.Is(err, os.ErrExist) {
+				return nil
+			}
+		}
+		text, _ := os.ReadFile(p.output + ".err")
+		return fmt.Errorf("no container has written any; crashloop: %s", text)
+	}))
+}
+
+// signal ends what waits for a file of this name.
+func (p *crashloopPod) signal(name string) {
+	p.t.Helper()
+	require.NoError(p.t, os.WriteFile(filepath.Join(p.volume, name), nil, 0o644))
+}
+
+// kill ends the agent as a crash would.
+func (p *crashloopPod) kill() {
+	_ = p.agent.Process.Kill()
+	_ = p.agent.Wait()
+	p.agent = nil
+}
+
+// interrupt ends the agent with Ctrl-C.
+func (p *crashloopPod) interrupt() {
+	p.t.Helper()
+	require.NoError(p.t, p.agent.Process.Signal(syscall.SIGINT))
+	p.ends(130)
+}
+
+// ends waits for the end of the agent, which is to leave nothing.
+func (p *crashloopPod) ends(status int) {
+	p.t.Helper()
+	timer := time.AfterFunc(patience, func() { _ = p.agent.Process.Kill() })
+	defer timer.Stop()
+	err := p.agent.Wait()
+	got := p.agent.ProcessState.ExitCode()
+	p.agent = nil
+	assert.Equal(p.t, status, got, "exit status: %v", err)
+	assert.Empty(p.t, p.containers(ofPod(p.name)), "containers and sandboxes that are left")
+	assert.NoDirExists(p.t, filepath.Dir(p.volume), "volumes")
+	log, err := filepath.Glob(filepath.Join(p.root, "default_"+p.name+"_*", "logs", "*", "0.log"))
+	assert.NoError(p.t, err)
+	assert.NotEmpty(p.t, log, "logs")
+}
+
+// told waits for an event that the present agent prints.
+func (p *crashloopPod) told(what string, match func(runEvent) bool) (found runEvent) {
+	p.t.Helper()
+	require.NoError(p.t, await(p.ctx, what, patience, func(context.Context) error {
+		text, err := os.ReadFile(p.output)
+		if err != nil {
+			return err
+		}
+		for line := range bytes.Lines(text) {
+			var e runEvent
+			if err := json.Unmarshal(line, &e); err != nil {
+				return fmt.Errorf("%s: %w: %q", p.output, err, line)
+			}
+			if match(e) {
+				found = e
+				return nil
+			}
+		}
+		return errors.New("crashloop has not printed it")
+	}))
+	return found
+}
+
+// containers returns the IDs of those in containerd that a filter of ctr lets
+// pass, sandboxes included.
+func (p *crashloopPod) containers(filter string) []string {
+	p.t.Helper()
+	out, err := p.ctr(p.ctx, "containers", "list", "-q", filter)
+	require.NoError(p.t, err)
+	return slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
+		// containerd's warnings come with it.
+		return len(line) != 64
+	})
+}
+
+// ofPod is a filter for what a pod has.
+func ofPod(name string) string { return fmt.Sprintf(`labels."io.kubernetes.pod.name"==%q`, name) }
+
+// running returns the ID and the process of the running instance of each
+// container of the manifest.
+func (p *crashloopPod) running() map[string]string {
+	p.t.Helper()
+	out, err := p.ctr(p.ctx, "tasks", "list")
+	require.NoError(p.t, err)
+	tasks := map[string]string{}
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 3 && f[2] == "RUNNING" {
+			tasks[f[0]] = f[0] + " " + f[1]
+		}
+	}
+	found := map[string]string{}
+	for _, c := range slices.Concat(p.wanted.InitContainers, p.wanted.Containers) {
+		for _, id := range p.containers(fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s,labels."io.kubernetes.container.name"==%s`, p.uid, c.Name)) {
+			if task, ok := tasks[id]; ok {
+				found[c.Name] = task
+			}
+		}
+	}
+	return found
+}
