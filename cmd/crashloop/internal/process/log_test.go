@@ -196,7 +196,7 @@ func TestLogOnFullDisk(t *testing.T) {
 func TestOutputHeldOpen(t *testing.T) {
 	p := newPod(t)
 	p.block = make(chan struct{})
-	id := p.start(sh("c", "for i in 1 2 3; do echo $$; done; exec sleep 1000"), 0)
+	id := p.start(sh("c", `printf "$$\n$$\n$$\n"; exec sleep 1000`), 0)
 	p.block <- struct{}{}
 	pid := p.lineOf("c")
 	outside, err := os.OpenFile("/proc/"+pid+"/fd/1", os.O_WRONLY, 0)

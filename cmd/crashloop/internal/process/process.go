@@ -43,12 +43,12 @@ type Runtime struct {
 	warn    func(container, message string)
 	changed chan struct{}
 
-	// starting is held by Start, and written to change ready.
+	// starting is held by Start, so that Remove can wait for it.
 	starting sync.RWMutex
-	ready    bool
 
 	// mu guards what follows.
 	mu        sync.Mutex
+	ready     bool
 	instances map[string]*instance // the newest of each container
 	logs      map[string]*containerLog
 }
@@ -105,8 +105,6 @@ func (r *Runtime) volumes() string { return filepath.Join(r.dir, "volumes") }
 
 // State implements agent.Runtime.
 func (r *Runtime) State(context.Context) (agent.State, error) {
-	r.starting.RLock()
-	defer r.starting.RUnlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := agent.State{SandboxReady: r.ready, IP: podIP, Instances: map[string]agent.Instance{}}
@@ -118,8 +116,8 @@ func (r *Runtime) State(context.Context) (agent.State, error) {
 
 // CreateSandbox implements agent.Runtime.
 func (r *Runtime) CreateSandbox(context.Context) error {
-	r.starting.Lock()
-	defer r.starting.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.ready = true
 	return nil
 }
@@ -134,11 +132,8 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	if !r.ready {
-		return "", errors.New("there is no sandbox")
-	}
 	r.mu.Lock()
-	before := r.instances[c.Name]
+	ready, before := r.ready, r.instances[c.Name]
 	log := r.logs[c.Name]
 	if log == nil {
 		log = &containerLog{
@@ -148,13 +143,13 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 		}
 		r.logs[c.Name] = log
 	}
+	running := before != nil && before.status.State != kuberuntime.ContainerStateExited
 	r.mu.Unlock()
-	if before != nil {
-		select {
-		case <-before.done:
-		default:
-			return "", fmt.Errorf("container %s runs already", c.Name)
-		}
+	switch {
+	case !ready:
+		return "", errors.New("there is no sandbox")
+	case running:
+		return "", fmt.Errorf("container %s runs already", c.Name)
 	}
 
 	env, err := manifest.Environment(r.pod, c, podIP)
@@ -328,9 +323,11 @@ var errNotRunning = errors.New("the container does not run")
 
 // Remove implements agent.Runtime. State has the instances as they ended.
 func (r *Runtime) Remove(ctx context.Context) error {
-	r.starting.Lock()
+	r.mu.Lock()
 	r.ready = false
-	r.starting.Unlock()
+	r.mu.Unlock()
+	r.starting.Lock()
+	defer r.starting.Unlock()
 	r.mu.Lock()
 	instances := slices.Collect(maps.Values(r.instances))
 	r.mu.Unlock()

@@ -205,7 +205,7 @@ func TestNothingIsLeft(t *testing.T) {
 			m := mark(c)
 			id := p.start(c, 0)
 			require.Equal(t, "ready", p.lineOf("c"))
-			require.GreaterOrEqual(t, len(marked(m)), 7)
+			require.GreaterOrEqual(t, len(marked(m)), 9)
 			end(p, id)
 			require.Empty(t, marked(m))
 		})
@@ -413,10 +413,10 @@ func TestExec(t *testing.T) {
 	require.ErrorContains(t, err, "executable file not found")
 	_, _, err = p.Exec(t.Context(), "unknown", []string{"true"})
 	require.ErrorIs(t, err, errNotRunning)
-	_, _, err = exec(t.Context(), "kill -KILL $PPID; sleep 1000")
+	_, _, err = exec(t.Context(), "kill -KILL $PPID; while :; do :; done")
 	require.ErrorContains(t, err, "ended early")
 
-	before := len(marked(m))
+	require.Eventually(t, func() bool { return len(marked(m)) == 2 }, time.Minute, time.Millisecond, "without what ends with its shim")
 	script := "trap '' TERM; setsid sleep 1000 & echo out; touch begun; wait; sleep 1000"
 	begun := func() bool {
 		_, err := os.Stat(filepath.Join(p.dir, "begun"))
@@ -427,7 +427,7 @@ func TestExec(t *testing.T) {
 	output, _, err = exec(ctx, script)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Contains(t, []string{"", "out\n"}, output)
-	require.Eventually(t, func() bool { return len(marked(m)) == before }, time.Minute, time.Millisecond, "what was killed with its shim above, too")
+	require.Eventually(t, func() bool { return len(marked(m)) == 2 }, time.Minute, time.Millisecond)
 	begun()
 
 	result := make(chan error)
@@ -445,7 +445,7 @@ func TestExec(t *testing.T) {
 
 func TestShimIsKilled(t *testing.T) {
 	p := newPod(t)
-	i := p.run(sh("c", "kill -KILL $PPID; sleep 1000"))
+	i := p.run(sh("c", "kill -KILL $PPID; while :; do :; done"))
 	require.Equal(t, int32(137), i.ExitCode)
 	require.Equal(t, "the container's parent process ended early", i.Message)
 	require.NotZero(t, i.FinishedAt)
