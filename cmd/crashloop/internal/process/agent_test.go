@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,9 +67,23 @@ func escaping(name string) *v1.Container {
 		while :; do sleep 1000; done`)
 }
 
-// mark gives a container a variable by which all its processes are found.
-func mark(c *v1.Container) string {
+// newMark returns a value of the variable MARK by which processes are found, which
+// end with the test at the latest.
+func newMark(t *testing.T) string {
 	m := string(uuid.NewUUID())
+	t.Cleanup(func() {
+		for _, p := range marked(m) {
+			if pid, err := strconv.Atoi(p); err == nil {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+	return m
+}
+
+// mark marks all processes of a container.
+func mark(t *testing.T, c *v1.Container) string {
+	m := newMark(t)
 	c.Env = append(c.Env, v1.EnvVar{Name: "MARK", Value: m})
 	return m
 }
@@ -115,7 +130,7 @@ func requireGone(t *testing.T, mark string) {
 }
 
 func TestAllEndsWithTheAgent(t *testing.T) {
-	mark := string(uuid.NewUUID())
+	mark := newMark(t)
 	cmd := exec.Command("/proc/self/exe", mark)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), agentDir+"="+cmd.Dir)

@@ -202,7 +202,7 @@ func TestNothingIsLeft(t *testing.T) {
 			c := escaping("c")
 			c.WorkingDir = p.dir
 			c.Command[2] = "echo $$$$ >first;" + c.Command[2]
-			m := mark(c)
+			m := mark(t, c)
 			id := p.start(c, 0)
 			require.Equal(t, "ready", p.lineOf("c"))
 			require.GreaterOrEqual(t, len(marked(m)), 9)
@@ -221,7 +221,7 @@ func TestForkingEnds(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(p.dir, "fork"), []byte("[ $1 -gt 0 ] || exec sleep 1000; echo fork; sleep 0.05;"+fork+fork), 0o644))
 			c := sh("c", "sh ./fork 7; sleep 1000")
 			c.WorkingDir = p.dir
-			m := mark(c)
+			m := mark(t, c)
 			id := p.start(c, 0)
 			require.Eventually(t, func() bool { return len(p.output("c")) > 10 }, time.Minute, time.Millisecond)
 			require.NoError(t, p.Stop(t.Context(), id, 0))
@@ -392,7 +392,7 @@ func TestExec(t *testing.T) {
 	c := sh("c", "sleep 1000; :")
 	c.Env = []v1.EnvVar{{Name: "X", Value: "of the container"}}
 	c.WorkingDir = p.dir
-	m := mark(c)
+	m := mark(t, c)
 	id := p.start(c, 0)
 	exec := func(ctx context.Context, script string) (string, int, error) {
 		output, code, err := p.Exec(ctx, id, []string{"sh", "-c", script})
@@ -445,10 +445,13 @@ func TestExec(t *testing.T) {
 
 func TestShimIsKilled(t *testing.T) {
 	p := newPod(t)
-	i := p.run(sh("c", "kill -KILL $PPID; while :; do :; done"))
+	c := sh("c", "kill -KILL $PPID; while :; do :; done")
+	m := mark(t, c)
+	i := p.run(c)
 	require.Equal(t, int32(137), i.ExitCode)
 	require.Equal(t, "the container's parent process ended early", i.Message)
 	require.NotZero(t, i.FinishedAt)
+	requireGone(t, m)
 }
 
 func Test200Containers(t *testing.T) {
