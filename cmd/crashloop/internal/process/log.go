@@ -225,7 +225,7 @@ func newStream(w io.WriteCloser) (*stream, error) {
 	go func() {
 		defer close(s.done)
 		defer w.Close()
-		if _, err := io.Copy(w, onlyReader{reader}); !errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := io.Copy(w, reader); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
 		// drain was called. Nobody else reads, and so the rest is there at once.
@@ -238,9 +238,6 @@ func newStream(w io.WriteCloser) (*stream, error) {
 	}()
 	return s, nil
 }
-
-// onlyReader keeps io.Copy from other ways than Read, which have no deadline.
-type onlyReader struct{ io.Reader }
 
 // drain closes the pipe when all that was written has been read. A process that
 // keeps it open does not delay that.
