@@ -1,0 +1,713 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// The scenarios of restartpod's transcripts, by their names, with processes. The
+// back-off of testdata/run/kubelet.yaml is 0, 2 s, 2 s ...
+//
+// These make no sense here:
+//   - agent_crash, agent_crash_terminating and restarted_twice: processes end
+//     with the agent, and so there is nothing to find again.
+//   - reboot and sandbox_lost: the sandbox of processes is never lost.
+//   - ephemeral: a manifest with ephemeral containers is refused.
+//   - reset: it takes a run of more than 10 minutes.
+
+const (
+	never     = v1.RestartPolicyNever
+	onFailure = v1.RestartPolicyOnFailure
+	always    = v1.RestartPolicyAlways
+)
+
+func TestRunMainContainer(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, setup("setup"), container("proxy", asSidecar, stubborn), container("main", restartPodOn88), container("helper", stubborn)))
+	c.expect(`
+		setup#1 running
+		setup#1 exited(0)
+		proxy#1 running
+		main#1 running
+		helper#1 running`)
+	c.exit("main", 88)
+	c.expect(`
+		main#1 exited(88)
+		pod PodRestarting: Container main exited with code 88, triggering pod restart
+		helper Killing: Stopping container helper, the pod is being restarted`)
+	c.exit("helper", 3)
+	c.expect(`
+		helper#1 exited(3)
+		proxy Killing: Stopping container proxy, the pod is being restarted`)
+	c.exit("proxy", 0)
+	c.expect(`
+		proxy#1 exited(0)
+		setup#2 running
+		setup#2 exited(0)
+		proxy#2 running
+		main#2 running
+		helper#2 running`)
+	// The pod runs as it did before: main's exit code is of its present instance.
+	c.exit("helper", 1)
+	c.expect("helper#2 exited(1)")
+	c.exit("main", 0)
+	c.expect(`
+		main#2 exited(0)
+		proxy Killing: Stopping container proxy
+		pod PodFailed`)
+	c.exit("proxy", 0)
+	c.ends(exitFailed, `
+		proxy#2 exited(0)
+		setup restarts=1
+		proxy restarts=1
+		main restarts=1
+		helper restarts=1
+		pod Failed restarts=1`)
+}
+
+func TestRunSidecar(t *testing.T) {
+	t.Parallel()
+	t.Run("trigger", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, newPod(never, setup("setup"), container("logs", asSidecar, probed), container("watcher", asSidecar, restartPodOn88, probed),
+			container("proxy", asSidecar, stubborn, probed), container("main", stubborn)))
+		startUp := func() {
+			for _, name := range []string{"logs", "watcher", "proxy"} {
+				c.until(name + "#1 running")
+				c.tell(name+".probe", "")
+			}
+		}
+		startUp()
+		c.expect("main#1 running")
+		c.exit("watcher", 88)
+		c.expect(`
+			watcher#1 exited(88)
+			pod PodRestarting: Container watcher exited with code 88, triggering pod restart
+			main Killing: Stopping container main, the pod is being restarted`)
+		c.exit("main", 143)
+		c.expect(`
+			main#1 exited(143)
+			proxy Killing: Stopping container proxy, the pod is being restarted`)
+		c.exit("proxy", 0)
+		c.expect(`
+			proxy#1 exited(0)
+			logs Killing: Stopping container logs, the pod is being restarted
+			logs#1 exited(143)
+			setup#2 running
+			setup#2 exited(0)
+			logs#2 running`)
+		// watcher exits again, before proxy has begun and main has a turn.
+		c.tell("logs.probe", "")
+		c.expect("watcher#2 running")
+		c.exit("watcher", 88)
+		c.expect(`
+			watcher#2 exited(88)
+			pod PodRestarting: Container watcher exited with code 88, triggering pod restart
+			logs Killing: Stopping container logs, the pod is being restarted
+			logs#2 exited(143)
+			pod BackOff: Back-off restarting pod POD: Container watcher exited with code 88, triggering pod restart
+			pod waits 2s
+			setup#3 running
+			setup#3 exited(0)
+			logs#3 running`)
+		c.tell("logs.probe", "")
+		c.expect("watcher#3 running")
+		c.tell("watcher.probe", "")
+		c.expect("proxy#2 running")
+		c.tell("proxy.probe", "")
+		c.expect("main#2 running")
+		c.exit("main", 0)
+		c.until("proxy Killing: Stopping container proxy")
+		c.exit("proxy", 0)
+		c.until("logs#3 exited(143)")
+		c.ends(exitSucceeded, `
+			setup restarts=2
+			logs restarts=2
+			watcher restarts=2
+			proxy restarts=1
+			main restarts=1
+			pod Succeeded restarts=2`)
+	})
+	t.Run("alone", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, newPod(never, container("proxy", asSidecar, restartPodOn88), container("setup", asInit), container("main")))
+		c.expect(`
+			proxy#1 running
+			setup#1 running`)
+		c.exit("proxy", 1)
+		c.expect(`
+			proxy#1 exited(1)
+			proxy#2 running`)
+		c.exit("setup", 0)
+		c.expect(`
+			setup#1 exited(0)
+			main#1 running`)
+		c.exit("main", 0)
+		c.ends(exitSucceeded, `
+			main#1 exited(0)
+			proxy Killing: Stopping container proxy
+			pod PodSucceeded
+			proxy#2 exited(143)
+			proxy restarts=1
+			setup restarts=0
+			main restarts=0
+			pod Succeeded restarts=0`)
+	})
+}
+
+func TestRunFirstInitContainer(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(onFailure, container("fetch", asInit, restartPodOn88), setup("setup"), container("main")))
+	c.expect("fetch#1 running")
+	c.exit("fetch", 88)
+	c.expect(`
+		fetch#1 exited(88)
+		pod PodRestarting: Container fetch exited with code 88, triggering pod restart
+		fetch#2 running`)
+	c.exit("fetch", 0)
+	c.exit("main", 0)
+	c.ends(exitSucceeded, `
+		fetch#2 exited(0)
+		setup#1 running
+		setup#1 exited(0)
+		main#1 running
+		main#1 exited(0)
+		pod PodSucceeded
+		fetch restarts=1
+		setup restarts=0
+		main restarts=0
+		pod Succeeded restarts=1`)
+}
+
+func TestRunSecondInitContainer(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, setup("fetch"), container("proxy", asSidecar), container("setup", asInit, restartPodOn88), container("main")))
+	c.exit("setup", 88)
+	c.expect(`
+		fetch#1 running
+		fetch#1 exited(0)
+		proxy#1 running
+		setup#1 running
+		setup#1 exited(88)
+		pod PodRestarting: Container setup exited with code 88, triggering pod restart
+		proxy Killing: Stopping container proxy, the pod is being restarted
+		proxy#1 exited(143)
+		fetch#2 running
+		fetch#2 exited(0)
+		proxy#2 running
+		setup#2 running`)
+	c.exit("setup", 88)
+	c.expect(`
+		setup#2 exited(88)
+		pod PodRestarting: Container setup exited with code 88, triggering pod restart
+		proxy Killing: Stopping container proxy, the pod is being restarted
+		proxy#2 exited(143)
+		pod BackOff: Back-off restarting pod POD: Container setup exited with code 88, triggering pod restart
+		pod waits 2s`)
+	c.exit("setup", 0)
+	c.exit("main", 0)
+	c.ends(exitSucceeded, `
+		fetch#3 running
+		fetch#3 exited(0)
+		proxy#3 running
+		setup#3 running
+		setup#3 exited(0)
+		main#1 running
+		main#1 exited(0)
+		proxy Killing: Stopping container proxy
+		pod PodSucceeded
+		proxy#3 exited(143)
+		fetch restarts=2
+		proxy restarts=2
+		setup restarts=2
+		main restarts=0
+		pod Succeeded restarts=2`)
+}
+
+// Which of the two is seen first is open.
+func TestRunTwoAtOnce(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, container("proxy", asSidecar, restartPodOn88), container("main", restartPodOn88)))
+	c.until("main#1 running")
+	c.exit("proxy", 88)
+	c.exit("main", 88)
+	restarts := 0
+	for _, line := range c.until("main#2 running") {
+		if strings.Contains(line, "PodRestarting") {
+			restarts++
+		}
+	}
+	require.Equal(t, 1, restarts)
+	c.interrupt()
+	c.until("main#2 exited(143)")
+	c.until("proxy#2 exited(143)")
+	c.ends(130, `
+		proxy restarts=1
+		main restarts=1
+		pod Running restarts=1`)
+}
+
+func TestRunTriggerDuringStartup(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, container("setup", asInit, restartPodOn88), container("main", probed, restartPodOn88)))
+	c.exit("setup", 0)
+	c.expect(`
+		setup#1 running
+		setup#1 exited(0)
+		main#1 running`)
+	c.tell("main.probe", "")
+	c.exit("main", 88)
+	c.expect(`
+		main#1 exited(88)
+		pod PodRestarting: Container main exited with code 88, triggering pod restart
+		setup#2 running`)
+	// main exits before its startup probe has passed.
+	c.exit("setup", 0)
+	c.exit("main", 88)
+	c.expect(`
+		setup#2 exited(0)
+		main#2 running
+		main#2 exited(88)
+		pod PodRestarting: Container main exited with code 88, triggering pod restart
+		pod BackOff: Back-off restarting pod POD: Container main exited with code 88, triggering pod restart
+		pod waits 2s
+		setup#3 running`)
+	// An init container this time.
+	c.exit("setup", 88)
+	c.expect(`
+		setup#3 exited(88)
+		pod PodRestarting: Container setup exited with code 88, triggering pod restart
+		pod BackOff: Back-off restarting pod POD: Container setup exited with code 88, triggering pod restart
+		pod waits 2s`)
+	c.exit("setup", 0)
+	c.exit("main", 0)
+	c.ends(exitSucceeded, `
+		setup#4 running
+		setup#4 exited(0)
+		main#3 running
+		main#3 exited(0)
+		pod PodSucceeded
+		setup restarts=3
+		main restarts=2
+		pod Succeeded restarts=3`)
+}
+
+func TestRunTriggerDuringTermination(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, container("main", restartPodOn88), container("helper", stubborn, restartPodOn88)))
+	c.expect(`
+		main#1 running
+		helper#1 running`)
+	c.exit("main", 88)
+	c.expect(`
+		main#1 exited(88)
+		pod PodRestarting: Container main exited with code 88, triggering pod restart
+		helper Killing: Stopping container helper, the pod is being restarted`)
+	c.exit("helper", 88)
+	c.expect(`
+		helper#1 exited(88)
+		main#2 running
+		helper#2 running`)
+	// The second restart waits as long from main's exit as it would without that of
+	// helper.
+	c.exit("main", 88)
+	c.expect(`
+		main#2 exited(88)
+		pod PodRestarting: Container main exited with code 88, triggering pod restart
+		helper Killing: Stopping container helper, the pod is being restarted`)
+	c.exit("helper", 0)
+	c.expect(`
+		helper#2 exited(0)
+		pod BackOff: Back-off restarting pod POD: Container main exited with code 88, triggering pod restart
+		pod waits 2s
+		main#3 running
+		helper#3 running`)
+	c.exit("helper", 0)
+	c.expect("helper#3 exited(0)")
+	c.exit("main", 0)
+	c.ends(exitSucceeded, `
+		main#3 exited(0)
+		pod PodSucceeded
+		main restarts=2
+		helper restarts=2
+		pod Succeeded restarts=2`)
+}
+
+// restartWithInit is the beginning of the scenarios in which an init container
+// fails after a restart of the pod.
+func restartWithInit(t *testing.T, policy v1.RestartPolicy) *command {
+	c := startRun(t, newPod(policy, setup("fetch"), container("setup", asInit),
+		container("main", func(c *v1.Container) { c.RestartPolicy = ptr.To(v1.ContainerRestartPolicy(policy)) }, restartPodOn88)))
+	c.exit("setup", 0)
+	c.exit("main", 88)
+	c.expect(`
+		fetch#1 running
+		fetch#1 exited(0)
+		setup#1 running
+		setup#1 exited(0)
+		main#1 running
+		main#1 exited(88)
+		pod PodRestarting: Container main exited with code 88, triggering pod restart
+		fetch#2 running
+		fetch#2 exited(0)
+		setup#2 running`)
+	c.exit("setup", 1)
+	c.expect("setup#2 exited(1)")
+	return c
+}
+
+func TestRunInitFailsNever(t *testing.T) {
+	t.Parallel()
+	c := restartWithInit(t, never)
+	c.ends(exitFailed, `
+		pod PodFailed
+		fetch restarts=1
+		setup restarts=1
+		main restarts=0
+		pod Failed restarts=1`)
+}
+
+func TestRunInitFailsOnFailure(t *testing.T) {
+	t.Parallel()
+	testInitFails(t, onFailure)
+}
+
+func TestRunInitFailsAlways(t *testing.T) {
+	t.Parallel()
+	testInitFails(t, always)
+}
+
+func testInitFails(t *testing.T, policy v1.RestartPolicy) {
+	c := restartWithInit(t, policy)
+	c.exit("setup", 1)
+	c.expect(`
+		setup#3 running
+		setup#3 exited(1)
+		setup BackOff: Back-off restarting failed container setup in pod POD_default(POD)
+		setup waits 2s`)
+	c.exit("setup", 0)
+	c.expect(`
+		setup#4 running
+		setup#4 exited(0)
+		main#2 running`)
+	c.interrupt()
+	c.ends(130, `
+		main Killing: Stopping container main
+		main#2 exited(143)
+		fetch restarts=1
+		setup restarts=3
+		main restarts=1
+		pod Running restarts=1`)
+}
+
+func withGrace(pod *v1.Pod, seconds int64) *v1.Pod {
+	pod.Spec.TerminationGracePeriodSeconds = &seconds
+	return pod
+}
+
+func TestRunIgnoresSigterm(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, withGrace(newPod(never, container("proxy", asSidecar), container("main", restartPodOn88), container("stubborn", stubborn)), 1))
+	c.exit("main", 88)
+	c.expect(`
+		proxy#1 running
+		main#1 running
+		stubborn#1 running
+		main#1 exited(88)
+		pod PodRestarting: Container main exited with code 88, triggering pod restart
+		stubborn Killing: Stopping container stubborn, the pod is being restarted`)
+	c.expectUnordered(`
+		stubborn#1 exited(137)
+		proxy Killing: Stopping container proxy, the pod is being restarted
+		proxy#1 exited(143)`)
+	c.expect(`
+		proxy#2 running
+		main#2 running
+		stubborn#2 running`)
+	c.exit("stubborn", 0)
+	c.expect("stubborn#2 exited(0)")
+	c.exit("main", 0)
+	c.until("proxy#2 exited(143)")
+	c.ends(exitSucceeded, `
+		proxy restarts=1
+		main restarts=1
+		stubborn restarts=1
+		pod Succeeded restarts=1`)
+}
+
+// The hook of main ends, that of helper hangs and is given up with the grace
+// period, with which the turn of the sidecar comes.
+func TestRunPreStopHangs(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, withGrace(newPod(never, container("proxy", asSidecar, restartPodOn88), container("logs", asSidecar),
+		container("main", preStop("read x <$CTL/main.hook; exit $x")), container("helper", preStop("sleep 1000"))), 2))
+	c.expect(`
+		proxy#1 running
+		logs#1 running
+		main#1 running
+		helper#1 running`)
+	c.tell("main.hook", "0")
+	c.exit("proxy", 88)
+	c.expect(`
+		proxy#1 exited(88)
+		pod PodRestarting: Container proxy exited with code 88, triggering pod restart
+		main Killing: Stopping container main, the pod is being restarted
+		helper Killing: Stopping container helper, the pod is being restarted
+		main#1 exited(143)`)
+	c.expectUnordered(`
+		helper FailedPreStopHook: PreStopHook failed
+		helper#1 exited(143)
+		logs Killing: Stopping container logs, the pod is being restarted
+		logs#1 exited(143)`)
+	c.expect(`
+		proxy#2 running
+		logs#2 running
+		main#2 running
+		helper#2 running`)
+	// A hook that fails delays nothing.
+	c.tell("main.hook", "1")
+	c.exit("helper", 0)
+	c.expect("helper#2 exited(0)")
+	c.interrupt()
+	c.expectUnordered(`
+		proxy Killing: Stopping container proxy
+		logs Killing: Stopping container logs
+		main Killing: Stopping container main
+		main FailedPreStopHook: PreStopHook failed
+		main#2 exited(143)
+		logs#2 exited(143)
+		proxy#2 exited(143)`)
+	c.ends(130, `
+		proxy restarts=1
+		logs restarts=1
+		main restarts=1
+		helper restarts=1
+		pod Running restarts=1`)
+}
+
+func TestRunDeletion(t *testing.T) {
+	t.Parallel()
+	pod := func() *v1.Pod {
+		return newPod(never, container("setup", asInit), container("proxy", asSidecar), container("main", restartPodOn88), container("helper", stubborn))
+	}
+	t.Run("running", func(t *testing.T) {
+		t.Parallel()
+		// The codes with which containers end then are no triggers.
+		onAll := rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
+		c := startRun(t, newPod(never, setup("setup"), container("proxy", asSidecar, onAll), container("main", onAll), container("helper", stubborn, onAll)))
+		c.until("helper#1 running")
+		c.interrupt()
+		c.expect(`
+			proxy Killing: Stopping container proxy
+			main Killing: Stopping container main
+			helper Killing: Stopping container helper
+			main#1 exited(143)`)
+		c.exit("helper", 88)
+		c.ends(130, `
+			helper#1 exited(88)
+			proxy#1 exited(143)
+			setup restarts=0
+			proxy restarts=0
+			main restarts=0
+			helper restarts=0
+			pod Running restarts=0`)
+	})
+	t.Run("while containers are stopped", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, pod())
+		c.exit("setup", 0)
+		c.exit("main", 88)
+		c.until("helper Killing: Stopping container helper, the pod is being restarted")
+		c.interrupt()
+		c.expect("proxy Killing: Stopping container proxy")
+		c.exit("helper", 88)
+		c.ends(130, `
+			helper#1 exited(88)
+			proxy#1 exited(143)
+			setup restarts=0
+			proxy restarts=0
+			main restarts=0
+			helper restarts=0
+			pod Running restarts=1`)
+	})
+	t.Run("in the back-off", func(t *testing.T) {
+		t.Parallel()
+		// Of a default node: nobody waits for the end of it.
+		p := newPod(never, container("main", restartPodOn88))
+		c := startRun(t, p, "--feature-gates", "RestartPodOnContainerExits=true", "-")
+		c.exit("main", 88)
+		c.exit("main", 88)
+		c.until("pod waits 10s")
+		c.interrupt()
+		c.ends(130, `
+			main restarts=1
+			pod Running restarts=2`)
+	})
+	t.Run("starting up", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, pod())
+		c.exit("setup", 0)
+		c.exit("main", 88)
+		c.exit("helper", 0)
+		c.until("setup#2 running")
+		c.interrupt()
+		c.ends(130, `
+			setup Killing: Stopping container setup
+			setup#2 exited(143)
+			setup restarts=1
+			proxy restarts=0
+			main restarts=0
+			helper restarts=0
+			pod Running restarts=1`)
+	})
+	t.Run("first start", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, pod())
+		c.until("setup#1 running")
+		c.interrupt()
+		c.ends(130, `
+			setup Killing: Stopping container setup
+			setup#1 exited(143)
+			setup restarts=0
+			proxy restarts=0
+			main restarts=0
+			helper restarts=0
+			pod Pending restarts=0`)
+	})
+}
+
+// The curve of ReduceDefaultCrashLoopBackOffDecay, for the whole pod and for a
+// container alone.
+func TestRunCurve(t *testing.T) {
+	t.Parallel()
+	gates := []string{"--feature-gates", "ReduceDefaultCrashLoopBackOffDecay=true,RestartPodOnContainerExits=true", "-"}
+	t.Run("pod", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, newPod(never, container("main", rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0))), gates...)
+		for range 4 {
+			c.exit("main", 1)
+		}
+		c.expect(`
+			main#1 running
+			main#1 exited(1)
+			pod PodRestarting: Container main exited with code 1, triggering pod restart
+			main#2 running
+			main#2 exited(1)
+			pod PodRestarting: Container main exited with code 1, triggering pod restart
+			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart
+			pod waits 1s
+			main#3 running
+			main#3 exited(1)
+			pod PodRestarting: Container main exited with code 1, triggering pod restart
+			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart
+			pod waits 2s
+			main#4 running
+			main#4 exited(1)
+			pod PodRestarting: Container main exited with code 1, triggering pod restart
+			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart
+			pod waits 4s`)
+		c.interrupt()
+		c.ends(130, `
+			main restarts=3
+			pod Running restarts=4`)
+	})
+	t.Run("container", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, newPod(always, container("main"), container("other")), gates...)
+		c.expect(`
+			main#1 running
+			other#1 running`)
+		for _, code := range []int{1, 0, 137, 1} {
+			c.exit("main", code)
+		}
+		c.expect(`
+			main#1 exited(1)
+			main#2 running
+			main#2 exited(0)
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD)
+			main waits 1s
+			main#3 running
+			main#3 exited(137)
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD)
+			main waits 2s
+			main#4 running
+			main#4 exited(1)
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD)
+			main waits 4s`)
+		// The curve of a container is its own.
+		c.exit("other", 1)
+		c.expect(`
+			other#1 exited(1)
+			other#2 running`)
+		c.interrupt()
+		c.ends(130, `
+			other Killing: Stopping container other
+			other#2 exited(143)
+			main restarts=3
+			other restarts=1
+			pod Running restarts=0`)
+	})
+}
+
+func TestRunRestartAllContainers(t *testing.T) {
+	t.Parallel()
+	const restartAll = v1.ContainerRestartRuleActionRestartAllContainers
+	c := startRun(t, newPod(never, setup("setup"),
+		container("proxy", asSidecar, stubborn, rule(restartAll, v1.ContainerRestartRuleOnExitCodesOpIn, 99)),
+		container("logs", asSidecar, stubborn, preStop("sleep 1000")),
+		container("main", restartPodOn88, rule(restartAll, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0, 88)),
+		container("helper", stubborn)))
+	c.until("helper#1 running")
+	c.exit("main", 99)
+	c.expect(`
+		main#1 exited(99)
+		pod PodRestarting: Container main exited with code 99, triggering pod restart
+		proxy Killing: Stopping container proxy, the pod is being restarted
+		logs Killing: Stopping container logs, the pod is being restarted
+		helper Killing: Stopping container helper, the pod is being restarted`)
+	c.expectUnordered(`
+		proxy#1 exited(137)
+		logs#1 exited(137)
+		helper#1 exited(137)`)
+	c.expect(`
+		setup#2 running
+		setup#2 exited(0)
+		proxy#2 running
+		logs#2 running
+		main#2 running
+		helper#2 running`)
+	// RestartPod is the action of another rule, and gives them time.
+	c.exit("main", 88)
+	c.expect(`
+		main#2 exited(88)
+		pod PodRestarting: Container main exited with code 88, triggering pod restart
+		helper Killing: Stopping container helper, the pod is being restarted`)
+	// A second signal ends all at once.
+	c.interrupt()
+	c.signal(syscall.SIGINT)
+	require.Equal(t, 130, c.wait())
+	c.requireNoProcess()
+}
+
+// With the gate off there is no such action: the pod is refused, and nothing is
+// started or written.
+func TestRunGateOff(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, container("main", restartPodOn88)), "--feature-gates", "RestartPodOnContainerExits=false", "-")
+	c.expect("end")
+	require.Equal(t, exitFailed, c.wait())
+	require.Equal(t, "error: stdin: Pod "+c.pod.Name+`: spec.containers[0].restartPolicyRules[0].action: Unsupported value: "RestartPod": `+
+		`supported values: "Restart", "RestartAllContainers"; needs the feature gate RestartPodOnContainerExits`+"\n", c.errors())
+	require.NoDirExists(t, c.root)
+}

@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/process"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// asCommand is set for a process that is to be the command.
+const asCommand = "CRASHLOOP_TEST_AS_COMMAND"
+
+// raceOptions keep the race detector from waiting for a second at the end of
+// each process, be it the command or the parent of a container.
+const raceOptions = "GORACE=atexit_sleep_ms=0 halt_on_error=1"
+
+func TestMain(m *testing.M) {
+	isCommand := os.Getenv(asCommand) != ""
+	if _, set := os.LookupEnv("GORACE"); os.Args[0] == "crashloop-shim" && !set {
+		panic(syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), raceOptions)))
+	}
+	process.Shim()
+	if isCommand {
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// patience is how long a test waits for what has to come.
+const patience = time.Minute
+
+// newPod returns a pod of containers, of which initContainer and sidecar tell
+// those that are init containers. Its name is found in all its processes: in
+// their environment, or in the arguments of their parents.
+func newPod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
+	name := "test-" + rand.String(10)
+	pod := &v1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec:       v1.PodSpec{RestartPolicy: policy},
+	}
+	for _, c := range containers {
+		if image, isInit := strings.CutPrefix(c.Image, initPrefix); isInit {
+			c.Image = image
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		} else {
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
+		}
+	}
+	return pod
+}
+
+// initPrefix marks the image of an init container until it is in a pod.
+const initPrefix = "init:"
+
+type option func(*v1.Container)
+
+// script returns a container that runs a script of the shell. $CTL is a folder
+// that it shares with the test.
+func script(name, script string, options ...option) v1.Container {
+	c := v1.Container{Name: name, Command: []string{"/bin/sh", "-c", script}}
+	for _, o := range options {
+		o(&c)
+	}
+	return c
+}
+
+// container returns a container that exits when the test says so, with the code
+// that it says (command.exit), or of SIGTERM.
+func container(name string, options ...option) v1.Container {
+	return script(name, "echo >$CTL/"+name+".ready; read code <$CTL/"+name+"; exit $code", options...)
+}
+
+// setup is an init container that succeeds by itself.
+func setup(name string) v1.Container { return script(name, "exit 0", asInit) }
+
+func asInit(c *v1.Container) { c.Image = initPrefix }
+
+func asSidecar(c *v1.Container) {
+	asInit(c)
+	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+}
+
+// stubborn has a container ignore SIGTERM.
+func stubborn(c *v1.Container) { c.Command[2] = "trap '' TERM; " + c.Command[2] }
+
+// probed has a container with a startup probe that passes when the test says so
+// (command.tell with NAME.probe).
+func probed(c *v1.Container) {
+	c.StartupProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/" + c.Name + ".probe"), TimeoutSeconds: 1000}
+}
+
+func execProbe(script string) v1.ProbeHandler {
+	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c", script}}}
+}
+
+func preStop(script string) option {
+	return func(c *v1.Container) {
+		c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: execProbe(script).Exec}}
+	}
+}
+
+// rule gives a container a restart rule, and the policy that rules need.
+func rule(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) option {
+	return func(c *v1.Container) {
+		if c.RestartPolicy == nil {
+			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
+		}
+		c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
+			Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes},
+		})
+	}
+}
+
+// restartPodOn88 is the rule of most of the scenarios.
+var restartPodOn88 = rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpIn, 88)
+
+// command is a run of the command.
+type command struct {
+	t      *testing.T
+	pod    *v1.Pod
+	cmd    *exec.Cmd
+	ctl    string
+	root   string
+	stdout *os.File
+	stderr string
+	// events is closed at the end of stdout.
+	events chan runEvent
+	waited chan struct{}
+	seen   []string
+	fifos  map[string]*os.File
+	// starts and exits are of the instances so far, by the container.
+	starts map[string]int
+	exits  map[string]time.Time
+	// trigger is the container that was the cause of the pod's last restart.
+	trigger string
+}
+
+// newCommand returns a command that is to run the pods. Without arguments it
+// reads the configuration of testdata/run/kubelet.yaml and the pods from stdin.
+func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
+	c := &command{
+		t: t, pod: pods[0], ctl: t.TempDir(), root: filepath.Join(t.TempDir(), "root"), events: make(chan runEvent, 1000), waited: make(chan struct{}),
+		fifos: map[string]*os.File{}, starts: map[string]int{}, exits: map[string]time.Time{},
+	}
+	if len(args) == 0 {
+		args = []string{"--config", "testdata/run/kubelet.yaml", "-"}
+	}
+	c.cmd = exec.Command("/proc/self/exe", append([]string{"run", "-o", "json", "--root-dir", c.root}, args...)...)
+	c.cmd.Env = append(os.Environ(), asCommand+"=1", raceOptions)
+	c.stderr = filepath.Join(t.TempDir(), "stderr")
+	var manifests bytes.Buffer
+	for _, pod := range pods {
+		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				list[i].Env = append(list[i].Env, v1.EnvVar{Name: "CTL", Value: c.ctl})
+				for _, suffix := range []string{"", ".ready", ".probe", ".hook"} {
+					if strings.Contains(fmt.Sprint(list[i]), "$CTL/"+list[i].Name+suffix) {
+						c.fifo(list[i].Name + suffix)
+					}
+				}
+			}
+		}
+		data, err := yaml.Marshal(pod)
+		require.NoError(t, err)
+		manifests.WriteString("---\n" + string(data))
+	}
+	c.cmd.Stdin = &manifests
+	return c
+}
+
+// start starts the command.
+func (c *command) start() *command {
+	t := c.t
+	stdout, writer, err := os.Pipe()
+	require.NoError(t, err)
+	stderr, err := os.Create(c.stderr)
+	require.NoError(t, err)
+	c.stdout, c.cmd.Stdout, c.cmd.Stderr = stdout, writer, stderr
+	require.NoError(t, c.cmd.Start())
+	writer.Close()
+	stderr.Close()
+	t.Cleanup(func() {
+		c.cmd.Process.Kill()
+		<-c.waited
+		c.requireNoProcess()
+		stdout.Close()
+		if t.Failed() {
+			t.Logf("lines:\n%s\nstderr:\n%s", strings.Join(c.seen, "\n"), c.errors())
+		}
+	})
+	go func() {
+		c.cmd.Wait()
+		close(c.waited)
+	}()
+	return c
+}
+
+// read begins to read the events.
+func (c *command) read() *command {
+	go func() {
+		defer close(c.events)
+		lines := bufio.NewScanner(c.stdout)
+		for lines.Scan() {
+			var e runEvent
+			d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&e); err != nil {
+				e.Reason = fmt.Sprintf("%s: %v", lines.Bytes(), err)
+			}
+			c.events <- e
+		}
+	}()
+	return c
+}
+
+func startRun(t *testing.T, pod *v1.Pod, args ...string) *command {
+	return newCommand(t, []*v1.Pod{pod}, args...).start().read()
+}
+
+// fifo makes a pipe between containers and the test. Neither waits for the other
+// to open it.
+func (c *command) fifo(name string) *os.File {
+	path := filepath.Join(c.ctl, name)
+	require.NoError(c.t, syscall.Mkfifo(path, 0o600))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() { f.Close() })
+	c.fifos[name] = f
+	return f
+}
+
+// tell writes a line into a pipe.
+func (c *command) tell(fifo, line string) {
+	c.t.Helper()
+	require.Contains(c.t, c.fifos, fifo)
+	_, err := c.fifos[fifo].WriteString(line + "\n")
+	require.NoError(c.t, err)
+}
+
+// exit has a container exit, at once or when it has started.
+func (c *command) exit(container string, code int) { c.t.Helper(); c.tell(container, fmt.Sprint(code)) }
+
+// listen waits for a line from a pipe.
+func (c *command) listen(fifo string) string {
+	c.t.Helper()
+	require.Contains(c.t, c.fifos, fifo)
+	f := c.fifos[fifo]
+	require.NoError(c.t, f.SetReadDeadline(time.Now().Add(patience)))
+	var line []byte
+	for b := make([]byte, 1); ; {
+		_, err := f.Read(b)
+		require.NoError(c.t, err, "of %s", fifo)
+		if b[0] == '\n' {
+			return string(line)
+		}
+		line = append(line, b[0])
+	}
+}
+
+func (c *command) signal(s os.Signal) {
+	c.t.Helper()
+	require.NoError(c.t, c.cmd.Process.Signal(s))
+}
+
+// event waits for the next event, and returns false at the end.
+func (c *command) event() (runEvent, bool) {
+	c.t.Helper()
+	select {
+	case e, ok := <-c.events:
+		return e, ok
+	case <-time.After(patience):
+		require.FailNow(c.t, "nothing more comes")
+		return runEvent{}, false
+	}
+}
+
+// next waits for the next event that is told in a line of its own, and returns
+// that: what is in it, but for times. A container has the number of its instance
+// and a wait its length from the exit on. When an instance starts that tells when
+// it is ready, next waits for that too.
+func (c *command) next() string {
+	c.t.Helper()
+	for {
+		e, ok := c.event()
+		if !ok {
+			return "end"
+		}
+		if e.Reason == "Created" {
+			continue // It comes together with Started or Failed.
+		}
+		if e.Reason == "Unhealthy" && strings.HasSuffix(e.Message, "the container does not run") {
+			continue // A probe was under way when the container exited, or not.
+		}
+		line := c.line(e)
+		c.seen = append(c.seen, line)
+		return line
+	}
+}
+
+func (c *command) line(e runEvent) string {
+	c.t.Helper()
+	label := e.Container
+	if label == "" {
+		label = "pod"
+	}
+	if e.Pod == "" {
+		label = "run"
+	} else if other, _ := strings.CutPrefix(e.Pod, "default/"); other != c.pod.Name {
+		label = other + "/" + label
+	}
+	text := strings.NewReplacer(c.pod.Name, "POD", c.root, "ROOT").Replace(e.Message)
+	switch {
+	case e.Summary != nil:
+		if e.Phase != "" {
+			label += " " + string(e.Phase)
+		}
+		return fmt.Sprintf("%s restarts=%d", label, e.Summary.Restarts)
+	case e.ExitCode != nil:
+		c.exits[label] = e.FinishedAt
+		line := fmt.Sprintf("%s#%d exited(%d)", label, *e.RestartCount+1, *e.ExitCode)
+		if text != fmt.Sprintf("exited with code %d", *e.ExitCode) || (e.Reason != "Completed") != (*e.ExitCode != 0) {
+			line += " " + e.Reason + ": " + text
+		}
+		return line
+	case !e.RetryAt.IsZero():
+		exit, ok := c.exits[label]
+		if e.Container == "" {
+			exit, ok = c.exits[c.trigger]
+		}
+		require.True(c.t, ok, "%+v without an exit", e)
+		return fmt.Sprintf("%s waits %v", label, e.RetryAt.Sub(exit))
+	case e.Reason == "Started":
+		c.starts[label]++
+		if c.fifos[label+".ready"] != nil {
+			c.listen(label + ".ready")
+		}
+		return fmt.Sprintf("%s#%d running", label, c.starts[label])
+	case e.Reason == restartpod.EventReason:
+		c.trigger = strings.Fields(e.Message)[1]
+	}
+	return strings.TrimSuffix(label+" "+e.Reason+": "+text, ": ")
+}
+
+func wantLines(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// expect waits for these lines, and no others between them.
+func (c *command) expect(text string) {
+	c.t.Helper()
+	for _, want := range wantLines(text) {
+		if got := c.next(); got != want {
+			require.FailNow(c.t, "another line", "got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// expectUnordered is expect where the order is open.
+func (c *command) expectUnordered(text string) {
+	c.t.Helper()
+	want := wantLines(text)
+	var got []string
+	for range want {
+		got = append(got, c.next())
+	}
+	require.ElementsMatch(c.t, want, got)
+}
+
+// until waits for a line, and returns all until then.
+func (c *command) until(line string) []string {
+	c.t.Helper()
+	for first := len(c.seen); ; {
+		switch c.next() {
+		case line:
+			return c.seen[first:]
+		case "end":
+			require.FailNow(c.t, "the end", "want %s", line)
+		}
+	}
+}
+
+// interrupt stops the run as Ctrl-C does.
+func (c *command) interrupt() {
+	c.t.Helper()
+	c.signal(os.Interrupt)
+	c.expect("run Stopping: interrupt: the pods are stopped within their grace periods; once more ends what is left at once")
+}
+
+// ends waits for these lines, and the end with this exit status. Nothing but the
+// pods' logs is left then.
+func (c *command) ends(status int, text string) {
+	c.t.Helper()
+	c.expect(text)
+	c.expect("end")
+	require.Equal(c.t, status, c.wait())
+	require.Empty(c.t, c.errors())
+	require.Empty(c.t, processesOf(c.pod.Name))
+	c.requireOnlyLogs()
+}
+
+// wait waits for the end of the process and returns its exit status, or -1 for
+// the end by a signal.
+func (c *command) wait() int {
+	c.t.Helper()
+	select {
+	case <-c.waited:
+		return c.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		require.FailNow(c.t, "the command does not end")
+		return -1
+	}
+}
+
+// errors returns what is on stderr.
+func (c *command) errors() string {
+	data, err := os.ReadFile(c.stderr)
+	require.NoError(c.t, err)
+	return string(data)
+}
+
+func (c *command) requireOnlyLogs() {
+	c.t.Helper()
+	pods, err := os.ReadDir(c.root)
+	require.NoError(c.t, err)
+	require.NotEmpty(c.t, pods)
+	for _, pod := range pods {
+		entries, err := os.ReadDir(filepath.Join(c.root, pod.Name()))
+		require.NoError(c.t, err)
+		for _, e := range entries {
+			require.Contains(c.t, []string{"lock", "logs"}, e.Name())
+		}
+	}
+}
+
+// dir is the folder of the pod.
+func (c *command) dir() string {
+	return filepath.Join(c.root, "default_"+c.pod.Name+"_"+string(c.pod.UID))
+}
+
+// log returns what an instance of a container wrote.
+func (c *command) log(container string, restarts int) []string {
+	c.t.Helper()
+	data, err := os.ReadFile(filepath.Join(c.dir(), "logs", container, fmt.Sprintf("%d.log", restarts)))
+	require.NoError(c.t, err)
+	var lines []string
+	for line := range strings.Lines(string(data)) {
+		lines = append(lines, strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4)[3])
+	}
+	return lines
+}
+
+// requireNoProcess waits until nothing of the pod's containers and of their
+// parents is left, for the case that nobody could wait for them.
+func (c *command) requireNoProcess() {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool { return len(processesOf(c.pod.Name)) == 0 }, patience, time.Millisecond)
+}
+
+// processesOf returns the processes that have a text in their arguments or their
+// environment, but for zombies.
+func processesOf(text string) []string {
+	var found []string
+	proc, _ := os.ReadDir("/proc")
+	for _, p := range proc {
+		if p.Name()[0] < '1' || p.Name()[0] > '9' {
+			continue
+		}
+		dir := filepath.Join("/proc", p.Name())
+		arguments, err1 := os.ReadFile(filepath.Join(dir, "cmdline"))
+		environment, err2 := os.ReadFile(filepath.Join(dir, "environ"))
+		if errors.Join(err1, err2) == nil && bytes.Contains(slices.Concat(arguments, environment), []byte(text)) {
+			found = append(found, p.Name()+": "+string(bytes.ReplaceAll(arguments, []byte{0}, []byte{' '})))
+		}
+	}
+	return found
+}
