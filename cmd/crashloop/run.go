@@ -117,6 +117,9 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 		pods = r.addPods(manifests, stdin, restartGates(c.FeatureGate), support)
 	}
 	for _, w := range r.Warnings {
+		if w.File == "" && w.Field == "" {
+			continue // It is about image pulls.
+		}
 		fmt.Fprintln(stderr, "warning:", w.text)
 	}
 	for _, e := range r.Errors {
