@@ -70,6 +70,7 @@ const (
 	ReasonStartError   = "StartError"
 )
 
-// Output gets a line that a container wrote, without its newline. It may block,
-// which is to slow down the container and nothing else.
+// Output gets a line that a container wrote, without its newline, and may keep
+// it. Those of one container come one at a time, those of several at once. It may
+// block, which is to slow down the container and nothing else.
 type Output func(container string, line []byte)
