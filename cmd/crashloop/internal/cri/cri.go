@@ -76,18 +76,22 @@ type Runtime struct {
 // the pod's folder, an absolute path; New makes those of its volumes. Output gets
 // the lines that containers write from now on. The caller is to call Close at the
 // end: ctx is for New alone.
-func New(ctx context.Context, endpoint string, pod *v1.Pod, dir string, output agent.Output) (*Runtime, error) {
+func New(ctx context.Context, endpoint string, pod *v1.Pod, dir string, output agent.Output) (r *Runtime, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("runtime endpoint %s: %w", endpoint, err)
+		}
+	}()
 	runtime, err := criclient.NewRemoteRuntimeServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(requestTimeout).Build(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("runtime endpoint %s: %w", endpoint, err)
+		return nil, err
 	}
 	images, err := criclient.NewRemoteImageServiceBuilder().WithEndpoint(endpoint).WithConnectionTimeout(requestTimeout).Build(ctx)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("runtime endpoint %s: %w", endpoint, err), runtime.Close(ctx))
+		return nil, errors.Join(err, runtime.Close(ctx))
 	}
-	r, err := newRuntime(ctx, runtime, images, pod, dir, output)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("runtime endpoint %s: %w", endpoint, err), images.Close(ctx), runtime.Close(ctx))
+	if r, err = newRuntime(ctx, runtime, images, pod, dir, output); err != nil {
+		return nil, errors.Join(err, images.Close(ctx), runtime.Close(ctx))
 	}
 	return r, nil
 }
@@ -288,9 +292,7 @@ func nanoseconds(t int64) time.Time {
 // listSandboxes returns the pod's sandboxes, the newest first.
 func (r *Runtime) listSandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 	list, err := r.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: r.selector()})
-	slices.SortFunc(list, func(a, b *runtimeapi.PodSandbox) int {
-		return cmp.Or(cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt), cmp.Compare(b.CreatedAt, a.CreatedAt))
-	})
+	slices.SortFunc(list, func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt) })
 	return list, err
 }
 
@@ -298,10 +300,18 @@ func (r *Runtime) listSandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, 
 // first.
 func (r *Runtime) listContainers(ctx context.Context) ([]*runtimeapi.Container, error) {
 	list, err := r.runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: r.selector()})
-	slices.SortFunc(list, func(a, b *runtimeapi.Container) int {
-		return cmp.Or(cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt), cmp.Compare(b.CreatedAt, a.CreatedAt))
-	})
+	slices.SortFunc(list, func(a, b *runtimeapi.Container) int { return cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt) })
 	return list, err
+}
+
+// each calls a method for each sandbox until it fails.
+func each(ctx context.Context, sandboxes []*runtimeapi.PodSandbox, call func(context.Context, string) error) error {
+	for _, s := range sandboxes {
+		if err := call(ctx, s.Id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readySandbox tells whether the newest sandbox can be used, by the rules of
@@ -346,10 +356,8 @@ func (r *Runtime) CreateSandbox(ctx context.Context) error {
 	if len(sandboxes) > 0 {
 		attempt = sandboxes[0].Metadata.Attempt + 1
 	}
-	for _, s := range sandboxes {
-		if err := r.runtime.StopPodSandbox(ctx, s.Id); err != nil {
-			return err
-		}
+	if err := each(ctx, sandboxes, r.runtime.StopPodSandbox); err != nil {
+		return err
 	}
 	_, err = r.runtime.RunPodSandbox(ctx, r.sandboxConfig(attempt), "")
 	return err
@@ -393,20 +401,20 @@ func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts i
 		return "", fmt.Errorf("CreateContainerError: %w", err)
 	}
 	if err := r.runtime.StartContainer(ctx, id); err != nil {
+		// It may run nevertheless, if it was the answer that got lost.
 		r.mu.Lock()
-		defer r.mu.Unlock()
 		r.unstartable[id] = &runtimeapi.ContainerStatus{
 			Id: id, Metadata: config.Metadata, State: runtimeapi.ContainerState_CONTAINER_EXITED, FinishedAt: time.Now().UnixNano(),
 			ExitCode: agent.ExitCodeStartError, Reason: agent.ReasonStartError, Message: err.Error(),
 		}
-		return id, nil
+		r.mu.Unlock()
 	}
 	r.logs.follow(r.ctx, id, container.Name, r.logFile(container.Name, restarts), time.Time{})
 	return id, nil
 }
 
 // removeOld makes room for a new instance of a container: of those that were
-// started only the newest stay, and the others would be in the way of its name.
+// started only the newest stay, and one that was not may have its name.
 // A sandbox goes when it is neither the newest nor has a container.
 func (r *Runtime) removeOld(ctx context.Context, name string, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	kept := 0
@@ -427,14 +435,8 @@ func (r *Runtime) removeOld(ctx context.Context, name string, sandboxes []*runti
 		delete(r.unstartable, c.Id)
 		r.mu.Unlock()
 	}
-	for _, s := range sandboxes {
-		if !used[s.Id] {
-			if err := r.runtime.RemovePodSandbox(ctx, s.Id); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	unused := slices.DeleteFunc(slices.Clone(sandboxes), func(s *runtimeapi.PodSandbox) bool { return used[s.Id] })
+	return each(ctx, unused, r.runtime.RemovePodSandbox)
 }
 
 // ensureImage pulls a container's image where its policy says so, and returns
@@ -496,18 +498,14 @@ func (r *Runtime) Remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range sandboxes {
-		if err := r.runtime.StopPodSandbox(ctx, s.Id); err != nil {
-			return err
-		}
+	if err := each(ctx, sandboxes, r.runtime.StopPodSandbox); err != nil {
+		return err
 	}
 	if err := r.logs.finish(ctx); err != nil {
 		return err
 	}
-	for _, s := range sandboxes {
-		if err := r.runtime.RemovePodSandbox(ctx, s.Id); err != nil {
-			return err
-		}
+	if err := each(ctx, sandboxes, r.runtime.RemovePodSandbox); err != nil {
+		return err
 	}
 	return os.RemoveAll(filepath.Join(r.dir, volumesDir))
 }
