@@ -144,8 +144,8 @@ var crashloopScenarios = []scenario{
 		spec.RestartPolicy = v1.RestartPolicyAlways
 		p := e.newCrashloopPod(t, spec)
 		p.start()
-		p.event("main", 3, "start")
-		p.event("other", 1, "start")
+		p.started("main", 3)
+		p.started("other", 1)
 		before := p.running()
 		p.kill()
 		assert.Equal(t, before, p.running(), "what runs without the agent")
@@ -166,7 +166,7 @@ var crashloopScenarios = []scenario{
 		spec.RestartPolicy = v1.RestartPolicyAlways
 		p := e.newCrashloopPod(t, spec)
 		p.start()
-		p.event("main", 1, "start")
+		p.started("other", 1)
 		p.kill()
 		p.signal("go")
 		p.event("main", 1, "exit:5")
@@ -180,7 +180,7 @@ var crashloopScenarios = []scenario{
 			[]v1.Container{container("init1", "exit=0", "sleep=3s exit=0")},
 			triggering(container("main", "wait=go exit=42", "")), preStop(container("other", ""), 2*time.Second)))
 		p.start()
-		p.event("other", 1, "start")
+		p.started("other", 1)
 		before := p.listSandboxes()
 		// The condition is exact to a second: by this the new agents tell the old
 		// instances from what the restart has started.
@@ -189,7 +189,7 @@ var crashloopScenarios = []scenario{
 		p.event("other", 1, "pre-stop")
 		p.kill()
 		p.start()
-		p.event("init1", 2, "start")
+		p.started("init1", 1)
 		p.kill()
 		p.start()
 		p.event("main", 2, "start")
@@ -201,7 +201,7 @@ var crashloopScenarios = []scenario{
 	{"AnotherManifest", func(t *testing.T, e *e2e) {
 		p := e.newCrashloopPod(t, podSpec(nil, container("main", "")))
 		p.start()
-		p.event("main", 1, "start")
+		p.started("main", 1)
 		p.kill()
 		old, before := p.volume, p.containers(ofPod(p.name))
 		require.Len(t, before, 2)
@@ -415,26 +415,43 @@ func (p *crashloopPod) ends(status int) {
 }
 
 // told waits for an event that the present agent prints.
-func (p *crashloopPod) told(what string, match func(runEvent) bool) (found runEvent) {
+func (p *crashloopPod) told(what string, match func(runEvent) bool) runEvent {
+	p.t.Helper()
+	return p.tellings(what, 1, match)
+}
+
+// started waits until the present agent has told of so many starts of a
+// container. The container itself is faster, and an agent that is killed in
+// between takes the start back.
+func (p *crashloopPod) started(name string, times int) {
+	p.t.Helper()
+	p.tellings("the start of "+name, times, func(e runEvent) bool { return e.Container == name && e.Reason == "Started" })
+}
+
+// tellings waits for so many of the events, and returns the last.
+func (p *crashloopPod) tellings(what string, times int, match func(runEvent) bool) (last runEvent) {
 	p.t.Helper()
 	require.NoError(p.t, await(p.ctx, what, patience, func(context.Context) error {
 		text, err := os.ReadFile(p.output)
 		if err != nil {
 			return err
 		}
+		n := 0
 		for line := range bytes.Lines(text) {
 			var e runEvent
 			if err := json.Unmarshal(line, &e); err != nil {
 				return fmt.Errorf("%s: %w: %q", p.output, err, line)
 			}
 			if match(e) {
-				found = e
-				return nil
+				last = e
+				if n++; n == times {
+					return nil
+				}
 			}
 		}
-		return errors.New("crashloop has not printed it")
+		return fmt.Errorf("crashloop has told it %d times, not %d", n, times)
 	}))
-	return found
+	return last
 }
 
 // containers returns the IDs of those in containerd that a filter of ctr lets
