@@ -206,8 +206,12 @@ func terminalSize(w io.Writer) func() (columns, rows int) {
 // run runs the pods until they have ended or a signal comes.
 func (r *podRun) run(pods []podManifest) error {
 	signals := make(chan os.Signal, 2)
-	// SIGPIPE comes when nobody reads the output any more.
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	// SIGPIPE would end the process at the write to stdout that printer.unread is
+	// for. It also comes for what goes to a container or a probe's connection.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
 	if !signal.Ignored(syscall.SIGHUP) { // As it is under nohup.
 		signal.Notify(signals, syscall.SIGHUP)
 	}
@@ -226,10 +230,14 @@ func (r *podRun) run(pods []podManifest) error {
 		close(ended)
 	}()
 	var stopped os.Signal
+	unread := r.printer.unread
 	for running := true; running; {
 		select {
 		case <-ended:
 			running = false
+		case <-unread:
+			unread = nil
+			cancel()
 		case s := <-signals:
 			if stopped != nil {
 				return exitError(exitStatus(s)) // And whatever depends on this process ends with it.

@@ -5,11 +5,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -68,6 +70,8 @@ type printer struct {
 	// waits for that.
 	wake, full    chan struct{}
 	closing, done chan struct{}
+	// unread is closed when nobody reads what is written any more.
+	unread chan struct{}
 	// screen and err are those of loop, until done is closed.
 	screen screen
 	err    error
@@ -91,7 +95,7 @@ func newPrinter(w io.Writer, format string, pods []*v1.Pod, size func() (columns
 	p := &printer{
 		w: w, format: format, clock: c, start: c.Now(), pods: pods,
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
-		closing: make(chan struct{}), done: make(chan struct{}),
+		closing: make(chan struct{}), done: make(chan struct{}), unread: make(chan struct{}),
 		statuses: map[types.NamespacedName]agent.Status{},
 	}
 	p.room = sync.NewCond(&p.mu)
@@ -438,7 +442,9 @@ func (p *printer) flush() {
 
 func (p *printer) write(out []byte) {
 	if len(out) > 0 && p.err == nil {
-		_, p.err = p.w.Write(out)
+		if _, p.err = p.w.Write(out); errors.Is(p.err, syscall.EPIPE) {
+			close(p.unread)
+		}
 	}
 }
 

@@ -504,3 +504,32 @@ func processesOf(text string) []string {
 	}
 	return found
 }
+
+// A SIGPIPE is of any pipe or connection. The kernel sends one for what is told
+// to a container that exits at the same time, for instance.
+func TestRunGoesOnAfterSIGPIPE(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, container("main")))
+	c.expect("main#1 running")
+	c.signal(syscall.SIGPIPE)
+	c.exit("main", 0)
+	c.ends(exitSucceeded, `
+		main#1 exited(0)
+		pod PodSucceeded
+		main restarts=0
+		pod Succeeded restarts=0`)
+}
+
+func TestRunEndsWhenNobodyReads(t *testing.T) {
+	t.Parallel()
+	c := newCommand(t, []*v1.Pod{newPod(always, container("main"), container("other", stubborn))}).start()
+	c.listen("main.ready")
+	c.listen("other.ready")
+	require.NoError(t, c.stdout.Close())
+	c.exit("main", 1) // Of which it writes.
+	c.exit("other", 0)
+	require.Equal(t, exitFailed, c.wait())
+	require.Empty(t, processesOf(c.pod.Name))
+	require.Equal(t, "error: the output is not complete: write /dev/stdout: broken pipe\n", c.errors())
+	c.requireOnlyLogs()
+}
