@@ -52,7 +52,7 @@ type Runtime struct {
 	runtime criapi.RuntimeService
 	images  criapi.ImageManagerService
 	changed chan struct{}
-	logs    followers
+	logs    *followers
 	// ctx ends with Close, and wg waits for what ends with it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -113,7 +113,7 @@ func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criap
 		return nil, err
 	}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.logs = followers{runtime: runtime, output: output, ended: map[string]chan struct{}{}}
+	r.logs = newFollowers(runtime, output)
 	for _, c := range containers {
 		if c.State == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			r.logs.follow(r.ctx, c.Id, c.Metadata.Name, r.logFile(c.Metadata.Name, int(c.Metadata.Attempt)), now)

@@ -145,6 +145,7 @@ func (w *written) output(container string, line []byte) {
 	w.Lock()
 	defer w.Unlock()
 	w.lines = append(w.lines, container+": "+string(line))
+	clear(line) // It is ours.
 }
 
 func (w *written) all() []string {
@@ -564,6 +565,27 @@ func TestOutputAgain(t *testing.T) {
 	require.Len(t, got, 4, "a line without an end")
 	stdout.flush()
 	require.Len(t, got, 4)
+}
+
+// A new instance's lines come when the old one's are through.
+func TestOutputInOrder(t *testing.T) {
+	w := &written{}
+	f := newFollowers(newFake(), w.output)
+	dir := t.TempDir()
+	entry := func(file string) {
+		t.Helper()
+		line := time.Now().UTC().Format(time.RFC3339Nano) + " stdout F " + file + "\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(line), 0o644))
+	}
+	entry("new")
+	entry("another's")
+	for _, i := range []struct{ container, file string }{{"main", "old"}, {"main", "new"}, {"other", "another's"}} {
+		f.follow(t.Context(), i.file, i.container, filepath.Join(dir, i.file), time.Time{})
+	}
+	require.Eventually(t, func() bool { return len(w.all()) > 0 }, 10*time.Second, 5*time.Millisecond)
+	entry("old")
+	require.NoError(t, f.finish(t.Context()))
+	require.Equal(t, []string{"other: another's", "main: old", "main: new"}, w.all())
 }
 
 func TestLogsKept(t *testing.T) {

@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// maxLine is where a longer line is broken, in bytes.
-	maxLine = 64 << 10
+	// maxLine is about where a longer line is broken, in bytes. Containerd makes
+	// entries as long as this of it.
+	maxLine = 16 << 10
 	// followPeriod is how often the log of an instance is read that cannot be
 	// watched: each takes an inotify instance, and a user often has no more than 128.
 	followPeriod = time.Second
@@ -35,6 +36,13 @@ type followers struct {
 	// ended has a channel for each instance whose end is not known yet, by its ID.
 	// It is closed then.
 	ended map[string]chan struct{}
+	// read has a channel for each container, which is closed when output has all
+	// that the newest instance wrote.
+	read map[string]chan struct{}
+}
+
+func newFollowers(runtime criapi.RuntimeService, output agent.Output) *followers {
+	return &followers{runtime: runtime, output: output, ended: map[string]chan struct{}{}, read: map[string]chan struct{}{}}
 }
 
 // ids returns the instances whose end is not known yet.
@@ -75,14 +83,19 @@ func (f *followers) finish(ctx context.Context) error {
 
 // follow reads an instance's log from the time since on, to its end.
 func (f *followers) follow(ctx context.Context, id, container, path string, since time.Time) {
-	ended := make(chan struct{})
+	ended, read := make(chan struct{}), make(chan struct{})
 	f.mu.Lock()
-	f.ended[id] = ended
+	before := f.read[container]
+	f.ended[id], f.read[container] = ended, read
 	f.mu.Unlock()
 	l := &follower{RuntimeService: f.runtime, ended: ended}
 	stdout := &lines{ctx: ctx, follower: l, write: func(line []byte) { f.output(container, line) }}
 	stderr := &lines{ctx: ctx, follower: l, write: stdout.write}
 	f.wg.Go(func() {
+		defer close(read)
+		if before != nil {
+			<-before
+		}
 		for ctx.Err() == nil {
 			l.skip = l.seen
 			last := l.hasEnded()
@@ -149,11 +162,9 @@ func (l *lines) Write(entry []byte) (int, error) {
 	l.follower.seen++
 	line, whole := bytes.CutSuffix(entry, []byte("\n"))
 	l.rest = append(l.rest, line...)
-	if whole {
+	if whole || len(l.rest) >= maxLine {
 		l.write(l.rest)
-		l.rest = l.rest[:0]
-	} else if len(l.rest) >= maxLine {
-		l.flush()
+		l.rest = nil // It is output's now.
 	}
 	return len(entry), nil
 }
@@ -162,6 +173,5 @@ func (l *lines) Write(entry []byte) (int, error) {
 func (l *lines) flush() {
 	if len(l.rest) > 0 {
 		l.write(l.rest)
-		l.rest = l.rest[:0]
 	}
 }
