@@ -293,7 +293,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 	}
 	defer unlock()
 	o := agent.Options{
-		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, Clock: r.clock,
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff,
 		Recorder: r.printer.recorder(pod), Report: func(s agent.Status) { r.printer.status(pod, s) },
 	}
 	if r.endpoint == "" {

@@ -54,6 +54,10 @@ type node struct {
 	lives     map[string][]life
 	instances map[string]Instance
 	started   map[string]int
+	// stopErrs are the errors of the next calls of Stop.
+	stopErrs []error
+	// starting, if there is any, is what Start waits for.
+	starting  chan struct{}
 	ended     map[string]chan struct{}
 	sandboxes int
 	ready     bool
@@ -94,7 +98,14 @@ func (n *node) CreateSandbox(context.Context) error {
 	return nil
 }
 
-func (n *node) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
+func (n *node) Start(ctx context.Context, c *v1.Container, restarts int) (string, error) {
+	if n.starting != nil {
+		select {
+		case <-n.starting:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
 	var l life
@@ -128,7 +139,7 @@ func (n *node) end(id string, code int32) {
 	defer n.mutex.Unlock()
 	name, _, _ := strings.Cut(id, "#")
 	i := n.instances[name]
-	if i.ID != id || i.State != kuberuntime.ContainerStateRunning {
+	if i.ID != id || i.State == kuberuntime.ContainerStateExited {
 		return
 	}
 	i.State, i.ExitCode, i.FinishedAt = kuberuntime.ContainerStateExited, code, time.Now()
@@ -150,7 +161,14 @@ func (n *node) Stop(_ context.Context, id string, grace time.Duration) error {
 	}
 	n.tell("stop %s grace=%v", id, grace)
 	ended := n.ended[id]
+	var err error
+	if len(n.stopErrs) > 0 {
+		err, n.stopErrs = n.stopErrs[0], n.stopErrs[1:]
+	}
 	n.mutex.Unlock()
+	if err != nil {
+		return err
+	}
 	if grace == 0 {
 		n.end(id, 137)
 		return nil
@@ -252,7 +270,7 @@ var allGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, R
 func (n *node) agent(p *v1.Pod, change ...func(*Options)) *Agent {
 	c := clock.RealClock{}
 	o := Options{
-		Pod: p, Gates: allGates, Runtime: n, Recorder: events{n}, Report: func(Status) {}, Clock: c,
+		Pod: p, Gates: allGates, Runtime: n, Recorder: events{n}, Report: func(Status) {},
 		ContainerBackOff: kuberuntime.NewBackOff(c, 10*time.Second, 300*time.Second, false),
 		PodBackOff:       kuberuntime.NewBackOff(c, 10*time.Second, 300*time.Second, false),
 	}
@@ -578,13 +596,129 @@ containers:
 				0s Warning Failed: Error: boom
 				1s cannot start main
 				1s Warning Failed: Error: boom
-				2s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
 				11s cannot start main
 				11s Warning Failed: Error: boom
-				12s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
 				31s start main#1 restarts=0
 				31s exit main#1 code=0
 				31s remove
+			`,
+		},
+		{
+			name:  "what could not be made counts for no restart",
+			spec:  `containers: [{name: main}]`,
+			lives: map[string][]life{"main": {{cannot: boom}, {cannot: boom}, {cannot: boom}, exits(1, 0)}},
+			lasts: 40 * time.Second,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s cannot start main
+				0s Warning Failed: Error: boom
+				1s cannot start main
+				1s Warning Failed: Error: boom
+				11s cannot start main
+				11s Warning Failed: Error: boom
+				31s start main#1 restarts=0
+				31s exit main#1 code=1
+				31s start main#2 restarts=1
+				31s exit main#2 code=1
+				31s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+			`,
+		},
+		{
+			name: "what a failed probe has killed and exits with 0 has succeeded where it is not restarted",
+			spec: `
+restartPolicy: Never
+containers: [{name: main, livenessProbe: {exec: {command: [up]}}}]`,
+			lives: map[string][]life{"main": {{stopsWell: true}}},
+			exec:  map[string]func(context.Context) (int, error){"up": failTimes(1)},
+			lasts: time.Minute,
+			phase: v1.PodSucceeded,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				0s exec main#1 up
+				0s Warning Unhealthy: Liveness probe failed: output
+				0s Normal Killing: Container main failed liveness probe
+				0s stop main#1 grace=30s
+				0s exit main#1 code=0
+				0s remove
+			`,
+		},
+		{
+			name: "rules do not see what a failed probe has killed as killed",
+			spec: `
+restartPolicy: OnFailure
+containers:
+- name: main
+  livenessProbe: {exec: {command: [up]}}
+  restartPolicy: OnFailure
+  restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [137]}}]`,
+			lives: map[string][]life{"main": {{stopsWell: true}}},
+			exec:  map[string]func(context.Context) (int, error){"up": failTimes(1)},
+			lasts: 1500 * time.Millisecond,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				0s exec main#1 up
+				0s Warning Unhealthy: Liveness probe failed: output
+				0s Normal Killing: Container main failed liveness probe, will be restarted
+				0s stop main#1 grace=30s
+				0s exit main#1 code=0
+				0s start main#2 restarts=1
+				0s exec main#2 up
+				1s exec main#2 up
+			`,
+		},
+		{
+			name: "a probe's period counts from its beginning, and its command has the static environment",
+			spec: `
+containers:
+- name: main
+  env: [{name: UP, value: slow}]
+  livenessProbe: {exec: {command: [$(UP)]}, periodSeconds: 5, timeoutSeconds: 5, failureThreshold: 3}`,
+			exec: map[string]func(context.Context) (int, error){
+				"slow": func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+			},
+			lasts: 15 * time.Second,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				0s exec main#1 slow
+				5s Warning Unhealthy: Liveness probe failed: command timed out after 5s
+				5s exec main#1 slow
+				10s Warning Unhealthy: Liveness probe failed: command timed out after 5s
+				10s exec main#1 slow
+				15s Warning Unhealthy: Liveness probe failed: command timed out after 5s
+				15s Normal Killing: Container main failed liveness probe, will be restarted
+				15s stop main#1 grace=30s
+				15s exit main#1 code=143
+				15s start main#2 restarts=1
+				15s exec main#2 slow
+			`,
+		},
+		{
+			name: "without a grace period a failed probe runs no hook",
+			spec: `
+terminationGracePeriodSeconds: 0
+containers:
+- name: main
+  lifecycle: {preStop: {exec: {command: [bye]}}}
+  livenessProbe: {exec: {command: [up]}}`,
+			exec:  map[string]func(context.Context) (int, error){"up": failTimes(1)},
+			lasts: 500 * time.Millisecond,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				0s exec main#1 up
+				0s Warning Unhealthy: Liveness probe failed: output
+				0s Normal Killing: Container main failed liveness probe, will be restarted
+				0s stop main#1 grace=2s
+				0s exit main#1 code=143
+				0s start main#2 restarts=1
+				0s exec main#2 up
 			`,
 		},
 		{
@@ -849,6 +983,7 @@ func TestSandboxLost(t *testing.T) {
 			2s Normal Killing: Stopping container proxy
 			2s stop proxy#1 grace=0s
 			2s exit proxy#1 code=137
+			2s Normal SandboxChanged: Pod sandbox changed, it will be killed and re-created.
 			2s sandbox 2
 			2s start setup#2 restarts=1
 			2s exit setup#2 code=0
@@ -948,5 +1083,129 @@ func TestStatusFile(t *testing.T) {
 		_, err := n.agent(pod(t, `containers: [{name: main}]`), func(o *Options) { o.StatusFile = file }).Run(t.Context())
 		require.ErrorContains(t, err, file+": unexpected end of JSON input; remove it to have what was saved forgotten")
 		require.Empty(t, n.trace)
+	})
+}
+
+// A stop that fails is tried again, also where a probe had asked for it.
+func TestStopError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.exec["up"] = failTimes(1)
+		n.stopErrs = []error{errors.New("busy"), errors.New("busy")}
+		_, trace := n.run(t, n.agent(pod(t, `containers: [{name: main, livenessProbe: {exec: {command: [up]}, periodSeconds: 60}}]`)), 3*time.Second)
+		require.Equal(t, lines(`
+			0s sandbox 1
+			0s start main#1 restarts=0
+			0s exec main#1 up
+			0s Warning Unhealthy: Liveness probe failed: output
+			0s Normal Killing: Container main failed liveness probe, will be restarted
+			0s stop main#1 grace=30s
+			1s Warning FailedKillPod: error killing pod: busy
+			1s stop main#1 grace=30s
+			2s stop main#1 grace=30s
+			2s exit main#1 code=143
+			2s start main#2 restarts=1
+			2s exec main#2 up
+		`), trace)
+	})
+}
+
+// The runtime does not know any more whether a container runs, or that there was
+// one.
+func TestUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.exec["up"] = failTimes(100)
+		n.lives["gone"] = []life{{}, {cannot: errors.New("boom")}}
+		time.AfterFunc(time.Second, func() {
+			n.mutex.Lock()
+			i := n.instances["main"]
+			i.State = kuberuntime.ContainerStateUnknown
+			n.instances["main"] = i
+			delete(n.instances, "gone")
+			n.trace = nil
+			n.mutex.Unlock()
+			n.changed <- struct{}{}
+		})
+		_, trace := n.run(t, n.agent(pod(t, `
+containers:
+- {name: main}
+- {name: gone, livenessProbe: {exec: {command: [up]}, initialDelaySeconds: 2}}`)), 3*time.Second)
+		require.Equal(t, lines(`
+			1s Normal Killing: Container is in "unknown" state, try killing it before restart
+			1s cannot start gone
+			1s Warning Failed: Error: boom
+			1s stop main#1 grace=30s
+			1s exit main#1 code=143
+			1s start main#2 restarts=1
+			1s cannot start gone
+			1s Warning Failed: Error: boom
+		`), trace)
+	})
+}
+
+// A pod is deleted while a container of it is being started, or while it waits
+// to be restarted: that is no failure of it.
+func TestDeleteWhile(t *testing.T) {
+	t.Run("a container starts", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			n.starting = make(chan struct{})
+			phase, _ := n.run(t, n.agent(pod(t, `containers: [{name: main}, {name: other}]`)), time.Minute)
+			require.Equal(t, v1.PodRunning, phase)
+			require.Equal(t, lines(`
+				0s sandbox 1
+				1m0s remove
+			`), n.text())
+		})
+	})
+	t.Run("the pod waits for its back-off", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			n.lives["proxy"] = []life{exits(88, time.Second)}
+			phase, trace := n.run(t, n.agent(pod(t, `
+restartPolicy: Never
+initContainers:
+- {name: proxy, restartPolicy: Always, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}
+containers: [{name: main}]`)), 5*time.Second)
+			require.Contains(t, trace, "Back-off restarting pod p")
+			require.Equal(t, v1.PodRunning, phase)
+		})
+	})
+}
+
+// A pod that has failed stays so, whatever agent goes on with it.
+func TestAdoptFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives = map[string][]life{"proxy": {{takes: 5 * time.Second}}, "setup": {exits(0, 0), exits(1, 0)}, "main": {exits(88, 0)}}
+		n.lives["proxy"] = append(n.lives["proxy"], n.lives["proxy"][0])
+		file := filepath.Join(t.TempDir(), "status.json")
+		spec := `
+restartPolicy: Never
+initContainers: [{name: proxy, restartPolicy: Always}, {name: setup}]
+containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}]`
+		o := func(o *Options) { o.StatusFile = file }
+		first := n.agent(pod(t, spec), o)
+		go first.Run(t.Context())
+		<-time.After(6 * time.Second) // The first generation takes 5 s to stop.
+		synctest.Wait()
+		require.Contains(t, n.text(), "exit setup#2 code=1\n")
+		first.calls <- goruntime.Goexit
+		synctest.Wait()
+		phase, trace := n.run(t, n.agent(pod(t, spec), o), time.Hour)
+		require.Equal(t, v1.PodFailed, phase)
+		require.NotContains(t, trace, "start setup#3")
+	})
+}
+
+// A pod that had succeeded before its sandbox was lost does not run again.
+func TestSandboxLostAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.instances["main"] = Instance{Status: restartpod.Status{ID: "main#1", State: kuberuntime.ContainerStateExited, FinishedAt: time.Now()}}
+		phase, trace := n.run(t, n.agent(pod(t, `{restartPolicy: OnFailure, containers: [{name: main}]}`)), time.Minute)
+		require.Equal(t, v1.PodSucceeded, phase)
+		require.Equal(t, "0s remove\n", trace)
 	})
 }

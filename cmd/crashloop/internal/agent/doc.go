@@ -4,8 +4,8 @@
 // their restart policies and rules, back-off, restarts of the whole pod, hooks
 // and probes. What a container is, a [Runtime] says.
 //
-// It is what an author of a node agent may begin with. The loop is in agent.go:
-// an [Agent] looks at the runtime, has restartpod.Machine plan, asks
+// It is what an author of a node agent may begin with. The loop is in loop.go: an
+// [Agent] looks at the runtime, has restartpod.Machine plan, asks
 // kuberuntime.DoBackOff before it starts a container, and sleeps until something
 // changes or kuberuntime.NextSync says. The other files are what feeds it: what
 // is seen of containers, probes, and the status for people and for the next

@@ -20,7 +20,8 @@ func (a *Agent) observe(ctx context.Context, state State) {
 		c := &a.containers[i]
 		instance, ok := state.Instances[c.Name]
 		if !ok {
-			c.instance = nil
+			c.probe.end()
+			c.instance, c.stop, c.probe = nil, nil, nil
 			continue
 		}
 		isNew := c.instance == nil || c.instance.ID != instance.ID
@@ -28,7 +29,7 @@ func (a *Agent) observe(ctx context.Context, state State) {
 		c.restarts.Count = instance.Restarts
 		if isNew {
 			c.probe.end()
-			c.stop, c.probe, c.failedAt = nil, nil, time.Time{}
+			c.stop, c.probe = nil, nil
 			a.tellStart(c)
 		}
 		if c.probe == nil && c.stop == nil && instance.State == kuberuntime.ContainerStateRunning {
@@ -94,10 +95,10 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 		}
 		s := c.instance.Status
 		s.Started = c.probe.hasStarted()
-		if s.ExitCode == 0 && c.probe.hasFailed() && a.Gates.OnExit(&c.Container, 0) == "" {
-			// It did not succeed. The kubelet restarts it for the failed probe, without
-			// a look at the exit code.
-			s.ExitCode = exitCodeKilled
+		if s.ExitCode == 0 && c.stop != nil && c.probe.hasFailed() && c.Policy == v1.ContainerRestartPolicyOnFailure {
+			// The kubelet restarts it for the failed probe, by the policy alone and
+			// without a look at the exit code.
+			s.ExitCode, o.Containers[i].Rules = exitCodeKilled, nil
 		}
 		o.Containers[i].Status = &s
 	}
@@ -107,27 +108,40 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 // exitCodeKilled is that of SIGKILL.
 const exitCodeKilled = 137
 
-// loseSandbox has all run again from the first init container, after the end of
-// what was in a sandbox that is gone, as PodSandboxChanged of
-// pkg/kubelet/kuberuntime and what follows from it do. With the restart policy
-// Never those containers run again alone that a policy or rules of their own
-// restart. It returns true while the end of what was in there is waited for.
-func (a *Agent) loseSandbox(ctx context.Context, now time.Time) (ending bool) {
-	if a.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
+// loseSandbox stops what is left of a sandbox that is gone, and has all of it run
+// again from the first init container, as PodSandboxChanged of
+// pkg/kubelet/kuberuntime and what follows from it do. A pod that has come to its
+// end stays so. With the restart policy Never those containers run again alone
+// that a policy or rules of their own restart. Unlike the kubelet, it also runs
+// again what has succeeded with the policy OnFailure, while something else has
+// not. It returns true while the end of what is left is waited for.
+func (a *Agent) loseSandbox(ctx context.Context, now time.Time, state State) (ending bool) {
+	o := a.observation(now, state)
+	if a.finalPhase(o, restartpod.PhaseRunning) != v1.PodRunning {
 		return false
 	}
+	lost := false
 	for i := range a.containers {
 		c := &a.containers[i]
-		if c.instance == nil {
+		if o.Containers[i].Status == nil {
 			continue
 		}
-		a.lost[c.instance.ID] = true
+		lost = true
 		if c.instance.State != kuberuntime.ContainerStateExited {
 			a.kill(ctx, now, c, restartpod.Kill{Container: i, ID: c.instance.ID}, "Stopping container "+c.Name)
 			ending = true
 		}
 	}
-	return ending
+	if ending || !lost || a.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
+		return ending
+	}
+	a.Recorder.Event(a.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	for i := range a.containers {
+		if instance := a.containers[i].instance; instance != nil {
+			a.lost[instance.ID] = true
+		}
+	}
+	return false
 }
 
 // timePodRestart says when the first container of a new generation is due: when
@@ -201,7 +215,7 @@ func (a *Agent) setCondition(condition v1.PodCondition) {
 // status is what there is to tell of the pod.
 func (a *Agent) status() Status {
 	s := Status{
-		Phase: v1.PodPending, Reason: a.failedReason, Message: a.failedBy, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
+		Phase: v1.PodPending, Reason: a.failedReason, Message: a.failedMessage, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
 		RetryAt: a.retryAt, Restarts: a.restarts, Containers: make([]ContainerStatus, 0, len(a.containers)),
 	}
 	for i := range a.containers {
@@ -229,8 +243,8 @@ func (a *Agent) containerState(c *container) v1.ContainerState {
 		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}
 	}
 	switch i := c.instance; {
-	case !c.retryAt.IsZero():
-		return waiting(kuberuntime.ErrCrashLoopBackOff.Error(), c.message)
+	case c.waitReason != "":
+		return waiting(c.waitReason, c.message)
 	case i != nil && i.State == kuberuntime.ContainerStateRunning:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(i.StartedAt)}}
 	case i != nil && i.State == kuberuntime.ContainerStateExited && !c.old && !a.lost[i.ID]:

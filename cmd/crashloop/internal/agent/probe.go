@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -75,14 +77,20 @@ func (a *Agent) newProber(ctx context.Context, c *container, ip string) *prober 
 	return p
 }
 
-// failedProbe returns with what grace period and message a container is to be
-// killed whose probe failed, or no message.
-func (a *Agent) failedProbe(c *container) (grace time.Duration, message string) {
-	if !c.probe.hasFailed() || c.stop != nil {
+// unfit returns with what grace period and message a container is to be killed
+// whose probe has failed, or which the runtime does not know to run or to have
+// ended. There is no message if it is fit, or is being stopped.
+func (a *Agent) unfit(c *container) (grace time.Duration, message string) {
+	seconds := *a.Pod.Spec.TerminationGracePeriodSeconds
+	switch {
+	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():
+		return 0, ""
+	case c.instance.State == kuberuntime.ContainerStateUnknown:
+		return time.Duration(seconds) * time.Second, fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State)
+	case c.instance.State != kuberuntime.ContainerStateRunning, !c.probe.hasFailed():
 		return 0, ""
 	}
-	seconds := ptr.Deref(c.probe.failed.TerminationGracePeriodSeconds, *a.Pod.Spec.TerminationGracePeriodSeconds)
-	grace = max(time.Duration(seconds)*time.Second, restartpod.MinimumGracePeriod)
+	grace = time.Duration(ptr.Deref(c.probe.failed.TerminationGracePeriodSeconds, seconds)) * time.Second
 	message = fmt.Sprintf("Container %s failed %s probe", c.Name, strings.ToLower(c.probe.failedAs))
 	switch {
 	case c.Kind != restartpod.KindRegular:
@@ -105,13 +113,16 @@ type target struct {
 // with once until it has succeeded, or ctx is done. It returns false when it has
 // failed.
 func (t target) until(ctx context.Context, probe *v1.Probe, name string, startedAt time.Time, once bool) bool {
-	clock := t.agent.Clock
-	wait := startedAt.Add(time.Duration(probe.InitialDelaySeconds) * time.Second).Sub(clock.Now())
-	for failures := int32(0); ; wait = time.Duration(probe.PeriodSeconds) * time.Second {
-		if wait > 0 {
+	at := startedAt.Add(time.Duration(probe.InitialDelaySeconds) * time.Second)
+	for failures := int32(0); ; at = at.Add(time.Duration(probe.PeriodSeconds) * time.Second) {
+		now := time.Now()
+		if at.Before(now) {
+			at = now // A probe that took longer than the period puts off the next one.
+		} else {
 			select {
-			case <-clock.After(wait):
+			case <-time.After(at.Sub(now)):
 			case <-ctx.Done():
+				return true
 			}
 		}
 		output, ok, err := t.probe(ctx, probe)
@@ -142,7 +153,7 @@ func (t target) probe(ctx context.Context, probe *v1.Probe) (output string, ok b
 	defer cancel()
 	switch {
 	case probe.Exec != nil:
-		out, code, err := t.agent.Runtime.Exec(ctx, t.id, probe.Exec.Command)
+		out, code, err := t.agent.Runtime.Exec(ctx, t.id, manifest.Expand(probe.Exec.Command, t.c.spec.Env))
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return fmt.Sprintf("command timed out after %v", timeout), false, nil
 		}
@@ -250,7 +261,7 @@ func (a *Agent) runHook(ctx context.Context, id string, hook *v1.LifecycleHandle
 		return err
 	case hook.Sleep != nil:
 		select {
-		case <-a.Clock.After(time.Duration(hook.Sleep.Seconds) * time.Second):
+		case <-time.After(time.Duration(hook.Sleep.Seconds) * time.Second):
 		case <-ctx.Done():
 		}
 	}

@@ -50,8 +50,8 @@ type ContainerStatus struct {
 
 // Restarts are the restarts of a container, or of a pod, so far.
 type Restarts struct {
-	// Count is also what there were before the agent was started, the others are
-	// not.
+	// Count has also those of a container before the agent was started. The others
+	// have not.
 	Count int
 	// Waited is the time for which back-offs made them wait.
 	Waited time.Duration
