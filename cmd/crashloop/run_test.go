@@ -193,6 +193,13 @@ func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 	return c
 }
 
+// in has it use another folder.
+func (c *command) in(root string) *command {
+	c.cmd.Args[slices.Index(c.cmd.Args, c.root)] = root
+	c.root = root
+	return c
+}
+
 // start starts the command.
 func (c *command) start() *command {
 	t := c.t
@@ -333,7 +340,7 @@ func (c *command) line(e runEvent) string {
 	} else if other, _ := strings.CutPrefix(e.Pod, "default/"); other != c.pod.Name {
 		label = other + "/" + label
 	}
-	text := strings.NewReplacer(c.pod.Name, "POD", c.root, "ROOT").Replace(e.Message)
+	text := strings.NewReplacer(c.pod.Name, "POD", c.root, "ROOT").Replace(strings.TrimSpace(e.Message))
 	switch {
 	case e.Summary != nil:
 		if e.Phase != "" {
@@ -503,33 +510,4 @@ func processesOf(text string) []string {
 		}
 	}
 	return found
-}
-
-// A SIGPIPE is of any pipe or connection. The kernel sends one for what is told
-// to a container that exits at the same time, for instance.
-func TestRunGoesOnAfterSIGPIPE(t *testing.T) {
-	t.Parallel()
-	c := startRun(t, newPod(never, container("main")))
-	c.expect("main#1 running")
-	c.signal(syscall.SIGPIPE)
-	c.exit("main", 0)
-	c.ends(exitSucceeded, `
-		main#1 exited(0)
-		pod PodSucceeded
-		main restarts=0
-		pod Succeeded restarts=0`)
-}
-
-func TestRunEndsWhenNobodyReads(t *testing.T) {
-	t.Parallel()
-	c := newCommand(t, []*v1.Pod{newPod(always, container("main"), container("other", stubborn))}).start()
-	c.listen("main.ready")
-	c.listen("other.ready")
-	require.NoError(t, c.stdout.Close())
-	c.exit("main", 1) // Of which it writes.
-	c.exit("other", 0)
-	require.Equal(t, exitFailed, c.wait())
-	require.Empty(t, processesOf(c.pod.Name))
-	require.Equal(t, "error: the output is not complete: write /dev/stdout: broken pipe\n", c.errors())
-	c.requireOnlyLogs()
 }

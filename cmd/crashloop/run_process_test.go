@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+)
+
+// A SIGPIPE is of any pipe or connection. The kernel sends one for what is told
+// to a container that exits at the same time, for instance.
+func TestRunGoesOnAfterSIGPIPE(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, container("main")))
+	c.expect("main#1 running")
+	c.signal(syscall.SIGPIPE)
+	c.exit("main", 0)
+	c.ends(exitSucceeded, `
+		main#1 exited(0)
+		pod PodSucceeded
+		main restarts=0
+		pod Succeeded restarts=0`)
+}
+
+func TestRunEndsWhenNobodyReads(t *testing.T) {
+	t.Parallel()
+	c := newCommand(t, []*v1.Pod{newPod(never, container("main"), container("other"))}).start()
+	c.listen("main.ready")
+	c.listen("other.ready")
+	require.NoError(t, c.stdout.Close())
+	c.exit("main", 0) // Of which it writes.
+	require.Equal(t, exitFailed, c.wait())
+	require.Empty(t, processesOf(c.pod.Name))
+	require.Equal(t, "error: the output is not complete: write /dev/stdout: broken pipe\n", c.errors())
+	c.requireOnlyLogs()
+}
+
+func volume(pod *v1.Pod, name string) *v1.Pod {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	return pod
+}
+
+func mount(volume, path string) option {
+	return func(c *v1.Container) {
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: volume, MountPath: path})
+	}
+}
+
+func env(name, value string) option {
+	return func(c *v1.Container) { c.Env = append(c.Env, v1.EnvVar{Name: name, Value: value}) }
+}
+
+// What a container gets, and what a pod leaves.
+func TestRunEnvironmentAndVolumes(t *testing.T) {
+	t.Parallel()
+	pod := volume(newPod(never,
+		script("write", `echo "$GREETING" >/data/greeting; echo "$FILE"`, asInit, mount("data", "/data"), env("GREETING", "hello"), env("FILE", "/data/greeting")),
+		script("read", `env | sort; pwd; echo $0 $1; cat greeting "$FILE"; echo error >&2`, mount("data", "/data"), env("NAME", "you"), env("FILE", "/data/greeting"),
+			func(c *v1.Container) { c.WorkingDir, c.Args = "/data", []string{"$(NAME)", "/data/x"} })), "data")
+	pod.Spec.Containers[0].Command[2] += `; test -z "$` + asCommand + `"`
+	c := startRun(t, pod)
+	c.ends(exitSucceeded, `
+		write#1 running
+		write#1 exited(0)
+		read#1 running
+		read#1 exited(0)
+		pod PodSucceeded
+		write restarts=0
+		read restarts=0
+		pod Succeeded restarts=0`)
+	data := filepath.Join(c.dir(), "volumes", "data")
+	require.Equal(t, []string{data + "/greeting"}, c.log("write", 0))
+	require.ElementsMatch(t, []string{
+		"CTL=" + c.ctl, "FILE=" + data + "/greeting", "HOME=" + os.Getenv("HOME"), "HOSTNAME=" + pod.Name, "NAME=you", "PATH=" + os.Getenv("PATH"), "PWD=" + data,
+		data, "you " + data + "/x", "hello", "hello", "error",
+	}, c.log("read", 0))
+}
+
+func TestRunExecProbes(t *testing.T) {
+	t.Parallel()
+	main := container("main", probed)
+	main.LivenessProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/main.hook; echo of $x; exit $x"), TimeoutSeconds: 1000, PeriodSeconds: 1, FailureThreshold: 2}
+	c := startRun(t, newPod(onFailure, main, container("other")))
+	c.expect(`
+		main#1 running
+		other#1 running`)
+	// The liveness probe begins after the startup probe.
+	c.tell("main.probe", "")
+	for _, code := range []string{"1", "0", "2", "3"} {
+		c.tell("main.hook", code)
+	}
+	c.expect(`
+		main Unhealthy: Liveness probe failed: of 1
+		main Unhealthy: Liveness probe failed: of 2
+		main Unhealthy: Liveness probe failed: of 3
+		main Killing: Container main failed liveness probe, will be restarted
+		main#1 exited(143)
+		main#2 running`)
+	c.tell("main.probe", "")
+	c.exit("main", 0)
+	c.expect("main#2 exited(0)")
+	c.exit("other", 0)
+	c.ends(exitSucceeded, `
+		other#1 exited(0)
+		pod PodSucceeded
+		main restarts=1
+		other restarts=0
+		pod Succeeded restarts=0`)
+}
+
+func TestRunStartupProbeFails(t *testing.T) {
+	t.Parallel()
+	main := container("main")
+	main.StartupProbe = &v1.Probe{ProbeHandler: execProbe("echo no; exit 1"), FailureThreshold: 1}
+	c := startRun(t, newPod(never, main))
+	c.ends(exitFailed, `
+		main#1 running
+		main Unhealthy: Startup probe failed: no
+		main Killing: Container main failed startup probe
+		main#1 exited(143)
+		pod PodFailed
+		main restarts=0
+		pod Failed restarts=0`)
+}
+
+func TestRunNetworkProbes(t *testing.T) {
+	t.Parallel()
+	var status atomic.Int64
+	status.Store(http.StatusOK)
+	probes := make(chan string, 1000)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(int(status.Load()))
+		probes <- r.URL.String() + " " + r.Header.Get("X-Probe")
+	}))
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	require.NoError(t, err)
+	number, err := strconv.Atoi(port)
+	require.NoError(t, err)
+
+	web := container("web", asSidecar)
+	web.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: int32(number)}}
+	web.StartupProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(number)}}}
+	web.LivenessProbe = &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 30, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{
+		Path: "/healthy?yes", Port: intstr.FromString("http"), HTTPHeaders: []v1.HTTPHeader{{Name: "X-Probe", Value: "liveness"}},
+	}}}
+	c := startRun(t, newPod(never, web, container("main")))
+	c.expect(`
+		web#1 running
+		main#1 running`)
+	for range 2 {
+		require.Equal(t, "/healthy?yes liveness", <-probes)
+	}
+	status.Store(http.StatusServiceUnavailable)
+	c.expect(`
+		web Unhealthy: Liveness probe failed: HTTP probe failed with statuscode: 503
+		web Killing: Init container web failed liveness probe
+		web#1 exited(143)`)
+	status.Store(http.StatusOK)
+	c.expect("web#2 running")
+	c.signal(os.Interrupt)
+	c.until("pod Running restarts=0")
+	c.ends(130, "")
+}
+
+func TestRunStartupProbeWithoutServer(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := listener.Addr().(*net.TCPAddr).Port
+	require.NoError(t, listener.Close())
+	web := container("web", asSidecar)
+	web.StartupProbe = &v1.Probe{FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
+	c := startRun(t, newPod(never, web, container("main")))
+	c.expect(fmt.Sprintf(`
+		web#1 running
+		web Unhealthy: Startup probe failed: dial tcp 127.0.0.1:%d: connect: connection refused
+		web Killing: Init container web failed startup probe
+		web#1 exited(143)
+		web#2 running`, port))
+	c.signal(os.Interrupt) // It fails again meanwhile.
+	c.until("pod Pending restarts=0")
+	c.ends(130, "")
+}
+
+func TestRunActiveDeadline(t *testing.T) {
+	t.Parallel()
+	pod := newPod(always, container("main", preStop("read x <$CTL/main.hook")))
+	pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](1)
+	c := startRun(t, pod)
+	c.tell("main.hook", "")
+	c.ends(exitFailed, `
+		main#1 running
+		pod DeadlineExceeded: Pod was active on the node longer than the specified deadline
+		main Killing: Stopping container main
+		pod PodFailed: DeadlineExceeded: Pod was active on the node longer than the specified deadline
+		main#1 exited(143)
+		main restarts=0
+		pod Failed restarts=0`)
+}
+
+// Several pods are independent, and what they share is the exit status.
+func TestRunPods(t *testing.T) {
+	t.Parallel()
+	a, b := newPod(never, script("main", "exit 0")), newPod(never, script("main", "read code <$CTL/b; exit $code"))
+	b.Name, b.UID = a.Name+"-b", a.UID+"-b"
+	c := newCommand(t, []*v1.Pod{a, b})
+	c.fifo("b")
+	c.start().read()
+	label := b.Name + "/"
+	lines := c.until("pod PodSucceeded")
+	c.exit("b", 3)
+	lines = append(lines, c.until(label+"pod PodFailed")...)
+	require.ElementsMatch(t, []string{
+		"main#1 running", "main#1 exited(0)", "pod PodSucceeded",
+		label + "main#1 running", label + "main#1 exited(3)", label + "pod PodFailed",
+	}, lines)
+	c.ends(exitFailed, `
+		main restarts=0
+		pod Succeeded restarts=0
+		`+label+`main restarts=0
+		`+label+`pod Failed restarts=0`)
+}
+
+// The second run of a pod is refused, and touches nothing of the first.
+func TestRunTwice(t *testing.T) {
+	t.Parallel()
+	pod := volume(newPod(never, script("main", "echo >/data/file; echo >$CTL/main.ready; read x <$CTL/main; exec cat /data/file", mount("data", "/data"))), "data")
+	c := startRun(t, pod)
+	c.expect("main#1 running")
+	second := newCommand(t, []*v1.Pod{pod}).in(c.root).start().read()
+	second.expect("pod restarts=0\nend")
+	require.Equal(t, exitFailed, second.wait())
+	require.Equal(t, fmt.Sprintf("error: pod default/%s: another crashloop runs it (%s/lock is locked): end that one, or set another --root-dir\n", pod.Name, c.dir()), second.errors())
+	c.tell("main", "")
+	c.ends(exitSucceeded, `
+		main#1 exited(0)
+		pod PodSucceeded
+		main restarts=0
+		pod Succeeded restarts=0`)
+}
+
+// escaping is a container that does what it can to get away.
+func escaping(name string) v1.Container {
+	return script(name, `
+		trap '' TERM HUP INT
+		sleep 1000 &
+		setsid sleep 1000 &
+		setsid sh -c 'setsid sh -c "sleep 1000 & exec sleep 1000" & exit' &
+		(setsid sh -c 'trap "" TERM HUP; sleep 1000 & (sleep 1000; :) & wait' &)
+		(sleep 1000 </dev/null >/dev/null 2>&1 &)
+		while [ "$(grep -al "MARK=$MARK" /proc/[0-9]*/environ 2>/dev/null | wc -l)" -lt 9 ]; do :; done
+		echo >$CTL/`+name+`.ready
+		read code <$CTL/`+name+`
+		exit $code`, env("MARK", rand.String(10)))
+}
+
+func TestRunIsKilled(t *testing.T) {
+	t.Parallel()
+	pod := volume(newPod(always, container("proxy", asSidecar), escaping("main"), container("other", mount("data", "/data"))), "data")
+	c := startRun(t, pod)
+	c.until("other#1 running")
+	require.NoError(t, os.WriteFile(filepath.Join(c.dir(), "volumes", "data", "file"), nil, 0o600))
+	require.Greater(t, len(processesOf(pod.Name)), 9)
+	c.signal(syscall.SIGKILL)
+	require.Equal(t, -1, c.wait())
+	c.requireNoProcess()
+
+	// What is left of it is not in the way of the next.
+	next := volume(newPod(never, script("main", "exec ls -A /data", mount("data", "/data"))), "data")
+	next.Name, next.UID = pod.Name, pod.UID
+	c = newCommand(t, []*v1.Pod{next}).in(c.root).start().read()
+	c.until("pod Succeeded restarts=0")
+	c.ends(exitSucceeded, "")
+	require.Empty(t, c.log("main", 0))
+}
+
+func TestRunForksAndIgnoresSigterm(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, withGrace(newPod(never, escaping("main"), container("other", restartPodOn88)), 1))
+	c.expect(`
+		main#1 running
+		other#1 running`)
+	c.exit("other", 88)
+	c.expect(`
+		other#1 exited(88)
+		pod PodRestarting: Container other exited with code 88, triggering pod restart
+		main Killing: Stopping container main, the pod is being restarted
+		main#1 exited(137)
+		main#2 running
+		other#2 running`)
+	require.Greater(t, len(processesOf(c.pod.Name)), 9)
+	// What it started ends with it.
+	c.exit("main", 7)
+	c.expect("main#2 exited(7)")
+	require.Len(t, processesOf(c.pod.Name), 2, "other and its parent")
+	c.exit("other", 0)
+	c.ends(exitFailed, `
+		other#2 exited(0)
+		pod PodFailed
+		main restarts=1
+		other restarts=1
+		pod Failed restarts=1`)
+}
+
+func TestRunSigterm(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(always, container("main", preStop("read x <$CTL/main.hook"))))
+	c.expect("main#1 running")
+	c.signal(syscall.SIGTERM)
+	c.expect(`
+		run Stopping: terminated: the pods are stopped within their grace periods; once more ends what is left at once
+		main Killing: Stopping container main`)
+	c.tell("main.hook", "")
+	c.ends(143, `
+		main#1 exited(143)
+		main restarts=0
+		pod Running restarts=0`)
+}
+
+func TestRunSecondSignal(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(always, escaping("main"), container("other", preStop("sleep 1000"))))
+	c.until("other#1 running")
+	c.interrupt()
+	c.expect(`
+		main Killing: Stopping container main
+		other Killing: Stopping container other`)
+	c.signal(syscall.SIGTERM)
+	require.Equal(t, 143, c.wait())
+	c.requireNoProcess()
+}
+
+func TestRun200Containers(t *testing.T) {
+	t.Parallel()
+	var containers []v1.Container
+	var names []string
+	for n := range 200 {
+		name := "c" + strconv.Itoa(n)
+		names = append(names, name)
+		containers = append(containers, container(name))
+	}
+	containers[0] = container("c0", restartPodOn88)
+	c := startRun(t, newPod(never, containers...))
+	for _, name := range names {
+		c.expect(name + "#1 running")
+	}
+	c.exit("c0", 88)
+	c.until("c199#2 running")
+	for _, name := range names {
+		require.Equal(t, 2, c.starts[name])
+	}
+	c.interrupt()
+	c.until("pod Running restarts=1")
+	c.ends(130, "")
+	for _, name := range names {
+		require.Contains(t, c.seen, name+"#2 exited(143)")
+	}
+}
+
+// A container that writes faster than anybody reads waits, and nothing else.
+func TestRunFlood(t *testing.T) {
+	t.Parallel()
+	pod := newPod(onFailure, script("flood", `echo >$CTL/flood.ready; while :; do echo yes; done`), container("main"))
+	c := newCommand(t, []*v1.Pod{pod}, "-o", "plain", "--config", "testdata/run/kubelet.yaml", "-").start()
+	c.listen("flood.ready")
+	c.listen("main.ready")
+	// It writes more than the pipe to stdout takes.
+	logs := filepath.Join(c.dir(), "logs", "flood")
+	require.Eventually(t, func() bool {
+		info, err := os.Stat(filepath.Join(logs, "0.log"))
+		return err == nil && info.Size() > 1<<19
+	}, patience, time.Millisecond)
+	c.exit("main", 1)
+	c.listen("main.ready")
+	c.exit("main", 0)
+	c.signal(os.Interrupt)
+	output, err := io.ReadAll(c.stdout)
+	require.NoError(t, err)
+	require.Equal(t, 130, c.wait())
+	require.Empty(t, processesOf(pod.Name))
+	files, err := filepath.Glob(filepath.Join(logs, "*"))
+	require.NoError(t, err)
+	written := 0
+	for _, file := range files {
+		entries, err := os.ReadFile(file)
+		require.NoError(t, err)
+		written += bytes.Count(entries, []byte(" F yes\n"))
+	}
+	require.Equal(t, written, bytes.Count(output, []byte(" flood | yes\n")))
+}
+
+// The log of main cannot be written, that of other can.
+func TestRunLogsOnFullDisk(t *testing.T) {
+	t.Parallel()
+	write := "echo one; echo two; read x <$CTL/"
+	c := newCommand(t, []*v1.Pod{newPod(never, script("main", write+"main"), script("other", write+"other"))}, "-o", "plain", "-")
+	dir := filepath.Join(c.dir(), "logs", "main")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.Symlink("/dev/full", filepath.Join(dir, "0.log")))
+	c.start()
+	c.tell("main", "")
+	c.tell("other", "")
+	output, err := io.ReadAll(c.stdout)
+	require.NoError(t, err)
+	require.Equal(t, exitSucceeded, c.wait(), "%s", output)
+	require.Equal(t, 1, bytes.Count(output, []byte("IncompleteLog")))
+	require.Regexp(t, "main +IncompleteLog +the log cannot be written, lines will be missing there: write .*/main/0.log: no space left on device\n", string(output))
+	for _, line := range []string{"main  | one", "main  | two", "other | one", "other | two"} {
+		require.Contains(t, string(output), line+"\n")
+	}
+	require.Equal(t, []string{"one", "two"}, c.log("other", 0))
+	require.Empty(t, processesOf(c.pod.Name))
+}
+
+func TestRunCommandNotFound(t *testing.T) {
+	t.Parallel()
+	missing := v1.Container{Name: "main", Command: []string{"no-such-command"}}
+	const failed = `
+		main Failed: Error: exec: "no-such-command": executable file not found in $PATH`
+	t.Run("always", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, newPod(always, missing, container("other")))
+		c.expect(failed + `
+			other#1 running
+			main#1 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH` + failed + `
+			main#2 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD)
+			main waits 2s`)
+		c.interrupt()
+		c.until("other#1 exited(143)")
+		c.ends(130, `
+			main restarts=1
+			other restarts=0
+			pod Running restarts=0`)
+	})
+	t.Run("never", func(t *testing.T) {
+		t.Parallel()
+		c := startRun(t, newPod(never, missing))
+		c.ends(exitFailed, failed+`
+			main#1 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
+			pod PodFailed
+			main restarts=0
+			pod Failed restarts=0`)
+	})
+}
+
+func TestRunCannotWrite(t *testing.T) {
+	t.Parallel()
+	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}).in("/dev/null/root").start().read()
+	c.until("end")
+	require.Equal(t, exitFailed, c.wait())
+	require.Equal(t, "error: mkdir /dev/null: not a directory\n", c.errors())
+}
