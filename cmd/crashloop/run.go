@@ -132,7 +132,8 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 	if root == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			return fmt.Errorf("no folder for logs and volumes: set --root-dir (%w)", err)
+			fmt.Fprintf(stderr, "error: there is no folder for logs and volumes (%v): set --root-dir\n", err)
+			return exitError(exitFailed)
 		}
 		root = filepath.Join(cache, "crashloop")
 	}
@@ -224,46 +225,57 @@ func (r *podRun) run(pods []podManifest) error {
 	for i, p := range pods {
 		wg.Go(func() { phases[i], errs[i] = r.runPod(ctx, p.pod) })
 	}
-	ended := make(chan struct{})
+	ended, written := make(chan struct{}), make(chan error, 1)
 	go func() {
 		wg.Wait()
 		close(ended)
 	}()
 	var stopped os.Signal
 	unread := r.printer.unread
-	for running := true; running; {
+	for {
 		select {
 		case <-ended:
-			running = false
+			ended = nil
+			go func() {
+				written <- r.printer.close(func(pod *v1.Pod) string { return filepath.Join(r.dir(pod), "logs") })
+			}()
+		case err := <-written:
+			return r.result(phases, errors.Join(errs...), err, stopped)
 		case <-unread:
 			unread = nil
 			cancel()
 		case s := <-signals:
-			if stopped != nil {
+			switch {
+			case stopped == nil:
+				stopped = s
+				again := "; once more ends what is left at once"
+				if r.endpoint != "" {
+					again = "; once more leaves what is left running"
+				}
+				r.printer.warn(nil, "", "Stopping", s.String()+": the pods are stopped within their grace periods"+again)
+				cancel()
+			case s != syscall.SIGHUP: // Of which a terminal that closes may send two.
 				return exitError(exitStatus(s)) // And whatever depends on this process ends with it.
 			}
-			stopped = s
-			again := "; once more ends what is left at once"
-			if r.endpoint != "" {
-				again = "; once more leaves what is left running"
-			}
-			r.printer.warn(nil, "", "Stopping", s.String()+": the pods are stopped within their grace periods"+again)
-			cancel()
 		}
 	}
-	if err := r.printer.close(func(pod *v1.Pod) string { return filepath.Join(r.dir(pod), "logs") }); err != nil {
-		errs = append(errs, fmt.Errorf("the output is not complete: %w", err))
+}
+
+// result tells the errors, and returns what the exit status is to be.
+func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped os.Signal) error {
+	if err != nil {
+		fmt.Fprintln(r.stderr, "error:", err)
 	}
-	for _, err := range errs {
-		if err != nil {
-			fmt.Fprintln(r.stderr, "error:", err)
-		}
+	if outputErr != nil {
+		fmt.Fprintln(r.stderr, "error: the output is not complete:", outputErr)
 	}
 	switch {
-	case errors.Join(errs...) != nil, slices.Contains(phases, v1.PodFailed):
+	case err != nil, slices.Contains(phases, v1.PodFailed):
 		return exitError(exitFailed)
-	case slices.Contains(phases, v1.PodRunning):
+	case stopped != nil && slices.Contains(phases, v1.PodRunning):
 		return exitError(exitStatus(stopped))
+	case outputErr != nil:
+		return exitError(exitFailed)
 	}
 	return nil
 }

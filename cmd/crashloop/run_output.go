@@ -36,8 +36,6 @@ func runOutputFormats() []string { return []string{outputJSON, outputPlain, outp
 // The reasons of what is not an event of the kubelet. Exits have that of
 // v1.ContainerStateTerminated, waits that of v1.ContainerStateWaiting.
 const (
-	reasonCompleted        = "Completed"
-	reasonError            = "Error"
 	reasonCrashLoopBackOff = "CrashLoopBackOff"
 	reasonPodSucceeded     = "PodSucceeded"
 	reasonPodFailed        = "PodFailed"
@@ -51,6 +49,11 @@ const maxQueuedOutput = 256 << 10
 // redrawPause is the least time between two drawings of the table, but where
 // the output of containers would have to wait for it.
 const redrawPause = 100 * time.Millisecond
+
+// stallAfter is how long output waits for a writer that takes nothing, such as
+// that of a terminal which was stopped. Afterwards lines are left out: the
+// containers are not to wait for whoever reads.
+const stallAfter = time.Second
 
 // printer writes what happens to the pods of a run, in the order in which it is
 // told. Its methods may be called concurrently, and but for Output return
@@ -83,8 +86,12 @@ type printer struct {
 	// wrote.
 	pending      []byte
 	queuedOutput int
-	statuses     map[types.NamespacedName]agent.Status
-	closed       bool
+	// writing is true during a write, and stalled as well when that takes longer
+	// than stallAfter. leftOut is how many lines of output were not queued therefore.
+	writing, stalled bool
+	leftOut          int
+	statuses         map[types.NamespacedName]agent.Status
+	closed           bool
 }
 
 // newPrinter returns a printer for these pods, whose names do not change any
@@ -190,8 +197,9 @@ func (p *printer) warn(pod *v1.Pod, container, reason, message string) {
 	p.add(pod, runEvent{Container: container, Type: v1.EventTypeWarning, Reason: reason, Message: message})
 }
 
-// output returns an Output for a pod. It waits while too much is queued. There
-// is no output of containers in JSON: who wants it reads the logs.
+// output returns an Output for a pod. It waits while too much is queued, unless
+// the writer is stalled. There is no output of containers in JSON: who wants it
+// reads the logs.
 //
 // Lines are passed on byte by byte, as kubectl logs does it. Above a table
 // control characters are escaped, for they could write over it.
@@ -202,11 +210,15 @@ func (p *printer) output(pod *v1.Pod) agent.Output {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		for p.queuedOutput >= maxQueuedOutput && !p.closed {
+		for p.queuedOutput >= maxQueuedOutput && !p.closed && !p.stalled {
 			notify(p.full)
 			p.room.Wait()
 		}
 		if p.closed {
+			return
+		}
+		if p.queuedOutput >= maxQueuedOutput {
+			p.leftOut++
 			return
 		}
 		before := len(p.pending)
@@ -273,7 +285,7 @@ func sameExit(a, b *v1.ContainerStateTerminated) bool {
 func exitEvent(c agent.ContainerStatus) runEvent {
 	t := c.LastExit
 	e := runEvent{
-		Container: c.Name, Type: v1.EventTypeWarning, Reason: exitReason(t),
+		Container: c.Name, Type: v1.EventTypeWarning, Reason: t.Reason,
 		Message:  joinNonEmpty(": ", fmt.Sprintf("exited with code %d", t.ExitCode), strings.TrimSpace(t.Message)),
 		ExitCode: &t.ExitCode, RestartCount: &c.Restarts.Count,
 		StartedAt: t.StartedAt.Time, FinishedAt: t.FinishedAt.Time,
@@ -282,18 +294,6 @@ func exitEvent(c agent.ContainerStatus) runEvent {
 		e.Type = v1.EventTypeNormal
 	}
 	return e
-}
-
-// exitReason is what kubectl shows for an instance that exited.
-func exitReason(t *v1.ContainerStateTerminated) string {
-	switch {
-	case t.Reason != "":
-		return t.Reason
-	case t.ExitCode == 0:
-		return reasonCompleted
-	default:
-		return reasonError
-	}
 }
 
 // addWaitLocked adds that a wait began, or nothing when retryAt says that one
@@ -426,6 +426,11 @@ func (p *printer) flush() {
 		columns, rows = 80, 24 // As terminals are that do not tell.
 	}
 	p.mu.Lock()
+	if p.leftOut > 0 {
+		p.addLocked(nil, runEvent{Type: v1.EventTypeWarning, Reason: "OutputLeftOut",
+			Message: fmt.Sprintf("%d lines of output were not read in time; they are in the logs", p.leftOut)})
+		p.leftOut = 0
+	}
 	out := p.pending
 	p.pending, p.queuedOutput = nil, 0
 	p.room.Broadcast()
@@ -442,10 +447,27 @@ func (p *printer) flush() {
 
 func (p *printer) write(out []byte) {
 	if len(out) > 0 && p.err == nil {
+		p.setWriting(true)
+		defer p.setWriting(false)
+		defer time.AfterFunc(stallAfter, p.stall).Stop()
 		if _, p.err = p.w.Write(out); errors.Is(p.err, syscall.EPIPE) {
 			close(p.unread)
 		}
 	}
+}
+
+func (p *printer) setWriting(writing bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.writing, p.stalled = writing, false
+}
+
+// stall ends the wait of output for the present write.
+func (p *printer) stall() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stalled = p.writing
+	p.room.Broadcast()
 }
 
 // close writes what is still queued, the table a last time, and the summary with

@@ -80,8 +80,12 @@ func waiting(reason string) v1.ContainerState {
 }
 
 func exited(id string, code int32, at time.Time) *v1.ContainerStateTerminated {
+	reason := "Error"
+	if code == 0 {
+		reason = "Completed"
+	}
 	return &v1.ContainerStateTerminated{
-		ContainerID: id, ExitCode: code, StartedAt: metav1.NewTime(at.Add(-time.Second)), FinishedAt: metav1.NewTime(at),
+		Reason: reason, ContainerID: id, ExitCode: code, StartedAt: metav1.NewTime(at.Add(-time.Second)), FinishedAt: metav1.NewTime(at),
 	}
 }
 
@@ -318,6 +322,30 @@ func TestRunOutputWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 			require.Equal(t, lines, next)
 		})
 	}
+}
+
+// Containers do not wait for who does not read at all. What he misses is said.
+func TestRunOutputLeavesOutWhatIsNotRead(t *testing.T) {
+	pod := testPod("default", "worker", "main")
+	var w stuckWriter
+	testPrinter(t, &w, outputPlain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+		w.proceed = make(chan struct{})
+		const lines = 3 * maxQueuedOutput / 1000
+		line := bytes.Repeat([]byte("x"), 1000)
+		for range lines {
+			p.output(pod)("main", line)
+		}
+		<-time.After(2 * stallAfter) // The writer is as stuck as before.
+		p.output(pod)("main", line)
+		close(w.proceed)
+		synctest.Wait()
+		p.output(pod)("main", []byte("afterwards"))
+		p.closed(t)
+		written := strings.Count(w.String(), "main | x")
+		require.Positive(t, written)
+		require.Contains(t, w.String(), fmt.Sprintf("OutputLeftOut     %d lines of output were not read in time; they are in the logs\n", lines+1-written))
+		require.Contains(t, w.String(), "main | afterwards\n")
+	})
 }
 
 // failingWriter takes one write.

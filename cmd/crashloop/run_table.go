@@ -188,7 +188,7 @@ func stateOf(s v1.ContainerState) string {
 	case s.Running != nil:
 		return "Running"
 	case s.Terminated != nil:
-		return exitReason(s.Terminated)
+		return s.Terminated.Reason
 	case s.Waiting != nil && s.Waiting.Reason != "":
 		return s.Waiting.Reason
 	default:

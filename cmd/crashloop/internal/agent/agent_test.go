@@ -1133,14 +1133,14 @@ containers:
 - {name: gone, livenessProbe: {exec: {command: [up]}, initialDelaySeconds: 2}}`)), 3*time.Second)
 		require.Equal(t, lines(`
 			1s Normal Killing: Container is in "unknown" state, try killing it before restart
-			1s cannot start gone
 			1s Warning Failed: Error: boom
-			1s stop main#1 grace=30s
+			1s Warning Failed: Error: boom
+			1s cannot start gone
+			1s cannot start gone
 			1s exit main#1 code=143
 			1s start main#2 restarts=1
-			1s cannot start gone
-			1s Warning Failed: Error: boom
-		`), trace)
+			1s stop main#1 grace=30s
+		`), sorted(trace))
 	})
 }
 
