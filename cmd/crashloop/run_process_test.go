@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -353,27 +354,22 @@ func TestRunSecondSignal(t *testing.T) {
 func TestRun200Containers(t *testing.T) {
 	t.Parallel()
 	var containers []v1.Container
-	var names []string
 	for n := range 200 {
-		name := "c" + strconv.Itoa(n)
-		names = append(names, name)
-		containers = append(containers, container(name))
+		containers = append(containers, container("c"+strconv.Itoa(n)))
 	}
-	containers[0] = container("c0", restartPodOn88)
-	c := startRun(t, newPod(never, containers...))
-	for _, name := range names {
-		c.expect(name + "#1 running")
+	c := startRun(t, newPod(onFailure, containers...))
+	for _, container := range containers {
+		c.expect(container.Name + "#1 running")
 	}
-	c.exit("c0", 88)
-	c.until("c199#2 running")
-	for _, name := range names {
-		require.Equal(t, 2, c.starts[name])
-	}
+	c.exit("c100", 1)
+	c.expect(`
+		c100#1 exited(1)
+		c100#2 running`)
 	c.interrupt()
-	c.until("pod Running restarts=1")
+	c.until("pod Running restarts=0")
 	c.ends(130, "")
-	for _, name := range names {
-		require.Contains(t, c.seen, name+"#2 exited(143)")
+	for _, container := range containers {
+		require.Contains(t, c.seen, fmt.Sprintf("%s#%d exited(143)", container.Name, c.starts[container.Name]))
 	}
 }
 
@@ -470,4 +466,34 @@ func TestRunCannotWrite(t *testing.T) {
 	c.until("end")
 	require.Equal(t, exitFailed, c.wait())
 	require.Equal(t, "error: mkdir /dev/null: not a directory\n", c.errors())
+}
+
+// The golden file of a case is testdata/run/refused-NAME.golden.
+func TestRunRefuses(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want int
+	}{
+		{"invalid", []string{"testdata/run-invalid.yaml"}, exitFailed},
+		{"other-kinds", []string{"testdata/run-other-kinds.yaml", "testdata/missing.yaml"}, exitFailed},
+		{"same-name", []string{"testdata/run-same-name.yaml", "testdata/run-ignored.yaml"}, exitFailed},
+		{"malformed", []string{"testdata/pods-malformed.yaml"}, exitFailed},
+		{"stdin", []string{"-"}, exitFailed},
+		{"config", []string{"--config", "testdata/slow.yaml", "testdata/run-ignored.yaml"}, exitFailed},
+		{"no-manifest", nil, exitUsage},
+		{"format", []string{"-o", "yaml", "testdata/run-ignored.yaml"}, exitUsage},
+		{"flag", []string{"--runtime", "cri", "testdata/run-ignored.yaml"}, exitUsage},
+		{"gate", []string{"--feature-gates", "RestartPodOnContainerExit=true", "testdata/run-ignored.yaml"}, exitFailed},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "root")
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, tc.want, run(append([]string{"run", "--root-dir", root}, tc.args...), strings.NewReader(""), &stdout, &stderr))
+			require.Empty(t, stdout.String())
+			compareGolden(t, "refused-"+tc.name, stderr.String())
+			require.NoDirExists(t, root)
+		})
+	}
 }
