@@ -41,6 +41,10 @@ const (
 	// instancesKept is how many instances of a container there are at most: the
 	// newest and the one before, as with the kubelet's maximumDeadContainersPerContainer.
 	instancesKept = 2
+	// stopPeriod is how long at most the stop of one instance keeps others from
+	// being begun. Containerd 2.2's shim, which is one for the whole pod, hangs for
+	// good when many are at once.
+	stopPeriod = 100 * time.Millisecond
 	// maxExecOutput is how much of a command's output is returned, in bytes, as
 	// with the kubelet's exec probes.
 	maxExecOutput = 10 << 10
@@ -55,7 +59,9 @@ type Runtime struct {
 	runtime criapi.RuntimeService
 	images  criapi.ImageManagerService
 	changed chan struct{}
-	logs    *followers
+	// stops has a value while the stop of an instance is being begun.
+	stops chan struct{}
+	logs  *followers
 	// ctx ends with Close, and wg waits for what ends with it.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -102,7 +108,7 @@ func New(ctx context.Context, endpoint string, pod *v1.Pod, dir string, output a
 func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criapi.ImageManagerService, pod *v1.Pod, dir string, output agent.Output) (*Runtime, error) {
 	r := &Runtime{
 		pod: pod, dir: dir, runtime: runtime, images: images,
-		changed: make(chan struct{}, 1), unstartable: map[string]*runtimeapi.ContainerStatus{},
+		changed: make(chan struct{}, 1), stops: make(chan struct{}, 1), unstartable: map[string]*runtimeapi.ContainerStatus{},
 	}
 	if err := r.removeOthers(ctx); err != nil {
 		return nil, err
@@ -468,6 +474,14 @@ func (r *Runtime) ensureImage(ctx context.Context, c *v1.Container, sandbox *run
 // Stop implements agent.Runtime. The grace period is rounded up to seconds. The
 // signal may be another than SIGTERM if the image says so.
 func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) error {
+	select {
+	case r.stops <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	begun := sync.OnceFunc(func() { <-r.stops })
+	defer begun()
+	defer time.AfterFunc(stopPeriod, begun).Stop()
 	if err := r.runtime.StopContainer(ctx, id, int64(seconds(grace)/time.Second)); err != nil && status.Code(err) != codes.NotFound {
 		return err
 	}

@@ -41,6 +41,7 @@ type fakeRuntime struct {
 	configs  map[string]*runtimeapi.ContainerConfig
 	sandbox  *runtimeapi.PodSandboxConfig
 	stopped  map[string]int64
+	stopping func(slow bool)
 	exec     func(timeout time.Duration) (stdout, stderr string, err error)
 	events   chan *runtimeapi.ContainerEventResponse
 	breakOff chan struct{}
@@ -93,6 +94,10 @@ func (f *fakeRuntime) CreateContainer(ctx context.Context, sandbox string, confi
 }
 
 func (f *fakeRuntime) StopContainer(ctx context.Context, id string, timeout int64) error {
+	if f.stopping != nil {
+		f.stopping(id == "slow")
+		return nil
+	}
 	f.stopped[id] = timeout
 	return f.FakeRuntimeService.StopContainer(ctx, id, timeout)
 }
@@ -230,6 +235,42 @@ func TestInstances(t *testing.T) {
 	require.NoError(t, r.Stop(t.Context(), "gone", 0))
 	f.InjectError("StopContainer", status.Error(codes.Unavailable, "no connection"))
 	require.ErrorContains(t, r.Stop(t.Context(), ids[3], 0), "no connection")
+}
+
+// Instances are begun to be stopped one after the other, but none waits for the
+// end of another's grace period.
+func TestManyStops(t *testing.T) {
+	r, f, _ := started(t, testPod("main"))
+	var mu sync.Mutex
+	now, most, all := 0, 0, 0
+	release := make(chan struct{})
+	f.stopping = func(slow bool) {
+		mu.Lock()
+		now, all = now+1, all+1
+		most = max(most, now)
+		mu.Unlock()
+		if slow {
+			<-release
+		} else {
+			<-time.After(5 * time.Millisecond)
+		}
+		mu.Lock()
+		now--
+		mu.Unlock()
+	}
+	var wg sync.WaitGroup
+	stop := func(id string) {
+		for range 10 {
+			wg.Go(func() { _ = r.Stop(t.Context(), id, 0) })
+		}
+	}
+	stop("fast")
+	wg.Wait()
+	require.Less(t, most, 5, "at once")
+	stop("slow")
+	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return all == 20 }, 10*time.Second, 5*time.Millisecond)
+	close(release)
+	wg.Wait()
 }
 
 func TestReason(t *testing.T) {
