@@ -250,6 +250,21 @@ var crashloopDisruptions = []scenario{
 		assert.Equal(t, sandbox, p.listSandboxes(), "the sandbox")
 		p.interrupt()
 	}},
+	{"ManyContainers", func(t *testing.T, e *e2e) {
+		var all []v1.Container
+		for i := range 150 {
+			all = append(all, container(fmt.Sprintf("c%d", i), ""))
+		}
+		p := e.newCrashloopPod(t, podSpec(nil, all...))
+		p.start()
+		for _, c := range all {
+			p.event(c.Name, 1, "start")
+		}
+		p.interrupt()
+		for _, c := range all {
+			assert.NotEmpty(t, p.times(c.Name, 1, "exit:143"), "the end of %s", c.Name)
+		}
+	}},
 	{"SandboxLost", func(t *testing.T, e *e2e) {
 		spec := podSpec([]v1.Container{container("init1", "exit=0")}, container("main", ""))
 		spec.RestartPolicy = v1.RestartPolicyAlways
