@@ -59,8 +59,8 @@ var crashloopScenarios = []scenario{
 		before := p.listSandboxes()
 		require.Len(t, before, 1)
 		p.signal("go")
-		p.event("other", 2, "start")
-		p.event("main", 2, "start")
+		p.started("other", 2)
+		p.started("main", 2)
 		p.assertOrder("main 1 exit:42", "other 1 pre-stop", "other 1 term", "sidecar1 1 term", "sidecar1 1 exit:143",
 			"init1 2 start", "init1 2 exit:0", "sidecar1 2 start", "main 2 start")
 		assert.Equal(t, before, p.listSandboxes(), "the sandbox")
@@ -132,8 +132,8 @@ var crashloopScenarios = []scenario{
 			[]v1.Container{sidecar("sidecar1", ""), sidecar("sidecar2", "linger=300ms")},
 			container("main", "linger=300ms"), preStop(container("other", ""), 100*time.Millisecond)))
 		p.start()
-		p.event("main", 1, "start")
-		p.event("other", 1, "start")
+		p.started("main", 1)
+		p.started("other", 1)
 		p.interrupt()
 		p.assertOrder("other 1 pre-stop", "other 1 pre-stop-end", "other 1 term", "sidecar2 1 term", "sidecar2 1 exit:143", "sidecar1 1 term")
 		p.assertOrder("main 1 exit:143", "sidecar2 1 term")
@@ -260,6 +260,7 @@ var crashloopDisruptions = []scenario{
 		for _, c := range all {
 			p.event(c.Name, 1, "start")
 		}
+		p.started(all[len(all)-1].Name, 1)
 		p.interrupt()
 		for _, c := range all {
 			assert.NotEmpty(t, p.times(c.Name, 1, "exit:143"), "the end of %s", c.Name)
