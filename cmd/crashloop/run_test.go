@@ -34,17 +34,9 @@ import (
 // asCommand is set for a process that is to be the command.
 const asCommand = "CRASHLOOP_TEST_AS_COMMAND"
 
-// raceOptions keep the race detector from waiting for a second at the end of
-// each process, be it the command or the parent of a container.
-const raceOptions = "GORACE=atexit_sleep_ms=0 halt_on_error=1"
-
 func TestMain(m *testing.M) {
-	isCommand := os.Getenv(asCommand) != ""
-	if _, set := os.LookupEnv("GORACE"); os.Args[0] == "crashloop-shim" && !set {
-		panic(syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), raceOptions)))
-	}
 	process.Shim()
-	if isCommand {
+	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
@@ -92,8 +84,11 @@ func script(name, script string, options ...option) v1.Container {
 // container returns a container that exits when the test says so, with the code
 // that it says (command.exit), or of SIGTERM.
 func container(name string, options ...option) v1.Container {
-	return script(name, "echo >$CTL/"+name+".ready; read code <$CTL/"+name+"; exit $code", options...)
+	return script(name, onTerm+"echo >$CTL/"+name+".ready; read code <$CTL/"+name+"; exit $code", options...)
 }
+
+// onTerm ends a shell with the code that SIGTERM gives what does not handle it.
+const onTerm = "trap 'exit 143' TERM; "
 
 // setup is an init container that succeeds by itself.
 func setup(name string) v1.Container { return script(name, "exit 0", asInit) }
@@ -106,7 +101,9 @@ func asSidecar(c *v1.Container) {
 }
 
 // stubborn has a container ignore SIGTERM.
-func stubborn(c *v1.Container) { c.Command[2] = "trap '' TERM; " + c.Command[2] }
+func stubborn(c *v1.Container) {
+	c.Command[2] = "trap '' TERM; " + strings.TrimPrefix(c.Command[2], onTerm)
+}
 
 // probed has a container with a startup probe that passes when the test says so
 // (command.tell with NAME.probe).
@@ -171,7 +168,8 @@ func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 		args = []string{"--config", "testdata/run/kubelet.yaml", "-"}
 	}
 	c.cmd = exec.Command("/proc/self/exe", append([]string{"run", "-o", "json", "--root-dir", c.root}, args...)...)
-	c.cmd.Env = append(os.Environ(), asCommand+"=1", raceOptions)
+	c.cmd.Env = append(os.Environ(), asCommand+"=1",
+		"GORACE=atexit_sleep_ms=0 halt_on_error=1") // The race detector would take a second at the end.
 	c.stderr = filepath.Join(t.TempDir(), "stderr")
 	var manifests bytes.Buffer
 	for _, pod := range pods {
