@@ -9,7 +9,9 @@
 // container starts gets away, in whatever session it puts itself. When the first
 // process ends, the shim kills all others, as the kernel does in a container. A
 // pipe from the agent to the shim is open as long as the agent lives; at its end
-// the shim kills the first process, whatever it was that ended the agent. The
+// the shim kills the first process, whatever it was that ended the agent. It passes
+// on SIGTERM if the first process handles that, for without a handler it has no
+// effect on the first process of a container. The
 // shim is in a session of its own, so that Ctrl-C is for the agent alone. A
 // command for Exec has a shim too.
 //
@@ -20,8 +22,7 @@
 // where workingDir is not set. As nothing can be mounted, the path of a volume's
 // mount is replaced by that of the volume's folder wherever it stands in
 // command, args, env, workingDir and commands for Exec; not so where a program
-// finds it in a file or puts it together itself. SIGTERM ends a first process
-// that does not handle it, which a container would ignore. What Exec leaves
+// finds it in a file or puts it together itself. What Exec leaves
 // running ends with the command and not with the container. Programs get no
 // privileges by being executed (sudo, ping), or else the shim could not end
 // them. What kills the shim ends the first process, but not what that started.

@@ -163,7 +163,9 @@ func runShim() {
 
 	go func() {
 		for control.Decode(&struct{}{}) == nil {
-			first.Signal(unix.SIGTERM)
+			if heeds(first.Pid, unix.SIGTERM) {
+				first.Signal(unix.SIGTERM)
+			}
 		}
 		first.Kill()
 	}()
@@ -180,6 +182,26 @@ func runShim() {
 		}
 	}
 	killChildren()
+}
+
+// heeds tells whether a signal has an effect on a process that is the first of
+// its PID namespace, as that of a container is: it has a handler, or waits for
+// it. Otherwise the kernel passes it over there.
+func heeds(pid int, signal unix.Signal) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false // It has ended.
+	}
+	for line := range bytes.Lines(status) {
+		name, mask, _ := bytes.Cut(bytes.TrimSpace(line), []byte(":\t"))
+		if string(name) != "SigCgt" && string(name) != "SigBlk" {
+			continue
+		}
+		if set, err := strconv.ParseUint(string(mask), 16, 64); err == nil && set&(1<<(signal-1)) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // start starts the first process.
