@@ -57,8 +57,8 @@ takes the place of mountPath in commands, arguments, environment and workingDir.
 All processes end with crashloop, however that ends.
 
 With --runtime-endpoint the containers are those of a CRI runtime, such as
-containerd. If crashloop is killed they run on; the next run of the same
-manifest goes on with them.
+containerd, that no kubelet uses: it would end them. If crashloop is killed they
+run on; the next run of the same manifest goes on with them.
 
 The back-off is that of a kubelet with the same --config, --config-dir and
 --feature-gates ('crashloop check' prints it). Fields of a pod that have no
@@ -299,7 +299,8 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	unlock, err := lock(filepath.Join(dir, "lock"))
+	// Not in dir: a pod of the same name from another manifest is not to run beside it.
+	unlock, err := lock(filepath.Join(r.root, pod.Namespace+"_"+pod.Name+".lock"))
 	if err != nil {
 		return "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

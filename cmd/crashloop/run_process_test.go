@@ -56,6 +56,23 @@ func TestRunEndsWhenNobodyReads(t *testing.T) {
 	c.requireOnlyLogs()
 }
 
+// What cannot be written is lost, and the pods go on.
+func TestRunOnFullDisk(t *testing.T) {
+	t.Parallel()
+	c := newCommand(t, []*v1.Pod{newPod(onFailure, container("main"))})
+	c.exit("main", 1)
+	c.exit("main", 0)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	c.cmd.Stdout = full
+	c.start()
+	require.Equal(t, exitFailed, c.wait())
+	require.Equal(t, "error: the output is not complete: write /dev/stdout: no space left on device\n", c.errors())
+	require.FileExists(t, filepath.Join(c.dir(), "logs", "main", "1.log"), "of the restart")
+	require.Empty(t, processesOf(c.pod.Name))
+}
+
 func volume(pod *v1.Pod, name string) *v1.Pod {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	return pod
@@ -252,7 +269,7 @@ func TestRunTwice(t *testing.T) {
 	second := newCommand(t, []*v1.Pod{pod}).in(c.root).start().read()
 	second.expect("pod restarts=0\nend")
 	require.Equal(t, exitFailed, second.wait())
-	require.Equal(t, fmt.Sprintf("error: pod default/%s: another crashloop runs it (%s/lock is locked): end that one, or set another --root-dir\n", pod.Name, c.dir()), second.errors())
+	require.Equal(t, fmt.Sprintf("error: pod default/%s: another crashloop runs it (%s is locked): end that one, or set another --root-dir\n", pod.Name, filepath.Join(c.root, "default_"+pod.Name+".lock")), second.errors())
 	c.tell("main", "")
 	c.ends(exitSucceeded, `
 		main#1 exited(0)
@@ -334,6 +351,24 @@ func TestRunSigterm(t *testing.T) {
 		main Killing: Stopping container main`)
 	c.tell("main.hook", "")
 	c.ends(143, `
+		main#1 exited(143)
+		main restarts=0
+		pod Running restarts=0`)
+}
+
+// A terminal that closes may send two, and so the second is not one to end at
+// once.
+func TestRunHangup(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(always, container("main", preStop("read x <$CTL/main.hook"))))
+	c.expect("main#1 running")
+	c.signal(syscall.SIGHUP)
+	c.expect(`
+		run Stopping: hangup: the pods are stopped within their grace periods; once more ends what is left at once
+		main Killing: Stopping container main`)
+	c.signal(syscall.SIGHUP)
+	c.tell("main.hook", "")
+	c.ends(129, `
 		main#1 exited(143)
 		main restarts=0
 		pod Running restarts=0`)
