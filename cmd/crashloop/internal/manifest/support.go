@@ -47,6 +47,7 @@ var common = Support{
 		"spec.restartPolicy",
 		"spec.terminationGracePeriodSeconds",
 		"spec.activeDeadlineSeconds",
+		"spec.enableServiceLinks", // There are no services.
 		"spec.containers.name",
 		"spec.containers.command",
 		"spec.containers.args",
@@ -90,7 +91,6 @@ var common = Support{
 var without = map[string]any{
 	"spec.automountServiceAccountToken":              false,
 	"spec.dnsPolicy":                                 string(v1.DNSClusterFirst),
-	"spec.enableServiceLinks":                        true,
 	"spec.os.name":                                   string(v1.Linux),
 	"spec.preemptionPolicy":                          string(v1.PreemptLowerPriority),
 	"spec.priority":                                  int64(0),
