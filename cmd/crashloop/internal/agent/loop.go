@@ -116,7 +116,7 @@ func (a *Agent) step(ctx context.Context, o restartpod.Observation) (next time.T
 	for i := range a.containers {
 		c := &a.containers[i]
 		if c.old = plan.Old != nil && plan.Old[i]; c.old {
-			c.retryAt = time.Time{}
+			c.wait("", "", time.Time{})
 		}
 	}
 	if o.Deleted {
@@ -158,7 +158,9 @@ const startsPerSync = 10
 func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) {
 	if len(list) > 0 && o.SandboxLost {
 		if err := a.Runtime.CreateSandbox(a.starting); err != nil {
-			a.fail("FailedCreatePodSandBox", "Failed to create pod sandbox: ", err)
+			if a.starting.Err() == nil {
+				a.fail("FailedCreatePodSandBox", "Failed to create pod sandbox: ", err)
+			}
 			return o.Now.Add(errorRetry)
 		}
 	}
@@ -189,7 +191,7 @@ func (a *Agent) start(now time.Time, c *container) error {
 	if !c.failedAt.IsZero() {
 		// What could not be made waits as what exited, but on a curve of its own.
 		if d := a.ContainerBackOff.DecideAt(c.makeKey(a.Pod), c.failedAt, now); !d.Allowed {
-			c.retryAt = d.RetryAt
+			c.wait(c.waitReason, c.message, d.RetryAt)
 			return kuberuntime.NewBackoffError(errors.New(c.message), d.RetryAt)
 		}
 	} else if err := a.backOff(now, c); err != nil {
@@ -199,10 +201,11 @@ func (a *Agent) start(now time.Time, c *container) error {
 	if c.instance != nil {
 		restarts = c.instance.Restarts + 1
 	}
-	c.retryAt, c.waitReason, c.message = time.Time{}, "", ""
+	c.wait("", "", time.Time{})
 	if _, err := a.Runtime.Start(a.starting, c.spec, restarts); err != nil {
 		if a.starting.Err() == nil {
-			c.failedAt, c.waitReason, c.message = now, "CreateContainerError", err.Error()
+			c.failedAt, c.timed = now, nil
+			c.wait("CreateContainerError", err.Error(), time.Time{})
 			a.Recorder.Eventf(a.ref(c), v1.EventTypeWarning, "Failed", "Error: %v", err)
 		}
 		return err
@@ -212,6 +215,11 @@ func (a *Agent) start(now time.Time, c *container) error {
 		c.failedAt = time.Time{}
 	}
 	return nil
+}
+
+// wait says why the container does not run, and until when.
+func (c *container) wait(reason, message string, until time.Time) {
+	c.waitReason, c.message, c.retryAt = reason, message, until
 }
 
 // makeKey is the key of the back-off for containers that cannot be made.
@@ -227,8 +235,8 @@ func (a *Agent) backOff(now time.Time, c *container) error {
 	}
 	wait, message, err := kuberuntime.DoBackOff(a.starting, now, a.Recorder, a.Pod, c.spec, statuses, a.ContainerBackOff)
 	if wait {
-		c.waitReason, c.message = kuberuntime.ErrCrashLoopBackOff.Error(), message
-		c.retryAt, _ = kuberuntime.MinBackoffExpiration(err)
+		at, _ := kuberuntime.MinBackoffExpiration(err)
+		c.wait(kuberuntime.ErrCrashLoopBackOff.Error(), message, at)
 		return err
 	}
 	if len(statuses) > 0 {
@@ -299,7 +307,7 @@ func (a *Agent) end(ctx context.Context, o restartpod.Observation) (next time.Ti
 	o.GracePeriod = max(o.GracePeriod, time.Second) // As in calculateEffectiveGracePeriod of pkg/kubelet.
 	for i := range a.containers {
 		c := &a.containers[i]
-		c.retryAt = time.Time{}
+		c.wait("", "", time.Time{})
 		if c.instance != nil && c.instance.State == kuberuntime.ContainerStateRunning {
 			// The kubelet runs all hooks at the beginning, also those of sidecars.
 			a.beginStop(ctx, c, true, o.GracePeriod, "Stopping container "+c.Name)
