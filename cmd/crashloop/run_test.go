@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -149,7 +150,10 @@ type command struct {
 	events chan runEvent
 	waited chan struct{}
 	seen   []string
-	fifos  map[string]*os.File
+	// fifos are pipes in ctl: NAME for the exit code of a container, NAME.ready
+	// that it writes to when it is ready, NAME.probe and NAME.hook that its startup
+	// probe and others of its commands read.
+	fifos map[string]*os.File
 	// created has the containers that were created and of which no start is known.
 	created map[string]bool
 	// starts and exits are of the instances so far, by the container.
@@ -218,6 +222,13 @@ func (c *command) start() *command {
 		c.cmd.Process.Kill()
 		<-c.waited
 		stdout.Close()
+		defer func() { // What is left by a failure.
+			for _, p := range processesOf(c.pod.Name) {
+				pid, _, _ := strings.Cut(p, ":")
+				n, _ := strconv.Atoi(pid)
+				syscall.Kill(n, syscall.SIGKILL)
+			}
+		}()
 		if !t.Failed() {
 			c.requireNoProcess()
 		} else {
