@@ -81,9 +81,11 @@ pods are stopped with their grace period, at the second crashloop ends at once.`
   # in containers, as root
   crashloop run --runtime-endpoint unix:///run/containerd/containerd.sock pod.yaml`,
 		DisableFlagsInUseLine: true,
-		Args:                  cobra.MinimumNArgs(1),
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
+			if len(manifests) == 0 {
+				return errors.New("there is no MANIFEST to run: name a file, or - for stdin")
+			}
 			if !slices.Contains(runOutputFormats(), o.output) {
 				return unknownFormat(o.output, runOutputFormats())
 			}
