@@ -219,7 +219,7 @@ var crashloopScenarios = []scenario{
 
 // crashloopDisruptions are for one pod at a time.
 var crashloopDisruptions = []scenario{
-	{"ContainerdRestarts", func(t *testing.T, e *e2e) {
+	{"ContainerdRestartsMeanwhile", func(t *testing.T, e *e2e) {
 		spec := podSpec([]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")},
 			triggering(container("main", "wait=go exit=42", "")), preStop(container("other", "wait=crash exit=6", ""), time.Second))
 		spec.Containers[1].RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)

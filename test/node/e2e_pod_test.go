@@ -100,7 +100,8 @@ func podSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 func (e *e2e) newPod(t *testing.T) *pod {
 	name := strings.ToLower(filepath.Base(t.Name()))
 	p := &pod{e2e: e, t: t, name: name, dir: e.path("pods", name)}
-	require.NoError(t, os.MkdirAll(p.dir, 0o777))
+	require.NoError(t, os.MkdirAll(filepath.Dir(p.dir), 0o777))
+	require.NoError(t, os.Mkdir(p.dir, 0o777), "another scenario has the same name")
 	return p
 }
 
