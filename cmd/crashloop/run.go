@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -51,10 +52,11 @@ preStop hooks, grace periods, startup and liveness probes.
 
 Without --runtime-endpoint each container is a process group on this machine. It
 needs no root and no image: a container's command is run as it is, with the
-files, the user and the network of whoever calls crashloop, and with no more of
-the environment than PATH and HOME. An emptyDir volume is a folder, whose path
-takes the place of mountPath in commands, arguments, environment and workingDir.
-All processes end with crashloop, however that ends.
+files, the user, the network and the process IDs of whoever calls crashloop (1
+is not the container's), in the present folder without a workingDir, and with no
+more of the environment than PATH and HOME. An emptyDir volume is a folder, whose
+path takes the place of mountPath in commands, arguments, environment and
+workingDir. All processes end with crashloop, however that ends.
 
 With --runtime-endpoint the containers are those of a CRI runtime, such as
 containerd, that no kubelet uses: it would end them. If crashloop is killed they
@@ -70,8 +72,9 @@ they write; elsewhere there are only lines. With -o json each event is an object
 on a line of its own, and the containers' output is in their logs alone.
 
 Exit status: 0 all pods succeeded; 1 one failed, or is invalid, or cannot be run;
-2 wrong usage; 130 stopped by Ctrl-C, 143 by SIGTERM. At the first Ctrl-C the
-pods are stopped with their grace period, at the second crashloop ends at once.`,
+2 wrong usage; else 130 stopped by Ctrl-C, 143 by SIGTERM. At the first Ctrl-C
+the pods are stopped with their grace period, at the second crashloop ends at
+once.`,
 		Example: `  # what happens to this pod on a node with the default configuration
   crashloop run pod.yaml
 
@@ -225,7 +228,13 @@ func (r *podRun) run(pods []podManifest) error {
 	var wg sync.WaitGroup
 	phases, errs := make([]v1.PodPhase, len(pods)), make([]error, len(pods))
 	for i, p := range pods {
-		wg.Go(func() { phases[i], errs[i] = r.runPod(ctx, p.pod) })
+		wg.Go(func() {
+			phases[i], errs[i] = r.runPod(ctx, p.pod)
+			if errs[i] != nil && len(pods) > 1 {
+				// The others may go on for ever.
+				r.printer.warn(p.pod, "", "CannotRun", errs[i].Error())
+			}
+		})
 	}
 	ended, written := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -233,13 +242,14 @@ func (r *podRun) run(pods []podManifest) error {
 		close(ended)
 	}()
 	var stopped os.Signal
+	var stoppedAt time.Time
 	unread := r.printer.unread
 	for {
 		select {
 		case <-ended:
 			ended = nil
 			go func() {
-				written <- r.printer.close(func(pod *v1.Pod) string { return filepath.Join(r.dir(pod), "logs") })
+				written <- r.printer.close(func(pod *v1.Pod) string { return filepath.Join(r.dir(pod), agent.LogsDir) })
 			}()
 		case err := <-written:
 			return r.result(phases, errors.Join(errs...), err, stopped)
@@ -249,19 +259,24 @@ func (r *podRun) run(pods []podManifest) error {
 		case s := <-signals:
 			switch {
 			case stopped == nil:
-				stopped = s
+				stopped, stoppedAt = s, time.Now()
 				again := "; once more ends what is left at once"
 				if r.endpoint != "" {
 					again = "; once more leaves what is left running"
 				}
 				r.printer.warn(nil, "", "Stopping", s.String()+": the pods are stopped within their grace periods"+again)
 				cancel()
-			case s != syscall.SIGHUP: // Of which a terminal that closes may send two.
+			case s != syscall.SIGHUP && time.Since(stoppedAt) > sameSignal:
 				return exitError(exitStatus(s)) // And whatever depends on this process ends with it.
 			}
 		}
 	}
 }
+
+// sameSignal is how soon after the first another signal comes that is no second
+// wish: the command timeout signals its child and then the child's group. A
+// terminal that closes may send two SIGHUPs at any time.
+const sameSignal = 500 * time.Millisecond
 
 // result tells the errors, and returns what the exit status is to be.
 func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped os.Signal) error {
@@ -298,15 +313,18 @@ func (r *podRun) dir(pod *v1.Pod) string {
 // runPod runs a pod until it has ended or ctx is done and it was stopped.
 func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 	dir := r.dir(pod)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(r.root, 0o700); err != nil {
 		return "", err
 	}
-	// Not in dir: a pod of the same name from another manifest is not to run beside it.
+	// A pod of the same name from another manifest is not to run beside it either.
 	unlock, err := lock(filepath.Join(r.root, pod.Namespace+"_"+pod.Name+".lock"))
 	if err != nil {
 		return "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	defer unlock()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
 	o := agent.Options{
 		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff,
 		Recorder: r.printer.recorder(pod), Report: func(s agent.Status) { r.printer.status(pod, s) },
@@ -321,10 +339,13 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 	} else {
 		runtime, err := cri.New(ctx, r.endpoint, pod, dir, r.printer.output(pod))
 		if err != nil {
+			if ctx.Err() != nil {
+				return v1.PodRunning, nil // It was stopped before it began.
+			}
 			return "", err
 		}
 		defer runtime.Close()
-		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, "status.json")
+		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, agent.StatusFileName)
 	}
 	return agent.New(o).Run(ctx)
 }

@@ -487,7 +487,10 @@ func (p *printer) close(logs func(*v1.Pod) string) error {
 func (p *printer) summary(logs func(*v1.Pod) string) []byte {
 	var b bytes.Buffer
 	for _, pod := range p.pods {
-		s := p.statuses[podKey(pod)]
+		s, ran := p.statuses[podKey(pod)]
+		if !ran {
+			continue
+		}
 		if p.format == outputJSON {
 			for _, c := range s.Containers {
 				b.Write(p.appendJSON(nil, pod, summaryEvent(c.Name, c.Restarts)))

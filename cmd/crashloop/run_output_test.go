@@ -379,6 +379,7 @@ func TestRunOutputAfterItsEnd(t *testing.T) {
 	var w stuckWriter
 	testPrinter(t, &w, outputPlain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 		w.proceed = make(chan struct{})
+		p.status(pod, podIs(v1.PodRunning))
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)

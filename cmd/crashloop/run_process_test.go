@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -267,7 +268,7 @@ func TestRunTwice(t *testing.T) {
 	c := startRun(t, pod)
 	c.expect("main#1 running")
 	second := newCommand(t, []*v1.Pod{pod}).in(c.root).start().read()
-	second.expect("pod restarts=0\nend")
+	second.expect("end")
 	require.Equal(t, exitFailed, second.wait())
 	require.Equal(t, fmt.Sprintf("error: pod default/%s: another crashloop runs it (%s is locked): end that one, or set another --root-dir\n", pod.Name, filepath.Join(c.root, "default_"+pod.Name+".lock")), second.errors())
 	c.tell("main", "")
@@ -374,6 +375,25 @@ func TestRunHangup(t *testing.T) {
 		pod Running restarts=0`)
 }
 
+// A pod that cannot be run is told at once, while others run.
+func TestRunOneCannot(t *testing.T) {
+	t.Parallel()
+	held := newPod(never, container("main"))
+	first := startRun(t, held)
+	first.expect("main#1 running")
+	other := newPod(never, script("other", "read x <$CTL/other"))
+	c := newCommand(t, []*v1.Pod{other, held}).in(first.root).start().read()
+	c.until(held.Name + "/pod CannotRun: pod default/" + held.Name + ": another crashloop runs it (ROOT/default_" + held.Name + ".lock is locked): end that one, or set another --root-dir")
+	c.tell("other", "")
+	require.Equal(t, exitFailed, c.wait())
+	first.exit("main", 0)
+	first.ends(exitSucceeded, `
+		main#1 exited(0)
+		pod PodSucceeded
+		main restarts=0
+		pod Succeeded restarts=0`)
+}
+
 func TestRunSecondSignal(t *testing.T) {
 	t.Parallel()
 	c := startRun(t, newPod(always, escaping("main"), container("other", preStop("sleep 1000"))))
@@ -382,7 +402,10 @@ func TestRunSecondSignal(t *testing.T) {
 	c.expect(`
 		main Killing: Stopping container main
 		other Killing: Stopping container other`)
-	c.signal(syscall.SIGTERM)
+	// One that comes at once is no second one.
+	require.Eventually(t, func() bool {
+		return errors.Is(c.cmd.Process.Signal(syscall.SIGTERM), os.ErrProcessDone)
+	}, patience, 50*time.Millisecond)
 	require.Equal(t, 143, c.wait())
 	c.requireNoProcess()
 }

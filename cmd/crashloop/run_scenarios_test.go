@@ -539,7 +539,7 @@ func TestRunDeletion(t *testing.T) {
 			proxy restarts=0
 			main restarts=0
 			helper restarts=0
-			pod Running restarts=1`)
+			pod Running restarts=0`)
 	})
 	t.Run("in the back-off", func(t *testing.T) {
 		t.Parallel()
@@ -552,7 +552,7 @@ func TestRunDeletion(t *testing.T) {
 		c.interrupt()
 		c.ends(130, `
 			main restarts=1
-			pod Running restarts=2`)
+			pod Running restarts=1`)
 	})
 	t.Run("starting up", func(t *testing.T) {
 		t.Parallel()
@@ -620,7 +620,7 @@ func TestRunCurve(t *testing.T) {
 		c.interrupt()
 		c.ends(130, `
 			main restarts=3
-			pod Running restarts=4`)
+			pod Running restarts=3`)
 	})
 	t.Run("container", func(t *testing.T) {
 		t.Parallel()

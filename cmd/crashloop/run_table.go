@@ -85,12 +85,34 @@ func (p *printer) table(now time.Time, columns, rows int) []string {
 	lines := fit(pods, podLimit, "pods")
 	if left := limit - len(lines); len(statuses) > 0 && left >= 2 {
 		header, containers := containerRows(names, statuses, now)
+		widest := columnsOf(header)
+		for _, row := range containers {
+			widest = max(widest, columnsOf(row.text))
+		}
+		if widest > columns {
+			// What changes is to the right: names give way first.
+			names = shorten(names, widest-columns)
+			header, containers = containerRows(names, statuses, now)
+		}
 		lines = append(append(lines, header), fit(containers, left-1, "containers")...)
 	}
 	for i, line := range lines {
 		lines[i] = cut(line, columns)
 	}
 	return lines
+}
+
+// shorten takes so many columns from the longest of names, but leaves it eight.
+func shorten(names []string, columns int) []string {
+	longest := 0
+	for _, name := range names {
+		longest = max(longest, columnsOf(name))
+	}
+	short := make([]string, len(names))
+	for i, name := range names {
+		short[i] = cut(name, max(longest-columns, 8))
+	}
+	return short
 }
 
 // fit returns at most limit lines: all rows, or those that matter most and how

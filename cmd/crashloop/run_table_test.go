@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -378,6 +379,25 @@ func TestRunTableEscapes(t *testing.T) {
 		require.Len(t, s.lines(), 6)
 		p.closed(t)
 	})
+}
+
+// What there is to know of a container is kept where its name is too long.
+func TestRunTableOfLongNames(t *testing.T) {
+	now := time.Now()
+	pod := testPod("default", "worker", "my-application-server-worker", "x")
+	p := &printer{pods: []*v1.Pod{pod}, statuses: map[types.NamespacedName]agent.Status{podKey(pod): podIs(v1.PodRunning,
+		agent.ContainerStatus{
+			Name: "my-application-server-worker", Kind: restartpod.KindRegular, Restarts: agent.Restarts{Count: 12}, LastExit: exited("1", 137, now),
+			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}, RetryAt: now.Add(7 * time.Second),
+		},
+		agent.ContainerStatus{Name: "x", Kind: restartpod.KindSidecar, State: running()},
+	)}}
+	require.Equal(t, []string{
+		"Pod worker  Running",
+		"CONTAINER         KIND       STATE             RESTARTS  LAST EXIT     NEXT RESTART",
+		"my-application-…  container  CrashLoopBackOff  12        137 (0s ago)  in 7s",
+		"x                 sidecar    Running           0",
+	}, p.table(now, 83, 24))
 }
 
 func TestCut(t *testing.T) {

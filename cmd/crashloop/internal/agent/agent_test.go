@@ -41,8 +41,10 @@ type life struct {
 	takes     time.Duration
 	stopCode  int32
 	stopsWell bool
-	// cannot is the error of a container that cannot be made.
-	cannot error
+	// cannot is the error of a container that cannot be made. One that
+	// cannotExecute is made.
+	cannot        error
+	cannotExecute bool
 }
 
 func exits(code int32, after time.Duration) life { return life{exits: true, code: code, runs: after} }
@@ -127,6 +129,11 @@ func (n *node) Start(ctx context.Context, c *v1.Container, restarts int) (string
 		Restarts: restarts,
 	}
 	n.ended[id] = make(chan struct{})
+	if l.cannotExecute {
+		i := Instance{Restarts: restarts, Reason: ReasonStartError, Message: "no such file"}
+		i.ID, i.State, i.ExitCode, i.FinishedAt = id, kuberuntime.ContainerStateExited, ExitCodeStartError, time.Now()
+		n.instances[c.Name] = i
+	}
 	if l.exits {
 		time.AfterFunc(l.runs, func() { n.end(id, l.code) })
 	}
@@ -1071,6 +1078,21 @@ func TestStatus(t *testing.T) {
 		last := all[len(all)-1]
 		require.True(t, last.Terminating)
 		require.Equal(t, Restarts{Count: 2, Timed: 2, Waited: 10 * time.Second}, last.Containers[1].Restarts)
+	})
+}
+
+// What could not be started is a restart, of which it is not known how late it
+// was.
+func TestStatusOfStartError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{exits(1, time.Second), {cannotExecute: true}}
+		var last Status
+		a := n.agent(pod(t, `containers: [{name: main}]`), func(o *Options) { o.Report = func(s Status) { last = s } })
+		_, trace := n.run(t, a, 5*time.Second)
+		require.Contains(t, trace, "1s Warning Failed: Error: no such file\n")
+		require.Equal(t, Restarts{Count: 1}, last.Containers[0].Restarts)
+		require.Equal(t, ReasonStartError, last.Containers[0].LastExit.Reason)
 	})
 }
 

@@ -103,7 +103,6 @@ func (a *Agent) step(ctx context.Context, o restartpod.Observation) (next time.T
 	a.setCondition(plan.Condition)
 	if plan.Event != "" {
 		a.Recorder.Event(a.Pod, v1.EventTypeNormal, restartpod.EventReason, plan.Event)
-		a.restarts.Count++
 	}
 	if plan.Phase == restartpod.PhaseStartup && a.restarting != restartpod.PhaseStartup {
 		a.timePodRestart()

@@ -54,13 +54,13 @@ func (a *Agent) tellStart(c *container) {
 	} else {
 		a.Recorder.Event(a.ref(c), v1.EventTypeNormal, "Started", "Container started")
 	}
-	if r := c.timed; r != nil {
+	if r := c.timed; r != nil && !c.instance.StartedAt.IsZero() {
 		late := max(c.instance.StartedAt.Sub(c.due), 0)
 		r.Timed++
 		r.Late += late
 		r.Worst = max(r.Worst, late)
-		c.timed = nil
 	}
+	c.timed = nil
 }
 
 // terminated is the state of an instance that exited, with the reasons that
@@ -144,7 +144,7 @@ func (a *Agent) loseSandbox(ctx context.Context, now time.Time, state State) (en
 	return false
 }
 
-// timePodRestart says when the first container of a new generation is due: when
+// timePodRestart counts a restart of the pod, and says when the first container of a new generation is due: when
 // the pod's back-off ends, or else when the last of the old one ended.
 func (a *Agent) timePodRestart() {
 	var ended time.Time
@@ -153,6 +153,7 @@ func (a *Agent) timePodRestart() {
 			ended = e.FinishedAt.Time
 		}
 	}
+	a.restarts.Count++
 	first := &a.containers[0]
 	first.due, first.timed = ended, &a.restarts
 	if a.retryAt.After(ended) {

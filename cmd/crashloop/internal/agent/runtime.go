@@ -70,6 +70,21 @@ const (
 	ReasonStartError   = "StartError"
 )
 
+// What a pod's folder has in it: a folder for each volume, one for the logs of
+// each container, and Options.StatusFile.
+const (
+	VolumesDir     = "volumes"
+	LogsDir        = "logs"
+	StatusFileName = "status.json"
+)
+
+// Limits that are the kubelet's: how much of a command's output Exec returns, in
+// bytes, and containerLogMaxFiles.
+const (
+	MaxExecOutput = 10 << 10
+	MaxLogFiles   = 5
+)
+
 // Output gets a line that a container wrote, without its newline, and may keep
 // it. Those of one container come one at a time, those of several at once. It may
 // block, which is to slow down the container and nothing else.

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
 )
 
@@ -30,14 +31,6 @@ const (
 	annotationRestartCount = "io.kubernetes.container.restartCount"
 	// annotationDir is the pod's folder.
 	annotationDir = "kubelet-backoff.github.io/dir"
-)
-
-// What there is in the pod's folder.
-const (
-	volumesDir = "volumes"
-	logsDir    = "logs"
-	// logsKept is how many log files of a container there are at most.
-	logsKept = 5
 )
 
 // Support is what the runtime honours of a pod.
@@ -81,7 +74,7 @@ func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 	annotations[annotationDir] = r.dir
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: r.pod.Name, Namespace: r.pod.Namespace, Uid: string(r.pod.UID), Attempt: attempt},
-		LogDirectory: filepath.Join(r.dir, logsDir),
+		LogDirectory: filepath.Join(r.dir, agent.LogsDir),
 		Labels:       labels, Annotations: annotations,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 			NamespaceOptions: namespaces(r.pod),
@@ -204,7 +197,7 @@ func securityContext(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 	return config
 }
 
-func (r *Runtime) volume(name string) string { return filepath.Join(r.dir, volumesDir, name) }
+func (r *Runtime) volume(name string) string { return filepath.Join(r.dir, agent.VolumesDir, name) }
 
 // makeVolumes makes the folders of volumes that are not there yet. Any user may
 // write in them, as in the kubelet's.
@@ -225,14 +218,14 @@ func (r *Runtime) makeVolumes() error {
 }
 
 func (r *Runtime) logFile(container string, restarts int) string {
-	return filepath.Join(r.dir, logsDir, container, strconv.Itoa(restarts)+".log")
+	return filepath.Join(r.dir, agent.LogsDir, container, strconv.Itoa(restarts)+".log")
 }
 
 // makeLogFolder makes the folder of a container's logs and removes from it what
-// is older than the newest logsKept, and what an earlier pod left, to which the
+// is older than the newest agent.MaxLogFiles, and what an earlier pod left, to which the
 // runtime would append.
 func (r *Runtime) makeLogFolder(container string, restarts int) error {
-	dir := filepath.Join(r.dir, logsDir, container)
+	dir := filepath.Join(r.dir, agent.LogsDir, container)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -243,7 +236,7 @@ func (r *Runtime) makeLogFolder(container string, restarts int) error {
 	for _, e := range entries {
 		number, isLog := strings.CutSuffix(e.Name(), ".log")
 		n, err := strconv.Atoi(number)
-		if !isLog || err != nil || n < restarts && n > restarts-logsKept {
+		if !isLog || err != nil || n < restarts && n > restarts-agent.MaxLogFiles {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {

@@ -45,9 +45,6 @@ const (
 	// being begun. Containerd 2.2's shim, which is one for the whole pod, hangs for
 	// good when many are at once.
 	stopPeriod = 100 * time.Millisecond
-	// maxExecOutput is how much of a command's output is returned, in bytes, as
-	// with the kubelet's exec probes.
-	maxExecOutput = 10 << 10
 )
 
 // Runtime runs one pod through a CRI endpoint. It implements agent.Runtime. An
@@ -148,7 +145,8 @@ func (r *Runtime) removeOthers(ctx context.Context) error {
 				r.pod.Namespace, r.pod.Name, dir)
 		}
 		if s.Labels[labelPodUID] != string(r.pod.UID) {
-			err := errors.Join(r.runtime.StopPodSandbox(ctx, s.Id), r.runtime.RemovePodSandbox(ctx, s.Id), os.RemoveAll(filepath.Join(dir, volumesDir)))
+			err := errors.Join(r.runtime.StopPodSandbox(ctx, s.Id), r.runtime.RemovePodSandbox(ctx, s.Id), os.RemoveAll(filepath.Join(dir, agent.VolumesDir)),
+				os.RemoveAll(filepath.Join(dir, agent.StatusFileName)))
 			if err != nil {
 				return err
 			}
@@ -501,7 +499,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, command []string) ([]byte
 	}
 	stdout, stderr, err := r.runtime.ExecSync(ctx, id, command, timeout)
 	output := slices.Concat(stdout, stderr)
-	output = output[:min(len(output), maxExecOutput)]
+	output = output[:min(len(output), agent.MaxExecOutput)]
 	var exit utilexec.CodeExitError
 	if errors.As(err, &exit) {
 		return output, exit.Code, nil
@@ -524,5 +522,5 @@ func (r *Runtime) Remove(ctx context.Context) error {
 	if err := each(ctx, sandboxes, r.runtime.RemovePodSandbox); err != nil {
 		return err
 	}
-	return os.RemoveAll(filepath.Join(r.dir, volumesDir))
+	return os.RemoveAll(filepath.Join(r.dir, agent.VolumesDir))
 }

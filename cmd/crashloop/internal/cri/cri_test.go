@@ -631,7 +631,7 @@ func TestOutputInOrder(t *testing.T) {
 
 func TestLogsKept(t *testing.T) {
 	r, f, _ := started(t, testPod("main"))
-	dir := filepath.Join(r.dir, logsDir, "main")
+	dir := filepath.Join(r.dir, agent.LogsDir, "main")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	for _, name := range []string{"9.log", "0.log", "notes.txt"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("old"), 0o644))

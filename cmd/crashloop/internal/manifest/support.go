@@ -38,7 +38,10 @@ type Support struct {
 }
 
 // Process is what the process runtime supports.
-var Process = Support{Name: "process", NeedsCommand: true}
+var Process = Support{Name: "process", NeedsCommand: true, Honoured: []string{
+	// The processes have those of the machine.
+	"spec.hostNetwork", "spec.hostPID", "spec.hostIPC",
+}}
 
 // common is what all runtimes honour, or the agent itself. A runtime may honour
 // what is refused here.

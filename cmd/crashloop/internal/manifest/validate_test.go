@@ -296,7 +296,7 @@ func TestNotHonoured(t *testing.T) {
   containers:
   - {name: a, command: [serve], resources: {limits: {cpu: "1"}}}
   - {name: b, command: [serve], image: i, imagePullPolicy: Never, resources: {limits: {cpu: "1"}}, tty: true}`,
-			want: []string{"not honoured by the process runtime: spec.containers[1].image, spec.containers[1].imagePullPolicy, spec.containers[*].resources, spec.containers[1].tty, spec.hostNetwork, spec.initContainers[0].image, spec.nodeName, spec.nodeSelector"},
+			want: []string{"not honoured by the process runtime: spec.containers[1].image, spec.containers[1].imagePullPolicy, spec.containers[*].resources, spec.containers[1].tty, spec.initContainers[0].image, spec.nodeName, spec.nodeSelector"},
 		},
 		{name: "fields of a list in a container", spec: `
   volumes: [{name: a, emptyDir: {medium: Memory}}, {name: b, emptyDir: {sizeLimit: 1Gi}}]

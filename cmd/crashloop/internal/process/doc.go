@@ -20,7 +20,7 @@
 // nothing limits its memory, and images do not matter. A command is looked for
 // in the container's PATH or else in the agent's, and runs in the agent's folder
 // where workingDir is not set. As nothing can be mounted, the path of a volume's
-// mount is replaced by that of the volume's folder wherever it stands in
+// mount is replaced by that of the volume's folder where a path begins with it in
 // command, args, env, workingDir and commands for Exec; not so where a program
 // finds it in a file or puts it together itself. What Exec leaves
 // running ends with the command and not with the container. Programs get no

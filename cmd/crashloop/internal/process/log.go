@@ -17,14 +17,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
 )
 
-// The kubelet's containerLogMaxSize and containerLogMaxFiles, and the longest
-// line of a log, which is containerd's max_container_log_line_size.
+// The kubelet's containerLogMaxSize, and the longest line of a log, which is
+// containerd's max_container_log_line_size.
 const (
-	maxLogSize  = 10 << 20
-	maxLogFiles = 5
-	maxLine     = 16 << 10
+	maxLogSize = 10 << 20
+	maxLine    = 16 << 10
 )
 
 // containerLog is the output of all instances of a container, one after the
@@ -160,7 +161,7 @@ func (l *containerLog) prune() {
 		}
 	}
 	slices.SortStableFunc(others, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
-	for _, info := range others[min(len(others), maxLogFiles-1):] {
+	for _, info := range others[min(len(others), agent.MaxLogFiles-1):] {
 		os.Remove(filepath.Join(l.dir, info.Name()))
 	}
 }

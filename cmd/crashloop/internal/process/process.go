@@ -27,8 +27,6 @@ import (
 
 const (
 	podIP = "127.0.0.1"
-	// maxExecOutput is what the kubelet takes of a probe's output.
-	maxExecOutput = 10 << 10
 	// killedExitCode is for a container whose shim was killed: the first process
 	// got SIGKILL then.
 	killedExitCode = 137
@@ -101,7 +99,7 @@ func New(pod *v1.Pod, dir string, output agent.Output, warn func(container, mess
 	return r, nil
 }
 
-func (r *Runtime) volumes() string { return filepath.Join(r.dir, "volumes") }
+func (r *Runtime) volumes() string { return filepath.Join(r.dir, agent.VolumesDir) }
 
 // State implements agent.Runtime.
 func (r *Runtime) State(context.Context) (agent.State, error) {
@@ -137,7 +135,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	log := r.logs[c.Name]
 	if log == nil {
 		log = &containerLog{
-			dir:    filepath.Join(r.dir, "logs", c.Name),
+			dir:    filepath.Join(r.dir, agent.LogsDir, c.Name),
 			output: func(line []byte) { r.output(c.Name, line) },
 			warn:   func(message string) { r.warn(c.Name, message) },
 		}
@@ -290,7 +288,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 	r.mu.Unlock()
 	defer i.execs.Done()
 
-	output := &boundedBuffer{max: maxExecOutput}
+	output := &boundedBuffer{max: agent.MaxExecOutput}
 	s, err := newStream(output)
 	if err != nil {
 		return nil, 0, err

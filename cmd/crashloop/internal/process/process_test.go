@@ -411,7 +411,7 @@ func TestExec(t *testing.T) {
 	output, code, err = exec(t.Context(), "head -c 1000000 /dev/zero")
 	require.NoError(t, err)
 	require.Zero(t, code)
-	require.Len(t, output, maxExecOutput)
+	require.Len(t, output, agent.MaxExecOutput)
 	_, _, err = p.Exec(t.Context(), id, []string{"no-such-command"})
 	require.ErrorContains(t, err, "executable file not found")
 	_, _, err = p.Exec(t.Context(), "unknown", []string{"true"})
