@@ -213,6 +213,7 @@ var crashloopScenarios = []scenario{
 		assert.Len(t, after, 2, "a sandbox and a container")
 		assert.NotSubset(t, after, before)
 		assert.NoDirExists(t, old, "its volume")
+		assert.NoFileExists(t, filepath.Join(filepath.Dir(filepath.Dir(old)), "status.json"))
 		p.interrupt()
 	}},
 }

@@ -21,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // agentDir is set for an agent, which is this executable, to the folder of its
@@ -44,8 +45,12 @@ func runAgent(dir string) {
 	}
 	<-ready
 	go r.Exec(context.Background(), id, []string{"/bin/sh", "-c", "trap '' TERM; touch executed; sleep 1000; :"})
-	for _, err := os.Stat("executed"); err != nil; _, err = os.Stat("executed") {
-		time.Sleep(time.Millisecond) // There is nothing to wait for in an agent of this kind.
+	err = wait.PollUntilContextCancel(context.Background(), time.Millisecond, true, func(context.Context) (bool, error) {
+		_, err := os.Stat("executed")
+		return err == nil, nil
+	})
+	if err != nil {
+		panic(err)
 	}
 	fmt.Println("ready")
 	select {}
