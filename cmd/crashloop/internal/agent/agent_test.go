@@ -1081,6 +1081,27 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+// Why a container cannot be made is the reason of its waiting state.
+func TestStatusOfWaitingError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{{cannot: &WaitingError{Reason: "ErrImagePull", Err: errors.New("no registry")}}}
+		n.lives["other"] = []life{{cannot: errors.New("no space")}}
+		var last Status
+		a := n.agent(pod(t, `containers: [{name: main}, {name: other}]`), func(o *Options) {
+			o.Report = func(s Status) {
+				if !s.Terminating {
+					last = s
+				}
+			}
+		})
+		n.run(t, a, 5*time.Second)
+		require.Equal(t, &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "ErrImagePull: no registry"}, last.Containers[0].State.Waiting)
+		require.Equal(t, &v1.ContainerStateWaiting{Reason: "CreateContainerError", Message: "no space"}, last.Containers[1].State.Waiting)
+		require.Equal(t, n.begin.Add(11*time.Second), last.Containers[0].RetryAt)
+	})
+}
+
 // What could not be started is a restart, of which it is not known how late it
 // was.
 func TestStatusOfStartError(t *testing.T) {

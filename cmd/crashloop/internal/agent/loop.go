@@ -204,7 +204,11 @@ func (a *Agent) start(now time.Time, c *container) error {
 	if _, err := a.Runtime.Start(a.starting, c.spec, restarts); err != nil {
 		if a.starting.Err() == nil {
 			c.failedAt, c.timed = now, nil
-			c.wait("CreateContainerError", err.Error(), time.Time{})
+			reason := "CreateContainerError"
+			if w := (*WaitingError)(nil); errors.As(err, &w) {
+				reason = w.Reason
+			}
+			c.wait(reason, err.Error(), time.Time{})
 			a.Recorder.Eventf(a.ref(c), v1.EventTypeWarning, "Failed", "Error: %v", err)
 		}
 		return err

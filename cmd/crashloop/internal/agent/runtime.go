@@ -23,8 +23,8 @@ type Runtime interface {
 	CreateSandbox(ctx context.Context) error
 	// Start starts a new instance of a container and returns its ID. The number
 	// of instances before it is restarts. An instance that could be made but not
-	// started has exited with ExitCodeStartError, and is no error; after an error
-	// there is no new instance.
+	// started has exited with ExitCodeStartError, and is no error; after an error,
+	// which may be a WaitingError, there is no new instance.
 	Start(ctx context.Context, container *v1.Container, restarts int) (id string, err error)
 	// Stop ends an instance: SIGTERM to its first process, and SIGKILL to all of
 	// them after the grace period, or at once if that is 0. It returns when the
@@ -69,6 +69,20 @@ const (
 	ExitCodeStartError = 128
 	ReasonStartError   = "StartError"
 )
+
+// WaitingError is an error of Start that has a reason of its own, such as
+// ErrImagePull, for the container's waiting state. Others are
+// CreateContainerErrors there.
+type WaitingError struct {
+	Reason string
+	Err    error
+}
+
+// Error returns the reason and the text of the error.
+func (e *WaitingError) Error() string { return e.Reason + ": " + e.Err.Error() }
+
+// Unwrap returns the error.
+func (e *WaitingError) Unwrap() error { return e.Err }
 
 // What a pod's folder has in it: a folder for each volume, one for the logs of
 // each container, and Options.StatusFile.

@@ -370,8 +370,7 @@ func (r *Runtime) CreateSandbox(ctx context.Context) error {
 	return err
 }
 
-// Start implements agent.Runtime. Its errors begin with the reason that the
-// kubelet has for a container that waits, such as ErrImagePull.
+// Start implements agent.Runtime.
 func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts int) (string, error) {
 	sandboxes, err := r.listSandboxes(ctx)
 	if err != nil {
@@ -398,14 +397,14 @@ func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts i
 	}
 	config, err := r.containerConfig(container, restarts, image, ip)
 	if err != nil {
-		return "", fmt.Errorf("CreateContainerConfigError: %w", err)
+		return "", &agent.WaitingError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	if err := r.makeLogFolder(container.Name, restarts); err != nil {
-		return "", fmt.Errorf("CreateContainerConfigError: %w", err)
+		return "", &agent.WaitingError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	id, err := r.runtime.CreateContainer(ctx, sandbox, config, sandboxConfig)
 	if err != nil {
-		return "", fmt.Errorf("CreateContainerError: %w", err)
+		return "", &agent.WaitingError{Reason: "CreateContainerError", Err: err}
 	}
 	if err := r.runtime.StartContainer(ctx, id); err != nil {
 		// It may run nevertheless, if it was the answer that got lost.
@@ -453,18 +452,18 @@ func (r *Runtime) ensureImage(ctx context.Context, c *v1.Container, sandbox *run
 	if c.ImagePullPolicy != v1.PullAlways {
 		answer, err := r.images.ImageStatus(ctx, image, false)
 		if err != nil {
-			return "", fmt.Errorf("ImageInspectError: %w", err)
+			return "", &agent.WaitingError{Reason: "ImageInspectError", Err: err}
 		}
 		if answer.Image != nil {
 			return answer.Image.Id, nil
 		}
 		if c.ImagePullPolicy == v1.PullNever {
-			return "", fmt.Errorf("ErrImageNeverPull: Container image %q is not present with pull policy of Never", c.Image)
+			return "", &agent.WaitingError{Reason: "ErrImageNeverPull", Err: fmt.Errorf("container image %q is not present with pull policy of Never", c.Image)}
 		}
 	}
 	ref, err := r.images.PullImage(ctx, image, nil, sandbox)
 	if err != nil {
-		return "", fmt.Errorf("ErrImagePull: %w", err)
+		return "", &agent.WaitingError{Reason: "ErrImagePull", Err: err}
 	}
 	return ref, nil
 }

@@ -451,7 +451,7 @@ func TestImages(t *testing.T) {
 		{policy: v1.PullIfNotPresent, calls: []string{"ImageStatus", "PullImage"}},
 		{policy: v1.PullAlways, present: true, calls: []string{"PullImage"}},
 		{policy: v1.PullNever, present: true, calls: []string{"ImageStatus"}},
-		{policy: v1.PullNever, calls: []string{"ImageStatus"}, err: `ErrImageNeverPull: Container image "image" is not present with pull policy of Never`},
+		{policy: v1.PullNever, calls: []string{"ImageStatus"}, err: `ErrImageNeverPull: container image "image" is not present with pull policy of Never`},
 		{policy: v1.PullAlways, pull: errors.New("no route"), calls: []string{"PullImage"}, err: "ErrImagePull: no route"},
 	} {
 		t.Run(fmt.Sprint(tc.policy, tc.present, tc.pull), func(t *testing.T) {
