@@ -89,7 +89,7 @@ var disruptions = []scenario{
 	{"KubeletKilledInPreStopOfSidecar", disrupted(restart{}, at("sidecar1", 1, "pre-stop", time.Second), crashKubelet)},
 	{"KubeletKilledWhenAllHaveStopped", disrupted(restart{}, at("sidecar1", 1, "exit:143", 0), crashKubelet)},
 	{"KubeletKilledInBackOff", func(t *testing.T, e *e2e) {
-		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", "sleep=2s exit=42", "")), container("other", "")))
+		p := e.create(t, podSpec(nil, triggering(container("main", "sleep=1s exit=42", "sleep=1s exit=42", "sleep=1s exit=42", "sleep=2s exit=42", "")), container("other", "")))
 		p.event("main", 4, "exit:42")
 		before := p.await("the back-off", patience, func(now *v1.Pod) error {
 			s := statusOf(now, "main")
