@@ -222,8 +222,8 @@ func (r *Runtime) logFile(container string, restarts int) string {
 }
 
 // makeLogFolder makes the folder of a container's logs and removes from it what
-// is older than the newest agent.MaxLogFiles, and what an earlier pod left, to which the
-// runtime would append.
+// is older than the newest agent.MaxLogFiles, and what an earlier pod left, to
+// which the runtime would append.
 func (r *Runtime) makeLogFolder(container string, restarts int) error {
 	dir := filepath.Join(r.dir, agent.LogsDir, container)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
