@@ -448,9 +448,12 @@ func TestExec(t *testing.T) {
 
 func TestShimIsKilled(t *testing.T) {
 	p := newPod(t)
-	c := sh("c", "kill -KILL $PPID; while :; do :; done")
+	c := sh("c", "until [ -e started ]; do sleep 0.01; done; kill -KILL $PPID; while :; do :; done")
+	c.WorkingDir = p.dir
 	m := mark(t, c)
-	i := p.run(c)
+	p.start(c, 0) // A shim that is killed before it has reported a start has none.
+	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "started"), nil, 0o600))
+	i := p.exited("c")
 	require.Equal(t, int32(137), i.ExitCode)
 	require.Equal(t, "the container's parent process ended early", i.Message)
 	require.NotZero(t, i.FinishedAt)
