@@ -173,7 +173,6 @@ type podRun struct {
 	gates    restartpod.Gates
 	// containerBackOff and podBackOff are those of the node.
 	containerBackOff, podBackOff *backoff.Backoff
-	clock                        clock.WithTicker
 	printer                      *printer
 	stderr                       io.Writer
 }
@@ -185,7 +184,7 @@ func newRun(o runOptions, c *config.Config, root string, pods []podManifest, std
 		list = append(list, p.pod)
 	}
 	return &podRun{
-		root: root, endpoint: o.endpoint, gates: restartGates(c.FeatureGate), clock: clock, stderr: stderr,
+		root: root, endpoint: o.endpoint, gates: restartGates(c.FeatureGate), stderr: stderr,
 		containerBackOff: kuberuntime.NewBackOff(clock, curve.Initial, curve.Max, c.FeatureGate.Enabled(config.KubeletDelayFirstContainerRestart)),
 		// The restart of a pod never waits the first time.
 		podBackOff: kuberuntime.NewBackOff(clock, curve.Initial, curve.Max, false),
@@ -201,10 +200,7 @@ func terminalSize(w io.Writer) func() (columns, rows int) {
 		return nil
 	}
 	return func() (columns, rows int) {
-		columns, rows, err := term.GetSize(int(f.Fd()))
-		if err != nil {
-			return 80, 24
-		}
+		columns, rows, _ = term.GetSize(int(f.Fd())) // The printer has a size for one that does not tell.
 		return columns, rows
 	}
 }

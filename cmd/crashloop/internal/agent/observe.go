@@ -98,15 +98,12 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 		if s.ExitCode == 0 && c.stop != nil && c.probe.hasFailed() && c.Policy == v1.ContainerRestartPolicyOnFailure {
 			// The kubelet restarts it for the failed probe, by the policy alone and
 			// without a look at the exit code.
-			s.ExitCode, o.Containers[i].Rules = exitCodeKilled, nil
+			s.ExitCode, o.Containers[i].Rules = ExitCodeKilled, nil
 		}
 		o.Containers[i].Status = &s
 	}
 	return o
 }
-
-// exitCodeKilled is that of SIGKILL.
-const exitCodeKilled = 137
 
 // loseSandbox stops what is left of a sandbox that is gone, and has all of it run
 // again from the first init container, as PodSandboxChanged of

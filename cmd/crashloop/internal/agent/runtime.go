@@ -64,10 +64,12 @@ type Instance struct {
 }
 
 // ExitCodeStartError is the exit code of an instance that could not be started,
-// as container runtimes have it, and ReasonStartError its reason.
+// as container runtimes have it, and ReasonStartError its reason. ExitCodeKilled
+// is that of one which got SIGKILL.
 const (
 	ExitCodeStartError = 128
 	ReasonStartError   = "StartError"
+	ExitCodeKilled     = 137
 )
 
 // WaitingError is an error of Start that has a reason of its own, such as

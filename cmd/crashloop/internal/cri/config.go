@@ -138,11 +138,8 @@ func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP st
 	for _, e := range env {
 		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
-	for _, m := range c.VolumeMounts {
-		// Package manifest lets no other volume pass but one that is to be left out.
-		if slices.ContainsFunc(r.pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name && v.EmptyDir != nil }) {
-			config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: r.volume(m.Name), ContainerPath: m.MountPath, Readonly: m.ReadOnly})
-		}
+	for _, m := range manifest.Mounts(r.pod, c) {
+		config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: r.volume(m.Name), ContainerPath: m.MountPath, Readonly: m.ReadOnly})
 	}
 	return config, nil
 }
@@ -202,15 +199,12 @@ func (r *Runtime) volume(name string) string { return filepath.Join(r.dir, agent
 // makeVolumes makes the folders of volumes that are not there yet. Any user may
 // write in them, as in the kubelet's.
 func (r *Runtime) makeVolumes() error {
-	for _, v := range r.pod.Spec.Volumes {
-		if v.EmptyDir == nil {
-			continue
-		}
-		if err := os.MkdirAll(r.volume(v.Name), 0o777); err != nil {
+	for _, name := range manifest.EmptyDirs(r.pod) {
+		if err := os.MkdirAll(r.volume(name), 0o777); err != nil {
 			return err
 		}
 		// MkdirAll heeds the umask.
-		if err := os.Chmod(r.volume(v.Name), 0o777); err != nil {
+		if err := os.Chmod(r.volume(name), 0o777); err != nil {
 			return err
 		}
 	}

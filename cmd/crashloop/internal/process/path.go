@@ -19,9 +19,9 @@ type mount struct{ path, folder string }
 
 // mounts returns those of a container, with the longest path first. volumes is
 // the folder of the pod's volumes.
-func mounts(c *v1.Container, volumes string) []mount {
+func mounts(of []v1.VolumeMount, volumes string) []mount {
 	var list []mount
-	for _, m := range c.VolumeMounts {
+	for _, m := range of {
 		// A relative path is one from the root for the kubelet.
 		if p := path.Join("/", m.MountPath); p != "/" {
 			list = append(list, mount{p, filepath.Join(volumes, m.Name)})

@@ -25,12 +25,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-const (
-	podIP = "127.0.0.1"
-	// killedExitCode is for a container whose shim was killed: the first process
-	// got SIGKILL then.
-	killedExitCode = 137
-)
+const podIP = "127.0.0.1"
 
 // Runtime runs the containers of a pod as processes. It implements
 // agent.Runtime.
@@ -88,11 +83,8 @@ func New(pod *v1.Pod, dir string, output agent.Output, warn func(container, mess
 	if err := removeAll(r.volumes()); err != nil {
 		return nil, err
 	}
-	for _, v := range pod.Spec.Volumes {
-		if v.EmptyDir == nil {
-			continue
-		}
-		if err := os.MkdirAll(filepath.Join(r.volumes(), v.Name), 0o755); err != nil {
+	for _, name := range manifest.EmptyDirs(pod) {
+		if err := os.MkdirAll(filepath.Join(r.volumes(), name), 0o755); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +147,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 		return "", err
 	}
 	i := &instance{
-		mounts: mounts(c, r.volumes()),
+		mounts: mounts(manifest.Mounts(r.pod, c), r.volumes()),
 		done:   make(chan struct{}),
 		status: agent.Instance{
 			Status:   restartpod.Status{ID: string(uuid.NewUUID()), State: kuberuntime.ContainerStateRunning},
@@ -215,7 +207,8 @@ func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
 	s.State = kuberuntime.ContainerStateExited
 	s.ExitCode, s.FinishedAt = exit.ExitCode, exit.At
 	if !known {
-		s.ExitCode, s.FinishedAt = killedExitCode, time.Now()
+		// The shim was killed, and so the first process got SIGKILL.
+		s.ExitCode, s.FinishedAt = agent.ExitCodeKilled, time.Now()
 		s.Message = "the container's parent process ended early"
 	}
 	if text := i.shim.started.Error; text != "" {

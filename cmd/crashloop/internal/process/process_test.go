@@ -361,9 +361,9 @@ func TestVolumes(t *testing.T) {
 }
 
 func TestReplaceMounts(t *testing.T) {
-	m := mounts(&v1.Container{VolumeMounts: []v1.VolumeMount{
+	m := mounts([]v1.VolumeMount{
 		{Name: "d", MountPath: "/data"}, {Name: "c", MountPath: "/data/cache/"}, {Name: "v", MountPath: "/v"}, {Name: "root", MountPath: "/"},
-	}}, "/v")
+	}, "/v")
 	for in, want := range map[string]string{
 		"":                                "",
 		"/":                               "/",
