@@ -6,13 +6,13 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -150,7 +150,7 @@ func TestRunExecProbes(t *testing.T) {
 func TestRunStartupProbeFails(t *testing.T) {
 	t.Parallel()
 	main := container("main")
-	main.StartupProbe = &v1.Probe{ProbeHandler: execProbe("echo no; exit 1"), FailureThreshold: 1}
+	main.StartupProbe = &v1.Probe{ProbeHandler: execProbe("echo no; exit 1"), TimeoutSeconds: 1000, FailureThreshold: 1}
 	c := startRun(t, newPod(never, main))
 	c.ends(exitFailed, `
 		main#1 running
@@ -179,8 +179,8 @@ func TestRunNetworkProbes(t *testing.T) {
 
 	web := container("web", asSidecar)
 	web.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: int32(number)}}
-	web.StartupProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(number)}}}
-	web.LivenessProbe = &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 30, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{
+	web.StartupProbe = &v1.Probe{TimeoutSeconds: 1000, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(number)}}}
+	web.LivenessProbe = &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1000, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{
 		Path: "/healthy?yes", Port: intstr.FromString("http"), HTTPHeaders: []v1.HTTPHeader{{Name: "X-Probe", Value: "liveness"}},
 	}}}
 	c := startRun(t, newPod(never, web, container("main")))
@@ -209,7 +209,7 @@ func TestRunStartupProbeWithoutServer(t *testing.T) {
 	port := listener.Addr().(*net.TCPAddr).Port
 	require.NoError(t, listener.Close())
 	web := container("web", asSidecar)
-	web.StartupProbe = &v1.Probe{FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
+	web.StartupProbe = &v1.Probe{TimeoutSeconds: 1000, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
 	c := startRun(t, newPod(never, web, container("main")))
 	c.expect(fmt.Sprintf(`
 		web#1 running
@@ -225,7 +225,7 @@ func TestRunStartupProbeWithoutServer(t *testing.T) {
 func TestRunActiveDeadline(t *testing.T) {
 	t.Parallel()
 	pod := newPod(always, container("main", preStop("read x <$CTL/main.hook")))
-	pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](1)
+	pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](3) // In which it is to start.
 	c := startRun(t, pod)
 	c.tell("main.hook", "")
 	c.ends(exitFailed, `
@@ -375,6 +375,39 @@ func TestRunHangup(t *testing.T) {
 		pod Running restarts=0`)
 }
 
+// A shell that ran nohup has SIGHUP ignored.
+func TestRunIgnoresHangupUnderNohup(t *testing.T) {
+	t.Parallel()
+	c := newCommand(t, []*v1.Pod{newPod(never, container("main"))})
+	c.cmd.Path, c.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `trap '' HUP; exec "$0" "$@"`, executable(t)}, c.cmd.Args[1:]...)
+	c.start().read()
+	c.expect("main#1 running")
+	c.signal(syscall.SIGHUP)
+	c.exit("main", 0)
+	c.ends(exitSucceeded, `
+		main#1 exited(0)
+		pod PodSucceeded
+		main restarts=0
+		pod Succeeded restarts=0`)
+}
+
+// The tests pass where signals are ignored.
+func TestRunTestsUnderNohup(t *testing.T) {
+	t.Parallel()
+	tests := "TestRunHangup|TestRunSigterm|TestRunDeletion|TestRunIgnoresHangupUnderNohup"
+	output, err := exec.Command("/bin/sh", "-c", `trap '' HUP INT; exec "$0" -test.v -test.run "^($1)\$"`, executable(t), tests).CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	for _, name := range strings.Split(tests, "|") {
+		require.Contains(t, string(output), "--- PASS: "+name)
+	}
+}
+
+func executable(t *testing.T) string {
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
+}
+
 // A pod that cannot be run is told at once, while others run.
 func TestRunOneCannot(t *testing.T) {
 	t.Parallel()
@@ -402,10 +435,7 @@ func TestRunSecondSignal(t *testing.T) {
 	c.expect(`
 		main Killing: Stopping container main
 		other Killing: Stopping container other`)
-	// One that comes at once is no second one.
-	require.Eventually(t, func() bool {
-		return errors.Is(c.cmd.Process.Signal(syscall.SIGTERM), os.ErrProcessDone)
-	}, patience, 50*time.Millisecond)
+	c.signalUntilEnd(syscall.SIGTERM)
 	require.Equal(t, 143, c.wait())
 	c.requireNoProcess()
 }
@@ -416,7 +446,7 @@ func TestRun200Containers(t *testing.T) {
 	for n := range 200 {
 		containers = append(containers, container("c"+strconv.Itoa(n)))
 	}
-	c := startRun(t, newPod(onFailure, containers...))
+	c := startRun(t, withGrace(newPod(onFailure, containers...), 600))
 	for _, container := range containers {
 		c.expect(container.Name + "#1 running")
 	}

@@ -451,7 +451,7 @@ func TestRunIgnoresSigterm(t *testing.T) {
 func TestRunPreStopHangs(t *testing.T) {
 	t.Parallel()
 	c := startRun(t, withGrace(newPod(never, container("proxy", asSidecar, restartPodOn88), container("logs", asSidecar),
-		container("main", preStop("read x <$CTL/main.hook; exit $x")), container("helper", preStop("sleep 1000"))), 2))
+		container("main", preStop("read x <$CTL/main.hook; exit $x")), container("helper", preStop("sleep 1000"))), 5))
 	c.expect(`
 		proxy#1 running
 		logs#1 running
@@ -695,7 +695,7 @@ func TestRunRestartAllContainers(t *testing.T) {
 		helper Killing: Stopping container helper, the pod is being restarted`)
 	// A second signal ends all at once.
 	c.interrupt()
-	c.signal(syscall.SIGINT)
+	c.signalUntilEnd(syscall.SIGINT)
 	require.Equal(t, 130, c.wait())
 	c.requireNoProcess()
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -40,11 +41,24 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
+	// Processes inherit the signals that are ignored, but not those that are
+	// handled: SIGHUP is ignored under nohup, and SIGINT in the background of a
+	// script. A command under test starts as one of a terminal.
+	for _, s := range terminalSignals {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	os.Exit(m.Run())
 }
 
-// patience is how long a test waits for what has to come.
-const patience = time.Minute
+// terminalSignals are those which a Go program leaves ignored if they were so at
+// its start.
+var terminalSignals = []os.Signal{syscall.SIGHUP, syscall.SIGINT}
+
+// patience is how long a test waits for what has to come. Only a failing test
+// waits so long.
+const patience = 3 * time.Minute
 
 // newPod returns a pod of containers, of which initContainer and sidecar tell
 // those that are init containers. Its name is found in all its processes: in
@@ -307,6 +321,13 @@ func (c *command) listen(fifo string) string {
 func (c *command) signal(s os.Signal) {
 	c.t.Helper()
 	require.NoError(c.t, c.cmd.Process.Signal(s))
+}
+
+// signalUntilEnd ends the command by a second signal. One that comes soon after
+// the first is none.
+func (c *command) signalUntilEnd(s os.Signal) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool { return errors.Is(c.cmd.Process.Signal(s), os.ErrProcessDone) }, patience, 50*time.Millisecond)
 }
 
 // event waits for the next event, and returns false at the end.

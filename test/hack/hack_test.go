@@ -150,7 +150,7 @@ func TestFetchInterrupted(t *testing.T) {
 	cmd = p.command(env, "hack/fetch.sh", version)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, cmd.Start())
-	require.Eventually(t, func() bool { return len(scratch(t, other)) > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(scratch(t, other)) > 0 }, patience, 10*time.Millisecond)
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
 	_ = cmd.Wait()
 	assert.NoDirExists(t, filepath.Join(other, version))
@@ -818,7 +818,7 @@ func TestBuildInterrupted(t *testing.T) {
 		require.NoError(t, os.Chmod(filepath.Join(bin, "go"), 0o755))
 		cmd := p.command([]string{"PATH=" + bin + ":" + os.Getenv("PATH")}, "hack/"+script+".sh")
 		require.NoError(t, cmd.Start())
-		require.Eventually(t, func() bool { _, err := os.Stat(started); return err == nil }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { pid, err := os.ReadFile(started); return err == nil && strings.HasSuffix(string(pid), "\n") }, patience, 10*time.Millisecond)
 		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 		err := cmd.Wait()
 		var exit *exec.ExitError
@@ -827,7 +827,7 @@ func TestBuildInterrupted(t *testing.T) {
 		var sleeper int
 		_, err = fmt.Sscan(read(started), &sleeper)
 		require.NoError(t, err)
-		assert.Eventually(t, func() bool { return syscall.Kill(sleeper, 0) != nil }, 5*time.Second, 10*time.Millisecond, "%s leaves no process", script)
+		assert.Eventually(t, func() bool { return syscall.Kill(sleeper, 0) != nil }, patience, 10*time.Millisecond, "%s leaves no process", script)
 		assertNoScratch(t, filepath.Join(p.dir, "_output"))
 		assert.Equal(t, before, p.snapshot(t, p.tree()), script)
 	}

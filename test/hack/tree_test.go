@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -141,7 +142,17 @@ const evilConfig = `[user]
 // shared is made once by TestMain: the proxy, and a project whose series was made on the fetched tree.
 var shared struct{ dir, proxy, home, project string }
 
+// patience is how long a test waits for what has to come. Only a failing test waits so long.
+const patience = 5 * time.Minute
+
 func TestMain(m *testing.M) {
+	// A shell cannot trap what was ignored when it began, as SIGHUP is under nohup and SIGINT in the background of a script.
+	// A signal that is handled here is at its default in the scripts under test.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	os.Exit(func() int {
 		for _, tool := range []string{"bash", "git", "make"} {
 			if _, err := exec.LookPath(tool); err != nil {
@@ -358,7 +369,7 @@ func (p project) env(extra []string) []string {
 }
 
 func (p project) command(extra []string, name string, args ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	context.AfterFunc(ctx, cancel)
 	if strings.HasPrefix(name, "hack/") {
 		name = filepath.Join(p.dir, name)
