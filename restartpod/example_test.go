@@ -7,9 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/clock"
 
-	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 	restartpod "github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -38,43 +37,36 @@ func (a *agent) sync(now time.Time) (next time.Time) {
 		Now: now, Containers: containers, SandboxLost: a.runtime.sandboxLost, Deleted: a.pod.DeletionTimestamp != nil,
 		GracePeriod: time.Duration(*a.pod.Spec.TerminationGracePeriodSeconds) * time.Second,
 	})
-	a.setCondition(plan.Condition)
-	if plan.Event != "" {
-		fmt.Printf("event %s: %s\n", restartpod.EventReason, plan.Event)
+	a.setConditions(plan.Conditions)
+	for _, event := range plan.Events {
+		fmt.Println("event", event.Type, event.Reason, event.Message)
 	}
 	for _, kill := range plan.Kill {
-		// An agent that does not wait for the end passes over what it is already
-		// stopping.
+		// An agent that does not wait for the end skips what it is already stopping.
+		fmt.Println("event", v1.EventTypeNormal, "Killing", kill.Message)
 		a.runtime.stop(containers[kill.Container].Name, kill, now)
 	}
 	for _, i := range plan.Start {
-		// Of the containers that exited by themselves, those are passed over that
-		// kuberuntime.DoBackOff lets wait. It is not to see a status that is true
-		// in plan.Old.
+		// Those that exited and that kuberuntime.DoBackOff lets wait are skipped. It
+		// is not to see a status that is true in plan.Old.
 		a.runtime.start(containers[i].Name, now)
 	}
 	return plan.Next
 }
 
-// setCondition puts the condition as it is, with its time, into the pod's
-// status. That for the other action cannot be True beside it.
-func (a *agent) setCondition(condition v1.PodCondition) {
-	conditions := []v1.PodCondition{condition}
+// setConditions puts the conditions as they are, with their times, into the pod's
+// status.
+func (a *agent) setConditions(conditions []v1.PodCondition) {
 	for _, c := range a.pod.Status.Conditions {
-		if c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting {
-			c.Status = v1.ConditionFalse
-		}
-		if c.Type != condition.Type {
+		if c.Type != restartpod.PodRestarting && c.Type != v1.AllContainersRestarting {
 			conditions = append(conditions, c)
 		}
 	}
-	if condition.Type != "" {
-		a.pod.Status.Conditions = conditions
-	}
+	a.pod.Status.Conditions = conditions
 }
 
-// toyRuntime is a runtime whose containers run until they are stopped, but that
-// the one with the name setup succeeds at once.
+// toyRuntime is a runtime whose containers run until they are stopped. Only the
+// one with the name setup succeeds at once.
 type toyRuntime struct {
 	newest      map[string]*restartpod.Status
 	started     int
@@ -85,7 +77,7 @@ func (r *toyRuntime) start(name string, now time.Time) {
 	r.started++
 	id := fmt.Sprintf("%s-%d", name, r.started)
 	fmt.Println("start", id)
-	r.newest[name] = &restartpod.Status{ID: id, State: kuberuntime.ContainerStateRunning, Started: true, StartedAt: now}
+	r.newest[name] = &restartpod.Status{ID: id, State: restartpod.StateRunning, Started: true, StartedAt: now}
 	if name == "setup" {
 		r.exit(name, 0, now)
 	}
@@ -98,7 +90,7 @@ func (r *toyRuntime) stop(name string, kill restartpod.Kill, now time.Time) {
 
 func (r *toyRuntime) exit(name string, code int32, now time.Time) {
 	s := r.newest[name]
-	s.State, s.ExitCode, s.FinishedAt = kuberuntime.ContainerStateExited, code, now
+	s.State, s.ExitCode, s.FinishedAt = restartpod.StateExited, code, now
 }
 
 // The main container of a pod exits with the code that restarts the pod.
@@ -117,9 +109,9 @@ func Example() {
 	pod.UID = "b36a0a9e"
 	gates := restartpod.Gates{ContainerRestartRules: true, RestartPod: true}
 	// All pods of the node share it.
-	backOff := kuberuntime.NewBackOff(clock.RealClock{}, 10*time.Second, 300*time.Second, false)
+	backOff := backoff.NewBackOff(10*time.Second, 300*time.Second)
 	runtime := &toyRuntime{newest: map[string]*restartpod.Status{}}
-	a := &agent{pod, gates, restartpod.New(backOff, pod.UID, gates), runtime}
+	a := &agent{pod, gates, restartpod.New(backOff, pod, gates), runtime}
 	// A restart may be in progress, from before the agent was started.
 	a.machine.Recover(pod.Status.Conditions, a.containers())
 
@@ -137,7 +129,8 @@ func Example() {
 	// start setup-1
 	// start proxy-2
 	// start main-3
-	// event PodRestarting: Container main exited with code 88, triggering pod restart
+	// event Normal PodRestarting Container main exited with code 88, triggering pod restart
+	// event Normal Killing Stopping container proxy, the pod is being restarted
 	// stop proxy-2 within 30s
 	// start setup-4
 	// start proxy-5

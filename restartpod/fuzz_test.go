@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
-	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 )
 
 // FuzzStep steps a machine through observations that no runtime would make:
@@ -40,7 +39,7 @@ func FuzzStep(f *testing.F) {
 		gates := Gates{ContainerRestartRules: in.bool(), RestartPod: in.bool(), RestartAllContainers: in.bool()}
 		b := backoff.NewBackOff(in.duration(), in.duration())
 		b.DelayFirstRestart = in.bool()
-		m := New(b, "uid", gates)
+		m := New(b, &v1.Pod{}, gates)
 		now := epoch
 		var containers []Container
 		for len(in) > 0 {
@@ -55,7 +54,7 @@ func FuzzStep(f *testing.F) {
 				containers[i].Status = in.status(i, now)
 			}
 			if in.n(16) == 0 {
-				m = New(b, "uid", gates)
+				m = New(b, &v1.Pod{}, gates)
 				m.Recover(in.conditions(now), containers)
 			}
 			o := Observation{
@@ -81,8 +80,19 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 	default:
 		return fmt.Sprintf("no phase: %q", p.Phase)
 	}
-	if (p.Condition.Status == v1.ConditionTrue) != restarting {
-		return fmt.Sprintf("the condition is %q in %s", p.Condition.Status, p.Phase)
+	for i, c := range p.Conditions {
+		if (c.Status == v1.ConditionTrue) != (i == 0 && restarting) {
+			return fmt.Sprintf("condition %d is %q in %s", i, c.Status, p.Phase)
+		}
+		if c.Type != PodRestarting && c.Type != v1.AllContainersRestarting || i > 0 && c.Type == p.Conditions[0].Type || i > 1 {
+			return fmt.Sprintf("condition %d is %s", i, c.Type)
+		}
+	}
+	if restarting && len(p.Conditions) == 0 {
+		return "no condition in " + string(p.Phase)
+	}
+	if (p.Waiting == nil) != p.StartAt.IsZero() {
+		return fmt.Sprintf("waiting is %v until %v", p.Waiting, p.StartAt)
 	}
 	if p.Old != nil && len(p.Old) != len(o.Containers) {
 		return fmt.Sprintf("Old has %d of %d containers", len(p.Old), len(o.Containers))
@@ -93,7 +103,7 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 	if p.Start != nil && (p.Phase == PhaseTerminatingForRestart || p.Phase == PhaseFailed) {
 		return "starts in " + string(p.Phase)
 	}
-	if o.Deleted && (p.Start != nil || p.Event != "" || restarting) {
+	if o.Deleted && (p.Start != nil || p.Events != nil || restarting) {
 		return "a pod being deleted is restarted"
 	}
 	if !p.StartAt.IsZero() && (p.Phase != PhaseTerminatingForRestart || p.Kill != nil) {
@@ -214,15 +224,15 @@ func (in *input) container(now time.Time) Container {
 }
 
 func (in *input) status(container int, now time.Time) *Status {
-	states := []kuberuntime.ContainerState{
-		kuberuntime.ContainerStateCreated, kuberuntime.ContainerStateRunning, kuberuntime.ContainerStateRunning,
-		kuberuntime.ContainerStateExited, kuberuntime.ContainerStateExited, kuberuntime.ContainerStateUnknown, "paused",
+	states := []State{
+		StateCreated, StateRunning, StateRunning,
+		StateExited, StateExited, StateUnknown, "paused",
 	}
 	state := in.n(len(states) + 1)
 	if state == len(states) {
 		return nil
 	}
-	s := &Status{State: states[state], Started: in.bool(), ExitCode: int32(in.n(3))}
+	s := &Status{State: states[state], Started: in.bool(), ExitCode: int32(in.n(3)), StoppedByAgent: in.n(8) == 0}
 	// Few IDs, so that an instance comes back now and then, some of them empty.
 	if n := in.n(8); n > 0 {
 		s.ID = fmt.Sprintf("%d#%d", container*in.n(2), n)

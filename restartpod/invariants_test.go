@@ -11,8 +11,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-
-	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 )
 
 // smallPod returns a pod whose containers all have rules: 88 is answered with
@@ -119,7 +117,7 @@ func TestInvariantsBite(t *testing.T) {
 		{"I1", "the end of sidecars is not waited for", mutation{before: func(w *world, o *Observation) {
 			for i := range o.Containers {
 				if c := o.Containers[i]; restarting(w, PhaseTerminatingForRestart) && c.Kind == KindSidecar && c.Status != nil {
-					c.Status.State = kuberuntime.ContainerStateExited
+					c.Status.State = StateExited
 				}
 			}
 		}}},
@@ -130,23 +128,24 @@ func TestInvariantsBite(t *testing.T) {
 		}}},
 		{"I3", "an exit triggers in whatever phase", mutation{before: func(w *world, _ *Observation) {
 			if restarting(w, PhaseTerminatingForRestart) {
-				w.machine.phase = PhaseRunning
+				w.machine.phase, w.machine.previous = PhaseRunning, nil
 			}
 		}}},
 		{"I3", "an init container that was killed has failed", mutation{after: func(w *world, p *Plan) {
 			if restarting(w, PhaseTerminatingForRestart) && w.containers[2].plannedExit {
-				w.machine.finish(w.now, PhaseFailed, ReasonPodFailed)
-				p.Phase, p.Condition = w.machine.phase, w.machine.condition
+				w.machine.phase = PhaseFailed
+				w.machine.endCondition(ReasonPodFailed, w.now)
+				p.Phase, p.Conditions = w.machine.phase, w.machine.conditions
 			}
 		}}},
 		{"I4", "the condition alone decides after a crash, as upstream", mutation{recover: func(w *world) {
-			if w.machine.condition.Status == v1.ConditionTrue {
+			if c := w.machine.conditions; len(c) > 0 && c[0].Status == v1.ConditionTrue {
 				w.machine.phase, w.machine.passed = PhaseTerminatingForRestart, false
 			}
 		}}},
 		{"I4", "a container of the old generation triggers in Startup", mutation{before: func(w *world, _ *Observation) {
 			if restarting(w, PhaseStartup) {
-				w.machine.old = nil
+				w.machine.previous = nil
 			}
 		}}},
 		{"I5", "there is no back-off, as upstream", mutation{before: func(w *world, _ *Observation) {
@@ -154,14 +153,17 @@ func TestInvariantsBite(t *testing.T) {
 		}}},
 		{"I6", "the condition is False from Startup on, as upstream", mutation{after: func(w *world, p *Plan) {
 			if restarting(w, PhaseStartup) {
-				p.Condition.Status = v1.ConditionFalse
+				p.Conditions = slices.Clone(p.Conditions)
+				p.Conditions[0].Status = v1.ConditionFalse
 			}
 		}}},
 		{"I7", "the cause's exit code is 137, as upstream", mutation{after: func(w *world, p *Plan) {
-			p.Event = strings.Replace(p.Event, "code 88", "code 137", 1)
+			for i := range p.Events {
+				p.Events[i].Message = strings.Replace(p.Events[i].Message, "code 88", "code 137", 1)
+			}
 		}}},
 		{"I7", "the first init container runs twice", mutation{after: func(w *world, p *Plan) {
-			if restarting(w, PhaseStartup) && w.containers[0].exited() && !p.Old[0] {
+			if restarting(w, PhaseStartup) && w.containers[0].exited() && (p.Old == nil || !p.Old[0]) {
 				p.Start = []int{0}
 			}
 		}}},

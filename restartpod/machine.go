@@ -3,12 +3,12 @@
 package restartpod
 
 import (
-	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
@@ -18,13 +18,18 @@ import (
 type Machine struct {
 	gates   Gates
 	backoff *backoff.Backoff
-	key     string
+	// key is that of the pod's back-off, and pod the pod's name.
+	key, pod string
 
 	phase Phase
-	// condition is what Plan.Condition returns. Its status is True if and only if
+	// conditions is what Plan.Conditions returns. The first is True if and only if
 	// phase is TerminatingForRestart or Startup, and its type is then that of the
-	// action.
-	condition v1.PodCondition
+	// action. Plans have the list, so that a change makes a new one.
+	conditions []v1.PodCondition
+	// previous has the IDs of the instances of the previous run. In
+	// TerminatingForRestart every instance is one of them.
+	previous []string
+
 	// What follows is of the restart in progress, and stale without one.
 
 	// since is when it began. The grace period counts from it.
@@ -32,111 +37,146 @@ type Machine struct {
 	// exitedAt is when the container that is the cause exited. The back-off
 	// counts from it.
 	exitedAt time.Time
-	// passed says that the back-off let it pass, which it is asked for once.
+	// passed is true once the back-off has let it pass, which it does once.
 	passed bool
-	// old has the IDs of the old generation's instances in Startup, by the
-	// container's index; "" where there is none.
-	old []string
+	// waiting is the containers' state since it began to wait for the back-off.
+	waiting *Waiting
 }
 
-// New returns the machine of a pod that is not being restarted.
+// New returns the machine of a pod that is not being restarted, of which it
+// reads the UID and the name.
 //
-// The pod's back-off is kept in b under Key(uid), and any number of pods may
-// share b. A b that delays the first restart delays that of a pod too: KEP-5532
-// promises the container's back-off, and its users rely on a fast first restart,
-// so b had better have DelayFirstRestart false.
-func New(b *backoff.Backoff, uid types.UID, gates Gates) *Machine {
-	return &Machine{gates: gates, backoff: b, key: Key(uid), phase: PhaseRunning}
-}
-
-// Key is the key of a pod's back-off. None that kuberuntime.Key makes for a
-// container is the same.
-func Key(uid types.UID) string {
-	return "pod/" + string(uid)
+// The pod's back-off is kept in b under "pod/" and the UID, which is the key of
+// no container, and any number of pods may share b. A b that delays the first
+// restart delays that of a pod too: KEP-5532 promises the container's back-off,
+// and its users rely on a fast first restart, so b had better not.
+func New(b *backoff.Backoff, pod *v1.Pod, gates Gates) *Machine {
+	return &Machine{gates: gates, backoff: b, key: "pod/" + string(pod.UID), pod: pod.Name, phase: PhaseRunning}
 }
 
 // Recover puts a new machine in the phase that the pod was in when the agent
 // ended, going by the pod's conditions and the statuses of its containers
 // (KEP-5532, "Kubelet and Node Restarts"). A restart in progress is finished
 // though its gate may be off by now, for the pod has lost containers already.
+//
+// Of a restart that was ended, the API keeps when it ended and not when it began.
+// If that was by deletion, all instances from before count as the previous run's,
+// also those that Startup had started by then; the pod is not going to run again.
 func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) {
 	for i := range conditions {
-		c := &conditions[i]
-		if c.Type != PodRestarting && c.Type != v1.AllContainersRestarting {
-			continue
-		}
-		// The one that is True, or else the newer one.
-		if m.condition.Type == "" || c.Status == v1.ConditionTrue ||
-			m.condition.Status != v1.ConditionTrue && m.condition.LastTransitionTime.Before(&c.LastTransitionTime) {
-			m.condition = *c
+		if t := conditions[i].Type; t == PodRestarting || t == v1.AllContainersRestarting {
+			m.conditions = append(m.conditions, conditions[i])
 		}
 	}
-	if m.condition.Status != v1.ConditionTrue {
-		if m.condition.Reason == ReasonPodFailed {
-			// Or else the exit that was the cause would begin a restart again.
-			m.phase = PhaseFailed
-		}
+	if len(m.conditions) == 0 {
 		return
 	}
-	m.since = m.condition.LastTransitionTime.Time
-	m.exitedAt = m.since
+	// The one that is True comes first, and of two that are equal the newer one.
+	slices.SortStableFunc(m.conditions, func(a, b v1.PodCondition) int {
+		if aTrue := a.Status == v1.ConditionTrue; aTrue != (b.Status == v1.ConditionTrue) {
+			if aTrue {
+				return -1
+			}
+			return 1
+		}
+		return b.LastTransitionTime.Compare(a.LastTransitionTime.Time)
+	})
+	c := m.conditions[0]
+	m.setCondition(c)
+	switch {
+	case c.Status == v1.ConditionTrue:
+		m.recoverRestart(containers)
+	case c.Reason == ReasonPodFailed:
+		// Or else the exit that was the cause would begin a restart again.
+		m.phase = PhaseFailed
+		m.recoverFailed(containers)
+	case c.Reason == ReasonPodDeleted:
+		for i := range containers {
+			if s := containers[i].Status; s != nil && s.StartedAt.Unix() <= c.LastTransitionTime.Unix() {
+				m.remember(&containers[i], len(containers))
+			}
+		}
+	}
+}
 
-	m.old = make([]string, len(containers))
-	oldAlive, started := false, false
+// recoverRestart is Recover for a restart in progress.
+func (m *Machine) recoverRestart(containers []Container) {
+	m.since = m.conditions[0].LastTransitionTime.Time
+	m.exitedAt = m.since
+	previousAlive, started := false, false
 	for i := len(containers) - 1; i >= 0; i-- {
 		c := &containers[i]
 		if c.Kind == KindEphemeral || c.Status == nil {
 			continue
 		}
 		// The condition's time has whole seconds. An instance of the same second
-		// counts as old, because an old one that ran on would be worse than a new
-		// one that is stopped; but not an init container or sidecar where a
-		// container that starts after it is new.
+		// counts as the previous run's, because one of those that ran on would be
+		// worse than one of this run that is stopped; but not an init container or
+		// sidecar where a container that starts after it is of this run. If that
+		// has ended, it cannot run on, and the clock may have stepped back.
 		at, since := c.Status.StartedAt.Unix(), m.since.Unix()
-		if at > since || at == since && started && c.Kind != KindRegular {
+		if at > since || started && c.Kind != KindRegular && (at == since || !c.Status.alive()) {
 			started = true
 			continue
 		}
-		m.old[i] = c.Status.ID
-		oldAlive = oldAlive || c.Status.alive()
+		m.remember(c, len(containers))
+		previousAlive = previousAlive || c.Status.alive()
 	}
 	m.phase = PhaseTerminatingForRestart
-	if started && !oldAlive {
+	if started && !previousAlive {
 		m.phase, m.passed = PhaseStartup, true
+	}
+}
+
+// recoverFailed is Recover for a pod that failed for good in Startup. The first
+// init container that failed did so in the present run, as had those before it
+// started in that, and nothing after it.
+func (m *Machine) recoverFailed(containers []Container) {
+	failed := false
+	for i := range containers {
+		c := &containers[i]
+		if failed || c.Kind == KindRegular {
+			m.remember(c, len(containers))
+		} else if s := c.Status; c.Kind == KindInit && s.exited() && s.ExitCode != 0 {
+			failed = m.gates.OnExit(c, s.ExitCode) == ""
+		}
 	}
 }
 
 // Step returns what to do about what is seen.
 func (m *Machine) Step(o Observation) Plan {
-	if o.Deleted {
-		m.finish(o.Now, PhaseRunning, ReasonPodDeleted)
-		return Plan{Phase: m.phase, Condition: m.condition, Reason: "the pod is being deleted"}
-	}
-	event := m.trigger(&o)
-	if m.phase == PhaseStartup && o.SandboxLost {
-		// What was started went with the sandbox. It is the same restart still.
-		m.phase = PhaseTerminatingForRestart
-	}
 	var p Plan
-	if m.phase == PhaseTerminatingForRestart && !m.terminate(&o, &p) {
-		p.Reason = "containers of the old generation are being stopped"
-		if p.Kill == nil {
-			p.Reason = "the pod waits for its back-off to pass"
+	if o.Deleted {
+		if m.phase == PhaseTerminatingForRestart {
+			m.rememberAll(&o)
 		}
+		m.becomeRunning(ReasonPodDeleted, o.Now)
+		p.Reason = "the pod is being deleted"
 	} else {
-		m.start(&o, &p)
+		if cause, action := m.cause(&o); cause != nil {
+			m.becomeTerminating(cause, action, o.Now)
+			p.Events = []Event{{v1.EventTypeNormal, eventPodRestarting, m.conditions[0].Message}}
+		}
+		if m.phase == PhaseStartup && o.SandboxLost {
+			m.becomeTerminatingAgain()
+		}
+		if m.phase == PhaseTerminatingForRestart {
+			m.terminate(&o, &p)
+		}
+		if m.phase != PhaseTerminatingForRestart {
+			m.start(&o, &p)
+		}
 	}
-	p.Phase, p.Condition, p.Event = m.phase, m.condition, event
+	p.Phase, p.Conditions, p.Old = m.phase, m.conditions, m.oldStatuses(&o)
 	return p
 }
 
-// trigger begins a restart if an exit asks for one, and returns the event.
-func (m *Machine) trigger(o *Observation) string {
+// cause returns the container whose exit begins a restart, if there is one, and
+// the action that its rule asks for.
+func (m *Machine) cause(o *Observation) (cause *Container, action v1.ContainerRestartRuleAction) {
 	if m.phase != PhaseRunning && m.phase != PhaseStartup {
-		return ""
+		return nil, ""
 	}
-	var cause *Container
-	var action v1.ContainerRestartRuleAction
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		if c.Kind == KindEphemeral || len(c.Rules) == 0 || !m.visible(o, i).exited() {
@@ -152,111 +192,203 @@ func (m *Machine) trigger(o *Observation) string {
 			cause, action = c, a
 		}
 	}
-	if cause == nil {
-		return ""
-	}
-	m.phase = PhaseTerminatingForRestart
-	m.since = o.Now
-	m.exitedAt = cause.Status.FinishedAt
-	m.passed = false
-	m.condition = v1.PodCondition{
-		Type:               PodRestarting,
-		Status:             v1.ConditionTrue,
-		LastTransitionTime: metav1.NewTime(o.Now),
-		Reason:             ReasonContainerExited,
-		Message:            fmt.Sprintf("Container %s exited with code %d, triggering pod restart", cause.Name, cause.Status.ExitCode),
-	}
-	if action == v1.ContainerRestartRuleActionRestartAllContainers {
-		m.condition.Type = v1.AllContainersRestarting
-	}
-	return m.condition.Message
+	return cause, action
 }
 
-// terminate plans the end of the old generation. It returns true, the phase
-// being Startup, once nothing of it runs and the back-off has passed.
-func (m *Machine) terminate(o *Observation, p *Plan) bool {
-	p.Old = make([]bool, len(o.Containers))
-	for i := range o.Containers {
-		c := &o.Containers[i]
-		p.Old[i] = c.Kind != KindEphemeral && c.Status != nil
-	}
-	p.Kill, p.Next = o.stop(m.since, m.condition.Type == PodRestarting)
+// terminate plans the end of the previous run. The phase becomes Startup once
+// nothing of it runs and the back-off has passed.
+func (m *Machine) terminate(o *Observation, p *Plan) {
+	m.rememberAll(o)
+	p.Kill, p.Next = o.stop(m.since, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")
 	if p.Kill != nil {
-		return false
+		p.Reason = "containers of the previous run are being stopped"
+		return
 	}
 	if !m.passed {
 		d := m.backoff.DecideAt(m.key, m.exitedAt, o.Now)
 		if !d.Allowed {
-			p.StartAt, p.Next = d.RetryAt, d.RetryAt
-			return false
-		}
-		m.passed = true
-	}
-	m.phase = PhaseStartup
-	m.old = make([]string, len(o.Containers))
-	for i := range o.Containers {
-		c := &o.Containers[i]
-		if !p.Old[i] {
-			continue
-		}
-		m.old[i] = c.Status.ID
-		if c.Status.StartedAt.After(m.since) {
-			// It was started by this restart already, but the sandbox was lost, or
-			// it was not known to be new. Recover is to find it old.
-			m.since = o.Now
-			m.condition.LastTransitionTime = metav1.NewTime(o.Now)
+			if m.waiting == nil {
+				restarting := "restarting pod " + m.pod + ": " + m.conditions[0].Message
+				m.waiting = &Waiting{waitingInBackOff, "back-off " + d.Delay.String() + " " + restarting}
+				p.Events = append(p.Events, Event{v1.EventTypeWarning, eventBackOff, "Back-off " + restarting})
+			}
+			p.Waiting, p.StartAt, p.Next = m.waiting, d.RetryAt, d.RetryAt
+			p.Reason = "the pod waits for its back-off to pass"
+			return
 		}
 	}
-	return true
+	m.becomeStartup(o)
 }
 
-// start plans the starts of the present generation, and ends Startup when all
-// of it has started or cannot.
+// start plans the starts of the present run, and ends Startup when all of it has
+// started or cannot.
 func (m *Machine) start(o *Observation, p *Plan) {
 	if m.phase == PhaseFailed {
 		p.Reason = "an init container failed for good"
 		return
 	}
-	if m.phase == PhaseStartup {
-		p.Old = m.oldStatuses(o, p.Old)
-	}
 	initialized, failed := m.starts(o, p)
 	switch {
 	case failed:
-		m.finish(o.Now, PhaseFailed, ReasonPodFailed)
+		m.becomeFailed(o.Now)
 		p.Reason = "an init container failed for good"
-		p.Start, p.Old = nil, nil
+		p.Start = nil
 	case m.phase == PhaseStartup && initialized && m.allStarted(o):
-		m.finish(o.Now, PhaseRunning, ReasonContainersStarted)
+		m.becomeRunning(ReasonContainersStarted, o.Now)
 		p.Reason = "all containers have started"
-		p.Old = nil
 	case m.phase == PhaseStartup:
-		p.Reason = "the new generation is being started"
+		p.Reason = "the containers are being started"
 	default:
 		p.Reason = "no restart of the pod is in progress"
 	}
 }
 
-// oldStatuses returns which statuses are of the old generation, in old if that
-// is not nil.
-func (m *Machine) oldStatuses(o *Observation, old []bool) []bool {
-	if old == nil {
-		old = make([]bool, len(o.Containers))
+// becomeTerminating begins a restart because of the exit of the container cause,
+// to which a rule answers with action.
+func (m *Machine) becomeTerminating(cause *Container, action v1.ContainerRestartRuleAction, now time.Time) {
+	must(m.phase == PhaseRunning || m.phase == PhaseStartup, "a restart begins while one is being prepared, or after a failure")
+	m.phase = PhaseTerminatingForRestart
+	m.previous = nil
+	m.since = now
+	m.exitedAt = cause.Status.FinishedAt
+	m.passed, m.waiting = false, nil
+	c := v1.PodCondition{
+		Type:               PodRestarting,
+		Status:             v1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(now),
+		Reason:             ReasonContainerExited,
+		Message:            "Container " + cause.Name + " exited with code " + strconv.Itoa(int(cause.Status.ExitCode)) + ", triggering pod restart",
 	}
-	for i := range old {
-		old[i] = o.Containers[i].Status != nil && m.visible(o, i) == nil
+	if action == v1.ContainerRestartRuleActionRestartAllContainers {
+		c.Type = v1.AllContainersRestarting
+	}
+	m.setCondition(c)
+}
+
+// becomeTerminatingAgain has the restart in progress begin Startup again, because
+// what was started has gone with the sandbox. It is the same restart still, which
+// the back-off has let pass.
+func (m *Machine) becomeTerminatingAgain() {
+	must(m.phase == PhaseStartup && m.passed, "Startup begins again before it began")
+	m.phase = PhaseTerminatingForRestart
+}
+
+// becomeStartup ends the wait for the previous run.
+func (m *Machine) becomeStartup(o *Observation) {
+	must(m.phase == PhaseTerminatingForRestart, "Startup begins without a restart")
+	m.phase, m.passed, m.waiting = PhaseStartup, true, nil
+	for i := range o.Containers {
+		c := &o.Containers[i]
+		must(!m.old(c) || !c.Status.alive(), "Startup begins while the previous run goes on")
+		if m.old(c) && c.Status.StartedAt.Unix() > m.since.Unix() {
+			// This restart had started it already, but the sandbox was lost, or it
+			// was not known to be new. Recover, which compares whole seconds, must
+			// not take it for new.
+			m.since = o.Now
+		}
+	}
+	if c := m.conditions[0]; !c.LastTransitionTime.Time.Equal(m.since) {
+		c.LastTransitionTime = metav1.NewTime(m.since)
+		m.setCondition(c)
+	}
+}
+
+// becomeRunning ends a restart, if one is in progress, for that reason.
+func (m *Machine) becomeRunning(reason string, now time.Time) {
+	must(m.phase == PhaseStartup || reason != ReasonContainersStarted, "containers have started outside Startup")
+	m.phase = PhaseRunning
+	m.endCondition(reason, now)
+}
+
+// becomeFailed ends a restart, if one is in progress, and all starts.
+func (m *Machine) becomeFailed(now time.Time) {
+	must(m.phase == PhaseStartup || m.phase == PhaseRunning, "a pod fails while its previous run is stopped")
+	m.phase = PhaseFailed
+	m.endCondition(ReasonPodFailed, now)
+}
+
+// must panics if a transition is not one that Step makes. No observation can
+// bring that about.
+func must(ok bool, otherwise string) {
+	if !ok {
+		panic("restartpod: " + otherwise)
+	}
+}
+
+// endCondition has the condition be False, if it is True.
+func (m *Machine) endCondition(reason string, now time.Time) {
+	if len(m.conditions) == 0 || m.conditions[0].Status != v1.ConditionTrue {
+		return
+	}
+	c := m.conditions[0]
+	c.Status, c.Reason, c.LastTransitionTime = v1.ConditionFalse, reason, metav1.NewTime(now)
+	m.setCondition(c)
+}
+
+// setCondition makes c the newest condition, beside which none is True.
+func (m *Machine) setCondition(c v1.PodCondition) {
+	conditions := append(make([]v1.PodCondition, 0, 2), c)
+	for _, other := range m.conditions {
+		if other.Type == c.Type || len(conditions) == 2 {
+			continue
+		}
+		if other.Status == v1.ConditionTrue {
+			other.Status, other.LastTransitionTime = v1.ConditionFalse, c.LastTransitionTime
+		}
+		conditions = append(conditions, other)
+	}
+	m.conditions = conditions
+}
+
+// rememberAll adds all instances to the previous run.
+func (m *Machine) rememberAll(o *Observation) {
+	for i := range o.Containers {
+		m.remember(&o.Containers[i], len(o.Containers))
+	}
+	// Copies of a machine do not share what they add.
+	m.previous = slices.Clip(m.previous)
+}
+
+// remember adds the container's instance, if there is one, to the previous run,
+// to which about so many more are going to be added.
+func (m *Machine) remember(c *Container, more int) {
+	if c.Kind == KindEphemeral || c.Status == nil || c.Status.ID == "" || slices.Contains(m.previous, c.Status.ID) {
+		return
+	}
+	if m.previous == nil {
+		m.previous = make([]string, 0, more)
+	}
+	m.previous = append(m.previous, c.Status.ID)
+}
+
+// old reports whether the container's instance is of the previous run.
+func (m *Machine) old(c *Container) bool {
+	return c.Kind != KindEphemeral && c.Status != nil &&
+		(m.phase == PhaseTerminatingForRestart || slices.Contains(m.previous, c.Status.ID))
+}
+
+// oldStatuses returns what Plan.Old is.
+func (m *Machine) oldStatuses(o *Observation) []bool {
+	var old []bool
+	for i := range o.Containers {
+		if !m.old(&o.Containers[i]) {
+			continue
+		}
+		if old == nil {
+			old = make([]bool, len(o.Containers))
+		}
+		old[i] = true
 	}
 	return old
 }
 
-// visible returns the status of a container, or nil if that is of the old
-// generation.
+// visible returns the status of a container, or nil if that is of the previous
+// run.
 func (m *Machine) visible(o *Observation, i int) *Status {
-	s := o.Containers[i].Status
-	if m.phase == PhaseStartup && s != nil && i < len(m.old) && m.old[i] == s.ID && s.ID != "" {
-		return nil
+	if c := &o.Containers[i]; !m.old(c) {
+		return c.Status
 	}
-	return s
+	return nil
 }
 
 // starts plans what to start by the rules for a pod of any age: init containers
@@ -357,8 +489,8 @@ func (m *Machine) plan(o *Observation, p *Plan, i int) {
 	p.Start = append(p.Start, i)
 }
 
-// allStarted says that all regular containers have started. Sidecars have then,
-// as they come before.
+// allStarted reports whether all regular containers have started. Sidecars have
+// then, as they come before.
 func (m *Machine) allStarted(o *Observation) bool {
 	for i := range o.Containers {
 		if o.Containers[i].Kind == KindRegular && !m.visible(o, i).hasStarted() {
@@ -366,15 +498,4 @@ func (m *Machine) allStarted(o *Observation) bool {
 		}
 	}
 	return true
-}
-
-// finish ends a restart, if one is in progress.
-func (m *Machine) finish(now time.Time, phase Phase, reason string) {
-	m.phase = phase
-	if m.condition.Status != v1.ConditionTrue {
-		return
-	}
-	m.condition.Status = v1.ConditionFalse
-	m.condition.LastTransitionTime = metav1.NewTime(now)
-	m.condition.Reason = reason
 }

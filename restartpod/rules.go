@@ -79,11 +79,11 @@ func (g Gates) container(spec *v1.PodSpec, kind Kind, c *v1.Container) Container
 	return container
 }
 
-// Match returns the action of the first rule whose exit codes match, and false
-// if there is none. A rule without exit codes, or with an operator other than
+// match returns the action of the first rule whose exit codes match, and "" if
+// there is none. A rule without exit codes, or with an operator other than
 // In and NotIn, matches nothing. It keeps the behaviour of
 // FindMatchingContainerRestartRule of pkg/api/v1/pod.
-func Match(rules []v1.ContainerRestartRule, exitCode int32) (v1.ContainerRestartRuleAction, bool) {
+func match(rules []v1.ContainerRestartRule, exitCode int32) v1.ContainerRestartRuleAction {
 	for i := range rules {
 		on := rules[i].ExitCodes
 		if on == nil {
@@ -96,24 +96,28 @@ func Match(rules []v1.ContainerRestartRule, exitCode int32) (v1.ContainerRestart
 		switch on.Operator {
 		case v1.ContainerRestartRuleOnExitCodesOpIn:
 			if listed {
-				return rules[i].Action, true
+				return rules[i].Action
 			}
 		case v1.ContainerRestartRuleOnExitCodesOpNotIn:
 			if !listed {
-				return rules[i].Action, true
+				return rules[i].Action
 			}
 		}
 	}
-	return "", false
+	return ""
 }
 
 // OnExit returns what follows an exit of the container with exitCode: one of
-// the three actions, or "" if the container is not started again. When the gate
-// of the matching rule's action is off, or the action is unknown, the restart
-// policy decides; a later rule does not. It corrects ContainerShouldRestart of
-// pkg/api/v1/pod, which tells neither of the whole-pod actions from Restart.
+// the three actions, or "" if the container is not started again. Where the rules
+// do not count, because the gate of the matching rule's action is off, the action
+// is unknown, or c.Status was stopped by the agent, the restart policy decides; a
+// later rule does not. It corrects ContainerShouldRestart of pkg/api/v1/pod, which
+// distinguishes neither of the whole-pod actions from Restart.
 func (g Gates) OnExit(c *Container, exitCode int32) v1.ContainerRestartRuleAction {
-	action, _ := Match(c.Rules, exitCode)
+	var action v1.ContainerRestartRuleAction
+	if c.Status == nil || !c.Status.StoppedByAgent {
+		action = match(c.Rules, exitCode)
+	}
 	switch {
 	case action == ContainerRestartRuleActionRestartPod && g.RestartPod,
 		action == v1.ContainerRestartRuleActionRestartAllContainers && g.RestartAllContainers:

@@ -31,14 +31,13 @@ func TestMatch(t *testing.T) {
 		rules []v1.ContainerRestartRule
 		code  int32
 		want  v1.ContainerRestartRuleAction
-		none  bool
 	}{
-		"no rules":                      {code: 1, none: true},
+		"no rules":                      {code: 1},
 		"in the list":                   {rules: []v1.ContainerRestartRule{rule(restartPod, in, 1, 2)}, code: 2, want: restartPod},
-		"not in the list":               {rules: []v1.ContainerRestartRule{rule(restartPod, in, 1, 2)}, code: 3, none: true},
-		"NotIn, listed":                 {rules: []v1.ContainerRestartRule{rule(restartPod, notIn, 0)}, code: 0, none: true},
+		"not in the list":               {rules: []v1.ContainerRestartRule{rule(restartPod, in, 1, 2)}, code: 3},
+		"NotIn, listed":                 {rules: []v1.ContainerRestartRule{rule(restartPod, notIn, 0)}, code: 0},
 		"NotIn, not listed":             {rules: []v1.ContainerRestartRule{rule(restartPod, notIn, 0)}, code: 1, want: restartPod},
-		"In without values":             {rules: []v1.ContainerRestartRule{rule(restartPod, in)}, code: 0, none: true},
+		"In without values":             {rules: []v1.ContainerRestartRule{rule(restartPod, in)}, code: 0},
 		"NotIn without values":          {rules: []v1.ContainerRestartRule{rule(restartPod, notIn)}, code: 0, want: restartPod},
 		"the first of two":              {rules: []v1.ContainerRestartRule{rule(restart, in, 1), rule(restartPod, in, 1)}, code: 1, want: restart},
 		"the second of two":             {rules: []v1.ContainerRestartRule{rule(restart, in, 1), rule(restartPod, notIn, 1)}, code: 2, want: restartPod},
@@ -48,9 +47,7 @@ func TestMatch(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, ok := Match(test.rules, test.code)
-			assert.Equal(t, test.want, got)
-			assert.Equal(t, !test.none, ok)
+			assert.Equal(t, test.want, match(test.rules, test.code))
 		})
 	}
 }

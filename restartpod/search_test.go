@@ -5,6 +5,7 @@ package restartpod
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"time"
 
@@ -305,10 +306,10 @@ func (st *state) act(s *search, limit int, loseWrite bool) (actions int, broken 
 	if broken := w.checkPlan(before, &p); broken != "" {
 		return 0, broken
 	}
-	if !w.written(p.Condition) && actions != limit {
+	if !w.written(p.Conditions) && actions != limit {
 		actions++
 		if !loseWrite {
-			w.writeCondition(p.Condition)
+			w.writeConditions(p.Conditions)
 		}
 	}
 	for _, k := range p.Kill {
@@ -334,25 +335,33 @@ func (st *state) act(s *search, limit int, loseWrite bool) (actions int, broken 
 // checkPlan checks a plan that came in the phase before, and keeps the books.
 func (w *world) checkPlan(before Phase, p *Plan) string {
 	restarting := p.Phase == PhaseTerminatingForRestart || p.Phase == PhaseStartup
-	isTrue := p.Condition.Status == v1.ConditionTrue
+	isTrue := false
+	for i, c := range p.Conditions {
+		if c.Status == v1.ConditionTrue {
+			isTrue = true
+			if i > 0 {
+				return "I6: a condition beside the newest is True"
+			}
+		}
+	}
 	if w.deleted {
-		if len(p.Kill) > 0 || len(p.Start) > 0 || p.Event != "" || isTrue {
+		if len(p.Kill) > 0 || len(p.Start) > 0 || p.Events != nil || isTrue {
 			return "I8: a pod being deleted is restarted"
 		}
 		return ""
 	}
 	if isTrue != restarting {
-		return fmt.Sprintf("I6: the condition is %q in %s", p.Condition.Status, p.Phase)
+		return fmt.Sprintf("I6: that a condition is True is %v in %s", isTrue, p.Phase)
 	}
-	if p.Event != "" {
+	if message := p.began(); message != "" {
 		if before == PhaseTerminatingForRestart {
 			return "I3: an exit in TerminatingForRestart began a restart"
 		}
 		if !w.triggered && !w.ambiguous {
-			return "I4: a restart begins without a trigger: " + p.Event
+			return "I4: a restart begins without a trigger: " + message
 		}
-		if !w.isCause(p.Event) {
-			return "I7: not the exit that is the cause: " + p.Event
+		if !w.isCause(message) {
+			return "I7: not the exit that is the cause: " + message
 		}
 	}
 	if p.Phase == PhaseFailed && before != PhaseFailed && !w.failed() {
@@ -377,7 +386,7 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 			}
 		}
 	}
-	if p.Phase == PhaseStartup && (before != PhaseStartup || p.Event != "" || w.sandboxLost) {
+	if p.Phase == PhaseStartup && (before != PhaseStartup || p.began() != "" || w.sandboxLost) {
 		return w.startUp()
 	}
 	if before == PhaseStartup && p.Phase == PhaseRunning {
@@ -553,10 +562,10 @@ func (st *state) encode(b []byte) []byte {
 			b = append(b, flag(isTrue, 0)|flag(c.Status == "", 1)|flag(c.Reason == ReasonPodFailed, 2))
 		}
 	}
-	b = append(b, m.phase[0], byte(len(m.condition.Type)),
+	b = append(b, m.phase[0], byte(len(m.conditions)),
 		only(terminating, m.since), only(terminating && !m.passed, m.exitedAt), only(crashes, written),
 		flag(m.passed, 0)|flag(st.backoffSet, 1)|flag(st.sandboxLost, 2)|flag(st.deleted, 3)|
-			flag(st.triggered, 4)|flag(st.ambiguous, 5)|flag(st.written(m.condition), 6)|flag(st.byTrigger, 7),
+			flag(st.triggered, 4)|flag(st.ambiguous, 5)|flag(st.written(m.conditions), 6)|flag(st.byTrigger, 7),
 		byte(st.generation), byte(min(st.inARow, 3)), only(st.triggered, st.triggeredAt), only(st.inARow > 0, st.startedUpAt),
 		byte(st.exits), byte(st.crashes), byte(st.deletions), byte(st.lostWrites), byte(st.lostSandboxes))
 	if st.backoffSet {
@@ -568,7 +577,7 @@ func (st *state) encode(b []byte) []byte {
 			b = append(b, 0)
 			continue
 		}
-		old := m.phase == PhaseStartup && i < len(m.old) && m.old[i] == st.ids[i][c.number]
+		old := slices.Contains(m.previous, st.ids[i][c.number])
 		b = append(b, 1, c.state[0], byte(c.code), only(st.triggers(i) && (c.generation == st.generation || crashes), c.finishedAt),
 			flag(c.started, 0)|flag(c.killing, 1)|flag(c.plannedExit, 2)|flag(old, 3)|
 				flag(c.generation == st.generation, 4)|

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
-	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 )
 
 // A world is a pod on a node with its agent: the containers as the runtime has
@@ -73,7 +72,7 @@ type pod struct {
 type instance struct {
 	// number counts a container's instances from 1; 0 is none.
 	number     int
-	state      kuberuntime.ContainerState
+	state      State
 	started    bool
 	code       int32
 	startedAt  time.Time
@@ -85,11 +84,11 @@ type instance struct {
 }
 
 func (i *instance) alive() bool {
-	return i.number > 0 && (i.state == kuberuntime.ContainerStateRunning || i.state == kuberuntime.ContainerStateUnknown)
+	return i.number > 0 && (i.state == StateRunning || i.state == StateUnknown)
 }
 
 func (i *instance) exited() bool {
-	return i.number > 0 && i.state == kuberuntime.ContainerStateExited
+	return i.number > 0 && i.state == StateExited
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -110,7 +109,11 @@ func newWorld(spec *v1.PodSpec, gates Gates, initial, limit, reset time.Duration
 	}
 	p.curve = backoff.NewBackOff(initial, limit)
 	p.curve.HasExpiredFunc = backoff.FlatReset(reset)
-	return world{pod: p, now: epoch, machine: *New(p.curve, "uid", gates)}
+	return world{pod: p, now: epoch, machine: *p.newMachine(gates)}
+}
+
+func (p *pod) newMachine(gates Gates) *Machine {
+	return New(p.curve, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: "uid"}}, gates)
 }
 
 // delay is the delay of the k-th restart in a row.
@@ -160,30 +163,40 @@ func (w *world) step(o Observation) Plan {
 	return p
 }
 
-// writeCondition has the API take the plan's condition, with whole seconds.
-func (w *world) writeCondition(c v1.PodCondition) {
-	c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Truncate(time.Second))
-	for i, t := range []v1.PodConditionType{PodRestarting, v1.AllContainersRestarting} {
-		switch {
-		case t == c.Type:
-			w.conditions[i] = c
-		case w.conditions[i].Status == v1.ConditionTrue:
-			w.conditions[i].Status = v1.ConditionFalse
-		}
+// writeConditions has the API take the plan's conditions, with whole seconds.
+func (w *world) writeConditions(conditions []v1.PodCondition) {
+	for _, c := range conditions {
+		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Truncate(time.Second))
+		w.conditions[conditionIndex(c)] = c
 	}
 }
 
-// written says that the API has the condition already.
-func (w *world) written(c v1.PodCondition) bool {
-	if c.Type == "" {
-		return true
+// written reports whether the API has the conditions already.
+func (w *world) written(conditions []v1.PodCondition) bool {
+	for _, c := range conditions {
+		had := &w.conditions[conditionIndex(c)]
+		if had.Status != c.Status || had.Reason != c.Reason || had.Message != c.Message || had.LastTransitionTime.Unix() != c.LastTransitionTime.Unix() {
+			return false
+		}
 	}
-	i := 0
+	return true
+}
+
+func conditionIndex(c v1.PodCondition) int {
 	if c.Type == v1.AllContainersRestarting {
-		i = 1
+		return 1
 	}
-	had := w.conditions[i]
-	return had.Status == c.Status && had.Reason == c.Reason && had.Message == c.Message && had.LastTransitionTime.Unix() == c.LastTransitionTime.Unix()
+	return 0
+}
+
+// began returns the message of the event that a restart begins, or "".
+func (p *Plan) began() string {
+	for _, e := range p.Events {
+		if e.Reason == eventPodRestarting {
+			return e.Message
+		}
+	}
+	return ""
 }
 
 // kill begins the end of a container.
@@ -196,7 +209,7 @@ func (w *world) start(i int) {
 	w.sandboxLost = false
 	c := &w.containers[i]
 	*c = instance{
-		number: c.number + 1, state: kuberuntime.ContainerStateRunning, started: !w.probed,
+		number: c.number + 1, state: StateRunning, started: !w.probed,
 		startedAt: w.now, generation: w.generation,
 	}
 }
@@ -204,7 +217,7 @@ func (w *world) start(i int) {
 // exit ends a running container.
 func (w *world) exit(i int, code int32) {
 	c := &w.containers[i]
-	c.state, c.code, c.finishedAt, c.started = kuberuntime.ContainerStateExited, code, w.now, false
+	c.state, c.code, c.finishedAt, c.started = StateExited, code, w.now, false
 	c.plannedExit, c.killing = c.killing, false
 	if !c.plannedExit && w.triggers(i) && !w.triggered {
 		w.triggered, w.triggeredAt = true, w.now
@@ -225,7 +238,7 @@ func (w *world) triggers(i int) bool {
 func (w *world) crash(gates Gates) {
 	// That this generation was started is known only by the condition, and by an
 	// instance that started in a later second.
-	w.ambiguous = w.ambiguous || !w.written(w.machine.condition)
+	w.ambiguous = w.ambiguous || !w.written(w.machine.conditions)
 	if w.machine.phase != PhaseTerminatingForRestart {
 		started := false
 		for i := range w.template {
@@ -245,7 +258,7 @@ func (w *world) crash(gates Gates) {
 		w.containers[i].killing = false
 	}
 	w.backoffSet, w.inARow = false, 0
-	w.machine = *New(w.curve, "uid", gates)
+	w.machine = *w.newMachine(gates)
 	w.machine.Recover(w.conditions[:], w.observe().Containers)
 }
 
@@ -288,12 +301,16 @@ func (w *world) String() string {
 func (w *world) describe(p Plan) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", p.Phase, p.Reason)
-	if p.Event != "" {
-		fmt.Fprintf(&b, "  event %s: %s\n", EventReason, p.Event)
+	for _, e := range p.Events {
+		fmt.Fprintf(&b, "  event %s %s: %s\n", e.Type, e.Reason, e.Message)
 	}
-	if !w.written(p.Condition) {
-		c := p.Condition
-		fmt.Fprintf(&b, "  condition %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+	for _, c := range p.Conditions {
+		if !w.written([]v1.PodCondition{c}) {
+			fmt.Fprintf(&b, "  condition %s=%s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	if p.Waiting != nil {
+		fmt.Fprintf(&b, "  waiting %s: %s\n", p.Waiting.Reason, p.Waiting.Message)
 	}
 	for i, old := range p.Old {
 		if old {
