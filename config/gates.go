@@ -27,6 +27,11 @@ const (
 	// KubeletDelayFirstContainerRestart makes the first restart wait too:
 	// kubernetes/kubernetes#133472, alpha. Upstream does not have it.
 	KubeletDelayFirstContainerRestart featuregate.Feature = "KubeletDelayFirstContainerRestart"
+	// KubeletStrictCrashLoopBackOff has a container that the kubelet killed, for
+	// instance after a failed liveness probe, and one whose start failed, wait as
+	// one that exited: beta, on. Off is upstream's doBackOff, which does not have
+	// the gate.
+	KubeletStrictCrashLoopBackOff featuregate.Feature = "KubeletStrictCrashLoopBackOff"
 	// ContainerRestartRules allows a restart policy and rules for each container:
 	// KEP-5307, alpha in 1.34, beta and on since 1.35.
 	ContainerRestartRules featuregate.Feature = "ContainerRestartRules"
@@ -34,6 +39,10 @@ const (
 	// RestartAllContainers in these rules: KEP-5532, alpha in 1.35, beta and on
 	// since 1.36.
 	RestartAllContainersOnContainerExits featuregate.Feature = "RestartAllContainersOnContainerExits"
+	// KubeletRestartAllContainersBackOff gives the action RestartAllContainers the
+	// pod's back-off and restartpod's way of restarting: beta, on. Off is
+	// upstream's way, which does not have the gate.
+	KubeletRestartAllContainersBackOff featuregate.Feature = "KubeletRestartAllContainersBackOff"
 	// RestartPodOnContainerExits allows the action RestartPod in these rules:
 	// KEP-5532 in an earlier form, alpha. Upstream does not have it.
 	RestartPodOnContainerExits featuregate.Feature = "RestartPodOnContainerExits"
@@ -52,8 +61,10 @@ var gateOrder = []featuregate.Feature{
 	KubeletCrashLoopBackOffMax,
 	ReduceDefaultCrashLoopBackOffDecay,
 	KubeletDelayFirstContainerRestart,
+	KubeletStrictCrashLoopBackOff,
 	ContainerRestartRules,
 	RestartAllContainersOnContainerExits,
+	KubeletRestartAllContainersBackOff,
 	RestartPodOnContainerExits,
 }
 
@@ -76,8 +87,10 @@ func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 			KubeletCrashLoopBackOffMax:           {since(32, alpha), since(35, beta)},
 			ReduceDefaultCrashLoopBackOffDecay:   {since(33, alpha)},
 			KubeletDelayFirstContainerRestart:    {since(37, alpha)},
+			KubeletStrictCrashLoopBackOff:        {since(37, beta)},
 			ContainerRestartRules:                {since(34, alpha), since(35, beta)},
 			RestartAllContainersOnContainerExits: {since(35, alpha), since(36, beta)},
+			KubeletRestartAllContainersBackOff:   {since(37, beta)},
 			RestartPodOnContainerExits:           {since(37, alpha)},
 			nodeDeclaredFeatures:                 {since(35, alpha), since(36, beta), since(37, ga)},
 		}),

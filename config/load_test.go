@@ -344,6 +344,8 @@ func TestNewFeatureGate(t *testing.T) {
 		"ContainerRestartRules":                "BETA on",
 		"RestartAllContainersOnContainerExits": "BETA on",
 		"RestartPodOnContainerExits":           "ALPHA",
+		"KubeletStrictCrashLoopBackOff":        "BETA on",
+		"KubeletRestartAllContainersBackOff":   "BETA on",
 		"NodeDeclaredFeatures":                 " on",
 	}, got)
 	for former, gate := range formerGates {

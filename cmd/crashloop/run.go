@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -120,6 +121,7 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 			support = cri.Support
 		}
 		pods = r.addPods(manifests, stdin, restartGates(c.FeatureGate), support)
+		r.addGatesNotHonoured(c.FeatureGate)
 	}
 	for _, w := range r.Warnings {
 		if w.File == "" && w.Field == "" {
@@ -147,6 +149,16 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 		return err
 	}
 	return newRun(o, c, root, pods, stdout, stderr).run(pods)
+}
+
+// addGatesNotHonoured warns of gates that are off and lead a kubelet back to
+// upstream's behaviour, which is not to be had here.
+func (r *report) addGatesNotHonoured(gates featuregate.FeatureGate) {
+	for _, gate := range []featuregate.Feature{config.KubeletStrictCrashLoopBackOff, config.KubeletRestartAllContainersBackOff} {
+		if !gates.Enabled(gate) {
+			r.Warnings = append(r.Warnings, newIssue("", "", "featureGates", string(gate)+"=false is not honoured: crashloop run has only the behaviour with that gate on"))
+		}
+	}
 }
 
 // addPods returns the pods of the manifests, with all that there is to say of

@@ -546,6 +546,17 @@ func TestRunCommandNotFound(t *testing.T) {
 	})
 }
 
+// Gates that lead back to upstream's behaviour are known, and not honoured.
+func TestRunWarnsOfGates(t *testing.T) {
+	t.Parallel()
+	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}, "--feature-gates", "KubeletStrictCrashLoopBackOff=false,KubeletRestartAllContainersBackOff=false", "-").start().read()
+	c.until("end")
+	require.Equal(t, exitSucceeded, c.wait())
+	require.Equal(t, `warning: featureGates: KubeletStrictCrashLoopBackOff=false is not honoured: crashloop run has only the behaviour with that gate on
+warning: featureGates: KubeletRestartAllContainersBackOff=false is not honoured: crashloop run has only the behaviour with that gate on
+`, c.errors())
+}
+
 func TestRunCannotWrite(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}).in("/dev/null/root").start().read()
