@@ -3,6 +3,7 @@
 package backoff
 
 import (
+	"hash/maphash"
 	"math"
 	"runtime"
 	"sync"
@@ -12,9 +13,9 @@ import (
 )
 
 // Backoff keeps an exponential back-off per key. It corrects
-// k8s.io/client-go/util/flowcontrol.Backoff. The exported fields are to be set
-// before the first call of a method; the methods may be called concurrently. The
-// zero value never makes a key wait.
+// k8s.io/client-go/util/flowcontrol.Backoff. Set the exported fields before the
+// first call of a method; the methods may be called concurrently. The zero value
+// never makes a key wait.
 type Backoff struct {
 	// RWMutex is there because client-go's type has its methods. It guards
 	// nothing.
@@ -22,37 +23,60 @@ type Backoff struct {
 	// Clock is read by the methods that do not take the time as an argument. Nil
 	// means the real one.
 	Clock clock.Clock
-	// HasExpiredFunc tells whether an event at eventTime starts a key that last
-	// advanced at lastUpdate over; see FlatReset. GC asks it with the present
-	// as eventTime. Nil means ProportionalReset.
+	// HasExpiredFunc reports whether an event at eventTime starts a key over that
+	// last advanced at lastUpdate; see FlatReset. GC calls it with the present as
+	// eventTime. Nil means ProportionalReset. It is called with the lock held
+	// that guards all keys, so it must be fast and must not call a method of the
+	// same Backoff. If it panics, the lock is released and the key is unchanged.
 	HasExpiredFunc func(eventTime time.Time, lastUpdate time.Time, maxDuration time.Duration) bool
 	// DelayFirstRestart makes the first restart after a reset wait for the
 	// initial delay, as the Kubernetes documentation says, instead of being
 	// immediate, as the kubelet has always been (kubernetes/kubernetes#133472).
-	// It concerns Decide and IsInBackOffSince.
+	// It concerns Decide, Start, Fail and IsInBackOffSince.
 	DelayFirstRestart bool
 
-	// lock guards what follows metrics. A plain one costs half of what an
+	// lock guards perItemBackoff and peak. A plain one costs half of what an
 	// RWMutex does, and no method holds it for long.
 	lock sync.Mutex
 	// 0 <= defaultDuration <= maxDuration.
 	defaultDuration time.Duration
 	maxDuration     time.Duration
 	maxJitterFactor float64
-	metrics         metrics
-
-	// epoch is the first time that was seen, and epochUnix its whole seconds
-	// after the Unix epoch. Times are stored as their distance from the one on
-	// the monotonic clock, or from the other on the wall clock. epochSet is
-	// false only while there are no keys.
-	epoch     time.Time
-	epochUnix int64
-	epochSet  bool
-	items     table
-	// perItemBackoff holds the keys of a fake, for client-go's own tests, which
-	// look into a map of this name. It is nil outside of fakes.
-	perItemBackoff map[string]struct{}
+	metrics         *metrics
+	// perItemBackoff has the name of client-go's map, whose tests look into it.
+	perItemBackoff map[string]*backoffEntry
+	// peak is the largest length of perItemBackoff since it was made.
+	peak int
 }
+
+// backoffEntry is the state of a key. last and from are distances from epoch on
+// the monotonic clock. It takes 32 bytes and has no pointers.
+type backoffEntry struct {
+	// last is when the key last advanced. A start that nobody decided and one that
+	// failed move it as well: it is the time from which a run is measured.
+	last time.Duration
+	// event is the event after which a check found the key waiting, as it was
+	// given, and from when it happened, as well as that could be known then. That
+	// it is the same event shows by the first and not by the second, so that a step
+	// of the wall clock changes no wait. They count only while waiting.
+	event, from time.Duration
+	// attempts is how often the key advanced since its last reset. It is 0 only
+	// for a key whose first start failed.
+	attempts int32
+	waiting  bool
+	// granted is true from an advance until it is given back or the start fails.
+	granted bool
+	// failed is true from a failed start to the next start.
+	failed bool
+}
+
+const maxAttempts = math.MaxInt32
+
+// epoch is what times are measured from. No decision depends on which time it is.
+var epoch = time.Now()
+
+// jitterSeed makes the jitter of two processes differ.
+var jitterSeed = maphash.MakeSeed()
 
 // NewBackOff returns a Backoff on the real clock whose delays start at initial
 // and double up to max. Durations below 0 count as 0, an initial above max as max.
@@ -64,7 +88,7 @@ func NewBackOff(initial, max time.Duration) *Backoff {
 // to maxJitterFactor times the delay before it, or for the first times itself;
 // the sum is clamped to max. A maxJitterFactor of 0 or less adds nothing.
 func NewBackOffWithJitter(initial, max time.Duration, maxJitterFactor float64) *Backoff {
-	return newBackoff(clock.RealClock{}, initial, max, maxJitterFactor)
+	return NewFakeBackOffWithJitter(initial, max, clock.RealClock{}, maxJitterFactor)
 }
 
 // NewFakeBackOff is NewBackOff on the clock tc.
@@ -74,19 +98,14 @@ func NewFakeBackOff(initial, max time.Duration, tc clock.Clock) *Backoff {
 
 // NewFakeBackOffWithJitter is NewBackOffWithJitter on the clock tc.
 func NewFakeBackOffWithJitter(initial, max time.Duration, tc clock.Clock, maxJitterFactor float64) *Backoff {
-	p := newBackoff(tc, initial, max, maxJitterFactor)
-	p.perItemBackoff = map[string]struct{}{}
-	return p
-}
-
-func newBackoff(c clock.Clock, initial, limit time.Duration, maxJitterFactor float64) *Backoff {
-	limit = max(limit, 0)
-	return &Backoff{
-		Clock:           c,
-		defaultDuration: min(max(initial, 0), limit),
-		maxDuration:     limit,
-		maxJitterFactor: maxJitterFactor,
+	b := &Backoff{Clock: tc, maxJitterFactor: maxJitterFactor}
+	if max > 0 {
+		b.maxDuration = max
 	}
+	if initial > 0 {
+		b.defaultDuration = min(initial, b.maxDuration)
+	}
+	return b
 }
 
 // Decision is the answer to one question: may this key restart now?
@@ -97,10 +116,11 @@ type Decision struct {
 	// immediate one.
 	Delay time.Duration
 	// RetryAt is the time from which the restart is allowed: the event time
-	// plus Delay, or earlier after the clock stepped back.
+	// plus Delay, or earlier after the clock stepped back. It is on the clock of
+	// the time that was passed as now, and not after that if Allowed.
 	RetryAt time.Time
 	// Attempt counts the restarts since the last reset, this one included: it
-	// is 1 for the first.
+	// is 1 for the first, and 0 for a start that is no restart.
 	Attempt int
 	// Reset is true when the reset rule has just started the key over. A key
 	// that GC removed by that rule before is new instead.
@@ -110,33 +130,156 @@ type Decision struct {
 	FirstWait bool
 }
 
-// Decide tells whether the key may restart now after an event (an exit) at
+// Decide reports whether the key may restart now after an event (an exit) at
 // eventTime, and if so advances the key to its next delay. It is
-// IsInBackOffSince, Get and Next of client-go in one step. An eventTime at or
-// before the Unix epoch means unknown: the event counts as having happened at
-// the first check that saw it.
-func (p *Backoff) Decide(id string, eventTime time.Time) (d Decision) {
-	p.decide(&d, id, eventTime, p.now())
-	return d
+// IsInBackOffSince, Get and Next of client-go in one step.
+//
+// It answers one event with one start. An event at or before the time of the last
+// start was answered by that, and counts as having happened then: so whoever asks
+// again, and whoever asks because that start came to nothing, waits for the next
+// delay. GiveBack takes back a start that was not made.
+//
+// An event in the future counts as happening now. An eventTime at or before the
+// Unix epoch means unknown: the event counts as having happened at the first
+// check that saw it.
+func (p *Backoff) Decide(id string, eventTime time.Time) Decision {
+	return p.DecideAt(id, eventTime, p.now())
 }
 
 // DecideAt is Decide at the time now.
-func (p *Backoff) DecideAt(id string, eventTime, now time.Time) (d Decision) {
-	p.decide(&d, id, eventTime, now)
+func (p *Backoff) DecideAt(id string, eventTime, now time.Time) Decision {
+	d := p.decide(id, eventTime, now)
+	p.metrics.decided(&d, now)
 	return d
 }
 
-func (p *Backoff) decide(d *Decision, id string, eventTime, now time.Time) {
+func (p *Backoff) decide(id string, eventTime, now time.Time) Decision {
 	p.lock.Lock()
-	e := p.check(d, id, eventTime, now)
-	if d.Allowed {
-		// With DelayFirstRestart check has started the key over already.
-		p.advance(id, e, now, d.Reset && !p.DelayFirstRestart)
+	defer p.lock.Unlock()
+	known := p.perItemBackoff[id]
+	event, age := known.unanswered(eventTime, now)
+	return p.grant(id, known, event, age, now)
+}
+
+// Peek returns what Decide would, and changes nothing.
+func (p *Backoff) Peek(id string, eventTime time.Time) Decision {
+	return p.PeekAt(id, eventTime, p.now())
+}
+
+// PeekAt is Peek at the time now.
+func (p *Backoff) PeekAt(id string, eventTime, now time.Time) Decision {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	known := p.perItemBackoff[id]
+	e := entryOf(known)
+	event, age := known.unanswered(eventTime, now)
+	return p.rule(id, known != nil, &e, event, age, now)
+}
+
+// Start is Decide for a start that follows no exit: the first one, or one after
+// all instances were removed. It is allowed at once and counts as no attempt,
+// unless the start before it failed: then it is decided as after an exit at that
+// time. See Fail.
+func (p *Backoff) Start(id string) Decision {
+	return p.StartAt(id, p.now())
+}
+
+// StartAt is Start at the time now.
+func (p *Backoff) StartAt(id string, now time.Time) Decision {
+	d := p.start(id, now)
+	if d.Attempt > 0 {
+		p.metrics.decided(&d, now)
 	}
-	p.lock.Unlock()
-	if p.metrics.keys != nil {
-		p.metrics.decided(d, now)
+	return d
+}
+
+func (p *Backoff) start(id string, now time.Time) Decision {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	known := p.perItemBackoff[id]
+	if known != nil && known.failed {
+		return p.grant(id, known, answeredEvent, max(known.since(now), 0), now)
 	}
+	known.started(now)
+	return Decision{Allowed: true, RetryAt: now}
+}
+
+// Fail notes that a start of the key failed: that which Decide or Start allowed,
+// or the first. It counts as an exit at this time, and the Decision is that on
+// the next attempt, which is for Decide or Start to allow.
+func (p *Backoff) Fail(id string) Decision {
+	return p.FailAt(id, p.now())
+}
+
+// FailAt is Fail at the time now.
+func (p *Backoff) FailAt(id string, now time.Time) Decision {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	e := entryOf(p.perItemBackoff[id])
+	if e.attempts == 0 && p.DelayFirstRestart {
+		e.attempts = 1
+	}
+	e.last, e.waiting, e.granted, e.failed = monotonic(now), false, false, true
+	p.store(id, e)
+	d := p.rule(id, true, &e, unknownEvent, 0, now)
+	d.FirstWait = false // for the check that finds it waiting
+	return d
+}
+
+// GiveBack takes back the last advance of the key, because the start that it
+// allowed was not made and nothing that could have run exists. The same event is
+// allowed again at once, as the same attempt. Without an advance to take back, or
+// after Fail, it does nothing.
+func (p *Backoff) GiveBack(id string) {
+	p.GiveBackAt(id, p.now())
+}
+
+// GiveBackAt is GiveBack at the time now.
+func (p *Backoff) GiveBackAt(id string, now time.Time) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	e := p.perItemBackoff[id]
+	if e == nil || !e.granted {
+		return
+	}
+	if e.attempts == 1 {
+		p.remove(id)
+		return
+	}
+	e.attempts--
+	e.waiting, e.granted = false, false
+	// The event is older than this, so its wait is over and no run is measured.
+	e.last = saturatingSub(min(e.last, monotonic(now)), p.delay(id, e.attempts))
+}
+
+// Started notes that the key's last start took effect at startedAt, if that is
+// later than known: the length of a run counts from there, and not from when the
+// start was allowed. A startedAt in the future or unknown, and one during a wait,
+// change nothing.
+func (p *Backoff) Started(id string, startedAt, now time.Time) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	e := p.perItemBackoff[id]
+	if e == nil || e.waiting || startedAt.Unix() <= 0 {
+		return
+	}
+	if age := now.Sub(startedAt); age >= 0 {
+		e.last = max(e.last, saturatingSub(monotonic(now), age))
+	}
+}
+
+// EndWait notes that what the key stands for has started although nothing was
+// asked, so that its wait, if it has been found waiting, is over. The key keeps
+// its delay; its next run counts from now, and its next wait is one of its own.
+func (p *Backoff) EndWait(id string) {
+	p.EndWaitAt(id, p.now())
+}
+
+// EndWaitAt is EndWait at the time now.
+func (p *Backoff) EndWaitAt(id string, now time.Time) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.perItemBackoff[id].started(now)
 }
 
 // Get returns the delay that the next restart of the key has to wait, jitter
@@ -144,11 +287,11 @@ func (p *Backoff) decide(d *Decision, id string, eventTime, now time.Time) {
 func (p *Backoff) Get(id string) time.Duration {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	e := p.items.find(id)
+	e := p.perItemBackoff[id]
 	if e == nil {
 		return 0
 	}
-	return p.delay(e)
+	return p.delay(id, e.attempts)
 }
 
 // Next advances the key to its next delay, or back to the initial one when the
@@ -162,9 +305,13 @@ func (p *Backoff) Next(id string, eventTime time.Time) {
 func (p *Backoff) NextAt(id string, eventTime, now time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	p.begin(now)
-	e := p.items.find(id)
-	p.advance(id, e, now, e != nil && p.expired(e, p.eventOf(e, eventTime, now)))
+	known := p.perItemBackoff[id]
+	e := entryOf(known)
+	if _, age := e.age(eventTime, now); known != nil && p.hasExpired(&e, age, now) {
+		e.attempts = 0
+	}
+	e.advance(now)
+	p.store(id, e)
 }
 
 // Reset forgets the key.
@@ -179,8 +326,9 @@ func (p *Backoff) DeleteEntry(id string) {
 	p.Reset(id)
 }
 
-// IsInBackOffSince tells whether the key still has to wait after an event at
-// eventTime. For eventTime see Decide.
+// IsInBackOffSince reports whether the key still has to wait after an event at
+// eventTime. For eventTime see Decide; but as nothing is granted here, an event
+// before the key's last advance is taken as it is, as by client-go.
 func (p *Backoff) IsInBackOffSince(id string, eventTime time.Time) bool {
 	return p.IsInBackOffSinceAt(id, eventTime, p.now())
 }
@@ -189,203 +337,174 @@ func (p *Backoff) IsInBackOffSince(id string, eventTime time.Time) bool {
 func (p *Backoff) IsInBackOffSinceAt(id string, eventTime, now time.Time) bool {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	var d Decision
-	p.check(&d, id, eventTime, now)
+	known := p.perItemBackoff[id]
+	e := entryOf(known)
+	event, age := e.age(eventTime, now)
+	d := p.rule(id, known != nil, &e, event, age, now)
+	if e.attempts > 0 {
+		p.store(id, e)
+	}
 	return !d.Allowed
 }
 
-// IsInBackOffSinceUpdate tells whether less than the key's delay lay between
+// IsInBackOffSinceUpdate reports whether less than the key's delay lay between
 // the last advance of the key and eventTime, which is usually the present.
 func (p *Backoff) IsInBackOffSinceUpdate(id string, eventTime time.Time) bool {
 	return p.IsInBackOffSinceUpdateAt(id, eventTime, p.now())
 }
 
 // IsInBackOffSinceUpdateAt is IsInBackOffSinceUpdate at the time now, which
-// matters only when eventTime is before the last advance.
+// matters only when eventTime has no monotonic reading or is before the last
+// advance.
 func (p *Backoff) IsInBackOffSinceUpdateAt(id string, eventTime, now time.Time) bool {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	e := p.items.find(id)
+	e := p.perItemBackoff[id]
 	if e == nil {
 		return false
 	}
-	lastUpdate := p.lastUpdate(e, eventTime, hasMonotonic(eventTime))
-	if p.hasExpired(eventTime, lastUpdate) {
+	age := now.Sub(eventTime)
+	if p.hasExpired(e, age, now) {
 		return false
 	}
-	delay := p.delay(e)
-	if since := eventTime.Sub(lastUpdate); since >= 0 {
+	delay := p.delay(id, e.attempts)
+	if since := saturatingSub(e.since(now), age); since >= 0 {
 		return since < delay
 	}
-	left, _ := p.wait(e, delay, now)
-	return left > 0
+	e.noteWait(answeredEvent, 0, now)
+	return saturatingSub(monotonic(now), e.from) < delay
 }
 
-// EndWait notes that the key's wait, if it has been found waiting, is over
-// although no decision allowed the restart: what the key stands for runs again
-// for another reason, or exists no more. The key keeps its delay; its next wait
-// is one of its own.
-func (p *Backoff) EndWait(id string) {
-	p.EndWaitAt(id, p.now())
-}
+// gcStep is how many keys GC looks at before it lets others have the lock, and
+// smallMap the length up to which a map that was larger is made anew at once.
+const (
+	gcStep   = 256
+	smallMap = 1024
+)
 
-// EndWaitAt is EndWait at the time now.
-func (p *Backoff) EndWaitAt(id string, now time.Time) {
-	p.lock.Lock()
-	defer p.lock.Unlock()
-	if e := p.items.find(id); e != nil && e.waiting() {
-		e.set(e.attempts(), e.lastUpdate, p.monotonic(now))
-	}
-}
-
-// GC forgets the keys for which the reset rule holds at present. The age of a
-// key that has been found waiting counts from the end of its wait. The lock is
-// released now and then, so that other calls are not held up.
+// GC forgets the keys for which the reset rule holds at present. The age of a key
+// that waits counts from the end of its wait. The lock is released now and then,
+// so that other calls are not held up.
 func (p *Backoff) GC() {
 	p.GCAt(p.now())
 }
 
 // GCAt is GC at the time now.
 func (p *Backoff) GCAt(now time.Time) {
-	for from, more := uint64(0), true; more; more = from != 0 {
-		p.lock.Lock()
-		from = p.items.visit(from, func(e *entry) bool {
-			age := saturatingSub(p.monotonic(now), e.mark)
-			if e.waiting() {
-				if age = saturatingSub(age, p.delay(e)); age < 0 {
-					return false
-				}
-			}
-			if !p.hasExpired(now, now.Add(-age)) {
-				return false
-			}
-			p.forget(e)
-			return true
-		})
-		p.lock.Unlock()
-		// Whoever waits for the lock gets it; it would not if GC took it again.
-		runtime.Gosched()
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	var kept []string
+	visited := 0
+	// The iterator is used under the lock alone, and a map may change between its
+	// steps.
+	for id, e := range p.perItemBackoff {
+		if p.collectable(id, e, now) {
+			p.remove(id)
+		} else if p.peak > smallMap && len(kept) <= smallMap {
+			kept = append(kept, id)
+		}
+		if visited++; visited%gcStep == 0 {
+			p.lock.Unlock()
+			// Whoever waits for the lock gets it; it would not if GC took it again.
+			runtime.Gosched()
+			p.lock.Lock()
+		}
 	}
+	p.shrink(kept)
 }
 
-// check fills in the decision for a key without advancing it. It returns the
-// key's entry, nil if it has none. The caller holds the lock.
-func (p *Backoff) check(d *Decision, id string, eventTime, now time.Time) *entry {
-	p.begin(now)
-	e := p.items.find(id)
-	event := p.eventOf(e, eventTime, now)
-	monotonic := hasMonotonic(event)
-	d.Reset = e != nil && p.hasExpired(event, p.lastUpdate(e, event, monotonic))
-	if e == nil || d.Reset {
+func (p *Backoff) collectable(id string, e *backoffEntry, now time.Time) bool {
+	age := e.since(now)
+	if e.waiting || e.failed {
+		if e.waiting {
+			age = saturatingSub(monotonic(now), e.from)
+		}
+		if age = saturatingSub(age, p.delay(id, e.attempts)); age < 0 {
+			return false
+		}
+	}
+	return p.expired(now, now.Add(-age))
+}
+
+// shrink gives memory back, which a map does not by itself: it makes the map anew
+// if few keys are left. These are the kept ones, unless others came meanwhile.
+func (p *Backoff) shrink(kept []string) {
+	n := len(p.perItemBackoff)
+	if n == 0 {
+		p.perItemBackoff, p.peak = nil, 0
+		return
+	}
+	if n != len(kept) || 4*n > p.peak {
+		return
+	}
+	smaller := make(map[string]*backoffEntry, n)
+	for _, id := range kept {
+		e := p.perItemBackoff[id]
+		if e == nil {
+			return
+		}
+		smaller[id] = e
+	}
+	p.perItemBackoff, p.peak = smaller, n
+}
+
+// grant rules on an event of the given age, stores what follows and advances the
+// key if it is allowed. The caller holds the lock.
+func (p *Backoff) grant(id string, known *backoffEntry, event, age time.Duration, now time.Time) Decision {
+	e := entryOf(known)
+	d := p.rule(id, known != nil, &e, event, age, now)
+	if d.Allowed {
+		if d.Reset && !p.DelayFirstRestart {
+			e.attempts = 0
+		}
+		e.advance(now)
+	}
+	if known != nil {
+		*known = e
+	} else {
+		p.store(id, e)
+	}
+	return d
+}
+
+// rule decides on an event of the given age for a key in state e, which is not
+// stored, and notes in e that the key waits, if it does.
+func (p *Backoff) rule(id string, known bool, e *backoffEntry, event, age time.Duration, now time.Time) (d Decision) {
+	d.Reset = known && p.hasExpired(e, age, now)
+	if !known || d.Reset {
 		if !p.DelayFirstRestart {
-			d.Allowed, d.Attempt, d.RetryAt = true, 1, event
-			return e
+			d.Allowed, d.Attempt, d.RetryAt = true, 1, now.Add(-age)
+			return d
 		}
 		// From the event on the key is as one that has advanced once.
-		e = p.advance(id, e, event, d.Reset)
+		*e = backoffEntry{last: saturatingSub(monotonic(now), age), attempts: 1}
 	}
-	d.Attempt = int(e.attempts())
-	if !p.DelayFirstRestart {
+	d.Attempt = int(e.attempts)
+	if !p.DelayFirstRestart && e.attempts < maxAttempts {
 		d.Attempt++
 	}
-	d.Delay = p.delay(e)
-	d.RetryAt = event.Add(d.Delay)
-	since := saturatingSub(p.wall(now), p.wall(event))
-	if monotonic {
-		since = now.Sub(event)
+	d.Delay = p.delay(id, e.attempts)
+	left := d.Delay - age
+	d.RetryAt = now.Add(left)
+	if d.Allowed = left <= 0; !d.Allowed {
+		d.FirstWait = e.noteWait(event, age, now)
 	}
-	ahead := saturatingSub(d.Delay, since)
-	if ahead <= 0 {
-		d.Allowed = true
-		return e
-	}
-	left, first := p.wait(e, d.Delay, now)
-	if left < ahead {
-		d.RetryAt = now.Add(left)
-	}
-	d.Allowed = left <= 0
-	d.FirstWait = first && !d.Allowed
-	return e
+	return d
 }
 
-// wait notes that the key is waiting at the time now and returns how long it
-// has to wait at most, counted from the first such note, and whether this one
-// is the first. When now is before that one, the clock has stepped back by an
-// unknown amount and the count begins anew.
-func (p *Backoff) wait(e *entry, delay time.Duration, now time.Time) (left time.Duration, first bool) {
-	at := p.monotonic(now)
-	first = !e.waiting()
-	if first || at < e.mark {
-		e.startWaiting(at)
+// delay is what a key with so many attempts waits, jitter included.
+func (p *Backoff) delay(id string, attempts int32) time.Duration {
+	if attempts == 0 {
+		return 0
 	}
-	return saturatingSub(delay, saturatingSub(at, e.mark)), first
-}
-
-// begin sets the epoch. It takes the present and not an event time, because
-// that has no monotonic reading.
-func (p *Backoff) begin(now time.Time) {
-	if !p.epochSet {
-		p.epoch, p.epochUnix, p.epochSet = now, now.Unix(), true
-	}
-}
-
-// advance moves the key to its next delay at the time now, or to the first one
-// on a reset or when it is new, which a nil entry says.
-func (p *Backoff) advance(id string, e *entry, now time.Time, reset bool) *entry {
-	var attempts uint32
-	if e == nil {
-		e = p.insert(id)
-	} else if !reset {
-		attempts = e.attempts()
-	}
-	e.set(attempts+1, p.wall(now), p.monotonic(now))
-	return e
-}
-
-func (p *Backoff) insert(id string) *entry {
-	if p.perItemBackoff != nil {
-		p.perItemBackoff[id] = struct{}{}
-	}
-	p.metrics.keyAdded()
-	return p.items.insert(id)
-}
-
-func (p *Backoff) remove(id string) {
-	if e := p.items.find(id); e != nil {
-		p.forget(e)
-		p.items.remove(id)
-	}
-}
-
-// forget notes that a key will be removed from items.
-func (p *Backoff) forget(e *entry) {
-	if p.perItemBackoff != nil {
-		delete(p.perItemBackoff, p.items.keyOf(e))
-	}
-	p.metrics.keyRemoved()
-}
-
-// eventOf is eventTime, or the best that is known in its place.
-func (p *Backoff) eventOf(e *entry, eventTime, now time.Time) time.Time {
-	if eventTime.Unix() > 0 {
-		return eventTime
-	}
-	if e != nil && e.waiting() {
-		return now.Add(-max(saturatingSub(p.monotonic(now), e.mark), 0))
-	}
-	return now
-}
-
-// delay is the key's present delay, jitter included.
-func (p *Backoff) delay(e *entry) time.Duration {
 	d := p.maxDuration
 	// The comparison shifts max and not initial, so that nothing overflows.
-	if n := e.attempts() - 1; p.defaultDuration <= p.maxDuration>>n {
+	if n := attempts - 1; p.defaultDuration <= p.maxDuration>>n {
 		d = p.defaultDuration << n
 	}
 	if p.maxJitterFactor > 0 {
-		jitter := p.items.random(e) * p.maxJitterFactor * float64(d)
-		if e.attempts() > 1 {
+		jitter := random(id, attempts) * p.maxJitterFactor * float64(d)
+		if attempts > 1 {
 			jitter /= 2 // a factor of the delay before, which is half of d
 		}
 		// Written this way round for factors that make jitter NaN.
@@ -397,29 +516,49 @@ func (p *Backoff) delay(e *entry) time.Duration {
 	return d
 }
 
-func (p *Backoff) expired(e *entry, event time.Time) bool {
-	return p.hasExpired(event, p.lastUpdate(e, event, hasMonotonic(event)))
+// random is a number in [0, 1) that depends on the key and its attempts alone,
+// so that all checks of one wait see the same jitter. It is one step of the
+// generator splitmix64.
+func random(id string, attempts int32) float64 {
+	x := maphash.String(jitterSeed, id) + uint64(attempts)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
-func (p *Backoff) hasExpired(eventTime, lastUpdate time.Time) bool {
+// hasExpired asks the reset rule about an event of the given age. Both times are
+// made from now, so that their difference is right although the wall clock
+// stepped during the run.
+func (p *Backoff) hasExpired(e *backoffEntry, age time.Duration, now time.Time) bool {
+	return p.expired(now.Add(-age), now.Add(-e.since(now)))
+}
+
+func (p *Backoff) expired(eventTime, lastUpdate time.Time) bool {
 	if p.HasExpiredFunc != nil {
 		return p.HasExpiredFunc(eventTime, lastUpdate, p.maxDuration)
 	}
 	return ProportionalReset(eventTime, lastUpdate, p.maxDuration)
 }
 
-// lastUpdate is when the key last advanced, for comparison with t: so that the
-// difference is that of the monotonic clock when t has a reading of it, which
-// monotonic says, and the entry still has one of the advance.
-func (p *Backoff) lastUpdate(e *entry, t time.Time, monotonic bool) time.Time {
-	if monotonic && !e.waiting() {
-		return t.Add(-saturatingSub(p.monotonic(t), e.mark))
+func (p *Backoff) store(id string, e backoffEntry) {
+	if known := p.perItemBackoff[id]; known != nil {
+		*known = e
+		return
 	}
-	return time.Unix(p.epochUnix, int64(e.lastUpdate))
+	if p.perItemBackoff == nil {
+		p.perItemBackoff = map[string]*backoffEntry{}
+	}
+	p.perItemBackoff[id] = &e
+	p.peak = max(p.peak, len(p.perItemBackoff))
+	p.metrics.keyAdded()
 }
 
-// hasMonotonic tells whether t has a monotonic reading, which Round strips.
-func hasMonotonic(t time.Time) bool { return t != t.Round(0) }
+func (p *Backoff) remove(id string) {
+	if _, known := p.perItemBackoff[id]; known {
+		delete(p.perItemBackoff, id)
+		p.metrics.keyRemoved()
+	}
+}
 
 // now is the present on the clock.
 func (p *Backoff) now() time.Time {
@@ -429,24 +568,110 @@ func (p *Backoff) now() time.Time {
 	return p.Clock.Now()
 }
 
-// monotonic is t's distance from the epoch on the monotonic clock if both have
-// a reading of it, and on the wall clock otherwise.
-func (p *Backoff) monotonic(t time.Time) time.Duration {
-	return t.Sub(p.epoch)
+// entryOf is a copy of an entry, the zero one for nil.
+func entryOf(e *backoffEntry) backoffEntry {
+	if e == nil {
+		return backoffEntry{}
+	}
+	return *e
 }
 
-// wall is t's distance from the epoch on the wall clock. It is three times as
-// fast as time.Time.Sub.
-func (p *Backoff) wall(t time.Time) time.Duration {
-	const most = math.MaxInt64/int64(time.Second) - 1
-	s := t.Unix() - p.epochUnix
-	switch {
-	case s > most:
-		return math.MaxInt64
-	case s < -most:
-		return -math.MaxInt64
+// since is how long ago the key last advanced.
+func (e *backoffEntry) since(now time.Time) time.Duration {
+	return saturatingSub(monotonic(now), e.last)
+}
+
+// age is how long ago the event happened, as well as that can be known, and what
+// to know the event by. The age is not below 0.
+func (e *backoffEntry) age(eventTime, now time.Time) (event, age time.Duration) {
+	event, age = wall(eventTime), now.Sub(eventTime)
+	if age < 0 {
+		event = unknownEvent
 	}
-	return time.Duration(s)*time.Second + time.Duration(t.Nanosecond())
+	switch {
+	case e.waiting && (event == e.event || event == unknownEvent):
+		age = saturatingSub(monotonic(now), e.from)
+	case e.waiting && e.event == unknownEvent:
+		// It has become known, and is no younger by that.
+		age = max(age, saturatingSub(monotonic(now), e.from))
+	case event != unknownEvent:
+	case e.failed:
+		age = e.since(now)
+	default:
+		age = 0
+	}
+	return event, max(age, 0)
+}
+
+// unanswered is the event that Decide has to answer, and its age. The key's last
+// advance answered all events before it, which count from then. An event before
+// that after which the key waits already is no news, unless the time of the latter
+// was not known. e may be nil.
+func (e *backoffEntry) unanswered(eventTime, now time.Time) (event, age time.Duration) {
+	if e == nil {
+		return new(backoffEntry).age(eventTime, now)
+	}
+	event, age = e.age(eventTime, now)
+	// Below 0 it is no distance: the clock stepped back and has no monotonic reading.
+	if since := e.since(now); since >= 0 && since < age {
+		event, age = answeredEvent, since
+	}
+	if e.waiting && e.event != unknownEvent {
+		age = min(age, max(saturatingSub(monotonic(now), e.from), 0))
+	}
+	return event, age
+}
+
+// noteWait notes that the key waits after an event of the given age, and reports
+// whether this is a new wait. A later event than that after which it waits makes
+// it a new one.
+func (e *backoffEntry) noteWait(event, age time.Duration, now time.Time) (first bool) {
+	from := saturatingSub(monotonic(now), age)
+	switch {
+	case !e.waiting, event > 0 && e.event != unknownEvent && event != e.event && from > e.from:
+		e.waiting, e.event, e.from, first = true, event, from, true
+	case event > 0 && e.event == unknownEvent:
+		e.event, e.from = event, from
+	}
+	// It is later only if the clock stepped back and has no monotonic reading. By how
+	// much is not known, so the wait counts from now.
+	e.from = min(e.from, monotonic(now))
+	return first
+}
+
+// advance moves the key to its next delay.
+func (e *backoffEntry) advance(now time.Time) {
+	e.attempts = min(e.attempts, maxAttempts-1) + 1
+	e.last, e.waiting, e.granted, e.failed = monotonic(now), false, true, false
+}
+
+// started notes a start that was not decided on. e may be nil.
+func (e *backoffEntry) started(now time.Time) {
+	if e != nil {
+		e.last, e.waiting, e.granted, e.failed = monotonic(now), false, false, false
+	}
+}
+
+// monotonic is t's distance from epoch: on the monotonic clock if t has a reading
+// of it, and on the wall clock otherwise.
+func monotonic(t time.Time) time.Duration { return t.Sub(epoch) }
+
+// unknownEvent is an event at or before the Unix epoch or in the future, and
+// answeredEvent any that was answered. No other event has these times.
+const (
+	unknownEvent  time.Duration = 0
+	answeredEvent time.Duration = -1
+)
+
+// wall is t's distance from the Unix epoch on the wall clock, within the range of
+// time.Duration, or unknownEvent.
+func wall(t time.Time) time.Duration {
+	const most = math.MaxInt64/int64(time.Second) - 1
+	s := t.Unix()
+	if s <= 0 {
+		return unknownEvent
+	}
+	return time.Duration(min(s, most))*time.Second + time.Duration(t.Nanosecond())
 }
 
 // saturatingSub is a-b, kept within ±math.MaxInt64 so that its negation does

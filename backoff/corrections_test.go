@@ -192,6 +192,45 @@ var corrections = []struct {
 		}
 		return nil
 	}},
+	{"event-in-future", func(newBackoff maker) error {
+		tc := testingclock.NewFakeClock(start)
+		b := newBackoff(10*time.Second, 300*time.Second, tc, 0, tenMinutes)
+		restarts := 0
+		for range 600 {
+			// An exit each second, by a runtime whose clock is ahead.
+			if exit := tc.Now().Add(700 * time.Second); allowed(b, "a", exit) {
+				restarts++
+			}
+			tc.Step(time.Second)
+		}
+		if restarts != 6 {
+			return fmt.Errorf("%d restarts in 600 s, want 6", restarts)
+		}
+		return nil
+	}},
+	{"event-answered", func(newBackoff maker) error {
+		tc := testingclock.NewFakeClock(start)
+		b := newBackoff(300*time.Second, 300*time.Second, tc, 0, tenMinutes)
+		for now, want := range map[time.Duration]bool{0: true, 10 * time.Second: false, 299 * time.Second: false, 300 * time.Second: true} {
+			b.Reset("a")
+			tc.SetTime(start)
+			b.Next("a", start)
+			tc.Step(400 * time.Second)
+			// One exit is asked about twice.
+			exit := start.Add(time.Second)
+			if !allowed(b, "a", exit) {
+				return fmt.Errorf("not allowed after its delay")
+			}
+			tc.Step(now)
+			if now == 0 {
+				continue
+			}
+			if got := allowed(b, "a", exit); got != want {
+				return fmt.Errorf("%s after the answer: allowed %t, want %t", now, got, want)
+			}
+		}
+		return nil
+	}},
 	{"zero-value", func(newBackoff maker) (err error) {
 		made := newBackoff(time.Second, time.Second, testingclock.NewFakeClock(start), 0, nil)
 		b := reflect.New(reflect.TypeOf(made).Elem()).Interface().(dropIn)
@@ -209,6 +248,19 @@ var corrections = []struct {
 		b.DeleteEntry("a")
 		return wantDelay(b, "a", 0)
 	}},
+}
+
+// allowed asks whether a restart may happen now and advances the key if so: with
+// Decide where there is one, and otherwise with the calls that it stands for.
+func allowed(b dropIn, id string, exit time.Time) bool {
+	if b, ok := b.(*Backoff); ok {
+		return b.Decide(id, exit).Allowed
+	}
+	if b.IsInBackOffSince(id, exit) {
+		return false
+	}
+	b.Next(id, exit)
+	return true
 }
 
 func wantDelay(b dropIn, id string, want time.Duration) error {

@@ -181,6 +181,33 @@ func TestDecideSteps(t *testing.T) {
 			{4, 6, "wait #2 10s until 14s"},
 			{4, 14, "go #2 10s until 14s"},
 		}},
+		{"one exit, asked for again and again", kubelet(10, 300), []step{
+			{1, 400, "go #1 0s until 1s"},
+			{1, 400, "wait #2 10s until 6m50s first"},
+			{1, 405, "wait #2 10s until 6m50s"},
+			{1, 410, "go #2 10s until 6m50s"},
+			{1, 410, "wait #3 20s until 7m10s first"},
+			{412, 420, "wait #3 20s until 7m12s first"},
+			{412, 421, "wait #3 20s until 7m12s"},
+			{412, 432, "go #3 20s until 7m12s"},
+		}},
+		{"one exit at the maximum, whose starts come to nothing", kubelet(300, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{1, 301, "go #2 5m0s until 5m1s"},
+			{1, 311, "wait #3 5m0s until 10m1s first"},
+			{1, 600, "wait #3 5m0s until 10m1s"},
+			{1, 601, "go #3 5m0s until 10m1s"},
+			{1, 2000, "go #4 5m0s until 15m1s"}, // no run, however long ago
+		}},
+		{"exits stamped in the future", kubelet(10, 300), []step{
+			{700, 0, "go #1 0s until 0s"},
+			{701, 1, "wait #2 10s until 11s first"},
+			{701, 2, "wait #2 10s until 11s"},
+			{701, 11, "go #2 10s until 11s"},
+			{3e9, 12, "wait #3 20s until 32s first"}, // a hundred years
+			{3e9, 32, "go #3 20s until 32s"},
+			{3e9, 52, "wait #4 40s until 1m32s first"},
+		}},
 		{"the longest durations", kubelet(math.MaxInt64/float64(time.Second), math.MaxInt64/float64(time.Second)), []step{
 			{0, 0, "go #1 0s until 0s"},
 			{0, 1, "wait #2 2562047h47m16.854775807s until 2562047h47m16.854775807s first"},
@@ -310,7 +337,7 @@ func TestGCKeepsWaitingKeyWhateverTheRule(t *testing.T) {
 	b.NextAt("a", seconds(0), seconds(0))
 	b.IsInBackOffSinceAt("a", seconds(0), seconds(1))
 	b.HasExpiredFunc = func(time.Time, time.Time, time.Duration) bool { return true }
-	b.GCAt(seconds(10))
+	b.GCAt(seconds(9.999))
 	if b.Get("a") == 0 {
 		t.Error("collected while it waits")
 	}
@@ -322,7 +349,7 @@ func TestGCKeepsWaitingKeyWhateverTheRule(t *testing.T) {
 
 func TestGCAndAllOverManyKeys(t *testing.T) {
 	b := kubelet(10, 300)()
-	const keys = 5*maxSegment + 7
+	const keys = 5*gcStep + 7
 	for i := range keys {
 		b.NextAt(fmt.Sprint(i), seconds(float64(i%2*1000)), seconds(float64(i%2*1000)))
 	}
@@ -359,7 +386,7 @@ func TestSnapshotRestore(t *testing.T) {
 		t.Error("a key that was never seen is known")
 	}
 	want := map[string]KeyState{
-		"waits": {Attempts: 3, LastUpdate: seconds(100), WaitingSince: seconds(105)},
+		"waits": {Attempts: 3, LastUpdate: seconds(100), WaitingSince: seconds(101)},
 		"runs":  {Attempts: 3, LastUpdate: seconds(100)},
 	}
 	restored := kubelet(10, 30)()
@@ -390,17 +417,21 @@ func TestSnapshotRestore(t *testing.T) {
 
 func TestRestoreRefuses(t *testing.T) {
 	for want, s := range map[string]KeyState{
-		"attempts: 0: must be at least 1":                                      {LastUpdate: start},
-		"attempts: -7: must be at least 1":                                     {Attempts: -7, LastUpdate: start},
-		"lastUpdate: 0001-01-01T00:00:00Z: must be after 1970-01-01T00:00:00Z": {Attempts: 1},
+		"attempts: 0: must be at least 1 unless the start failed":                                 {LastUpdate: start},
+		"attempts: -7: must be between 0 and 2147483647":                                          {Attempts: -7, LastUpdate: start},
+		"attempts: 2147483648: must be between 0 and 2147483647":                                  {Attempts: 1 << 31, LastUpdate: start},
+		"lastUpdate: 0001-01-01T00:00:00Z: must be after 1970-01-01T00:00:00Z":                    {Attempts: 1},
+		"lastUpdate: 9999-01-01T00:00:00Z: must not be after the present, 2026-11-20T12:00:00Z":   {Attempts: 1, LastUpdate: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"waitingSince: 2026-11-20T11:59:58Z: must not be before lastUpdate, 2026-11-20T11:59:59Z": {Attempts: 1, LastUpdate: seconds(-1), WaitingSince: seconds(-2)},
+		"waitingSince: 2026-11-20T12:00:01Z: must not be after the present, 2026-11-20T12:00:00Z": {Attempts: 1, LastUpdate: start, WaitingSince: seconds(1)},
 	} {
 		b := kubelet(10, 300)()
 		b.NextAt("a", start, start)
-		before, _ := b.Snapshot("a")
+		before, _ := b.SnapshotAt("a", start)
 		if err := b.RestoreAt("a", s, start); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
-		if after, _ := b.Snapshot("a"); after != before {
+		if after, _ := b.SnapshotAt("a", start); after != before {
 			t.Errorf("the key changed from %v to %v", before, after)
 		}
 	}

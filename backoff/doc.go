@@ -8,7 +8,16 @@
 // results wherever upstream's are right. Beyond that surface there are
 // [Backoff.Decide], which checks and advances under one lock, a form of every
 // method that takes the time as an argument, named reset rules, persistence of
-// a key, iteration and metrics.
+// a key, iteration and metrics. In every method that takes both, the time of the
+// event comes before the present.
+//
+// # Starts
+//
+// A Decision that allows a start is a grant: one event is answered with one start,
+// however often and by how many it is asked for. Whoever is granted a start and
+// does not make it gives it back with [Backoff.GiveBack]; if it is made and fails,
+// [Backoff.Fail] counts that as an exit. [Backoff.Start] is for starts that follow
+// no exit.
 //
 // # The curve
 //
@@ -44,13 +53,21 @@
 //	                      that was found waiting counts from the end of its wait.
 //	clock-steps-back      upstream waits until the wall clock has caught up;
 //	                      here a wait ends at the latest one delay after the
-//	                      first check that found the key waiting. A wait lasts
-//	                      until Next, Decide or EndWait end it, whatever the
-//	                      event times that are passed meanwhile.
+//	                      first check that found the key waiting after this
+//	                      event. With monotonic readings it ends when it would
+//	                      have without the step, in whichever direction.
 //	event-unknown         upstream never waits after an event at or before the
 //	                      Unix epoch, which is what a runtime reports when it
 //	                      does not know; here such an event counts as having
 //	                      happened at the check that first saw it.
+//	event-in-future       upstream takes the time until an event in the future for
+//	                      the length of a run, and starts over; here it counts
+//	                      as happening at the check that first saw it.
+//	event-answered        upstream allows a start after an event before the last
+//	                      advance each time it is asked; here Decide answers it
+//	                      once, and it counts from that answer. IsInBackOffSince,
+//	                      which cannot know whether a start follows, does as
+//	                      upstream.
 //	zero-value            upstream's Next panics on a Backoff that no constructor
 //	                      made; here its delays are 0.
 package backoff

@@ -22,7 +22,8 @@ type HistogramMetric interface {
 
 // MetricsProvider makes the metrics of a Backoff, as the provider of
 // client-go's workqueue does for a queue. Each method is called once for each
-// call of SetMetrics, with the name that was passed there.
+// call of SetMetrics, with the name that was passed there. It may return nil for
+// a metric that it does not have.
 type MetricsProvider interface {
 	// NewKeysMetric counts the keys that are known at present.
 	NewKeysMetric(name string) GaugeMetric
@@ -37,22 +38,38 @@ type MetricsProvider interface {
 	NewLatenessMetric(name string) HistogramMetric
 }
 
-// SetMetrics makes p report to the metrics that provider makes for name. Keys
-// are counted from then on; all else concerns Decide alone. The metrics are
-// called from whatever calls p, those of keys under its lock. Without a call
-// of SetMetrics nothing is reported. It is to be called before the first other
-// method.
+// SetMetrics makes p report to the metrics that provider makes for name. Call it
+// before the first other method. Keys are counted from then on; all else concerns
+// Decide and Start alone. The metrics are called by whatever goroutine calls p,
+// those of keys with p's lock held, so that they must not call a method of p.
+// Without a call of SetMetrics nothing is reported.
 func (p *Backoff) SetMetrics(name string, provider MetricsProvider) {
-	p.metrics = metrics{
+	m := &metrics{
 		keys:     provider.NewKeysMetric(name),
 		waits:    provider.NewWaitsMetric(name),
 		restarts: provider.NewRestartsMetric(name),
 		resets:   provider.NewResetsMetric(name),
 		lateness: provider.NewLatenessMetric(name),
 	}
+	if m.keys == nil {
+		m.keys = noMetric{}
+	}
+	if m.waits == nil {
+		m.waits = noMetric{}
+	}
+	if m.restarts == nil {
+		m.restarts = noMetric{}
+	}
+	if m.resets == nil {
+		m.resets = noMetric{}
+	}
+	if m.lateness == nil {
+		m.lateness = noMetric{}
+	}
+	p.metrics = m
 }
 
-// metrics has either all of its fields or none.
+// metrics has all of its fields. The methods may be called on nil.
 type metrics struct {
 	keys     GaugeMetric
 	waits    CounterMetric
@@ -61,19 +78,29 @@ type metrics struct {
 	lateness HistogramMetric
 }
 
+// noMetric takes the place of a metric that a provider does not have.
+type noMetric struct{}
+
+func (noMetric) Inc()            {}
+func (noMetric) Dec()            {}
+func (noMetric) Observe(float64) {}
+
 func (m *metrics) keyAdded() {
-	if m.keys != nil {
+	if m != nil {
 		m.keys.Inc()
 	}
 }
 
 func (m *metrics) keyRemoved() {
-	if m.keys != nil {
+	if m != nil {
 		m.keys.Dec()
 	}
 }
 
 func (m *metrics) decided(d *Decision, now time.Time) {
+	if m == nil {
+		return
+	}
 	if d.Reset {
 		m.resets.Inc()
 	}

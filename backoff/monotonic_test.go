@@ -40,10 +40,44 @@ func TestWallClockStepsUnderMonotonicClock(t *testing.T) {
 		if got := describe(b.DecideAt("a", seconds(1), at(2, 2))); got != "wait #2 10s until 11s first" {
 			t.Error(got)
 		}
-		if d := b.DecideAt("a", seconds(1), at(5-hour, 5)); d.Allowed || d.RetryAt.Sub(at(5-hour, 5)) != 7*time.Second {
+		if d := b.DecideAt("a", seconds(1), at(5-hour, 5)); d.Allowed || d.RetryAt.Sub(at(5-hour, 5)) != 6*time.Second {
 			t.Error(describe(d))
 		}
-		if d := b.DecideAt("a", seconds(1), at(12-hour, 12)); !d.Allowed {
+		if d := b.DecideAt("a", seconds(1), at(11-hour, 11)); !d.Allowed {
+			t.Error(describe(d))
+		}
+	})
+	t.Run("forward while waiting", func(t *testing.T) {
+		b := kubelet(10, 300)()
+		b.DecideAt("a", seconds(0), at(0, 0))
+		b.DecideAt("a", seconds(5), at(6, 6))
+		if d := b.DecideAt("a", seconds(5), at(14+hour, 14)); d.Allowed || d.RetryAt.Sub(at(14+hour, 14)) != time.Second {
+			t.Error(describe(d))
+		}
+		if d := b.DecideAt("a", seconds(5), at(15+hour, 15)); !d.Allowed {
+			t.Error(describe(d))
+		}
+		// The exit after that is stamped by the new time.
+		if d := b.DecideAt("a", seconds(17+hour), at(18+hour, 18)); d.Allowed || d.RetryAt.Sub(at(18+hour, 18)) != 19*time.Second {
+			t.Error(describe(d))
+		}
+	})
+	t.Run("forward during a run of two seconds", func(t *testing.T) {
+		b := kubelet(10, 300)()
+		b.DecideAt("a", seconds(0), at(0, 0))
+		if d := b.DecideAt("a", seconds(2+hour), at(2.1+hour, 2.1)); d.Allowed || d.Reset {
+			t.Error(describe(d))
+		}
+		b.DecideAt("a", seconds(2+hour), at(12+hour, 12))
+		b.NextAt("a", seconds(13+2*hour), at(13+2*hour, 13))
+		if b.Get("a") != 40*time.Second {
+			t.Error("reset by the step of the clock")
+		}
+	})
+	t.Run("back during a long run", func(t *testing.T) {
+		b := kubelet(10, 300)()
+		b.DecideAt("a", seconds(0), at(0, 0))
+		if d := b.DecideAt("a", seconds(700-hour), at(700-hour, 700)); !d.Allowed || !d.Reset {
 			t.Error(describe(d))
 		}
 	})
@@ -79,7 +113,7 @@ func TestWallClockStepsUnderMonotonicClock(t *testing.T) {
 		b.DecideAt("a", seconds(0), at(0, 0))
 		b.DecideAt("a", seconds(step+9), at(step+10, 10)) // the wall clock has stepped by five minutes
 		s, _ := b.SnapshotAt("a", at(step+20, 20))
-		if want := seconds(step + 10); !s.WaitingSince.Equal(want) {
+		if want := seconds(step + 9); !s.WaitingSince.Equal(want) {
 			t.Errorf("waiting since %s, want %s", s.WaitingSince, want)
 		}
 		// The Backoff that it is restored to began before another step.

@@ -11,13 +11,17 @@ import (
 // is not part of it: it follows from Attempts and the curve of the Backoff that
 // the state is restored to. A jittered delay may differ after that.
 type KeyState struct {
-	// Attempts is how often the key advanced since its last reset, at least 1.
+	// Attempts is how often the key advanced since its last reset. It is 0 only
+	// for a key whose first start failed.
 	Attempts int `json:"attempts"`
-	// LastUpdate is when the key last advanced.
+	// LastUpdate is when the key last advanced, or started or failed to start
+	// after that.
 	LastUpdate time.Time `json:"lastUpdate"`
-	// WaitingSince is when a check first found the key waiting after that, and
-	// zero if none did.
+	// WaitingSince is when the event happened after which a check found the key
+	// waiting, and zero if none did. It is not before LastUpdate.
 	WaitingSince time.Time `json:"waitingSince"`
+	// Failed is true if the last start failed.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // Snapshot returns the state of the key, and false if it is not known.
@@ -29,43 +33,47 @@ func (p *Backoff) Snapshot(id string) (KeyState, bool) {
 func (p *Backoff) SnapshotAt(id string, now time.Time) (KeyState, bool) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	e := p.items.find(id)
+	e := p.perItemBackoff[id]
 	if e == nil {
 		return KeyState{}, false
 	}
-	return p.state(e, now), true
+	return e.state(now), true
 }
 
 // Restore puts a key in the given state, whether it was known or not. It fails
-// and changes nothing when Attempts is below 1, or LastUpdate is at or before
-// the Unix epoch.
+// and changes nothing for a state that Snapshot cannot have made by now.
 func (p *Backoff) Restore(id string, s KeyState) error {
 	return p.RestoreAt(id, s, p.now())
 }
 
 // RestoreAt is Restore at the time now.
 func (p *Backoff) RestoreAt(id string, s KeyState, now time.Time) error {
-	if s.Attempts < 1 {
-		return fmt.Errorf("attempts: %d: must be at least 1", s.Attempts)
-	}
-	if s.LastUpdate.Unix() <= 0 {
+	waiting := !s.WaitingSince.IsZero()
+	switch {
+	case s.Attempts < 0 || s.Attempts > maxAttempts:
+		return fmt.Errorf("attempts: %d: must be between 0 and %d", s.Attempts, maxAttempts)
+	case s.Attempts == 0 && !s.Failed:
+		return fmt.Errorf("attempts: 0: must be at least 1 unless the start failed")
+	case s.LastUpdate.Unix() <= 0:
 		return fmt.Errorf("lastUpdate: %s: must be after 1970-01-01T00:00:00Z", s.LastUpdate.Format(time.RFC3339))
+	case s.LastUpdate.After(now):
+		return fmt.Errorf("lastUpdate: %s: must not be after the present, %s", s.LastUpdate.Format(time.RFC3339), now.Format(time.RFC3339))
+	case waiting && s.WaitingSince.Before(s.LastUpdate):
+		return fmt.Errorf("waitingSince: %s: must not be before lastUpdate, %s", s.WaitingSince.Format(time.RFC3339), s.LastUpdate.Format(time.RFC3339))
+	case waiting && s.WaitingSince.After(now):
+		return fmt.Errorf("waitingSince: %s: must not be after the present, %s", s.WaitingSince.Format(time.RFC3339), now.Format(time.RFC3339))
+	}
+	// What happened so long ago on the wall clock did so on the monotonic one.
+	ago := func(t time.Time) time.Duration {
+		return saturatingSub(monotonic(now), now.Round(0).Sub(t))
+	}
+	e := backoffEntry{last: ago(s.LastUpdate), attempts: int32(s.Attempts), waiting: waiting, failed: s.Failed}
+	if waiting {
+		e.event, e.from = wall(s.WaitingSince), ago(s.WaitingSince)
 	}
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	p.begin(now)
-	e := p.items.find(id)
-	if e == nil {
-		e = p.insert(id)
-	}
-	// What happened so long ago on the wall clock did so on the monotonic one.
-	mark := func(t time.Time) time.Duration {
-		return saturatingSub(p.monotonic(now), saturatingSub(p.wall(now), p.wall(t)))
-	}
-	e.set(uint32(min(s.Attempts, attemptsMask)), p.wall(s.LastUpdate), mark(s.LastUpdate))
-	if !s.WaitingSince.IsZero() {
-		e.startWaiting(mark(s.WaitingSince))
-	}
+	p.store(id, e)
 	return nil
 }
 
@@ -79,33 +87,31 @@ func (p *Backoff) All() func(yield func(string, KeyState) bool) {
 // AllAt is All at the time now.
 func (p *Backoff) AllAt(now time.Time) func(yield func(string, KeyState) bool) {
 	return func(yield func(string, KeyState) bool) {
-		type item struct {
-			key   string
-			state KeyState
-		}
-		var some []item
-		for from, more := uint64(0), true; more; more = from != 0 {
-			some = some[:0]
-			p.lock.Lock()
-			from = p.items.visit(from, func(e *entry) bool {
-				some = append(some, item{p.items.keyOf(e), p.state(e, now)})
-				return false
-			})
+		p.lock.Lock()
+		// The iterator is used under the lock alone, as in GCAt.
+		for id, e := range p.perItemBackoff {
+			s := e.state(now)
 			p.lock.Unlock()
-			for _, i := range some {
-				if !yield(i.key, i.state) {
-					return
-				}
+			if !yield(id, s) {
+				return
 			}
+			p.lock.Lock()
 		}
+		p.lock.Unlock()
 	}
 }
 
-func (p *Backoff) state(e *entry, now time.Time) KeyState {
-	s := KeyState{Attempts: int(e.attempts()), LastUpdate: time.Unix(p.epochUnix, int64(e.lastUpdate)).UTC()}
-	if e.waiting() {
-		// So long ago on the monotonic clock; the wall clock may have stepped.
-		s.WaitingSince = now.Round(0).Add(-saturatingSub(p.monotonic(now), e.mark))
+// state is the entry as times of the present wall clock.
+func (e *backoffEntry) state(now time.Time) KeyState {
+	at := func(t time.Duration) time.Time {
+		return now.Round(0).UTC().Add(-max(saturatingSub(monotonic(now), t), 0))
+	}
+	s := KeyState{Attempts: int(e.attempts), LastUpdate: at(e.last), Failed: e.failed}
+	if e.waiting {
+		s.WaitingSince = at(e.from)
+		if s.WaitingSince.Before(s.LastUpdate) {
+			s.LastUpdate = s.WaitingSince
+		}
 	}
 	return s
 }

@@ -45,21 +45,21 @@ func TestUpstreamFailsEveryCorrection(t *testing.T) {
 }
 
 // pair drives a Backoff of each kind through the same operations on one clock
-// and excuses two of the documented differences, clock-steps-back and
-// gc-cuts-wait. The others are not reachable with what it is fed.
+// and excuses three of the documented differences, clock-steps-back, gc-cuts-wait
+// and event-answered. The others are not reachable with what it is fed.
 type pair struct {
 	tc       *testingclock.FakeClock
 	ours     *Backoff
 	upstream *flowcontrol.Backoff
 	rule     resetRule
-	// advanced is when a key last advanced, firstWait when upstream first said
-	// after that that it waits.
-	advanced, firstWait map[string]time.Time
-	log                 []string
+	// advanced is when a key last advanced, event the newest event after that after
+	// which upstream said that it waits, and firstWait when its wait began.
+	advanced, firstWait, event map[string]time.Time
+	log                        []string
 }
 
 func newPair(initial, limit time.Duration, rule resetRule) *pair {
-	p := &pair{tc: testingclock.NewFakeClock(start), rule: rule, advanced: map[string]time.Time{}, firstWait: map[string]time.Time{}}
+	p := &pair{tc: testingclock.NewFakeClock(start), rule: rule, advanced: map[string]time.Time{}, firstWait: map[string]time.Time{}, event: map[string]time.Time{}}
 	p.ours = makeCorrected(initial, limit, p.tc, 0, rule).(*Backoff)
 	p.upstream = makeUpstream(initial, limit, p.tc, 0, rule).(*flowcontrol.Backoff)
 	if rule == nil {
@@ -69,15 +69,25 @@ func newPair(initial, limit time.Duration, rule resetRule) *pair {
 	return p
 }
 
-// waiting compares two answers to "does it wait?" and returns ours.
-func (p *pair) waiting(id string, ours, upstream bool) (bool, error) {
-	if upstream && p.firstWait[id].IsZero() {
-		p.firstWait[id] = p.tc.Now()
+// waiting compares two answers to "does it wait after the event?" and returns
+// ours.
+func (p *pair) waiting(id string, event time.Time, ours, upstream bool) (bool, error) {
+	if ours != upstream {
+		return ours, fmt.Errorf("%s waits: ours %t, upstream %t", id, ours, upstream)
 	}
-	if ours != upstream && (ours || p.tc.Since(p.firstWait[id]) < p.upstream.Get(id)) {
-		return ours, fmt.Errorf("%s waits: ours %t, upstream %t, %s after the first wait", id, ours, upstream, p.tc.Since(p.firstWait[id]))
+	if event.After(p.event[id]) && upstream {
+		p.event[id] = event
+	}
+	if upstream && p.firstWait[id].IsZero() {
+		p.firstWait[id] = event
 	}
 	return ours, nil
+}
+
+// forget is for when a key advances, or is gone.
+func (p *pair) forget(id string) {
+	delete(p.firstWait, id)
+	delete(p.event, id)
 }
 
 const operations = 8
@@ -94,9 +104,9 @@ func (p *pair) do(op int, id string, amount time.Duration) error {
 		p.ours.Next(id, event)
 		p.upstream.Next(id, event)
 		p.advanced[id] = p.tc.Now()
-		delete(p.firstWait, id)
+		p.forget(id)
 	case 2:
-		if _, err := p.waiting(id, p.ours.IsInBackOffSince(id, event), p.upstream.IsInBackOffSince(id, event)); err != nil {
+		if _, err := p.waiting(id, event, p.ours.IsInBackOffSince(id, event), p.upstream.IsInBackOffSince(id, event)); err != nil {
 			return err
 		}
 	case 3:
@@ -104,36 +114,49 @@ func (p *pair) do(op int, id string, amount time.Duration) error {
 			if ours != upstream {
 				return fmt.Errorf("%s waits since its advance: ours %t, upstream %t", id, ours, upstream)
 			}
-		} else if _, err := p.waiting(id, ours, upstream); err != nil {
-			return err
+		} else if upstream && p.firstWait[id].IsZero() {
+			p.firstWait[id] = p.tc.Now()
+		} else if ours != upstream && (ours || p.tc.Since(p.firstWait[id]) < p.upstream.Get(id)) {
+			return fmt.Errorf("%s waits: ours %t, upstream %t, %s after the first wait", id, ours, upstream, p.tc.Since(p.firstWait[id]))
 		}
 	case 4:
 		p.ours.GC()
 		p.upstream.GC()
-		for id, since := range p.firstWait {
+		for _, id := range []string{"a", "b", "c"} {
 			delay := p.ours.Get(id)
 			if p.upstream.Get(id) == 0 && delay != 0 {
-				if p.rule(p.tc.Now(), since.Add(delay), p.ours.maxDuration) {
-					return fmt.Errorf("%s waits since %s and GC left it", id, p.tc.Since(since))
+				waitedSince := p.event[id]
+				if waitedSince.Before(p.firstWait[id]) {
+					waitedSince = p.firstWait[id]
+				}
+				if waitedSince.IsZero() || p.rule(p.tc.Now(), waitedSince.Add(delay), p.ours.maxDuration) {
+					return fmt.Errorf("%s waits since %s and GC left it", id, p.tc.Since(waitedSince))
 				}
 				p.ours.Reset(id)
 			}
 			if p.upstream.Get(id) == 0 {
-				delete(p.firstWait, id)
+				p.forget(id)
 			}
 		}
 	case 5:
 		p.ours.Reset(id)
 		p.upstream.Reset(id)
-		delete(p.firstWait, id)
+		p.forget(id)
 	case 6:
 		p.ours.DeleteEntry(id)
 		p.upstream.DeleteEntry(id)
-		delete(p.firstWait, id)
+		p.forget(id)
 	case 7:
 		delay := p.upstream.Get(id)
 		d := p.ours.Decide(id, event)
-		waits, err := p.waiting(id, !d.Allowed, p.upstream.IsInBackOffSince(id, event))
+		// An event that was answered counts from the answer, and one before that after
+		// which the key waits already is no news.
+		for _, later := range []time.Time{p.advanced[id], p.event[id], p.firstWait[id]} {
+			if delay > 0 && event.Before(later) {
+				event = later
+			}
+		}
+		waits, err := p.waiting(id, event, !d.Allowed, p.upstream.IsInBackOffSince(id, event))
 		if err != nil {
 			return err
 		}
@@ -143,7 +166,7 @@ func (p *pair) do(op int, id string, amount time.Duration) error {
 		if !waits {
 			p.upstream.Next(id, event)
 			p.advanced[id] = p.tc.Now()
-			delete(p.firstWait, id)
+			p.forget(id)
 		}
 	}
 	if ours, upstream := p.ours.Get(id), p.upstream.Get(id); ours != upstream {

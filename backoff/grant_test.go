@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backoff
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Of many that ask about one exit, one may start the container, in each window.
+func TestOneExitOneStart(t *testing.T) {
+	b := kubelet(300, 300)()
+	b.DecideAt("a", seconds(0), seconds(0))
+	for window := range 3 {
+		now := seconds(float64(1 + 300*(window+1)))
+		var wg sync.WaitGroup
+		var lock sync.Mutex
+		starts := 0
+		for range 64 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				if b.DecideAt("a", seconds(1), now).Allowed {
+					lock.Lock()
+					defer lock.Unlock()
+					starts++
+				}
+			}()
+		}
+		wg.Wait()
+		if starts != 1 {
+			t.Errorf("window %d: %d starts", window, starts)
+		}
+	}
+}
+
+// call is one call of a method, at a time in seconds, and what it gives.
+type call struct {
+	method string
+	event  float64
+	now    float64
+	want   string
+}
+
+func TestStarts(t *testing.T) {
+	tests := []struct {
+		name  string
+		make  func() *Backoff
+		calls []call
+	}{
+		{"starts that fail, of a container that never ran", kubelet(10, 300), []call{
+			{"start", 0, 0, "go #0 0s until 0s"},
+			{"fail", 0, 1, "go #1 0s until 1s"},
+			{"start", 0, 1, "go #1 0s until 1s"},
+			{"fail", 0, 2, "wait #2 10s until 12s"},
+			{"start", 0, 7, "wait #2 10s until 12s first"},
+			{"start", 0, 7, "wait #2 10s until 12s"},
+			{"start", 0, 12, "go #2 10s until 12s"},
+			{"fail", 0, 13, "wait #3 20s until 33s"},
+			{"start", 0, 33, "go #3 20s until 33s"},
+			{"decide", 40, 41, "wait #4 40s until 1m20s first"}, // it ran, and crashed
+		}},
+		{"the first starts fail, then the first run", kubelet(10, 300), []call{
+			{"start", 0, 0, "go #0 0s until 0s"},
+			{"fail", 0, 1, "go #1 0s until 1s"},
+			{"start", 0, 1, "go #1 0s until 1s"},
+			{"decide", 700, 700, "go #1 0s until 11m40s reset"},
+		}},
+		{"starts that fail, with the first restart delayed", delayed(10, 300), []call{
+			{"start", 0, 0, "go #0 0s until 0s"},
+			{"fail", 0, 1, "wait #1 10s until 11s"},
+			{"start", 0, 11, "go #1 10s until 11s"},
+			{"fail", 0, 12, "wait #2 20s until 32s"},
+		}},
+		{"a start that fails after an exit", kubelet(10, 300), []call{
+			{"decide", 1, 1, "go #1 0s until 1s"},
+			{"fail", 0, 4, "wait #2 10s until 14s"},
+			{"decide", 1, 5, "wait #2 10s until 14s first"},
+			{"decide", 3, 6, "wait #2 10s until 14s"}, // an instance that could not be started
+			{"decide", 1, 14, "go #2 10s until 14s"},
+			{"fail", 0, 15, "wait #3 20s until 35s"},
+			{"fail", 0, 15, "wait #3 20s until 35s"},
+			{"decide", unknown, 34, "wait #3 20s until 35s first"},
+			{"decide", unknown, 35, "go #3 20s until 35s"},
+		}},
+		{"a start that is not made", kubelet(10, 300), []call{
+			{"decide", 1, 1, "go #1 0s until 1s"},
+			{"give back", 0, 1, ""},
+			{"decide", 1, 11, "go #1 0s until 1s"},
+			{"decide", 12, 22, "go #2 10s until 22s"},
+			{"give back", 0, 22, ""},
+			{"give back", 0, 22, ""},
+			{"decide", 12, 32, "go #2 10s until 22s"},
+			{"give back", 0, 32, ""},
+			{"decide", 12, 700, "go #2 10s until 32s"}, // no run, however long ago
+			{"decide", 701, 701, "wait #3 20s until 12m1s first"},
+		}},
+		{"a start that is not made, others having asked", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 11, "go #2 10s until 11s"},
+			{"decide", 1, 11, "wait #3 20s until 31s first"},
+			{"give back", 0, 12, ""},
+			{"decide", 1, 12, "go #2 10s until 11s"},
+			{"decide", 1, 12, "wait #3 20s until 32s first"},
+		}},
+		{"a start that is not made after a reset", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 11, "go #2 10s until 11s"},
+			{"decide", 700, 700, "go #1 0s until 11m40s reset"},
+			{"give back", 0, 700, ""},
+			{"decide", 700, 710, "go #1 0s until 11m40s"},
+			{"decide", 711, 711, "wait #2 10s until 12m1s first"},
+		}},
+		{"a start that is not made, with the first restart delayed", delayed(10, 300), []call{
+			{"decide", 0, 10, "go #1 10s until 10s"},
+			{"give back", 0, 10, ""},
+			{"decide", 0, 20, "go #1 10s until 10s"},
+			{"decide", 21, 22, "wait #2 20s until 41s first"},
+		}},
+		{"a failed start is not given back", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"fail", 0, 1, "wait #2 10s until 11s"},
+			{"give back", 0, 1, ""},
+			{"decide", 0, 2, "wait #2 10s until 11s first"},
+		}},
+		{"nothing to give back", kubelet(10, 300), []call{
+			{"give back", 0, 0, ""},
+			{"start", 0, 0, "go #0 0s until 0s"},
+			{"give back", 0, 0, ""},
+			{"decide", 1, 1, "go #1 0s until 1s"},
+			{"start", 0, 2, "go #0 0s until 2s"},
+			{"give back", 0, 2, ""},
+			{"decide", 3, 3, "wait #2 10s until 13s first"},
+		}},
+		{"a run counts from the end of a wait that was ended", kubelet(300, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 2, 2, "wait #2 5m0s until 5m2s first"},
+			{"end wait", 0, 500, ""},
+			{"decide", 800, 800, "wait #2 5m0s until 18m20s first"},
+		}},
+		{"a run counts from a start that nobody decided", kubelet(300, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"start", 0, 500, "go #0 0s until 8m20s"},
+			{"decide", 800, 800, "wait #2 5m0s until 18m20s first"},
+			{"start", 0, 900, "go #0 0s until 15m0s"},
+			{"decide", 1501, 1501, "go #1 0s until 25m1s reset"},
+		}},
+		{"a run counts from when the start took effect", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"started", 900, 902, ""}, // the image was pulled for a quarter of an hour
+			{"decide", 902, 902, "wait #2 10s until 15m12s first"},
+			{"started", 905, 905, ""}, // not while it waits
+			{"decide", 902, 912, "go #2 10s until 15m12s"},
+			{"started", 913, 912.5, ""}, // not in the future
+			{"started", 100, 912.5, ""}, // not backwards
+			{"started", unknown, 912.5, ""},
+			{"decide", 1512, 1512, "wait #3 20s until 25m32s first"},
+			{"decide", 1512, 1532, "go #3 20s until 25m32s"},
+			{"decide", 2133, 2133, "go #1 0s until 35m33s reset"},
+		}},
+		{"a question changes nothing", delayed(10, 300), []call{
+			{"peek", 1, 2, "wait #1 10s until 11s first"},
+			{"peek", 1, 12, "go #1 10s until 11s"},
+			{"decide", 1, 4, "wait #1 10s until 11s first"},
+			{"peek", 1, 5, "wait #1 10s until 11s"},
+			{"decide", 1, 11, "go #1 10s until 11s"},
+			{"peek", 1, 12, "wait #2 20s until 31s first"},
+			{"decide", 1, 13, "wait #2 20s until 31s first"},
+		}},
+		{"a time of zero spoils nothing", kubelet(10, 300), []call{
+			{"decide", 0, math.Inf(-1), "go #1 0s until -2562047h47m16.854775808s"},
+			{"give back", 0, math.Inf(-1), ""},
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 2, "wait #2 10s until 11s first"},
+			{"decide", 1, math.Inf(-1), "wait #2 10s until -2562047h47m16.854775808s"},
+			{"decide", 1, 3, "wait #2 10s until 10s"},
+			{"decide", 1, 10, "go #2 10s until 10s"},
+			{"decide", 4, 11, "wait #3 20s until 30s first"},
+			{"decide", 4, 30, "go #3 20s until 30s"},
+		}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			b := tc.make()
+			for i, c := range tc.calls {
+				now := time.Time{}
+				if !math.IsInf(c.now, -1) {
+					now = seconds(c.now)
+				}
+				got := ""
+				switch c.method {
+				case "decide":
+					got = describe(b.DecideAt("a", seconds(c.event), now))
+				case "peek":
+					got = describe(b.PeekAt("a", seconds(c.event), now))
+				case "start":
+					got = describe(b.StartAt("a", now))
+				case "fail":
+					got = describe(b.FailAt("a", now))
+				case "give back":
+					b.GiveBackAt("a", now)
+				case "end wait":
+					b.EndWaitAt("a", now)
+				case "started":
+					b.Started("a", seconds(c.event), now)
+				}
+				if got != c.want {
+					t.Fatalf("call %d, %s at %vs of %vs:\n got %s\nwant %s", i, c.method, c.now, c.event, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// An answer never lies after the present if it allows the restart.
+func TestRetryAtOfAllowed(t *testing.T) {
+	for _, event := range []time.Time{{}, start, seconds(1e9), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		b := kubelet(10, 300)()
+		for range 3 {
+			if d := b.DecideAt("a", event, start); d.Allowed && d.RetryAt.After(start) {
+				t.Errorf("event at %s: allowed, with the retry at %s", event, d.RetryAt)
+			}
+		}
+	}
+}
+
+func TestAttemptsSaturate(t *testing.T) {
+	b := kubelet(10, 300)()
+	if err := b.RestoreAt("a", KeyState{Attempts: math.MaxInt32 - 1, LastUpdate: start}, start); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		d := b.DecideAt("a", seconds(0), seconds(300))
+		s, _ := b.SnapshotAt("a", seconds(300))
+		if d.Attempt != math.MaxInt32 || s.Attempts != d.Attempt && d.Allowed {
+			t.Errorf("Decide says attempt %d, Snapshot %d", d.Attempt, s.Attempts)
+		}
+		b.EndWaitAt("a", start)
+	}
+	if b.Get("a") != 300*time.Second {
+		t.Error(b.Get("a"))
+	}
+}
+
+// What a Snapshot has can be restored, whatever happened before.
+func TestRestoreTakesEverySnapshot(t *testing.T) {
+	for name, prepare := range map[string]func(b *Backoff){
+		"advanced": func(b *Backoff) { b.NextAt("a", start, start) },
+		"waiting":  func(b *Backoff) { b.NextAt("a", start, start); b.IsInBackOffSinceAt("a", seconds(1), seconds(2)) },
+		"failed":   func(b *Backoff) { b.FailAt("a", start) },
+		"the clock stepped back": func(b *Backoff) {
+			b.NextAt("a", start, start)
+			b.IsInBackOffSinceAt("a", seconds(1), seconds(-5))
+		},
+		"advanced in the future": func(b *Backoff) { b.NextAt("a", start, seconds(500)) },
+	} {
+		b := kubelet(10, 300)()
+		prepare(b)
+		now := seconds(5)
+		s, known := b.SnapshotAt("a", now)
+		if !known {
+			t.Errorf("%s: not known", name)
+		}
+		other := kubelet(10, 300)()
+		if err := other.RestoreAt("a", s, now); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if again, _ := other.SnapshotAt("a", now); again != s {
+			t.Errorf("%s: restored to %v, want %v", name, again, s)
+		}
+	}
+}
+
+// panics is a provider some of whose metrics panic, and others are nil.
+type panics struct{}
+
+type panicMetric struct{}
+
+func (panicMetric) Inc() { panic("Inc") }
+func (panicMetric) Dec() { panic("Dec") }
+
+func (panics) NewKeysMetric(string) GaugeMetric         { return panicMetric{} }
+func (panics) NewWaitsMetric(string) CounterMetric      { return nil }
+func (panics) NewRestartsMetric(string) CounterMetric   { return panicMetric{} }
+func (panics) NewResetsMetric(string) CounterMetric     { return nil }
+func (panics) NewLatenessMetric(string) HistogramMetric { return nil }
+
+// A panic in what the user gave leaves no lock held.
+func TestPanicsReleaseTheLock(t *testing.T) {
+	panicking := func(t *testing.T, f func()) {
+		t.Helper()
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		f()
+	}
+	t.Run("HasExpiredFunc", func(t *testing.T) {
+		b := kubelet(10, 300)()
+		b.NextAt("a", start, start)
+		b.HasExpiredFunc = func(time.Time, time.Time, time.Duration) bool { panic("rule") }
+		for _, f := range []func(){
+			func() { b.DecideAt("a", start, start) },
+			func() { b.PeekAt("a", start, start) },
+			func() { b.GCAt(start) },
+			func() { b.NextAt("a", start, start) },
+			func() { b.FailAt("a", start) },
+			func() { b.IsInBackOffSinceAt("a", start, start) },
+			func() { b.IsInBackOffSinceUpdateAt("a", start, start) },
+		} {
+			panicking(t, f)
+			if !b.lock.TryLock() {
+				t.Fatal("the lock is held")
+			}
+			b.lock.Unlock()
+		}
+	})
+	t.Run("metrics", func(t *testing.T) {
+		b := kubelet(10, 300)()
+		b.NextAt("a", start, start)
+		b.SetMetrics("c", panics{})
+		for _, f := range []func(){
+			func() { b.NextAt("b", start, start) },
+			func() { b.DecideAt("c", start, start) },
+			func() { b.Reset("a") },
+			func() { b.GCAt(seconds(1e6)) },
+		} {
+			panicking(t, f)
+			if !b.lock.TryLock() {
+				t.Fatal("the lock is held")
+			}
+			b.lock.Unlock()
+		}
+	})
+}
+
+// GC gives the memory of keys back, whether some are left or none.
+func TestGCGivesMemoryBack(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const keys = 100_000
+	for _, left := range []int{0, 1, 1000} {
+		b := kubelet(10, 300)()
+		before := heap()
+		for i := range keys {
+			now := seconds(0)
+			if i < left {
+				now = seconds(600)
+			}
+			b.NextAt(fmt.Sprint(i), now, now)
+		}
+		full := heap() - before
+		b.GCAt(seconds(601))
+		if after := int64(heap() - before); after > int64(full/20) {
+			t.Errorf("%d keys left: %d of %d bytes are still in use", left, after, full)
+		}
+		for i := range left {
+			if b.Get(fmt.Sprint(i)) == 0 {
+				t.Errorf("key %d is gone", i)
+			}
+		}
+		runtime.KeepAlive(b)
+	}
+}
