@@ -8,7 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/record"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -27,8 +27,8 @@ const (
 	ContainerStateUnknown ContainerState = "unknown"
 )
 
-// ContainerStatus is what is known of one instance of a container, be it the
-// present one or an earlier one.
+// ContainerStatus is what is known of one instance of a container, the present
+// one or an earlier one.
 type ContainerStatus struct {
 	// Name is the container's name in the pod.
 	Name  string
@@ -43,61 +43,112 @@ type ContainerStatus struct {
 	RestartCount int
 }
 
-// NewBackOff returns the back-off of a node's containers: delays from initial to
-// max, and a reset after a run of more than backoff.ContainerResetPeriod. With
-// delayFirst the first restart waits too (kubernetes/kubernetes#133472). It
-// takes the place of what NewMainKubelet of pkg/kubelet puts together.
-func NewBackOff(c clock.Clock, initial, max time.Duration, delayFirst bool) *backoff.Backoff {
-	b := backoff.NewBackOff(initial, max)
+// NewBackOff returns the back-off of a node's containers: the delays of curve, and
+// a reset after a run of more than backoff.ContainerResetPeriod. It takes the place
+// of what NewMainKubelet of pkg/kubelet puts together.
+func NewBackOff(c clock.Clock, curve backoff.Curve) *backoff.Backoff {
+	b := backoff.NewBackOff(curve.Initial, curve.Max)
 	b.Clock = c
 	b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
-	b.DelayFirstRestart = delayFirst
+	b.DelayFirstRestart = curve.DelayFirst
 	return b
 }
 
 // BackOffStartContainer is the reason of the event that DoBackOff records.
 const BackOffStartContainer = "BackOff"
 
-// DoBackOff tells whether the container, which is about to be started, has to
+// EventRecorder records an event of an object. It is one method of
+// record.EventRecorder of client-go.
+type EventRecorder interface {
+	Eventf(object runtime.Object, eventtype, reason, messageFmt string, args ...interface{})
+}
+
+// DoBackOff reports whether the container, which is about to be started, has to
 // wait at the time now. If so it returns true, a message for people and a
 // *BackoffError that wraps ErrCrashLoopBackOff and has the time of the retry;
-// if not, the container is to be started, for its back-off has advanced.
+// if not, start the container: its back-off has advanced. Hand the error of that
+// start to StartFailed.
 //
 // The statuses are those of all instances in the pod as they were when the
 // start was decided; earlier instances count for nothing. The delay runs from
 // the exit of the newest instance, or from now when that one had not exited,
 // because whoever starts a container whose last instance was running has just
-// killed it. A container without instances never waits.
+// killed it. A container without instances waits only if its last start failed.
+// A nil recorder records nothing.
 //
 // It corrects doBackOff of pkg/kubelet/kuberuntime: same event, same texts, but
-// the event comes once for each wait, and a container that was just killed
-// waits as one that exited.
-func DoBackOff(ctx context.Context, now time.Time, recorder record.EventRecorder, pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff) (bool, string, error) {
-	eventTime, ran := lastExit(container.Name, statuses, now)
-	if !ran {
+// the event comes once for each wait, a container that was just killed waits as
+// one that exited, and so does one whose start failed.
+func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string, error) {
+	key := Key(pod, container)
+	var d backoff.Decision
+	if last := newest(container.Name, statuses); last == nil {
 		// Its instances may have been removed while it waited.
-		backOff.EndWaitAt(Key(pod, container), now)
-		return false, "", nil
+		d = backOff.StartAt(key, now)
+	} else {
+		backOff.Started(key, last.StartedAt, now)
+		d = backOff.DecideAt(key, last.exit(), now)
 	}
-	logger := klog.FromContext(ctx)
-	d := backOff.DecideAt(Key(pod, container), eventTime, now)
-	logger.V(3).Info("Checked back-off of container", "pod", klog.KObj(pod), "containerName", container.Name,
+	klog.FromContext(ctx).V(3).Info("Checked back-off of container", "pod", klog.KObj(pod), "containerName", container.Name,
 		"allowed", d.Allowed, "attempt", d.Attempt, "delay", d.Delay, "reset", d.Reset)
 	if d.Allowed {
 		return false, "", nil
 	}
-	podName := fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
-	if d.FirstWait {
+	if d.FirstWait && recorder != nil {
 		recorder.Eventf(containerRef(pod, container), v1.EventTypeWarning, BackOffStartContainer,
-			"Back-off restarting failed container %s in pod %s", container.Name, podName)
+			"Back-off restarting failed container %s in pod %s", container.Name, podName(pod))
 	}
-	message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", d.Delay, container.Name, podName)
-	return true, message, NewBackoffError(ErrCrashLoopBackOff, d.RetryAt)
+	return true, message(pod, container, d), NewBackoffError(ErrCrashLoopBackOff, d.RetryAt)
 }
 
-// lastExit returns when the newest instance of the container exited, and false
-// if there is none that ever ran.
-func lastExit(name string, statuses []ContainerStatus, now time.Time) (time.Time, bool) {
+// InBackOff reports whether DoBackOff would make the container wait, and with which
+// message, and changes nothing. It is for a status that is written before the
+// container's start is decided. A container without instances is not in back-off
+// here, as its status does not show an exit.
+func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string) {
+	last := newest(container.Name, statuses)
+	if last == nil {
+		return false, ""
+	}
+	d := backOff.PeekAt(Key(pod, container), last.exit(), now)
+	if d.Allowed {
+		return false, ""
+	}
+	return true, message(pod, container, d)
+}
+
+// StartFailed notes that the start of a container which DoBackOff allowed has
+// failed with err, and returns the error to report. A nil err changes nothing.
+//
+// If something was created (CreateContainerError, RunContainerError, a failed
+// postStart hook), the failed attempt counts as an exit, and the error is a
+// *BackoffError that wraps err and has the time of the next attempt. If nothing was
+// (CreateContainerConfigError, an image that cannot be pulled), the start does not
+// count, and err is returned as it is: what is missing may come any time, so the
+// ordinary retry after an error is right. The kubelet retries all of them every 10
+// to 15 seconds, for ever.
+func StartFailed(pod *v1.Pod, container *v1.Container, created bool, err error, backOff *backoff.Backoff, now time.Time) error {
+	switch {
+	case err == nil:
+		return nil
+	case created:
+		return NewBackoffError(err, backOff.FailAt(Key(pod, container), now).RetryAt)
+	default:
+		backOff.GiveBackAt(Key(pod, container), now)
+		return err
+	}
+}
+
+func message(pod *v1.Pod, container *v1.Container, d backoff.Decision) string {
+	return fmt.Sprintf("back-off %s restarting failed container=%s pod=%s", d.Delay, container.Name, podName(pod))
+}
+
+func podName(pod *v1.Pod) string {
+	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
+
+// newest returns the newest instance of the container that ever ran, or nil.
+func newest(name string, statuses []ContainerStatus) *ContainerStatus {
 	var newest *ContainerStatus
 	for i := range statuses {
 		s := &statuses[i]
@@ -105,17 +156,19 @@ func lastExit(name string, statuses []ContainerStatus, now time.Time) (time.Time
 			newest = s
 		}
 	}
-	switch {
-	case newest == nil:
-		return time.Time{}, false
-	case newest.State == ContainerStateExited:
-		return newest.FinishedAt, true
-	default:
-		return now, true
-	}
+	return newest
 }
 
-// newer tells whether a is a later instance than b. Agents that do not count
+// exit is when the instance exited, or zero if that is not known: it may have been
+// killed a moment ago.
+func (s *ContainerStatus) exit() time.Time {
+	if s.State != ContainerStateExited {
+		return time.Time{}
+	}
+	return s.FinishedAt
+}
+
+// newer reports whether a is a later instance than b. Agents that do not count
 // restarts have only the times; of an instance that has not finished, nothing
 // is later.
 func newer(a, b *ContainerStatus) bool {
@@ -124,6 +177,9 @@ func newer(a, b *ContainerStatus) bool {
 	}
 	if a.State != b.State {
 		return b.State == ContainerStateExited
+	}
+	if a.FinishedAt.Unix() <= 0 || b.FinishedAt.Unix() <= 0 {
+		return a.StartedAt.After(b.StartedAt)
 	}
 	return a.FinishedAt.After(b.FinishedAt)
 }

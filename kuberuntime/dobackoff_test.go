@@ -25,7 +25,7 @@ type agent struct {
 }
 
 func newAgent(t *testing.T) *agent {
-	b := NewBackOff(testingclock.NewFakeClock(now), 10*time.Second, 300*time.Second, false)
+	b := NewBackOff(testingclock.NewFakeClock(now), backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
 	return &agent{t: t, backOff: b, pod: testPod(v1.ResourceRequirements{}), events: record.NewFakeRecorder(100)}
 }
 
@@ -42,7 +42,7 @@ func running(restarts int) ContainerStatus {
 // starts checks that the container may start.
 func (a *agent) starts(seconds float64, statuses ...ContainerStatus) {
 	a.t.Helper()
-	waiting, message, err := DoBackOff(context.Background(), at(seconds), a.events, a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff)
+	waiting, message, err := DoBackOff(context.Background(), a.events, a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff, at(seconds))
 	assert.False(a.t, waiting)
 	assert.Empty(a.t, message)
 	assert.NoError(a.t, err)
@@ -51,7 +51,7 @@ func (a *agent) starts(seconds float64, statuses ...ContainerStatus) {
 // waits checks that the container has to wait for delay, until so many seconds.
 func (a *agent) waits(seconds float64, delay string, until float64, statuses ...ContainerStatus) {
 	a.t.Helper()
-	waiting, message, err := DoBackOff(context.Background(), at(seconds), a.events, a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff)
+	waiting, message, err := DoBackOff(context.Background(), a.events, a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff, at(seconds))
 	assert.True(a.t, waiting)
 	assert.Equal(a.t, "back-off "+delay+" restarting failed container=main pod=web_shop(u1)", message)
 	assert.Equal(a.t, NewBackoffError(ErrCrashLoopBackOff, at(until)), err)
@@ -83,7 +83,7 @@ func TestDoBackOffCurve(t *testing.T) {
 func TestNewBackOff(t *testing.T) {
 	for _, delayFirst := range []bool{false, true} {
 		tc := testingclock.NewFakeClock(now)
-		b := NewBackOff(tc, 10*time.Second, 40*time.Second, delayFirst)
+		b := NewBackOff(tc, backoff.Curve{Initial: 10 * time.Second, Max: 40 * time.Second, DelayFirst: delayFirst})
 		assert.Equal(t, delayFirst, b.IsInBackOffSince("a", now))
 		b.Next("b", now)
 		b.Next("b", now)
@@ -201,7 +201,7 @@ func TestDoBackOffOfInitContainer(t *testing.T) {
 	init := &a.pod.Spec.InitContainers[0]
 	for i, seconds := range []float64{0, 1} {
 		status := ContainerStatus{Name: "init", State: ContainerStateExited, RestartCount: i, FinishedAt: at(seconds)}
-		waiting, _, _ := DoBackOff(context.Background(), at(seconds), a.events, a.pod, init, []ContainerStatus{status}, a.backOff)
+		waiting, _, _ := DoBackOff(context.Background(), a.events, a.pod, init, []ContainerStatus{status}, a.backOff, at(seconds))
 		assert.Equal(t, i == 1, waiting)
 	}
 }

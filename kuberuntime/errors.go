@@ -26,8 +26,13 @@ func NewBackoffError(err error, backoffTime time.Time) *BackoffError {
 	return &BackoffError{err: err, backoffTime: backoffTime}
 }
 
-// Error returns the text of the error inside.
-func (e *BackoffError) Error() string { return e.err.Error() }
+// Error returns the text of the error inside, or says that there is none.
+func (e *BackoffError) Error() string {
+	if e.err == nil {
+		return "back-off"
+	}
+	return e.err.Error()
+}
 
 // Unwrap returns the error inside.
 func (e *BackoffError) Unwrap() error { return e.err }
@@ -44,7 +49,7 @@ func MinBackoffExpiration(err error) (time.Time, bool) {
 	return earliest, found
 }
 
-// expiration also tells whether the tree of err has other errors than
+// expiration also reports whether the tree of err has other errors than
 // BackoffErrors in it.
 func expiration(err error) (earliest time.Time, found, others bool) {
 	var inside []error

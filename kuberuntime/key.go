@@ -3,10 +3,10 @@
 package kuberuntime
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"hash/fnv"
 	"slices"
-	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,10 +15,12 @@ import (
 // Key returns the key under which the back-off of a container is kept: a hash
 // of the pod's name, namespace and UID and of the container's name, image and
 // resources, so that a change of image or resources starts the back-off over.
-// It is the same for semantically equal pods. It corrects GetBackoffKey of
-// pkg/kubelet/kuberuntime, which for some quantities hashes an address.
+// It is the same for semantically equal pods. It is the first half of a SHA-256
+// sum, because tenants choose what is hashed, and one pod must not be able to get
+// the key of another. It corrects GetBackoffKey of pkg/kubelet/kuberuntime, which
+// has 64 bits of FNV and for some quantities hashes an address.
 func Key(pod *v1.Pod, container *v1.Container) string {
-	hash := fnv.New64a()
+	hash := sha256.New()
 	// The length before each part keeps parts from running into each other.
 	add := func(parts ...string) {
 		for _, part := range parts {
@@ -36,7 +38,7 @@ func Key(pod *v1.Pod, container *v1.Container) string {
 	}
 	slices.Sort(claims)
 	add(claims...)
-	return strconv.FormatUint(hash.Sum64(), 16)
+	return hex.EncodeToString(hash.Sum(nil)[:16])
 }
 
 // canonical puts each quantity, whatever its unit and inner form, as a multiple

@@ -17,7 +17,7 @@ import (
 // errors beside it the earlier of that and retry counts. The result exact is
 // true when the delay ends with a back-off, so that being late is being late
 // for a restart.
-func NextSync(err error, now time.Time, retry, resync time.Duration) (delay time.Duration, exact bool) {
+func NextSync(err error, retry, resync time.Duration, now time.Time) (delay time.Duration, exact bool) {
 	end, found, others := expiration(err)
 	if !found {
 		return retry, false
@@ -48,16 +48,17 @@ func Waiting(err error) error {
 	return waitingError{err}
 }
 
-// IsWaiting tells whether err was marked by Waiting.
+// IsWaiting reports whether err was marked by Waiting.
 func IsWaiting(err error) bool {
 	var w waitingError
 	return errors.As(err, &w)
 }
 
-// ChangedNothing tells whether one action of a pod's sync, which ended with
+// ChangedNothing reports whether one action of a pod's sync, which ended with
 // err, left the pod as it was: it did not start because of a back-off, or it
-// was the making of the sandbox configuration, which has no effect.
+// was the making of the sandbox configuration, which has no effect. A start that
+// failed changed something, although its error is a BackoffError too.
 func ChangedNothing(action string, err error) bool {
 	var b *BackoffError
-	return errors.As(err, &b) || err == nil && action == "ConfigPodSandbox"
+	return errors.As(err, &b) && errors.Is(err, ErrCrashLoopBackOff) || err == nil && action == "ConfigPodSandbox"
 }

@@ -44,7 +44,7 @@ func TestNextSync(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			delay, exact := NextSync(tc.err, now, retry, resync)
+			delay, exact := NextSync(tc.err, retry, resync, now)
 			assert.Equal(t, tc.delay, delay)
 			assert.Equal(t, tc.exact, exact)
 			earliest, found := MinBackoffExpiration(tc.err)
@@ -61,7 +61,7 @@ func TestNextSync(t *testing.T) {
 // A retry with jitter must not carry a back-off's end past its time.
 func TestNextSyncNeverLate(t *testing.T) {
 	err := errors.Join(in(11), errors.New("other"))
-	delay, exact := NextSync(err, now, 14*time.Second, time.Minute)
+	delay, exact := NextSync(err, 14*time.Second, time.Minute, now)
 	assert.Equal(t, 11*time.Second, delay)
 	assert.True(t, exact)
 }
@@ -83,4 +83,5 @@ func TestChangedNothing(t *testing.T) {
 	assert.False(t, ChangedNothing("StartContainer", nil))
 	assert.False(t, ChangedNothing("StartContainer", errors.New("failed")))
 	assert.False(t, ChangedNothing("KillContainer", nil))
+	assert.False(t, ChangedNothing("StartContainer", NewBackoffError(errors.New("RunContainerError"), now)), "a start that failed")
 }

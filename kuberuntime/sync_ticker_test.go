@@ -4,41 +4,84 @@ package kuberuntime
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	testingclock "k8s.io/utils/clock/testing"
 )
 
 func TestSyncTicker(t *testing.T) {
-	tc := testingclock.NewFakeClock(now)
-	ticker := &SyncTicker{Clock: tc}
-	c, stop := ticker.Every(time.Second)
-	defer stop()
+	synctest.Test(t, func(t *testing.T) {
+		ticker := &SyncTicker{}
+		c, stop := ticker.Every(time.Second)
+		defer stop()
+		begin := time.Now()
+		next := func(want time.Duration) {
+			t.Helper()
+			<-c
+			assert.Equal(t, want, time.Since(begin))
+		}
 
-	tc.Step(time.Second)
-	assert.Equal(t, now.Add(time.Second), <-c, "the period")
+		next(time.Second)
+		// Between two ticks of the period, exactly at the end of the delay.
+		ticker.WakeAfter(300 * time.Millisecond)
+		next(1300 * time.Millisecond)
+		next(2 * time.Second)
 
-	// Between two ticks of the period, exactly at the end of the delay.
-	ticker.WakeAfter(300 * time.Millisecond)
-	tc.Step(299 * time.Millisecond)
-	assert.Empty(t, c)
-	tc.Step(time.Millisecond)
-	assert.Equal(t, now.Add(1300*time.Millisecond), <-c)
+		// In whatever order they are asked for.
+		ticker.WakeAfter(500 * time.Millisecond)
+		ticker.WakeAfter(200 * time.Millisecond)
+		ticker.WakeAfter(700 * time.Millisecond)
+		ticker.WakeAfter(200 * time.Millisecond)
+		next(2200 * time.Millisecond)
+		next(2500 * time.Millisecond)
+		next(2700 * time.Millisecond)
+		next(3 * time.Second)
 
-	// Ticks that nobody receives become one.
-	ticker.WakeAfter(100 * time.Millisecond)
-	ticker.WakeAfter(200 * time.Millisecond)
-	tc.Step(200 * time.Millisecond)
-	assert.Len(t, c, 1)
-	<-c
-	assert.Empty(t, c)
+		// At once, and in the past.
+		ticker.WakeAfter(0)
+		next(3 * time.Second)
+		ticker.WakeAfter(-time.Second)
+		next(3 * time.Second)
+
+		// Ticks that nobody receives become one.
+		ticker.WakeAfter(100 * time.Millisecond)
+		ticker.WakeAfter(200 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
+		assert.Len(t, c, 1)
+		next(3300 * time.Millisecond)
+		next(4 * time.Second)
+	})
 }
 
-func TestSyncTickerZeroValue(t *testing.T) {
+// A pod that is synced over and over while it waits asks for the same tick each
+// time, and a full node for many.
+func TestSyncTickerMergesWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ticker := &SyncTicker{}
+		c, stop := ticker.Every(time.Hour)
+		defer stop()
+		for range 1000 {
+			ticker.WakeAfter(time.Second)
+		}
+		assert.Len(t, ticker.wakes, 1)
+		for i := range 1000 {
+			ticker.WakeAfter(time.Duration(i) * 10 * time.Microsecond)
+		}
+		assert.LessOrEqual(t, len(ticker.wakes), 12)
+		for range len(ticker.wakes) {
+			<-c
+		}
+		assert.Empty(t, ticker.wakes)
+	})
+}
+
+func TestSyncTickerStopsTwice(t *testing.T) {
 	var ticker SyncTicker
 	c, stop := ticker.Every(time.Hour)
-	defer stop()
+	stop()
+	stop()
 	ticker.WakeAfter(0)
 	<-c
 }

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var errCreate, errConfig = errors.New("CreateContainerError"), errors.New("CreateContainerConfigError")
+
+// fails notes a start that failed after something was created, and checks when the
+// next attempt is.
+func (a *agent) fails(seconds, next float64) {
+	a.t.Helper()
+	err := StartFailed(a.pod, &a.pod.Spec.Containers[0], true, errCreate, a.backOff, at(seconds))
+	assert.Equal(a.t, NewBackoffError(errCreate, at(next)), err)
+	assert.ErrorIs(a.t, err, errCreate)
+	assert.EqualError(a.t, err, "CreateContainerError", "the reason of the waiting state")
+	delay, exact := NextSync(err, 10*time.Second, time.Hour, at(seconds))
+	assert.Equal(a.t, at(next), at(seconds).Add(delay))
+	assert.True(a.t, exact)
+	assert.False(a.t, ChangedNothing("StartContainer", err))
+}
+
+// lacks notes a start that was not made.
+func (a *agent) lacks(seconds float64) {
+	a.t.Helper()
+	err := StartFailed(a.pod, &a.pod.Spec.Containers[0], false, errConfig, a.backOff, at(seconds))
+	assert.Same(a.t, errConfig, err)
+}
+
+func TestFailedStartsFollowTheCurve(t *testing.T) {
+	t.Run("of a container that never ran", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0)
+		a.fails(0.5, 0.5)
+		a.starts(0.5)
+		a.fails(1, 11)
+		a.waits(2, "10s", 11)
+		a.wantEvents(1)
+		a.starts(11)
+		a.fails(12, 32)
+		a.starts(32)
+		// It runs at last, and crashes: the curve goes on.
+		a.waits(40, "40s", 79, exited(0, 39))
+	})
+	t.Run("of a container whose instance could not be started", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0)
+		a.fails(1, 1)
+		a.starts(1, exited(0, 0.9))
+		a.fails(2, 12)
+		a.waits(3, "10s", 12, exited(1, 1.9), exited(0, 0.9))
+		a.starts(12, exited(1, 1.9), exited(0, 0.9))
+		a.fails(13, 33)
+	})
+	t.Run("after a crash", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0, exited(0, 0))
+		a.waits(2, "10s", 12, exited(1, 2))
+		a.starts(12, exited(1, 2))
+		a.fails(14, 34) // nothing of it is left
+		a.waits(15, "20s", 34, exited(1, 2))
+		a.starts(34, exited(1, 2))
+	})
+	t.Run("with the first restart delayed", func(t *testing.T) {
+		a := newAgent(t)
+		a.backOff.DelayFirstRestart = true
+		a.starts(0)
+		a.fails(1, 11)
+		a.starts(11)
+		a.fails(12, 32)
+	})
+	t.Run("and no error is none", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0, exited(0, 0))
+		assert.NoError(t, StartFailed(a.pod, &a.pod.Spec.Containers[0], true, nil, a.backOff, at(5)))
+		a.waits(6, "10s", 15, exited(1, 5))
+	})
+}
+
+// A ConfigMap or an image may come any time, and until then nothing counts.
+func TestStartsThatAreNotMadeDoNotCount(t *testing.T) {
+	a := newAgent(t)
+	for n := range 20 {
+		a.starts(float64(10 * n))
+		a.lacks(float64(10 * n))
+	}
+	a.starts(200)
+	a.starts(201, exited(0, 201))
+	a.lacks(201)
+	a.starts(212, exited(0, 201))
+	a.waits(213, "10s", 223, exited(1, 213), exited(0, 201))
+	for n := range 50 {
+		now := 223 + float64(10*n)
+		a.starts(now, exited(1, 213), exited(0, 201))
+		a.lacks(now)
+	}
+	a.starts(800, exited(1, 213), exited(0, 201))
+	a.waits(801, "20s", 821, exited(2, 801), exited(1, 213))
+}
+
+// What is asked beside a start takes nothing from it.
+func TestInBackOff(t *testing.T) {
+	a := newAgent(t)
+	ask := func(seconds float64, statuses ...ContainerStatus) (bool, string) {
+		return InBackOff(a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff, at(seconds))
+	}
+	for range 2 {
+		waiting, _ := ask(0)
+		assert.False(t, waiting)
+		waiting, _ = ask(0, exited(0, 0))
+		assert.False(t, waiting)
+	}
+	a.starts(0, exited(0, 0))
+	for range 2 {
+		waiting, message := ask(5, exited(1, 4))
+		assert.True(t, waiting)
+		assert.Equal(t, "back-off 10s restarting failed container=main pod=web_shop(u1)", message)
+	}
+	a.waits(5, "10s", 14, exited(1, 4))
+	a.wantEvents(1)
+	waiting, _ := ask(14, exited(1, 4))
+	assert.False(t, waiting)
+}
+
+// Between the decision and the start an image may be pulled, or a volume wait: that
+// is no part of the run.
+func TestALateStartIsNoLongRun(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0, exited(0, 0))
+	late := exited(1, 902)
+	late.StartedAt = at(900)
+	a.waits(902, "10s", 912, late, exited(0, 0))
+}
+
+// The run of a container that started unasked counts from that start.
+func TestAStartUnaskedIsTheBeginningOfARun(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0, exited(0, 0))
+	a.waits(2, "10s", 12, exited(1, 2))
+	a.starts(500) // its instances were removed
+	a.waits(800, "10s", 810, exited(0, 800))
+}
+
+func TestNewestByStartWhereTheEndIsNotKnown(t *testing.T) {
+	instance := func(started, finished time.Time) ContainerStatus {
+		return ContainerStatus{Name: "main", State: ContainerStateExited, StartedAt: started, FinishedAt: finished}
+	}
+	for _, unknown := range []time.Time{{}, time.Unix(0, 0)} {
+		older, younger := instance(at(0), at(1)), instance(at(2), unknown)
+		assert.Equal(t, &younger, newest("main", []ContainerStatus{older, younger}))
+		assert.Equal(t, &younger, newest("main", []ContainerStatus{younger, older}))
+	}
+}
+
+func TestNothingPanicsOnNil(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0, exited(0, 0))
+	waiting, _, err := DoBackOff(context.Background(), nil, a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{exited(1, 1)}, a.backOff, at(2))
+	assert.True(t, waiting)
+	assert.ErrorIs(t, err, ErrCrashLoopBackOff)
+	assert.NotEmpty(t, NewBackoffError(nil, now).Error())
+	_, found := MinBackoffExpiration(NewBackoffError(nil, now))
+	assert.True(t, found)
+}
+
+// 64 bits of a hash that is none of cryptography can be made to collide with the
+// key of another pod.
+func TestKeyHasTheLengthOfACryptographicHash(t *testing.T) {
+	require.Len(t, keyOf(newAgent(t).pod), 32)
+}
