@@ -5,6 +5,8 @@ package config
 import (
 	"fmt"
 	"time"
+
+	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
 // The delays of a node that sets nothing, and of one with the gate
@@ -51,19 +53,12 @@ const (
 	ReasonClamped Reason = "Clamped"
 )
 
-// Curve is a node's container restart back-off: the k-th delay is Initial
-// doubled k-1 times, and Max at most.
+// Curve is a node's container restart back-off, and what its values come from.
 type Curve struct {
-	// Initial is the least delay but zero. Initial <= Max.
-	Initial       time.Duration
+	backoff.Curve
 	InitialReason Reason
-	// Max is the greatest delay.
-	Max       time.Duration
-	MaxReason Reason
-	// DelayFirst says that the first restart waits too, for Initial. Otherwise it
-	// is immediate.
-	DelayFirst bool
-	// Ignored says that MaxContainerRestartPeriod is set and not honoured, the
+	MaxReason     Reason
+	// Ignored is true if MaxContainerRestartPeriod is set and not honoured, the
 	// gate KubeletCrashLoopBackOffMax being off.
 	Ignored bool
 }
@@ -75,9 +70,8 @@ type Curve struct {
 // validation has a back-off all the same.
 func Resolve(s Settings) Curve {
 	c := Curve{
-		Initial: DefaultInitial, InitialReason: ReasonDefault,
-		Max: DefaultMax, MaxReason: ReasonDefault,
-		DelayFirst: s.KubeletDelayFirstContainerRestart,
+		Curve:         backoff.Curve{Initial: DefaultInitial, Max: DefaultMax, DelayFirst: s.KubeletDelayFirstContainerRestart},
+		InitialReason: ReasonDefault, MaxReason: ReasonDefault,
 	}
 	if s.ReduceDefaultCrashLoopBackOffDecay {
 		c.Initial, c.InitialReason = ReducedInitial, ReasonReducedDecay
@@ -96,37 +90,6 @@ func Resolve(s Settings) Curve {
 		c.Initial, c.InitialReason = c.Max, ReasonClamped
 	}
 	return c
-}
-
-// Delay returns what the restart number attempt waits, counted from 1, of a
-// container that never ran long enough for a reset. It is 0 for an attempt
-// below 1.
-func (c Curve) Delay(attempt int) time.Duration {
-	first := 1
-	if !c.DelayFirst {
-		first = 2
-	}
-	if attempt < first {
-		return 0
-	}
-	d := c.Initial
-	for ; attempt > first && d < c.Max; attempt-- {
-		d *= 2
-	}
-	return min(d, c.Max)
-}
-
-// Delays returns the delays up to and with the first that is Max. As every one
-// after it is Max too, they are the whole curve.
-func (c Curve) Delays() []time.Duration {
-	var delays []time.Duration
-	for attempt := 1; ; attempt++ {
-		d := c.Delay(attempt)
-		delays = append(delays, d)
-		if d >= c.Max {
-			return delays
-		}
-	}
 }
 
 // String is the curve in a line, for a log: the delays, and what the initial

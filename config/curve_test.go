@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
 func settingsMax(d time.Duration) *time.Duration { return &d }
@@ -84,8 +86,8 @@ func TestResolveConflictTables(t *testing.T) {
 				s.MaxContainerRestartPeriod = settingsMax(tc.max)
 			}
 			require.Equal(t, Curve{
-				Initial: tc.initial, InitialReason: tc.initialReason,
-				Max: tc.wantMax, MaxReason: tc.maxReason,
+				Curve:         backoff.Curve{Initial: tc.initial, Max: tc.wantMax},
+				InitialReason: tc.initialReason, MaxReason: tc.maxReason,
 			}, Resolve(s), tc.instead)
 		})
 	}
@@ -93,11 +95,11 @@ func TestResolveConflictTables(t *testing.T) {
 
 // What the prose around the tables says, and what they leave out.
 func TestResolve(t *testing.T) {
-	defaults := Curve{Initial: DefaultInitial, InitialReason: ReasonDefault, Max: DefaultMax, MaxReason: ReasonDefault}
-	reduced := Curve{Initial: ReducedInitial, InitialReason: ReasonReducedDecay, Max: ReducedMax, MaxReason: ReasonReducedDecay}
+	defaults := Curve{Curve: backoff.Curve{Initial: DefaultInitial, Max: DefaultMax}, InitialReason: ReasonDefault, MaxReason: ReasonDefault}
+	reduced := Curve{Curve: backoff.Curve{Initial: ReducedInitial, Max: ReducedMax}, InitialReason: ReasonReducedDecay, MaxReason: ReasonReducedDecay}
 	ignored := func(c Curve) Curve { c.Ignored = true; return c }
 	perNode := func(initial, max time.Duration, reason Reason) Curve {
-		return Curve{Initial: initial, InitialReason: reason, Max: max, MaxReason: ReasonPerNodeMaximum}
+		return Curve{Curve: backoff.Curve{Initial: initial, Max: max}, InitialReason: reason, MaxReason: ReasonPerNodeMaximum}
 	}
 	tests := []struct {
 		name string
@@ -117,7 +119,7 @@ func TestResolve(t *testing.T) {
 		{"above the range", Settings{KubeletCrashLoopBackOffMax: true, MaxContainerRestartPeriod: settingsMax(301 * time.Second)},
 			perNode(10*time.Second, 300*time.Second, ReasonDefault)},
 		{"first restart delayed", Settings{KubeletDelayFirstContainerRestart: true},
-			Curve{Initial: DefaultInitial, InitialReason: ReasonDefault, Max: DefaultMax, MaxReason: ReasonDefault, DelayFirst: true}},
+			Curve{Curve: backoff.Curve{Initial: DefaultInitial, Max: DefaultMax, DelayFirst: true}, InitialReason: ReasonDefault, MaxReason: ReasonDefault}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
