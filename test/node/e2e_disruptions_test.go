@@ -66,7 +66,7 @@ func at(name string, n int, event string, later time.Duration) func(*pod) {
 func crashKubelet(t *testing.T, e *e2e) {
 	e.kubelet.kill()
 	time.Sleep(time.Second)
-	e.startKubelet(t, true)
+	e.startKubelet(t)
 }
 
 // disruptions take parts of the node away, so that each needs it alone.
@@ -78,7 +78,7 @@ var disruptions = []scenario{
 		e.kubelet.kill()
 		p.signal("go")
 		p.event("main", 1, "exit:42")
-		e.startKubelet(t, true)
+		e.startKubelet(t)
 		p.once(restart{before: before, cause: "main"})
 	}},
 	// at six points of TerminatingForRestart,
@@ -190,8 +190,7 @@ var disruptions = []scenario{
 		p.once(restart{before: before, cause: "main"})
 	}},
 	{"GateOffAndOnAgain", func(t *testing.T, e *e2e) {
-		e.kubelet.kill()
-		e.startKubelet(t, false)
+		e.restartKubelet(t, gateRestartPod)
 		main := triggering(sidecar("main", "wait=go exit=42", "wait=go exit=42", ""))
 		p := e.create(t, podSpec(nil, main, container("other", "")))
 		p.running()
@@ -202,8 +201,7 @@ var disruptions = []scenario{
 		p.assertStarts(map[string]int{"main": 2, "other": 1})
 		assert.Empty(t, p.conditions(p.condition(), ""), "history of the condition")
 
-		e.kubelet.kill()
-		e.startKubelet(t, true)
+		e.restartKubelet(t)
 		time.Sleep(4 * time.Second)
 		p.assertStarts(map[string]int{"main": 2, "other": 1})
 		p.signal("go")
@@ -217,11 +215,11 @@ var disruptions = []scenario{
 		e.kubelet.kill()
 		usual := e.spec.Kubelet
 		e.spec.Kubelet = *shortResetFlag
-		e.startKubelet(t, true)
+		e.startKubelet(t)
 		t.Cleanup(func() {
 			e.kubelet.kill()
 			e.spec.Kubelet = usual
-			e.startKubelet(t, true)
+			e.startKubelet(t)
 		})
 		long := fmt.Sprintf("sleep=%v exit=42", shortReset+2*time.Second)
 		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", long, "exit=42", ""))))

@@ -45,7 +45,7 @@ func startE2E(t *testing.T) *e2e {
 	klog.SetOutput(log)
 	progress("starting etcd and kube-apiserver")
 	args := []string{"--kubelet-preferred-address-types=" + string(v1.NodeInternalIP)}
-	if e.knowsRestartPod(t, n.spec.APIServer) {
+	if e.knows(t, n.spec.APIServer, gateRestartPod) {
 		args = append(args, "--feature-gates="+gateRestartPod+"=true")
 	}
 	e.api, err = n.startAPIServer(args...)
@@ -56,7 +56,7 @@ func startE2E(t *testing.T) *e2e {
 	})
 	require.NoError(t, err)
 	progress("starting the kubelet")
-	e.startKubelet(t, true)
+	e.startKubelet(t)
 	require.NoError(t, await(n.ctx, "the node object", time.Minute, func(ctx context.Context) error {
 		_, err := e.kube.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 		return err
@@ -66,39 +66,58 @@ func startE2E(t *testing.T) *e2e {
 	return e
 }
 
-// e2eKubeletConfig is what the scenarios add to kubeletConfig: the reduced
-// decay and a maximum of 4 s, so that the curve is 0, 1, 2, 4, 4 … s, and a
-// server, which logs come from.
+// e2eKubeletConfig is what the scenarios add to kubeletConfig: the curve, a
+// server, which logs come from, and a folder of static pods.
 const e2eKubeletConfig = `address: %s
 authentication:
   anonymous: {enabled: true}
   webhook: {enabled: false}
+staticPodPath: %s
 crashLoopBackOff:
-  maxContainerRestartPeriod: 4s
+  maxContainerRestartPeriod: %s
 featureGates:
-  ReduceDefaultCrashLoopBackOffDecay: true
+  ReduceDefaultCrashLoopBackOffDecay: %v
 `
 
-// curve is the delay before the k-th restart in a row, counted from 0.
-func curve(k int) time.Duration {
-	return delay(Scenario{Reduced: true, Maximum: 4 * time.Second}, k)
-}
+// usual has the curve 0, 1, 2, 4, 4 … s, and slow 0, 10, 10 … s, for scenarios
+// in which a delay must differ from what else takes time.
+var (
+	usual = Scenario{Reduced: true, Maximum: 4 * time.Second}
+	slow  = Scenario{Maximum: 10 * time.Second}
+)
 
-// startKubelet starts the kubelet, for the first time or again.
-func (e *e2e) startKubelet(t *testing.T, gate bool) {
-	config := fmt.Sprintf(e2eKubeletConfig, nodeIP)
-	if e.knowsRestartPod(t, e.spec.Kubelet) {
-		config += fmt.Sprintf("  %s: %v\n", gateRestartPod, gate)
+// curve is the usual delay before the k-th restart in a row, counted from 0.
+func curve(k int) time.Duration { return delay(usual, k) }
+
+// startKubelet starts the kubelet, for the first time or again, with the usual
+// curve and the gates given switched off.
+func (e *e2e) startKubelet(t *testing.T, off ...string) { e.startKubeletWith(t, usual, off...) }
+
+func (e *e2e) startKubeletWith(t *testing.T, curve Scenario, off ...string) {
+	manifests := e.path("manifests")
+	require.NoError(t, os.MkdirAll(manifests, 0o755))
+	config := fmt.Sprintf(e2eKubeletConfig, nodeIP, manifests, curve.Maximum, curve.Reduced)
+	for _, gate := range []string{gateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff} {
+		if e.knows(t, e.spec.Kubelet, gate) {
+			config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
+		}
 	}
 	require.NoError(t, e.node.startKubelet(config, "--kubeconfig="+e.api.kubeconfig, "--node-ip="+nodeIP))
 }
 
-// knowsRestartPod tells whether a binary has the gate. It is set only there, so
-// that a stock one can be tried as well.
-func (e *e2e) knowsRestartPod(t *testing.T, binary string) bool {
+// restartKubelet kills the kubelet and starts it with the gates given switched
+// off.
+func (e *e2e) restartKubelet(t *testing.T, off ...string) {
+	e.kubelet.kill()
+	e.startKubelet(t, off...)
+}
+
+// knows reports whether a binary has a gate. It is set only there, so that a
+// stock one can be tried as well.
+func (e *e2e) knows(t *testing.T, binary, gate string) bool {
 	help, err := output(e.ctx, binary, "--help")
 	require.NoError(t, err)
-	return strings.Contains(help, gateRestartPod)
+	return strings.Contains(help, gate)
 }
 
 // startControllerManager starts what looks after Jobs.
@@ -153,7 +172,7 @@ func (e *e2e) reboot(t *testing.T) {
 		}
 	}
 	require.NoError(t, e.runContainerd())
-	e.startKubelet(t, true)
+	e.startKubelet(t)
 }
 
 // recorder keeps every version of every pod that a watch of the API shows.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
 )
 
@@ -50,14 +52,16 @@ func triggering(c v1.Container) v1.Container {
 
 // triggeringBy is triggering with another action than that under test.
 func triggeringBy(c v1.Container, action v1.ContainerRestartRuleAction) v1.Container {
+	return ruled(c, action, v1.ContainerRestartRuleOnExitCodesOpIn, triggerExit)
+}
+
+// ruled adds a rule.
+func ruled(c v1.Container, action v1.ContainerRestartRuleAction, operator v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.Container {
 	if c.RestartPolicy == nil {
 		c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
 	}
 	c.RestartPolicyRules = []v1.ContainerRestartRule{{
-		Action: action,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
-			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{triggerExit},
-		},
+		Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: operator, Values: codes},
 	}}
 	return c
 }
@@ -96,6 +100,13 @@ func podSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 	}
 }
 
+// alwaysSpec is podSpec for a pod whose own policy restarts everything.
+func alwaysSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
+	spec := podSpec(inits, containers...)
+	spec.RestartPolicy = v1.RestartPolicyAlways
+	return spec
+}
+
 // newPod returns a pod that is not created yet.
 func (e *e2e) newPod(t *testing.T) *pod {
 	name := strings.ToLower(filepath.Base(t.Name()))
@@ -117,19 +128,60 @@ func (p *pod) withVolumes(spec v1.PodSpec) v1.PodSpec {
 // create creates a pod with the name of the test.
 func (e *e2e) create(t *testing.T, spec v1.PodSpec) *pod {
 	p := e.newPod(t)
-	created, err := e.kube.CoreV1().Pods(metav1.NamespaceDefault).Create(e.ctx, &v1.Pod{
+	p.create(spec)
+	return p
+}
+
+// create creates the pod.
+func (p *pod) create(spec v1.PodSpec) {
+	p.t.Helper()
+	created, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Create(p.ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: metav1.NamespaceDefault},
 		Spec:       p.withVolumes(spec),
 	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	require.NoError(p.t, err)
 	p.uid = created.UID
-	t.Cleanup(func() {
-		if t.Failed() {
+	p.t.Cleanup(func() {
+		if p.t.Failed() {
 			p.dump()
 		}
 		p.delete(1)
 	})
+}
+
+// createStatic makes a pod of a file, and returns when the API server shows it.
+func (e *e2e) createStatic(t *testing.T, spec v1.PodSpec) *pod {
+	p := e.newPod(t)
+	p.uid = uuid.NewUUID()
+	manifest := p.writeManifest(spec)
+	p.name += "-" + nodeName
+	t.Cleanup(func() {
+		if t.Failed() {
+			p.dump()
+		}
+		assert.NoError(t, os.Remove(manifest))
+	})
+	p.latest("the mirror", func(*v1.Pod) error { return nil })
 	return p
+}
+
+// writeManifest writes the file of a static pod, anew or for the first time. It
+// returns the file's path.
+func (p *pod) writeManifest(spec v1.PodSpec) string {
+	p.t.Helper()
+	name := filepath.Base(p.dir)
+	manifest, draft := p.path("manifests", name+".json"), p.path("pods", name+".json")
+	text, err := json.Marshal(v1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		// Without a UID in the file, its content would be what the UID is made of.
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault, UID: p.uid},
+		Spec:       p.withVolumes(spec),
+	})
+	require.NoError(p.t, err)
+	require.NoError(p.t, os.WriteFile(draft, text, 0o644))
+	// The kubelet must not read half of it.
+	require.NoError(p.t, os.Rename(draft, manifest))
+	return manifest
 }
 
 // delete asks the API server to, with a grace period in seconds.
@@ -143,7 +195,18 @@ func (p *pod) delete(grace int64) {
 // signal makes the file that a step wait=NAME of the pod waits for.
 func (p *pod) signal(name string) {
 	p.sandboxes = p.listSandboxes()
+	p.put(name)
+}
+
+// put makes a file in the pod's folder, and remove removes it.
+func (p *pod) put(name string) {
+	p.t.Helper()
 	require.NoError(p.t, os.WriteFile(filepath.Join(p.dir, name), nil, 0o644))
+}
+
+func (p *pod) remove(name string) {
+	p.t.Helper()
+	require.NoError(p.t, os.Remove(filepath.Join(p.dir, name)))
 }
 
 // await waits until a version of the pod satisfies the check, and returns it.
@@ -181,6 +244,28 @@ func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 		return check(found)
 	}))
 	return found
+}
+
+// awaitKubelet waits until the pod as the kubelet knows it satisfies the check. Of a
+// static pod the API server has an image that is not kept up to date.
+func (p *pod) awaitKubelet(what string, check func(*v1.Pod) error) {
+	p.t.Helper()
+	require.NoError(p.t, await(p.ctx, what+" of pod "+p.name, time.Minute, func(ctx context.Context) error {
+		text, err := p.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(nodeName).SubResource("proxy").Suffix("pods").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		var pods v1.PodList
+		if err := json.Unmarshal(text, &pods); err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			if pods.Items[i].UID == p.uid {
+				return check(&pods.Items[i])
+			}
+		}
+		return errors.New("the kubelet has no such pod")
+	}))
 }
 
 // running waits until all containers of the pod but init containers run.
@@ -279,6 +364,7 @@ func (p *pod) restarted(r restart) *v1.Pod {
 	})
 	p.assertKept(r, after)
 	p.assertStatuses(r, after)
+	p.assertOver()
 	p.assertCondition(r, kind)
 	if statusOf(after, r.cause).State.Running != nil {
 		p.assertPreviousLog(r.cause)
@@ -399,6 +485,67 @@ func (p *pod) conditions(kind v1.PodConditionType, version string) (states []str
 		after = after || s.pod.ResourceVersion == version
 	}
 	return slices.Compact(states)
+}
+
+// assertOver checks that a run of a container that is over has stayed so: what
+// was a last state is not the present one in any later version of the pod.
+func (p *pod) assertOver() {
+	p.t.Helper()
+	last := map[string]bool{}
+	for _, seen := range p.pods.of(p.name) {
+		for _, s := range statuses(seen.pod) {
+			if end := s.State.Terminated; end != nil && last[end.ContainerID] {
+				assert.Fail(p.t, fmt.Sprintf("at %s the previous run of %s was the present one again: %+v", seen.at.Format("05.000"), s.Name, s))
+				return
+			}
+			if end := s.LastTerminationState.Terminated; end != nil && end.ContainerID != "" {
+				last[end.ContainerID] = true
+			}
+		}
+	}
+}
+
+// attempts returns when the kubelet tried to create a container, the oldest
+// first: each time it makes a file for the termination message. Those that found
+// no ConfigMap are not among them.
+func (p *pod) attempts(name string) (at []time.Time) {
+	p.t.Helper()
+	files, err := os.ReadDir(p.path("kubelet", "pods", string(p.uid), "containers", name))
+	if !errors.Is(err, os.ErrNotExist) {
+		require.NoError(p.t, err)
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		require.NoError(p.t, err)
+		at = append(at, info.ModTime())
+	}
+	slices.SortFunc(at, time.Time.Compare)
+	return at
+}
+
+// assertAttempts waits until there were so many attempts to start a container,
+// and checks that the curve lies between those from the first given on, which
+// counts from 0. The retry that upstream makes comes after 10 to 15 s.
+func (p *pod) assertAttempts(name string, first, count int) {
+	p.t.Helper()
+	var at []time.Time
+	require.NoError(p.t, await(p.ctx, fmt.Sprintf("attempt %d to start %s of pod %s", count, name, p.name), time.Duration(count)*20*time.Second, func(context.Context) error {
+		if at = p.attempts(name); len(at) < count {
+			return fmt.Errorf("there were %d", len(at))
+		}
+		return nil
+	}))
+	for k := first; k+1 < count; k++ {
+		p.assertDelay(fmt.Sprintf("between attempts %d and %d to start %s", k+1, k+2, name), k, at[k+1].Sub(at[k]).Seconds())
+	}
+}
+
+// assertDelay checks that the k-th delay of the curve, counted from 0, and not
+// much more passed.
+func (p *pod) assertDelay(what string, k int, took float64) {
+	p.t.Helper()
+	assert.GreaterOrEqual(p.t, took, curve(k).Seconds()-0.05, "seconds %s", what)
+	assert.Less(p.t, took, curve(k).Seconds()+3, "seconds %s", what)
 }
 
 // alwaysRunning checks that the pod's phase never left Pending and Running.

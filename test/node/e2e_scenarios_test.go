@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,11 +85,9 @@ var podScenarios = []scenario{
 		p.assertStarts(map[string]int{"init1": 2, "main": 1, "other": 1})
 	}},
 	{"InitContainerFailsAfterRestartPolicyAlways", func(t *testing.T, e *e2e) {
-		spec := podSpec(
+		p := e.create(t, alwaysSpec(
 			[]v1.Container{container("init1", "exit=0", "exit=1", "exit=1", "exit=0")},
-			triggering(container("main", "wait=go exit=42", "")))
-		spec.RestartPolicy = v1.RestartPolicyAlways
-		p := e.create(t, spec)
+			triggering(container("main", "wait=go exit=42", ""))))
 		before := p.running()
 		p.signal("go")
 		after := p.latest("the end of the restart", func(now *v1.Pod) error {
@@ -218,10 +214,8 @@ var podScenarios = []scenario{
 	// Probes and hooks.
 	{"StartupProbeEndsTheRestart", func(t *testing.T, e *e2e) {
 		main := triggering(container("main", "wait=go exit=42", ""))
-		main.StartupProbe = &v1.Probe{
-			ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/actor", "exists", "up"}}},
-			PeriodSeconds: 1, FailureThreshold: 60,
-		}
+		main.StartupProbe = probe("up")
+		main.StartupProbe.FailureThreshold = 60
 		main.Lifecycle = &v1.Lifecycle{PostStart: noting("post-start", 0)}
 		p := e.create(t, podSpec(nil, main, container("other", "")))
 		p.signal("up")
@@ -231,7 +225,7 @@ var podScenarios = []scenario{
 			}
 			return nil
 		})
-		require.NoError(t, os.Remove(filepath.Join(p.dir, "up")))
+		p.remove("up")
 		p.signal("go")
 		p.event("main", 2, "post-start")
 		time.Sleep(3 * time.Second)
@@ -326,40 +320,15 @@ var podScenarios = []scenario{
 	}},
 
 	{"JobCompletes", func(t *testing.T, e *e2e) {
-		p := e.newPod(t)
-		job := &batchv1.Job{
-			ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: metav1.NamespaceDefault},
-			Spec: batchv1.JobSpec{
-				BackoffLimit: ptr.To(int32(0)),
-				Template: v1.PodTemplateSpec{Spec: p.withVolumes(podSpec(
-					[]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")},
-					triggering(container("main", "exit=42", "exit=42", "exit=0"))))},
-			},
-		}
-		jobs := e.kube.BatchV1().Jobs(job.Namespace)
-		_, err := jobs.Create(e.ctx, job, metav1.CreateOptions{})
-		require.NoError(t, err)
-		t.Cleanup(func() {
-			assert.NoError(t, jobs.Delete(e.ctx, job.Name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}))
-		})
-		require.NoError(t, await(e.ctx, "the completion of job "+job.Name, patience, func(ctx context.Context) error {
-			job, err := jobs.Get(ctx, job.Name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if job.Status.Succeeded != 1 {
-				return fmt.Errorf("the job's status is %+v", job.Status)
-			}
-			return nil
-		}))
-		pods, err := e.kube.CoreV1().Pods(job.Namespace).List(e.ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job.Name})
-		require.NoError(t, err)
-		assert.Len(t, pods.Items, 1, "pods of the job")
+		p := e.createJob(t, nil, podSpec(
+			[]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")},
+			triggering(container("main", "exit=42", "exit=42", "exit=0"))))
+		p.awaitJob("the completion", func(job *batchv1.Job) bool { return job.Status.Succeeded == 1 })
+		pods := p.podsOfJob()
+		assert.Len(t, pods, 1, "pods of the job")
 		p.assertStarts(map[string]int{"init1": 3, "sidecar1": 3, "main": 3})
-		for i := range pods.Items {
-			p := &pod{e2e: e, t: t, name: pods.Items[i].Name, uid: pods.Items[i].UID, dir: p.dir}
-			assert.EqualValues(t, 2, statusOf(&pods.Items[i], "main").RestartCount, "restarts of main")
-			p.delete(0)
+		for i := range pods {
+			assert.EqualValues(t, 2, statusOf(&pods[i], "main").RestartCount, "restarts of main")
 		}
 	}},
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestNode(t *testing.T) {
 	e := startE2E(t)
 	t.Cleanup(func() { e.kubelet.kill() })
 	t.Run("Pods", func(t *testing.T) {
-		for _, s := range podScenarios {
+		for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				s.report(t, e)
@@ -130,7 +131,7 @@ func TestNode(t *testing.T) {
 		}
 	})
 	t.Run("Disruptions", func(t *testing.T) {
-		for _, s := range disruptions {
+		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions) {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
 	})

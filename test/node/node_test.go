@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,5 +206,18 @@ func TestMissingIsToldAtOnce(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}
+	}
+}
+
+// Two scenarios of one name would share the folder of their pods.
+func TestScenarioNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, disruptions, gateDisruptions, staticDisruptions,
+		crashloopScenarios, crashloopDisruptions) {
+		name := strings.ToLower(s.name)
+		if seen[name] {
+			t.Errorf("two scenarios are named %s", s.name)
+		}
+		seen[name] = true
 	}
 }

@@ -17,10 +17,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What patch 5 adds to the API: an action, and its gate.
+// What the series adds to the API: an action, and its gate; and the gates that
+// lead back to what upstream does with RestartAllContainers, and with a container
+// that the kubelet itself ended.
 const (
-	actionRestartPod = corev1.ContainerRestartRuleAction("RestartPod")
-	gateRestartPod   = "RestartPodOnContainerExits"
+	actionRestartPod                = corev1.ContainerRestartRuleAction("RestartPod")
+	gateRestartPod                  = "RestartPodOnContainerExits"
+	gateRestartAllContainersBackOff = "KubeletRestartAllContainersBackOff"
+	gateStrictBackOff               = "KubeletStrictCrashLoopBackOff"
 )
 
 const (

@@ -85,10 +85,15 @@ func compareIntervals(s Scenario, stock, ours Figures, criterion criterionFunc) 
 	if s.API {
 		// No restart goes without a request, so a figure of 0 means that none
 		// were counted.
-		criterion("API requests per restart not above stock's", "",
-			stock.RequestsPerRestart, ours.RequestsPerRestart, stock.RequestsPerRestart,
-			stock.RequestsPerRestart > 0 && ours.RequestsPerRestart > 0 &&
-				ours.RequestsPerRestart <= stock.RequestsPerRestart)
+		counted := stock.RequestsPerRestart > 0 && ours.RequestsPerRestart > 0
+		atMost := func(what string, limit float64) {
+			criterion("API requests per restart "+what, "", stock.RequestsPerRestart, ours.RequestsPerRestart, limit,
+				counted && ours.RequestsPerRestart <= limit)
+		}
+		atMost("not above stock's", stock.RequestsPerRestart)
+		if s.RequestLimit > 0 {
+			atMost(fmt.Sprintf("at most %g", s.RequestLimit), s.RequestLimit)
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ func verdicts(c Comparison) string {
 func TestCriteria(t *testing.T) {
 	alone := Scenario{Name: "max1s", Maximum: time.Second, Pods: 1, LatenessRatio: 0.1}
 	api := Scenario{Name: "api20", Maximum: time.Second, Pods: 20, API: true, LatenessRatio: 0.4}
+	limited := Scenario{Name: "api5", Maximum: time.Second, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
 	for _, tc := range []struct {
 		name        string
 		scenario    Scenario
@@ -53,6 +54,18 @@ func TestCriteria(t *testing.T) {
 		{"higher cost", api,
 			Figures{Restarts: 500, Lateness: late(1, 0), CPUPerRestart: 10, RequestsPerRestart: 6},
 			Figures{Restarts: 800, Lateness: late(0.41, 0), CPUPerRestart: 10.1, RequestsPerRestart: 6.1}, "FAIL pass FAIL FAIL"},
+		{"requests at the limit", limited,
+			Figures{Restarts: 300, Lateness: late(1, 0), CPUPerRestart: 10, RequestsPerRestart: 7},
+			Figures{Restarts: 500, Lateness: late(0.1, 0), CPUPerRestart: 10, RequestsPerRestart: 4.5}, "pass pass pass pass pass"},
+		{"requests above the limit, below stock's", limited,
+			Figures{Restarts: 300, Lateness: late(1, 0), CPUPerRestart: 10, RequestsPerRestart: 7},
+			Figures{Restarts: 500, Lateness: late(0.1, 0), CPUPerRestart: 10, RequestsPerRestart: 4.51}, "pass pass pass pass FAIL"},
+		{"requests below the limit, above stock's", limited,
+			Figures{Restarts: 300, Lateness: late(1, 0), CPUPerRestart: 10, RequestsPerRestart: 4},
+			Figures{Restarts: 500, Lateness: late(0.1, 0), CPUPerRestart: 10, RequestsPerRestart: 4.5}, "pass pass pass FAIL pass"},
+		{"limited requests not counted", limited,
+			Figures{Restarts: 300, Lateness: late(1, 0), CPUPerRestart: 10},
+			Figures{Restarts: 500, Lateness: late(0.1, 0), CPUPerRestart: 10}, "pass pass pass FAIL FAIL"},
 		{"requests not counted", api,
 			Figures{Restarts: 500, Lateness: late(1, 0), CPUPerRestart: 10, RequestsPerRestart: 6},
 			Figures{Restarts: 800, Lateness: late(0.4, 0), CPUPerRestart: 10}, "pass pass pass FAIL"},
@@ -89,7 +102,7 @@ func TestPrintComparison(t *testing.T) {
 	}
 	ours := Figures{
 		Restarts: 190, Interval: Summary{Mean: 1.07}, Lateness: late(0.07, 0.05), CPUPerRestart: 19,
-		RequestsPerRestart: 6, Requests: map[string]float64{"GET pods": 3, "PATCH events": 1},
+		RequestsPerRestart: 4, Requests: map[string]float64{"GET pods": 2, "PATCH events": 1},
 	}
 	c := compare(s, stock, ours)
 	var out bytes.Buffer
@@ -102,7 +115,8 @@ func TestPrintComparison(t *testing.T) {
 		"PATCH events                              0.00        1.00           -",
 		"pass  mean lateness at most 0.1 of stock's: stock 1.000 s, ours 0.070 s, limit 0.100 s",
 		"goal  interval, mean at most 1.080 s: 1.070 s, reached",
-		"PASS: 4 of 4 criteria hold in 1 scenarios",
+		"pass  API requests per restart at most 4.5: stock 7.00, ours 4.00, limit 4.50",
+		"PASS: 5 of 5 criteria hold in 1 scenarios",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())

@@ -35,6 +35,8 @@ type Scenario struct {
 	// in each pod, and one pod waits for the other. The first restart of a pod has
 	// no delay.
 	Action corev1.ContainerRestartRuleAction `json:"action,omitempty"`
+	// RequestLimit is how many API requests a restart may take; zero is no limit.
+	RequestLimit float64 `json:"requestLimit,omitempty"`
 	// RestartRatio is how much of stock's median time a restart of a pod may take.
 	RestartRatio float64 `json:"restartRatio,omitempty"`
 
@@ -56,8 +58,8 @@ type Goal struct {
 // less than one in a hundred. Their length shows in that figure all the same:
 // the kubelet's event client lets each pod have a burst of events and then one
 // now and then, so the longer the window, the fewer events per restart. Hence
-// the longest that fits for api5; the goal of 6.1 comes from 150 s, which
-// --seconds 150 repeats.
+// the longest that fits for api5. Requests are counted, not timed, and so their
+// limit decides on any machine.
 var scenarios = []Scenario{
 	{
 		Name: "max1s", Maximum: time.Second, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
@@ -78,8 +80,8 @@ var scenarios = []Scenario{
 		goals: []Goal{goalWorstLateness},
 	},
 	{
-		Name: "api5", Maximum: time.Second, API: true, Pods: 5, Window: 120 * time.Second, LatenessRatio: 0.1,
-		goals: []Goal{goalMean(1.08), goalCPU(20.4), goalRequests(6.1)},
+		Name: "api5", Maximum: time.Second, API: true, Pods: 5, Window: 120 * time.Second, LatenessRatio: 0.1, RequestLimit: 4.5,
+		goals: []Goal{goalMean(1.08), goalCPU(20.4)},
 	},
 	{
 		Name: "api20", Maximum: time.Second, API: true, Pods: 20, Window: 60 * time.Second, LatenessRatio: 0.4,
@@ -118,10 +120,6 @@ func goalWorst(limit float64) Goal {
 
 func goalCPU(limit float64) Goal {
 	return Goal{"kubelet CPU per restart", "ms", limit, func(f Figures) float64 { return f.CPUPerRestart }}
-}
-
-func goalRequests(limit float64) Goal {
-	return Goal{"API requests per restart", "", limit, func(f Figures) float64 { return f.RequestsPerRestart }}
 }
 
 // String says in words what is measured.

@@ -9,6 +9,8 @@
 //	                     later start acts out the last one
 //	actor note EVENT DURATION
 //	                     for hooks: writes EVENT, waits, writes EVENT-end
+//	actor fail EVENT DURATION
+//	                     for hooks: the same, and fails
 //	actor exists NAME    for probes: fails unless the file NAME is in /pod
 //
 // A LIFE is a list of steps with blanks between, after which it holds until
@@ -55,7 +57,7 @@ func run(args []string) error {
 	switch {
 	case len(args) == 0:
 		return errors.New("want at least one life")
-	case args[0] == "note" && len(args) == 3:
+	case (args[0] == "note" || args[0] == "fail") && len(args) == 3:
 		d, err := time.ParseDuration(args[2])
 		if err != nil {
 			return err
@@ -64,7 +66,9 @@ func run(args []string) error {
 			return err
 		}
 		time.Sleep(d)
-		_, err = note(args[1] + "-end")
+		if _, err = note(args[1] + "-end"); err == nil && args[0] == "fail" {
+			err = errors.New("it was told to fail")
+		}
 		return err
 	case args[0] == "exists" && len(args) == 2:
 		_, err := os.Stat(filepath.Join(podDir, args[1]))

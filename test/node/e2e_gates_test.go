@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+)
+
+// gateDisruptions start the kubelet with gates switched off.
+var gateDisruptions = []scenario{
+	// A restart that has begun is finished, and the API says so: the containers that
+	// are stopped already would otherwise stay so.
+	{"GateOffInTermination", func(t *testing.T, e *e2e) {
+		t.Cleanup(func() { e.restartKubelet(t) })
+		disrupted(restart{}, at("other", 1, "pre-stop", time.Second), func(t *testing.T, e *e2e) {
+			e.restartKubelet(t, gateRestartPod)
+		})(t, e)
+	}},
+	{"GateOffInBackOff", func(t *testing.T, e *e2e) {
+		t.Cleanup(func() { e.restartKubelet(t) })
+		const life = "sleep=1s exit=42"
+		p := e.create(t, podSpec(nil, triggering(container("main", life, life, life, life, "")), container("other", "")))
+		p.inBackOff(3)
+		e.restartKubelet(t, gateRestartPod)
+		p.event("main", 5, "start")
+		after := p.latest("the end of the restart", func(now *v1.Pod) error {
+			if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse {
+				return fmt.Errorf("the condition is %q", c.Status)
+			}
+			return nil
+		})
+		for _, name := range []string{"main", "other"} {
+			assert.EqualValues(t, 4, statusOf(after, name).RestartCount, "restarts of %s", name)
+		}
+		p.assertStarts(map[string]int{"main": 5, "other": 5})
+		p.assertOver()
+		p.alwaysRunning()
+	}},
+
+	// The way back to upstream's path, for those restarts that upstream has.
+	{"RestartAllContainersAsUpstream", func(t *testing.T, e *e2e) {
+		t.Cleanup(func() { e.restartKubelet(t) })
+		e.kubelet.kill()
+		e.startKubeletWith(t, slow, gateRestartAllContainersBackOff)
+		const triggers = 4
+		lives := strings.Fields(strings.Repeat("exit=42 ", triggers))
+		waits := func(p *pod, k int) float64 {
+			return p.event("main", k+2, "start") - p.event("main", k+1, "exit:42")
+		}
+		t.Run("AllContainersDoNotWait", func(t *testing.T) {
+			p := e.create(t, podSpec(nil, triggeringBy(container("main", append(lives, "")...), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "")))
+			for k := range triggers {
+				assert.Less(t, waits(p, k), 8.0, "seconds that restart %d waited", k+1)
+			}
+			p.running()
+			for _, seen := range p.pods.of(p.name) {
+				for _, s := range statuses(seen.pod) {
+					if w := s.State.Waiting; w != nil {
+						assert.NotEqual(t, "CrashLoopBackOff", w.Reason, "why %s waits", s.Name)
+					}
+				}
+			}
+			assert.Contains(t, p.conditions(v1.AllContainersRestarting, ""), "True RestartAllContainersStarted: container exited with restart policy rule")
+			p.alwaysRunning()
+		})
+		t.Run("ThePodWaits", func(t *testing.T) {
+			p := e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42", "exit=42", ""), actionRestartPod), container("other", "")))
+			for k := range 2 {
+				assert.GreaterOrEqual(t, waits(p, k), delay(slow, k).Seconds()-0.05, "seconds that restart %d waited", k+1)
+			}
+		})
+	}},
+	{"LivenessKillAsUpstream", func(t *testing.T, e *e2e) {
+		t.Cleanup(func() { e.restartKubelet(t) })
+		e.kubelet.kill()
+		e.startKubeletWith(t, slow, gateStrictBackOff)
+		main := container("main", "")
+		main.LivenessProbe = probe("alive")
+		p := e.newPod(t)
+		p.put("alive")
+		p.create(alwaysSpec(nil, main))
+		for k := range 3 {
+			p.event("main", k+1, "start")
+			// Upstream goes by the exit before: longer ago than any delay, it makes
+			// none.
+			time.Sleep(slow.Maximum + 2*time.Second)
+			p.remove("alive")
+			exit := p.event("main", k+1, "exit:143")
+			p.put("alive")
+			assert.Less(t, p.event("main", k+2, "start")-exit, 6.0, "seconds that restart %d waited", k+1)
+		}
+	}},
+}
+
+// staticDisruptions have pods that the kubelet itself makes of files.
+var staticDisruptions = []scenario{
+	// Where a restart is known from is the API alone.
+	{"KubeletKilledInStartupOfStaticPod", func(t *testing.T, e *e2e) {
+		p := e.createStatic(t, slowly())
+		before := p.running()
+		p.signal("go")
+		at("init1", 2, "start", 3*time.Second)(p)
+		crashKubelet(t, e)
+		p.once(restart{before: before, cause: "main"})
+	}},
+	{"StaticPodChangesItsRules", func(t *testing.T, e *e2e) {
+		spec := func(code int32) v1.PodSpec {
+			main := container("main", "wait=go exit=42", "")
+			return podSpec(nil, ruled(main, v1.ContainerRestartRuleAction(*actionFlag), v1.ContainerRestartRuleOnExitCodesOpIn, code), container("other", ""))
+		}
+		p := e.createStatic(t, spec(triggerExit-1))
+		before := p.running()
+		p.writeManifest(spec(triggerExit))
+		p.awaitKubelet("the new rules", func(now *v1.Pod) error {
+			if codes := now.Spec.Containers[0].RestartPolicyRules[0].ExitCodes.Values; codes[0] != triggerExit {
+				return fmt.Errorf("the rule has exit codes %v", codes)
+			}
+			return nil
+		})
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "main"})
+		p.assertStarts(map[string]int{"main": 2, "other": 2})
+	}},
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// startScenarios have containers that cannot be started. Where something was
+// created, the failed attempt counts as an exit; where nothing was, the curve does
+// not advance.
+var startScenarios = []scenario{
+	{"StartFails", func(t *testing.T, e *e2e) {
+		main := container("main")
+		main.Command = []string{"/no-such-program"}
+		p := e.create(t, alwaysSpec(nil, main, container("other", "")))
+		p.assertAttempts("main", 0, 6)
+		p.assertStarts(map[string]int{"main": 0, "other": 1})
+	}},
+	{"CreateFails", func(t *testing.T, e *e2e) {
+		main := container("main", "")
+		main.SecurityContext = &v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{
+			Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("no-such-profile.json"),
+		}}
+		p := e.create(t, alwaysSpec(nil, main, container("other", "")))
+		p.assertAttempts("main", 0, 6)
+		p.await("the reason", patience, func(now *v1.Pod) error {
+			if w := statusOf(now, "main").State.Waiting; w == nil || w.Reason != "CreateContainerError" {
+				return fmt.Errorf("main: %+v", statusOf(now, "main").State)
+			}
+			return nil
+		})
+		p.assertStarts(map[string]int{"main": 0, "other": 1})
+	}},
+	// The program is lost while the container runs, and comes back when it has
+	// waited for as long as it ever has to.
+	{"StartFailsAfterARun", func(t *testing.T, e *e2e) {
+		p := e.newPod(t)
+		program := filepath.Join(p.dir, "program")
+		copyFile(t, filepath.Join(e.spec.Bin, "actor"), program)
+		main := container("main", "wait=go exit=3", "exit=3", "")
+		main.Command = []string{"/pod/program"}
+		p.create(alwaysSpec(nil, main))
+		p.running()
+		require.NoError(t, os.Remove(program))
+		p.signal("go")
+		exit := p.event("main", 1, "exit:3")
+		// The first attempt is the start. The second answers the exit, and those
+		// that follow its failure.
+		p.assertAttempts("main", 1, 6)
+		p.assertDelay("before the first restart", 0, float64(p.attempts("main")[1].UnixMicro())/1e6-exit)
+		copyFile(t, filepath.Join(e.spec.Bin, "actor"), program)
+		p.assertDelay("before the start that succeeds", 4, p.event("main", 2, "start")-float64(p.attempts("main")[5].UnixMicro())/1e6)
+		p.assertDelay("after it", 5, p.event("main", 3, "start")-p.event("main", 2, "exit:3"))
+	}},
+	{"PostStartHookFails", func(t *testing.T, e *e2e) {
+		main := container("main", "")
+		main.Lifecycle = &v1.Lifecycle{PostStart: noting("post-start", 500*time.Millisecond)}
+		main.Lifecycle.PostStart.Exec.Command[1] = "fail"
+		p := e.create(t, alwaysSpec(nil, main, container("other", "")))
+		for k := range 5 {
+			exit := p.event("main", k+1, "exit:143")
+			p.assertDelay(fmt.Sprintf("before restart %d", k+1), k, p.event("main", k+2, "start")-exit)
+		}
+		p.assertStarts(map[string]int{"other": 1})
+	}},
+
+	// The user brings what is missing, and waits for it.
+	{"ConfigMapComesLate", func(t *testing.T, e *e2e) {
+		p := e.newPod(t)
+		p.create(alwaysSpec(nil, needsConfigMap(p, container("main", "exit=3", "exit=3", ""))))
+		p.configErrors(5)
+		p.assertStartsWithConfigMap(1)
+		for k := range 2 {
+			p.assertDelay(fmt.Sprintf("before restart %d", k+1), k, p.event("main", k+2, "start")-p.event("main", k+1, "exit:3"))
+		}
+	}},
+	{"ConfigMapIsDeleted", func(t *testing.T, e *e2e) {
+		p := e.newPod(t)
+		p.createConfigMap()
+		p.create(alwaysSpec(nil, needsConfigMap(p, container("main", "wait=go exit=3", "exit=3", ""))))
+		p.running()
+		p.deleteConfigMap()
+		// The kubelet watches it.
+		time.Sleep(2 * time.Second)
+		p.signal("go")
+		p.configErrors(4)
+		p.assertStartsWithConfigMap(2)
+		p.assertDelay("before the second restart", 1, p.event("main", 3, "start")-p.event("main", 2, "exit:3"))
+	}},
+}
+
+// configErrors waits until so many attempts to start main have found no ConfigMap.
+func (p *pod) configErrors(count int32) {
+	p.t.Helper()
+	require.NoError(p.t, await(p.ctx, "the errors of pod "+p.name, time.Duration(count)*20*time.Second, func(ctx context.Context) error {
+		events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+			FieldSelector: "reason=Failed,involvedObject.uid=" + string(p.uid),
+		})
+		if err != nil {
+			return err
+		}
+		seen := int32(0)
+		for i := range events.Items {
+			seen += events.Items[i].Count
+		}
+		if seen < count {
+			return fmt.Errorf("there were %d", seen)
+		}
+		return nil
+	}))
+}
+
+// assertStartsWithConfigMap creates the ConfigMap and checks that main starts, for
+// the n-th time, with the next of the retries, which come after 10 to 15 s.
+func (p *pod) assertStartsWithConfigMap(n int) {
+	p.t.Helper()
+	created := float64(time.Now().UnixMicro()) / 1e6
+	p.createConfigMap()
+	assert.Less(p.t, p.event("main", n, "start")-created, 18.0, "seconds from the ConfigMap to the start")
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	source, err := os.Open(from)
+	require.NoError(t, err)
+	defer source.Close()
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	require.NoError(t, err)
+	_, err = io.Copy(target, source)
+	require.NoError(t, err)
+	require.NoError(t, target.Close())
+}
