@@ -3,6 +3,7 @@
 package restartpod
 
 import (
+	"cmp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -53,9 +54,12 @@ func smallPod(policy v1.RestartPolicy, action v1.ContainerRestartRuleAction, con
 var allGates = Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 
 // smallWorld is a smallPod on a node with a short curve, so that time matters
-// little: 0, 1, 2, 2 … s, and a reset after more than 3 s.
+// little: 0, 1, 2, 2 … s, and a reset after more than 3 s. It begins amid a
+// second: the API cuts that off the condition's time.
 func smallWorld(spec *v1.PodSpec) world {
-	return newWorld(spec, allGates, 1*time.Second, 2*time.Second, 3*time.Second)
+	w := newWorld(spec, allGates, 1*time.Second, 2*time.Second, 3*time.Second)
+	w.now = w.now.Add(500 * time.Millisecond)
+	return w
 }
 
 // underRace says that the race detector is on, which makes a search ten times
@@ -80,6 +84,8 @@ func TestInvariants(t *testing.T) {
 		{"both actions", search{start: smallWorld(smallPod("Never", restartPod, "asx")), exits: 3, crashes: 1, both: true}},
 		{"the agent crashes twice, sidecar", search{start: smallWorld(smallPod("Never", restartPod, "asx")), exits: 3, crashes: 2, deletions: 1, lostWrites: 1}},
 		{"the agent crashes twice, Always", search{start: smallWorld(smallPod("Always", restartPod, "abx")), exits: 3, crashes: 2, deletions: 1, lostWrites: 1}},
+		{"half seconds", search{start: smallWorld(smallPod("Never", restartPod, "asx")), tick: 500 * time.Millisecond, exits: 2, crashes: 1, lostSandboxes: 1}},
+		{"the agent stops containers", search{start: smallWorld(smallPod("Never", restartPod, "sx")), exits: 2, crashes: 1, stops: 2, deletions: 1}},
 	}
 	// The garbage collector is most of the work otherwise.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
@@ -89,7 +95,7 @@ func TestInvariants(t *testing.T) {
 			t.Run(tc.name, func(t *testing.T) {
 				t.Parallel()
 				s := tc.search
-				s.restarts = 2
+				s.restarts = cmp.Or(s.restarts, 2)
 				if underRace {
 					s.restarts, s.exits, s.crashes, s.deletions, s.lostWrites = 1, 1, min(s.crashes, 1), 0, 0
 					t.Log("under the race detector: one restart, one exit and one crash only")
@@ -113,6 +119,7 @@ func TestInvariantsBite(t *testing.T) {
 	mutations := []struct {
 		invariant, name string
 		mutation
+		bounds func(*search)
 	}{
 		{"I1", "the end of sidecars is not waited for", mutation{before: func(w *world, o *Observation) {
 			for i := range o.Containers {
@@ -120,64 +127,122 @@ func TestInvariantsBite(t *testing.T) {
 					c.Status.State = StateExited
 				}
 			}
-		}}},
+		}}, nil},
 		{"I2", "a container is started with the init container before it", mutation{after: func(w *world, p *Plan) {
 			if len(p.Start) == 1 && p.Start[0] == 0 {
 				p.Start = append(p.Start, 1)
 			}
-		}}},
+		}}, nil},
 		{"I3", "an exit triggers in whatever phase", mutation{before: func(w *world, _ *Observation) {
 			if restarting(w, PhaseTerminatingForRestart) {
 				w.machine.phase, w.machine.previous = PhaseRunning, nil
 			}
-		}}},
+		}}, nil},
 		{"I3", "an init container that was killed has failed", mutation{after: func(w *world, p *Plan) {
 			if restarting(w, PhaseTerminatingForRestart) && w.containers[2].plannedExit {
 				w.machine.phase = PhaseFailed
 				w.machine.endCondition(ReasonPodFailed, w.now)
 				p.Phase, p.Conditions = w.machine.phase, w.machine.conditions
 			}
-		}}},
+		}}, nil},
 		{"I4", "the condition alone decides after a crash, as upstream", mutation{recover: func(w *world) {
 			if c := w.machine.conditions; len(c) > 0 && c[0].Status == v1.ConditionTrue {
 				w.machine.phase, w.machine.passed = PhaseTerminatingForRestart, false
 			}
-		}}},
-		{"I4", "a container of the old generation triggers in Startup", mutation{before: func(w *world, _ *Observation) {
+		}}, func(s *search) { s.deletions = 0 }},
+		{"I4", "a container of the previous run triggers in Startup", mutation{before: func(w *world, _ *Observation) {
 			if restarting(w, PhaseStartup) {
 				w.machine.previous = nil
 			}
-		}}},
+		}}, nil},
 		{"I5", "there is no back-off, as upstream", mutation{before: func(w *world, _ *Observation) {
 			w.machine.passed = true
-		}}},
+		}}, nil},
 		{"I6", "the condition is False from Startup on, as upstream", mutation{after: func(w *world, p *Plan) {
 			if restarting(w, PhaseStartup) {
 				p.Conditions = slices.Clone(p.Conditions)
 				p.Conditions[0].Status = v1.ConditionFalse
 			}
-		}}},
+		}}, nil},
 		{"I7", "the cause's exit code is 137, as upstream", mutation{after: func(w *world, p *Plan) {
 			for i := range p.Events {
 				p.Events[i].Message = strings.Replace(p.Events[i].Message, "code 88", "code 137", 1)
 			}
-		}}},
+		}}, nil},
 		{"I7", "the first init container runs twice", mutation{after: func(w *world, p *Plan) {
 			if restarting(w, PhaseStartup) && w.containers[0].exited() && (p.Old == nil || !p.Old[0]) {
 				p.Start = []int{0}
 			}
-		}}},
+		}}, nil},
 		{"I8", "the deletion is not looked at, as upstream", mutation{before: func(_ *world, o *Observation) {
 			o.Deleted = false
-		}}},
+		}}, nil},
 		{"I9", "sidecars are not killed", mutation{after: func(w *world, p *Plan) {
 			p.Kill = slices.DeleteFunc(p.Kill, func(k Kill) bool { return w.template[k.Container].Kind == KindSidecar })
-		}}},
-		{"I10", "the old generation counts in Startup", mutation{after: func(w *world, p *Plan) {
-			if restarting(w, PhaseStartup) {
+		}}, nil},
+		{"I10", "the previous run counts in Startup", mutation{after: func(w *world, p *Plan) {
+			if restarting(w, PhaseStartup) && p.Old != nil && !p.Old[0] {
+				p.Old = nil
+				w.ambiguous = true // I11 is not looked at.
+			}
+		}}, nil},
+		{"I1", "Recover compares nanoseconds", mutation{recover: func(w *world) {
+			o := w.observe()
+			for i := range o.Containers {
+				if s := o.Containers[i].Status; s != nil && s.StartedAt.After(s.StartedAt.Truncate(time.Second)) {
+					// Later than the whole second is later than the condition.
+					s.StartedAt = s.StartedAt.Add(time.Second)
+				}
+			}
+			w.machine = *w.newMachine(w.gates)
+			w.machine.Recover(w.conditions[:], o.Containers)
+		}}, nil},
+		{"I4", "Startup that begins again compares nanoseconds", mutation{after: func(w *world, p *Plan) {
+			m := &w.machine
+			for i := range w.containers {
+				if c := &w.containers[i]; p.Phase == PhaseStartup && w.sandboxLost && c.number > 0 && c.startedAt.After(m.since) {
+					m.since = w.now
+					p.Conditions = slices.Clone(p.Conditions)
+					p.Conditions[0].LastTransitionTime.Time = w.now
+					m.conditions = p.Conditions
+				}
+			}
+		}}, func(s *search) {
+			s.start = smallWorld(smallPod("Never", ContainerRestartRuleActionRestartPod, "ax"))
+			s.tick, s.exits, s.deletions, s.lostSandboxes = 500*time.Millisecond, 1, 0, 1
+		}},
+		{"I7", "sidecars of a pod that is done are restarted", mutation{after: func(w *world, p *Plan) {
+			if restarting(w, PhaseRunning) && !w.deleted && p.Start == nil && w.containers[1].exited() {
+				p.Start = []int{1}
+			}
+		}}, nil},
+		{"I11", "the previous run is present after a deletion", mutation{after: func(w *world, p *Plan) {
+			if w.deleted {
 				p.Old = nil
 			}
-		}}},
+		}}, nil},
+		{"I11", "the previous run is present after a failure", mutation{after: func(w *world, p *Plan) {
+			if restarting(w, PhaseFailed) {
+				p.Old = nil
+			}
+		}}, nil},
+		{"I11", "after a crash, the previous run is present in a pod that failed", mutation{recover: func(w *world) {
+			if restarting(w, PhaseFailed) {
+				w.machine.previous = nil
+			}
+		}}, nil},
+		{"I11", "after a crash, the previous run is present in a pod being deleted", mutation{recover: func(w *world) {
+			if w.ended {
+				w.machine.previous = nil
+			}
+		}}, nil},
+		{"I12", "a rule answers what the agent stopped", mutation{before: func(_ *world, o *Observation) {
+			for i := range o.Containers {
+				if s := o.Containers[i].Status; s != nil {
+					s.StoppedByAgent = false
+				}
+			}
+		}}, func(s *search) { s.stops = 1 }},
 	}
 	for _, tc := range mutations {
 		t.Run(tc.invariant+" "+tc.name, func(t *testing.T) {
@@ -185,6 +250,9 @@ func TestInvariantsBite(t *testing.T) {
 				start:    smallWorld(smallPod("Never", ContainerRestartRuleActionRestartPod, "asbx")),
 				restarts: 2, exits: 2, crashes: 1, deletions: 1,
 				mutate: &tc.mutation,
+			}
+			if tc.bounds != nil {
+				tc.bounds(&s)
 			}
 			worlds, broken := s.run()
 			if broken == nil {

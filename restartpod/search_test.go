@@ -3,6 +3,7 @@
 package restartpod
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -19,6 +20,8 @@ import (
 type search struct {
 	// start is the world that it begins with.
 	start world
+	// tick is how much time passes at once. Zero is a second.
+	tick time.Duration
 	// mutate changes the machine before a step, or the plan after it, to what a
 	// wrong machine would do. Nil changes nothing.
 	mutate *mutation
@@ -26,8 +29,9 @@ type search struct {
 	restarts int
 	// both makes containers exit with 99 too, for the other action.
 	both bool
-	// The others are how often something may happen that no restart needs.
-	exits, crashes, deletions, lostWrites, lostSandboxes int
+	// The others are how often something may happen that no restart needs. Stops
+	// are those by the agent for a reason of its own.
+	exits, crashes, deletions, lostWrites, lostSandboxes, stops int
 }
 
 // mutation is a machine that is wrong in one way.
@@ -58,11 +62,12 @@ const (
 	eventTick
 	eventDelete
 	eventLoseSandbox
+	eventStop
 )
 
 // left is what of the bounds is left.
 type left struct {
-	exits, crashes, deletions, lostWrites, lostSandboxes int8
+	exits, crashes, deletions, lostWrites, lostSandboxes, stops int8
 }
 
 type node struct {
@@ -98,7 +103,7 @@ func (s *search) run() (worlds int, found *violation) {
 	var nodes []node
 	var key []byte
 	add := func(st *state, parent int32, e event) (id int32, fresh bool) {
-		key = st.encode(key[:0])
+		key = st.encode(key[:0], s.unit())
 		sum := maphash.Bytes(seed, key)
 		if id, ok := seen[sum]; ok {
 			return id, false
@@ -110,7 +115,7 @@ func (s *search) run() (worlds int, found *violation) {
 		return id, true
 	}
 	first := state{world: s.start, left: left{
-		int8(s.exits), int8(s.crashes), int8(s.deletions), int8(s.lostWrites), int8(s.lostSandboxes),
+		int8(s.exits), int8(s.crashes), int8(s.deletions), int8(s.lostWrites), int8(s.lostSandboxes), int8(s.stops),
 	}}
 	first.node, _ = add(&first, -1, event{})
 	frontier := []state{first}
@@ -203,6 +208,14 @@ func (s *search) events(st *state, actions int, events []event) []event {
 			events = append(events, exit)
 			continue
 		}
+		if c.byAgent {
+			exit.code = 88
+			events = append(events, exit)
+			continue
+		}
+		if st.stops > 0 && st.template[i].Kind != KindInit {
+			events = append(events, event{kind: eventStop, container: int8(i)})
+		}
 		if st.template[i].Kind == KindInit || st.exits > 0 {
 			events = append(events, exit)
 		}
@@ -227,8 +240,11 @@ func (s *search) fair(st *state) (e event, actions int) {
 	after := *st
 	actions, broken := after.act(s, -1, false)
 	for i := range st.template {
-		if c := &st.containers[i]; c.alive() && c.killing {
+		switch c := &st.containers[i]; {
+		case c.alive() && c.killing:
 			return event{kind: eventExit, container: int8(i), code: 137}, actions
+		case c.alive() && c.byAgent:
+			return event{kind: eventExit, container: int8(i), code: 88}, actions
 		}
 	}
 	if broken == "" && after.changed(st) {
@@ -265,28 +281,40 @@ func (s *search) apply(st *state, e event) string {
 		if _, broken := st.act(s, int(e.actions), false); broken != "" {
 			return broken
 		}
+		before := st.machine.phase
 		st.crash(st.gates)
 		if s.mutate != nil && s.mutate.recover != nil {
 			s.mutate.recover(&st.world)
 		}
+		if before == PhaseTerminatingForRestart && st.machine.phase == PhaseStartup && !st.ambiguous {
+			return "I1: found in Startup before the previous run had ended"
+		}
 	case eventExit:
 		i := int(e.container)
-		if !st.containers[i].killing && (st.template[i].Kind != KindInit || e.code != 0) {
+		if c := &st.containers[i]; !c.killing && !c.byAgent && (st.template[i].Kind != KindInit || e.code != 0) {
 			st.exits--
 		}
 		st.exit(i, e.code)
 	case eventStarted:
 		st.containers[e.container].started = true
 	case eventTick:
-		st.now = st.now.Add(time.Second)
+		st.now = st.now.Add(s.unit())
 	case eventDelete:
 		st.deletions--
 		st.deleted = true
 	case eventLoseSandbox:
 		st.lostSandboxes--
 		st.loseSandbox()
+	case eventStop:
+		st.stops--
+		st.containers[e.container].byAgent = true
 	}
 	return ""
+}
+
+// unit is the tick.
+func (s *search) unit() time.Duration {
+	return cmp.Or(s.tick, time.Second)
 }
 
 // act steps the machine, checks the plan, and does the first limit actions of
@@ -348,7 +376,7 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 		if len(p.Kill) > 0 || len(p.Start) > 0 || p.Events != nil || isTrue {
 			return "I8: a pod being deleted is restarted"
 		}
-		return ""
+		return w.checkOld(p)
 	}
 	if isTrue != restarting {
 		return fmt.Sprintf("I6: that a condition is True is %v in %s", isTrue, p.Phase)
@@ -357,6 +385,12 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 		if before == PhaseTerminatingForRestart {
 			return "I3: an exit in TerminatingForRestart began a restart"
 		}
+		for i := range w.template {
+			if c := &w.containers[i]; c.exited() && c.byAgent && message == w.trigger(i) && !w.triggers(i) {
+				return "I12: the agent stopped what restarts the pod: " + message
+			}
+		}
+		w.restartAt = w.now
 		if !w.triggered && !w.ambiguous {
 			return "I4: a restart begins without a trigger: " + message
 		}
@@ -386,8 +420,16 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 			}
 		}
 	}
+	if p.Phase == PhaseTerminatingForRestart {
+		w.isPrevious()
+	}
 	if p.Phase == PhaseStartup && (before != PhaseStartup || p.began() != "" || w.sandboxLost) {
-		return w.startUp()
+		if broken := w.startUp(); broken != "" {
+			return broken
+		}
+	}
+	if broken := w.checkOld(p); broken != "" {
+		return broken
 	}
 	if before == PhaseStartup && p.Phase == PhaseRunning {
 		for i := range w.template {
@@ -399,13 +441,40 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 	return ""
 }
 
+// isPrevious has all instances be of the previous run.
+func (w *world) isPrevious() {
+	for i := range w.template {
+		if c := &w.containers[i]; c.number > 0 && w.template[i].Kind != KindEphemeral {
+			c.previous = true
+		}
+	}
+}
+
+// checkOld checks which statuses are of the previous run.
+func (w *world) checkOld(p *Plan) string {
+	for i := range w.template {
+		switch old := i < len(p.Old) && p.Old[i]; {
+		case w.ambiguous || old == w.containers[i].previous:
+		case !old:
+			return "I11: of the previous run, and present: " + w.template[i].Name
+		case !w.ended:
+			return "I11: of this run, and not present: " + w.template[i].Name
+		}
+	}
+	return ""
+}
+
 // startUp checks the beginning of a Startup.
 func (w *world) startUp() string {
 	for i := range w.template {
 		if w.template[i].Kind != KindEphemeral && w.containers[i].alive() {
-			return "I1: Startup while the old generation runs: " + w.template[i].Name
+			return "I1: Startup while the previous run goes on: " + w.template[i].Name
+		}
+		if w.containers[i].startedAt.Unix() > w.restartAt.Unix() && w.template[i].Kind != KindEphemeral {
+			w.restartAt = w.now
 		}
 	}
+	w.isPrevious()
 	w.generation++
 	// Without its sandbox the pod starts up once more in the same restart.
 	if !w.triggered && !w.ambiguous && !w.sandboxLost {
@@ -433,8 +502,11 @@ func (w *world) checkStart(i int) string {
 	if c.alive() {
 		return "I1: started while it runs: " + name
 	}
-	if c.exited() && c.generation == w.generation && w.gates.OnExit(&w.template[i], c.code) == "" && !w.ambiguous && !w.sandboxLost {
+	if c.exited() && c.generation == w.generation && w.onExit(i) == "" && !w.ambiguous && !w.sandboxLost {
 		return "I7: started twice in a restart: " + name
+	}
+	if w.done() && !w.ambiguous {
+		return "I7: started in a pod that is done: " + name
 	}
 	for j := range w.template {
 		other := &w.containers[j]
@@ -456,6 +528,22 @@ func (w *world) checkStart(i int) string {
 	return ""
 }
 
+// done says that all regular containers of the present run exited for good.
+func (w *world) done() bool {
+	for i := range w.template {
+		c := &w.containers[i]
+		if w.template[i].Kind == KindRegular && (!c.exited() || c.previous || w.onExit(i) != "") {
+			return false
+		}
+	}
+	return true
+}
+
+// trigger is the message of a restart that the container's exit began.
+func (w *world) trigger(i int) string {
+	return fmt.Sprintf("Container %s exited with code %d, triggering pod restart", w.template[i].Name, w.containers[i].code)
+}
+
 // isCause says that the message names an exit that is to restart the pod, and
 // that happened before all others.
 func (w *world) isCause(message string) bool {
@@ -466,7 +554,7 @@ func (w *world) isCause(message string) bool {
 		if !w.triggers(i) {
 			continue
 		}
-		this := fmt.Sprintf("Container %s exited with code %d, triggering pod restart", w.template[i].Name, c.code)
+		this := w.trigger(i)
 		if w.ambiguous && message == this {
 			return true
 		}
@@ -482,7 +570,7 @@ func (w *world) failed() bool {
 	for i := range w.template {
 		c := &w.containers[i]
 		if w.template[i].Kind == KindInit && c.exited() && c.code != 0 && c.generation == w.generation &&
-			w.gates.OnExit(&w.template[i], c.code) == "" {
+			w.onExit(i) == "" {
 			return true
 		}
 	}
@@ -499,7 +587,7 @@ func (w *world) apiPhase(p *Plan) v1.PodPhase {
 		if kind == KindRegular {
 			regular++
 		}
-		if !c.exited() || i < len(p.Old) && p.Old[i] || w.gates.OnExit(&w.template[i], c.code) != "" {
+		if !c.exited() || i < len(p.Old) && p.Old[i] || w.onExit(i) != "" {
 			continue
 		}
 		switch {
@@ -523,13 +611,13 @@ func (w *world) apiPhase(p *Plan) v1.PodPhase {
 
 // encode appends all of the state that its future depends on. Times count from
 // now, and from a certain age on all are the same.
-func (st *state) encode(b []byte) []byte {
+func (st *state) encode(b []byte, tick time.Duration) []byte {
 	age := func(t time.Time) byte {
-		oldest := byte(st.reset/time.Second) + 2
+		oldest := byte(st.reset/tick) + 2
 		if t.IsZero() {
 			return 255
 		}
-		if d := st.now.Sub(t) / time.Second; d < time.Duration(oldest) {
+		if d := st.now.Sub(t) / tick; d < time.Duration(oldest) {
 			return byte(d)
 		}
 		return oldest
@@ -567,7 +655,8 @@ func (st *state) encode(b []byte) []byte {
 		flag(m.passed, 0)|flag(st.backoffSet, 1)|flag(st.sandboxLost, 2)|flag(st.deleted, 3)|
 			flag(st.triggered, 4)|flag(st.ambiguous, 5)|flag(st.written(m.conditions), 6)|flag(st.byTrigger, 7),
 		byte(st.generation), byte(min(st.inARow, 3)), only(st.triggered, st.triggeredAt), only(st.inARow > 0, st.startedUpAt),
-		byte(st.exits), byte(st.crashes), byte(st.deletions), byte(st.lostWrites), byte(st.lostSandboxes))
+		byte(st.exits), byte(st.crashes), byte(st.deletions), byte(st.lostWrites), byte(st.lostSandboxes), byte(st.stops),
+		flag(st.ended, 0)|flag(st.now.Nanosecond() > 0, 1)|flag(st.restartAt.Unix() == m.since.Unix(), 2))
 	if st.backoffSet {
 		b = append(b, byte(min(st.backoff.Attempts, 3)), age(st.backoff.LastUpdate), age(st.backoff.WaitingSince))
 	}
@@ -583,7 +672,9 @@ func (st *state) encode(b []byte) []byte {
 				flag(c.generation == st.generation, 4)|
 				flag(crashes && c.startedAt.Unix() < written.Unix(), 5)|
 				flag(crashes && c.startedAt.Unix() == written.Unix(), 6)|
-				flag(crashes && c.startedAt.Unix() <= m.since.Unix(), 7))
+				flag(crashes && c.startedAt.Unix() <= m.since.Unix(), 7),
+			flag(c.byAgent, 0)|flag(c.previous, 1)|flag(crashes && c.startedAt.Unix() <= st.restartAt.Unix(), 2)|
+				flag(crashes && tick < time.Second && c.startedAt.After(m.since), 3))
 	}
 	return b
 }
@@ -596,6 +687,9 @@ func (s *search) script(nodes []node, at int32) string {
 		events = append(events, nodes[at].event)
 	}
 	var b strings.Builder
+	if at := s.start.now.Sub(epoch); at > 0 {
+		fmt.Fprintf(&b, "tick %v\n", at)
+	}
 	for i := len(events) - 1; i >= 0; i-- {
 		e := events[i]
 		name := s.start.template[e.container].Name
@@ -611,11 +705,13 @@ func (s *search) script(nodes []node, at int32) string {
 		case eventStarted:
 			fmt.Fprintf(&b, "started %s\n", name)
 		case eventTick:
-			b.WriteString("tick 1s\n")
+			fmt.Fprintf(&b, "tick %v\n", s.unit())
 		case eventDelete:
 			b.WriteString("delete\n")
 		case eventLoseSandbox:
 			b.WriteString("lose-sandbox\n")
+		case eventStop:
+			fmt.Fprintf(&b, "stop %s\n", name)
 		}
 	}
 	return b.String()

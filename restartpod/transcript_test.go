@@ -38,6 +38,9 @@ import (
 //	exit NAME code=N
 //	started NAME
 //		is the startup probe that passes.
+//	stop NAME
+//		is the agent that stops a container for a reason of its own, such as a
+//		liveness probe that failed. It ends with exit.
 //	prestop NAME
 //		is the preStop hook that ends.
 //	tick D
@@ -53,7 +56,7 @@ import (
 //		plays the commands of its input, one per line.
 //
 // Times are printed as the time since the pod began. What a step prints as old
-// is of the old generation. The containers' own back-offs are left out.
+// is of the previous run. The containers' own back-offs are left out.
 //
 // go test ./restartpod -run TestTranscripts -rewrite records what happens now.
 // Commit a change in a transcript only if you know why it is right.
@@ -84,9 +87,9 @@ func (tr *transcript) play(t *testing.T, d *datadriven.TestData) string {
 	case "step":
 		actions := -1
 		d.MaybeScanArgs(t, "actions", &actions)
-		before := tr.containers
+		before := tr.String()
 		_, shown := tr.step(t, d, actions, d.HasArg("lost-write"))
-		if tr.containers == before {
+		if tr.String() == before {
 			return shown
 		}
 		return shown + tr.String()
@@ -98,6 +101,8 @@ func (tr *transcript) play(t *testing.T, d *datadriven.TestData) string {
 		tr.exit(tr.alive(t, d), int32(code))
 	case "started":
 		tr.containers[tr.alive(t, d)].started = true
+	case "stop":
+		tr.containers[tr.alive(t, d)].byAgent = true
 	case "prestop":
 		i := tr.alive(t, d)
 		if !tr.containers[i].killing {
@@ -291,6 +296,12 @@ func (tr *transcript) restartAgent(gates Gates) string {
 	p.gates, p.template = gates, Containers(tr.spec, gates)
 	tr.pod = &p
 	tr.crash(gates)
+	for i := range tr.template {
+		// By other gates, an exit may be one that restarts the pod.
+		if c := &tr.containers[i]; !tr.triggered && !c.plannedExit && !c.previous && tr.triggers(i) {
+			tr.triggered, tr.triggeredAt = true, c.finishedAt
+		}
+	}
 	return fmt.Sprintf("found %s\n%s", tr.machine.phase, tr.String())
 }
 

@@ -41,9 +41,15 @@ type world struct {
 	byTrigger bool
 	// triggeredAt is when the first such container exited.
 	triggeredAt time.Time
+	// restartAt is the time by which Recover tells the present run from the
+	// previous one, where it need not be later.
+	restartAt time.Time
 	// ambiguous says that the agent ended at a moment from which it may rightly
 	// come back to a second restart.
 	ambiguous bool
+	// ended says that the agent ended after a deletion had ended a restart: which
+	// instances that restart had started is no longer known.
+	ended bool
 	// inARow counts the restarts since the curve was last at its beginning, and
 	// startedUpAt is when the last of them started up.
 	inARow      int
@@ -79,6 +85,11 @@ type instance struct {
 	finishedAt time.Time
 	// killing says that its end was planned, and plannedExit that it exited then.
 	killing, plannedExit bool
+	// byAgent says that the agent stops it for a reason of its own. The agent
+	// stores that.
+	byAgent bool
+	// previous says that it is of the previous run.
+	previous bool
 	// generation is the world's generation when it was started.
 	generation int
 }
@@ -139,7 +150,7 @@ func (w *world) observe() Observation {
 		}
 		w.statuses[i] = Status{
 			ID: w.ids[i][c.number], State: c.state, Started: c.started, ExitCode: c.code,
-			StartedAt: c.startedAt, FinishedAt: c.finishedAt,
+			StartedAt: c.startedAt, FinishedAt: c.finishedAt, StoppedByAgent: c.byAgent,
 		}
 		containers[i].Status = &w.statuses[i]
 	}
@@ -229,22 +240,33 @@ func (w *world) triggers(i int) bool {
 	if !w.containers[i].exited() || w.template[i].Kind == KindEphemeral {
 		return false
 	}
-	a := w.gates.OnExit(&w.template[i], w.containers[i].code)
+	a := w.onExit(i)
 	return a == ContainerRestartRuleActionRestartPod || a == v1.ContainerRestartRuleActionRestartAllContainers
+}
+
+// onExit is what follows the exit of a container. No rule is for an exit that the
+// agent caused.
+func (w *world) onExit(i int) v1.ContainerRestartRuleAction {
+	c := w.template[i]
+	if w.containers[i].byAgent {
+		c.Rules = nil
+	}
+	return w.gates.OnExit(&c, w.containers[i].code)
 }
 
 // crash ends the agent and starts it again: of the machine nothing is left, nor
 // of the back-off. What was being killed goes on running.
 func (w *world) crash(gates Gates) {
-	// That this generation was started is known only by the condition, and by an
-	// instance that started in a later second.
+	// That this run was started is known only by the condition, and by an instance
+	// that started in a later second.
 	w.ambiguous = w.ambiguous || !w.written(w.machine.conditions)
-	if w.machine.phase != PhaseTerminatingForRestart {
+	before := w.machine.phase
+	if before != PhaseTerminatingForRestart {
 		started := false
 		for i := range w.template {
 			if c := &w.containers[i]; c.number > 0 && c.generation == w.generation {
 				started = true
-				w.ambiguous = w.ambiguous || c.startedAt.Unix() <= w.machine.since.Unix()
+				w.ambiguous = w.ambiguous || before == PhaseStartup && c.startedAt.Unix() <= w.restartAt.Unix()
 			}
 		}
 		if !started && w.generation > 0 {
@@ -260,6 +282,12 @@ func (w *world) crash(gates Gates) {
 	w.backoffSet, w.inARow = false, 0
 	w.machine = *w.newMachine(gates)
 	w.machine.Recover(w.conditions[:], w.observe().Containers)
+	for _, c := range w.conditions {
+		if c.Status == v1.ConditionTrue {
+			w.restartAt = c.LastTransitionTime.Time
+		}
+	}
+	w.ended = w.ended || len(w.machine.conditions) > 0 && w.machine.conditions[0].Reason == ReasonPodDeleted
 }
 
 // loseSandbox ends all containers with their sandbox.
