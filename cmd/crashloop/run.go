@@ -191,16 +191,16 @@ type podRun struct {
 
 func newRun(o runOptions, c *config.Config, root string, pods []podManifest, stdout, stderr io.Writer) *podRun {
 	curve, clock := config.Resolve(c.Settings), clock.RealClock{}
+	podCurve := curve.Curve
+	podCurve.DelayFirst = false // The restart of a pod never waits the first time.
 	var list []*v1.Pod
 	for _, p := range pods {
 		list = append(list, p.pod)
 	}
 	return &podRun{
 		root: root, endpoint: o.endpoint, gates: restartGates(c.FeatureGate), stderr: stderr,
-		containerBackOff: kuberuntime.NewBackOff(clock, curve.Initial, curve.Max, c.FeatureGate.Enabled(config.KubeletDelayFirstContainerRestart)),
-		// The restart of a pod never waits the first time.
-		podBackOff: kuberuntime.NewBackOff(clock, curve.Initial, curve.Max, false),
-		printer:    newPrinter(stdout, o.output, list, terminalSize(stdout), clock),
+		containerBackOff: kuberuntime.NewBackOff(clock, curve.Curve), podBackOff: kuberuntime.NewBackOff(clock, podCurve),
+		printer: newPrinter(stdout, o.output, list, terminalSize(stdout), clock),
 	}
 }
 

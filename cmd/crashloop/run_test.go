@@ -397,7 +397,8 @@ func (c *command) line(e runEvent) string {
 			exit, ok = c.exits[c.trigger]
 		}
 		require.True(c.t, ok, "%+v without an exit", e)
-		return fmt.Sprintf("%s waits %v", label, e.RetryAt.Sub(exit))
+		// Between two readings, the wall clock does not run exactly as the monotonic one.
+		return fmt.Sprintf("%s waits %v", label, e.RetryAt.Sub(exit).Round(time.Millisecond))
 	case e.Reason == "Started":
 		require.True(c.t, c.created[e.Pod+"/"+e.Container], "%+v without Created", e)
 		delete(c.created, e.Pod+"/"+e.Container)
@@ -406,7 +407,7 @@ func (c *command) line(e runEvent) string {
 			c.listen(label + ".ready")
 		}
 		return fmt.Sprintf("%s#%d running", label, c.starts[label])
-	case e.Reason == restartpod.EventReason:
+	case e.Reason == string(restartpod.PodRestarting):
 		c.trigger = strings.Fields(e.Message)[1]
 	}
 	return strings.TrimSuffix(label+" "+e.Reason+": "+text, ": ")

@@ -51,9 +51,11 @@ type Agent struct {
 	stoppingSince               time.Time
 	phase                       v1.PodPhase
 	failedReason, failedMessage string
-	// restarting, retryAt and restarts are of the restart of the whole pod: how
-	// far it is, when its back-off ends, and how many there were.
+	// restarting, waiting, retryAt and restarts are of the restart of the whole
+	// pod: how far it is, why it waits for its back-off and when that ends, and how
+	// many there were.
 	restarting restartpod.Phase
+	waiting    *restartpod.Waiting
 	retryAt    time.Time
 	restarts   Restarts
 	// lost has the instances of sandboxes that are gone, which are to run again.
@@ -61,6 +63,9 @@ type Agent struct {
 	// startedBefore has the instances whose startup probe passed before this agent
 	// was started.
 	startedBefore map[string]bool
+	// stopped has the instances that this agent or one before it stops for
+	// themselves, and not with the pod: restartpod.Status.StoppedByAgent.
+	stopped map[string]bool
 	// told and saved keep what repeats itself from being told or written again.
 	told, saved string
 	calls       chan func()
@@ -72,19 +77,20 @@ type container struct {
 	restartpod.Container
 	spec     *v1.Container
 	instance *Instance
-	// old says that instance is of the generation before.
+	// old says that instance is of the pod's previous run.
 	old      bool
 	lastExit *v1.ContainerStateTerminated
-	// retryAt, waitReason and message are of the back-off that the container waits
-	// for.
-	retryAt             time.Time
+	// waitReason and message say why the container does not run: what its newest
+	// start failed of, or its back-off. retryAt is when it is to be started again.
 	waitReason, message string
+	retryAt             time.Time
 	restarts            Restarts
 	// due is when the next instance is to start, and timed where that is counted.
 	due   time.Time
 	timed *Restarts
-	// failedAt is when a newer instance could not be made, and else zero.
-	failedAt time.Time
+	// missing is why nothing could be created of a newer instance, until that is
+	// tried again.
+	missing error
 	// stop is the end that the agent makes of instance, and probe its probes. Both
 	// are nil without any.
 	stop  *stop
@@ -102,8 +108,8 @@ type stop struct {
 // New returns the agent of a pod.
 func New(o Options) *Agent {
 	a := &Agent{
-		Options: o, machine: restartpod.New(o.PodBackOff, o.Pod.UID, o.Gates), startedAt: time.Now(),
-		phase: v1.PodRunning, restarting: restartpod.PhaseRunning, lost: map[string]bool{}, startedBefore: map[string]bool{}, calls: make(chan func()),
+		Options: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), startedAt: time.Now(),
+		phase: v1.PodRunning, restarting: restartpod.PhaseRunning, lost: map[string]bool{}, startedBefore: map[string]bool{}, stopped: map[string]bool{}, calls: make(chan func()),
 	}
 	spec := &a.Pod.Spec
 	for i, c := range restartpod.Containers(spec, o.Gates) {

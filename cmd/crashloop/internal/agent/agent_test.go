@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
@@ -125,13 +126,13 @@ func (n *node) Start(ctx context.Context, c *v1.Container, restarts int) (string
 	id := fmt.Sprintf("%s#%d", c.Name, n.started[c.Name])
 	n.tell("start %s restarts=%d", id, restarts)
 	n.instances[c.Name] = Instance{
-		Status:   restartpod.Status{ID: id, State: kuberuntime.ContainerStateRunning, StartedAt: time.Now()},
+		Status:   restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: time.Now()},
 		Restarts: restarts,
 	}
 	n.ended[id] = make(chan struct{})
 	if l.cannotExecute {
 		i := Instance{Restarts: restarts, Reason: ReasonStartError, Message: "no such file"}
-		i.ID, i.State, i.ExitCode, i.FinishedAt = id, kuberuntime.ContainerStateExited, ExitCodeStartError, time.Now()
+		i.ID, i.State, i.ExitCode, i.FinishedAt = id, restartpod.StateExited, ExitCodeStartError, time.Now()
 		n.instances[c.Name] = i
 	}
 	if l.exits {
@@ -146,10 +147,10 @@ func (n *node) end(id string, code int32) {
 	defer n.mutex.Unlock()
 	name, _, _ := strings.Cut(id, "#")
 	i := n.instances[name]
-	if i.ID != id || i.State == kuberuntime.ContainerStateExited {
+	if i.ID != id || i.State == restartpod.StateExited {
 		return
 	}
-	i.State, i.ExitCode, i.FinishedAt = kuberuntime.ContainerStateExited, code, time.Now()
+	i.State, i.ExitCode, i.FinishedAt = restartpod.StateExited, code, time.Now()
 	n.instances[name] = i
 	n.tell("exit %s code=%d", id, code)
 	close(n.ended[id])
@@ -275,11 +276,11 @@ var allGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, R
 // agent returns an agent of the pod on the node, with the curve of a default
 // node.
 func (n *node) agent(p *v1.Pod, change ...func(*Options)) *Agent {
-	c := clock.RealClock{}
+	c, curve := clock.RealClock{}, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second}
 	o := Options{
 		Pod: p, Gates: allGates, Runtime: n, Recorder: events{n}, Report: func(Status) {},
-		ContainerBackOff: kuberuntime.NewBackOff(c, 10*time.Second, 300*time.Second, false),
-		PodBackOff:       kuberuntime.NewBackOff(c, 10*time.Second, 300*time.Second, false),
+		ContainerBackOff: kuberuntime.NewBackOff(c, curve),
+		PodBackOff:       kuberuntime.NewBackOff(c, curve),
 	}
 	for _, f := range change {
 		f(&o)
@@ -332,6 +333,7 @@ func lines(s string) string {
 
 func TestRun(t *testing.T) {
 	boom := errors.New("boom")
+	missing := &WaitingError{Reason: "CreateContainerConfigError", Err: errors.New(`configmap "settings" not found`)}
 	for _, tc := range []struct {
 		name  string
 		spec  string
@@ -601,34 +603,96 @@ containers:
 				0s sandbox 1
 				0s cannot start main
 				0s Warning Failed: Error: boom
-				1s cannot start main
-				1s Warning Failed: Error: boom
-				11s cannot start main
-				11s Warning Failed: Error: boom
-				31s start main#1 restarts=0
-				31s exit main#1 code=0
-				31s remove
+				0s cannot start main
+				0s Warning Failed: Error: boom
+				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				10s cannot start main
+				10s Warning Failed: Error: boom
+				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				30s start main#1 restarts=0
+				30s exit main#1 code=0
+				30s remove
 			`,
 		},
 		{
-			name:  "what could not be made counts for no restart",
+			name:  "an exit goes on with the curve of the starts that failed, which are no restarts",
 			spec:  `containers: [{name: main}]`,
-			lives: map[string][]life{"main": {{cannot: boom}, {cannot: boom}, {cannot: boom}, exits(1, 0)}},
-			lasts: 40 * time.Second,
+			lives: map[string][]life{"main": {{cannot: boom}, {cannot: boom}, {cannot: boom}, exits(1, 0), {cannot: boom}, {}}},
+			lasts: 3 * time.Minute,
 			phase: v1.PodRunning,
 			want: `
 				0s sandbox 1
 				0s cannot start main
 				0s Warning Failed: Error: boom
-				1s cannot start main
-				1s Warning Failed: Error: boom
-				11s cannot start main
-				11s Warning Failed: Error: boom
-				31s start main#1 restarts=0
-				31s exit main#1 code=1
-				31s start main#2 restarts=1
-				31s exit main#2 code=1
-				31s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				0s cannot start main
+				0s Warning Failed: Error: boom
+				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				10s cannot start main
+				10s Warning Failed: Error: boom
+				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				30s start main#1 restarts=0
+				30s exit main#1 code=1
+				30s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				1m10s cannot start main
+				1m10s Warning Failed: Error: boom
+				1m10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				2m30s start main#2 restarts=1
+			`,
+		},
+		{
+			name:  "an instance that was created and could not be started follows the curve too",
+			spec:  `containers: [{name: main}]`,
+			lives: map[string][]life{"main": {{cannotExecute: true}, {cannotExecute: true}, {cannot: boom}, {}}},
+			lasts: time.Minute,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				0s Warning Failed: Error: no such file
+				0s start main#2 restarts=1
+				0s Warning Failed: Error: no such file
+				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				10s cannot start main
+				10s Warning Failed: Error: boom
+				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				30s start main#3 restarts=2
+			`,
+		},
+		{
+			name: "what is missing is looked for every ten seconds, and the curve does not advance",
+			spec: `containers: [{name: main}, {name: other}]`,
+			lives: map[string][]life{
+				"main":  {{cannot: missing}, {cannot: missing}, {cannot: missing}, exits(1, 5*time.Second), {cannot: missing}, exits(1, 0)},
+				"other": {exits(1, 3*time.Second)},
+			},
+			lasts: 45 * time.Second,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s cannot start main
+				0s Warning Failed: Error: CreateContainerConfigError: configmap "settings" not found
+				0s start other#1 restarts=0
+				3s exit other#1 code=1
+				3s start other#2 restarts=1
+				6s exit other#2 code=1
+				6s Warning BackOff: Back-off restarting failed container other in pod p_default(u)
+				10s cannot start main
+				10s Warning Failed: Error: CreateContainerConfigError: configmap "settings" not found
+				16s start other#3 restarts=2
+				19s exit other#3 code=1
+				19s Warning BackOff: Back-off restarting failed container other in pod p_default(u)
+				20s cannot start main
+				20s Warning Failed: Error: CreateContainerConfigError: configmap "settings" not found
+				30s start main#1 restarts=0
+				35s exit main#1 code=1
+				35s cannot start main
+				35s Warning Failed: Error: CreateContainerConfigError: configmap "settings" not found
+				39s start other#4 restarts=3
+				42s exit other#4 code=1
+				42s Warning BackOff: Back-off restarting failed container other in pod p_default(u)
+				45s start main#2 restarts=1
+				45s exit main#2 code=1
+				45s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
 			`,
 		},
 		{
@@ -675,6 +739,45 @@ containers:
 				0s start main#2 restarts=1
 				0s exec main#2 up
 				1s exec main#2 up
+			`,
+		},
+		{
+			name: "what failed probes have killed restarts no pod, however often and with what code",
+			spec: `
+restartPolicy: OnFailure
+containers:
+- name: main
+  livenessProbe: {exec: {command: [up]}, initialDelaySeconds: 1}
+  restartPolicy: OnFailure
+  restartPolicyRules: [{action: RestartPod, exitCodes: {operator: NotIn, values: [0]}}]`,
+			exec:  map[string]func(context.Context) (int, error){"up": failTimes(2)},
+			lives: map[string][]life{"main": {{}, {}, exits(3, 5500*time.Millisecond), {}}},
+			lasts: 18 * time.Second,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				1s exec main#1 up
+				1s Warning Unhealthy: Liveness probe failed: output
+				1s Normal Killing: Container main failed liveness probe, will be restarted
+				1s stop main#1 grace=30s
+				1s exit main#1 code=143
+				1s start main#2 restarts=1
+				2s exec main#2 up
+				2s Warning Unhealthy: Liveness probe failed: output
+				2s Normal Killing: Container main failed liveness probe, will be restarted
+				2s stop main#2 grace=30s
+				2s exit main#2 code=143
+				2s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				12s start main#3 restarts=2
+				13s exec main#3 up
+				14s exec main#3 up
+				15s exec main#3 up
+				16s exec main#3 up
+				17s exec main#3 up
+				17.5s exit main#3 code=3
+				17.5s Normal PodRestarting: Container main exited with code 3, triggering pod restart
+				17.5s start main#4 restarts=3
 			`,
 		},
 		{
@@ -1098,7 +1201,8 @@ func TestStatusOfWaitingError(t *testing.T) {
 		n.run(t, a, 5*time.Second)
 		require.Equal(t, &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "ErrImagePull: no registry"}, last.Containers[0].State.Waiting)
 		require.Equal(t, &v1.ContainerStateWaiting{Reason: "CreateContainerError", Message: "no space"}, last.Containers[1].State.Waiting)
-		require.Equal(t, n.begin.Add(11*time.Second), last.Containers[0].RetryAt)
+		require.Equal(t, n.begin.Add(10*time.Second), last.Containers[0].RetryAt)
+		require.Equal(t, n.begin.Add(10*time.Second), last.Containers[1].RetryAt)
 	})
 }
 
@@ -1163,7 +1267,7 @@ func TestUnknown(t *testing.T) {
 		time.AfterFunc(time.Second, func() {
 			n.mutex.Lock()
 			i := n.instances["main"]
-			i.State = kuberuntime.ContainerStateUnknown
+			i.State = restartpod.StateUnknown
 			n.instances["main"] = i
 			delete(n.instances, "gone")
 			n.trace = nil
@@ -1176,6 +1280,7 @@ containers:
 - {name: gone, livenessProbe: {exec: {command: [up]}, initialDelaySeconds: 2}}`)), 3*time.Second)
 		require.Equal(t, lines(`
 			1s Normal Killing: Container is in "unknown" state, try killing it before restart
+			1s Warning BackOff: Back-off restarting failed container gone in pod p_default(u)
 			1s Warning Failed: Error: boom
 			1s Warning Failed: Error: boom
 			1s cannot start gone
@@ -1217,6 +1322,119 @@ containers: [{name: main}]`)), 5*time.Second)
 	})
 }
 
+// What is over is the last state of a container and never its present one, and
+// decides on nothing, however a restart of the pod ends.
+func TestStatusOfPreviousRun(t *testing.T) {
+	const spec = `
+restartPolicy: Never
+activeDeadlineSeconds: 5
+containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [0]}}]}]`
+	const message = "Container main exited with code 0, triggering pod restart"
+	for _, tc := range []struct {
+		name string
+		// lasts is after what time the pod is deleted.
+		lasts time.Duration
+		phase v1.PodPhase
+	}{
+		{"deleted in back-off", 3 * time.Second, v1.PodRunning},
+		{"deadline in back-off", time.Minute, v1.PodFailed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				n.lives["main"] = []life{exits(0, time.Second)}
+				var all []Status
+				a := n.agent(pod(t, spec), func(o *Options) { o.Report = func(s Status) { all = append(all, s) } })
+				phase, trace := n.run(t, a, tc.lasts)
+				require.Contains(t, trace, "2s Warning BackOff: Back-off restarting pod p: "+message+"\n")
+				require.Equal(t, tc.phase, phase)
+				waited := false
+				for _, s := range all {
+					require.NotEqual(t, v1.PodSucceeded, s.Phase)
+					c := s.Containers[0]
+					if s.RetryAt.IsZero() && !s.Terminating {
+						continue
+					}
+					// The container waits, for the back-off and after it for ever.
+					require.Nil(t, c.State.Terminated)
+					require.NotNil(t, c.LastExit)
+					require.Equal(t, "main#2", c.LastExit.ContainerID)
+					if !s.RetryAt.IsZero() {
+						waited = true
+						require.Equal(t, &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s restarting pod p: " + message}, c.State.Waiting)
+					} else {
+						require.Equal(t, "ContainerCreating", c.State.Waiting.Reason)
+					}
+				}
+				require.True(t, waited)
+				last := all[len(all)-1]
+				require.True(t, last.Terminating)
+				require.Equal(t, v1.ConditionFalse, last.Conditions[0].Status)
+				require.Equal(t, restartpod.ReasonPodDeleted, last.Conditions[0].Reason)
+			})
+		})
+	}
+}
+
+// At most one of the two conditions is True.
+func TestStatusConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{exits(88, time.Second), exits(99, time.Second), {}}
+		var all []Status
+		a := n.agent(pod(t, `
+containers:
+- name: main
+  restartPolicy: Always
+  restartPolicyRules:
+  - {action: RestartPod, exitCodes: {operator: In, values: [88]}}
+  - {action: RestartAllContainers, exitCodes: {operator: In, values: [99]}}`), func(o *Options) { o.Report = func(s Status) { all = append(all, s) } })
+		n.run(t, a, 20*time.Second)
+		seen := map[v1.PodConditionType]bool{}
+		for _, s := range all {
+			var isTrue []v1.PodConditionType
+			for _, c := range s.Conditions {
+				if c.Status == v1.ConditionTrue {
+					isTrue = append(isTrue, c.Type)
+					seen[c.Type] = true
+				}
+			}
+			require.LessOrEqual(t, len(isTrue), 1)
+		}
+		require.Equal(t, map[v1.PodConditionType]bool{restartpod.PodRestarting: true, v1.AllContainersRestarting: true}, seen)
+		require.Len(t, all[len(all)-1].Conditions, 2)
+	})
+}
+
+// What an agent was stopping for a failed probe when it was killed is no trigger
+// for the next one.
+func TestAdoptStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.exec["up"] = failTimes(1)
+		n.lives["main"] = []life{{takes: 5 * time.Second}}
+		file := filepath.Join(t.TempDir(), "status.json")
+		o := func(o *Options) { o.StatusFile = file }
+		spec := `
+restartPolicy: Never
+containers:
+- name: main
+  livenessProbe: {exec: {command: [up]}}
+  restartPolicy: Always
+  restartPolicyRules: [{action: RestartPod, exitCodes: {operator: NotIn, values: [0]}}]`
+		first := n.agent(pod(t, spec), o)
+		go first.Run(t.Context())
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		first.calls <- goruntime.Goexit
+		synctest.Wait()
+		n.end("main#1", 137)
+		_, trace := n.run(t, n.agent(pod(t, spec), o), 10*time.Second)
+		require.Contains(t, trace, "2s exit main#1 code=137\n2s start main#2 restarts=1\n")
+		require.NotContains(t, trace, "PodRestarting")
+	})
+}
+
 // A pod that has failed stays so, whatever agent goes on with it.
 func TestAdoptFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1246,7 +1464,7 @@ containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: Re
 func TestSandboxLostAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		n.instances["main"] = Instance{Status: restartpod.Status{ID: "main#1", State: kuberuntime.ContainerStateExited, FinishedAt: time.Now()}}
+		n.instances["main"] = Instance{Status: restartpod.Status{ID: "main#1", State: restartpod.StateExited, FinishedAt: time.Now()}}
 		phase, trace := n.run(t, n.agent(pod(t, `{restartPolicy: OnFailure, containers: [{name: main}]}`)), time.Minute)
 		require.Equal(t, v1.PodSucceeded, phase)
 		require.Equal(t, "0s remove\n", trace)

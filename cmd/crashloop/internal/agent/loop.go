@@ -5,7 +5,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,6 +17,9 @@ const (
 	// errorRetry is when a pod is synced again after an error that is no back-off.
 	// The kubelet waits longer, but looks at the runtime each second meanwhile.
 	errorRetry = time.Second
+	// missingRetry is when a container is started again of which nothing could be
+	// created: backOffPeriod of pkg/kubelet, which adds up to half of it.
+	missingRetry = 10 * time.Second
 	// resync is when a pod is synced again at the latest while it waits for a
 	// back-off, as the kubelet's --sync-frequency.
 	resync = time.Minute
@@ -100,28 +102,21 @@ func (a *Agent) step(ctx context.Context, o restartpod.Observation) (next time.T
 	late := !deadline.IsZero() && !o.Now.Before(deadline)
 	o.Deleted = o.Deleted || late
 	plan := a.machine.Step(o)
-	a.setCondition(plan.Condition)
-	if plan.Event != "" {
-		a.Recorder.Event(a.Pod, v1.EventTypeNormal, restartpod.EventReason, plan.Event)
+	a.conditions = plan.Conditions
+	for _, e := range plan.Events {
+		a.Recorder.Event(a.Pod, e.Type, e.Reason, e.Message)
 	}
 	if plan.Phase == restartpod.PhaseStartup && a.restarting != restartpod.PhaseStartup {
 		a.timePodRestart()
 	}
-	if !plan.StartAt.IsZero() && plan.StartAt != a.retryAt {
-		a.Recorder.Eventf(a.Pod, v1.EventTypeWarning, kuberuntime.BackOffStartContainer, "Back-off restarting pod %s: %s", a.Pod.Name, plan.Condition.Message)
-	}
-	before := a.restarting
-	a.restarting, a.retryAt = plan.Phase, plan.StartAt
+	a.restarting, a.waiting, a.retryAt = plan.Phase, plan.Waiting, plan.StartAt
 	for i := range a.containers {
 		c := &a.containers[i]
 		if c.old = plan.Old != nil && plan.Old[i]; c.old {
 			c.wait("", "", time.Time{})
 		}
 	}
-	if o.Deleted {
-		plan.Phase = before // What a restart in progress has stopped tells nothing.
-	}
-	if a.phase = a.finalPhase(o, plan.Phase); a.phase == v1.PodRunning && late {
+	if a.phase = a.finalPhase(o); a.phase == v1.PodRunning && late {
 		a.phase, a.failedReason, a.failedMessage = v1.PodFailed, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
 		a.Recorder.Event(a.Pod, v1.EventTypeNormal, a.failedReason, a.failedMessage)
 	}
@@ -134,7 +129,7 @@ func (a *Agent) step(ctx context.Context, o restartpod.Observation) (next time.T
 
 	for _, kill := range plan.Kill {
 		c := &a.containers[kill.Container]
-		a.kill(ctx, o.Now, c, kill, fmt.Sprintf("Stopping container %s, the pod is being restarted", c.Name))
+		a.kill(ctx, o.Now, c, kill)
 	}
 	if plan.Phase == restartpod.PhaseTerminatingForRestart {
 		return next
@@ -142,7 +137,9 @@ func (a *Agent) step(ctx context.Context, o restartpod.Observation) (next time.T
 	for i := range a.containers {
 		c := &a.containers[i]
 		if grace, message := a.unfit(c); message != "" {
-			a.kill(ctx, o.Now, c, restartpod.Kill{Container: i, ID: c.instance.ID, PreStop: true, Grace: grace}, message)
+			a.stopped[c.instance.ID] = true
+			a.save()
+			a.kill(ctx, o.Now, c, restartpod.Kill{Container: i, ID: c.instance.ID, PreStop: true, Grace: grace, Message: message})
 		}
 	}
 	return earlier(next, a.startAll(o, plan.Start))
@@ -164,36 +161,33 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		}
 	}
 	var errs []error
-	started := 0
+	tried := 0
 	for _, i := range list {
-		if a.starting.Err() != nil || started == startsPerSync {
+		if a.starting.Err() != nil || tried == startsPerSync {
 			return o.Now
 		}
 		if err := a.start(o.Now, &a.containers[i]); err != nil {
 			errs = append(errs, err)
 		} else {
-			started++
+			tried++
 		}
 	}
-	if started > 0 {
-		return o.Now // What was started has a status, and may be waited for.
+	if tried > 0 {
+		return o.Now // What was started has a status, and may be waited for. What was not has a back-off.
 	}
 	if len(errs) > 0 {
-		delay, _ := kuberuntime.NextSync(errors.Join(errs...), o.Now, errorRetry, resync)
+		delay, _ := kuberuntime.NextSync(errors.Join(errs...), errorRetry, resync, o.Now)
 		next = o.Now.Add(delay)
 	}
 	return next
 }
 
-// start starts a container, or returns the error that says why not now.
+// start tries to start a container, or returns the error that says why not now.
 func (a *Agent) start(now time.Time, c *container) error {
-	if !c.failedAt.IsZero() {
-		// What could not be made waits as what exited, but on a curve of its own.
-		if d := a.ContainerBackOff.DecideAt(c.makeKey(a.Pod), c.failedAt, now); !d.Allowed {
-			c.wait(c.waitReason, c.message, d.RetryAt)
-			return kuberuntime.NewBackoffError(errors.New(c.message), d.RetryAt)
-		}
-	} else if err := a.backOff(now, c); err != nil {
+	if at, ok := kuberuntime.MinBackoffExpiration(c.missing); ok && now.Before(at) {
+		return c.missing
+	}
+	if err := a.backOff(now, c); err != nil {
 		return err
 	}
 	restarts := 0
@@ -201,45 +195,57 @@ func (a *Agent) start(now time.Time, c *container) error {
 		restarts = c.instance.Restarts + 1
 	}
 	c.wait("", "", time.Time{})
-	if _, err := a.Runtime.Start(a.starting, c.spec, restarts); err != nil {
-		if a.starting.Err() == nil {
-			c.failedAt, c.timed = now, nil
-			reason := "CreateContainerError"
-			if w := (*WaitingError)(nil); errors.As(err, &w) {
-				reason = w.Reason
-			}
-			c.wait(reason, err.Error(), time.Time{})
-			a.Recorder.Eventf(a.ref(c), v1.EventTypeWarning, "Failed", "Error: %v", err)
-		}
-		return err
-	}
-	if !c.failedAt.IsZero() {
-		a.ContainerBackOff.Reset(c.makeKey(a.Pod))
-		c.failedAt = time.Time{}
+	if _, err := a.Runtime.Start(a.starting, c.spec, restarts); err != nil && a.starting.Err() == nil {
+		a.startFailed(now, c, err)
 	}
 	return nil
 }
 
-// wait says why the container does not run, and until when.
-func (c *container) wait(reason, message string, until time.Time) {
-	c.waitReason, c.message, c.retryAt = reason, message, until
+// startFailed notes that a container's start failed with err. After something was
+// created the failed start counts as an exit, and the next one follows the curve.
+// Before that the curve does not advance: somebody has to bring what is missing.
+func (a *Agent) startFailed(now time.Time, c *container, err error) {
+	reason, created := "CreateContainerError", true
+	if w := (*WaitingError)(nil); errors.As(err, &w) {
+		reason, created = w.Reason, !nothingCreated[w.Reason]
+	}
+	c.timed = nil
+	c.wait(reason, err.Error(), time.Time{})
+	a.Recorder.Eventf(a.ref(c), v1.EventTypeWarning, "Failed", "Error: %v", err)
+	err = kuberuntime.StartFailed(a.Pod, c.spec, created, err, a.ContainerBackOff, now)
+	if !created {
+		c.retryAt = now.Add(missingRetry)
+		c.missing = kuberuntime.NewBackoffError(err, c.retryAt)
+	}
 }
 
-// makeKey is the key of the back-off for containers that cannot be made.
-func (c *container) makeKey(pod *v1.Pod) string { return "make/" + kuberuntime.Key(pod, c.spec) }
+// nothingCreated has the reasons of pkg/kubelet/kuberuntime and pkg/kubelet/images
+// with which a container's start ends before anything of it is created.
+var nothingCreated = map[string]bool{
+	"CreateContainerConfigError": true, "PreCreateHookError": true,
+	"ErrImageNeverPull": true, "ErrImagePull": true, "ImageInspectError": true, "ImagePullBackOff": true, "InvalidImageName": true,
+	"RegistryUnavailable": true, "SignatureValidationFailed": true,
+}
+
+// wait says why the container does not run, and until when.
+func (c *container) wait(reason, message string, until time.Time) {
+	c.waitReason, c.message, c.retryAt, c.missing = reason, message, until, nil
+}
 
 // backOff returns an error if the container has to wait for its back-off.
 func (a *Agent) backOff(now time.Time, c *container) error {
 	var statuses []kuberuntime.ContainerStatus
 	if i := c.instance; i != nil && !c.old {
 		statuses = append(statuses, kuberuntime.ContainerStatus{
-			Name: c.Name, State: i.State, ExitCode: int(i.ExitCode), StartedAt: i.StartedAt, FinishedAt: i.FinishedAt, RestartCount: i.Restarts,
+			Name: c.Name, State: kuberuntime.ContainerState(i.State), ExitCode: int(i.ExitCode), StartedAt: i.StartedAt, FinishedAt: i.FinishedAt, RestartCount: i.Restarts,
 		})
 	}
-	wait, message, err := kuberuntime.DoBackOff(a.starting, now, a.Recorder, a.Pod, c.spec, statuses, a.ContainerBackOff)
+	wait, message, err := kuberuntime.DoBackOff(a.starting, a.Recorder, a.Pod, c.spec, statuses, a.ContainerBackOff, now)
 	if wait {
-		at, _ := kuberuntime.MinBackoffExpiration(err)
-		c.wait(kuberuntime.ErrCrashLoopBackOff.Error(), message, at)
+		if c.waitReason == "" { // What its start failed of says more.
+			c.waitReason, c.message = kuberuntime.ErrCrashLoopBackOff.Error(), message
+		}
+		c.retryAt, _ = kuberuntime.MinBackoffExpiration(err)
 		return err
 	}
 	if len(statuses) > 0 {
@@ -253,8 +259,8 @@ func (a *Agent) backOff(now time.Time, c *container) error {
 }
 
 // kill stops an instance, unless it is being stopped in time already.
-func (a *Agent) kill(ctx context.Context, now time.Time, c *container, k restartpod.Kill, message string) {
-	a.beginStop(ctx, c, k.PreStop, k.Grace, message)
+func (a *Agent) kill(ctx context.Context, now time.Time, c *container, k restartpod.Kill) {
+	a.beginStop(ctx, c, k.PreStop, k.Grace, k.Message)
 	s, deadline := c.stop, now.Add(k.Grace)
 	if !s.deadline.IsZero() && !deadline.Before(s.deadline) {
 		return
@@ -306,19 +312,19 @@ func (a *Agent) beginStop(ctx context.Context, c *container, preStop bool, grace
 // end goes on with stopping the pod for good. It returns when to go on, and true
 // once the pod is gone.
 func (a *Agent) end(ctx context.Context, o restartpod.Observation) (next time.Time, gone bool) {
-	a.retryAt = time.Time{}
+	a.waiting, a.retryAt = nil, time.Time{}
 	o.GracePeriod = max(o.GracePeriod, time.Second) // As in calculateEffectiveGracePeriod of pkg/kubelet.
 	for i := range a.containers {
 		c := &a.containers[i]
 		c.wait("", "", time.Time{})
-		if c.instance != nil && c.instance.State == kuberuntime.ContainerStateRunning {
+		if c.instance != nil && c.instance.State == restartpod.StateRunning {
 			// The kubelet runs all hooks at the beginning, also those of sidecars.
 			a.beginStop(ctx, c, true, o.GracePeriod, "Stopping container "+c.Name)
 		}
 	}
 	kills, next := o.Stop(a.stoppingSince)
 	for _, k := range kills {
-		a.kill(ctx, o.Now, &a.containers[k.Container], k, "Stopping container "+a.containers[k.Container].Name)
+		a.kill(ctx, o.Now, &a.containers[k.Container], k)
 	}
 	if kills != nil {
 		return next, false

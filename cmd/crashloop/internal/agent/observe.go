@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -32,10 +31,10 @@ func (a *Agent) observe(ctx context.Context, state State) {
 			c.stop, c.probe = nil, nil
 			a.tellStart(c)
 		}
-		if c.probe == nil && c.stop == nil && instance.State == kuberuntime.ContainerStateRunning {
+		if c.probe == nil && c.stop == nil && instance.State == restartpod.StateRunning {
 			c.probe = a.newProber(ctx, c, state.IP)
 		}
-		if instance.State == kuberuntime.ContainerStateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
+		if instance.State == restartpod.StateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
 			c.probe.end()
 			c.lastExit = terminated(&instance)
 		}
@@ -95,10 +94,9 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 		}
 		s := c.instance.Status
 		s.Started = c.probe.hasStarted()
-		if s.ExitCode == 0 && c.stop != nil && c.probe.hasFailed() && c.Policy == v1.ContainerRestartPolicyOnFailure {
-			// The kubelet restarts it for the failed probe, by the policy alone and
-			// without a look at the exit code.
-			s.ExitCode, o.Containers[i].Rules = ExitCodeKilled, nil
+		s.StoppedByAgent = a.stopped[s.ID]
+		if s.StoppedByAgent && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
+			s.ExitCode = ExitCodeKilled // The kubelet restarts it without a look at the exit code.
 		}
 		o.Containers[i].Status = &s
 	}
@@ -114,7 +112,7 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 // not. It returns true while the end of what is left is waited for.
 func (a *Agent) loseSandbox(ctx context.Context, now time.Time, state State) (ending bool) {
 	o := a.observation(now, state)
-	if a.finalPhase(o, restartpod.PhaseRunning) != v1.PodRunning {
+	if a.finalPhase(o) != v1.PodRunning {
 		return false
 	}
 	lost := false
@@ -124,8 +122,8 @@ func (a *Agent) loseSandbox(ctx context.Context, now time.Time, state State) (en
 			continue
 		}
 		lost = true
-		if c.instance.State != kuberuntime.ContainerStateExited {
-			a.kill(ctx, now, c, restartpod.Kill{Container: i, ID: c.instance.ID}, "Stopping container "+c.Name)
+		if c.instance.State != restartpod.StateExited {
+			a.kill(ctx, now, c, restartpod.Kill{Container: i, ID: c.instance.ID, Message: "Stopping container " + c.Name})
 			ending = true
 		}
 	}
@@ -169,45 +167,24 @@ func (a *Agent) deadline() time.Time {
 }
 
 // finalPhase is Succeeded or Failed if the pod has come to its end, and else
-// Running. It keeps the behaviour of getPhase of pkg/kubelet.
-func (a *Agent) finalPhase(o restartpod.Observation, restarting restartpod.Phase) v1.PodPhase {
-	switch restarting {
-	case restartpod.PhaseFailed:
+// Running. It keeps the behaviour of getPhase of pkg/kubelet, which is not to see
+// what is of the previous run.
+func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
+	if a.restarting == restartpod.PhaseFailed {
 		return v1.PodFailed
-	case restartpod.PhaseRunning:
-	default:
-		return v1.PodRunning
 	}
 	phase := v1.PodSucceeded
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		switch {
 		case c.Kind != restartpod.KindRegular:
-		case c.Status == nil || c.Status.State != kuberuntime.ContainerStateExited || a.Gates.OnExit(c, c.Status.ExitCode) != "":
+		case a.containers[i].old || c.Status == nil || c.Status.State != restartpod.StateExited || a.Gates.OnExit(c, c.Status.ExitCode) != "":
 			return v1.PodRunning
 		case c.Status.ExitCode != 0:
 			phase = v1.PodFailed
 		}
 	}
 	return phase
-}
-
-// setCondition puts the machine's condition into those of the pod.
-func (a *Agent) setCondition(condition v1.PodCondition) {
-	if condition.Type == "" {
-		return
-	}
-	conditions := []v1.PodCondition{condition}
-	for _, c := range a.conditions {
-		if c.Type == condition.Type {
-			continue
-		}
-		if c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting {
-			c.Status = v1.ConditionFalse
-		}
-		conditions = append(conditions, c)
-	}
-	a.conditions = conditions
 }
 
 // status is what there is to tell of the pod.
@@ -241,11 +218,13 @@ func (a *Agent) containerState(c *container) v1.ContainerState {
 		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason, Message: message}}
 	}
 	switch i := c.instance; {
+	case a.waiting != nil:
+		return waiting(a.waiting.Reason, a.waiting.Message)
 	case c.waitReason != "":
 		return waiting(c.waitReason, c.message)
-	case i != nil && i.State == kuberuntime.ContainerStateRunning:
+	case i != nil && i.State == restartpod.StateRunning:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(i.StartedAt)}}
-	case i != nil && i.State == kuberuntime.ContainerStateExited && !c.old && !a.lost[i.ID]:
+	case i != nil && i.State == restartpod.StateExited && !c.old && !a.lost[i.ID]:
 		return v1.ContainerState{Terminated: c.lastExit}
 	case c.Kind == restartpod.KindRegular && len(a.Pod.Spec.InitContainers) > 0:
 		return waiting("PodInitializing", "")

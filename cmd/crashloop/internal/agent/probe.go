@@ -20,7 +20,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -85,9 +84,9 @@ func (a *Agent) unfit(c *container) (grace time.Duration, message string) {
 	switch {
 	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():
 		return 0, ""
-	case c.instance.State == kuberuntime.ContainerStateUnknown:
+	case c.instance.State == restartpod.StateUnknown:
 		return time.Duration(seconds) * time.Second, fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State)
-	case c.instance.State != kuberuntime.ContainerStateRunning, !c.probe.hasFailed():
+	case c.instance.State != restartpod.StateRunning, !c.probe.hasFailed():
 		return 0, ""
 	}
 	grace = time.Duration(ptr.Deref(c.probe.failed.TerminationGracePeriodSeconds, seconds)) * time.Second

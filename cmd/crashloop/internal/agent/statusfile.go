@@ -26,7 +26,7 @@ func (a *Agent) load() error {
 	if err != nil {
 		return err
 	}
-	var status v1.PodStatus
+	var status savedStatus
 	if err := json.Unmarshal(data, &status); err != nil {
 		return fmt.Errorf("%s: %w; remove it to have what was saved forgotten", a.StatusFile, err)
 	}
@@ -37,18 +37,29 @@ func (a *Agent) load() error {
 	for _, s := range status.ContainerStatuses {
 		a.startedBefore[s.ContainerID] = s.Started != nil && *s.Started
 	}
+	for _, id := range status.StoppedByAgent {
+		a.stopped[id] = true
+	}
 	return nil
 }
 
+// savedStatus is the content of a status file.
+type savedStatus struct {
+	v1.PodStatus
+	// StoppedByAgent has the instances that were stopped for themselves.
+	StoppedByAgent []string `json:"stoppedByAgent,omitempty"`
+}
+
 // save writes what an agent after this one needs to know and cannot learn from
-// the runtime: the conditions, and which startup probes have passed. The pod goes
-// on if that fails, at the risk that Plan.Condition tells of.
+// the runtime: the conditions, which startup probes have passed, and what the
+// agent stopped for itself. The pod goes on if that fails, at the risk that
+// Plan.Conditions speaks of.
 func (a *Agent) save() {
 	if a.StatusFile == "" {
 		return
 	}
 	startTime := metav1.NewTime(a.startedAt)
-	status := v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}
+	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}}
 	for i := range a.containers {
 		c := &a.containers[i]
 		if c.instance == nil {
@@ -56,6 +67,9 @@ func (a *Agent) save() {
 		}
 		started := c.probe.hasStarted()
 		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{Name: c.Name, ContainerID: c.instance.ID, Started: &started})
+		if a.stopped[c.instance.ID] {
+			status.StoppedByAgent = append(status.StoppedByAgent, c.instance.ID)
+		}
 	}
 	data, err := json.Marshal(status)
 	if err == nil && string(data) != a.saved {

@@ -29,7 +29,6 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -270,16 +269,16 @@ func (r *Runtime) knownStatus(c *runtimeapi.Container) *runtimeapi.ContainerStat
 func instance(s *runtimeapi.ContainerStatus) agent.Instance {
 	i := agent.Instance{
 		Status: restartpod.Status{
-			ID: s.Id, State: kuberuntime.ContainerStateUnknown,
+			ID: s.Id, State: restartpod.StateUnknown,
 			ExitCode: s.ExitCode, StartedAt: nanoseconds(s.StartedAt), FinishedAt: nanoseconds(s.FinishedAt),
 		},
 		Restarts: int(s.Metadata.Attempt),
 	}
 	switch s.State {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		i.State = kuberuntime.ContainerStateRunning
+		i.State = restartpod.StateRunning
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		i.State = kuberuntime.ContainerStateExited
+		i.State = restartpod.StateExited
 		// These two say no more than the exit code.
 		if s.Reason != "Completed" && s.Reason != "Error" {
 			i.Reason, i.Message = s.Reason, s.Message

@@ -28,7 +28,6 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -215,12 +214,12 @@ func TestInstances(t *testing.T) {
 		i := r.state(t).Instances["main"]
 		require.Equal(t, id, i.ID)
 		require.Equal(t, restarts, i.Restarts)
-		require.Equal(t, kuberuntime.ContainerStateRunning, i.State)
+		require.Equal(t, restartpod.StateRunning, i.State)
 		require.False(t, i.StartedAt.IsZero())
 		require.True(t, i.FinishedAt.IsZero())
 		f.exit(id, int32(restarts))
 		i = r.state(t).Instances["main"]
-		require.Equal(t, kuberuntime.ContainerStateExited, i.State)
+		require.Equal(t, restartpod.StateExited, i.State)
 		require.EqualValues(t, restarts, i.ExitCode)
 		require.False(t, i.FinishedAt.IsZero())
 		require.Empty(t, i.Reason, "the exit code says all")
@@ -404,7 +403,7 @@ func TestStartFails(t *testing.T) {
 	i := r.state(t).Instances["main"]
 	require.Equal(t, id, i.ID)
 	require.Equal(t, 1, i.Restarts)
-	require.Equal(t, kuberuntime.ContainerStateExited, i.State)
+	require.Equal(t, restartpod.StateExited, i.State)
 	require.EqualValues(t, agent.ExitCodeStartError, i.ExitCode)
 	require.Equal(t, agent.ReasonStartError, i.Reason)
 	require.Equal(t, "no such file", i.Message)
@@ -435,7 +434,7 @@ func TestCreatedIsNoInstance(t *testing.T) {
 	_, err = r.Start(t.Context(), &r.pod.Spec.Containers[0], 1)
 	require.EqualError(t, err, "busy")
 	require.Equal(t, left, r.start(t, 0, 1), "the fake's name for the same attempt")
-	require.Equal(t, kuberuntime.ContainerStateRunning, r.state(t).Instances["main"].State)
+	require.Equal(t, restartpod.StateRunning, r.state(t).Instances["main"].State)
 	require.Contains(t, f.Containers, "foreign")
 }
 

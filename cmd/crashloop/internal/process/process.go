@@ -21,7 +21,6 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -133,7 +132,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 		}
 		r.logs[c.Name] = log
 	}
-	running := before != nil && before.status.State != kuberuntime.ContainerStateExited
+	running := before != nil && before.status.State != restartpod.StateExited
 	r.mu.Unlock()
 	switch {
 	case !ready:
@@ -150,7 +149,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 		mounts: mounts(manifest.Mounts(r.pod, c), r.volumes()),
 		done:   make(chan struct{}),
 		status: agent.Instance{
-			Status:   restartpod.Status{ID: string(uuid.NewUUID()), State: kuberuntime.ContainerStateRunning},
+			Status:   restartpod.Status{ID: string(uuid.NewUUID()), State: restartpod.StateRunning},
 			Restarts: restarts,
 		},
 	}
@@ -204,7 +203,7 @@ func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
 
 	r.mu.Lock()
 	s := &i.status
-	s.State = kuberuntime.ContainerStateExited
+	s.State = restartpod.StateExited
 	s.ExitCode, s.FinishedAt = exit.ExitCode, exit.At
 	if !known {
 		// The shim was killed, and so the first process got SIGKILL.

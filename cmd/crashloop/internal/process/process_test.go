@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
 func TestMain(m *testing.M) {
@@ -112,7 +112,7 @@ func (p *pod) exited(name string) agent.Instance {
 	var i agent.Instance
 	require.Eventually(p.t, func() bool {
 		i = p.instance(name)
-		return i.State == kuberuntime.ContainerStateExited
+		return i.State == restartpod.StateExited
 	}, time.Minute, time.Millisecond)
 	return i
 }
@@ -164,7 +164,7 @@ func TestStop(t *testing.T) {
 		assert.Equal(t, "ready", p.lineOf(tc.name))
 		assert.NoError(t, p.Stop(ctx, id, tc.grace), tc.name)
 		i := p.instance(tc.name)
-		assert.Equal(t, kuberuntime.ContainerStateExited, i.State, tc.name)
+		assert.Equal(t, restartpod.StateExited, i.State, tc.name)
 		assert.Equal(t, tc.code, i.ExitCode, tc.name)
 		assert.Equal(t, tc.output, p.output(tc.name), tc.name)
 		assert.NoError(t, p.Stop(ctx, id, tc.grace), "a second time")
@@ -253,7 +253,7 @@ func TestStartErrors(t *testing.T) {
 		require.NoError(t, err, tc.name)
 		i := p.instance(tc.name)
 		assert.Equal(t, id, i.ID, tc.name)
-		assert.Equal(t, kuberuntime.ContainerStateExited, i.State, tc.name)
+		assert.Equal(t, restartpod.StateExited, i.State, tc.name)
 		assert.Equal(t, int32(agent.ExitCodeStartError), i.ExitCode, tc.name)
 		assert.Equal(t, agent.ReasonStartError, i.Reason, tc.name)
 		assert.Contains(t, i.Message, tc.message, tc.name)
@@ -279,7 +279,7 @@ func TestStartIsRefused(t *testing.T) {
 	s, err := p.State(t.Context())
 	require.NoError(t, err)
 	require.False(t, s.SandboxReady)
-	require.Equal(t, kuberuntime.ContainerStateExited, s.Instances["c"].State)
+	require.Equal(t, restartpod.StateExited, s.Instances["c"].State)
 	require.NotContains(t, s.Instances, "bad")
 }
 
@@ -290,7 +290,7 @@ func TestRestart(t *testing.T) {
 		ids[p.start(sh("c", "exit "+strconv.Itoa(n)), n)] = true
 		<-p.Changed()
 		i := p.instance("c")
-		require.Equal(t, kuberuntime.ContainerStateExited, i.State, "before Changed")
+		require.Equal(t, restartpod.StateExited, i.State, "before Changed")
 		require.Equal(t, int32(n), i.ExitCode)
 		require.Equal(t, n, i.Restarts)
 	}
