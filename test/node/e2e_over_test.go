@@ -25,7 +25,8 @@ var overScenarios = []scenario{
 	// A failure policy goes by the exit codes that are present states.
 	{"JobFailsByThePresentRun", func(t *testing.T, e *e2e) {
 		p := e.createJob(t, failurePolicy(batchv1.PodFailurePolicyActionIgnore, triggerExit, batchv1.PodFailurePolicyActionFailJob, 7), failsAfterRestart())
-		p.signal("go")
+		p.event("other", 1, "start")
+		p.put("go")
 		job := p.awaitJob("the failure", hasFailed)
 		assert.Equal(t, batchv1.JobReasonPodFailurePolicy, failure(job).Reason)
 		assert.Contains(t, failure(job).Message, "exit code 7")
@@ -33,7 +34,8 @@ var overScenarios = []scenario{
 	}},
 	{"JobIsNotFailedByThePreviousRun", func(t *testing.T, e *e2e) {
 		p := e.createJob(t, failurePolicy(batchv1.PodFailurePolicyActionFailJob, triggerExit, batchv1.PodFailurePolicyActionCount, 7), failsAfterRestart())
-		p.signal("go")
+		p.event("other", 1, "start")
+		p.put("go")
 		job := p.awaitJob("the failure", hasFailed)
 		assert.Equal(t, batchv1.JobReasonBackoffLimitExceeded, failure(job).Reason, "%s", failure(job).Message)
 		p.assertFailedOnce()

@@ -61,6 +61,12 @@ var startScenarios = []scenario{
 		// that follow its failure.
 		p.assertAttempts("main", 1, 6)
 		p.assertDelay("before the first restart", 0, float64(p.attempts("main")[1].UnixMicro())/1e6-exit)
+		p.latest("the failure of the last attempt", func(now *v1.Pod) error {
+			if s := statusOf(now, "main"); s.RestartCount != 5 || s.State.Running != nil {
+				return fmt.Errorf("main: %+v", s)
+			}
+			return nil
+		})
 		copyFile(t, filepath.Join(e.spec.Bin, "actor"), program)
 		p.assertDelay("before the start that succeeds", 4, p.event("main", 2, "start")-float64(p.attempts("main")[5].UnixMicro())/1e6)
 		p.assertDelay("after it", 5, p.event("main", 3, "start")-p.event("main", 2, "exit:3"))
