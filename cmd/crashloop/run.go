@@ -64,7 +64,10 @@ containerd, that no kubelet uses: it would end them. If crashloop is killed they
 run on; the next run of the same manifest goes on with them.
 
 The back-off is that of a kubelet with the same --config, --config-dir and
---feature-gates ('crashloop check' prints it). Fields of a pod that have no
+--feature-gates ('crashloop check' prints it). A start that fails after something
+was created (create, run error) follows the same curve, the attempt being the
+exit; where nothing was created, for instance as the image cannot be pulled, the
+container is retried after 10 s, and the curve does not advance. Fields of a pod that have no
 effect here are named in a warning; what would make another pod of it is an
 error.
 

@@ -88,9 +88,10 @@ type container struct {
 	// due is when the next instance is to start, and timed where that is counted.
 	due   time.Time
 	timed *Restarts
-	// missing is why nothing could be created of a newer instance, until that is
-	// tried again.
-	missing error
+	// failedAt is when the newest start failed, or when it is tried again after one
+	// that could not create anything, of which missing is the error.
+	failedAt time.Time
+	missing  error
 	// stop is the end that the agent makes of instance, and probe its probes. Both
 	// are nil without any.
 	stop  *stop

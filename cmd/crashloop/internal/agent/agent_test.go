@@ -1221,6 +1221,31 @@ func TestStatusOfStartError(t *testing.T) {
 	})
 }
 
+// The waits after failed starts count as those after exits, each once. The time
+// until what is missing is looked for again is no back-off.
+func TestStatusOfFailedStarts(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		err            error
+		starts, waited time.Duration
+	}{
+		{"created", errors.New("no space"), 31 * time.Second, 30 * time.Second},
+		{"missing", &WaitingError{Reason: "CreateContainerConfigError", Err: errors.New("no settings")}, 21 * time.Second, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				n.lives["main"] = []life{exits(1, time.Second), {cannot: tc.err}, {cannot: tc.err}, {}}
+				var last Status
+				a := n.agent(pod(t, `containers: [{name: main}]`), func(o *Options) { o.Report = func(s Status) { last = s } })
+				_, trace := n.run(t, a, time.Minute)
+				require.Contains(t, trace, fmt.Sprintf("%v start main#2 restarts=1\n", tc.starts))
+				require.Equal(t, Restarts{Count: 1, Timed: 1, Waited: tc.waited}, last.Containers[0].Restarts)
+			})
+		})
+	}
+}
+
 // A status file that cannot be read ends the agent before it does anything.
 func TestStatusFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "status.json")

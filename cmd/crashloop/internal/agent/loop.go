@@ -128,8 +128,7 @@ func (a *Agent) step(ctx context.Context, o restartpod.Observation) (next time.T
 	next = earlier(plan.Next, deadline)
 
 	for _, kill := range plan.Kill {
-		c := &a.containers[kill.Container]
-		a.kill(ctx, o.Now, c, kill)
+		a.kill(ctx, o.Now, &a.containers[kill.Container], kill)
 	}
 	if plan.Phase == restartpod.PhaseTerminatingForRestart {
 		return next
@@ -213,9 +212,10 @@ func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	c.wait(reason, err.Error(), time.Time{})
 	a.Recorder.Eventf(a.ref(c), v1.EventTypeWarning, "Failed", "Error: %v", err)
 	err = kuberuntime.StartFailed(a.Pod, c.spec, created, err, a.ContainerBackOff, now)
+	c.failedAt = now
 	if !created {
-		c.retryAt = now.Add(missingRetry)
-		c.missing = kuberuntime.NewBackoffError(err, c.retryAt)
+		c.failedAt = now.Add(missingRetry)
+		c.retryAt, c.missing = c.failedAt, kuberuntime.NewBackoffError(err, c.failedAt)
 	}
 }
 
@@ -250,6 +250,9 @@ func (a *Agent) backOff(now time.Time, c *container) error {
 	}
 	if len(statuses) > 0 {
 		c.due, c.timed = c.instance.FinishedAt, &c.restarts
+		if c.failedAt.After(c.due) {
+			c.due = c.failedAt
+		}
 		if c.retryAt.After(c.due) {
 			c.restarts.Waited += c.retryAt.Sub(c.due)
 			c.due = c.retryAt

@@ -74,7 +74,9 @@ const (
 
 // WaitingError is an error of Start that has a reason of its own, such as
 // ErrImagePull, for the container's waiting state. Others are
-// CreateContainerErrors there.
+// CreateContainerErrors there. Where the kubelet has created nothing with that
+// reason, the start is tried again after ten seconds, and the container's curve
+// does not advance. Any other error of Start counts as an exit.
 type WaitingError struct {
 	Reason string
 	Err    error
