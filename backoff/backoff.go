@@ -254,17 +254,18 @@ func (p *Backoff) GiveBackAt(id string, now time.Time) {
 
 // Started notes that the key's last start took effect at startedAt, if that is
 // later than known: the length of a run counts from there, and not from when the
-// start was allowed. A startedAt in the future or unknown, and one during a wait,
-// change nothing.
+// start was allowed. A startedAt in the future or unknown, and one while the key
+// waits, change nothing.
 func (p *Backoff) Started(id string, startedAt, now time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e := p.perItemBackoff[id]
-	if e == nil || e.waiting || startedAt.Unix() <= 0 {
+	age := now.Sub(startedAt)
+	if e == nil || e.waiting && e.event != answeredEvent || startedAt.Unix() <= 0 || age < 0 {
 		return
 	}
-	if age := now.Sub(startedAt); age >= 0 {
-		e.last = max(e.last, saturatingSub(monotonic(now), age))
+	if at := saturatingSub(monotonic(now), age); at > e.last {
+		e.last, e.waiting = at, false
 	}
 }
 
@@ -612,12 +613,20 @@ func (e *backoffEntry) unanswered(eventTime, now time.Time) (event, age time.Dur
 		return new(backoffEntry).age(eventTime, now)
 	}
 	event, age = e.age(eventTime, now)
-	// Below 0 it is no distance: the clock stepped back and has no monotonic reading.
-	if since := e.since(now); since >= 0 && since < age {
+	since, waited := e.since(now), time.Duration(0)
+	if e.waiting {
+		waited = max(saturatingSub(monotonic(now), e.from), 0)
+	}
+	if since < 0 {
+		// Another call overtook this one, or the clock stepped back and has no monotonic
+		// reading. Either way the event counts from when it was first seen.
+		since = waited
+	}
+	if since <= age {
 		event, age = answeredEvent, since
 	}
 	if e.waiting && e.event != unknownEvent {
-		age = min(age, max(saturatingSub(monotonic(now), e.from), 0))
+		age = min(age, waited)
 	}
 	return event, age
 }

@@ -191,6 +191,11 @@ func TestDecideSteps(t *testing.T) {
 			{412, 421, "wait #3 20s until 7m12s"},
 			{412, 432, "go #3 20s until 7m12s"},
 		}},
+		{"one exit, asked for by one who looked at the clock before the other", kubelet(10, 300), []step{
+			{1, 400, "go #1 0s until 1s"},
+			{1, 399.999, "wait #2 10s until 6m49.999s first"},
+			{1, 410, "go #2 10s until 6m50s"},
+		}},
 		{"one exit at the maximum, whose starts come to nothing", kubelet(300, 300), []step{
 			{0, 0, "go #1 0s until 0s"},
 			{1, 301, "go #2 5m0s until 5m1s"},

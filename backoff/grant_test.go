@@ -162,6 +162,12 @@ func TestStarts(t *testing.T) {
 			{"decide", 1512, 1532, "go #3 20s until 25m32s"},
 			{"decide", 2133, 2133, "go #1 0s until 35m33s reset"},
 		}},
+		{"a run counts from when the start took effect, whoever asked meanwhile", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 0, 0, "wait #2 10s until 10s first"},
+			{"started", 900, 902, ""},
+			{"decide", 902, 902, "wait #2 10s until 15m12s first"},
+		}},
 		{"a question changes nothing", delayed(10, 300), []call{
 			{"peek", 1, 2, "wait #1 10s until 11s first"},
 			{"peek", 1, 12, "go #1 10s until 11s"},
