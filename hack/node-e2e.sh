@@ -92,4 +92,4 @@ cd "$KB_ROOT/test/node"
 CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" .
 # The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
 trap - EXIT INT TERM HUP
-exec "$state/e2e.test" "${args[@]}" -work "$state" -test.run "$run" -test.parallel 6 -test.timeout 30m "${@:2}"
+exec "$state/e2e.test" "${args[@]}" -work "$state" -test.run "$run" -test.parallel 6 -test.timeout 45m "${@:2}"

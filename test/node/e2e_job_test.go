@@ -46,8 +46,9 @@ func (p *pod) jobs() batchclient.JobInterface { return p.kube.BatchV1().Jobs(met
 // awaitJob waits until the job satisfies the check, and returns it.
 func (p *pod) awaitJob(what string, check func(*batchv1.Job) bool) (job *batchv1.Job) {
 	p.t.Helper()
-	require.NoError(p.t, await(p.ctx, what+" of job "+p.name, patience, func(ctx context.Context) (err error) {
-		if job, err = p.jobs().Get(ctx, p.name, metav1.GetOptions{}); err == nil && !check(job) {
+	// Without the limit's context, so that the last error is the job's status.
+	require.NoError(p.t, await(p.ctx, what+" of job "+p.name, patience, func(context.Context) (err error) {
+		if job, err = p.jobs().Get(p.ctx, p.name, metav1.GetOptions{}); err == nil && !check(job) {
 			err = fmt.Errorf("its status is %+v", job.Status)
 		}
 		return err
