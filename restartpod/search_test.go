@@ -76,7 +76,7 @@ type node struct {
 	// fair is the node that the world gets to if nothing out of order happens
 	// any more, or -1.
 	fair int32
-	// settled says that no restart is in progress.
+	// settled reports whether no restart is in progress.
 	settled bool
 }
 
@@ -399,7 +399,7 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 		}
 	}
 	if p.Phase == PhaseFailed && before != PhaseFailed && !w.failed() {
-		return "I3: the pod fails although no init container of this generation did for good"
+		return "I3: the pod fails although no init container of this run did for good"
 	}
 	if p.Phase == PhaseTerminatingForRestart && len(p.Start) > 0 {
 		return "I1: a container is to start in TerminatingForRestart"
@@ -528,7 +528,7 @@ func (w *world) checkStart(i int) string {
 	return ""
 }
 
-// done says that all regular containers of the present run exited for good.
+// done reports whether all regular containers of the present run exited for good.
 func (w *world) done() bool {
 	for i := range w.template {
 		c := &w.containers[i]
@@ -544,7 +544,7 @@ func (w *world) trigger(i int) string {
 	return fmt.Sprintf("Container %s exited with code %d, triggering pod restart", w.template[i].Name, w.containers[i].code)
 }
 
-// isCause says that the message names an exit that is to restart the pod, and
+// isCause reports whether the message names an exit that is to restart the pod, and
 // that happened before all others.
 func (w *world) isCause(message string) bool {
 	var first *instance
@@ -565,7 +565,7 @@ func (w *world) isCause(message string) bool {
 	return message == want
 }
 
-// failed says that an init container of this generation failed for good.
+// failed reports whether an init container of this run failed for good.
 func (w *world) failed() bool {
 	for i := range w.template {
 		c := &w.containers[i]
@@ -578,7 +578,7 @@ func (w *world) failed() bool {
 }
 
 // apiPhase is the phase that an agent gives the pod in its status, which does
-// not look at what is of the old generation.
+// not look at what is of the previous run.
 func (w *world) apiPhase(p *Plan) v1.PodPhase {
 	regular, ended, succeeded := 0, 0, 0
 	for i := range w.template {

@@ -34,20 +34,20 @@ type world struct {
 
 	// generation is how often the pod was started up again.
 	generation int
-	// triggered says that a container exited that is to restart the pod, and has
+	// triggered reports whether a container exited that is to restart the pod, and has
 	// not done so.
 	triggered bool
-	// byTrigger says that this generation was started up because of that.
+	// byTrigger reports whether this run was started up because of that.
 	byTrigger bool
 	// triggeredAt is when the first such container exited.
 	triggeredAt time.Time
 	// restartAt is the time by which Recover tells the present run from the
 	// previous one, where it need not be later.
 	restartAt time.Time
-	// ambiguous says that the agent ended at a moment from which it may rightly
+	// ambiguous reports whether the agent ended at a moment from which it may rightly
 	// come back to a second restart.
 	ambiguous bool
-	// ended says that the agent ended after a deletion had ended a restart: which
+	// ended reports whether the agent ended after a deletion had ended a restart: which
 	// instances that restart had started is no longer known.
 	ended bool
 	// inARow counts the restarts since the curve was last at its beginning, and
@@ -66,7 +66,7 @@ type pod struct {
 	// curve is the node's back-off, with its parameters beside it.
 	curve                 *backoff.Backoff
 	initial, limit, reset time.Duration
-	// probed says that a started container is Started by an event of its own.
+	// probed reports whether a started container is Started by an event of its own.
 	probed bool
 	ids    [maxContainers][]string
 	// What observe returns is made of these: an Observation is read at once.
@@ -83,12 +83,12 @@ type instance struct {
 	code       int32
 	startedAt  time.Time
 	finishedAt time.Time
-	// killing says that its end was planned, and plannedExit that it exited then.
+	// killing reports whether its end was planned, and plannedExit that it exited then.
 	killing, plannedExit bool
-	// byAgent says that the agent stops it for a reason of its own. The agent
+	// byAgent reports whether the agent stops it for a reason of its own. The agent
 	// stores that.
 	byAgent bool
-	// previous says that it is of the previous run.
+	// previous reports whether it is of the previous run.
 	previous bool
 	// generation is the world's generation when it was started.
 	generation int
@@ -235,7 +235,7 @@ func (w *world) exit(i int, code int32) {
 	}
 }
 
-// triggers says that the container exited with a code that is to restart the pod.
+// triggers reports whether the container exited with a code that is to restart the pod.
 func (w *world) triggers(i int) bool {
 	if !w.containers[i].exited() || w.template[i].Kind == KindEphemeral {
 		return false
