@@ -57,7 +57,7 @@ say "Refreshing $SERIES_DIR from $BRANCH in $TREE (${#commits[@]} commits)"
 
 TRAVELS=$("$KB_HACK/travel.sh" list) || exit 1
 declare -A BLOB=()
-while read -r n lib path; do
+while read -r n lib path _; do
   [[ -n $n ]] || continue
   if ((n > ${#commits[@]})); then
     warn "hack/travel.txt: $lib goes with patch $n, but there are ${#commits[@]} commits; not carried"
@@ -80,7 +80,7 @@ for c in "${commits[@]}"; do
   i=$((i + 1))
   export GIT_INDEX_FILE=$WORK/index
   g read-tree "$c"
-  while read -r n lib path; do
+  while read -r n lib path _; do
     [[ -n $n && -n ${BLOB[$path]:-} ]] || continue
     if ((n <= i)); then
       g update-index --add --cacheinfo "100644,${BLOB[$path]},$path"

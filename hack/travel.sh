@@ -4,9 +4,10 @@
 # travel.sh list | render LIBPATH | check TREE
 #
 # The files that the patches carry into kubernetes are the library's own files. hack/travel.txt says which go where, a
-# line each: the number of the patch, the path here, the path in the tree. On the way only two things change: the
-# package clause (it becomes the tree directory's name, _test kept) and import paths of this module (they become the
-# import path of the tree directory that the imported directory travels to).
+# line each: the number of the patch, the path here, the path in the tree. On the way only three things change: the
+# package clause (it becomes the tree directory's name, _test kept), import paths of this module (they become the
+# import path of the tree directory that the imported directory travels to), and the licence: upstream's header
+# (hack/header.go.txt) takes the place of the SPDX line.
 #
 #   list             the lines of travel.txt without its comments
 #   render LIBPATH   the file as it is in the tree, on stdout
@@ -21,24 +22,31 @@ travel_list() {
   awk -v file="$TRAVEL" '
     { sub(/[ \t]*#.*/, "") }
     NF == 0 { next }
-    NF != 3 || $1 !~ /^[0-9]+$/ || $2 !~ /\.go$/ || $3 !~ /\.go$/ {
-      printf "error: %s line %d: expected \"PATCH-NUMBER LIBRARY-PATH.go TREE-PATH.go\"\n", file, NR > "/dev/stderr"; exit 1
+    NF < 3 || NF > 4 || NF == 4 && $4 !~ /^20[0-9][0-9]$/ || $1 !~ /^[0-9]+$/ || $2 !~ /\.go$/ || $3 !~ /\.go$/ {
+      printf "error: %s line %d: expected \"PATCH-NUMBER LIBRARY-PATH.go TREE-PATH.go [YEAR]\"\n", file, NR > "/dev/stderr"; exit 1
     }
     seen[$2]++ { printf "error: %s line %d: %s is listed twice\n", file, NR, $2 > "/dev/stderr"; exit 1 }
     used[$3]++ { printf "error: %s line %d: %s is the target twice\n", file, NR, $3 > "/dev/stderr"; exit 1 }
-    { print $1 + 0, $2, $3 }' "$TRAVEL"
+    { print $1 + 0, $2, $3 (NF == 4 ? " " $4 : "") }' "$TRAVEL"
 }
 
 # render LIBPATH
 render() {
-  local lib=$1 list tree
+  local lib=$1 list tree year
   list=$(travel_list) || exit 1
-  tree=$(awk -v lib="$lib" '$2 == lib {print $3}' <<<"$list")
+  read -r tree year < <(awk -v lib="$lib" '$2 == lib {print $3, $4}' <<<"$list") || true
   [[ -n $tree ]] || die "$lib is not in $TRAVEL"
   [[ -f $KB_ROOT/$lib ]] || die "$TRAVEL names $lib, but there is no such file in $KB_ROOT"
-  awk -v module="$KB_MODULE" -v lib="$lib" -v tree="$tree" -v list="$list" '
+  awk -v module="$KB_MODULE" -v lib="$lib" -v tree="$tree" -v list="$list" -v year="$year" -v header="$KB_HACK/header.go.txt" '
     function fail(msg) { printf "error: %s line %d: %s\n", lib, FNR, msg > "/dev/stderr"; failed = 1; exit 1 }
     function dirname(p) { sub(/\/[^\/]*$/, "", p); return p }
+    function licence(  line, status) {
+      while ((status = (getline line <header)) > 0) {
+        sub(/Copyright YEAR /, year == "" ? "Copyright " : "Copyright " year " ", line)
+        print line
+      }
+      if (status < 0) fail("cannot read " header)
+    }
     function base(p) { sub(/.*\//, "", p); return p }
     BEGIN {
       n = split(list, lines, "\n")
@@ -51,6 +59,11 @@ render() {
         map[from] = imp
       }
     }
+    FNR == 1 && /^\/\/ SPDX-License-Identifier: Apache-2\.0$/ { spdx = 1; next }
+    FNR == 2 && spdx && /^$/ { next }
+    # Build constraints stay in front.
+    spdx && /^\/\/go:build / { print; print ""; licence(); spdx = 0; next }
+    spdx { licence(); print ""; spdx = 0 }
     !clause && /^package [A-Za-z_]/ {
       clause = 1
       suffix = ($2 ~ /_test$/) ? "_test" : ""
@@ -85,7 +98,7 @@ check() {
   list=$(travel_list) || exit 1
   scratch_dir WORK
   want=$WORK/want.go
-  while read -r n lib tree; do
+  while read -r n lib tree _; do
     [[ -n $n ]] || continue
     render "$lib" >"$want" || exit 1
     count=$((count + 1))

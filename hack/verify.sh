@@ -7,6 +7,8 @@
 #   - each patch is a mail from the zero commit without a signature, and ends with its four trailers
 #   - all of it applies with plain `git am`, and formatting the commits again gives the stored bytes
 #   - the files that travel are the library's
+#   - upstream's hack/verify-boilerplate.sh passes, of the files that the series changes, and hack/verify-featuregates.sh
+#     (--no-build leaves the latter out, which compiles)
 #   - hack/apply.sh makes the same tree, and hack/reverse.sh restores everything
 #   - after each patch ./cmd/kubelet builds, and the packages which that patch touches pass go vet, tests included
 #     (--no-build leaves this out)
@@ -18,7 +20,7 @@ BUILD=1
 while (($# > 0)); do
   case $1 in
     --no-build) BUILD='' ;;
-    -h | --help) sed -n '4,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '4,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) die "verify.sh: unknown argument \"$1\"" ;;
   esac
   shift
@@ -150,6 +152,36 @@ else
   bad "files that travel differ from the library's" "$(cat "$WORK/err")"
 fi
 
+# ---- upstream's own checks ------------------------------------------------------------------------------------------
+
+# cannot SCRIPT: why one of upstream's scripts cannot be run here; nothing if it can.
+cannot() {
+  if [[ ! -f $SRC/$1 ]]; then
+    echo "this tree has none"
+  elif [[ $1 == *boilerplate* ]] && ! command -v python3 >/dev/null 2>&1; then
+    echo "it needs python3 on PATH (on Debian or Ubuntu: apt-get install python3)"
+  elif [[ ${#DROPPED[@]} -gt 0 && $1 == *featuregates* ]]; then
+    echo "the generated lists are of the whole series, and patches are left out"
+  fi
+}
+
+script=hack/verify-boilerplate.sh
+if why=$(cannot "$script") && [[ -n $why ]]; then
+  note "skipped: upstream's $script: $why"
+else
+  # Named one by one: the script skips all of a tree that is somewhere below a directory "_output".
+  mapfile -t files < <(git -C "$SRC" diff --name-only --diff-filter=d --no-renames "$base" HEAD)
+  # A tree from the module proxy has nothing that is executable.
+  chmod +x "$SRC/$script" "$SRC/hack/boilerplate/boilerplate.py"
+  if (cd "$SRC" && "$script" "${files[@]}") >"$WORK/log" 2>&1; then
+    ok "upstream's $script passes"
+  else
+    bad "upstream's $script fails" "$(cat "$WORK/log")"
+  fi
+  git -C "$SRC" checkout -q -- hack
+fi
+[[ -n $BUILD ]] || note "skipped: upstream's hack/verify-featuregates.sh, which compiles"
+
 # ---- apply.sh and reverse.sh ----------------------------------------------------------------------------------------
 
 say "Applying and reversing with the scripts"
@@ -200,6 +232,21 @@ if [[ -n $BUILD ]]; then
       exit 1
     fi
   done
+fi
+
+if [[ -n $BUILD ]]; then
+  script=hack/verify-featuregates.sh
+  # With the Go that is here and its caches. Upstream's way would be a Go and caches of the tree's own, from the network.
+  upstream_env() {
+    cd "$SRC" && env -u GOWORK -u GO111MODULE FORCE_HOST_GO=y GOCACHE="$(go env GOCACHE)" GOMODCACHE="$(go env GOMODCACHE)" "$@"
+  }
+  if why=$(cannot "$script") && [[ -n $why ]]; then
+    note "skipped: upstream's $script: $why"
+  elif run_long "feature gates" "$WORK/log" upstream_env bash "$script"; then
+    ok "upstream's $script passes ($LONG_SECONDS s)"
+  else
+    bad "upstream's $script fails:" "$(tail -n 20 "$WORK/log")"
+  fi
 fi
 
 ((FAILED == 0)) || { echo "error: series $SERIES_NAME is not in order; see the lines with FAIL above" >&2; exit 1; }
