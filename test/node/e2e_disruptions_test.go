@@ -90,14 +90,7 @@ var disruptions = []scenario{
 	{"KubeletKilledWhenAllHaveStopped", disrupted(restart{}, at("sidecar1", 1, "exit:143", 0), crashKubelet)},
 	{"KubeletKilledInBackOff", func(t *testing.T, e *e2e) {
 		p := e.create(t, podSpec(nil, triggering(container("main", "sleep=1s exit=42", "sleep=1s exit=42", "sleep=1s exit=42", "sleep=2s exit=42", "")), container("other", "")))
-		p.event("main", 4, "exit:42")
-		before := p.await("the back-off", patience, func(now *v1.Pod) error {
-			s := statusOf(now, "main")
-			if w := s.State.Waiting; w == nil || w.Reason != "CrashLoopBackOff" || s.RestartCount != 3 {
-				return fmt.Errorf("main: %+v", s)
-			}
-			return nil
-		})
+		before := p.inBackOff(3)
 		crashKubelet(t, e)
 		p.event("main", 5, "start")
 		after := p.running()

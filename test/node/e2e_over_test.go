@@ -195,13 +195,15 @@ func successful() v1.Container {
 	return ruled(container("main", "sleep=1s exit=0"), v1.ContainerRestartRuleAction(*actionFlag), v1.ContainerRestartRuleOnExitCodesOpIn, 0)
 }
 
-// inBackOff waits until the pod waits after so many restarts.
+// inBackOff waits until all of the pod waits after so many restarts.
 func (p *pod) inBackOff(restarts int32) *v1.Pod {
 	p.t.Helper()
 	return p.await("the back-off", patience, func(now *v1.Pod) error {
-		s := statusOf(now, "main")
-		if w := s.State.Waiting; w == nil || w.Reason != "CrashLoopBackOff" || s.RestartCount != restarts {
-			return fmt.Errorf("main: %+v", s)
+		for i := range now.Spec.Containers {
+			s := statusOf(now, now.Spec.Containers[i].Name)
+			if w := s.State.Waiting; w == nil || w.Reason != "CrashLoopBackOff" || s.RestartCount != restarts {
+				return fmt.Errorf("%s: %+v", now.Spec.Containers[i].Name, s)
+			}
 		}
 		return nil
 	})
