@@ -96,6 +96,9 @@ var settings = []setting{
 	{name: "delayed first restart", gates: []string{delayed}, want: outcome{curve: "[10s 20s 40s 1m20s 2m40s 5m0s], initial 10s Default, maximum 5m0s Default"}},
 	{name: "delayed first restart, maximum", gates: []string{delayed}, field: "4s", want: outcome{curve: "[4s], initial 4s Clamped, maximum 4s PerNodeMaximum"}},
 
+	// They change no delay of the curve.
+	{name: "back to upstream's decisions", gates: []string{"KubeletStrictCrashLoopBackOff=false", "KubeletRestartAllContainersBackOff=false"}, want: outcome{curve: defaultCurve}},
+
 	{name: "least maximum", field: "1s", want: outcome{curve: "[0s 1s], initial 1s Clamped, maximum 1s PerNodeMaximum"}},
 	{name: "below the initial value", field: "4s", want: outcome{curve: curve4s}},
 	{name: "greatest maximum", field: "300s", want: outcome{curve: curve300s}},
@@ -366,7 +369,7 @@ func command(binary, dir string, r run) (*exec.Cmd, context.CancelFunc, error) {
 	if hasDropins {
 		args = append(args, "--config-dir="+filepath.Join(dir, dropinDir))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // Only a failing test waits so long.
 	cmd := exec.CommandContext(ctx, binary, args...)
 	if os.Geteuid() == 0 {
 		const nobody = 65534

@@ -6,7 +6,8 @@
 //
 // It is what an author of a node agent may begin with. The loop is in loop.go: an
 // [Agent] looks at the runtime, has restartpod.Machine plan, asks
-// kuberuntime.DoBackOff before it starts a container, and sleeps until something
+// kuberuntime.DoBackOff before it starts a container, hands
+// kuberuntime.StartFailed the error if that fails, and sleeps until something
 // changes or kuberuntime.NextSync says. The other files are what feeds it: what
 // is seen of containers, probes, and the status for people and for the next
 // agent.
