@@ -35,39 +35,45 @@ type Backoff struct {
 	// It concerns Decide, Start, Fail and IsInBackOffSince.
 	DelayFirstRestart bool
 
-	// lock guards perItemBackoff and peak. A plain one costs half of what an
-	// RWMutex does, and no method holds it for long.
+	// lock guards perItemBackoff. A plain one costs half of what an RWMutex does,
+	// and no method holds it for long.
 	lock sync.Mutex
 	// 0 <= defaultDuration <= maxDuration.
 	defaultDuration time.Duration
 	maxDuration     time.Duration
-	maxJitterFactor float64
-	metrics         *metrics
+	extras          *extras
 	// perItemBackoff has the name of client-go's map, whose tests look into it.
 	perItemBackoff map[string]*backoffEntry
-	// peak is the largest length of perItemBackoff since it was made.
-	peak int
+}
+
+// extras is what most Backoffs do without, and then have nil for.
+type extras struct {
+	maxJitterFactor float64
+	metrics         *metrics
 }
 
 // backoffEntry is the state of a key. last and from are distances from epoch on
-// the monotonic clock. It takes 32 bytes and has no pointers.
+// the monotonic clock, as is the argument at of its methods. It takes 32 bytes and
+// has no pointers.
 type backoffEntry struct {
 	// last is when the key last advanced. A start that nobody decided and one that
 	// failed move it as well: it is the time from which a run is measured.
 	last time.Duration
-	// event is the event after which a check found the key waiting, as it was
-	// given, and from when it happened, as well as that could be known then. That
-	// it is the same event shows by the first and not by the second, so that a step
-	// of the wall clock changes no wait. They count only while waiting.
+	// event is the event after which a check found the key waiting, or else the one
+	// that the last advance answered, as it was given; from is when the former
+	// happened, as well as that could be known then. That it is the same event shows by
+	// the first and not by the second, so that a step of the wall clock changes no
+	// wait. from counts only while waiting.
 	event, from time.Duration
 	// attempts is how often the key advanced since its last reset. It is 0 only
-	// for a key whose first start failed.
+	// while the first start is due.
 	attempts int32
 	waiting  bool
 	// granted is true from an advance until it is given back or the start fails.
 	granted bool
-	// failed is true from a failed start to the next start.
-	failed bool
+	// due is true from when a start failed, or was given back, to the next one. That
+	// follows no new event: its wait counts from last.
+	due bool
 }
 
 const maxAttempts = math.MaxInt32
@@ -98,7 +104,10 @@ func NewFakeBackOff(initial, max time.Duration, tc clock.Clock) *Backoff {
 
 // NewFakeBackOffWithJitter is NewBackOffWithJitter on the clock tc.
 func NewFakeBackOffWithJitter(initial, max time.Duration, tc clock.Clock, maxJitterFactor float64) *Backoff {
-	b := &Backoff{Clock: tc, maxJitterFactor: maxJitterFactor}
+	b := &Backoff{Clock: tc}
+	if maxJitterFactor > 0 {
+		b.extras = &extras{maxJitterFactor: maxJitterFactor}
+	}
 	if max > 0 {
 		b.maxDuration = max
 	}
@@ -142,23 +151,26 @@ type Decision struct {
 // An event in the future counts as happening now. An eventTime at or before the
 // Unix epoch means unknown: the event counts as having happened at the first
 // check that saw it.
-func (p *Backoff) Decide(id string, eventTime time.Time) Decision {
-	return p.DecideAt(id, eventTime, p.now())
-}
-
-// DecideAt is Decide at the time now.
-func (p *Backoff) DecideAt(id string, eventTime, now time.Time) Decision {
-	d := p.decide(id, eventTime, now)
-	p.metrics.decided(&d, now)
+func (p *Backoff) Decide(id string, eventTime time.Time) (d Decision) {
+	p.decide(&d, id, eventTime, p.now())
 	return d
 }
 
-func (p *Backoff) decide(id string, eventTime, now time.Time) Decision {
+// DecideAt is Decide at the time now.
+func (p *Backoff) DecideAt(id string, eventTime, now time.Time) (d Decision) {
+	p.decide(&d, id, eventTime, p.present(now))
+	return d
+}
+
+func (p *Backoff) decide(d *Decision, id string, eventTime, now time.Time) {
+	if p.extras != nil {
+		defer p.extras.metrics.decided(d, now)
+	}
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	known := p.perItemBackoff[id]
-	event, age := known.unanswered(eventTime, now)
-	return p.grant(id, known, event, age, now)
+	at, known := monotonic(now), p.perItemBackoff[id]
+	event, age := known.unanswered(eventTime, now, at)
+	p.grant(d, id, known, event, age, now, at)
 }
 
 // Peek returns what Decide would, and changes nothing.
@@ -167,13 +179,15 @@ func (p *Backoff) Peek(id string, eventTime time.Time) Decision {
 }
 
 // PeekAt is Peek at the time now.
-func (p *Backoff) PeekAt(id string, eventTime, now time.Time) Decision {
+func (p *Backoff) PeekAt(id string, eventTime, now time.Time) (d Decision) {
+	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	known := p.perItemBackoff[id]
+	at, known := monotonic(now), p.perItemBackoff[id]
 	e := entryOf(known)
-	event, age := known.unanswered(eventTime, now)
-	return p.rule(id, known != nil, &e, event, age, now)
+	event, age := known.unanswered(eventTime, now, at)
+	p.rule(&d, id, known != nil, &e, event, age, now, at)
+	return d
 }
 
 // Start is Decide for a start that follows no exit: the first one, or one after
@@ -185,23 +199,25 @@ func (p *Backoff) Start(id string) Decision {
 }
 
 // StartAt is Start at the time now.
-func (p *Backoff) StartAt(id string, now time.Time) Decision {
-	d := p.start(id, now)
-	if d.Attempt > 0 {
-		p.metrics.decided(&d, now)
+func (p *Backoff) StartAt(id string, now time.Time) (d Decision) {
+	now = p.present(now)
+	p.start(&d, id, now)
+	if p.extras != nil && d.Attempt > 0 {
+		p.extras.metrics.decided(&d, now)
 	}
 	return d
 }
 
-func (p *Backoff) start(id string, now time.Time) Decision {
+func (p *Backoff) start(d *Decision, id string, now time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	known := p.perItemBackoff[id]
-	if known != nil && known.failed {
-		return p.grant(id, known, answeredEvent, max(known.since(now), 0), now)
+	at, known := monotonic(now), p.perItemBackoff[id]
+	if known != nil && known.due {
+		p.grant(d, id, known, answeredEvent, max(known.since(at), 0), now, at)
+		return
 	}
-	known.started(now)
-	return Decision{Allowed: true, RetryAt: now}
+	known.started(at)
+	d.Allowed, d.RetryAt = true, now
 }
 
 // Fail notes that a start of the key failed: that which Decide or Start allowed,
@@ -212,43 +228,39 @@ func (p *Backoff) Fail(id string) Decision {
 }
 
 // FailAt is Fail at the time now.
-func (p *Backoff) FailAt(id string, now time.Time) Decision {
+func (p *Backoff) FailAt(id string, now time.Time) (d Decision) {
+	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	e := entryOf(p.perItemBackoff[id])
-	if e.attempts == 0 && p.DelayFirstRestart {
-		e.attempts = 1
-	}
-	e.last, e.waiting, e.granted, e.failed = monotonic(now), false, false, true
+	at, e := monotonic(now), entryOf(p.perItemBackoff[id])
+	e.last, e.waiting, e.granted, e.due = at, false, false, true
+	asked := e
+	p.rule(&d, id, true, &asked, unknownEvent, 0, now, at)
 	p.store(id, e)
-	d := p.rule(id, true, &e, unknownEvent, 0, now)
 	d.FirstWait = false // for the check that finds it waiting
 	return d
 }
 
 // GiveBack takes back the last advance of the key, because the start that it
-// allowed was not made and nothing that could have run exists. The same event is
-// allowed again at once, as the same attempt. Without an advance to take back, or
-// after Fail, it does nothing.
+// allowed was not made and nothing that could have run exists. The next Decide
+// about the same event, or Start, allows it again at once, as the same attempt.
+// Without an advance to take back, or after Fail, it does nothing.
 func (p *Backoff) GiveBack(id string) {
 	p.GiveBackAt(id, p.now())
 }
 
 // GiveBackAt is GiveBack at the time now.
 func (p *Backoff) GiveBackAt(id string, now time.Time) {
+	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e := p.perItemBackoff[id]
 	if e == nil || !e.granted {
 		return
 	}
-	if e.attempts == 1 {
-		p.remove(id)
-		return
-	}
 	e.attempts--
-	e.waiting, e.granted = false, false
-	// The event is older than this, so its wait is over and no run is measured.
+	e.waiting, e.granted, e.due = false, false, true
+	// The wait is over already, and was no run.
 	e.last = saturatingSub(min(e.last, monotonic(now)), p.delay(id, e.attempts))
 }
 
@@ -278,9 +290,13 @@ func (p *Backoff) EndWait(id string) {
 
 // EndWaitAt is EndWait at the time now.
 func (p *Backoff) EndWaitAt(id string, now time.Time) {
+	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	p.perItemBackoff[id].started(now)
+	e := p.perItemBackoff[id]
+	if e.started(monotonic(now)); e != nil && e.attempts == 0 {
+		p.remove(id)
+	}
 }
 
 // Get returns the delay that the next restart of the key has to wait, jitter
@@ -304,14 +320,16 @@ func (p *Backoff) Next(id string, eventTime time.Time) {
 
 // NextAt is Next at the time now.
 func (p *Backoff) NextAt(id string, eventTime, now time.Time) {
+	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	known := p.perItemBackoff[id]
+	at, known := monotonic(now), p.perItemBackoff[id]
 	e := entryOf(known)
-	if _, age := e.age(eventTime, now); known != nil && p.hasExpired(&e, age, now) {
+	event, age := e.age(eventTime, now, at)
+	if known != nil && p.hasExpired(&e, age, now, at) {
 		e.attempts = 0
 	}
-	e.advance(now)
+	e.advance(event, at)
 	p.store(id, e)
 }
 
@@ -336,12 +354,14 @@ func (p *Backoff) IsInBackOffSince(id string, eventTime time.Time) bool {
 
 // IsInBackOffSinceAt is IsInBackOffSince at the time now.
 func (p *Backoff) IsInBackOffSinceAt(id string, eventTime, now time.Time) bool {
+	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	known := p.perItemBackoff[id]
+	at, known := monotonic(now), p.perItemBackoff[id]
 	e := entryOf(known)
-	event, age := e.age(eventTime, now)
-	d := p.rule(id, known != nil, &e, event, age, now)
+	event, age := e.age(eventTime, now, at)
+	var d Decision
+	p.rule(&d, id, known != nil, &e, event, age, now, at)
 	if e.attempts > 0 {
 		p.store(id, e)
 	}
@@ -358,29 +378,30 @@ func (p *Backoff) IsInBackOffSinceUpdate(id string, eventTime time.Time) bool {
 // matters only when eventTime has no monotonic reading or is before the last
 // advance.
 func (p *Backoff) IsInBackOffSinceUpdateAt(id string, eventTime, now time.Time) bool {
+	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e := p.perItemBackoff[id]
 	if e == nil {
 		return false
 	}
-	age := now.Sub(eventTime)
-	if p.hasExpired(e, age, now) {
+	at, age := monotonic(now), now.Sub(eventTime)
+	if p.hasExpired(e, age, now, at) {
 		return false
 	}
 	delay := p.delay(id, e.attempts)
-	if since := saturatingSub(e.since(now), age); since >= 0 {
+	if since := saturatingSub(e.since(at), age); since >= 0 {
 		return since < delay
 	}
-	e.noteWait(answeredEvent, 0, now)
-	return saturatingSub(monotonic(now), e.from) < delay
+	e.noteWait(answeredEvent, 0, at)
+	return saturatingSub(at, e.from) < delay
 }
 
 // gcStep is how many keys GC looks at before it lets others have the lock, and
-// smallMap the length up to which a map that was larger is made anew at once.
+// smallMap how many it puts into a new map at once.
 const (
 	gcStep   = 256
-	smallMap = 1024
+	smallMap = 4096
 )
 
 // GC forgets the keys for which the reset rule holds at present. The age of a key
@@ -394,14 +415,19 @@ func (p *Backoff) GC() {
 func (p *Backoff) GCAt(now time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
+	at := monotonic(now)
 	var kept []string
-	visited := 0
+	visited, removed := 0, false
 	// The iterator is used under the lock alone, and a map may change between its
-	// steps.
+	// steps. But after shrink it is the map of before.
 	for id, e := range p.perItemBackoff {
-		if p.collectable(id, e, now) {
+		if p.perItemBackoff[id] != e {
+			continue
+		}
+		if p.collectable(id, e, now, at) {
 			p.remove(id)
-		} else if p.peak > smallMap && len(kept) <= smallMap {
+			removed = true
+		} else if len(kept) <= smallMap {
 			kept = append(kept, id)
 		}
 		if visited++; visited%gcStep == 0 {
@@ -411,14 +437,16 @@ func (p *Backoff) GCAt(now time.Time) {
 			p.lock.Lock()
 		}
 	}
-	p.shrink(kept)
+	if removed {
+		p.shrink(kept)
+	}
 }
 
-func (p *Backoff) collectable(id string, e *backoffEntry, now time.Time) bool {
-	age := e.since(now)
-	if e.waiting || e.failed {
+func (p *Backoff) collectable(id string, e *backoffEntry, now time.Time, at time.Duration) bool {
+	age := e.since(at)
+	if e.waiting || e.due {
 		if e.waiting {
-			age = saturatingSub(monotonic(now), e.from)
+			age = saturatingSub(at, e.from)
 		}
 		if age = saturatingSub(age, p.delay(id, e.attempts)); age < 0 {
 			return false
@@ -430,15 +458,10 @@ func (p *Backoff) collectable(id string, e *backoffEntry, now time.Time) bool {
 // shrink gives memory back, which a map does not by itself: it makes the map anew
 // if few keys are left. These are the kept ones, unless others came meanwhile.
 func (p *Backoff) shrink(kept []string) {
-	n := len(p.perItemBackoff)
-	if n == 0 {
-		p.perItemBackoff, p.peak = nil, 0
+	if len(p.perItemBackoff) != len(kept) {
 		return
 	}
-	if n != len(kept) || 4*n > p.peak {
-		return
-	}
-	smaller := make(map[string]*backoffEntry, n)
+	smaller := make(map[string]*backoffEntry, len(kept))
 	for _, id := range kept {
 		e := p.perItemBackoff[id]
 		if e == nil {
@@ -446,51 +469,55 @@ func (p *Backoff) shrink(kept []string) {
 		}
 		smaller[id] = e
 	}
-	p.perItemBackoff, p.peak = smaller, n
+	p.perItemBackoff = smaller
 }
 
 // grant rules on an event of the given age, stores what follows and advances the
 // key if it is allowed. The caller holds the lock.
-func (p *Backoff) grant(id string, known *backoffEntry, event, age time.Duration, now time.Time) Decision {
-	e := entryOf(known)
-	d := p.rule(id, known != nil, &e, event, age, now)
+func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, event, age time.Duration, now time.Time, at time.Duration) {
+	if known == nil {
+		var e backoffEntry
+		p.rule(d, id, false, &e, event, age, now, at)
+		if d.Allowed {
+			e.advance(event, at)
+		}
+		p.store(id, e)
+		return
+	}
+	p.rule(d, id, true, known, event, age, now, at)
 	if d.Allowed {
 		if d.Reset && !p.DelayFirstRestart {
-			e.attempts = 0
+			known.attempts = 0
 		}
-		e.advance(now)
+		known.advance(event, at)
 	}
-	if known != nil {
-		*known = e
-	} else {
-		p.store(id, e)
-	}
-	return d
 }
 
-// rule decides on an event of the given age for a key in state e, which is not
-// stored, and notes in e that the key waits, if it does.
-func (p *Backoff) rule(id string, known bool, e *backoffEntry, event, age time.Duration, now time.Time) (d Decision) {
-	d.Reset = known && p.hasExpired(e, age, now)
+// rule decides on an event of the given age for a key in state e, which may be
+// stored or not, and notes in e that the key waits, if it does.
+func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, event, age time.Duration, now time.Time, at time.Duration) {
+	eventTime := now.Add(-age)
+	d.Reset = known && p.expired(eventTime, now.Add(-e.since(at)))
 	if !known || d.Reset {
 		if !p.DelayFirstRestart {
-			d.Allowed, d.Attempt, d.RetryAt = true, 1, now.Add(-age)
-			return d
+			d.Allowed, d.Attempt, d.RetryAt = true, 1, eventTime
+			return
 		}
 		// From the event on the key is as one that has advanced once.
-		*e = backoffEntry{last: saturatingSub(monotonic(now), age), attempts: 1}
+		*e = backoffEntry{last: saturatingSub(at, age)}
+	}
+	if p.DelayFirstRestart {
+		e.attempts = max(e.attempts, 1)
 	}
 	d.Attempt = int(e.attempts)
 	if !p.DelayFirstRestart && e.attempts < maxAttempts {
 		d.Attempt++
 	}
 	d.Delay = p.delay(id, e.attempts)
-	left := d.Delay - age
-	d.RetryAt = now.Add(left)
-	if d.Allowed = left <= 0; !d.Allowed {
-		d.FirstWait = e.noteWait(event, age, now)
+	d.RetryAt = eventTime.Add(d.Delay)
+	if d.Allowed = d.Delay <= age; !d.Allowed {
+		d.FirstWait = e.noteWait(event, age, at)
 	}
-	return d
 }
 
 // delay is what a key with so many attempts waits, jitter included.
@@ -503,8 +530,8 @@ func (p *Backoff) delay(id string, attempts int32) time.Duration {
 	if n := attempts - 1; p.defaultDuration <= p.maxDuration>>n {
 		d = p.defaultDuration << n
 	}
-	if p.maxJitterFactor > 0 {
-		jitter := random(id, attempts) * p.maxJitterFactor * float64(d)
+	if p.extras != nil && p.extras.maxJitterFactor > 0 {
+		jitter := random(id, attempts) * p.extras.maxJitterFactor * float64(d)
 		if attempts > 1 {
 			jitter /= 2 // a factor of the delay before, which is half of d
 		}
@@ -530,8 +557,8 @@ func random(id string, attempts int32) float64 {
 // hasExpired asks the reset rule about an event of the given age. Both times are
 // made from now, so that their difference is right although the wall clock
 // stepped during the run.
-func (p *Backoff) hasExpired(e *backoffEntry, age time.Duration, now time.Time) bool {
-	return p.expired(now.Add(-age), now.Add(-e.since(now)))
+func (p *Backoff) hasExpired(e *backoffEntry, age time.Duration, now time.Time, at time.Duration) bool {
+	return p.expired(now.Add(-age), now.Add(-e.since(at)))
 }
 
 func (p *Backoff) expired(eventTime, lastUpdate time.Time) bool {
@@ -550,15 +577,27 @@ func (p *Backoff) store(id string, e backoffEntry) {
 		p.perItemBackoff = map[string]*backoffEntry{}
 	}
 	p.perItemBackoff[id] = &e
-	p.peak = max(p.peak, len(p.perItemBackoff))
-	p.metrics.keyAdded()
+	if p.extras != nil {
+		p.extras.metrics.keyAdded()
+	}
 }
 
 func (p *Backoff) remove(id string) {
 	if _, known := p.perItemBackoff[id]; known {
 		delete(p.perItemBackoff, id)
-		p.metrics.keyRemoved()
+		if p.extras != nil {
+			p.extras.metrics.keyRemoved()
+		}
 	}
+}
+
+// present is now, or for the zero time, which a caller passes by mistake and which
+// would make all of the key's past a long time ago, the present on the clock.
+func (p *Backoff) present(now time.Time) time.Time {
+	if now.IsZero() {
+		return p.now()
+	}
+	return now
 }
 
 // now is the present on the clock.
@@ -578,26 +617,21 @@ func entryOf(e *backoffEntry) backoffEntry {
 }
 
 // since is how long ago the key last advanced.
-func (e *backoffEntry) since(now time.Time) time.Duration {
-	return saturatingSub(monotonic(now), e.last)
+func (e *backoffEntry) since(at time.Duration) time.Duration {
+	return saturatingSub(at, e.last)
 }
 
 // age is how long ago the event happened, as well as that can be known, and what
 // to know the event by. The age is not below 0.
-func (e *backoffEntry) age(eventTime, now time.Time) (event, age time.Duration) {
+func (e *backoffEntry) age(eventTime, now time.Time, at time.Duration) (event, age time.Duration) {
 	event, age = wall(eventTime), now.Sub(eventTime)
-	if age < 0 {
-		event = unknownEvent
-	}
+	known := event != unknownEvent && age >= 0
 	switch {
-	case e.waiting && (event == e.event || event == unknownEvent):
-		age = saturatingSub(monotonic(now), e.from)
-	case e.waiting && e.event == unknownEvent:
-		// It has become known, and is no younger by that.
-		age = max(age, saturatingSub(monotonic(now), e.from))
-	case event != unknownEvent:
-	case e.failed:
-		age = e.since(now)
+	case e.waiting && (!known || event == e.event):
+		age = saturatingSub(at, e.from)
+	case known:
+	case e.due:
+		age = e.since(at)
 	default:
 		age = 0
 	}
@@ -605,24 +639,24 @@ func (e *backoffEntry) age(eventTime, now time.Time) (event, age time.Duration) 
 }
 
 // unanswered is the event that Decide has to answer, and its age. The key's last
-// advance answered all events before it, which count from then. An event before
-// that after which the key waits already is no news, unless the time of the latter
-// was not known. e may be nil.
-func (e *backoffEntry) unanswered(eventTime, now time.Time) (event, age time.Duration) {
+// advance answered its own event and all before it, which count from then. An event
+// before that after which the key waits already is no news, unless the time of the
+// latter was not known. e may be nil.
+func (e *backoffEntry) unanswered(eventTime, now time.Time, at time.Duration) (event, age time.Duration) {
 	if e == nil {
-		return new(backoffEntry).age(eventTime, now)
+		return new(backoffEntry).age(eventTime, now, at)
 	}
-	event, age = e.age(eventTime, now)
-	since, waited := e.since(now), time.Duration(0)
+	event, age = e.age(eventTime, now, at)
+	since, waited := e.since(at), time.Duration(0)
 	if e.waiting {
-		waited = max(saturatingSub(monotonic(now), e.from), 0)
+		waited = max(saturatingSub(at, e.from), 0)
 	}
 	if since < 0 {
 		// Another call overtook this one, or the clock stepped back and has no monotonic
 		// reading. Either way the event counts from when it was first seen.
 		since = waited
 	}
-	if since <= age {
+	if since < age || event != unknownEvent && event == e.event && !e.waiting {
 		event, age = answeredEvent, since
 	}
 	if e.waiting && e.event != unknownEvent {
@@ -634,30 +668,30 @@ func (e *backoffEntry) unanswered(eventTime, now time.Time) (event, age time.Dur
 // noteWait notes that the key waits after an event of the given age, and reports
 // whether this is a new wait. A later event than that after which it waits makes
 // it a new one.
-func (e *backoffEntry) noteWait(event, age time.Duration, now time.Time) (first bool) {
-	from := saturatingSub(monotonic(now), age)
+func (e *backoffEntry) noteWait(event, age, at time.Duration) (first bool) {
+	from := saturatingSub(at, age)
 	switch {
-	case !e.waiting, event > 0 && e.event != unknownEvent && event != e.event && from > e.from:
+	case !e.waiting, event > 0 && event != e.event && from > e.from:
 		e.waiting, e.event, e.from, first = true, event, from, true
 	case event > 0 && e.event == unknownEvent:
 		e.event, e.from = event, from
 	}
 	// It is later only if the clock stepped back and has no monotonic reading. By how
 	// much is not known, so the wait counts from now.
-	e.from = min(e.from, monotonic(now))
+	e.from = min(e.from, at)
 	return first
 }
 
-// advance moves the key to its next delay.
-func (e *backoffEntry) advance(now time.Time) {
+// advance moves the key to its next delay, which answers the event.
+func (e *backoffEntry) advance(event, at time.Duration) {
 	e.attempts = min(e.attempts, maxAttempts-1) + 1
-	e.last, e.waiting, e.granted, e.failed = monotonic(now), false, true, false
+	e.event, e.last, e.waiting, e.granted, e.due = event, at, false, true, false
 }
 
 // started notes a start that was not decided on. e may be nil.
-func (e *backoffEntry) started(now time.Time) {
+func (e *backoffEntry) started(at time.Duration) {
 	if e != nil {
-		e.last, e.waiting, e.granted, e.failed = monotonic(now), false, false, false
+		e.last, e.waiting, e.granted, e.due = at, false, false, false
 	}
 }
 
@@ -665,8 +699,8 @@ func (e *backoffEntry) started(now time.Time) {
 // of it, and on the wall clock otherwise.
 func monotonic(t time.Time) time.Duration { return t.Sub(epoch) }
 
-// unknownEvent is an event at or before the Unix epoch or in the future, and
-// answeredEvent any that was answered. No other event has these times.
+// unknownEvent is an event at or before the Unix epoch, and answeredEvent any before
+// the last advance. No other event has these times.
 const (
 	unknownEvent  time.Duration = 0
 	answeredEvent time.Duration = -1

@@ -211,7 +211,29 @@ func TestDecideSteps(t *testing.T) {
 			{701, 11, "go #2 10s until 11s"},
 			{3e9, 12, "wait #3 20s until 32s first"}, // a hundred years
 			{3e9, 32, "go #3 20s until 32s"},
-			{3e9, 52, "wait #4 40s until 1m32s first"},
+			{3e9, 52, "wait #4 40s until 1m12s first"}, // one stamp is one exit
+		}},
+		{"an exit stamped in the future, asked about in the past of that", kubelet(300, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{100.5, 100, "wait #2 5m0s until 6m40s first"},
+			{100.5, 101, "wait #2 5m0s until 6m40s"},
+			{105, 106, "wait #2 5m0s until 6m45s first"}, // it ran again meanwhile
+		}},
+		{"one exit stamped in the future, asked about after that", kubelet(10, 300), []step{
+			{700, 0, "go #1 0s until 0s"},
+			{700, 701, "go #2 10s until 10s"},
+			{6, 701, "wait #3 20s until 12m1s first"},
+		}},
+		{"a stamp in the future at the time of the start", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{6, 0, "wait #2 10s until 10s first"},
+			{6, 10, "go #2 10s until 10s"},
+		}},
+		{"after an unknown exit one that is known", kubelet(10, 300), []step{
+			{0, 0, "go #1 0s until 0s"},
+			{unknown, 100, "wait #2 10s until 1m50s first"},
+			{300, 301, "wait #2 10s until 5m10s first"},
+			{300, 310, "go #2 10s until 5m10s"},
 		}},
 		{"the longest durations", kubelet(math.MaxInt64/float64(time.Second), math.MaxInt64/float64(time.Second)), []step{
 			{0, 0, "go #1 0s until 0s"},
@@ -422,7 +444,7 @@ func TestSnapshotRestore(t *testing.T) {
 
 func TestRestoreRefuses(t *testing.T) {
 	for want, s := range map[string]KeyState{
-		"attempts: 0: must be at least 1 unless the start failed":                                 {LastUpdate: start},
+		"attempts: 0: must be at least 1 unless the start is due":                                 {LastUpdate: start},
 		"attempts: -7: must be between 0 and 2147483647":                                          {Attempts: -7, LastUpdate: start},
 		"attempts: 2147483648: must be between 0 and 2147483647":                                  {Attempts: 1 << 31, LastUpdate: start},
 		"lastUpdate: 0001-01-01T00:00:00Z: must be after 1970-01-01T00:00:00Z":                    {Attempts: 1},

@@ -70,4 +70,12 @@
 //	                      upstream.
 //	zero-value            upstream's Next panics on a Backoff that no constructor
 //	                      made; here its delays are 0.
+//
+// # Memory and locks
+//
+// The keys are in a map. GC looks at 256 of them at a time under the lock, and
+// puts what is left into a new map if that is at most 4096 keys, as a map does not
+// shrink by itself: above that, the memory of removed keys is used for new ones
+// only. An insertion that makes a large map grow takes as long as in any map, some
+// 15 ms at a million keys.
 package backoff

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 // Of many that ask about one exit, one may start the container, in each window.
@@ -177,16 +179,55 @@ func TestStarts(t *testing.T) {
 			{"peek", 1, 12, "wait #2 20s until 31s first"},
 			{"decide", 1, 13, "wait #2 20s until 31s first"},
 		}},
-		{"a time of zero spoils nothing", kubelet(10, 300), []call{
-			{"decide", 0, math.Inf(-1), "go #1 0s until -2562047h47m16.854775808s"},
-			{"give back", 0, math.Inf(-1), ""},
+		{"a start that is not made, after an exit that is not known", kubelet(10, 300), []call{
 			{"decide", 0, 0, "go #1 0s until 0s"},
-			{"decide", 1, 2, "wait #2 10s until 11s first"},
-			{"decide", 1, math.Inf(-1), "wait #2 10s until -2562047h47m16.854775808s"},
-			{"decide", 1, 3, "wait #2 10s until 10s"},
-			{"decide", 1, 10, "go #2 10s until 10s"},
-			{"decide", 4, 11, "wait #3 20s until 30s first"},
-			{"decide", 4, 30, "go #3 20s until 30s"},
+			{"decide", unknown, 5, "wait #2 10s until 15s first"},
+			{"decide", unknown, 15, "go #2 10s until 15s"},
+			{"give back", 0, 15, ""},
+			{"decide", unknown, 25, "go #2 10s until 15s"},
+			{"give back", 0, 25, ""},
+			{"decide", 1e6, 35, "go #2 10s until 25s"}, // in the future
+			{"give back", 0, 35, ""},
+			{"start", 0, 45, "go #2 10s until 35s"},
+		}},
+		{"a start that is not made, after an exit that is not known, with the first restart delayed", delayed(10, 300), []call{
+			{"decide", unknown, 5, "wait #1 10s until 15s first"},
+			{"decide", unknown, 15, "go #1 10s until 15s"},
+			{"give back", 0, 15, ""},
+			{"decide", unknown, 25, "go #1 10s until 15s"},
+		}},
+		{"starts that fail and starts that are not made in turns", kubelet(10, 300), []call{
+			{"start", 0, 0, "go #0 0s until 0s"},
+			{"fail", 0, 0, "go #1 0s until 0s"},
+			{"start", 0, 0, "go #1 0s until 0s"},
+			{"give back", 0, 0, ""},
+			{"start", 0, 10, "go #1 0s until 0s"},
+			{"fail", 0, 11, "wait #2 10s until 21s"},
+			{"start", 0, 21, "go #2 10s until 21s"},
+			{"give back", 0, 21, ""},
+			{"start", 0, 31, "go #2 10s until 21s"},
+			{"fail", 0, 32, "wait #3 20s until 52s"},
+		}},
+		{"the wait after a failed first start is ended", kubelet(10, 300), []call{
+			{"start", 0, 0, "go #0 0s until 0s"},
+			{"fail", 0, 0, "go #1 0s until 0s"},
+			{"end wait", 0, 1, ""},
+			{"decide", 5, 5, "go #1 0s until 5s"},
+		}},
+		{"a time of zero spoils nothing", func() *Backoff {
+			b := kubelet(10, 300)()
+			b.Clock = testingclock.NewFakeClock(seconds(2))
+			return b
+		}, []call{
+			{"decide", 0, math.Inf(-1), "go #1 0s until 0s"},
+			{"decide", 3, 3, "wait #2 10s until 13s first"},
+			{"decide", 3, math.Inf(-1), "wait #2 10s until 12s"}, // the clock stands
+			{"peek", 3, math.Inf(-1), "wait #2 10s until 12s"},
+			{"decide", 3, 12, "go #2 10s until 12s"},
+			{"end wait", 0, math.Inf(-1), ""},
+			{"fail", 0, math.Inf(-1), "wait #3 20s until 22s"},
+			{"start", 0, math.Inf(-1), "wait #3 20s until 22s first"},
+			{"decide", 1, 22, "go #3 20s until 22s"},
 		}},
 	}
 	for _, tc := range tests {
@@ -258,6 +299,12 @@ func TestRestoreTakesEverySnapshot(t *testing.T) {
 		"advanced": func(b *Backoff) { b.NextAt("a", start, start) },
 		"waiting":  func(b *Backoff) { b.NextAt("a", start, start); b.IsInBackOffSinceAt("a", seconds(1), seconds(2)) },
 		"failed":   func(b *Backoff) { b.FailAt("a", start) },
+		"failed, the wait ended": func(b *Backoff) {
+			b.NextAt("a", start, start)
+			b.FailAt("a", start)
+			b.EndWaitAt("a", start)
+		},
+		"given back": func(b *Backoff) { b.DecideAt("a", start, start); b.GiveBackAt("a", start) },
 		"the clock stepped back": func(b *Backoff) {
 			b.NextAt("a", start, start)
 			b.IsInBackOffSinceAt("a", seconds(1), seconds(-5))
@@ -319,11 +366,15 @@ func TestPanicsReleaseTheLock(t *testing.T) {
 			func() { b.IsInBackOffSinceAt("a", start, start) },
 			func() { b.IsInBackOffSinceUpdateAt("a", start, start) },
 		} {
+			before := *b.perItemBackoff["a"]
 			panicking(t, f)
 			if !b.lock.TryLock() {
 				t.Fatal("the lock is held")
 			}
 			b.lock.Unlock()
+			if after := *b.perItemBackoff["a"]; after != before {
+				t.Errorf("the key changed from %v to %v", before, after)
+			}
 		}
 	})
 	t.Run("metrics", func(t *testing.T) {
@@ -355,7 +406,7 @@ func TestGCGivesMemoryBack(t *testing.T) {
 		return m.HeapAlloc
 	}
 	const keys = 100_000
-	for _, left := range []int{0, 1, 1000} {
+	for _, left := range []int{0, 1, smallMap} {
 		b := kubelet(10, 300)()
 		before := heap()
 		for i := range keys {
@@ -367,7 +418,7 @@ func TestGCGivesMemoryBack(t *testing.T) {
 		}
 		full := heap() - before
 		b.GCAt(seconds(601))
-		if after := int64(heap() - before); after > int64(full/20) {
+		if after := int64(heap() - before); after > int64(full/10) {
 			t.Errorf("%d keys left: %d of %d bytes are still in use", left, after, full)
 		}
 		for i := range left {
@@ -376,5 +427,88 @@ func TestGCGivesMemoryBack(t *testing.T) {
 			}
 		}
 		runtime.KeepAlive(b)
+	}
+}
+
+// The reset rule gets the time of the event and that of the last advance.
+func TestHasExpiredFuncGetsTheTimes(t *testing.T) {
+	b := NewBackOff(10*time.Second, 300*time.Second)
+	var got [2]time.Time
+	b.HasExpiredFunc = func(eventTime, lastUpdate time.Time, limit time.Duration) bool {
+		if limit != 300*time.Second {
+			t.Errorf("the maximum is %s", limit)
+		}
+		got = [2]time.Time{eventTime, lastUpdate}
+		return false
+	}
+	for name, ask := range map[string]func(){
+		"DecideAt":                 func() { b.DecideAt("a", seconds(5), seconds(8)) },
+		"PeekAt":                   func() { b.PeekAt("a", seconds(5), seconds(8)) },
+		"IsInBackOffSinceAt":       func() { b.IsInBackOffSinceAt("a", seconds(5), seconds(8)) },
+		"IsInBackOffSinceUpdateAt": func() { b.IsInBackOffSinceUpdateAt("a", seconds(5), seconds(8)) },
+		"NextAt":                   func() { b.NextAt("a", seconds(5), seconds(8)) },
+	} {
+		b.Reset("a")
+		b.NextAt("a", seconds(0), seconds(1))
+		ask()
+		if !got[0].Equal(seconds(5)) || !got[1].Equal(seconds(1)) {
+			t.Errorf("%s: the event is at %s, the last advance at %s", name, got[0].Sub(start), got[1].Sub(start))
+		}
+	}
+}
+
+// While All is under way GC may put the keys into a new map.
+func TestAllWhileGCMakesANewMap(t *testing.T) {
+	b := kubelet(10, 300)()
+	const keys = 100
+	for i := range keys {
+		b.NextAt(fmt.Sprint(i), seconds(0), seconds(0))
+	}
+	b.NextAt("old", seconds(-700), seconds(-700))
+	first := true
+	seen := 0
+	b.AllAt(seconds(2))(func(id string, s KeyState) bool {
+		if first {
+			first = false
+			b.GCAt(seconds(1)) // removes old
+			for i := range keys {
+				b.Reset(fmt.Sprint(i))
+			}
+			return true
+		}
+		seen++
+		return true
+	})
+	if seen != 0 {
+		t.Errorf("%d keys come that were gone", seen)
+	}
+}
+
+// One GC goes by what is there now, whatever another has done meanwhile.
+func TestConcurrentGCKeepsFreshKeys(t *testing.T) {
+	const keys = 3 * gcStep
+	for range 30 {
+		b := kubelet(10, 300)()
+		for i := range keys {
+			b.NextAt(fmt.Sprint(i), seconds(0), seconds(0))
+		}
+		b.NextAt("old", seconds(-5000), seconds(-5000))
+		var wg sync.WaitGroup
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			b.GCAt(seconds(700))
+		}()
+		b.GCAt(seconds(1))
+		for i := range keys {
+			b.Reset(fmt.Sprint(i))
+			b.NextAt(fmt.Sprint(i), seconds(700), seconds(700))
+		}
+		wg.Wait()
+		for i := range keys {
+			if b.Get(fmt.Sprint(i)) == 0 {
+				t.Fatalf("key %d is gone, though it advanced at the time of GC", i)
+			}
+		}
 	}
 }

@@ -66,7 +66,10 @@ func (p *Backoff) SetMetrics(name string, provider MetricsProvider) {
 	if m.lateness == nil {
 		m.lateness = noMetric{}
 	}
-	p.metrics = m
+	if p.extras == nil {
+		p.extras = &extras{}
+	}
+	p.extras.metrics = m
 }
 
 // metrics has all of its fields. The methods may be called on nil.

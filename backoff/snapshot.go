@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// KeyState is all that is known of a key, in a form that can be stored. The delay
-// is not part of it: it follows from Attempts and the curve of the Backoff that
-// the state is restored to. A jittered delay may differ after that.
+// KeyState is what is known of a key, in a form that can be stored. The delay is
+// not part of it: it follows from Attempts and the curve of the Backoff that the
+// state is restored to. A jittered delay may differ after that. Nor is a grant:
+// GiveBack does nothing for a key that was restored after it.
 type KeyState struct {
 	// Attempts is how often the key advanced since its last reset. It is 0 only
-	// for a key whose first start failed.
+	// while the first start is due.
 	Attempts int `json:"attempts"`
 	// LastUpdate is when the key last advanced, or started or failed to start
 	// after that.
@@ -20,8 +21,8 @@ type KeyState struct {
 	// WaitingSince is when the event happened after which a check found the key
 	// waiting, and zero if none did. It is not before LastUpdate.
 	WaitingSince time.Time `json:"waitingSince"`
-	// Failed is true if the last start failed.
-	Failed bool `json:"failed,omitempty"`
+	// Due is true if the last start failed or was given back.
+	Due bool `json:"due,omitempty"`
 }
 
 // Snapshot returns the state of the key, and false if it is not known.
@@ -52,8 +53,8 @@ func (p *Backoff) RestoreAt(id string, s KeyState, now time.Time) error {
 	switch {
 	case s.Attempts < 0 || s.Attempts > maxAttempts:
 		return fmt.Errorf("attempts: %d: must be between 0 and %d", s.Attempts, maxAttempts)
-	case s.Attempts == 0 && !s.Failed:
-		return fmt.Errorf("attempts: 0: must be at least 1 unless the start failed")
+	case s.Attempts == 0 && !s.Due:
+		return fmt.Errorf("attempts: 0: must be at least 1 unless the start is due")
 	case s.LastUpdate.Unix() <= 0:
 		return fmt.Errorf("lastUpdate: %s: must be after 1970-01-01T00:00:00Z", s.LastUpdate.Format(time.RFC3339))
 	case s.LastUpdate.After(now):
@@ -67,7 +68,7 @@ func (p *Backoff) RestoreAt(id string, s KeyState, now time.Time) error {
 	ago := func(t time.Time) time.Duration {
 		return saturatingSub(monotonic(now), now.Round(0).Sub(t))
 	}
-	e := backoffEntry{last: ago(s.LastUpdate), attempts: int32(s.Attempts), waiting: waiting, failed: s.Failed}
+	e := backoffEntry{last: ago(s.LastUpdate), attempts: int32(s.Attempts), waiting: waiting, due: s.Due}
 	if waiting {
 		e.event, e.from = wall(s.WaitingSince), ago(s.WaitingSince)
 	}
@@ -90,6 +91,9 @@ func (p *Backoff) AllAt(now time.Time) func(yield func(string, KeyState) bool) {
 		p.lock.Lock()
 		// The iterator is used under the lock alone, as in GCAt.
 		for id, e := range p.perItemBackoff {
+			if p.perItemBackoff[id] != e {
+				continue
+			}
 			s := e.state(now)
 			p.lock.Unlock()
 			if !yield(id, s) {
@@ -106,7 +110,7 @@ func (e *backoffEntry) state(now time.Time) KeyState {
 	at := func(t time.Duration) time.Time {
 		return now.Round(0).UTC().Add(-max(saturatingSub(monotonic(now), t), 0))
 	}
-	s := KeyState{Attempts: int(e.attempts), LastUpdate: at(e.last), Failed: e.failed}
+	s := KeyState{Attempts: int(e.attempts), LastUpdate: at(e.last), Due: e.due}
 	if e.waiting {
 		s.WaitingSince = at(e.from)
 		if s.WaitingSince.Before(s.LastUpdate) {
