@@ -73,8 +73,10 @@ type EventRecorder interface {
 // start was decided; earlier instances count for nothing. The delay runs from
 // the exit of the newest instance, or from now when that one had not exited,
 // because whoever starts a container whose last instance was running has just
-// killed it. A container without instances waits only if its last start failed.
-// A nil recorder records nothing.
+// killed it. That one does not wait if its policy is not Always: it may have exited
+// with 0 when it was killed, and nobody would start it after the wait. A container
+// without instances waits only if its last start failed. A nil recorder records
+// nothing.
 //
 // It corrects doBackOff of pkg/kubelet/kuberuntime: same event, same texts, but
 // the event comes once for each wait, a container that was just killed waits as
@@ -82,10 +84,14 @@ type EventRecorder interface {
 func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string, error) {
 	key := Key(pod, container)
 	var d backoff.Decision
-	if last := newest(container.Name, statuses); last == nil {
+	switch last := newest(container.Name, statuses); {
+	case last == nil:
 		// Its instances may have been removed while it waited.
 		d = backOff.StartAt(key, now)
-	} else {
+	case last.State != ContainerStateExited && policy(pod, container) != v1.ContainerRestartPolicyAlways:
+		backOff.NextAt(key, now, now)
+		d.Allowed = true
+	default:
 		backOff.Started(key, last.StartedAt, now)
 		d = backOff.DecideAt(key, last.exit(), now)
 	}
@@ -102,15 +108,17 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 }
 
 // InBackOff reports whether DoBackOff would make the container wait, and with which
-// message, and changes nothing. It is for a status that is written before the
-// container's start is decided. A container without instances is not in back-off
-// here, as its status does not show an exit.
+// message, but grants nothing and begins no wait. It is for a status that is
+// written before the container's start is decided. A container whose newest
+// instance has not exited is not in back-off here.
 func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string) {
 	last := newest(container.Name, statuses)
-	if last == nil {
+	if last == nil || last.State != ContainerStateExited {
 		return false, ""
 	}
-	d := backOff.PeekAt(Key(pod, container), last.exit(), now)
+	key := Key(pod, container)
+	backOff.Started(key, last.StartedAt, now)
+	d := backOff.PeekAt(key, last.exit(), now)
 	if d.Allowed {
 		return false, ""
 	}
@@ -145,6 +153,17 @@ func message(pod *v1.Pod, container *v1.Container, d backoff.Decision) string {
 
 func podName(pod *v1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
+}
+
+// policy is the container's own restart policy, or else that of its pod.
+func policy(pod *v1.Pod, container *v1.Container) v1.ContainerRestartPolicy {
+	if container.RestartPolicy != nil {
+		return *container.RestartPolicy
+	}
+	if pod.Spec.RestartPolicy == "" {
+		return v1.ContainerRestartPolicyAlways // the default of the API
+	}
+	return v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
 }
 
 // newest returns the newest instance of the container that ever ran, or nil.

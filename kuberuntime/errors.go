@@ -41,7 +41,7 @@ func (e *BackoffError) Unwrap() error { return e.err }
 func (e *BackoffError) BackoffTime() time.Time { return e.backoffTime }
 
 // MinBackoffExpiration returns the earliest BackoffTime in the tree of err, and
-// false if there is none. It is the function of that name in
+// false if there is none. What a BackoffError wraps does not count. It is the function of that name in
 // pkg/kubelet/container, which with errors.Join takes the first and not the
 // earliest.
 func MinBackoffExpiration(err error) (time.Time, bool) {
@@ -57,6 +57,9 @@ func expiration(err error) (earliest time.Time, found, others bool) {
 	case nil:
 		return time.Time{}, false, false
 	case *BackoffError:
+		if e == nil {
+			return time.Time{}, false, true
+		}
 		return e.backoffTime, true, false
 	case utilerrors.Aggregate:
 		inside = e.Errors()

@@ -59,6 +59,9 @@ func IsWaiting(err error) bool {
 // was the making of the sandbox configuration, which has no effect. A start that
 // failed changed something, although its error is a BackoffError too.
 func ChangedNothing(action string, err error) bool {
-	var b *BackoffError
-	return errors.As(err, &b) && errors.Is(err, ErrCrashLoopBackOff) || err == nil && action == "ConfigPodSandbox"
+	if err == nil {
+		return action == "ConfigPodSandbox"
+	}
+	_, waits, others := expiration(err)
+	return waits && !others && errors.Is(err, ErrCrashLoopBackOff)
 }

@@ -83,5 +83,6 @@ func TestChangedNothing(t *testing.T) {
 	assert.False(t, ChangedNothing("StartContainer", nil))
 	assert.False(t, ChangedNothing("StartContainer", errors.New("failed")))
 	assert.False(t, ChangedNothing("KillContainer", nil))
+	assert.False(t, ChangedNothing("StartContainer", errors.Join(in(5), errors.New("failed"))))
 	assert.False(t, ChangedNothing("StartContainer", NewBackoffError(errors.New("RunContainerError"), now)), "a start that failed")
 }

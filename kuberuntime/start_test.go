@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 )
 
 var errCreate, errConfig = errors.New("CreateContainerError"), errors.New("CreateContainerConfigError")
@@ -130,6 +131,62 @@ func TestInBackOff(t *testing.T) {
 	assert.False(t, waiting)
 }
 
+// A status asks before the start does, also of a container that started late.
+func TestInBackOffAfterALateStart(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0, exited(0, 0))
+	late := exited(1, 902)
+	late.StartedAt = at(900)
+	waiting, _ := InBackOff(a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{late}, a.backOff, at(903))
+	assert.True(t, waiting)
+}
+
+// A container that handles SIGTERM exits with 0 when it is killed for a failed
+// probe. With the policy OnFailure nobody would start it after a wait.
+func TestDoBackOffAfterKillDependsOnThePolicy(t *testing.T) {
+	own := v1.ContainerRestartPolicyOnFailure
+	always := v1.ContainerRestartPolicyAlways
+	for name, tc := range map[string]struct {
+		pod   v1.RestartPolicy
+		own   *v1.ContainerRestartPolicy
+		waits bool
+	}{
+		"Always":                       {v1.RestartPolicyAlways, nil, true},
+		"OnFailure":                    {v1.RestartPolicyOnFailure, nil, false},
+		"Always, its own OnFailure":    {v1.RestartPolicyAlways, &own, false},
+		"OnFailure, its own Always":    {v1.RestartPolicyOnFailure, &always, true},
+		"Never, a sidecar's is Always": {v1.RestartPolicyNever, &always, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAgent(t)
+			a.pod.Spec.RestartPolicy, a.pod.Spec.Containers[0].RestartPolicy = tc.pod, tc.own
+			a.starts(0, exited(0, 0))
+			if tc.waits {
+				a.waits(30, "10s", 40, running(1), exited(0, 0))
+				return
+			}
+			a.starts(30, running(1), exited(0, 0))
+			// The curve has gone on.
+			failed := exited(2, 31)
+			failed.ExitCode = 1
+			a.waits(31, "20s", 51, failed)
+		})
+	}
+}
+
+// What is missing does not make an exit wait whose time is not known.
+func TestGiveBackAfterAnExitThatIsNotKnown(t *testing.T) {
+	a := newAgent(t)
+	unknown := ContainerStatus{Name: "main", State: ContainerStateExited}
+	a.starts(0, unknown)
+	a.waits(5, "10s", 15, unknown)
+	for now := 15.0; now < 100; now += 10 {
+		a.starts(now, unknown)
+		a.lacks(now)
+	}
+	a.wantEvents(1)
+}
+
 // Between the decision and the start an image may be pulled, or a volume wait: that
 // is no part of the run.
 func TestALateStartIsNoLongRun(t *testing.T) {
@@ -169,6 +226,8 @@ func TestNothingPanicsOnNil(t *testing.T) {
 	assert.NotEmpty(t, NewBackoffError(nil, now).Error())
 	_, found := MinBackoffExpiration(NewBackoffError(nil, now))
 	assert.True(t, found)
+	_, found = MinBackoffExpiration((*BackoffError)(nil))
+	assert.False(t, found)
 }
 
 // 64 bits of a hash that is none of cryptography can be made to collide with the

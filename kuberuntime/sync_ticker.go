@@ -29,6 +29,10 @@ type SyncTicker struct {
 	timer *time.Timer
 }
 
+// longestWake is how far ahead a wake can be: so far that it does not come, and no
+// sum overflows.
+const longestWake = 100 * 365 * 24 * time.Hour
+
 // wakeUnit is what the times of wakes are multiples of, so that there are not more
 // of them than can be told apart.
 const wakeUnit = time.Millisecond
@@ -72,7 +76,7 @@ func (t *SyncTicker) WakeAfter(delay time.Duration) {
 	t.init()
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	at := (time.Since(t.first) + max(delay, 0) + wakeUnit - 1).Truncate(wakeUnit)
+	at := (time.Since(t.first) + min(max(delay, 0), longestWake) + wakeUnit - 1).Truncate(wakeUnit)
 	i, found := slices.BinarySearch(t.wakes, at)
 	if found {
 		return

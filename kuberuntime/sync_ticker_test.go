@@ -3,6 +3,7 @@
 package kuberuntime
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,19 @@ func TestSyncTickerMergesWakes(t *testing.T) {
 			<-c
 		}
 		assert.Empty(t, ticker.wakes)
+	})
+}
+
+func TestSyncTickerWakesNotForTheLongestDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ticker := &SyncTicker{}
+		c, stop := ticker.Every(time.Hour)
+		defer stop()
+		ticker.WakeAfter(math.MaxInt64)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Empty(t, c)
+		ticker.timer.Stop()
 	})
 }
 
