@@ -158,7 +158,7 @@ func (p *Backoff) Decide(id string, eventTime time.Time) (d Decision) {
 
 // DecideAt is Decide at the time now.
 func (p *Backoff) DecideAt(id string, eventTime, now time.Time) (d Decision) {
-	p.decide(&d, id, eventTime, p.present(now))
+	p.decide(&d, id, eventTime, now)
 	return d
 }
 
@@ -168,9 +168,11 @@ func (p *Backoff) decide(d *Decision, id string, eventTime, now time.Time) {
 	}
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	at, known := monotonic(now), p.perItemBackoff[id]
-	event, age := known.unanswered(eventTime, now, at)
-	p.grant(d, id, known, event, age, now, at)
+	known := p.perItemBackoff[id]
+	var q question
+	p.ask(&q, now)
+	known.unanswered(&q, eventTime)
+	p.grant(d, id, known, &q)
 }
 
 // Peek returns what Decide would, and changes nothing.
@@ -180,13 +182,14 @@ func (p *Backoff) Peek(id string, eventTime time.Time) Decision {
 
 // PeekAt is Peek at the time now.
 func (p *Backoff) PeekAt(id string, eventTime, now time.Time) (d Decision) {
-	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	at, known := monotonic(now), p.perItemBackoff[id]
+	known := p.perItemBackoff[id]
 	e := entryOf(known)
-	event, age := known.unanswered(eventTime, now, at)
-	p.rule(&d, id, known != nil, &e, event, age, now, at)
+	var q question
+	p.ask(&q, now)
+	known.unanswered(&q, eventTime)
+	p.rule(&d, id, known != nil, &e, &q)
 	return d
 }
 
@@ -200,7 +203,6 @@ func (p *Backoff) Start(id string) Decision {
 
 // StartAt is Start at the time now.
 func (p *Backoff) StartAt(id string, now time.Time) (d Decision) {
-	now = p.present(now)
 	p.start(&d, id, now)
 	if p.extras != nil && d.Attempt > 0 {
 		p.extras.metrics.decided(&d, now)
@@ -211,13 +213,16 @@ func (p *Backoff) StartAt(id string, now time.Time) (d Decision) {
 func (p *Backoff) start(d *Decision, id string, now time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	at, known := monotonic(now), p.perItemBackoff[id]
+	known := p.perItemBackoff[id]
+	var q question
+	p.ask(&q, now)
 	if known != nil && known.due {
-		p.grant(d, id, known, answeredEvent, max(known.since(at), 0), now, at)
+		q.event, q.age = answeredEvent, max(known.since(q.at), 0)
+		p.grant(d, id, known, &q)
 		return
 	}
-	known.started(at)
-	d.Allowed, d.RetryAt = true, now
+	known.started(q.at)
+	d.Allowed, d.RetryAt = true, q.now
 }
 
 // Fail notes that a start of the key failed: that which Decide or Start allowed,
@@ -229,13 +234,14 @@ func (p *Backoff) Fail(id string) Decision {
 
 // FailAt is Fail at the time now.
 func (p *Backoff) FailAt(id string, now time.Time) (d Decision) {
-	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	at, e := monotonic(now), entryOf(p.perItemBackoff[id])
-	e.last, e.waiting, e.granted, e.due = at, false, false, true
+	e := entryOf(p.perItemBackoff[id])
+	var q question
+	p.ask(&q, now)
+	e.last, e.waiting, e.granted, e.due = q.at, false, false, true
 	asked := e
-	p.rule(&d, id, true, &asked, unknownEvent, 0, now, at)
+	p.rule(&d, id, true, &asked, &q)
 	p.store(id, e)
 	d.FirstWait = false // for the check that finds it waiting
 	return d
@@ -251,17 +257,18 @@ func (p *Backoff) GiveBack(id string) {
 
 // GiveBackAt is GiveBack at the time now.
 func (p *Backoff) GiveBackAt(id string, now time.Time) {
-	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e := p.perItemBackoff[id]
 	if e == nil || !e.granted {
 		return
 	}
+	var q question
+	p.ask(&q, now)
 	e.attempts--
 	e.waiting, e.granted, e.due = false, false, true
 	// The wait is over already, and was no run.
-	e.last = saturatingSub(min(e.last, monotonic(now)), p.delay(id, e.attempts))
+	e.last = saturatingSub(min(e.last, q.at), p.delay(id, e.attempts))
 }
 
 // Started notes that the key's last start took effect at startedAt, if that is
@@ -290,11 +297,12 @@ func (p *Backoff) EndWait(id string) {
 
 // EndWaitAt is EndWait at the time now.
 func (p *Backoff) EndWaitAt(id string, now time.Time) {
-	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e := p.perItemBackoff[id]
-	if e.started(monotonic(now)); e != nil && e.attempts == 0 {
+	var q question
+	p.ask(&q, now)
+	if e.started(q.at); e != nil && e.attempts == 0 {
 		p.remove(id)
 	}
 }
@@ -320,16 +328,17 @@ func (p *Backoff) Next(id string, eventTime time.Time) {
 
 // NextAt is Next at the time now.
 func (p *Backoff) NextAt(id string, eventTime, now time.Time) {
-	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	at, known := monotonic(now), p.perItemBackoff[id]
+	known := p.perItemBackoff[id]
 	e := entryOf(known)
-	event, age := e.age(eventTime, now, at)
-	if known != nil && p.hasExpired(&e, age, now, at) {
+	var q question
+	p.ask(&q, now)
+	e.look(&q, eventTime)
+	if known != nil && p.hasExpired(&e, &q) {
 		e.attempts = 0
 	}
-	e.advance(event, at)
+	e.advance(&q)
 	p.store(id, e)
 }
 
@@ -354,14 +363,15 @@ func (p *Backoff) IsInBackOffSince(id string, eventTime time.Time) bool {
 
 // IsInBackOffSinceAt is IsInBackOffSince at the time now.
 func (p *Backoff) IsInBackOffSinceAt(id string, eventTime, now time.Time) bool {
-	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	at, known := monotonic(now), p.perItemBackoff[id]
+	known := p.perItemBackoff[id]
 	e := entryOf(known)
-	event, age := e.age(eventTime, now, at)
+	var q question
+	p.ask(&q, now)
+	e.look(&q, eventTime)
 	var d Decision
-	p.rule(&d, id, known != nil, &e, event, age, now, at)
+	p.rule(&d, id, known != nil, &e, &q)
 	if e.attempts > 0 {
 		p.store(id, e)
 	}
@@ -378,23 +388,25 @@ func (p *Backoff) IsInBackOffSinceUpdate(id string, eventTime time.Time) bool {
 // matters only when eventTime has no monotonic reading or is before the last
 // advance.
 func (p *Backoff) IsInBackOffSinceUpdateAt(id string, eventTime, now time.Time) bool {
-	now = p.present(now)
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e := p.perItemBackoff[id]
 	if e == nil {
 		return false
 	}
-	at, age := monotonic(now), now.Sub(eventTime)
-	if p.hasExpired(e, age, now, at) {
+	var q question
+	p.ask(&q, now)
+	q.age = q.now.Sub(eventTime)
+	if p.hasExpired(e, &q) {
 		return false
 	}
 	delay := p.delay(id, e.attempts)
-	if since := saturatingSub(e.since(at), age); since >= 0 {
+	if since := saturatingSub(e.since(q.at), q.age); since >= 0 {
 		return since < delay
 	}
-	e.noteWait(answeredEvent, 0, at)
-	return saturatingSub(at, e.from) < delay
+	q.event, q.age = answeredEvent, 0
+	e.noteWait(&q)
+	return saturatingSub(q.at, e.from) < delay
 }
 
 // gcStep is how many keys GC looks at before it lets others have the lock, and
@@ -472,39 +484,38 @@ func (p *Backoff) shrink(kept []string) {
 	p.perItemBackoff = smaller
 }
 
-// grant rules on an event of the given age, stores what follows and advances the
-// key if it is allowed. The caller holds the lock.
-func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, event, age time.Duration, now time.Time, at time.Duration) {
+// grant rules on the question, stores what follows and advances the key if it is
+// allowed. The caller holds the lock.
+func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, q *question) {
 	if known == nil {
 		var e backoffEntry
-		p.rule(d, id, false, &e, event, age, now, at)
+		p.rule(d, id, false, &e, q)
 		if d.Allowed {
-			e.advance(event, at)
+			e.advance(q)
 		}
 		p.store(id, e)
 		return
 	}
-	p.rule(d, id, true, known, event, age, now, at)
+	p.rule(d, id, true, known, q)
 	if d.Allowed {
 		if d.Reset && !p.DelayFirstRestart {
 			known.attempts = 0
 		}
-		known.advance(event, at)
+		known.advance(q)
 	}
 }
 
-// rule decides on an event of the given age for a key in state e, which may be
-// stored or not, and notes in e that the key waits, if it does.
-func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, event, age time.Duration, now time.Time, at time.Duration) {
-	eventTime := now.Add(-age)
-	d.Reset = known && p.expired(eventTime, now.Add(-e.since(at)))
+// rule rules on the question for a key in state e, which may be stored or not, and
+// notes in e that the key waits, if it does.
+func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *question) {
+	d.Reset = known && p.hasExpired(e, q)
 	if !known || d.Reset {
 		if !p.DelayFirstRestart {
-			d.Allowed, d.Attempt, d.RetryAt = true, 1, eventTime
+			d.Allowed, d.Attempt, d.RetryAt = true, 1, q.now.Add(-q.age)
 			return
 		}
 		// From the event on the key is as one that has advanced once.
-		*e = backoffEntry{last: saturatingSub(at, age)}
+		*e = backoffEntry{last: saturatingSub(q.at, q.age)}
 	}
 	if p.DelayFirstRestart {
 		e.attempts = max(e.attempts, 1)
@@ -514,9 +525,10 @@ func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, even
 		d.Attempt++
 	}
 	d.Delay = p.delay(id, e.attempts)
-	d.RetryAt = eventTime.Add(d.Delay)
-	if d.Allowed = d.Delay <= age; !d.Allowed {
-		d.FirstWait = e.noteWait(event, age, at)
+	left := d.Delay - q.age
+	d.RetryAt = q.now.Add(left)
+	if d.Allowed = left <= 0; !d.Allowed {
+		d.FirstWait = e.noteWait(q)
 	}
 }
 
@@ -554,11 +566,10 @@ func random(id string, attempts int32) float64 {
 	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
-// hasExpired asks the reset rule about an event of the given age. Both times are
-// made from now, so that their difference is right although the wall clock
-// stepped during the run.
-func (p *Backoff) hasExpired(e *backoffEntry, age time.Duration, now time.Time, at time.Duration) bool {
-	return p.expired(now.Add(-age), now.Add(-e.since(at)))
+// hasExpired asks the reset rule. The times have the right difference although the
+// wall clock may have stepped during the run.
+func (p *Backoff) hasExpired(e *backoffEntry, q *question) bool {
+	return p.expired(q.now.Add(-q.age), q.now.Add(-e.since(q.at)))
 }
 
 func (p *Backoff) expired(eventTime, lastUpdate time.Time) bool {
@@ -591,13 +602,24 @@ func (p *Backoff) remove(id string) {
 	}
 }
 
-// present is now, or for the zero time, which a caller passes by mistake and which
-// would make all of the key's past a long time ago, the present on the clock.
-func (p *Backoff) present(now time.Time) time.Time {
-	if now.IsZero() {
-		return p.now()
+// question is what is asked about a key.
+type question struct {
+	// now is the present, and at its distance from epoch.
+	now time.Time
+	at  time.Duration
+	// event is what to know the event by, and age how long ago it was.
+	event, age time.Duration
+}
+
+// ask sets the present.
+func (p *Backoff) ask(q *question, now time.Time) {
+	q.now, q.at = now, monotonic(now)
+	if q.at == math.MinInt64 {
+		// A caller passed the zero time by mistake. It would make all that is known of
+		// the key a long time ago.
+		q.now = p.now()
+		q.at = monotonic(q.now)
 	}
-	return now
 }
 
 // now is the present on the clock.
@@ -621,71 +643,70 @@ func (e *backoffEntry) since(at time.Duration) time.Duration {
 	return saturatingSub(at, e.last)
 }
 
-// age is how long ago the event happened, as well as that can be known, and what
-// to know the event by. The age is not below 0.
-func (e *backoffEntry) age(eventTime, now time.Time, at time.Duration) (event, age time.Duration) {
-	event, age = wall(eventTime), now.Sub(eventTime)
+// look makes the question one about the event at eventTime, which is as old as can
+// be known.
+func (e *backoffEntry) look(q *question, eventTime time.Time) {
+	event, age := wall(eventTime), q.now.Sub(eventTime)
 	known := event != unknownEvent && age >= 0
 	switch {
 	case e.waiting && (!known || event == e.event):
-		age = saturatingSub(at, e.from)
+		age = max(saturatingSub(q.at, e.from), 0)
 	case known:
 	case e.due:
-		age = e.since(at)
+		age = max(e.since(q.at), 0)
 	default:
 		age = 0
 	}
-	return event, max(age, 0)
+	q.event, q.age = event, age
 }
 
-// unanswered is the event that Decide has to answer, and its age. The key's last
-// advance answered its own event and all before it, which count from then. An event
-// before that after which the key waits already is no news, unless the time of the
-// latter was not known. e may be nil.
-func (e *backoffEntry) unanswered(eventTime, now time.Time, at time.Duration) (event, age time.Duration) {
+// unanswered is look for Decide. The key's last advance answered its own event and
+// all before it, which count from then. An event before that after which the key
+// waits already is no news, unless the time of the latter was not known. e may be
+// nil.
+func (e *backoffEntry) unanswered(q *question, eventTime time.Time) {
 	if e == nil {
-		return new(backoffEntry).age(eventTime, now, at)
+		new(backoffEntry).look(q, eventTime)
+		return
 	}
-	event, age = e.age(eventTime, now, at)
-	since, waited := e.since(at), time.Duration(0)
+	e.look(q, eventTime)
+	since, waited := e.since(q.at), time.Duration(0)
 	if e.waiting {
-		waited = max(saturatingSub(at, e.from), 0)
+		waited = max(saturatingSub(q.at, e.from), 0)
 	}
 	if since < 0 {
 		// Another call overtook this one, or the clock stepped back and has no monotonic
 		// reading. Either way the event counts from when it was first seen.
 		since = waited
 	}
-	if since < age || event != unknownEvent && event == e.event && !e.waiting {
-		event, age = answeredEvent, since
+	if since < q.age || q.event != unknownEvent && q.event == e.event && !e.waiting {
+		q.event, q.age = answeredEvent, since
 	}
 	if e.waiting && e.event != unknownEvent {
-		age = min(age, waited)
+		q.age = min(q.age, waited)
 	}
-	return event, age
 }
 
-// noteWait notes that the key waits after an event of the given age, and reports
-// whether this is a new wait. A later event than that after which it waits makes
-// it a new one.
-func (e *backoffEntry) noteWait(event, age, at time.Duration) (first bool) {
-	from := saturatingSub(at, age)
+// noteWait notes that the key waits after the event, and reports whether this is a
+// new wait. A later event than that after which it waits makes it a new one.
+func (e *backoffEntry) noteWait(q *question) (first bool) {
+	from := saturatingSub(q.at, q.age)
 	switch {
-	case !e.waiting, event > 0 && event != e.event && from > e.from:
-		e.waiting, e.event, e.from, first = true, event, from, true
-	case event > 0 && e.event == unknownEvent:
-		e.event, e.from = event, from
+	case !e.waiting, q.event > 0 && q.event != e.event && from > e.from:
+		e.waiting, e.event, e.from, first = true, q.event, from, true
+	case q.event > 0 && e.event == unknownEvent:
+		e.event, e.from = q.event, from
 	}
 	// It is later only if the clock stepped back and has no monotonic reading. By how
 	// much is not known, so the wait counts from now.
-	e.from = min(e.from, at)
+	e.from = min(e.from, q.at)
 	return first
 }
 
 // advance moves the key to its next delay, which answers the event.
-func (e *backoffEntry) advance(event, at time.Duration) {
+func (e *backoffEntry) advance(q *question) {
 	e.attempts = min(e.attempts, maxAttempts-1) + 1
-	e.event, e.last, e.waiting, e.granted, e.due = event, at, false, true, false
+	e.event, e.last, e.waiting, e.granted, e.due = q.event, q.at, false, true, false
 }
 
 // started notes a start that was not decided on. e may be nil.

@@ -168,10 +168,12 @@ func decideAllowed(l load, newKind func() kind) float64 {
 }
 
 func rows(n int) []row {
-	// There are none for what lies between a node's keys and a million.
+	// A small node, a full one, and more than any has; none for what lies between.
 	decideGoal, memoryGoal, holdLimit := 0.0, 0.0, 0.0
 	switch {
-	case n <= 110:
+	case n < 110:
+		memoryGoal = 1
+	case n == 110:
 		decideGoal, memoryGoal = 0.75, 1
 	case n >= 1_000_000:
 		decideGoal, memoryGoal, holdLimit = 0.9, 1.2, 1000
