@@ -21,7 +21,7 @@ help: ## print this
 	@printf '  %-14s%s\n' \
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
-	  SKIP "numbers of patches to leave out, e.g. SKIP=\"4\"" \
+	  SKIP "numbers of patches to leave out, e.g. SKIP=\"4 7\"" \
 	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Pods/Deleted (now: $${SCENARIO:-all})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
@@ -53,7 +53,7 @@ test-kubelet: ## start the patched kubelet with every kind of back-off configura
 verify: ## the patches apply, build one by one, round-trip, and reverse
 	@hack/verify.sh
 
-bench: ## compare with client-go's back-off at 110, 100 000 and 1 000 000 keys
+bench: ## compare with client-go's back-off at 30 to 1 000 000 keys
 	@go run ./test/bench
 
 node-timing: ## time restarts on a real node, stock kubelet and ours (root)
