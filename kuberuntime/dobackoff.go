@@ -73,10 +73,10 @@ type EventRecorder interface {
 // start was decided; earlier instances count for nothing. The delay runs from
 // the exit of the newest instance, or from now when that one had not exited,
 // because whoever starts a container whose last instance was running has just
-// killed it. That one does not wait if its policy is not Always: it may have exited
-// with 0 when it was killed, and nobody would start it after the wait. A container
-// without instances waits only if its last start failed. A nil recorder records
-// nothing.
+// killed it. That one does not wait unless it is restarted whatever its exit code:
+// it may have exited with 0 when it was killed, and nobody would start it after the
+// wait. A container without instances waits only if its last start failed. A nil
+// recorder records nothing.
 //
 // It corrects doBackOff of pkg/kubelet/kuberuntime: same event, same texts, but
 // the event comes once for each wait, a container that was just killed waits as
@@ -88,7 +88,7 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 	case last == nil:
 		// Its instances may have been removed while it waited.
 		d = backOff.StartAt(key, now)
-	case last.State != ContainerStateExited && policy(pod, container) != v1.ContainerRestartPolicyAlways:
+	case last.State != ContainerStateExited && !alwaysRestarts(pod, container):
 		backOff.NextAt(key, now, now)
 		d.Allowed = true
 	default:
@@ -155,15 +155,18 @@ func podName(pod *v1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
 
-// policy is the container's own restart policy, or else that of its pod.
-func policy(pod *v1.Pod, container *v1.Container) v1.ContainerRestartPolicy {
-	if container.RestartPolicy != nil {
-		return *container.RestartPolicy
+// alwaysRestarts reports whether the container is restarted whatever its exit code
+// is, also where the node does not honour restart policies of containers. An init
+// container is not, unless it is a sidecar.
+func alwaysRestarts(pod *v1.Pod, container *v1.Container) bool {
+	always := container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == container.Name {
+			return always
+		}
 	}
-	if pod.Spec.RestartPolicy == "" {
-		return v1.ContainerRestartPolicyAlways // the default of the API
-	}
-	return v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
+	// The default of the API is Always.
+	return (pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == "") && (always || container.RestartPolicy == nil)
 }
 
 // newest returns the newest instance of the container that ever ran, or nil.

@@ -144,22 +144,26 @@ func TestInBackOffAfterALateStart(t *testing.T) {
 // A container that handles SIGTERM exits with 0 when it is killed for a failed
 // probe. With the policy OnFailure nobody would start it after a wait.
 func TestDoBackOffAfterKillDependsOnThePolicy(t *testing.T) {
-	own := v1.ContainerRestartPolicyOnFailure
-	always := v1.ContainerRestartPolicyAlways
+	onFailure, always := v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyAlways
 	for name, tc := range map[string]struct {
 		pod   v1.RestartPolicy
 		own   *v1.ContainerRestartPolicy
+		init  bool
 		waits bool
 	}{
-		"Always":                       {v1.RestartPolicyAlways, nil, true},
-		"OnFailure":                    {v1.RestartPolicyOnFailure, nil, false},
-		"Always, its own OnFailure":    {v1.RestartPolicyAlways, &own, false},
-		"OnFailure, its own Always":    {v1.RestartPolicyOnFailure, &always, true},
-		"Never, a sidecar's is Always": {v1.RestartPolicyNever, &always, true},
+		"Always":                    {pod: v1.RestartPolicyAlways, waits: true},
+		"OnFailure":                 {pod: v1.RestartPolicyOnFailure},
+		"Always, its own OnFailure": {pod: v1.RestartPolicyAlways, own: &onFailure},
+		"OnFailure, its own Always, which the node may not honour": {pod: v1.RestartPolicyOnFailure, own: &always},
+		"an init container": {pod: v1.RestartPolicyAlways, init: true},
+		"a sidecar":         {pod: v1.RestartPolicyNever, own: &always, init: true, waits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAgent(t)
 			a.pod.Spec.RestartPolicy, a.pod.Spec.Containers[0].RestartPolicy = tc.pod, tc.own
+			if tc.init {
+				a.pod.Spec.InitContainers = a.pod.Spec.Containers[:1]
+			}
 			a.starts(0, exited(0, 0))
 			if tc.waits {
 				a.waits(30, "10s", 40, running(1), exited(0, 0))

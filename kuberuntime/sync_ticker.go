@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
 // SyncTicker wakes a sync loop at a steady pace and, beside that, exactly when
@@ -55,6 +57,7 @@ func (t *SyncTicker) Every(period time.Duration) (c <-chan time.Time, stop func(
 	ticker := time.NewTicker(period)
 	stopped := make(chan struct{})
 	go func() {
+		defer utilruntime.HandleCrash()
 		for {
 			select {
 			case now := <-ticker.C:
@@ -97,6 +100,7 @@ func (t *SyncTicker) arm() {
 }
 
 func (t *SyncTicker) fire() {
+	defer utilruntime.HandleCrash()
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	now := time.Now()
