@@ -151,12 +151,13 @@ func decideAllowed(l load, newKind func() kind) float64 {
 	b := l.fill(newKind())
 	runtime.GC()
 	fastest := time.Duration(math.MaxInt64)
-	now, exit := at.now, at.now
+	now := at.now
 	for i := 0; i < len(l.asked); {
 		begin := time.Now()
 		end := min(i+chunk, len(l.asked))
 		for i < end {
-			now, exit = now.Add(limit+2*time.Second), now.Round(0).Add(time.Second)
+			exit := now.Round(0).Add(time.Second)
+			now = now.Add(limit + 2*time.Second)
 			setClock(b, still{now: now})
 			for pass := min(i+len(l.keys), end); i < pass; i++ {
 				decide(b, l.asked[i], exit)

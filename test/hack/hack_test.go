@@ -818,7 +818,10 @@ func TestBuildInterrupted(t *testing.T) {
 		require.NoError(t, os.Chmod(filepath.Join(bin, "go"), 0o755))
 		cmd := p.command([]string{"PATH=" + bin + ":" + os.Getenv("PATH")}, "hack/"+script+".sh")
 		require.NoError(t, cmd.Start())
-		require.Eventually(t, func() bool { pid, err := os.ReadFile(started); return err == nil && strings.HasSuffix(string(pid), "\n") }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool {
+			pid, err := os.ReadFile(started)
+			return err == nil && strings.HasSuffix(string(pid), "\n")
+		}, patience, 10*time.Millisecond)
 		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 		err := cmd.Wait()
 		var exit *exec.ExitError
