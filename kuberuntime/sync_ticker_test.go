@@ -63,18 +63,23 @@ func TestSyncTickerMergesWakes(t *testing.T) {
 		ticker := &SyncTicker{}
 		c, stop := ticker.Every(time.Hour)
 		defer stop()
+		pending := func() int {
+			ticker.lock.Lock()
+			defer ticker.lock.Unlock()
+			return len(ticker.wakes)
+		}
 		for range 1000 {
 			ticker.WakeAfter(time.Second)
 		}
-		assert.Len(t, ticker.wakes, 1)
+		assert.Equal(t, 1, pending())
 		for i := range 1000 {
 			ticker.WakeAfter(time.Duration(i) * 10 * time.Microsecond)
 		}
-		assert.LessOrEqual(t, len(ticker.wakes), 12)
-		for range len(ticker.wakes) {
+		assert.LessOrEqual(t, pending(), 12)
+		for range pending() {
 			<-c
 		}
-		assert.Empty(t, ticker.wakes)
+		assert.Zero(t, pending())
 	})
 }
 
@@ -87,6 +92,8 @@ func TestSyncTickerWakesNotForTheLongestDelay(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Empty(t, c)
+		ticker.lock.Lock()
+		defer ticker.lock.Unlock()
 		ticker.timer.Stop()
 	})
 }
