@@ -76,9 +76,9 @@ they write; elsewhere there are only lines. With -o json each event is an object
 on a line of its own, and the containers' output is in their logs alone.
 
 Exit status: 0 all pods succeeded; 1 one failed, or is invalid, or cannot be run;
-2 wrong usage; else 130 stopped by Ctrl-C, 143 by SIGTERM. At the first Ctrl-C
-the pods are stopped with their grace period, at the second crashloop ends at
-once.`,
+2 wrong usage; else 130 stopped by Ctrl-C, 143 by SIGTERM, whatever phase that
+gave the pods. At the first Ctrl-C the pods are stopped with their grace period,
+at the second crashloop ends at once.`,
 		Example: `  # what happens to this pod on a node with the default configuration
   crashloop run pod.yaml
 

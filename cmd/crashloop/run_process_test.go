@@ -198,7 +198,7 @@ func TestRunNetworkProbes(t *testing.T) {
 	status.Store(http.StatusOK)
 	c.expect("web#2 running")
 	c.signal(os.Interrupt)
-	c.until("pod Running restarts=0")
+	c.until("pod Failed restarts=0")
 	c.ends(130, "")
 }
 
@@ -218,7 +218,7 @@ func TestRunStartupProbeWithoutServer(t *testing.T) {
 		web#1 exited(143)
 		web#2 running`, port))
 	c.signal(os.Interrupt) // It fails again meanwhile.
-	c.until("pod Pending restarts=0")
+	c.until("pod Failed restarts=0")
 	c.ends(130, "")
 }
 
@@ -353,8 +353,9 @@ func TestRunSigterm(t *testing.T) {
 	c.tell("main.hook", "")
 	c.ends(143, `
 		main#1 exited(143)
+		pod PodFailed
 		main restarts=0
-		pod Running restarts=0`)
+		pod Failed restarts=0`)
 }
 
 // A terminal that closes may send two, and so the second is not one to end at
@@ -371,8 +372,9 @@ func TestRunHangup(t *testing.T) {
 	c.tell("main.hook", "")
 	c.ends(129, `
 		main#1 exited(143)
+		pod PodFailed
 		main restarts=0
-		pod Running restarts=0`)
+		pod Failed restarts=0`)
 }
 
 // A shell that ran nohup has SIGHUP ignored.
@@ -455,7 +457,7 @@ func TestRun200Containers(t *testing.T) {
 		c100#1 exited(1)
 		c100#2 running`)
 	c.interrupt()
-	c.until("pod Running restarts=0")
+	c.until("pod Failed restarts=0")
 	c.ends(130, "")
 	for _, container := range containers {
 		require.Contains(t, c.seen, fmt.Sprintf("%s#%d exited(143)", container.Name, c.starts[container.Name]))
@@ -531,9 +533,10 @@ func TestRunCommandNotFound(t *testing.T) {
 		c.interrupt()
 		c.until("other#1 exited(143)")
 		c.ends(130, `
+			pod PodFailed
 			main restarts=1
 			other restarts=0
-			pod Running restarts=0`)
+			pod Failed restarts=0`)
 	})
 	t.Run("never", func(t *testing.T) {
 		t.Parallel()

@@ -253,9 +253,10 @@ func TestRunTwoAtOnce(t *testing.T) {
 	c.until("main#2 exited(143)")
 	c.until("proxy#2 exited(143)")
 	c.ends(130, `
+		pod PodFailed
 		proxy restarts=1
 		main restarts=1
-		pod Running restarts=1`)
+		pod Failed restarts=1`)
 }
 
 func TestRunTriggerDuringStartup(t *testing.T) {
@@ -405,10 +406,11 @@ func testInitFails(t *testing.T, policy v1.RestartPolicy) {
 	c.ends(130, `
 		main Killing: Stopping container main
 		main#2 exited(143)
+		pod PodFailed
 		fetch restarts=1
 		setup restarts=3
 		main restarts=1
-		pod Running restarts=1`)
+		pod Failed restarts=1`)
 }
 
 func withGrace(pod *v1.Pod, seconds int64) *v1.Pod {
@@ -489,11 +491,12 @@ func TestRunPreStopHangs(t *testing.T) {
 		logs#2 exited(143)
 		proxy#2 exited(143)`)
 	c.ends(130, `
+		pod PodFailed
 		proxy restarts=1
 		logs restarts=1
 		main restarts=1
 		helper restarts=1
-		pod Running restarts=1`)
+		pod Failed restarts=1`)
 }
 
 func TestRunDeletion(t *testing.T) {
@@ -517,11 +520,25 @@ func TestRunDeletion(t *testing.T) {
 		c.ends(130, `
 			helper#1 exited(88)
 			proxy#1 exited(143)
+			pod PodFailed
 			setup restarts=0
 			proxy restarts=0
 			main restarts=0
 			helper restarts=0
-			pod Running restarts=0`)
+			pod Failed restarts=0`)
+	})
+	t.Run("ends with 0", func(t *testing.T) {
+		t.Parallel()
+		// The pod has succeeded then, and yet did not end by itself.
+		c := startRun(t, newPod(always, script("main", "trap 'exit 0' TERM; echo >$CTL/main.ready; read x <$CTL/main")))
+		c.expect("main#1 running")
+		c.interrupt()
+		c.ends(130, `
+			main Killing: Stopping container main
+			main#1 exited(0)
+			pod PodSucceeded
+			main restarts=0
+			pod Succeeded restarts=0`)
 	})
 	t.Run("while containers are stopped", func(t *testing.T) {
 		t.Parallel()
@@ -535,11 +552,12 @@ func TestRunDeletion(t *testing.T) {
 		c.ends(130, `
 			helper#1 exited(88)
 			proxy#1 exited(143)
+			pod PodFailed
 			setup restarts=0
 			proxy restarts=0
 			main restarts=0
 			helper restarts=0
-			pod Running restarts=0`)
+			pod Failed restarts=0`)
 	})
 	t.Run("in the back-off", func(t *testing.T) {
 		t.Parallel()
@@ -551,8 +569,9 @@ func TestRunDeletion(t *testing.T) {
 		c.until("pod waits 10s")
 		c.interrupt()
 		c.ends(130, `
+			pod PodFailed
 			main restarts=1
-			pod Running restarts=1`)
+			pod Failed restarts=1`)
 	})
 	t.Run("starting up", func(t *testing.T) {
 		t.Parallel()
@@ -565,11 +584,12 @@ func TestRunDeletion(t *testing.T) {
 		c.ends(130, `
 			setup Killing: Stopping container setup
 			setup#2 exited(143)
+			pod PodFailed
 			setup restarts=1
 			proxy restarts=0
 			main restarts=0
 			helper restarts=0
-			pod Running restarts=1`)
+			pod Failed restarts=1`)
 	})
 	t.Run("first start", func(t *testing.T) {
 		t.Parallel()
@@ -579,11 +599,12 @@ func TestRunDeletion(t *testing.T) {
 		c.ends(130, `
 			setup Killing: Stopping container setup
 			setup#1 exited(143)
+			pod PodFailed
 			setup restarts=0
 			proxy restarts=0
 			main restarts=0
 			helper restarts=0
-			pod Pending restarts=0`)
+			pod Failed restarts=0`)
 	})
 }
 
@@ -619,8 +640,9 @@ func TestRunCurve(t *testing.T) {
 			pod waits 4s`)
 		c.interrupt()
 		c.ends(130, `
+			pod PodFailed
 			main restarts=3
-			pod Running restarts=3`)
+			pod Failed restarts=3`)
 	})
 	t.Run("container", func(t *testing.T) {
 		t.Parallel()
@@ -654,9 +676,10 @@ func TestRunCurve(t *testing.T) {
 		c.ends(130, `
 			other Killing: Stopping container other
 			other#2 exited(143)
+			pod PodFailed
 			main restarts=3
 			other restarts=1
-			pod Running restarts=0`)
+			pod Failed restarts=0`)
 	})
 }
 

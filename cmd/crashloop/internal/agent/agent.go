@@ -46,10 +46,11 @@ type Agent struct {
 	starting context.Context
 	deleted  bool
 	// stoppingSince is when the pod began to be stopped for good, and else zero.
-	// The phase is Running before and, if it is deleted, afterwards. The other two
-	// say why it failed, where no container does.
+	// The phase is the one that it had come to by itself then, and so Running if it
+	// was deleted; deletedPhase is what such a pod has when it was stopped, and "" for
+	// others. The other two say why it failed, where no container does.
 	stoppingSince               time.Time
-	phase                       v1.PodPhase
+	phase, deletedPhase         v1.PodPhase
 	failedReason, failedMessage string
 	// restarting, waiting, retryAt and restarts are of the restart of the whole
 	// pod: how far it is, why it waits for its back-off and when that ends, and how

@@ -1347,6 +1347,115 @@ containers: [{name: main}]`)), 5*time.Second)
 	})
 }
 
+// A deleted pod that was running is told to have the phase that the kubelet gives
+// it: nothing is restarted any more, so exit codes alone count.
+func TestPhaseOfDeletedPod(t *testing.T) {
+	const restart = "restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [0]}}]"
+	for _, tc := range []struct {
+		name  string
+		spec  string
+		lives map[string][]life
+		// loses says that the sandbox is lost a second before the deletion.
+		loses bool
+		want  v1.PodPhase
+	}{
+		{
+			name: "killed by the deletion",
+			spec: `containers: [{name: main}]`,
+			want: v1.PodFailed,
+		},
+		{
+			name:  "exits with 0 when it is stopped",
+			spec:  `containers: [{name: main}]`,
+			lives: map[string][]life{"main": {{stopsWell: true}}},
+			want:  v1.PodSucceeded,
+		},
+		{
+			name:  "one of two exits with 0",
+			spec:  `containers: [{name: main}, {name: other}]`,
+			lives: map[string][]life{"main": {{stopsWell: true}}},
+			want:  v1.PodFailed,
+		},
+		{
+			name:  "in back-off after a failure",
+			spec:  `containers: [{name: main}]`,
+			lives: map[string][]life{"main": {exits(1, time.Second)}},
+			want:  v1.PodFailed,
+		},
+		{
+			name:  "in back-off after a success",
+			spec:  `containers: [{name: main}]`,
+			lives: map[string][]life{"main": {exits(0, time.Second)}},
+			want:  v1.PodSucceeded,
+		},
+		{
+			name:  "one that never started",
+			spec:  `containers: [{name: main}, {name: other}]`,
+			lives: map[string][]life{"main": {{stopsWell: true}}, "other": {{cannot: errors.New("boom")}}},
+			want:  v1.PodFailed,
+		},
+		{
+			name:  "during its init containers",
+			spec:  `{initContainers: [{name: setup}], containers: [{name: main}]}`,
+			lives: map[string][]life{"setup": {{stopsWell: true}}},
+			want:  v1.PodFailed,
+		},
+		{
+			name:  "the exit codes of sidecars do not count",
+			spec:  `{initContainers: [{name: proxy, restartPolicy: Always}], containers: [{name: main}]}`,
+			lives: map[string][]life{"main": {{stopsWell: true}}, "proxy": {{stopCode: 7}}},
+			want:  v1.PodSucceeded,
+		},
+		{
+			name:  "what is of the previous run does not count as a success",
+			spec:  `{restartPolicy: Never, containers: [{name: main, ` + restart + `}, {name: other}]}`,
+			lives: map[string][]life{"main": {exits(0, time.Second)}, "other": {{stopsWell: true}}},
+			want:  v1.PodFailed,
+		},
+		{
+			name:  "an init container that is run again for a lost sandbox, and is final",
+			spec:  `{initContainers: [{name: setup, restartPolicy: Never}], containers: [{name: main}]}`,
+			lives: map[string][]life{"setup": {exits(0, 0), {}}, "main": {exits(0, time.Second)}},
+			loses: true,
+			want:  v1.PodFailed,
+		},
+		{
+			name:  "an init container that is run again for a lost sandbox",
+			spec:  `{initContainers: [{name: setup}], containers: [{name: main}]}`,
+			lives: map[string][]life{"setup": {exits(0, 0), {}}, "main": {exits(0, time.Second)}},
+			loses: true,
+			want:  v1.PodSucceeded,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				n.lives = tc.lives
+				if tc.loses {
+					time.AfterFunc(4*time.Second, func() {
+						n.mutex.Lock()
+						defer n.mutex.Unlock()
+						n.ready = false
+						n.changed <- struct{}{}
+					})
+				}
+				var last Status
+				a := n.agent(pod(t, tc.spec), func(o *Options) {
+					o.Report = func(s Status) {
+						last = s
+						if slices.ContainsFunc(s.Containers, func(c ContainerStatus) bool { return c.State.Running != nil }) {
+							require.Contains(t, []v1.PodPhase{v1.PodPending, v1.PodRunning}, s.Phase)
+						}
+					}
+				})
+				phase, _ := n.run(t, a, 5*time.Second)
+				require.Equal(t, v1.PodRunning, phase)
+				require.Equal(t, tc.want, last.Phase)
+			})
+		})
+	}
+}
+
 // What is over is the last state of a container and never its present one, and
 // decides on nothing, however a restart of the pod ends.
 func TestStatusOfPreviousRun(t *testing.T) {

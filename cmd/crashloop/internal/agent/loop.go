@@ -26,8 +26,9 @@ const (
 )
 
 // Run runs the pod until it has ended, or ctx is done and it was stopped, and
-// removes it. It returns Succeeded or Failed, or Running if it was stopped, and
-// an error, having done nothing, if the status file cannot be read.
+// removes it. It returns Succeeded or Failed, or Running if it was stopped before
+// it had ended: the phase that the kubelet gives it then is in its last Status. It
+// returns an error, having done nothing, if the status file cannot be read.
 func (a *Agent) Run(ctx context.Context) (v1.PodPhase, error) {
 	if err := a.load(); err != nil {
 		return "", err
@@ -331,6 +332,9 @@ func (a *Agent) end(ctx context.Context, o restartpod.Observation) (next time.Ti
 	}
 	if kills != nil {
 		return next, false
+	}
+	if a.phase == v1.PodRunning {
+		a.deletedPhase = a.phaseOfDeleted()
 	}
 	if err := errors.Join(a.Runtime.Remove(ctx), a.forget()); err != nil {
 		a.fail("FailedKillPod", "error killing pod: ", err)

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -187,6 +188,24 @@ func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 	return phase
 }
 
+// phaseOfDeleted is the phase of a pod that was deleted before it had ended, now
+// that nothing of it runs. It keeps the behaviour of getPhase of pkg/kubelet and of
+// TerminatePod of its status manager: no exit is to be followed by a restart any
+// more, so that a container in back-off counts by its exit code, and one that did
+// not run, or not since the pod's restart began, has failed.
+func (a *Agent) phaseOfDeleted() v1.PodPhase {
+	for i := range a.containers {
+		c := &a.containers[i]
+		exited := c.instance != nil && c.instance.State == restartpod.StateExited && !c.old
+		switch {
+		case c.Kind == restartpod.KindRegular && (!exited || c.instance.ExitCode != 0),
+			c.Kind == restartpod.KindInit && exited && c.instance.ExitCode != 0 && a.Gates.OnExit(&c.Container, c.instance.ExitCode) == "":
+			return v1.PodFailed
+		}
+	}
+	return v1.PodSucceeded
+}
+
 // status is what there is to tell of the pod.
 func (a *Agent) status() Status {
 	s := Status{
@@ -207,8 +226,8 @@ func (a *Agent) status() Status {
 		status.State = a.containerState(c)
 		s.Containers = append(s.Containers, status)
 	}
-	if a.phase != v1.PodRunning {
-		s.Phase = a.phase
+	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning {
+		s.Phase = phase
 	}
 	return s
 }
