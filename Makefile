@@ -41,7 +41,7 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 
 search: ## search all that can happen to a pod being restarted for a broken invariant
 	@echo "==> the search of restartpod, in full: half a minute"
-	@go test -count=1 -v -run '^TestInvariants$$' ./restartpod | grep -E '^ok|^FAIL|worlds|I[0-9]+:|^ +(step|crash|exit|started|tick|delete|lose-sandbox)'
+	@go test -count=1 -v -run '^TestInvariants$$' ./restartpod | grep -E '^ok|^FAIL|worlds|I[0-9]+:|^ +(step|crash|exit|started|stop|tick|delete|lose-sandbox)'
 
 test-patched: ## upstream's tests and ours in the patched tree
 	@hack/apply.sh --keep
