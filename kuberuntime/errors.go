@@ -41,9 +41,9 @@ func (e *BackoffError) Unwrap() error { return e.err }
 func (e *BackoffError) BackoffTime() time.Time { return e.backoffTime }
 
 // MinBackoffExpiration returns the earliest BackoffTime in the tree of err, and
-// false if there is none. What a BackoffError wraps does not count. It is the function of that name in
-// pkg/kubelet/container, which with errors.Join takes the first and not the
-// earliest.
+// false if there is none. What a BackoffError wraps does not count. It is the
+// function of that name in pkg/kubelet/container, which with errors.Join takes the
+// first and not the earliest.
 func MinBackoffExpiration(err error) (time.Time, bool) {
 	earliest, found, _ := expiration(err)
 	return earliest, found
