@@ -408,7 +408,7 @@ func (m *Machine) starts(o *Observation, p *Plan) (initialized, failed bool) {
 			}
 		case KindRegular:
 			regular++
-			initialized = initialized || s.alive() || s.exited()
+			initialized = initialized || s != nil
 			if s.exited() && m.gates.OnExit(c, s.ExitCode) == "" {
 				ended++
 			}

@@ -72,9 +72,10 @@ type Status struct {
 	// StoppedByAgent is true if the agent itself ended the instance, or is ending
 	// it, because of a failed probe, a resize or a changed spec. Restart rules are
 	// for exits of the container's own, as the API's comment on them has it: this
-	// one restarts no pod, and the restart policy alone decides on the container.
-	// What the agent stops because of Plan.Kill need not be marked. An agent that
-	// was restarted takes an exit for the container's own unless it stores the mark.
+	// one restarts no pod. The kubelet starts such a container again by its policy,
+	// or by a rule with the action Restart. What the agent stops because of Plan.Kill
+	// need not be marked. An agent that was restarted takes an exit for the
+	// container's own unless it stores the mark.
 	StoppedByAgent bool
 }
 

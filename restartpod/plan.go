@@ -77,7 +77,7 @@ type Plan struct {
 	// instance: also after the restart ended with the pod's deletion, its deadline
 	// or its failure. It is nil when no status is of the previous run.
 	Old []bool
-	// Kill lists what is to be stopped now, all at once. It is nil in all phases
+	// Kill lists what to stop now, all at once. It is nil in all phases
 	// except TerminatingForRestart. A container is in it until its end is seen: an
 	// agent skips what it is already stopping.
 	Kill []Kill

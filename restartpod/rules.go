@@ -108,19 +108,18 @@ func match(rules []v1.ContainerRestartRule, exitCode int32) v1.ContainerRestartR
 }
 
 // OnExit returns what follows an exit of the container with exitCode: one of
-// the three actions, or "" if the container is not started again. Where the rules
-// do not count, because the gate of the matching rule's action is off, the action
-// is unknown, or c.Status was stopped by the agent, the restart policy decides; a
-// later rule does not. It corrects ContainerShouldRestart of pkg/api/v1/pod, which
-// distinguishes neither of the whole-pod actions from Restart.
+// the three actions, or "" if the container is not started again. Where the
+// matching rule does not count, because the gate of its action is off, the action
+// is unknown, or it is for the whole pod and c.Status was stopped by the agent, the
+// restart policy decides; a later rule does not. It corrects ContainerShouldRestart
+// of pkg/api/v1/pod, which distinguishes neither of the whole-pod actions from
+// Restart.
 func (g Gates) OnExit(c *Container, exitCode int32) v1.ContainerRestartRuleAction {
-	var action v1.ContainerRestartRuleAction
-	if c.Status == nil || !c.Status.StoppedByAgent {
-		action = match(c.Rules, exitCode)
-	}
+	action := match(c.Rules, exitCode)
+	stopped := c.Status != nil && c.Status.StoppedByAgent
 	switch {
-	case action == ContainerRestartRuleActionRestartPod && g.RestartPod,
-		action == v1.ContainerRestartRuleActionRestartAllContainers && g.RestartAllContainers:
+	case action == ContainerRestartRuleActionRestartPod && g.RestartPod && !stopped,
+		action == v1.ContainerRestartRuleActionRestartAllContainers && g.RestartAllContainers && !stopped:
 		return action
 	case c.Kind == KindInit && exitCode == 0:
 		// It is done, whatever its policy and rules say.

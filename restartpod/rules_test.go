@@ -57,34 +57,40 @@ func TestOnExit(t *testing.T) {
 	tests := map[string]struct {
 		// without is the gate that is off.
 		without string
+		stopped bool
 		kind    Kind
 		policy  v1.ContainerRestartPolicy
 		rules   []v1.ContainerRestartRule
 		code    int32
 		want    v1.ContainerRestartRuleAction
 	}{
-		"Never":                      {policy: never, code: 1, want: ""},
-		"OnFailure, failure":         {policy: onFailure, code: 1, want: restart},
-		"OnFailure, success":         {policy: onFailure, code: 0, want: ""},
-		"Always, success":            {policy: always, code: 0, want: restart},
-		"sidecar, success":           {kind: KindSidecar, policy: always, code: 0, want: restart},
-		"rule before Never":          {policy: never, rules: both, code: 88, want: restartPod},
-		"rule before Always":         {policy: always, rules: both, code: 99, want: restartAllContainers},
-		"rule Restart before Never":  {policy: never, rules: both, code: 0, want: restart},
-		"no rule matches":            {policy: onFailure, rules: both, code: 1, want: restart},
-		"gate off, Never":            {without: "RestartPod", policy: never, rules: both, code: 88, want: ""},
-		"gate off, Always":           {without: "RestartPod", policy: always, rules: both, code: 88, want: restart},
-		"other gate off":             {without: "RestartAllContainers", policy: never, rules: both, code: 88, want: restartPod},
-		"second gate off, Never":     {without: "RestartAllContainers", policy: never, rules: both, code: 99, want: ""},
-		"second gate off, OnFailure": {without: "RestartAllContainers", policy: onFailure, rules: both, code: 99, want: restart},
-		"action without meaning":     {policy: never, rules: []v1.ContainerRestartRule{rule("Reboot", in, 1)}, code: 1, want: ""},
-		"init, success":              {kind: KindInit, policy: onFailure, code: 0, want: ""},
-		"init, success, Restart":     {kind: KindInit, policy: never, rules: both, code: 0, want: ""},
-		"init, success, RestartPod":  {kind: KindInit, policy: never, rules: []v1.ContainerRestartRule{rule(restartPod, in, 0)}, code: 0, want: restartPod},
-		"init, success, gate off":    {without: "RestartPod", kind: KindInit, policy: never, rules: []v1.ContainerRestartRule{rule(restartPod, in, 0)}, code: 0, want: ""},
-		"init, failure, Never":       {kind: KindInit, policy: never, code: 1, want: ""},
-		"init, failure, OnFailure":   {kind: KindInit, policy: onFailure, code: 1, want: restart},
-		"init, failure, rule":        {kind: KindInit, policy: never, rules: both, code: 88, want: restartPod},
+		"Never":                          {policy: never, code: 1, want: ""},
+		"OnFailure, failure":             {policy: onFailure, code: 1, want: restart},
+		"OnFailure, success":             {policy: onFailure, code: 0, want: ""},
+		"Always, success":                {policy: always, code: 0, want: restart},
+		"sidecar, success":               {kind: KindSidecar, policy: always, code: 0, want: restart},
+		"rule before Never":              {policy: never, rules: both, code: 88, want: restartPod},
+		"rule before Always":             {policy: always, rules: both, code: 99, want: restartAllContainers},
+		"rule Restart before Never":      {policy: never, rules: both, code: 0, want: restart},
+		"no rule matches":                {policy: onFailure, rules: both, code: 1, want: restart},
+		"gate off, Never":                {without: "RestartPod", policy: never, rules: both, code: 88, want: ""},
+		"gate off, Always":               {without: "RestartPod", policy: always, rules: both, code: 88, want: restart},
+		"other gate off":                 {without: "RestartAllContainers", policy: never, rules: both, code: 88, want: restartPod},
+		"second gate off, Never":         {without: "RestartAllContainers", policy: never, rules: both, code: 99, want: ""},
+		"second gate off, OnFailure":     {without: "RestartAllContainers", policy: onFailure, rules: both, code: 99, want: restart},
+		"action without meaning":         {policy: never, rules: []v1.ContainerRestartRule{rule("Reboot", in, 1)}, code: 1, want: ""},
+		"init, success":                  {kind: KindInit, policy: onFailure, code: 0, want: ""},
+		"init, success, Restart":         {kind: KindInit, policy: never, rules: both, code: 0, want: ""},
+		"init, success, RestartPod":      {kind: KindInit, policy: never, rules: []v1.ContainerRestartRule{rule(restartPod, in, 0)}, code: 0, want: restartPod},
+		"init, success, gate off":        {without: "RestartPod", kind: KindInit, policy: never, rules: []v1.ContainerRestartRule{rule(restartPod, in, 0)}, code: 0, want: ""},
+		"init, failure, Never":           {kind: KindInit, policy: never, code: 1, want: ""},
+		"init, failure, OnFailure":       {kind: KindInit, policy: onFailure, code: 1, want: restart},
+		"init, failure, rule":            {kind: KindInit, policy: never, rules: both, code: 88, want: restartPod},
+		"stopped, RestartPod":            {stopped: true, policy: never, rules: both, code: 88, want: ""},
+		"stopped, RestartPod, by policy": {stopped: true, policy: onFailure, rules: both, code: 88, want: restart},
+		"stopped, RestartAllContainers":  {stopped: true, policy: never, rules: []v1.ContainerRestartRule{rule(restartAllContainers, in, 1)}, code: 1, want: ""},
+		"stopped, no later rule":         {stopped: true, policy: never, rules: []v1.ContainerRestartRule{rule(restartPod, in, 1), rule(restart, in, 1)}, code: 1, want: ""},
+		"stopped, Restart":               {stopped: true, policy: never, rules: []v1.ContainerRestartRule{rule(restart, in, 137)}, code: 137, want: restart},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +105,7 @@ func TestOnExit(t *testing.T) {
 			if kind == "" {
 				kind = KindRegular
 			}
-			c := Container{Name: "c", Kind: kind, Policy: test.policy, Rules: test.rules}
+			c := Container{Name: "c", Kind: kind, Policy: test.policy, Rules: test.rules, Status: &Status{StoppedByAgent: test.stopped}}
 			assert.Equal(t, test.want, gates.OnExit(&c, test.code))
 		})
 	}

@@ -244,14 +244,16 @@ func (w *world) triggers(i int) bool {
 	return a == ContainerRestartRuleActionRestartPod || a == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// onExit is what follows the exit of a container. No rule is for an exit that the
-// agent caused.
+// onExit is what follows the exit of a container. No rule restarts the pod for an
+// exit that the agent caused.
 func (w *world) onExit(i int) v1.ContainerRestartRuleAction {
 	c := w.template[i]
-	if w.containers[i].byAgent {
+	a := w.gates.OnExit(&c, w.containers[i].code)
+	if w.containers[i].byAgent && a != v1.ContainerRestartRuleActionRestart {
 		c.Rules = nil
+		a = w.gates.OnExit(&c, w.containers[i].code)
 	}
-	return w.gates.OnExit(&c, w.containers[i].code)
+	return a
 }
 
 // crash ends the agent and starts it again: of the machine nothing is left, nor
