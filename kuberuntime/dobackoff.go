@@ -75,7 +75,8 @@ type EventRecorder interface {
 // because whoever starts a container whose last instance was running has just
 // killed it. That one does not wait unless it is restarted whatever its exit code:
 // it may have exited with 0 when it was killed, and nobody would start it after the
-// wait. A container without instances waits only if its last start failed. A nil
+// wait. A restart policy of the container's own counts for that: a node that does
+// not honour those leaves it out. A container without instances waits only if its last start failed. A nil
 // recorder records nothing.
 //
 // It corrects doBackOff of pkg/kubelet/kuberuntime: same event, same texts, but
@@ -156,17 +157,18 @@ func podName(pod *v1.Pod) string {
 }
 
 // alwaysRestarts reports whether the container is restarted whatever its exit code
-// is, also where the node does not honour restart policies of containers. An init
-// container is not, unless it is a sidecar.
+// is. An init container is not, unless it is a sidecar.
 func alwaysRestarts(pod *v1.Pod, container *v1.Container) bool {
-	always := container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways
+	if own := container.RestartPolicy; own != nil {
+		return *own == v1.ContainerRestartPolicyAlways
+	}
 	for i := range pod.Spec.InitContainers {
 		if pod.Spec.InitContainers[i].Name == container.Name {
-			return always
+			return false
 		}
 	}
 	// The default of the API is Always.
-	return (pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == "") && (always || container.RestartPolicy == nil)
+	return pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
 }
 
 // newest returns the newest instance of the container that ever ran, or nil.

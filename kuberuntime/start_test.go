@@ -154,9 +154,9 @@ func TestDoBackOffAfterKillDependsOnThePolicy(t *testing.T) {
 		"Always":                    {pod: v1.RestartPolicyAlways, waits: true},
 		"OnFailure":                 {pod: v1.RestartPolicyOnFailure},
 		"Always, its own OnFailure": {pod: v1.RestartPolicyAlways, own: &onFailure},
-		"OnFailure, its own Always, which the node may not honour": {pod: v1.RestartPolicyOnFailure, own: &always},
-		"an init container": {pod: v1.RestartPolicyAlways, init: true},
-		"a sidecar":         {pod: v1.RestartPolicyNever, own: &always, init: true, waits: true},
+		"OnFailure, its own Always": {pod: v1.RestartPolicyOnFailure, own: &always, waits: true},
+		"an init container":         {pod: v1.RestartPolicyAlways, init: true},
+		"a sidecar":                 {pod: v1.RestartPolicyNever, own: &always, init: true, waits: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAgent(t)
