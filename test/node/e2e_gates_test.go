@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -76,7 +77,7 @@ var gateDisruptions = []scenario{
 			}
 		})
 	}},
-	{"LivenessKillAsUpstream", func(t *testing.T, e *e2e) {
+	{"StrictBackOffOff", func(t *testing.T, e *e2e) {
 		t.Cleanup(func() { e.restartKubelet(t) })
 		e.kubelet.kill()
 		e.startKubeletWith(t, slow, gateStrictBackOff)
@@ -84,7 +85,9 @@ var gateDisruptions = []scenario{
 		main.LivenessProbe = probe("alive")
 		p := e.newPod(t)
 		p.put("alive")
-		p.create(alwaysSpec(nil, main))
+		failing := container("failing", "")
+		failing.SecurityContext = noSuchProfile()
+		p.create(alwaysSpec(nil, main, failing))
 		for k := range 3 {
 			p.event("main", k+1, "start")
 			// Upstream goes by the exit before: longer ago than any delay, it makes
@@ -95,6 +98,10 @@ var gateDisruptions = []scenario{
 			p.put("alive")
 			assert.Less(t, p.event("main", k+2, "start")-exit, 6.0, "seconds that restart %d waited", k+1)
 		}
+		// Upstream tries in every sync to create what could not be created.
+		at := p.attempts("failing")
+		require.Greater(t, len(at), 6)
+		assert.Less(t, at[len(at)-1].Sub(at[1]), time.Duration(len(at)-2)*slow.Maximum, "the time of %d attempts to create a container", len(at)-2)
 	}},
 }
 

@@ -118,6 +118,32 @@ var overScenarios = []scenario{
 		p.assertStarts(map[string]int{"main": 3, "other": 1})
 	}},
 
+	// Its policy does not start it again, and so nothing does.
+	{"LivenessProbeEndsForGood", func(t *testing.T, e *e2e) {
+		main := ruled(container("main", ""), actionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
+		main.LivenessProbe = probe("alive")
+		p := e.newPod(t)
+		p.put("alive")
+		p.create(podSpec(nil, main, container("other", "wait=go exit=0")))
+		p.running()
+		p.remove("alive")
+		p.event("main", 1, "exit:143")
+		p.latest("the end of main", func(now *v1.Pod) error {
+			if s := statusOf(now, "main").State.Terminated; s == nil || s.ExitCode != 143 {
+				return fmt.Errorf("main: %+v", statusOf(now, "main").State)
+			}
+			return nil
+		})
+		p.signal("go")
+		p.latest("the phase", func(now *v1.Pod) error {
+			if now.Status.Phase != v1.PodFailed {
+				return fmt.Errorf("it is %s", now.Status.Phase)
+			}
+			return nil
+		})
+		p.assertStarts(map[string]int{"main": 1, "other": 1})
+	}},
+
 	// A pod that is not done goes on in a new sandbox, whatever its own policy.
 	{"SandboxLostAfterInit", func(t *testing.T, e *e2e) {
 		main := container("main", "")

@@ -124,14 +124,7 @@ var podScenarios = []scenario{
 	}},
 	{"EphemeralContainerIsNotRestarted", func(t *testing.T, e *e2e) {
 		p := e.create(t, podSpec(nil, triggering(container("main", "wait=go exit=42", ""))))
-		now := p.running()
-		c := container("debugger", "exit=7")
-		now = now.DeepCopy()
-		now.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
-			Name: c.Name, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Args: c.Args, Env: c.Env, VolumeMounts: c.VolumeMounts,
-		}}}
-		_, err := e.kube.CoreV1().Pods(now.Namespace).UpdateEphemeralContainers(e.ctx, now.Name, now, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		p.debug(p.running(), container("debugger", "exit=7"))
 		before := p.latest("the end of the ephemeral container", func(now *v1.Pod) error {
 			if s := now.Status.EphemeralContainerStatuses; len(s) == 0 || s[0].State.Terminated == nil {
 				return errors.New("it has not ended")
@@ -141,6 +134,15 @@ var podScenarios = []scenario{
 		p.signal("go")
 		p.restarted(restart{before: before, cause: "main"})
 		p.assertStarts(map[string]int{"main": 2, "debugger": 1})
+	}},
+
+	{"DebuggedInBackOff", func(t *testing.T, e *e2e) {
+		p := e.create(t, podSpec([]v1.Container{container("init1", "exit=0")}, triggering(container("main", "exit=42")), container("other", "")))
+		p.debug(p.inBackOff(3), container("debugger", "exit=0"))
+		assert.Less(t, p.event("debugger", 1, "start"), p.event("init1", 5, "start"))
+		p.event("debugger", 1, "exit:0")
+		p.event("main", 5, "exit:42")
+		p.assertStarts(map[string]int{"debugger": 1})
 	}},
 
 	// How containers are stopped.
@@ -338,6 +340,16 @@ func deletable() v1.PodSpec {
 	spec := podSpec(nil, triggering(container("main", "wait=go exit=42", "")), container("other", "linger=3s"))
 	spec.TerminationGracePeriodSeconds = ptr.To(int64(30))
 	return spec
+}
+
+// debug adds an ephemeral container to the pod, as it is now.
+func (p *pod) debug(now *v1.Pod, c v1.Container) {
+	now = now.DeepCopy()
+	now.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
+		Name: c.Name, Image: c.Image, ImagePullPolicy: c.ImagePullPolicy, Args: c.Args, Env: c.Env, VolumeMounts: c.VolumeMounts,
+	}}}
+	_, err := p.kube.CoreV1().Pods(now.Namespace).UpdateEphemeralContainers(p.ctx, now.Name, now, metav1.UpdateOptions{})
+	require.NoError(p.t, err)
 }
 
 // deletedForGood deletes the pod and checks that nothing of it starts any more.

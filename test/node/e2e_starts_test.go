@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,18 +32,25 @@ var startScenarios = []scenario{
 	}},
 	{"CreateFails", func(t *testing.T, e *e2e) {
 		main := container("main", "")
-		main.SecurityContext = &v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{
-			Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("no-such-profile.json"),
-		}}
-		p := e.create(t, alwaysSpec(nil, main, container("other", "")))
+		main.SecurityContext = noSuchProfile()
+		p := e.create(t, alwaysSpec(nil, main, container("other", "wait=go exit=3", "")))
 		p.assertAttempts("main", 0, 6)
-		p.await("the reason", patience, func(now *v1.Pod) error {
-			if w := statusOf(now, "main").State.Waiting; w == nil || w.Reason != "CreateContainerError" {
-				return fmt.Errorf("main: %+v", statusOf(now, "main").State)
+		p.signal("go")
+		p.latest("the restart of other", func(now *v1.Pod) error {
+			if s := statusOf(now, "other"); s.RestartCount != 1 || s.State.Running == nil {
+				return fmt.Errorf("other: %+v", s)
 			}
 			return nil
 		})
-		p.assertStarts(map[string]int{"main": 0, "other": 1})
+		// Also after a sync in which main had to wait.
+		var reasons []string
+		for _, s := range p.pods.of(p.name) {
+			if w := statusOf(s.pod, "main").State.Waiting; w != nil && w.Reason != "ContainerCreating" {
+				reasons = append(reasons, w.Reason)
+			}
+		}
+		assert.Equal(t, []string{"CreateContainerError"}, slices.Compact(reasons))
+		p.assertStarts(map[string]int{"main": 0, "other": 2})
 	}},
 	// The program is lost while the container runs, and comes back when it has
 	// waited for as long as it ever has to.
@@ -106,6 +114,13 @@ var startScenarios = []scenario{
 		p.assertStartsWithConfigMap(2)
 		p.assertDelay("before the second restart", 1, p.event("main", 3, "start")-p.event("main", 2, "exit:3"))
 	}},
+}
+
+// noSuchProfile makes the creation of a container fail.
+func noSuchProfile() *v1.SecurityContext {
+	return &v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{
+		Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("no-such-profile.json"),
+	}}
 }
 
 // configErrors waits until so many attempts to start main have found no ConfigMap.
