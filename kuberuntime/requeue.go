@@ -48,6 +48,15 @@ func Waiting(err error) error {
 	return waitingError{err}
 }
 
+// Changed takes the mark of Waiting off err, for a sync that changed something before
+// it came to what err is about.
+func Changed(err error) error {
+	if w, ok := err.(waitingError); ok {
+		return w.error
+	}
+	return err
+}
+
 // IsWaiting reports whether err was marked by Waiting.
 func IsWaiting(err error) bool {
 	var w waitingError
