@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify bench node-timing node-e2e apply reverse refresh fetch fuzz lint clean
+.PHONY: help kubelet test search test-patched test-kubelet verify bench node-timing node-e2e apply reverse refresh series stat dist fetch fuzz lint clean
 
 help: ## print this
 	@echo "Targets:"
@@ -27,7 +27,7 @@ help: ## print this
 
 kubelet: ## fetch, apply and build: _output/VERSION/kubelet
 	@hack/build.sh --check
-	@hack/apply.sh --keep
+	@hack/patchset.sh apply --keep
 	@hack/build.sh kubelet
 
 test: ## unit tests with the race detector, gofmt, go vet, staticcheck
@@ -44,14 +44,14 @@ search: ## search all that can happen to a pod being restarted for a broken inva
 	@go test -count=1 -v -run '^TestInvariants$$' ./restartpod | grep -E '^ok|^FAIL|worlds|I[0-9]+:|^ +(step|crash|exit|started|stop|tick|delete|lose-sandbox)'
 
 test-patched: ## upstream's tests and ours in the patched tree
-	@hack/apply.sh --keep
+	@hack/patchset.sh apply --keep
 	@hack/test-patched.sh
 
 test-kubelet: ## start the patched kubelet with every kind of back-off configuration
 	@hack/test-kubelet.sh
 
 verify: ## the patches apply, build one by one, round-trip, and reverse
-	@hack/verify.sh
+	@hack/patchset.sh verify
 
 bench: ## compare with client-go's back-off at 30 to 1 000 000 keys
 	@go run ./test/bench
@@ -63,16 +63,25 @@ node-e2e: ## restart pods in place on a real node, in every scenario (root)
 	@hack/node-e2e.sh '$(SCENARIO)'
 
 apply: ## apply the series to the tree, on a branch, one commit per patch
-	@hack/apply.sh
+	@hack/patchset.sh apply
 
 reverse: ## take the series back, restoring the tree
-	@hack/reverse.sh
+	@hack/patchset.sh reverse
 
-refresh: ## write the library's files and the branch's commits into the patches
-	@hack/refresh.sh
+refresh: ## bring what was edited in the library, patches/ and the branch to the others
+	@hack/patchset.sh refresh
+
+series: ## write the patches as mails for plain git am: _output/series
+	@hack/patchset.sh export
+
+stat: ## count the changed lines of upstream's files
+	@hack/patchset.sh stat
+
+dist: ## make a release archive of the commit that is checked out: _output/dist
+	@hack/patchset.sh dist
 
 fetch: ## get the source tree of KUBE_VERSION into _output
-	@hack/fetch.sh
+	@hack/patchset.sh fetch
 
 fuzz: ## fuzz every fuzz target, each for FUZZTIME
 	@go test -list '^Fuzz' ./... | \
@@ -86,4 +95,4 @@ lint: ## gofmt, go vet, staticcheck, and shellcheck where installed
 	@hack/lint.sh
 
 clean: ## remove _output, but no tree with unsaved work in it
-	@hack/clean.sh
+	@hack/patchset.sh clean

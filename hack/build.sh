@@ -5,14 +5,14 @@
 #
 # Builds from the tree as it is, which must have the series applied, to _output/VERSION/kubelet. With --stock it
 # builds the release without the series, from a checkout of its own, to _output/VERSION/stock/kubelet; the tree is
-# not touched. Trees are found as by hack/apply.sh. Version stamps are upstream's: v1.37.1+kubelet-backoff, and
+# not touched. Trees are found as by make apply. Version stamps are upstream's: v1.37.1+kubelet-backoff, and
 # v1.37.1 for --stock. Unlike upstream's, the binaries are linked statically. --check builds nothing: it says whether
 # there is a Go that can build the tree, before the series is applied to it.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 
-STOCK='' CHECK='' targets=() fresh=''
+STOCK='' CHECK='' targets=()
 while (($# > 0)); do
   case $1 in
     --stock) STOCK=1 ;;
@@ -26,14 +26,10 @@ done
 ((${#targets[@]} > 0)) || targets=(kubelet)
 
 need go
-need_git
-if [[ -n $STOCK ]]; then resolve_tree; else locate_tree; fi
+load_tree ${STOCK:+--fetch}
 check_go
 [[ -z $CHECK ]] || exit 0
-if [[ -z $STOCK ]]; then
-  require_on_branch
-  tree_version
-fi
+[[ -n $STOCK ]] || load_tree --applied
 for t in "${targets[@]}"; do
   [[ $t =~ ^[a-z-]+$ && -d $TREE/cmd/$t ]] || die "build.sh: there is no cmd/$t in $TREE"
 done
@@ -44,32 +40,23 @@ stamp_version=$VERSION+kubelet-backoff
 if [[ -n $STOCK ]]; then
   OUT=$OUT/stock
   stamp_version=$VERSION
-  commit=HEAD
-  if [[ $TREE_KIND == git ]] && find_applied_branch && [[ $(current_branch) == "$BRANCH" ]]; then commit=$BASE; fi
 fi
 mkdir -p "$OUT"
 one_at_a_time
 
 if [[ -n $STOCK && $TREE_KIND == git ]]; then
-  commit=$(g rev-parse "$commit^{commit}")
   SRC=$OUT/kubernetes
-  if [[ $(git -C "$SRC" rev-parse -q --verify HEAD 2>/dev/null || true) != "$commit" ||
-    -n $(git -C "$SRC" status --porcelain --untracked-files=no 2>/dev/null || echo broken) ]]; then
-    say "Checking out kubernetes $VERSION without the series in $SRC"
-    scratch_dir fresh "$OUT"
-    scratch_repo "$fresh/kubernetes" "$commit"
-    rm -rf "$SRC"
-    mv "$fresh/kubernetes" "$SRC"
-  fi
+  patchset checkout "$SRC" || exit 1
+  COMMIT=${BASE:-$COMMIT} COMMIT_TIME=${BASE_TIME:-$COMMIT_TIME} TREE_STATE=clean
 fi
 
 # The stamp depends on the commit alone, not on the time, so that a second build finds everything up to date.
 ldflags=(-s -w)
 stamp() { ldflags+=("-X k8s.io/component-base/version.$1=$2" "-X k8s.io/client-go/pkg/version.$1=$2"); }
-if [[ -e $SRC/.git ]]; then
-  stamp gitCommit "$(git -C "$SRC" rev-parse HEAD)"
-  if [[ -n $(git -C "$SRC" status --porcelain --untracked-files=no) ]]; then stamp gitTreeState dirty; else stamp gitTreeState clean; fi
-  stamp buildDate "$(TZ=UTC git -C "$SRC" log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ)"
+if [[ $TREE_KIND == git ]]; then
+  stamp gitCommit "$COMMIT"
+  stamp gitTreeState "$TREE_STATE"
+  stamp buildDate "$(TZ=UTC printf '%(%Y-%m-%dT%H:%M:%SZ)T' "$COMMIT_TIME")"
 fi
 stamp gitVersion "$stamp_version"
 IFS=. read -r major minor _ <<<"${VERSION#v}"

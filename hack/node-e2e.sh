@@ -16,10 +16,7 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 # node-e2e.sh --build [Upstream]: from the patched tree, which stays as it is, the kubelet with a back-off that is reset by
 # a run of 15 s in the place of ten minutes, which is all that differs, and upstream's tests.
 if [[ ${1:-} == --build ]]; then
-  need_git
-  locate_tree
-  require_on_branch
-  tree_version
+  load_tree --applied
   out=$OUTPUT_DIR/$VERSION
   file=$TREE/pkg/kubelet/crashloop/dobackoff.go
   usual='FlatReset(backoff.ContainerResetPeriod)' short='FlatReset(15 * time.Second)'
@@ -66,10 +63,9 @@ if [[ -n $upstream ]]; then
 fi
 args=()
 if [[ -n $kubelet ]]; then
-  need_git
   "$KB_HACK/build.sh" --check || exit 1
-  "$KB_HACK/apply.sh" --keep || exit 1
-  resolve_tree
+  patchset apply --keep || exit 1
+  load_tree --fetch
   "$KB_HACK/build.sh" kubelet kube-apiserver kube-controller-manager || exit 1
   "$0" --build $upstream || exit 1
   out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)

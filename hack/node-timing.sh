@@ -12,10 +12,9 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 # What the harness needs, before the minutes that building takes.
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
 need go runc etcd
-need_git
 "$KB_HACK/build.sh" --check || exit 1
-"$KB_HACK/apply.sh" --keep || exit 1
-resolve_tree
+patchset apply --keep || exit 1
+load_tree --fetch
 "$KB_HACK/build.sh" kubelet || exit 1
 "$KB_HACK/build.sh" --stock kubelet kube-apiserver || exit 1
 out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)

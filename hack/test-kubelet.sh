@@ -12,10 +12,9 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,8s/^# \{0,1\}//p' "$0"; exit 0; }
 
 need go
-need_git
 "$KB_HACK/build.sh" --check || exit 1
-"$KB_HACK/apply.sh" --keep || exit 1
-resolve_tree
+patchset apply --keep || exit 1
+load_tree --fetch
 "$KB_HACK/build.sh" kubelet || exit 1
 export KUBELET=$OUTPUT_DIR/$VERSION/kubelet
 say "Starting $KUBELET with every kind of configuration"

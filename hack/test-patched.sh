@@ -3,7 +3,7 @@
 #
 # test-patched.sh [GO TEST ARGUMENTS]
 #
-# Runs `go test` in the patched tree (found as by hack/apply.sh, which must have run): upstream's tests and ours, of
+# Runs `go test` in the patched tree (found as by make apply, which must have run): upstream's tests and ours, of
 # every package that a patch touches and of those that hold the container back-off.
 
 # shellcheck source=hack/lib.sh
@@ -11,15 +11,11 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,7s/^# \{0,1\}//p' "$0"; exit 0; }
 
 need go
-need_git
-locate_tree
-require_on_branch
-tree_version
-load_series "$PATCHES_DIR/$SERIES_NAME"
-
+load_tree --applied
+touched=$(patchset packages) || exit 1
 mapfile -t packages < <(
   {
-    touched_packages "$TREE" "${ACTIVE[@]}"
+    printf '%s\n' "$touched"
     [[ ! -d $TREE/staging/src/k8s.io/client-go/util/flowcontrol ]] || echo k8s.io/client-go/util/flowcontrol
     for dir in pkg/kubelet/container pkg/kubelet/kuberuntime pkg/kubelet/util/queue pkg/kubelet; do
       [[ ! -d $TREE/$dir ]] || echo "./$dir"

@@ -35,10 +35,10 @@ var kinds = map[string]func(project, *testing.T) project{"clone": project.clone,
 func TestFetch(t *testing.T) {
 	p := newProject(t)
 	first := p.git(p.tree(), "rev-parse", "HEAD")
-	require.Contains(t, p.ok(t, "hack/fetch.sh"), "already in")
+	require.Contains(t, p.ok(t, "hack/patchset.sh", "fetch"), "already in")
 
 	other := filepath.Join(t.TempDir(), "out put")
-	out, err := p.try([]string{"KB_OUTPUT_DIR=" + other}, "hack/fetch.sh", "1.37.1")
+	out, err := p.try([]string{"KB_OUTPUT_DIR=" + other}, "hack/patchset.sh", "fetch", "1.37.1")
 	require.NoError(t, err, out)
 	tree := filepath.Join(other, version, "kubernetes")
 	assert.Equal(t, first, p.git(tree, "rev-parse", "HEAD"), "two fetches make the same commit")
@@ -54,8 +54,8 @@ func TestFetch(t *testing.T) {
 
 func TestFetchWrongVersion(t *testing.T) {
 	p := newProject(t)
-	p.fails(t, nil, []string{`"banana" is not a kubernetes release`, "v1.37.1"}, "hack/fetch.sh", "banana")
-	p.fails(t, nil, []string{"kubernetes v1.99.1 cannot be had", "k8s.io/kubernetes@v1.99.1", "KUBE_ROOT"}, "hack/fetch.sh", "v1.99.1")
+	p.fails(t, nil, []string{`"banana" is not a kubernetes release`, "v1.37.1"}, "hack/patchset.sh", "fetch", "banana")
+	p.fails(t, nil, []string{"kubernetes v1.99.1 cannot be had", "k8s.io/kubernetes@v1.99.1", "KUBE_ROOT"}, "hack/patchset.sh", "fetch", "v1.99.1")
 	assert.NoDirExists(t, filepath.Join(p.dir, "_output/v1.99.1"))
 	assertNoScratch(t, filepath.Join(p.dir, "_output"))
 }
@@ -63,11 +63,15 @@ func TestFetchWrongVersion(t *testing.T) {
 // proxyServer serves the proxy directory over HTTP, but for what intercept answers itself.
 func proxyServer(t *testing.T, intercept func(http.ResponseWriter, *http.Request) bool) string {
 	files := http.FileServer(http.Dir(shared.proxy))
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !intercept(w, r) {
 			files.ServeHTTP(w, r)
 		}
 	}))
+}
+
+func serve(t *testing.T, h http.Handler) string {
+	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s.URL
 }
@@ -82,7 +86,7 @@ func TestFetchZipOnly(t *testing.T) {
 		return false
 	})
 	other := t.TempDir()
-	out, err := p.try([]string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url + ",off", "GOMODCACHE=" + modcache(t)}, "hack/fetch.sh", version)
+	out, err := p.try([]string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url + ",off", "GOMODCACHE=" + modcache(t)}, "hack/patchset.sh", "fetch", version)
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "k8s.io/client-go@v0.37.1: only its zip was to be had")
 	assert.Equal(t, p.git(p.tree(), "rev-parse", "HEAD"), p.git(filepath.Join(other, version, "kubernetes"), "rev-parse", "HEAD"))
@@ -99,7 +103,7 @@ func TestFetchBrokenProxy(t *testing.T) {
 	})
 	other := t.TempDir()
 	p.fails(t, []string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url, "GOMODCACHE=" + modcache(t)},
-		[]string{"k8s.io/client-go@v0.37.1 cannot be had", "502"}, "hack/fetch.sh", version)
+		[]string{"k8s.io/client-go@v0.37.1 cannot be had", "502"}, "hack/patchset.sh", "fetch", version)
 	assert.NoDirExists(t, filepath.Join(other, version))
 	assertNoScratch(t, other)
 }
@@ -118,7 +122,7 @@ func TestFetchChecksums(t *testing.T) {
 	} {
 		db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }))
 		t.Cleanup(db.Close)
-		out, err := p.try([]string{"KB_OUTPUT_DIR=" + t.TempDir(), "GOMODCACHE=" + modcache(t), "GOSUMDB=" + name + " " + db.URL}, "hack/fetch.sh", version)
+		out, err := p.try([]string{"KB_OUTPUT_DIR=" + t.TempDir(), "GOMODCACHE=" + modcache(t), "GOSUMDB=" + name + " " + db.URL}, "hack/patchset.sh", "fetch", version)
 		assert.Contains(t, out, want)
 		assert.Equal(t, status == http.StatusNotFound, err == nil, out)
 	}
@@ -137,7 +141,7 @@ func TestFetchInterrupted(t *testing.T) {
 	})
 	other, cache := t.TempDir(), modcache(t)
 	env := []string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url, "GOMODCACHE=" + cache}
-	cmd := p.command(env, "hack/fetch.sh", version)
+	cmd := p.command(env, "hack/patchset.sh", "fetch", version)
 	require.NoError(t, cmd.Start())
 	<-reached
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
@@ -147,7 +151,7 @@ func TestFetchInterrupted(t *testing.T) {
 	assertNoScratch(t, other)
 
 	// Killed without a chance to clean up: the next run does it.
-	cmd = p.command(env, "hack/fetch.sh", version)
+	cmd = p.command(env, "hack/patchset.sh", "fetch", version)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, cmd.Start())
 	require.Eventually(t, func() bool { return len(scratch(t, other)) > 0 }, patience, 10*time.Millisecond)
@@ -155,7 +159,7 @@ func TestFetchInterrupted(t *testing.T) {
 	_ = cmd.Wait()
 	assert.NoDirExists(t, filepath.Join(other, version))
 	close(release)
-	out, err := p.try(env, "hack/fetch.sh", version)
+	out, err := p.try(env, "hack/patchset.sh", "fetch", version)
 	require.NoError(t, err, out)
 	assert.FileExists(t, filepath.Join(other, version, "kubernetes/go.mod"))
 	assertNoScratch(t, other)
@@ -219,7 +223,7 @@ func TestRoundTrip(t *testing.T) {
 				tree = filepath.Join(p.dir, tree) + "/"
 			}
 			before := p.snapshot(t, tree)
-			out := p.ok(t, "hack/apply.sh")
+			out := p.ok(t, "hack/patchset.sh", "apply")
 			assert.Contains(t, out, "3 commits")
 			assert.Equal(t, branch, p.git(tree, "symbolic-ref", "--short", "HEAD"))
 			assert.Equal(t, "kubelet: not late\nkubelet: a subject that is so long that a mail has to fold it, because it goes on and on\nclient-go: rules",
@@ -229,14 +233,14 @@ func TestRoundTrip(t *testing.T) {
 			assert.FileExists(t, filepath.Join(tree, "pkg/kubelet/restart/decide.go"))
 			if name != "plain source inside another repository" && name != "plain source" {
 				applied := p.git(tree, "rev-parse", "HEAD")
-				assert.Contains(t, p.ok(t, "hack/apply.sh"), "Already applied")
-				p.ok(t, "hack/reverse.sh")
-				p.ok(t, "hack/apply.sh")
+				assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "Already applied")
+				p.ok(t, "hack/patchset.sh", "reverse")
+				p.ok(t, "hack/patchset.sh", "apply")
 				assert.Equal(t, applied, p.git(tree, "rev-parse", "HEAD"), "applying again makes the same commits")
 			}
-			p.ok(t, "hack/reverse.sh")
+			p.ok(t, "hack/patchset.sh", "reverse")
 			assert.Equal(t, before, p.snapshot(t, tree))
-			assert.Contains(t, p.ok(t, "hack/reverse.sh"), "Nothing to take back")
+			assert.Contains(t, p.ok(t, "hack/patchset.sh", "reverse"), "Nothing to take back")
 		})
 	}
 }
@@ -258,7 +262,7 @@ func TestApplyRefuses(t *testing.T) {
 		p := newProject(t).clone(t)
 		write(p.root, map[string]string{"pkg/kubelet/kubelet.go": "package kubelet\n"})
 		before := p.snapshot(t, p.root)
-		p.fails(t, nil, []string{"not committed", " M pkg/kubelet/kubelet.go", "git stash"}, "hack/apply.sh")
+		p.fails(t, nil, []string{"not committed", " M pkg/kubelet/kubelet.go", "git stash"}, "hack/patchset.sh", "apply")
 		assert.Equal(t, before, p.snapshot(t, p.root))
 	})
 	t.Run("a file in the way", func(t *testing.T) {
@@ -266,34 +270,34 @@ func TestApplyRefuses(t *testing.T) {
 			p := make(newSub(t), t)
 			write(p.root, map[string]string{"pkg/kubelet/restart/decide.go": "mine"})
 			before := p.snapshot(t, p.root)
-			p.fails(t, nil, []string{"in " + p.root + " already", "pkg/kubelet/restart/decide.go"}, "hack/apply.sh")
+			p.fails(t, nil, []string{"in " + p.root + " already", "pkg/kubelet/restart/decide.go"}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		}
 	})
 	t.Run("rebase in progress", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		require.NoError(t, os.Mkdir(filepath.Join(p.root, ".git/rebase-merge"), 0o755))
-		p.fails(t, nil, []string{"in the middle of a git rebase"}, "hack/apply.sh")
+		p.fails(t, nil, []string{"in the middle of a git rebase"}, "hack/patchset.sh", "apply")
 	})
 	t.Run("am in progress", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		write(p.root, map[string]string{".git/rebase-apply/applying": ""})
-		p.fails(t, nil, []string{"in the middle of a git am"}, "hack/apply.sh")
+		p.fails(t, nil, []string{"in the middle of a git am"}, "hack/patchset.sh", "apply")
 	})
 	t.Run("foreign branch", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		p.git(p.root, "branch", branch)
-		p.fails(t, nil, []string{"did not make", branch}, "hack/apply.sh")
+		p.fails(t, nil, []string{"did not make", branch}, "hack/patchset.sh", "apply")
 	})
 	t.Run("no such directory", func(t *testing.T) {
 		p := newProject(t)
 		p.root = "/no/such/dir"
-		p.fails(t, nil, []string{"KUBE_ROOT=/no/such/dir is not a directory"}, "hack/apply.sh")
+		p.fails(t, nil, []string{"KUBE_ROOT=/no/such/dir is not a directory"}, "hack/patchset.sh", "apply")
 	})
 	t.Run("not kubernetes", func(t *testing.T) {
 		p := newProject(t)
 		p.root = t.TempDir()
-		p.fails(t, nil, []string{"is not a kubernetes source tree", "module k8s.io/kubernetes"}, "hack/apply.sh")
+		p.fails(t, nil, []string{"is not a kubernetes source tree", "module k8s.io/kubernetes"}, "hack/patchset.sh", "apply")
 	})
 	t.Run("release without a series", func(t *testing.T) {
 		p := newProject(t).clone(t)
@@ -303,37 +307,37 @@ func TestApplyRefuses(t *testing.T) {
 		p.git(p.root, "commit", "-q", "-a", "-m", "x")
 		p.git(p.root, "tag", "v1.36.6")
 		before := p.snapshot(t, p.root)
-		p.fails(t, nil, []string{"no series fits kubernetes v1.36.6", "v1.37: made on v1.37.1, tested from v1.37.0 to v1.37.3"}, "hack/apply.sh")
+		p.fails(t, nil, []string{"no series fits kubernetes v1.36.6", "v1.37: made on v1.37.1, tested from v1.37.0 to v1.37.3"}, "hack/patchset.sh", "apply")
 		assert.Equal(t, before, p.snapshot(t, p.root))
 		// The user may insist.
-		out, err := p.try([]string{"KB_SERIES=v1.37"}, "hack/apply.sh")
+		out, err := p.try([]string{"KB_SERIES=v1.37"}, "hack/patchset.sh", "apply")
 		require.NoError(t, err, out)
 	})
 	t.Run("KUBE_VERSION against the tag", func(t *testing.T) {
 		p := newProject(t).clone(t)
-		p.fails(t, []string{"KUBE_VERSION=v1.37.2"}, []string{"KUBE_VERSION is v1.37.2", "is at v1.37.1"}, "hack/apply.sh")
+		p.fails(t, []string{"KUBE_VERSION=v1.37.2"}, []string{"KUBE_VERSION is v1.37.2", "is at v1.37.1"}, "hack/patchset.sh", "apply")
 	})
 	t.Run("KUBE_VERSION against the tree", func(t *testing.T) {
 		p := newProject(t).plain(t)
-		p.fails(t, []string{"KUBE_VERSION=v1.36.1"}, []string{"says of itself that it is kubernetes 1.37", "v1.36.1"}, "hack/apply.sh")
+		p.fails(t, []string{"KUBE_VERSION=v1.36.1"}, []string{"says of itself that it is kubernetes 1.37", "v1.36.1"}, "hack/patchset.sh", "apply")
 	})
 	t.Run("plain tree of unknown release", func(t *testing.T) {
 		p := newProject(t).plain(t)
 		write(p.root, map[string]string{"staging/src/k8s.io/client-go/go.mod": "module k8s.io/client-go\n\ngo 1.22.0\n\nrequire k8s.io/api v0.0.0\n"})
 		before := p.snapshot(t, p.root)
-		p.fails(t, nil, []string{"cannot tell which kubernetes release", "KUBE_VERSION="}, "hack/apply.sh")
+		p.fails(t, nil, []string{"cannot tell which kubernetes release", "KUBE_VERSION="}, "hack/patchset.sh", "apply")
 		assert.Equal(t, before, p.snapshot(t, p.root))
-		out, err := p.try([]string{"KUBE_VERSION=v1.37.2"}, "hack/apply.sh")
+		out, err := p.try([]string{"KUBE_VERSION=v1.37.2"}, "hack/patchset.sh", "apply")
 		require.NoError(t, err, out)
 	})
 	t.Run("series names a missing patch", func(t *testing.T) {
 		p := newProject(t)
 		p.series(t, "0001-gone.patch")
-		p.fails(t, nil, []string{"0001-gone.patch", "no such file"}, "hack/apply.sh")
+		p.fails(t, nil, []string{"0001-gone.patch", "no such file"}, "hack/patchset.sh", "apply")
 	})
 	t.Run("unknown argument", func(t *testing.T) {
 		p := newProject(t)
-		p.fails(t, nil, []string{`unknown argument "--nonsense"`}, "hack/apply.sh", "--nonsense")
+		p.fails(t, nil, []string{"unknown flag: --nonsense"}, "hack/patchset.sh", "apply", "--nonsense")
 	})
 }
 
@@ -350,9 +354,9 @@ func TestApplyFork(t *testing.T) {
 	p.git(p.root, "tag", "-d", version)
 	p.commit(p.root, "ours", "A <a@example.com>", "none", map[string]string{"ours.txt": "1"})
 	before := p.snapshot(t, p.root)
-	out := p.ok(t, "hack/apply.sh")
+	out := p.ok(t, "hack/patchset.sh", "apply")
 	assert.Contains(t, out, "nearest one before it is v1.37.1-acme.3, so it is taken for v1.37.1")
-	p.ok(t, "hack/reverse.sh")
+	p.ok(t, "hack/patchset.sh", "reverse")
 	assert.Equal(t, before, p.snapshot(t, p.root))
 }
 
@@ -367,7 +371,7 @@ func TestApplyFails(t *testing.T) {
 			}
 			before := p.snapshot(t, p.root)
 			p.fails(t, nil, []string{p.patches(t)[1] + " does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line ", "as it was before",
-				"v1.37: made on v1.37.1"}, "hack/apply.sh")
+				"v1.37: made on v1.37.1"}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		})
 	}
@@ -392,7 +396,7 @@ func TestApplyInterrupted(t *testing.T) {
 			before := p.snapshot(t, p.root)
 			// Ctrl-C in the middle of an am that has already written a new file.
 			env := gitThat(t, 2, `mkdir -p "$2/pkg/kubelet/restart"; echo half >"$2/pkg/kubelet/restart/decide.go"; echo half >"$2/pkg/kubelet/kubelet.go"; kill -INT $PPID; exit 1`)
-			p.fails(t, env, []string{"as it was before"}, "hack/apply.sh")
+			p.fails(t, env, []string{"as it was before"}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		})
 	}
@@ -404,25 +408,25 @@ func TestHalfApplied(t *testing.T) {
 			p := kind(newProject(t), t)
 			before := p.snapshot(t, p.root)
 			env := gitThat(t, 3, `kill -KILL $PPID; exit 1`)
-			out, err := p.try(env, "hack/apply.sh")
+			out, err := p.try(env, "hack/patchset.sh", "apply")
 			require.Error(t, err, out)
-			p.fails(t, nil, []string{"half-applied series", "2 of 3 patches", "client-go: rules", "make reverse"}, "hack/apply.sh")
-			p.fails(t, nil, []string{"only part of the series"}, "hack/refresh.sh")
+			p.fails(t, nil, []string{"half-applied series", "2 of 3 patches", "client-go: rules", "make reverse"}, "hack/patchset.sh", "apply")
+			p.fails(t, nil, []string{"only part of the series"}, "hack/patchset.sh", "refresh")
 			p.fails(t, nil, []string{"only part of the series"}, "hack/build.sh")
-			p.ok(t, "hack/reverse.sh")
+			p.ok(t, "hack/patchset.sh", "reverse")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		})
 	}
 	t.Run("with a git am left behind", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		before := p.snapshot(t, p.root)
-		edit(t, filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2]), "return true", "return maybe")
-		env := gitThat(t, 3, `"`+mustLook(t, "git")+`" "$@"; kill -KILL $PPID; exit 1`)
-		out, err := p.try(env, "hack/apply.sh")
+		// A mail that does not apply makes git am stop in the middle.
+		env := gitThat(t, 3, `sed -i 's/return true/return maybe/' "${@: -1}"; "`+mustLook(t, "git")+`" "$@"; kill -KILL $PPID; exit 1`)
+		out, err := p.try(env, "hack/patchset.sh", "apply")
 		require.Error(t, err, out)
 		require.DirExists(t, filepath.Join(p.root, ".git/rebase-apply"))
-		p.fails(t, nil, []string{"half-applied series"}, "hack/apply.sh")
-		p.ok(t, "hack/reverse.sh")
+		p.fails(t, nil, []string{"half-applied series"}, "hack/patchset.sh", "apply")
+		p.ok(t, "hack/patchset.sh", "reverse")
 		assert.Equal(t, before, p.snapshot(t, p.root))
 	})
 }
@@ -439,43 +443,43 @@ func TestDropping(t *testing.T) {
 		p := newProject(t)
 		names := p.patches(t)
 		p.series(t, "# comment", names[0], names[1], "", "# "+names[2])
-		assert.Contains(t, p.ok(t, "hack/apply.sh"), "2 commits")
-		p.fails(t, nil, []string{"leaves out patches", names[2]}, "hack/refresh.sh")
-		assert.Contains(t, p.ok(t, "hack/verify.sh", "--no-build"), "is in order")
+		assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "2 commits")
+		p.fails(t, nil, []string{"leaves out patches", names[2]}, "hack/patchset.sh", "refresh")
+		assert.Contains(t, p.ok(t, "hack/patchset.sh", "verify", "--no-build"), "is in order")
 	})
 	t.Run("others depend on it", func(t *testing.T) {
 		p := newProject(t)
 		before := p.snapshot(t, p.tree())
 		names := p.patches(t)
 		p.series(t, names[1], names[2])
-		p.fails(t, nil, []string{names[1] + " depends on patch 1", "Leave out 0002 as well"}, "hack/apply.sh")
+		p.fails(t, nil, []string{names[1] + " depends on patch 1", "Leave out 0002 as well"}, "hack/patchset.sh", "apply")
 		assert.Equal(t, before, p.snapshot(t, p.tree()))
 	})
 	t.Run("skip", func(t *testing.T) {
 		p := newProject(t)
-		p.fails(t, []string{"SKIP=1"}, []string{"depends on patch 1"}, "hack/apply.sh")
-		out, err := p.try([]string{"SKIP=2 1"}, "hack/apply.sh")
+		p.fails(t, []string{"SKIP=1"}, []string{"depends on patch 1"}, "hack/patchset.sh", "apply")
+		out, err := p.try([]string{"SKIP=2 1"}, "hack/patchset.sh", "apply")
 		require.NoError(t, err, out)
 		assert.Contains(t, out, "1 commits")
-		p.fails(t, nil, []string{"applied with SKIP"}, "hack/refresh.sh")
-		p.ok(t, "hack/reverse.sh")
+		p.fails(t, nil, []string{"applied with SKIP"}, "hack/patchset.sh", "refresh")
+		p.ok(t, "hack/patchset.sh", "reverse")
 		out, err = p.try([]string{"SKIP=3"}, "make", "apply")
 		require.NoError(t, err, out)
 		assert.Contains(t, out, "2 commits")
 		p.ok(t, "make", "reverse")
 		assert.Contains(t, p.ok(t, "make", "apply", "SKIP=2 3"), "1 commits")
-		p.fails(t, []string{"SKIP=three"}, []string{`SKIP="three"`}, "hack/apply.sh")
+		p.fails(t, []string{"SKIP=three"}, []string{`SKIP="three"`}, "hack/patchset.sh", "apply")
 	})
 }
 
 func TestPatchesChangedSince(t *testing.T) {
 	p := newProject(t).clone(t)
 	before := p.snapshot(t, p.root)
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "apply")
 	edit(t, filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2]), "+\treturn false", "+\treturn !true")
-	assert.Contains(t, p.ok(t, "hack/apply.sh"), "taking it back first")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "taking it back first")
 	assert.Contains(t, read(filepath.Join(p.root, "pkg/kubelet/kubelet.go")), "return !true")
-	p.ok(t, "hack/reverse.sh")
+	p.ok(t, "hack/patchset.sh", "reverse")
 	assert.Equal(t, before, p.snapshot(t, p.root))
 }
 
@@ -484,11 +488,11 @@ func TestChangedPatchesFail(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
 			p := kind(newProject(t), t)
-			p.ok(t, "hack/apply.sh")
+			p.ok(t, "hack/patchset.sh", "apply")
 			before := p.snapshot(t, p.root)
 			third := p.patches(t)[2]
 			edit(t, filepath.Join(p.dir, "patches/v1.37", third), "-\treturn true", "-\treturn maybe")
-			p.fails(t, nil, []string{third + " does not apply", "pkg/kubelet/kubelet.go: the hunk at line "}, "hack/apply.sh")
+			p.fails(t, nil, []string{third + " does not apply", "pkg/kubelet/kubelet.go: the hunk at line "}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 			assertNoScratch(t, filepath.Join(p.dir, "_output"))
 		})
@@ -498,32 +502,32 @@ func TestChangedPatchesFail(t *testing.T) {
 func TestReverseRefuses(t *testing.T) {
 	p := newProject(t).clone(t)
 	before := p.snapshot(t, p.root)
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "apply")
 	p.commit(p.root, "my own work", "A <a@example.com>", "none", map[string]string{"mine.txt": "1"})
-	p.fails(t, nil, []string{"commits that no patch file holds", "my own work", "make refresh", "--force"}, "hack/reverse.sh")
-	p.fails(t, nil, []string{"has been edited", "make refresh"}, "hack/apply.sh")
-	assert.Contains(t, p.ok(t, "hack/apply.sh", "--keep"), "used as it is")
+	p.fails(t, nil, []string{"commits that no patch file holds", "my own work", "make refresh", "--force"}, "hack/patchset.sh", "reverse")
+	p.fails(t, nil, []string{"has been edited", "make refresh"}, "hack/patchset.sh", "apply")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply", "--keep"), "used as it is")
 	write(p.root, map[string]string{"mine.txt": "2"})
-	p.fails(t, nil, []string{"not committed", "mine.txt"}, "hack/reverse.sh")
-	p.ok(t, "hack/reverse.sh", "--force")
+	p.fails(t, nil, []string{"not committed", "mine.txt"}, "hack/patchset.sh", "reverse")
+	p.ok(t, "hack/patchset.sh", "reverse", "--force")
 	assert.Equal(t, before, p.snapshot(t, p.root))
 }
 
 func TestReverseKeepsOtherBranches(t *testing.T) {
 	p := newProject(t).plain(t)
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "apply")
 	p.git(p.root, "branch", "mine")
-	out := p.ok(t, "hack/reverse.sh")
+	out := p.ok(t, "hack/patchset.sh", "reverse")
 	assert.Contains(t, out, "it is kept")
 	assert.Contains(t, p.git(p.root, "branch"), "mine")
 }
 
 func TestReverseKeepsStashes(t *testing.T) {
 	p := newProject(t).plain(t)
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "apply")
 	write(p.root, map[string]string{"pkg/kubelet/kubelet.go": "package kubelet\n\n// Mine.\n"})
 	p.git(p.root, "stash")
-	assert.Contains(t, p.ok(t, "hack/reverse.sh"), "it is kept")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "reverse"), "it is kept")
 	assert.Contains(t, p.git(p.root, "stash", "show", "-p"), "// Mine.")
 }
 
@@ -540,7 +544,7 @@ func TestClean(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProject(t)
-			p.ok(t, "hack/apply.sh")
+			p.ok(t, "hack/patchset.sh", "apply")
 			work(p)
 			before := p.snapshot(t, p.tree())
 			assert.Contains(t, p.ok(t, "make", "clean"), "kept, because it has ")
@@ -549,7 +553,7 @@ func TestClean(t *testing.T) {
 	}
 	t.Run("only _output", func(t *testing.T) {
 		p := newProject(t)
-		p.ok(t, "hack/apply.sh")
+		p.ok(t, "hack/patchset.sh", "apply")
 		other := t.TempDir()
 		write(other, map[string]string{"mine": "1"})
 		out, err := p.try([]string{"KB_OUTPUT_DIR=" + other, "OUTPUT_DIR=" + other}, "make", "clean")
@@ -563,27 +567,30 @@ func TestClean(t *testing.T) {
 
 func TestRefreshIsStable(t *testing.T) {
 	p := newProject(t).clone(t)
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "apply")
 	patches, tree := p.patchBytes(t), p.snapshot(t, p.root)
 	for range 2 {
-		assert.Contains(t, p.ok(t, "hack/refresh.sh"), "Nothing to refresh")
+		assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "Nothing to refresh")
 		assert.Equal(t, patches, p.patchBytes(t))
 		assert.Equal(t, tree, p.snapshot(t, p.root))
 	}
-	p.ok(t, "hack/reverse.sh")
+	p.ok(t, "hack/patchset.sh", "reverse")
 }
 
 func TestRefreshCarriesTheLibrary(t *testing.T) {
 	p := newProject(t).clone(t)
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "apply")
 	third := read(filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2]))
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	write(p.dir, map[string]string{"backoff/more.go": "package backoff\n\nconst more = 1\n", "apis/doc.go": "package apis\n\n// Ours.\n"})
-	edit(t, filepath.Join(p.dir, "hack/travel.txt"), "# comment\n", "# comment\n1 backoff/more.go staging/src/k8s.io/client-go/util/flowcontrol/more.go\n2 apis/doc.go staging/src/k8s.io/api/doc.go\n")
-	p.fails(t, nil, []string{"more.go is missing", "rules.go differs from backoff/rules.go", "+++ staging/"}, "hack/travel.sh", "check", p.root)
-	out := p.ok(t, "hack/refresh.sh")
-	assert.Contains(t, out, "0001-client-go-rules.patch changed")
-	assert.NotContains(t, out, "0003-")
+	edit(t, filepath.Join(p.dir, "hack/travel.txt"), "# comment\n", "# comment\n"+second+" apis staging/src/k8s.io/api replaces=doc.go:2020 doc.go\n")
+	before := p.snapshot(t, p.root)
+	p.fails(t, nil, []string{"backoff/more.go -> staging/", "backoff/rules.go -> staging/", "+++ staging/", "apis/doc.go -> staging/", "make refresh"},
+		"hack/patchset.sh", "refresh", "--check")
+	assert.Equal(t, before, p.snapshot(t, p.root))
+	out := p.ok(t, "hack/patchset.sh", "refresh")
+	assert.Contains(t, out, "backoff/rules.go -> staging/")
+	assert.NotContains(t, out, ".patch")
 	assert.Contains(t, read(filepath.Join(p.root, "staging/src/k8s.io/client-go/util/flowcontrol/rules.go")), "return 2")
 	assert.Equal(t, "package flowcontrol\n\nconst more = 1\n", read(filepath.Join(p.root, "staging/src/k8s.io/client-go/util/flowcontrol/more.go")))
 	assert.Empty(t, p.git(p.root, "status", "--porcelain"))
@@ -591,103 +598,122 @@ func TestRefreshCarriesTheLibrary(t *testing.T) {
 	assert.NotContains(t, p.git(p.root, "show", "--stat", "HEAD~2"), "doc.go")
 	assert.Equal(t, "package api\n\n// Ours.\n", p.git(p.root, "show", "HEAD~1:staging/src/k8s.io/api/doc.go")+"\n", "a file of the release is replaced")
 	assert.Equal(t, third, read(filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2])))
-	p.ok(t, "hack/travel.sh", "check", p.root)
-	assert.Contains(t, p.ok(t, "hack/refresh.sh"), "Nothing to refresh")
-	assert.Contains(t, p.ok(t, "hack/apply.sh"), "Already applied")
+	p.ok(t, "hack/patchset.sh", "refresh", "--check")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "Nothing to refresh")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "Already applied")
 	head := p.git(p.root, "rev-parse", "HEAD")
-	p.ok(t, "hack/reverse.sh")
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "reverse")
+	p.ok(t, "hack/patchset.sh", "apply")
 	assert.Equal(t, head, p.git(p.root, "rev-parse", "HEAD"), "applying makes the commits that refresh left")
 }
 
 func TestRefreshTakesCommits(t *testing.T) {
 	p := newProject(t).clone(t)
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "apply")
 	p.commit(p.root, "kubelet: a fourth", "A <a@example.com>", "3", map[string]string{"pkg/kubelet/fourth.go": "package kubelet\n"})
 	out := p.ok(t, "make", "refresh")
 	assert.Contains(t, out, "0004-kubelet-a-fourth.patch is new")
 	assert.Equal(t, strings.Join(p.patches(t), "\n"), strings.TrimPrefix(strings.TrimSpace(read(filepath.Join(p.dir, "patches/v1.37/series"))), "# In this order. Comment a line out to leave that patch out.\n"))
 	p.git(p.root, "reset", "-q", "--hard", "HEAD~1")
-	assert.Contains(t, p.ok(t, "hack/refresh.sh"), "0004-kubelet-a-fourth.patch is gone")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "0004-kubelet-a-fourth.patch is gone")
 	assert.Len(t, p.patches(t), 3)
-	p.ok(t, "hack/reverse.sh")
+	p.ok(t, "hack/patchset.sh", "reverse")
 }
 
 func TestRefreshRefuses(t *testing.T) {
-	t.Run("a travelling file edited on the branch", func(t *testing.T) {
+	t.Run("a travelling file edited on both sides", func(t *testing.T) {
 		p := newProject(t).clone(t)
-		p.ok(t, "hack/apply.sh")
+		p.ok(t, "hack/patchset.sh", "apply")
 		patches := p.patchBytes(t)
 		edit(t, filepath.Join(p.root, "pkg/kubelet/restart/decide.go"), "Decide decides", "Decide decides well")
 		p.git(p.root, "commit", "-q", "-a", "--amend", "--no-edit")
-		p.fails(t, nil, []string{"pkg/kubelet/restart/decide.go was edited", "Make the change in kuberuntime/decide.go", "decides well"}, "hack/refresh.sh")
+		library := filepath.Join(p.dir, "kuberuntime/decide.go")
+		edit(t, library, "Decide decides", "Decide decides soon")
+		kept, tree := read(library), p.snapshot(t, p.root)
+		p.fails(t, nil, []string{"1 files were edited both", "--- kuberuntime/decide.go", "+++ pkg/kubelet/restart/decide.go", "decides well", "decides soon"},
+			"hack/patchset.sh", "refresh")
 		assert.Equal(t, patches, p.patchBytes(t))
-		p.ok(t, "hack/refresh.sh", "--library-wins")
+		assert.Equal(t, tree, p.snapshot(t, p.root))
+		assert.Equal(t, kept, read(library))
+		p.ok(t, "hack/patchset.sh", "refresh", "--library-wins")
 		assert.Equal(t, patches, p.patchBytes(t))
+		assert.Equal(t, kept, read(library))
+		assert.Contains(t, read(filepath.Join(p.root, "pkg/kubelet/restart/decide.go")), "decides soon")
 	})
 	t.Run("dirty", func(t *testing.T) {
 		p := newProject(t).clone(t)
-		p.ok(t, "hack/apply.sh")
+		p.ok(t, "hack/patchset.sh", "apply")
 		write(p.root, map[string]string{"go.work": "go 1.22.0\n"})
-		p.fails(t, nil, []string{"not committed", "go.work"}, "hack/refresh.sh")
+		p.fails(t, nil, []string{"not committed", "go.work"}, "hack/patchset.sh", "refresh")
 	})
 	t.Run("a file in the way", func(t *testing.T) {
 		p := newProject(t).clone(t)
-		p.ok(t, "hack/apply.sh")
+		p.ok(t, "hack/patchset.sh", "apply")
 		const more = "staging/src/k8s.io/client-go/util/flowcontrol/more.go"
 		write(p.dir, map[string]string{"backoff/more.go": "package backoff\n"})
-		edit(t, filepath.Join(p.dir, "hack/travel.txt"), "# comment\n", "# comment\n1 backoff/more.go "+more+"\n")
 		write(p.root, map[string]string{more: "mine"})
 		patches, tree := p.patchBytes(t), p.snapshot(t, p.root)
-		p.fails(t, nil, []string{more}, "hack/refresh.sh")
+		p.fails(t, nil, []string{more}, "hack/patchset.sh", "refresh")
 		assert.Equal(t, patches, p.patchBytes(t))
 		assert.Equal(t, tree, p.snapshot(t, p.root))
 	})
 	t.Run("not applied", func(t *testing.T) {
 		p := newProject(t).clone(t)
-		p.fails(t, nil, []string{"not applied", "make apply"}, "hack/refresh.sh")
+		p.fails(t, nil, []string{"not applied", "make apply"}, "hack/patchset.sh", "refresh")
 	})
 	t.Run("rebased", func(t *testing.T) {
 		p := newProject(t).clone(t)
-		p.ok(t, "hack/apply.sh")
+		p.ok(t, "hack/patchset.sh", "apply")
 		patches := p.patchBytes(t)
 		p.git(p.root, "checkout", "-q", "main")
 		p.commit(p.root, "upstream goes on", "A <a@example.com>", "none", map[string]string{"CHANGELOG": "x"})
 		p.git(p.root, "commit", "-q", "--amend", "-m", "base rewritten", "--allow-empty")
 		p.git(p.root, "rebase", "-q", "--onto", "main", version, branch)
 		p.git(p.root, "config", "branch."+branch+".kubelet-backoff-base", p.git(p.root, "commit-tree", "-m", "elsewhere", "main^{tree}"))
-		p.fails(t, nil, []string{"no longer starts at", "--base COMMIT"}, "hack/refresh.sh")
-		p.ok(t, "hack/refresh.sh", "--base", "main")
+		p.fails(t, nil, []string{"no longer starts at", "--base COMMIT"}, "hack/patchset.sh", "refresh")
+		p.ok(t, "hack/patchset.sh", "refresh", "--base", "main")
 		assert.Equal(t, patches, p.patchBytes(t))
 	})
 }
 
 func TestTravelRender(t *testing.T) {
 	p := newProject(t)
-	assert.Equal(t, "package flowcontrol\n\n// Rule rules.\nfunc Rule() int { return 1 }\n", p.ok(t, "hack/travel.sh", "render", "backoff/rules.go"))
+	assert.Equal(t, "package flowcontrol\n\n// Rule rules.\nfunc Rule() int { return 1 }\n", p.ok(t, "hack/patchset.sh", "render", "backoff/rules.go"))
 	assert.Equal(t, "package restart\n\nimport (\n\tbackoff \"k8s.io/client-go/util/flowcontrol\"\n)\n\n// Decide decides.\nfunc Decide() int { return backoff.Rule() }\n",
-		p.ok(t, "hack/travel.sh", "render", "kuberuntime/decide.go"))
-	out := p.ok(t, "hack/travel.sh", "render", "kuberuntime/decide_test.go")
+		p.ok(t, "hack/patchset.sh", "render", "kuberuntime/decide.go"))
+	out := p.ok(t, "hack/patchset.sh", "render", "kuberuntime/decide_test.go")
 	assert.Contains(t, out, "package restart_test\n")
 	assert.Contains(t, out, "\tkuberuntime \"k8s.io/kubernetes/pkg/kubelet/restart\"\n")
-	assert.Equal(t, 3, strings.Count(p.ok(t, "hack/travel.sh", "list"), "\n"))
 
-	p.fails(t, nil, []string{"backoff/none.go is not in"}, "hack/travel.sh", "render", "backoff/none.go")
+	p.fails(t, nil, []string{"backoff/none.go is not in"}, "hack/patchset.sh", "render", "backoff/none.go")
 	path := filepath.Join(p.dir, "kuberuntime/decide.go")
 	edit(t, path, "\tbackoff \"", "\t\"")
-	p.fails(t, nil, []string{"kuberuntime/decide.go line 4", "give the import a name"}, "hack/travel.sh", "render", "kuberuntime/decide.go")
+	p.fails(t, nil, []string{"kuberuntime/decide.go line 4", "give the import a name"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
 	edit(t, path, "/kubelet-backoff/backoff\"", "/kubelet-backoff/config\"")
-	p.fails(t, nil, []string{"imports config, which does not travel"}, "hack/travel.sh", "render", "kuberuntime/decide.go")
-	write(p.dir, map[string]string{"hack/travel.txt": "1 backoff/rules.go\n"})
-	p.fails(t, nil, []string{"travel.txt line 1"}, "hack/travel.sh", "list")
+	p.fails(t, nil, []string{"imports config, which does not travel"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
+	for line, want := range map[string]string{
+		"a backoff":                    "expected \"PATCH",
+		"a backoff to rules":           `"rules" is not a pattern`,
+		"a backoff to [.go":            `"[.go" is not a pattern`,
+		"a backoff to replaces=x *.go": "must be replaces=FILE.go:YEAR",
+	} {
+		write(p.dir, map[string]string{"hack/travel.txt": "# comment\n" + line + "\n"})
+		p.fails(t, nil, []string{"travel.txt line 2", want}, "hack/patchset.sh", "render", "backoff/rules.go")
+	}
+}
+
+// newFile is a diff that creates a file.
+func newFile(path string) string {
+	return "diff --git a/" + path + " b/" + path + "\nnew file mode 100644\n--- /dev/null\n+++ b/" + path + "\n@@ -0,0 +1 @@\n+package x\n"
 }
 
 func TestVerify(t *testing.T) {
 	t.Run("in order", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		before := p.snapshot(t, p.root)
-		out := p.ok(t, "hack/verify.sh")
-		for _, word := range []string{"3 patch files are well-formed", "3 patches apply", "gives the stored bytes", "3 travelling files are identical",
+		out := p.ok(t, "hack/patchset.sh", "verify")
+		for _, word := range []string{"3 patch files are well-formed", "change nothing but files of the release", "gives the stored bytes",
+			"3 patches apply, and make the trees that their sources make", "apply makes the same trees",
 			"restores the tree", "./cmd/kubelet builds", "go vet: ./pkg/kubelet ./pkg/kubelet/restart", "is in order"} {
 			assert.Contains(t, out, word)
 		}
@@ -696,14 +722,14 @@ func TestVerify(t *testing.T) {
 	})
 	t.Run("while applied, and on a plain tree", func(t *testing.T) {
 		p := newProject(t)
-		p.ok(t, "hack/apply.sh")
+		p.ok(t, "hack/patchset.sh", "apply")
 		before := p.snapshot(t, p.tree())
-		p.ok(t, "hack/verify.sh", "--no-build")
+		p.ok(t, "hack/patchset.sh", "verify", "--no-build")
 		assert.Equal(t, before, p.snapshot(t, p.tree()))
-		p.ok(t, "hack/reverse.sh")
+		p.ok(t, "hack/patchset.sh", "reverse")
 		p = p.plain(t)
 		before = p.snapshot(t, p.root)
-		p.ok(t, "hack/verify.sh", "--no-build")
+		p.ok(t, "hack/patchset.sh", "verify", "--no-build")
 		assert.Equal(t, before, p.snapshot(t, p.root))
 	})
 	for name, c := range map[string]struct {
@@ -715,21 +741,26 @@ func TestVerify(t *testing.T) {
 		"commit":      {2, "From 0000000000000000000000000000000000000000 ", "From 1000000000000000000000000000000000000000 ", []string{"from the zero commit"}},
 		"signature":   {2, "-\treturn true\n+\treturn false\n }\n", "-\treturn true\n+\treturn false\n }\n-- \n2.39.5\n\n", []string{"mail signature"}},
 		"bytes":       {2, "Subject: [PATCH] ", "Subject: [PATCH 3/3] ", []string{"is not what formatting its commit gives", "make refresh"}},
-		"travel":      {0, "+func Rule() int { return 1 }", "+func Rule() int { return 3 }", []string{"differ from the library's", "rules.go"}},
+		"library":     {2, "diff --git ", newFile("pkg/kubelet/restart/decide.go") + "diff --git ", []string{"pkg/kubelet/restart/decide.go: the patch creates it, but it exists"}},
+		"travel":      {0, "diff --git ", newFile("staging/src/k8s.io/client-go/util/flowcontrol/rules.go") + "diff --git ", []string{"0001-client-go-rules.patch changes staging/", "backoff/rules.go is that file"}},
+		"new file":    {2, "diff --git ", newFile("pkg/kubelet/new.go") + "diff --git ", []string{"has a hunk in pkg/kubelet/new.go, which is no file of the release", "patches/_src/kubelet-not-late"}},
 		"build":       {2, "+\treturn false", "+\treturn 7", []string{"does not build after 0003", "kubelet.go"}},
-		"application": {2, "-\treturn true", "-\treturn maybe", []string{"does not apply with plain git am", "pkg/kubelet/kubelet.go: the hunk at line"}},
+		"application": {2, "-\treturn true", "-\treturn maybe", []string{"does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line"}},
 		"depends":     {2, "Depends-On: none", "Depends-On: later", []string{`"later" is neither a patch number nor "none"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProject(t)
 			edit(t, filepath.Join(p.dir, "patches/v1.37", p.patches(t)[c.patch]), c.old, c.new)
-			p.fails(t, nil, c.words, "hack/verify.sh")
+			p.fails(t, nil, c.words, "hack/patchset.sh", "verify")
 		})
 	}
 	t.Run("orphan", func(t *testing.T) {
 		p := newProject(t)
 		write(p.dir, map[string]string{"patches/v1.37/0009-x.patch": "x"})
-		p.fails(t, nil, []string{"0009-x.patch is not in"}, "hack/verify.sh", "--no-build")
+		p.fails(t, nil, []string{"0009-x.patch is not in"}, "hack/patchset.sh", "verify", "--no-build")
+		p = newSub(t)
+		write(p.dir, map[string]string{"patches/_src/nobody/x.go": "package x\n"})
+		p.fails(t, nil, []string{"patches/_src/nobody is for a patch \"nobody\", which is not there"}, "hack/patchset.sh", "verify", "--no-build")
 	})
 }
 
@@ -758,7 +789,7 @@ func TestBuild(t *testing.T) {
 	p.fails(t, nil, []string{"no cmd/kubectl"}, "hack/build.sh", "kubectl")
 	edit(t, filepath.Join(p.tree(), "pkg/kubelet/kubelet.go"), "return false", "return 5")
 	p.fails(t, nil, []string{"does not build", "kubelet.go:"}, "hack/build.sh")
-	assert.Contains(t, p.ok(t, "hack/clean.sh"), "kept, because it has changes")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "clean"), "kept, because it has changes")
 	p.git(p.tree(), "checkout", "-q", ".")
 	p.ok(t, "make", "clean")
 	assert.NoDirExists(t, filepath.Join(p.dir, "_output"))
@@ -787,7 +818,7 @@ func TestBuildGoSettings(t *testing.T) {
 	settings := filepath.Join(t.TempDir(), "env")
 	write(filepath.Dir(settings), map[string]string{"env": "GOFLAGS=-mod=vendor\nGOWORK=off\nGO111MODULE=off\nCGO_ENABLED=1\n"})
 	env := []string{"GOFLAGS=", "GOENV=" + settings}
-	out, err := p.try(append(env, "KB_OUTPUT_DIR="+t.TempDir(), "GOMODCACHE="+modcache(t)), "hack/fetch.sh", version)
+	out, err := p.try(append(env, "KB_OUTPUT_DIR="+t.TempDir(), "GOMODCACHE="+modcache(t)), "hack/patchset.sh", "fetch", version)
 	require.NoError(t, err, out)
 	out, err = p.try(env, "make", "kubelet")
 	require.NoError(t, err, out)
@@ -809,14 +840,14 @@ func TestBuildGoTooOld(t *testing.T) {
 
 func TestBuildInterrupted(t *testing.T) {
 	p := newProject(t)
-	p.ok(t, "hack/apply.sh")
+	p.ok(t, "hack/patchset.sh", "apply")
 	before := p.snapshot(t, p.tree())
 	for _, script := range []string{"build", "verify", "test-patched"} {
 		bin := t.TempDir()
 		started := filepath.Join(bin, "started")
 		write(bin, map[string]string{"go": "#!/bin/bash\n[[ $1 != list ]] || exit 0\necho >go.work.sum\nsleep 3600 &\necho $! >" + started + "\nwait\n"})
 		require.NoError(t, os.Chmod(filepath.Join(bin, "go"), 0o755))
-		cmd := p.command([]string{"PATH=" + bin + ":" + os.Getenv("PATH")}, "hack/"+script+".sh")
+		cmd := p.script([]string{"PATH=" + bin + ":" + os.Getenv("PATH")}, script)
 		require.NoError(t, cmd.Start())
 		require.Eventually(t, func() bool {
 			pid, err := os.ReadFile(started)
@@ -836,6 +867,14 @@ func TestBuildInterrupted(t *testing.T) {
 	}
 }
 
+// script is a script in hack/, or the program with that command.
+func (p project) script(env []string, name string, args ...string) *exec.Cmd {
+	if name == "build" || name == "test-patched" {
+		return p.command(env, "hack/"+name+".sh", args...)
+	}
+	return p.command(env, "hack/patchset.sh", append([]string{name}, args...)...)
+}
+
 func TestTestPatched(t *testing.T) {
 	p := newProject(t)
 	out := p.ok(t, "make", "test-patched")
@@ -852,7 +891,7 @@ func TestTestPatched(t *testing.T) {
 func TestMake(t *testing.T) {
 	p := newProject(t)
 	out := p.ok(t, "make")
-	for _, target := range []string{"help", "kubelet", "test", "test-patched", "test-kubelet", "verify", "bench", "node-timing", "apply", "reverse", "refresh", "fetch", "fuzz", "lint", "clean"} {
+	for _, target := range []string{"help", "kubelet", "test", "test-patched", "test-kubelet", "verify", "bench", "node-timing", "apply", "reverse", "refresh", "series", "stat", "dist", "fetch", "fuzz", "lint", "clean"} {
 		assert.Regexp(t, `(?m)^  `+target+` +[a-z]`, out)
 	}
 	assert.Contains(t, out, "now: v1.37.1")
@@ -879,7 +918,10 @@ func TestMissingTools(t *testing.T) {
 			if script == "fetch" {
 				args = append(args, "v1.37.2")
 			}
-			p.fails(t, []string{"PATH=" + dir}, []string{"missing on PATH: " + tool}, "hack/"+script+".sh", args...)
+			cmd := p.script([]string{"PATH=" + dir}, script, args...)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, script)
+			require.Contains(t, string(out), "missing on PATH: "+tool, script)
 		}
 		if tool == "go" {
 			before := p.snapshot(t, p.tree())
@@ -898,5 +940,5 @@ func TestScriptsSayWhatTheyAre(t *testing.T) {
 		text := read(s)
 		assert.True(t, strings.HasPrefix(text, "#!/usr/bin/env bash\n# SPDX-License-Identifier: Apache-2.0\n#\n"), s)
 	}
-	assert.Contains(t, p.ok(t, "hack/apply.sh", "--help"), "SKIP=")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply", "--help"), "SKIP=")
 }

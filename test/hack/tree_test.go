@@ -97,15 +97,17 @@ var staging = map[string]map[string]string{
 	},
 }
 
+// second is the name of the second patch.
+const second = "kubelet-a-subject-that-is-so-long-that-a-mail-has-to"
+
 var library = map[string]string{
 	"backoff/rules.go":           "package backoff\n\n// Rule rules.\nfunc Rule() int { return 1 }\n",
 	"kuberuntime/decide.go":      "package kuberuntime\n\nimport (\n\tbackoff \"github.com/kubelet-backoff/kubelet-backoff/backoff\"\n)\n\n// Decide decides.\nfunc Decide() int { return backoff.Rule() }\n",
 	"kuberuntime/decide_test.go": "package kuberuntime_test\n\nimport (\n\t\"testing\"\n\n\tkuberuntime \"github.com/kubelet-backoff/kubelet-backoff/kuberuntime\"\n)\n\nfunc TestDecide(t *testing.T) {\n\tif kuberuntime.Decide() != 1 {\n\t\tt.Fatal()\n\t}\n}\n",
 	"hack/travel.txt": `# comment
-1 backoff/rules.go staging/src/k8s.io/client-go/util/flowcontrol/rules.go
+client-go-rules backoff staging/src/k8s.io/client-go/util/flowcontrol *.go -export_test.go
 
-2 kuberuntime/decide.go pkg/kubelet/restart/decide.go # and a comment
-2 kuberuntime/decide_test.go pkg/kubelet/restart/decide_test.go
+` + second + ` kuberuntime pkg/kubelet/restart *.go # and a comment
 `,
 	"patches/v1.37/BASE":       "tag: v1.37.1\ntested: v1.37.0 v1.37.3\n",
 	"backoff/export_test.go":   "package backoff\n",
@@ -140,7 +142,7 @@ const evilConfig = `[user]
 `
 
 // shared is made once by TestMain: the proxy, and a project whose series was made on the fetched tree.
-var shared struct{ dir, proxy, home, project string }
+var shared struct{ dir, proxy, home, project, program string }
 
 // patience is how long a test waits for what has to come. Only a failing test waits so long.
 const patience = 5 * time.Minute
@@ -202,12 +204,25 @@ func setUp() error {
 			return err
 		}
 	}
-	// Reading the scripts here makes `go test` notice that they changed.
+	shared.program = filepath.Join(shared.dir, "patchset")
+	if out, err := exec.Command("go", "build", "-o", shared.program, "../../hack/patchset").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	// Reading the scripts and the program here makes `go test` notice that they changed.
 	scripts, err := filepath.Glob("../../hack/*")
 	if err != nil {
 		return err
 	}
-	scripts = append(scripts, "../../Makefile", "../../hack/modzip/main.go")
+	sources, err := filepath.Glob("../../hack/patchset/*.go")
+	if err != nil {
+		return err
+	}
+	for _, s := range sources {
+		if _, err := os.ReadFile(s); err != nil {
+			return err
+		}
+	}
+	scripts = append(scripts, "../../Makefile")
 	files := map[string]string{}
 	for _, s := range scripts {
 		data, err := os.ReadFile(s)
@@ -231,7 +246,7 @@ func setUp() error {
 
 	// The series is made as a maintainer makes one: an empty series applied, commits on its branch, refresh.
 	p := project{dir: shared.project}
-	if out, err := p.try(nil, "hack/apply.sh"); err != nil {
+	if out, err := p.try(nil, "hack/patchset.sh", "apply"); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	tree := p.tree()
@@ -248,10 +263,10 @@ func setUp() error {
 	p.commit(tree, "kubelet: not late", "Ada <ada@example.com>", "none", map[string]string{
 		"pkg/kubelet/kubelet.go": strings.Replace(read(src), "return true", "return false", 1),
 	})
-	if out, err := p.try(nil, "hack/refresh.sh"); err != nil {
+	if out, err := p.try(nil, "hack/patchset.sh", "refresh"); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	if out, err := p.try(nil, "hack/reverse.sh"); err != nil {
+	if out, err := p.try(nil, "hack/patchset.sh", "reverse"); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
@@ -354,6 +369,7 @@ func (p project) env(extra []string) []string {
 		"GOPROXY=file://"+shared.proxy,
 		"GOSUMDB=off",
 		"GOTOOLCHAIN=local",
+		"KB_PATCHSET="+shared.program,
 		// These must not matter.
 		"GOFLAGS=-mod=vendor -v",
 		"OUTPUT_DIR="+shared.home,

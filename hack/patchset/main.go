@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Patchset gets the source tree of a kubernetes release, applies a patch series to it, takes it back, and brings what was
+// edited on either side to the other.
+//
+// Words used throughout:
+//
+//	tree     a kubernetes source tree: KUBE_ROOT, or _output/VERSION/kubernetes as fetch makes it
+//	series   one directory under patches/: BASE, series, the patches it names, and what it overrides in _src
+//	branch   kubelet-backoff-<series>: the series applied, one commit per patch
+//	source   where a new file of a patch is kept: the library, or patches/_src
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+const libraryModule = "github.com/kubelet-backoff/kubelet-backoff"
+
+// program is what a command works with.
+type program struct {
+	ctx         context.Context
+	out, errOut io.Writer
+	env         []string // for git, without the user's git settings
+
+	root    string // this repository
+	output  string // _output
+	patches string // patches
+
+	kubeRoot, kubeVersion string
+	skip                  string // numbers of patches to leave out
+	seriesName            string // the series to take, whatever the tree's release
+	neutralGit            bool   // env is ready
+}
+
+func newProgram(ctx context.Context) (*program, error) {
+	p := &program{
+		ctx: ctx, out: os.Stdout, errOut: os.Stderr, root: os.Getenv("KB_ROOT"),
+		kubeRoot: os.Getenv("KUBE_ROOT"), kubeVersion: os.Getenv("KUBE_VERSION"),
+		skip: os.Getenv("SKIP"), seriesName: os.Getenv("KB_SERIES"),
+	}
+	if p.root == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		for p.root = dir; !isLibrary(p.root); p.root = filepath.Dir(p.root) {
+			if p.root == filepath.Dir(p.root) {
+				return nil, fail(fmt.Sprintf("%s is not inside a checkout of %s", dir, libraryModule), "Run this there.")
+			}
+		}
+	}
+	var err error
+	for _, d := range []struct {
+		to                 *string
+		variable, ordinary string
+	}{{&p.output, "KB_OUTPUT_DIR", "_output"}, {&p.patches, "KB_PATCHES_DIR", "patches"}} {
+		*d.to = filepath.Join(p.root, d.ordinary)
+		if v := os.Getenv(d.variable); v != "" {
+			if *d.to, err = filepath.Abs(v); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
+func isLibrary(dir string) bool {
+	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	return err == nil && hasLine(string(data), "module "+libraryModule)
+}
+
+func hasLine(text, line string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") }
+
+func (p *program) say(format string, args ...any)  { fmt.Fprintf(p.out, "==> "+format+"\n", args...) }
+func (p *program) note(format string, args ...any) { fmt.Fprintf(p.out, "    "+format+"\n", args...) }
+func (p *program) warn(format string, args ...any) {
+	fmt.Fprintf(p.errOut, "warning: "+format+"\n", args...)
+}
+
+// failure is an error whose details are lines of their own.
+type failure struct {
+	message string
+	details []string
+}
+
+func (f *failure) Error() string {
+	return strings.Join(append([]string{f.message}, f.details...), "\n")
+}
+
+func fail(message string, details ...string) error { return &failure{message, details} }
+
+// interruption is the error of a command that a signal ended.
+type interruption struct{ signal syscall.Signal }
+
+func (i interruption) Error() string {
+	if i.signal == syscall.SIGINT {
+		return "interrupted"
+	}
+	return "terminated"
+}
+
+// printError writes the message after "error: ", and each line of the details below it.
+func printError(w io.Writer, err error) {
+	var f *failure
+	if !errors.As(err, &f) {
+		f = &failure{message: err.Error()}
+	}
+	lines := strings.Split(f.message, "\n")
+	for _, d := range f.details {
+		if d = strings.TrimRight(d, "\n"); d != "" {
+			lines = append(lines, strings.Split(d, "\n")...)
+		}
+	}
+	fmt.Fprintln(w, "error: "+strings.Join(lines, "\n       "))
+}
+
+var stopSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	for _, s := range stopSignals {
+		// nohup has SIGHUP ignored.
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	go func() { cancel(interruption{(<-signals).(syscall.Signal)}) }()
+
+	p, err := newProgram(ctx)
+	if err == nil {
+		err = p.command().ExecuteContext(ctx)
+	}
+	var i interruption
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(context.Cause(ctx), &i):
+		fmt.Fprintln(os.Stderr, i)
+		if i.signal == syscall.SIGINT {
+			return 130
+		}
+		return 143
+	default:
+		printError(os.Stderr, err)
+		return 1
+	}
+}
+
+// uninterrupted is the program for what must be finished: signals do not reach it.
+func (p *program) uninterrupted() *program {
+	q := *p
+	q.ctx = context.Background()
+	return &q
+}
+
+var ignoreSignals = sync.OnceFunc(func() { signal.Ignore(stopSignals...) })
+
+func (p *program) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "patchset",
+		Short:         "The patch series: a kubernetes tree with it, and back",
+		SilenceErrors: true, SilenceUsage: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	add := func(parent *cobra.Command, use, short, long string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {
+		c := &cobra.Command{Use: use, Short: short, Long: long, Args: args, RunE: run, DisableFlagsInUseLine: true}
+		parent.AddCommand(c)
+		return c
+	}
+	none := cobra.NoArgs
+
+	add(root, "fetch [VERSION]", "get the source tree of a kubernetes release",
+		`Fetch gets the source tree of a kubernetes release, in _output/VERSION/kubernetes.
+
+The tree is put together from the Go module proxy (whatever "go env GOPROXY" says): k8s.io/kubernetes and every staging
+module, laid out as in git, as a git repository with one commit tagged VERSION. The commit is the same on every machine.
+What is downloaded must have the hashes in patches/<series>/kubernetes.sum, where that names the release. A tree that is
+there already is left alone. An interrupted run leaves nothing behind.`, cobra.MaximumNArgs(1),
+		func(_ *cobra.Command, args []string) error { return p.fetchCommand(args) })
+	add(root, "pin VERSION", "write the hashes of a release into its series",
+		`Pin downloads the modules of a kubernetes release and writes their hashes into kubernetes.sum of the series that fits,
+for fetch to compare with from then on. Hashes that are there are not replaced.`, cobra.ExactArgs(1),
+		func(_ *cobra.Command, args []string) error { return p.pin(args[0]) })
+
+	var keep bool
+	apply := add(root, "apply [--keep]", "apply the series to the tree, on a branch",
+		`Apply applies the series that fits the tree to a new branch, kubelet-backoff-<series>, one commit per patch. The tree is
+KUBE_ROOT (a git checkout or a plain source tree), or else _output/KUBE_VERSION/kubernetes, fetched when missing. When
+anything fails the tree is put back as it was, bit for bit. "patchset reverse" undoes it.
+
+SKIP="4 6" in the environment leaves these patches out, as if their lines in "series" were commented out.`, none,
+		func(*cobra.Command, []string) error { return p.apply(keep) })
+	apply.Flags().BoolVar(&keep, "keep", false, "be content with a series branch that somebody has edited since")
+
+	var force bool
+	reverse := add(root, "reverse [--force]", "take the series back",
+		`Reverse undoes apply: it checks out again what was checked out before, and deletes the series branch. Nothing else is
+removed. It refuses when that would lose work: uncommitted changes, or commits that no patch file holds.`, none,
+		func(*cobra.Command, []string) error { return p.reverse(force) })
+	reverse.Flags().BoolVar(&force, "force", false, "lose them")
+
+	var r refreshOptions
+	refresh := add(root, "refresh [--base COMMIT] [--library-wins] [--check]", "bring the tree and its sources together",
+		`Refresh brings what was edited on the series branch to where it is kept, and what was edited there to the branch: files
+of the library to the library, other new files to patches/_src, changes of upstream's files and messages to the patches.
+What was edited on both sides is a conflict; it is shown, and nothing is written. Messages, authors and dates of the
+commits stay as they are. Running it twice changes nothing.`, none,
+		func(*cobra.Command, []string) error { return p.refresh(r) })
+	refresh.Flags().StringVar(&r.base, "base", "", "the branch was rebased: this `commit` is where it starts now")
+	refresh.Flags().BoolVar(&r.sourceWins, "library-wins", false, "a conflict is decided for the library and patches/_src")
+	refresh.Flags().BoolVar(&r.check, "check", false, "write nothing; fail if there is something to refresh")
+
+	var noBuild bool
+	verify := add(root, "verify [--no-build]", "prove that the series is in order",
+		`Verify proves of the series that fits the tree (found as by apply), in a scratch checkout of its own:
+
+  - each patch ends with its four trailers, holds nothing but changes of files that the release has, and formatting its
+    commit again gives the stored bytes
+  - apply, and plain "git am" of the mails that export writes, make the same trees commit by commit, and reverse restores
+    everything
+  - upstream's hack/verify-boilerplate.sh passes, of the files that the series changes, and hack/verify-featuregates.sh
+    (--no-build leaves the latter out, which compiles)
+  - after each patch ./cmd/kubelet builds, and the packages which that patch touches pass go vet, tests included
+    (--no-build leaves this out)`, none,
+		func(*cobra.Command, []string) error { return p.verify(!noBuild) })
+	verify.Flags().BoolVar(&noBuild, "no-build", false, "compile nothing")
+
+	add(root, "export", "write the series as mails for git am",
+		`Export writes the series that fits the tree to _output/series/<series>: mails that hold everything, which plain "git am"
+applies in a checkout that knows nothing of this repository.`, none,
+		func(*cobra.Command, []string) error { return p.export() })
+	add(root, "dist", "make a release archive",
+		`Dist writes to _output/dist an archive of the commit that is checked out, with the mails of every series, and SHA256SUMS.
+It is the same to the byte wherever and whenever it is made of one commit.`, none,
+		func(*cobra.Command, []string) error { return p.dist() })
+	var write bool
+	stat := add(root, "stat [--write]", "count the changed lines of upstream's files",
+		`Stat prints a table in Markdown: how many lines of upstream's files each patch of the newest series changes, added plus
+removed.`, none, func(*cobra.Command, []string) error { return p.statCommand(write) })
+	stat.Flags().BoolVar(&write, "write", false, "put it into README.md")
+	add(root, "render FILE", "print a file of the library as it is in the tree", "", cobra.ExactArgs(1),
+		func(_ *cobra.Command, args []string) error { return p.renderCommand(args[0]) })
+	add(root, "clean", "remove _output, but no tree with unsaved work in it",
+		`Clean removes _output. A source tree in it that holds somebody's work (changes and new files that are not committed,
+stashes, or commits that no patch file holds) is kept, and named.`, none,
+		func(*cobra.Command, []string) error { return p.clean() })
+
+	// For the scripts.
+	var fetch, applied bool
+	locate := add(root, "tree", "say, for a shell, which tree is meant", "", none,
+		func(*cobra.Command, []string) error { return p.treeCommand(fetch, applied) })
+	locate.Hidden = true
+	locate.Flags().BoolVar(&fetch, "fetch", false, "get it if it is not there")
+	locate.Flags().BoolVar(&applied, "applied", false, "fail unless the series is applied and checked out")
+	add(root, "checkout DIR", "make a checkout of the tree without the series", "", cobra.ExactArgs(1),
+		func(_ *cobra.Command, args []string) error { return p.checkoutCommand(args[0]) }).Hidden = true
+	add(root, "packages", "the Go packages that the series touches", "", none,
+		func(*cobra.Command, []string) error { return p.packagesCommand() }).Hidden = true
+	return root
+}

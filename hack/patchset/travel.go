@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// travel is hack/travel.txt: which files of the library the patches carry into kubernetes, and where to. On the way only
+// three things change: the package clause (it becomes the tree directory's name, _test kept), import paths of this module
+// (they become the import path of the tree directory that the imported folder travels to), and the licence: upstream's
+// header (hack/header.go.txt) takes the place of the SPDX line. Back, they change back.
+type travel struct {
+	file   string
+	rules  []*rule
+	header string
+}
+
+// rule is a line of hack/travel.txt.
+type rule struct {
+	patch, from, to string
+	prefix          string   // of file names in the tree
+	replaces, year  string   // the file that takes the place of one of upstream's, and the year in that one's header
+	patterns        []string // of file names in the library; with a "-" in front, of those that stay
+}
+
+const travelUsage = `expected "PATCH LIBRARY-FOLDER TREE-FOLDER [prefix=PREFIX] [replaces=FILE.go:YEAR] PATTERN.go... [-PATTERN.go...]"`
+
+var replacesPattern = regexp.MustCompile(`^([^/:]+\.go):(20\d\d)$`)
+
+func (p *program) readTravel() (*travel, error) {
+	m := &travel{file: filepath.Join(p.root, "hack", "travel.txt")}
+	data, err := os.ReadFile(m.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	header, err := os.ReadFile(filepath.Join(p.root, "hack", "header.go.txt"))
+	if err != nil {
+		return nil, err
+	}
+	m.header = string(header)
+	for i, line := range strings.Split(string(data), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		bad := func(why string) error { return fail(fmt.Sprintf("%s line %d: %s", m.file, i+1, why)) }
+		if len(f) < 4 {
+			return nil, bad(travelUsage)
+		}
+		r := &rule{patch: f[0], from: path.Clean(f[1]), to: path.Clean(f[2])}
+		for _, word := range f[3:] {
+			if v, ok := strings.CutPrefix(word, "prefix="); ok {
+				r.prefix = v
+			} else if v, ok := strings.CutPrefix(word, "replaces="); ok {
+				found := replacesPattern.FindStringSubmatch(v)
+				if found == nil {
+					return nil, bad(fmt.Sprintf("%q must be replaces=FILE.go:YEAR", word))
+				}
+				r.replaces, r.year = found[1], found[2]
+			} else if _, err := path.Match(word, ""); err != nil || !strings.HasSuffix(word, ".go") || strings.Contains(word, "/") {
+				return nil, bad(fmt.Sprintf("%q is not a pattern for the names of Go files; %s", word, travelUsage))
+			} else {
+				r.patterns = append(r.patterns, word)
+			}
+		}
+		m.rules = append(m.rules, r)
+	}
+	return m, nil
+}
+
+// takes: a file of this name travels by the rule.
+func (r *rule) takes(name string) bool {
+	takes := false
+	for _, pattern := range r.patterns {
+		stays := pattern[0] == '-'
+		if ok, _ := path.Match(strings.TrimPrefix(pattern, "-"), name); ok {
+			takes = !stays
+		}
+	}
+	return takes
+}
+
+// inTree is the path in the tree of a file of the library's folder, and inLibrary the way back; nothing if there is none.
+func (r *rule) inTree(name string) string {
+	if name == r.replaces {
+		return path.Join(r.to, name)
+	}
+	return path.Join(r.to, r.prefix+name)
+}
+
+func (r *rule) inLibrary(treePath string) string {
+	dir, name := path.Split(treePath)
+	if path.Clean(dir) != r.to {
+		return ""
+	}
+	if name != r.replaces {
+		var ok bool
+		if name, ok = strings.CutPrefix(name, r.prefix); !ok {
+			return ""
+		}
+	}
+	if !r.takes(name) || r.inTree(name) != treePath {
+		return ""
+	}
+	return path.Join(r.from, name)
+}
+
+// home is the rule by which a file of a patch belongs to the library, and its path there.
+func (m *travel) home(patch, treePath string) (*rule, string) {
+	for _, r := range m.rules {
+		if r.patch == patch {
+			if lib := r.inLibrary(treePath); lib != "" {
+				return r, lib
+			}
+		}
+	}
+	return nil, ""
+}
+
+// replaces: the path is that of an upstream file whose place the library's takes.
+func (m *travel) replaces(treePath string) bool {
+	return slices.ContainsFunc(m.rules, func(r *rule) bool { return r.replaces != "" && treePath == path.Join(r.to, r.replaces) })
+}
+
+// importPath is that of a directory of the tree.
+func importPath(dir string) string {
+	if rest, ok := strings.CutPrefix(dir, "staging/src/"); ok {
+		return rest
+	}
+	return "k8s.io/kubernetes/" + dir
+}
+
+// render are the library's files that travel with a patch, by their path in the tree.
+func (m *travel) render(root, patch string) (map[string]source, error) {
+	files := map[string]source{}
+	for _, r := range m.rules {
+		if r.patch != patch {
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join(root, r.from))
+		if err != nil {
+			return nil, fail(fmt.Sprintf("%s names %s, but there is no such folder in %s", m.file, r.from, root))
+		}
+		found := false
+		for _, e := range entries {
+			if e.IsDir() || !r.takes(e.Name()) {
+				continue
+			}
+			found = true
+			file := filepath.Join(root, r.from, e.Name())
+			lib, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			content, err := m.toTree(r, path.Join(r.from, e.Name()), lib)
+			if err != nil {
+				return nil, err
+			}
+			to := r.inTree(e.Name())
+			if old, ok := files[to]; ok {
+				return nil, fail(fmt.Sprintf("%s: %s and %s are both %s in the tree", m.file, old.path, file, to))
+			}
+			files[to] = source{path: file, library: true, content: content}
+		}
+		if !found {
+			return nil, fail(fmt.Sprintf("%s: the line of %s takes no file of %s", m.file, r.patch, filepath.Join(root, r.from)))
+		}
+	}
+	return files, nil
+}
+
+const spdx = "// SPDX-License-Identifier: Apache-2.0\n"
+
+var (
+	buildConstraint = regexp.MustCompile(`\A//go:build .*\n\n?`)
+	copyrightLine   = regexp.MustCompile(`Copyright (20\d\d )?The Kubernetes Authors`)
+)
+
+func (m *travel) headerFor(r *rule, name string) string {
+	year := ""
+	if name == r.replaces {
+		year = r.year + " "
+	}
+	return strings.Replace(m.header, "Copyright YEAR ", "Copyright "+year, 1)
+}
+
+// toTree is a file of the library as it is in the tree.
+func (m *travel) toTree(r *rule, lib string, src []byte) ([]byte, error) {
+	text := string(src)
+	if rest, ok := strings.CutPrefix(text, spdx); ok {
+		rest = strings.TrimPrefix(rest, "\n")
+		// Build constraints stay in front.
+		constraint := buildConstraint.FindString(rest)
+		text = constraint + m.headerFor(r, path.Base(lib)) + "\n" + rest[len(constraint):]
+	}
+	return rewrite(lib, text, path.Base(r.to), func(name, imported string) (string, error) {
+		from, ok := strings.CutPrefix(imported, libraryModule+"/")
+		if !ok {
+			return imported, nil
+		}
+		to := ""
+		for _, other := range m.rules {
+			if other.from == from {
+				if to != "" && to != other.to {
+					return "", fmt.Errorf("imports %s, which travels to more than one directory (hack/travel.txt)", from)
+				}
+				to = other.to
+			}
+		}
+		if to == "" {
+			return "", fmt.Errorf("imports %s, which does not travel (hack/travel.txt)", from)
+		}
+		if name == "" && path.Base(from) != path.Base(to) {
+			return "", fmt.Errorf("give the import a name (%s %q): it travels to a package named %s", path.Base(from), imported, path.Base(to))
+		}
+		return importPath(to), nil
+	})
+}
+
+// toLibrary is a file of the tree as it is in the library.
+func (m *travel) toLibrary(r *rule, treePath string, src []byte) ([]byte, error) {
+	lib := r.inLibrary(treePath)
+	text := string(src)
+	constraint := buildConstraint.FindString(text)
+	rest := text[len(constraint):]
+	if end := strings.Index(rest, "*/\n"); strings.HasPrefix(rest, "/*\n") && end > 0 && copyrightLine.MatchString(rest[:end]) {
+		text = spdx + "\n" + constraint + strings.TrimPrefix(rest[end+len("*/\n"):], "\n")
+	}
+	back, err := rewrite(treePath, text, path.Base(r.from), func(name, imported string) (string, error) {
+		var from []string
+		for _, other := range m.rules {
+			if importPath(other.to) == imported && !slices.Contains(from, other.from) {
+				from = append(from, other.from)
+			}
+		}
+		switch {
+		case len(from) == 0:
+			return imported, nil
+		case slices.Contains(from, r.from):
+			from = []string{r.from}
+		case len(from) > 1:
+			return "", fmt.Errorf("imports %s, which comes from several folders of the library (%s): make the change in %s", imported, strings.Join(from, ", "), lib)
+		}
+		if name == "" && path.Base(from[0]) != path.Base(imported) {
+			return "", fmt.Errorf("give the import a name: %q is a package named %s in the library", imported, path.Base(from[0]))
+		}
+		return libraryModule + "/" + from[0], nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	again, err := m.toTree(r, lib, back)
+	if err == nil && !bytes.Equal(again, src) {
+		err = fail(fmt.Sprintf("%s cannot become %s in the library, because it would come back different: is it formatted as gofmt does it, with upstream's licence?", treePath, lib))
+	}
+	return back, err
+}
+
+// rewrite gives Go source another package clause and other imports, and formats it.
+func rewrite(file, src, pkg string, imports func(name, imported string) (string, error)) ([]byte, error) {
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, file, src, parser.ParseComments|parser.ImportsOnly)
+	if err != nil {
+		return nil, fail(fmt.Sprintf("%s is no Go source: %v", file, err))
+	}
+	type edit struct {
+		node ast.Node
+		text string
+	}
+	if strings.HasSuffix(f.Name.Name, "_test") {
+		pkg += "_test"
+	}
+	edits := []edit{{f.Name, pkg}}
+	for _, spec := range f.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		name := ""
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		to, err := imports(name, imported)
+		if err != nil {
+			return nil, fail(fmt.Sprintf("%s line %d: %v", file, set.Position(spec.Pos()).Line, err))
+		}
+		edits = append(edits, edit{spec.Path, strconv.Quote(to)})
+	}
+	var out strings.Builder
+	at := 0
+	for _, e := range edits {
+		out.WriteString(src[at:set.Position(e.node.Pos()).Offset])
+		out.WriteString(e.text)
+		at = set.Position(e.node.End()).Offset
+	}
+	out.WriteString(src[at:])
+	formatted, err := format.Source([]byte(out.String()))
+	if err != nil {
+		return nil, fail(fmt.Sprintf("%s is no Go source: %v", file, err))
+	}
+	return formatted, nil
+}
+
+func (p *program) renderCommand(lib string) error {
+	m, err := p.readTravel()
+	if err != nil {
+		return err
+	}
+	lib = path.Clean(filepath.ToSlash(lib))
+	for _, r := range m.rules {
+		if r.from == path.Dir(lib) && r.takes(path.Base(lib)) {
+			src, err := os.ReadFile(filepath.Join(p.root, lib))
+			if err != nil {
+				break
+			}
+			content, err := m.toTree(r, lib, src)
+			if err == nil {
+				_, err = p.out.Write(content)
+			}
+			return err
+		}
+	}
+	return fail(fmt.Sprintf("%s is not in %s, or not in the library", lib, m.file))
+}

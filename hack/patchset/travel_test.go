@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// forTest is the program in this repository.
+func forTest(t *testing.T) *program {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	return &program{ctx: context.Background(), out: &out, errOut: &out, root: root, output: t.TempDir(), patches: filepath.Join(root, "patches")}
+}
+
+// TestLibraryTravelsBothWays: each file that travels comes back as it was.
+func TestLibraryTravelsBothWays(t *testing.T) {
+	p := forTest(t)
+	m, err := p.readTravel()
+	require.NoError(t, err)
+	require.NotEmpty(t, m.rules)
+	for _, r := range m.rules {
+		files, err := m.render(p.root, r.patch)
+		require.NoError(t, err)
+		for treePath, f := range files {
+			assert.Regexp(t, `\A(//go:build .*\n\n)?/\*\nCopyright (2015 )?The Kubernetes Authors\.\n`, string(f.content), treePath)
+			assert.NotContains(t, string(f.content), libraryModule, treePath)
+			rule, lib := m.home(r.patch, treePath)
+			require.NotNil(t, rule, treePath)
+			assert.Equal(t, f.path, filepath.Join(p.root, lib))
+			want, err := os.ReadFile(f.path)
+			require.NoError(t, err)
+			back, err := m.toLibrary(rule, treePath, f.content)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), string(back), treePath)
+		}
+	}
+}
+
+func TestRules(t *testing.T) {
+	r := &rule{from: "backoff", to: "util/flowcontrol", prefix: "backoff_", replaces: "backoff.go", patterns: []string{"*.go", "-doc.go", "-*_test.go", "rules_test.go"}}
+	for lib, tree := range map[string]string{
+		"curve.go": "util/flowcontrol/backoff_curve.go", "backoff.go": "util/flowcontrol/backoff.go", "rules_test.go": "util/flowcontrol/backoff_rules_test.go",
+	} {
+		assert.True(t, r.takes(lib), lib)
+		assert.Equal(t, tree, r.inTree(lib))
+		assert.Equal(t, path.Join("backoff", lib), r.inLibrary(tree))
+	}
+	for _, lib := range []string{"doc.go", "curve_test.go", "notes.txt"} {
+		assert.False(t, r.takes(lib), lib)
+	}
+	for _, tree := range []string{
+		"util/flowcontrol/throttle.go", "util/flowcontrol/backoff_doc.go", "util/flowcontrol/backoff_backoff.go", "util/flowcontrol/x/backoff_curve.go", "other/backoff_curve.go",
+	} {
+		assert.Empty(t, r.inLibrary(tree), tree)
+	}
+}
+
+func TestTravelRewrites(t *testing.T) {
+	const header = "/*\nCopyright YEAR The Kubernetes Authors.\n*/\n"
+	m := &travel{header: header, rules: []*rule{
+		{from: "backoff", to: "staging/src/k8s.io/client-go/util/flowcontrol", replaces: "backoff.go", year: "2015", patterns: []string{"*.go"}},
+		{from: "kuberuntime", to: "pkg/kubelet/crashloop", patterns: []string{"*.go"}},
+		{from: "config", to: "pkg/kubelet/crashloop", patterns: []string{"curve.go"}},
+	}}
+	const lib = spdx + `
+//go:build linux
+
+// Package kuberuntime decides.
+package kuberuntime_test
+
+import (
+	"testing"
+
+	"k8s.io/api/core/v1"
+
+	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff" // the state
+)
+
+// "github.com/kubelet-backoff/kubelet-backoff/backoff" in a comment stays.
+var _ = kuberuntime.Key
+`
+	const tree = `//go:build linux
+
+/*
+Copyright The Kubernetes Authors.
+*/
+
+// Package kuberuntime decides.
+package crashloop_test
+
+import (
+	"testing"
+
+	"k8s.io/api/core/v1"
+
+	backoff "k8s.io/client-go/util/flowcontrol" // the state
+	kuberuntime "k8s.io/kubernetes/pkg/kubelet/crashloop"
+)
+
+// "github.com/kubelet-backoff/kubelet-backoff/backoff" in a comment stays.
+var _ = kuberuntime.Key
+`
+	got, err := m.toTree(m.rules[1], "kuberuntime/key_test.go", []byte(lib))
+	require.NoError(t, err)
+	assert.Equal(t, tree, string(got))
+	back, err := m.toLibrary(m.rules[1], "pkg/kubelet/crashloop/key_test.go", got)
+	require.NoError(t, err)
+	// gofmt sorts the imports by what they are.
+	assert.Equal(t, strings.Replace(lib, `	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff" // the state
+`, `	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff" // the state
+	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+`, 1), string(back))
+
+	got, err = m.toTree(m.rules[0], "backoff/backoff.go", []byte(spdx+"\npackage backoff\n"))
+	require.NoError(t, err)
+	assert.Equal(t, "/*\nCopyright 2015 The Kubernetes Authors.\n*/\n\npackage flowcontrol\n", string(got))
+
+	for src, want := range map[string]string{
+		"package x\n\nimport \"" + libraryModule + "/backoff\"\n": "line 3: give the import a name",
+		"package x\n\nimport a \"" + libraryModule + "/agent\"\n": "imports agent, which does not travel",
+		"pakage x\n":                "is no Go source",
+		"package x\n\nfunc f() {\n": "is no Go source",
+	} {
+		_, err := m.toTree(m.rules[1], "kuberuntime/x.go", []byte(src))
+		assert.ErrorContains(t, err, want)
+		assert.ErrorContains(t, err, "kuberuntime/x.go")
+	}
+	for src, want := range map[string]string{
+		"package crashloop\n\nimport k \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n\nvar  x = 1\n": "come back different",
+		"/*\nCopyright 2020 The Kubernetes Authors.\n*/\n\npackage crashloop\n":                     "come back different",
+	} {
+		_, err := m.toLibrary(m.rules[1], "pkg/kubelet/crashloop/x.go", []byte(src))
+		assert.ErrorContains(t, err, want)
+	}
+	// Which of the folders that meet in one package is meant cannot be told from elsewhere.
+	_, err = m.toLibrary(m.rules[0], "staging/src/k8s.io/client-go/util/flowcontrol/x.go", []byte("package flowcontrol\n\nimport c \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n"))
+	assert.ErrorContains(t, err, "comes from several folders of the library (kuberuntime, config)")
+}

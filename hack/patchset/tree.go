@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
+)
+
+type kind int
+
+const (
+	missing kind = iota
+	plain        // sources without git
+	repository
+)
+
+func (k kind) String() string { return [...]string{"missing", "plain", "git"}[k] }
+
+// tree is a kubernetes source tree. What is known about an applied series is kept in its git config, in the branch's own
+// section, so that deleting the branch forgets it:
+//
+//	branch.<name>.kubelet-backoff-base     the commit the series was applied to
+//	branch.<name>.kubelet-backoff-origin   what was checked out before: refs/heads/x, or a commit
+//	branch.<name>.kubelet-backoff-tip      the last commit of the complete series; missing while it is incomplete
+//	branch.<name>.kubelet-backoff-digest   a digest of the series that was applied, with the files it brings
+//	branch.<name>.kubelet-backoff-mails    a digest of its patch files alone
+//	kubelet-backoff.made-repository        apply made this repository around a plain source tree
+type tree struct {
+	git
+	kind    kind
+	version string // the release it was made from
+}
+
+var versionPattern = regexp.MustCompile(`^v1\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.(0|[1-9]\d*))?$`)
+
+// normalVersion is v1.37.1 for v1.37.1 and 1.37.1.
+func normalVersion(text string) (string, error) {
+	v := text
+	if v != "" && v[0] >= '0' && v[0] <= '9' {
+		v = "v" + v
+	}
+	if !versionPattern.MatchString(v) {
+		return "", fail(fmt.Sprintf("%q is not a kubernetes release: it must look like v1.37.1 or v1.38.0-beta.0", text))
+	}
+	return v, nil
+}
+
+var forkPattern = regexp.MustCompile(`^(v1\.\d+\.\d+)(-(?:alpha|beta|rc)\.\d+)?([-+.].*)?$`)
+
+// releaseOf is the release in a tag, a fork's suffix dropped: v1.37.1-acme.3 -> v1.37.1.
+func releaseOf(tag string) string {
+	m := forkPattern.FindStringSubmatch(tag)
+	if m == nil {
+		return ""
+	}
+	return m[1] + m[2]
+}
+
+// stagingVersion is the version of a release's staging modules.
+func stagingVersion(version string) string { return "v0." + strings.TrimPrefix(version, "v1.") }
+
+func quoteShell(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/._-+:@%abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// locate finds the tree. It fetches nothing.
+func (p *program) locate() (*tree, error) {
+	if err := p.needGit(); err != nil {
+		return nil, err
+	}
+	t := &tree{git: p.git("")}
+	hint := ""
+	if p.kubeRoot != "" {
+		info, err := os.Stat(p.kubeRoot)
+		if err != nil || !info.IsDir() {
+			return nil, fail(fmt.Sprintf("KUBE_ROOT=%s is not a directory", p.kubeRoot))
+		}
+		if t.dir, err = filepath.Abs(p.kubeRoot); err == nil {
+			t.dir, err = filepath.EvalSymlinks(t.dir)
+		}
+		if err != nil {
+			return nil, fail(fmt.Sprintf("KUBE_ROOT=%s cannot be entered: %v", p.kubeRoot, err))
+		}
+	} else {
+		version := p.kubeVersion
+		if version == "" {
+			var err error
+			if version, err = p.defaultVersion(); err != nil {
+				return nil, err
+			}
+		}
+		var err error
+		if t.version, err = normalVersion(version); err != nil {
+			return nil, err
+		}
+		t.dir = p.treeDir(t.version)
+		if _, err := os.Lstat(t.dir); errors.Is(err, os.ErrNotExist) {
+			return t, nil
+		}
+		hint = "Remove that directory; it is then fetched anew."
+	}
+	mod, _ := os.ReadFile(filepath.Join(t.dir, "go.mod"))
+	if !hasLine(string(mod), "module k8s.io/kubernetes") {
+		return nil, fail(fmt.Sprintf("%s is not a kubernetes source tree: its go.mod must say \"module k8s.io/kubernetes\"", t.dir), hint)
+	}
+	// A plain tree may lie inside some other repository: only its own .git counts.
+	if _, err := os.Lstat(filepath.Join(t.dir, ".git")); err != nil {
+		t.kind = plain
+		return t, nil
+	}
+	t.kind = repository
+	if err := t.do("rev-parse", "--git-dir"); err != nil {
+		return nil, fail(fmt.Sprintf("%s/.git is there, but git does not take it for a repository", t.dir), err.Error())
+	}
+	if t.commitID("HEAD") == "" {
+		return nil, fail(fmt.Sprintf("the git repository %s has no commit", t.dir))
+	}
+	return t, nil
+}
+
+func (p *program) treeDir(version string) string {
+	return filepath.Join(p.output, version, "kubernetes")
+}
+
+// findVersion sets t.version.
+func (p *program) findVersion(t *tree) error {
+	if p.kubeRoot == "" {
+		return nil
+	}
+	wanted := ""
+	if p.kubeVersion != "" {
+		var err error
+		if wanted, err = normalVersion(p.kubeVersion); err != nil {
+			return err
+		}
+	}
+	if t.kind == repository {
+		rev := "HEAD"
+		if b := t.branch(); strings.HasPrefix(b, branchPrefix) {
+			rev = cmp.Or(t.state(b, "base"), "HEAD")
+		}
+		tags := strings.Fields(t.try("tag", "--list", "v1.*", "--points-at", rev))
+		tags = slices.DeleteFunc(tags, func(tag string) bool { return !versionPattern.MatchString(tag) })
+		slices.SortFunc(tags, semver.Compare)
+		if len(tags) > 0 {
+			t.version = tags[len(tags)-1]
+			if wanted == "" {
+				return nil
+			}
+			if !slices.Contains(tags, wanted) {
+				return fail(fmt.Sprintf("KUBE_VERSION is %s, but KUBE_ROOT (%s) is at %s", wanted, t.dir, t.version),
+					fmt.Sprintf("Check out %s there, or leave KUBE_VERSION unset.", wanted))
+			}
+			t.version = wanted
+			return nil
+		}
+		if wanted == "" {
+			if tag := t.try("describe", "--tags", "--abbrev=0", "--match", "v1.*", rev); tag != "" {
+				if t.version = releaseOf(tag); t.version == "" {
+					return fail(fmt.Sprintf("%s: the nearest tag, %s, is no kubernetes release; set KUBE_VERSION", t.dir, tag))
+				}
+				p.note("%s is at no tag; the nearest one before it is %s, so it is taken for %s", t.dir, tag, t.version)
+				return t.checkMinor()
+			}
+		}
+	}
+	if t.version = wanted; wanted != "" {
+		return t.checkMinor()
+	}
+	how := ""
+	if t.version, how = t.saysVersion(); t.version == "" {
+		return fail(fmt.Sprintf("cannot tell which kubernetes release %s is: it has no git tag and no version file", t.dir),
+			"Say it: KUBE_VERSION=v1.37.1 (for example)")
+	}
+	p.note("%s is taken for %s, because of %s", t.dir, t.version, how)
+	return t.checkMinor()
+}
+
+var definedVersion = regexp.MustCompile(`(?m)^KUBE_GIT_VERSION='(.*)'`)
+
+// saysVersion is what release archives and trees from the module proxy say about themselves. The changelog is not among
+// it: at a tag it still ends with the release before.
+func (t *tree) saysVersion() (version, how string) {
+	if data, err := os.ReadFile(filepath.Join(t.dir, "version")); err == nil {
+		line, _, _ := strings.Cut(string(data), "\n")
+		if v := releaseOf(line); v != "" {
+			return v, `the file "version"`
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(t.dir, ".dockerized-kube-version-defs")); err == nil {
+		if m := definedVersion.FindSubmatch(data); m != nil && releaseOf(string(m[1])) != "" {
+			return releaseOf(string(m[1])), `the file ".dockerized-kube-version-defs"`
+		}
+	}
+	const file = "staging/src/k8s.io/client-go/go.mod"
+	data, err := os.ReadFile(filepath.Join(t.dir, file))
+	if err != nil {
+		return "", ""
+	}
+	mod, err := modfile.ParseLax(file, data, nil)
+	if err != nil {
+		return "", ""
+	}
+	for _, r := range mod.Require {
+		minor, ok := strings.CutPrefix(r.Mod.Version, "v0.")
+		if v := "v1." + minor; r.Mod.Path == "k8s.io/api" && ok && versionPattern.MatchString(v) && semver.MajorMinor(v) != "v1.0" {
+			return v, "the version that " + file + " asks of k8s.io/api"
+		}
+	}
+	return "", ""
+}
+
+var binaryVersion = regexp.MustCompile(`DefaultKubeBinaryVersion\s*=\s*"(.*)"`)
+
+// checkMinor: the tree's own idea of its minor version must not contradict t.version.
+func (t *tree) checkMinor() error {
+	data, _ := os.ReadFile(filepath.Join(t.dir, "staging/src/k8s.io/component-base/version/base.go"))
+	m := binaryVersion.FindSubmatch(data)
+	if m != nil && "v"+string(m[1]) != semver.MajorMinor(t.version) {
+		return fail(fmt.Sprintf("%s says of itself that it is kubernetes %s, so it cannot be %s", t.dir, m[1], t.version),
+			"Set KUBE_VERSION to its release.")
+	}
+	return nil
+}
+
+// resolve finds the tree and its version. A tree that is missing is fetched, unless KUBE_ROOT names it.
+func (p *program) resolve() (*tree, error) {
+	t, err := p.locate()
+	if err == nil && t.kind == missing {
+		if err = p.fetch(t.version); err == nil {
+			t, err = p.locate()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, p.findVersion(t)
+}
+
+func (t *tree) branch() string { return t.try("symbolic-ref", "-q", "--short", "HEAD") }
+func (t *tree) hasBranch(name string) bool {
+	return t.ok("show-ref", "-q", "--verify", "refs/heads/"+name)
+}
+func (t *tree) state(branch, key string) string {
+	return t.try("config", "--local", "--get", stateKey(branch, key))
+}
+func (t *tree) setState(branch, key, value string) error {
+	return t.do("config", "--local", stateKey(branch, key), value)
+}
+func stateKey(branch, key string) string { return "branch." + branch + ".kubelet-backoff-" + key }
+
+// head is what is checked out: refs/heads/x, or a commit.
+func (t *tree) head() string {
+	return cmp.Or(t.try("symbolic-ref", "-q", "HEAD"), t.try("rev-parse", "HEAD"))
+}
+
+// operation is what git is in the middle of, if anything.
+func (t *tree) operation() string {
+	dir := t.try("rev-parse", "--absolute-git-dir")
+	has := func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	}
+	switch {
+	case has("rebase-apply/applying"):
+		return "git am"
+	case has("rebase-apply"), has("rebase-merge"):
+		return "git rebase"
+	case has("MERGE_HEAD"):
+		return "git merge"
+	case has("CHERRY_PICK_HEAD"):
+		return "git cherry-pick"
+	case has("REVERT_HEAD"):
+		return "git revert"
+	}
+	return ""
+}
+
+func (t *tree) requireNoOperation() error {
+	if op := t.operation(); op != "" {
+		return fail(fmt.Sprintf("%s is in the middle of a %s: finish or abort it first (%s --continue, or %s --abort)", t.dir, op, op, op))
+	}
+	return nil
+}
+
+// dirty are the tracked files with changes, staged or not.
+func (t *tree) dirty() ([]string, error) {
+	return t.lines("status", "--porcelain", "--untracked-files=no")
+}
+
+// requireClean refuses changes that what is to be done could lose.
+func (t *tree) requireClean(what string) error {
+	dirty, err := t.dirty()
+	if err != nil || len(dirty) == 0 {
+		return err
+	}
+	if n := len(dirty); n > 20 {
+		dirty = append(dirty[:20], fmt.Sprintf("... and %d more", n-20))
+	}
+	return fail(fmt.Sprintf("%s has changes that are not committed, so %s is refused:", t.dir, what),
+		append(dirty, "Commit or stash them (git stash), or take them back (git checkout -- FILE).")...)
+}
+
+// applied is the series branch of a tree.
+type applied struct {
+	branch, series string
+	base, tip      string
+}
+
+// findApplied is the series branch of the tree, or nil if there is none.
+func (t *tree) findApplied() (*applied, error) {
+	if t.kind != repository {
+		return nil, nil
+	}
+	var found []string
+	if b := t.branch(); strings.HasPrefix(b, branchPrefix) && t.state(b, "base") != "" {
+		found = []string{b}
+	} else {
+		branches, err := t.lines("for-each-ref", "--format=%(refname:short)", "refs/heads/"+branchPrefix+"*")
+		if err != nil {
+			return nil, err
+		}
+		found = slices.DeleteFunc(branches, func(b string) bool { return t.state(b, "base") == "" })
+	}
+	switch len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+	default:
+		return nil, fail(fmt.Sprintf("%s has several series branches: %s", t.dir, strings.Join(found, " ")), "Check out the one that is meant.")
+	}
+	a := &applied{branch: found[0], series: strings.TrimPrefix(found[0], branchPrefix), base: t.state(found[0], "base"), tip: t.state(found[0], "tip")}
+	if t.commitID(a.base) == "" {
+		return nil, fail(fmt.Sprintf("%s: branch %s was made on commit %s, which is no longer there", t.dir, a.branch, a.base))
+	}
+	return a, nil
+}
+
+// requireApplied: the tree has the series checked out, completely.
+func (t *tree) requireApplied() (*applied, error) {
+	if t.kind == missing {
+		return nil, fail(fmt.Sprintf("there is no tree of kubernetes %s yet, so the patches are not applied: run \"make apply\" first", t.version))
+	}
+	a, err := t.findApplied()
+	if err != nil {
+		return nil, err
+	}
+	if a == nil {
+		return nil, fail(fmt.Sprintf("the patches are not applied to %s: run \"make apply\" first", t.dir))
+	}
+	if b := t.branch(); b != a.branch {
+		return nil, fail(fmt.Sprintf("%s has %q checked out, not %s", t.dir, cmp.Or(b, t.try("rev-parse", "--short", "HEAD")), a.branch),
+			fmt.Sprintf("Run \"make apply\", or: git -C %s checkout %s", quoteShell(t.dir), a.branch))
+	}
+	if a.tip == "" {
+		return nil, fail(fmt.Sprintf("%s: %s holds only part of the series: run \"make reverse\", then \"make apply\"", t.dir, a.branch))
+	}
+	return a, nil
+}
+
+// stock is a repository in dir with the tree as it is without the series, and the commit that has it, detached. The
+// repository borrows what it can from the tree, to which nothing is written.
+func (p *program) stock(t *tree, dir string) (git, string, error) {
+	if t.kind == plain {
+		r := p.git(dir)
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return r, "", err
+		}
+		if err := r.do("init", "-q", "--template=", "-b", "scratch", "."); err != nil {
+			return r, "", err
+		}
+		if err := neutralAttributes(filepath.Join(dir, ".git")); err != nil {
+			return r, "", err
+		}
+		if err := r.do("--work-tree="+t.dir, "--git-dir="+filepath.Join(dir, ".git"), "-C", t.dir,
+			"add", "-f", "-A", "--", ".", ":(exclude,top)_output", ":(exclude,top).git"); err != nil {
+			return r, "", err
+		}
+		if err := r.release("kubernetes " + t.version); err != nil {
+			return r, "", err
+		}
+		commit := r.commitID("HEAD")
+		return r, commit, r.do("checkout", "-q", "--detach")
+	}
+	commit := t.commitID("HEAD")
+	a, err := t.findApplied()
+	if err != nil {
+		return git{}, "", err
+	}
+	if a != nil && t.branch() == a.branch {
+		commit = a.base
+	}
+	r, err := t.borrow(dir, commit)
+	return r, commit, err
+}
+
+// treeCommand prints variables for a shell.
+func (p *program) treeCommand(fetch, mustBeApplied bool) error {
+	shell := p.out
+	p.out = p.errOut
+	find := p.locate
+	if fetch {
+		find = p.resolve
+	}
+	t, err := find()
+	if err != nil {
+		return err
+	}
+	var a *applied
+	if mustBeApplied {
+		a, err = t.requireApplied()
+	} else if a, err = t.findApplied(); a != nil && t.branch() != a.branch {
+		a = nil
+	}
+	if err != nil {
+		return err
+	}
+	if mustBeApplied {
+		if err := p.findVersion(t); err != nil {
+			return err
+		}
+	}
+	branch := ""
+	if a != nil {
+		branch = a.branch
+	}
+	for _, v := range [][2]string{{"TREE", t.dir}, {"TREE_KIND", t.kind.String()}, {"VERSION", t.version}, {"BRANCH", branch}} {
+		fmt.Fprintf(shell, "%s=%s\n", v[0], quoteShell(v[1]))
+	}
+	if t.kind == repository {
+		state := "clean"
+		if dirty, err := t.dirty(); err != nil || len(dirty) > 0 {
+			state = "dirty"
+		}
+		fmt.Fprintf(shell, "COMMIT=%s\nTREE_STATE=%s\nCOMMIT_TIME=%s\n", t.commitID("HEAD"), state, t.try("log", "-1", "--format=%ct"))
+		if a != nil {
+			fmt.Fprintf(shell, "BASE=%s\nBASE_TIME=%s\n", a.base, t.try("log", "-1", "--format=%ct", a.base))
+		}
+	}
+	return nil
+}
+
+// checkoutCommand makes dir a checkout of the tree without the series, unless it is one already.
+func (p *program) checkoutCommand(dir string) error {
+	t, err := p.resolve()
+	if err != nil {
+		return err
+	}
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	work, remove, err := scratch(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer remove()
+	r, commit, err := p.stock(t, filepath.Join(work, "kubernetes"))
+	if err != nil {
+		return err
+	}
+	old := p.git(dir)
+	if old.commitID("HEAD") == commit && old.ok("diff", "--quiet", "HEAD") {
+		return nil
+	}
+	p.say("Checking out kubernetes %s without the series in %s", t.version, dir)
+	if err := r.do("reset", "-q", "--hard"); err != nil {
+		return err
+	}
+	removeAll(dir)
+	return os.Rename(r.dir, dir)
+}

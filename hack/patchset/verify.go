@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// verifier is one run of verify.
+type verifier struct {
+	*program
+	t      *tree
+	s      *series
+	work   string
+	src    string // the scratch checkout
+	git    git    // there
+	base   string
+	mails  []string // files
+	failed bool
+
+	commits []composed
+}
+
+// bad records that something is not in order.
+func (v *verifier) bad(message string, details ...string) {
+	v.failed = true
+	fmt.Fprintln(v.errOut, "FAIL: "+message)
+	for _, d := range details {
+		for _, line := range strings.Split(strings.TrimRight(d, "\n"), "\n") {
+			fmt.Fprintln(v.errOut, "      "+line)
+		}
+	}
+}
+
+func (v *verifier) good(format string, args ...any) { v.note("ok: "+format, args...) }
+
+func (p *program) verify(build bool) error {
+	if err := p.needGit(); err != nil {
+		return err
+	}
+	if build {
+		if err := need("go"); err != nil {
+			return err
+		}
+	}
+	t, err := p.resolve()
+	if err != nil {
+		return err
+	}
+	if build {
+		if err := p.checkGo(t); err != nil {
+			return err
+		}
+	}
+	v := &verifier{program: p, t: t}
+	skip := p.skip
+	p.skip = ""
+	if v.s, err = p.pickSeries(t.version); err != nil {
+		return err
+	}
+	if skip != "" {
+		p.note("SKIP is for applying; all patches are verified")
+	}
+	p.say("Verifying series %s on kubernetes %s from %s", v.s.name, t.version, t.dir)
+	work, remove, err := scratch(p.output)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	v.work = work
+	v.src = filepath.Join(work, "kubernetes")
+	steps := []func() error{v.patches, v.checkout, v.compose, v.gitAm, v.boilerplate, v.applyAndReverse}
+	if build {
+		steps = append(steps, v.build, v.featureGates)
+	} else {
+		steps = slices.Insert(steps, 5, func() error {
+			v.note("skipped: upstream's hack/verify-featuregates.sh, which compiles")
+			return nil
+		})
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if v.failed {
+		return fail(fmt.Sprintf("series %s is not in order; see the lines with FAIL above", v.s.name))
+	}
+	p.say("Series %s is in order on kubernetes %s", v.s.name, t.version)
+	return nil
+}
+
+// checkGo: Go is there, and not older than the tree asks for. Whether GOTOOLCHAIN lets go get a newer one is for go itself
+// to say.
+func (p *program) checkGo(t *tree) error {
+	cmd := exec.Command("go", "list", "-m")
+	cmd.Dir = t.dir
+	cmd.Env = goEnvForTree(os.Environ(), t.dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		version, _ := exec.Command("go", "version").Output()
+		return fail(fmt.Sprintf("%s cannot build %s:", strings.TrimSpace(string(version)), t.dir), string(out))
+	}
+	return nil
+}
+
+// patches looks at the patch files alone.
+func (v *verifier) patches() error {
+	list, _ := os.ReadFile(filepath.Join(v.s.dir, "series"))
+	for _, name := range v.s.dropped {
+		commented := slices.ContainsFunc(strings.Split(string(list), "\n"), func(line string) bool {
+			return strings.HasPrefix(strings.TrimSpace(line), "#") && strings.Contains(line, name)
+		})
+		if commented {
+			v.note("%s is commented out in series, and not looked at", name)
+		} else {
+			v.bad(fmt.Sprintf("%s is not in %s", filepath.Join(v.s.dir, name), filepath.Join(v.s.dir, "series")))
+		}
+	}
+	if len(v.s.active) == 0 {
+		v.bad(filepath.Join(v.s.dir, "series") + " names no patch")
+	}
+	if err := v.checkDependencies(v.s); err != nil {
+		return err
+	}
+	if err := v.orphans(); err != nil {
+		return err
+	}
+	last := 0
+	for _, q := range v.s.active {
+		if q.number <= last {
+			v.bad(fmt.Sprintf("%s stands after patch %d in series", q.file, last))
+		}
+		last = q.number
+		if !strings.HasPrefix(q.mail, "From 0000000000000000000000000000000000000000 ") {
+			v.bad(q.file + ": the first line must be from the zero commit (format-patch --zero-commit)")
+		}
+		if hasLine(q.mail, "-- ") {
+			v.bad(q.file + " has a mail signature (format-patch --no-signature)")
+		}
+		// The trailers are the last paragraph of the message: only then does git take them for trailers.
+		msg, err := v.message(q.mail)
+		if err != nil {
+			return err
+		}
+		for _, key := range []string{"Upstream-Issue", "Differs-From-Upstream", "Depends-On", "Drop-When"} {
+			values, err := v.trailers(msg, key)
+			if err != nil {
+				return err
+			}
+			if len(values) == 0 {
+				v.bad(fmt.Sprintf("%s has no trailer \"%s: ...\" in the last paragraph of its message", q.file, key))
+			}
+		}
+	}
+	if !v.failed {
+		v.good("%d patch files are well-formed", len(v.s.active))
+	}
+	return nil
+}
+
+// orphans are directories of patches that no series has.
+func (v *verifier) orphans() error {
+	for dir, series := range map[string][]string{
+		filepath.Join(v.program.patches, sourceDir): v.allSeries(),
+		filepath.Join(v.s.dir, sourceDir):           {v.s.dir},
+	} {
+		var names []string
+		for _, s := range series {
+			files, err := filepath.Glob(filepath.Join(s, "[0-9]*.patch"))
+			if err != nil {
+				return err
+			}
+			for _, f := range files {
+				if m := patchFile.FindStringSubmatch(filepath.Base(f)); m != nil {
+					names = append(names, m[2])
+				}
+			}
+		}
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			if e.Name() != reasonsFile && !slices.Contains(names, e.Name()) {
+				v.bad(fmt.Sprintf("%s is for a patch %q, which is not there", filepath.Join(dir, e.Name()), e.Name()))
+			}
+		}
+	}
+	return nil
+}
+
+func (v *verifier) checkout() error {
+	v.say("Checking out %s without the series in a scratch directory", v.t.dir)
+	var err error
+	if v.git, v.base, err = v.stock(v.t, v.src); err != nil {
+		return err
+	}
+	v.git = v.git.with("GIT_CEILING_DIRECTORIES=" + v.work)
+	for _, args := range [][]string{{"reset", "-q", "--hard"}, {"checkout", "-q", "-B", "scratch"}, {"tag", v.t.version}} {
+		if err := v.git.do(args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compose makes the commits from the sources, and the patch files again from the commits.
+func (v *verifier) compose() error {
+	var err error
+	if v.commits, err = v.program.compose(v.git, v.base, v.s, v.t); err != nil {
+		return err
+	}
+	if v.mails, err = v.writeMails(v.git, v.commits, filepath.Join(v.work, "mails")); err != nil {
+		return err
+	}
+	brings := map[string]bool{}
+	for _, q := range v.s.active {
+		for path := range q.files {
+			brings[path] = true
+		}
+	}
+	release, err := v.git.files(v.base)
+	if err != nil {
+		return err
+	}
+	before := v.failed
+	for _, q := range v.s.active {
+		hunks, err := v.hunks(q)
+		if err != nil {
+			return err
+		}
+		for _, path := range slices.Sorted(maps.Keys(hunks)) {
+			if _, ok := release[path]; !ok {
+				v.bad(fmt.Sprintf("%s has a hunk in %s, which is no file of the release: a new file belongs in the library or in %s", q.file, path, v.rel(filepath.Join(v.program.patches, sourceDir, q.name))))
+			}
+		}
+	}
+	if v.failed == before {
+		v.good("the patches change nothing but files of the release")
+	}
+	switch {
+	case v.t.version != v.s.tag:
+		v.note("skipped: the stored bytes can only be had again on %s", v.s.tag)
+		return nil
+	case len(v.s.dropped) > 0:
+		v.note("skipped: the stored bytes cannot be had again while patches are left out")
+		return nil
+	}
+	before = v.failed
+	for _, c := range v.commits {
+		again, err := v.stored(v.git, c.commit, func(path string) bool { return brings[path] })
+		if err != nil {
+			return err
+		}
+		if again == c.patch.mail {
+			continue
+		}
+		formatted := filepath.Join(v.work, "formatted")
+		if err := writeFile(formatted, []byte(again), 0o666); err != nil {
+			return err
+		}
+		// It fails where it finds a difference.
+		diff, _ := v.git.command([]string{"diff", "--no-index", filepath.Join(v.s.dir, c.patch.file), formatted}).Output()
+		lines := strings.Split(string(diff), "\n")
+		v.bad(c.patch.file+" is not what formatting its commit gives: run \"make refresh\"", strings.Join(lines[:min(40, len(lines))], "\n"))
+	}
+	if v.failed == before {
+		v.good("formatting the commits again gives the stored bytes")
+	}
+	return nil
+}
+
+// gitAm applies the mails as somebody would who does not know this repository.
+func (v *verifier) gitAm() error {
+	v.say("Applying the exported mails with plain git am")
+	for i, c := range v.commits {
+		if err := v.git.do("am", "-q", "--committer-date-is-author-date", v.mails[i]); err != nil {
+			if cause := context.Cause(v.ctx); cause != nil {
+				return cause
+			}
+			v.bad(c.patch.file+" does not apply with plain git am", explainAm(err.Error()), err.Error())
+			return fail(fmt.Sprintf("series %s is not in order", v.s.name))
+		}
+		if !v.sameTree("HEAD", c.commit) {
+			v.bad(fmt.Sprintf("git am of %s makes another tree than its sources", c.patch.file))
+		}
+	}
+	v.good("%d patches apply, and make the trees that their sources make", len(v.commits))
+	return nil
+}
+
+func (v *verifier) sameTree(a, b string) bool {
+	x, y := v.git.try("rev-parse", a+"^{tree}"), v.git.try("rev-parse", b+"^{tree}")
+	return x != "" && x == y
+}
+
+// cannot is why one of upstream's scripts cannot be run here; nothing if it can.
+func (v *verifier) cannot(script string) string {
+	if _, err := os.Stat(filepath.Join(v.src, script)); err != nil {
+		return "this tree has none"
+	}
+	if strings.Contains(script, "boilerplate") && need("python3") != nil {
+		return "it needs python3 on PATH (on Debian or Ubuntu: apt-get install python3)"
+	}
+	if len(v.s.dropped) > 0 && strings.Contains(script, "featuregates") {
+		return "the generated lists are of the whole series, and patches are left out"
+	}
+	return ""
+}
+
+func (v *verifier) boilerplate() error {
+	const script = "hack/verify-boilerplate.sh"
+	if why := v.cannot(script); why != "" {
+		v.note("skipped: upstream's %s: %s", script, why)
+		return nil
+	}
+	// Named one by one: the script skips all of a tree that is somewhere below a directory "_output".
+	files, err := v.git.lines("diff", "--name-only", "--diff-filter=d", "--no-renames", v.base, "HEAD")
+	if err != nil {
+		return err
+	}
+	// A tree from the module proxy has nothing that is executable.
+	for _, f := range []string{script, "hack/boilerplate/boilerplate.py"} {
+		if err := os.Chmod(filepath.Join(v.src, f), 0o755); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command(filepath.Join(v.src, script), files...)
+	cmd.Dir = v.src
+	cmd.Env = v.env
+	if out, _, err := v.long("boilerplate", cmd); err == nil {
+		v.good("upstream's %s passes", script)
+	} else {
+		v.bad(fmt.Sprintf("upstream's %s fails", script), out)
+	}
+	return v.git.do("checkout", "-q", "--", "hack")
+}
+
+// snapshot is everything about the checkout that applying and reversing must leave alone.
+func (v *verifier) snapshot() (string, error) {
+	var b strings.Builder
+	for _, args := range [][]string{
+		{"symbolic-ref", "HEAD"}, {"rev-parse", "HEAD", "HEAD^{tree}"}, {"write-tree"}, {"status", "--porcelain", "--ignored"},
+		{"for-each-ref"}, {"config", "--local", "--list"}, {"stash", "list"},
+	} {
+		out, err := v.git.out(args...)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "%s\n%s\n", strings.Join(args, " "), out)
+	}
+	return b.String(), nil
+}
+
+func (v *verifier) applyAndReverse() error {
+	v.say("Applying and reversing")
+	if err := v.git.do("reset", "-q", "--hard", v.base); err != nil {
+		return err
+	}
+	before, err := v.snapshot()
+	if err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	q := *v.program
+	q.kubeRoot, q.kubeVersion, q.seriesName = v.src, v.t.version, v.s.name
+	q.out, q.errOut = &said, &said
+	if err := q.apply(false); err != nil {
+		v.bad("apply fails", said.String(), err.Error())
+		return context.Cause(v.ctx)
+	}
+	made, err := v.git.lines("rev-list", "--reverse", v.base+"..HEAD")
+	if err != nil {
+		return err
+	}
+	for i, c := range v.commits {
+		if i >= len(made) || !v.sameTree(made[i], c.commit) {
+			v.bad(fmt.Sprintf("apply makes another tree for %s than git am", c.patch.file))
+		}
+	}
+	if err := q.reverse(false); err != nil {
+		v.bad("reverse fails", said.String(), err.Error())
+		return context.Cause(v.ctx)
+	}
+	after, err := v.snapshot()
+	if err != nil {
+		return err
+	}
+	if before != after {
+		v.bad("reverse leaves something changed; before, and after:", before, after)
+	} else {
+		v.good("apply makes the same trees; reverse restores the tree, the branch, the index and the configuration")
+	}
+	return nil
+}
+
+// build builds patch by patch.
+func (v *verifier) build() error {
+	unlock, err := v.lock(".build.lock", "build")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	run := func(label string, args ...string) (string, time.Duration, error) {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = v.src
+		cmd.Env = setEnv(goEnvForTree(v.env, v.src), "PWD="+v.src)
+		return v.long(label, cmd)
+	}
+	for i, c := range v.commits {
+		if err := v.git.do("checkout", "-q", "-f", "--detach", c.commit); err != nil {
+			return err
+		}
+		v.say("Building after %s (%d of %d)", c.patch.file, i+1, len(v.commits))
+		out, took, err := run("kubelet", "build", "-v", "-ldflags", "-s -w", "-o", filepath.Join(v.work, "kubelet"), "./cmd/kubelet")
+		if cause := context.Cause(v.ctx); cause != nil {
+			return cause
+		}
+		if err != nil {
+			v.bad(fmt.Sprintf("./cmd/kubelet does not build after %s:", c.patch.file))
+			showErrors(v.errOut, out)
+			return fail(fmt.Sprintf("series %s is not in order", v.s.name))
+		}
+		v.good("./cmd/kubelet builds (%d s)", int(took.Seconds()))
+		packages, err := v.packages(v.src, c.patch)
+		if err != nil {
+			return err
+		}
+		if len(packages) == 0 {
+			continue
+		}
+		out, took, err = run("go vet", append([]string{"vet"}, packages...)...)
+		if cause := context.Cause(v.ctx); cause != nil {
+			return cause
+		}
+		if err != nil {
+			v.bad(fmt.Sprintf("go vet fails after %s:", c.patch.file))
+			showErrors(v.errOut, out)
+			return fail(fmt.Sprintf("series %s is not in order", v.s.name))
+		}
+		v.good("go vet: %s (%d s)", strings.Join(packages, " "), int(took.Seconds()))
+	}
+	return nil
+}
+
+func (v *verifier) featureGates() error {
+	const script = "hack/verify-featuregates.sh"
+	if why := v.cannot(script); why != "" {
+		v.note("skipped: upstream's %s: %s", script, why)
+		return nil
+	}
+	// With the Go that is here and its caches. Upstream's way would be a Go and caches of the tree's own, from the network.
+	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("go env: %w", err)
+	}
+	f := strings.Split(strings.TrimSpace(string(caches)), "\n")
+	if len(f) != 2 {
+		return fmt.Errorf("go env GOCACHE GOMODCACHE says %q", caches)
+	}
+	cmd := exec.Command("bash", script)
+	cmd.Dir = v.src
+	cmd.Env = setEnv(goEnvForTree(v.env, v.src), "GOWORK", "GO111MODULE", "FORCE_HOST_GO=y", "GOCACHE="+f[0], "GOMODCACHE="+f[1], "PWD="+v.src)
+	out, took, err := v.long("feature gates", cmd)
+	if err != nil {
+		v.bad(fmt.Sprintf("upstream's %s fails:", script), lastLines(out, 20))
+	} else {
+		v.good("upstream's %s passes (%d s)", script, int(took.Seconds()))
+	}
+	return context.Cause(v.ctx)
+}

@@ -1,0 +1,47 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package validation
+
+import (
+	"k8s.io/kubernetes/pkg/apis/core"
+)
+
+// RestartPodActionInUse returns true if a container of the pod has a rule with
+// the action RestartPod.
+func RestartPodActionInUse(podSpec *core.PodSpec) bool {
+	if podSpec == nil {
+		return false
+	}
+	for _, containers := range [][]core.Container{podSpec.InitContainers, podSpec.Containers} {
+		for _, container := range containers {
+			for _, rule := range container.RestartPolicyRules {
+				if rule.Action == core.ContainerRestartRuleActionRestartPod {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// podCouldRestart returns true if any container, init containers included, may
+// leave the terminated state, whatever its restart policy and exit code, because
+// a rule could have restarted the pod. It does not ask whether one did: the
+// exit of that rule's container may be in no status that is written.
+func (opts PodValidationOptions) podCouldRestart(podSpec *core.PodSpec) bool {
+	return opts.AllowContainerRestartPolicyRules && opts.AllowRestartPod && RestartPodActionInUse(podSpec)
+}

@@ -1,0 +1,28 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1
+
+// ContainerRestartRuleActionRestartPod restarts the pod in place: all containers
+// but ephemeral ones are stopped within the pod's grace period and started again
+// from the first init container, whatever their restart policies (KEP-5532).
+// It is valid on regular containers, init containers and sidecars while the
+// feature gate RestartPodOnContainerExits is on.
+const ContainerRestartRuleActionRestartPod ContainerRestartRuleAction = "RestartPod"
+
+// PodRestarting is True from the exit that a rule with the action RestartPod
+// matches until all containers of the pod have started again.
+const PodRestarting PodConditionType = "PodRestarting"

@@ -1,0 +1,62 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package features
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/featuregate"
+)
+
+const (
+	// issue: https://github.com/kubernetes/kubernetes/issues/133472
+	//
+	// Makes the first restart of a container wait for the initial CrashLoopBackOff delay, as the
+	// documentation says, instead of being immediate.
+	KubeletDelayFirstContainerRestart featuregate.Feature = "KubeletDelayFirstContainerRestart"
+
+	// issue: https://github.com/kubernetes/kubernetes/issues/123602
+	//
+	// Makes a container that the kubelet killed for a failed probe wait as one that exited, and the
+	// retry of a start that failed after something was created follow the CrashLoopBackOff curve.
+	// Off, doBackOff is upstream's, and such a start is retried after 10 to 15 s for ever.
+	KubeletStrictCrashLoopBackOff featuregate.Feature = "KubeletStrictCrashLoopBackOff"
+)
+
+var crashLoopFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
+	KubeletDelayFirstContainerRestart: {
+		{Version: version.MustParse("1.37"), Default: false, PreRelease: featuregate.Alpha},
+	},
+
+	KubeletStrictCrashLoopBackOff: {
+		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+	},
+}
+
+var crashLoopFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
+	KubeletDelayFirstContainerRestart: {},
+
+	KubeletStrictCrashLoopBackOff: {},
+}
+
+// Variables are set before init registers what is in upstream's maps.
+var _ = func() bool {
+	maps.Copy(defaultVersionedKubernetesFeatureGates, crashLoopFeatureGates)
+	maps.Copy(defaultKubernetesFeatureGateDependencies, crashLoopFeatureGateDependencies)
+	return true
+}()

@@ -1,0 +1,266 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// Each case is an exit after a first restart at 0 s; the delay is then 10 s.
+func TestDoBackOffOfSecondRestart(t *testing.T) {
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	earlier := &kubecontainer.Status{Name: "c", State: kubecontainer.ContainerStateExited, FinishedAt: start}
+	tests := map[string]*kubecontainer.Status{
+		"exited":                 {Name: "c", State: kubecontainer.ContainerStateExited, RestartCount: 1, FinishedAt: start.Add(30 * time.Second)},
+		"killed in this sync":    {Name: "c", State: kubecontainer.ContainerStateRunning, RestartCount: 1},
+		"exit time is not known": {Name: "c", State: kubecontainer.ContainerStateExited, RestartCount: 1, FinishedAt: time.Unix(0, 0)},
+	}
+	for name, status := range tests {
+		t.Run(name, func(t *testing.T) {
+			tCtx := ktesting.Init(t)
+			recorder := record.NewFakeRecorder(10)
+			_, _, m, err := createTestRuntimeManager(tCtx, withRecorder(recorder))
+			require.NoError(t, err)
+			tc := testingclock.NewFakeClock(start)
+			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
+			pod := &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"},
+				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
+			}
+			ask := func(statuses ...*kubecontainer.Status) (bool, error) {
+				waiting, _, err := m.doBackOff(tCtx, pod, &pod.Spec.Containers[0], &kubecontainer.PodStatus{ContainerStatuses: statuses}, backOff)
+				return waiting, err
+			}
+			waiting, err := ask(earlier)
+			require.False(t, waiting)
+			require.NoError(t, err)
+
+			tc.Step(30 * time.Second)
+			for range 3 {
+				waiting, err = ask(status, earlier)
+				assert.True(t, waiting)
+				assert.Equal(t, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, start.Add(40*time.Second)), err)
+			}
+			assert.True(t, errors.Is(err, kubecontainer.ErrCrashLoopBackOff))
+			assert.Len(t, recorder.Events, 1)
+		})
+	}
+}
+
+func TestGetBackoffKeyOfEqualPods(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
+		Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1.5Gi")},
+	}}}}}
+	other := pod.DeepCopy()
+	assert.Equal(t, GetBackoffKey(pod, &pod.Spec.Containers[0]), GetBackoffKey(other, &other.Spec.Containers[0]))
+}
+
+// failingStarts is a runtime that fails at one of the two steps of a start.
+type failingStarts struct {
+	internalapi.RuntimeService
+	create, start error
+}
+
+func (r *failingStarts) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+	if r.create != nil {
+		return "", r.create
+	}
+	return r.RuntimeService.CreateContainer(ctx, sandboxID, config, sandboxConfig)
+}
+
+func (r *failingStarts) StartContainer(ctx context.Context, id string) error {
+	if r.start != nil {
+		return r.start
+	}
+	return r.RuntimeService.StartContainer(ctx, id)
+}
+
+// failingConfig fails to make the configuration of a container, as where a
+// ConfigMap is missing.
+type failingConfig struct{ kubecontainer.RuntimeHelper }
+
+func (failingConfig) GenerateRunContainerOptions(context.Context, *v1.Pod, *v1.Container, string, []string, kubecontainer.ImageVolumes) (*kubecontainer.RunContainerOptions, func(), error) {
+	return nil, nil, errors.New("no such ConfigMap")
+}
+
+// A start that failed after something was created counts as an exit, also that of a
+// container that never ran. After one that failed before, the ordinary retry comes.
+func TestSyncPodFailedStart(t *testing.T) {
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	const ordinary = 12 * time.Second
+	tests := map[string]struct {
+		fail func(*kubeGenericRuntimeManager)
+		off  bool
+		err  error
+		// delays are those between attempts.
+		delays []time.Duration
+	}{
+		"create": {
+			fail: func(m *kubeGenericRuntimeManager) {
+				m.runtimeService = &failingStarts{m.runtimeService, errors.New("no"), nil}
+			},
+			err:    ErrCreateContainer,
+			delays: []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second},
+		},
+		"start": {
+			fail: func(m *kubeGenericRuntimeManager) {
+				m.runtimeService = &failingStarts{m.runtimeService, nil, errors.New("no")}
+			},
+			err:    kubecontainer.ErrRunContainer,
+			delays: []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second},
+		},
+		"config": {
+			fail:   func(m *kubeGenericRuntimeManager) { m.runtimeHelper = failingConfig{m.runtimeHelper} },
+			err:    ErrCreateContainerConfig,
+			delays: []time.Duration{ordinary, ordinary, ordinary, ordinary},
+		},
+		"create, not strict": {
+			fail: func(m *kubeGenericRuntimeManager) {
+				m.runtimeService = &failingStarts{m.runtimeService, errors.New("no"), nil}
+			},
+			off:    true,
+			err:    ErrCreateContainer,
+			delays: []time.Duration{ordinary, ordinary, ordinary, ordinary},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, !tc.off)
+			tCtx := ktesting.Init(t)
+			fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx, withRecorder(record.NewFakeRecorder(100)))
+			require.NoError(t, err)
+			pod, status := makeBasePodAndStatus()
+			pod.Spec.Containers = pod.Spec.Containers[:1]
+			pod.Spec.Containers[0].ImagePullPolicy = v1.PullIfNotPresent
+			fakeImage.SetFakeImages([]string{"busybox"})
+			sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+			status.SandboxStatuses[0].Id = sandbox.Id
+			status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
+			tc.fail(m)
+			clock := testingclock.NewFakeClock(start)
+			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+
+			for _, want := range tc.delays {
+				result := m.SyncPod(tCtx, pod, status, nil, backOff, false)
+				r := result.SyncResults[len(result.SyncResults)-1]
+				require.Equal(t, kubecontainer.StartContainer, r.Action)
+				require.ErrorIs(t, r.Error, tc.err)
+				require.Equal(t, tc.err.Error(), r.Error.Error(), "the reason in the status")
+				delay := ordinary
+				if at, ok := kubecontainer.MinBackoffExpiration(result.Error()); ok {
+					delay = at.Sub(clock.Now())
+				}
+				require.Equal(t, want, delay)
+				if delay > time.Second && want != ordinary {
+					clock.Step(delay - time.Second)
+					result := m.SyncPod(tCtx, pod, status, nil, backOff, false)
+					require.ErrorIs(t, result.Error(), kubecontainer.ErrCrashLoopBackOff, "before its time")
+					delay = time.Second
+				}
+				clock.Step(delay)
+			}
+		})
+	}
+}
+
+// With the gate off doBackOff is upstream's: the wait after a kill counts from an
+// older exit.
+func TestDoBackOffNotStrict(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, false)
+	tCtx := ktesting.Init(t)
+	_, _, m, err := createTestRuntimeManager(tCtx, withRecorder(record.NewFakeRecorder(10)))
+	require.NoError(t, err)
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	tc := testingclock.NewFakeClock(start)
+	backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
+	}
+	earlier := &kubecontainer.Status{Name: "c", State: kubecontainer.ContainerStateExited, FinishedAt: start}
+	for _, statuses := range [][]*kubecontainer.Status{
+		{earlier},
+		{{Name: "c", State: kubecontainer.ContainerStateRunning, RestartCount: 1}, earlier},
+	} {
+		waiting, _, err := m.doBackOff(tCtx, pod, &pod.Spec.Containers[0], &kubecontainer.PodStatus{ContainerStatuses: statuses}, backOff)
+		require.NoError(t, err)
+		require.False(t, waiting)
+		tc.Step(30 * time.Second)
+	}
+}
+
+// A container that was killed waits only where it is certain that it is restarted
+// after that: by its own policy, if the node honours it, and else by the pod's.
+func TestDoBackOffAfterAKill(t *testing.T) {
+	always, onFailure := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure
+	tests := map[string]struct {
+		pod        v1.RestartPolicy
+		own        *v1.ContainerRestartPolicy
+		init, gate bool
+		waits      bool
+	}{
+		"its own Always":                    {pod: v1.RestartPolicyNever, own: &always, gate: true, waits: true},
+		"its own Always, gate off":          {pod: v1.RestartPolicyNever, own: &always},
+		"its own OnFailure":                 {pod: v1.RestartPolicyAlways, own: &onFailure, gate: true},
+		"its own OnFailure, gate off":       {pod: v1.RestartPolicyAlways, own: &onFailure, waits: true},
+		"sidecar, gate off":                 {pod: v1.RestartPolicyNever, own: &always, init: true, waits: true},
+		"init container, gate off":          {pod: v1.RestartPolicyAlways, init: true},
+		"init container OnFailure, no gate": {pod: v1.RestartPolicyAlways, own: &onFailure, init: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartAllContainersOnContainerExits, false)
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ContainerRestartRules, tc.gate)
+			tCtx := ktesting.Init(t)
+			_, _, m, err := createTestRuntimeManager(tCtx, withRecorder(record.NewFakeRecorder(10)))
+			require.NoError(t, err)
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"}, Spec: v1.PodSpec{RestartPolicy: tc.pod}}
+			c := v1.Container{Name: "c", Image: "i", RestartPolicy: tc.own}
+			if tc.init {
+				pod.Spec.InitContainers = []v1.Container{c}
+			} else {
+				pod.Spec.Containers = []v1.Container{c}
+			}
+			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(time.Now()))
+			status := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "c", State: kubecontainer.ContainerStateRunning}}}
+			_, _, err = m.doBackOff(tCtx, pod, &c, status, backOff)
+			require.NoError(t, err, "the first restart is immediate")
+			waits, _, _ := m.doBackOff(tCtx, pod, &c, status, backOff)
+			require.Equal(t, tc.waits, waits)
+		})
+	}
+}

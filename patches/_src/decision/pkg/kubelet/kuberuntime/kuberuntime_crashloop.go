@@ -1,0 +1,79 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+)
+
+// strictCrashLoopBackOff reports whether the rules of pkg/kubelet/crashloop count
+// where they differ from upstream's.
+func strictCrashLoopBackOff() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff)
+}
+
+// strictDoBackOff is doBackOff by the rules of pkg/kubelet/crashloop.
+func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.ContainerRestartRules) &&
+		slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return c.Name == container.Name }) {
+		withoutPolicy := *container
+		withoutPolicy.RestartPolicy = nil
+		container = &withoutPolicy
+	}
+	recorder := m.recorder.WithLogger(klog.FromContext(ctx))
+	return crashloop.DoBackOff(ctx, recorder, pod, container, crashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
+}
+
+// crashLoopStatuses returns what pkg/kubelet/crashloop has to know of the
+// instances of a pod's containers.
+func crashLoopStatuses(podStatus *kubecontainer.PodStatus) []crashloop.ContainerStatus {
+	statuses := make([]crashloop.ContainerStatus, 0, len(podStatus.ContainerStatuses))
+	for _, c := range podStatus.ContainerStatuses {
+		statuses = append(statuses, crashloop.ContainerStatus{
+			Name: c.Name, State: crashloop.ContainerState(c.State), ExitCode: c.ExitCode,
+			StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, RestartCount: c.RestartCount,
+		})
+	}
+	return statuses
+}
+
+// answerFailedStart makes of the result of a start that doBackOff allowed what it
+// is to be if the start failed. A start that failed after something was created
+// counts as an exit: the error becomes a BackoffError, whose text is the same, with
+// the time of the next attempt. After any other failure the start counts as not
+// made, and the error stays what it is.
+func (m *kubeGenericRuntimeManager) answerFailedStart(pod *v1.Pod, container *v1.Container, result *kubecontainer.SyncResult, backOff *flowcontrol.Backoff) {
+	if result.Error == nil || !strictCrashLoopBackOff() {
+		return
+	}
+	created := false
+	for _, after := range []error{ErrCreateContainer, ErrPreStartHook, kubecontainer.ErrRunContainer, ErrPostStartHook} {
+		created = created || errors.Is(result.Error, after)
+	}
+	result.Error = crashloop.StartFailed(pod, container, created, result.Error, backOff, backOff.Clock.Now())
+}

@@ -1,0 +1,78 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+)
+
+// noteBackOffs has the status of a pod say of a container that exited that it waits
+// for its back-off, in the sync that will find so. The status would otherwise be
+// written twice: that the container is terminated, and a sync later that it waits.
+func (kl *Kubelet) noteBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
+	if kl.backOffRuntime == nil || kl.podWorkers.IsPodTerminationRequested(pod.UID) {
+		return
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.RestartAllContainersOnContainerExits) &&
+		kubecontainer.ShouldAllContainersRestart(pod, podStatus, nil) {
+		return // All of it starts, and waits for nothing.
+	}
+	for _, s := range podStatus.ContainerStatuses {
+		if s.State != kubecontainer.ContainerStateExited || podStatus.FindContainerStatusByName(s.Name) != s {
+			continue
+		}
+		if s.ExitCode == 0 && slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
+			return c.Name == s.Name && !podutil.IsRestartableInitContainer(&c)
+		}) {
+			continue // It is done.
+		}
+		// What has a reason already waits, and SyncPod keeps it true.
+		if _, known := kl.reasonCache.Get(pod.UID, s.Name); !known {
+			kl.reasonCache.Update(pod.UID, kl.backOffRuntime.StartsInBackOff(ctx, pod, podStatus, kl.crashLoopBackOff))
+			return
+		}
+	}
+}
+
+// updateReasons updates the reason cache with the result of a sync. A container that
+// could not be created keeps that reason while it waits for the next attempt: its
+// message says what is wrong, and CrashLoopBackOff is for what has run.
+func (kl *Kubelet) updateReasons(uid types.UID, result kubecontainer.PodSyncResult) {
+	update := kubecontainer.PodSyncResult{}
+	for _, r := range result.SyncResults {
+		name, _ := r.Target.(string)
+		reason, known := kl.reasonCache.Get(uid, name)
+		if known && errors.Is(r.Error, kubecontainer.ErrCrashLoopBackOff) && errors.Is(reason.Err, kuberuntime.ErrCreateContainer) {
+			if at, ok := kubecontainer.MinBackoffExpiration(reason.Err); ok && kl.clock.Now().Before(at) {
+				continue
+			}
+		}
+		update.AddSyncResult(r)
+	}
+	kl.reasonCache.Update(uid, update)
+}

@@ -1,0 +1,52 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/util/queue"
+)
+
+// wakingQueue is a queue that the sync loop looks at when an item is due, and not
+// only at its next regular look.
+type wakingQueue struct {
+	queue.WorkQueue
+	ticker *crashloop.SyncTicker
+}
+
+func (q wakingQueue) Enqueue(item types.UID, delay time.Duration) {
+	q.WorkQueue.Enqueue(item, delay)
+	q.ticker.WakeAfter(delay)
+}
+
+// requeueInBackOff enqueues a pod if its sync ended with an error that is or contains
+// a back-off, and reports whether it did: for the end of the back-off, or for the
+// ordinary retry of another error if that is earlier.
+func (p *podWorkers) requeueInBackOff(podUID types.UID, syncErr error) bool {
+	if _, found := crashloop.MinBackoffExpiration(syncErr); !found {
+		return false
+	}
+	retry := wait.Jitter(min(p.backOffPeriod, p.resyncInterval), workerBackOffPeriodJitterFactor)
+	delay, _ := crashloop.NextSync(syncErr, retry, p.resyncInterval, p.clock.Now())
+	p.workQueue.Enqueue(podUID, delay)
+	return true
+}

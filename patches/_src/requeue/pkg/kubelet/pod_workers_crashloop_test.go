@@ -1,0 +1,240 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"math/rand"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/klog/v2"
+	klogtesting "k8s.io/klog/v2/ktesting"
+	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
+)
+
+// A back-off is requeued for its very end, and does not put off the retry of
+// another error.
+func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
+	const period, resync = 10 * time.Second, 60 * time.Second
+	now := time.Unix(1000, 0)
+	waits := func(d time.Duration) error {
+		return kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
+	}
+	other := errors.New("CreateContainerConfigError")
+	tests := []struct {
+		name     string
+		err      error
+		min, max time.Duration
+	}{
+		{"short", waits(time.Second), time.Second, time.Second},
+		{"long", waits(50 * time.Second), 50 * time.Second, 50 * time.Second},
+		{"longer than the resync interval", waits(300 * time.Second), resync, resync},
+		{"over", waits(-time.Second), 0, 0},
+		{"beside another error", utilerrors.NewAggregate([]error{waits(300 * time.Second), other}), period, period * 3 / 2},
+		{"sooner than the retry of another error", utilerrors.NewAggregate([]error{other, waits(time.Second)}), time.Second, time.Second},
+		{"just after the retry of another error", utilerrors.NewAggregate([]error{other, waits(10*time.Second + 1)}), period, period + 1},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			tCtx := ktesting.Init(t)
+			// Jitter, where there is any, shows in some of many rounds.
+			for range 50 {
+				p, _, _ := createPodWorkers(tCtx.Logger())
+				p.clock = clocktesting.NewFakePassiveClock(now)
+				p.resyncInterval, p.backOffPeriod = resync, period
+				p.completeWork(tCtx.Logger(), "pod", false, tc.err)
+				items := p.workQueue.(*fakeQueue).Items()
+				if len(items) != 1 || items[0].Delay < tc.min || items[0].Delay > tc.max {
+					t.Fatalf("queued %v, want a delay of %s to %s", items, tc.min, tc.max)
+				}
+			}
+		})
+	}
+}
+
+// mustSync waits for a sync, and fails the test if none comes.
+func mustSync(t *testing.T, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("the worker does not sync the pod: it waits for a newer status")
+	}
+}
+
+// lagging is a runtime with two containers, of which the kubelet learns through
+// a PLEG that is some way behind.
+type lagging struct {
+	t       *testing.T
+	lock    sync.Mutex
+	random  *rand.Rand
+	running map[string]bool
+	starts  int
+	waits   int
+}
+
+func (l *lagging) status(uid types.UID) *kubecontainer.PodStatus {
+	s := &kubecontainer.PodStatus{ID: uid}
+	for name, running := range l.running {
+		state := kubecontainer.ContainerStateExited
+		if running {
+			state = kubecontainer.ContainerStateRunning
+		}
+		s.ContainerStatuses = append(s.ContainerStatuses, &kubecontainer.Status{Name: name, State: state})
+	}
+	return s
+}
+
+// sync starts what does not run according to the status, or says that it waits.
+func (l *lagging) sync(podStatus *kubecontainer.PodStatus) error {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	result := kubecontainer.PodSyncResult{}
+	result.AddSyncResult(kubecontainer.NewSyncResult(kubecontainer.ConfigPodSandbox, podStatus.ID))
+	for _, c := range podStatus.ContainerStatuses {
+		if c.State == kubecontainer.ContainerStateRunning {
+			continue
+		}
+		r := kubecontainer.NewSyncResult(kubecontainer.StartContainer, c.Name)
+		result.AddSyncResult(r)
+		switch l.random.Intn(4) {
+		case 0, 1:
+			r.Fail(kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "waits")
+			l.waits++
+			continue
+		case 2:
+			// It started, but what comes after that failed.
+			r.Fail(kubecontainer.ErrRunContainer, "failed")
+		}
+		if l.running[c.Name] {
+			l.t.Errorf("start %d: %s is running already", l.starts, c.Name)
+		}
+		l.running[c.Name] = true
+		l.starts++
+	}
+	return result.Error()
+}
+
+// The worker may use what it knew before a sync that changed nothing. It must
+// not do so after any other, or it starts a container twice.
+func TestWorkerDoesNotStartTwice(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	const syncs, uid = 2000, types.UID("pod")
+	l := &lagging{t: t, random: rand.New(rand.NewSource(1)), running: map[string]bool{"a": false, "b": false}}
+	cache := kubecontainer.NewCache()
+	cache.Set(uid, l.status(uid), nil, time.Now())
+	done := make(chan struct{})
+	p, _, _ := createPodWorkers(tCtx.Logger())
+	p.clock = clock.RealClock{}
+	p.podCache = cache
+	p.podSyncer = &podSyncerFuncs{
+		syncPod: func(_ context.Context, _ kubetypes.SyncPodType, _, _ *v1.Pod, podStatus *kubecontainer.PodStatus) (bool, func(), error) {
+			err := l.sync(podStatus)
+			done <- struct{}{}
+			return false, nil, err
+		},
+	}
+
+	// The PLEG: containers exit, and what was seen of them is published a
+	// random number of looks later.
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		type look struct {
+			at     time.Time
+			status *kubecontainer.PodStatus
+		}
+		var looks []look
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			l.lock.Lock()
+			for name := range l.running {
+				if l.random.Intn(3) == 0 {
+					l.running[name] = false
+				}
+			}
+			looks = append(looks, look{time.Now(), l.status(uid)})
+			publish := l.random.Intn(2) == 0
+			l.lock.Unlock()
+			if publish || len(looks) > 5 {
+				cache.Set(uid, looks[0].status, nil, looks[0].at)
+				cache.UpdateTime(looks[0].at)
+				looks = looks[1:]
+			}
+		}
+	}()
+	pod := newNamedPod(string(uid), "ns", "pod", false)
+	for range syncs {
+		p.UpdatePod(tCtx, UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate})
+		mustSync(t, done)
+	}
+	close(stop)
+	<-stopped
+	if l.starts < syncs/10 || l.waits < syncs/10 {
+		t.Errorf("only %d starts and %d waits", l.starts, l.waits)
+	}
+	t.Logf("%d starts, %d waits", l.starts, l.waits)
+}
+
+// After a sync that changed nothing the worker does not wait for the PLEG, and
+// does not log an error.
+func TestWorkerUsesWhatItKnowsWhileWaiting(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	logger := klogtesting.NewLogger(t, klogtesting.NewConfig(klogtesting.BufferLogs(true)))
+	const uid = types.UID("pod")
+	cache := kubecontainer.NewCache()
+	cache.Set(uid, &kubecontainer.PodStatus{ID: uid}, nil, time.Now())
+	done := make(chan struct{})
+	p, _, _ := createPodWorkers(tCtx.Logger())
+	p.clock = clock.RealClock{}
+	p.podCache = cache
+	p.podSyncer = &podSyncerFuncs{
+		syncPod: func(context.Context, kubetypes.SyncPodType, *v1.Pod, *v1.Pod, *kubecontainer.PodStatus) (bool, func(), error) {
+			result := kubecontainer.PodSyncResult{SyncResults: []*kubecontainer.SyncResult{{
+				Action: kubecontainer.StartContainer,
+				Error:  kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()),
+			}}}
+			done <- struct{}{}
+			return false, nil, result.Error()
+		},
+	}
+	pod := newNamedPod(string(uid), "ns", "pod", false)
+	// Nothing is ever published again.
+	for range 3 {
+		p.UpdatePod(klog.NewContext(tCtx, logger), UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate})
+		mustSync(t, done)
+	}
+	if log := logger.GetSink().(klogtesting.Underlier).GetBuffer().String(); strings.Contains(log, "Error syncing pod") {
+		t.Errorf("logged:\n%s", log)
+	}
+}

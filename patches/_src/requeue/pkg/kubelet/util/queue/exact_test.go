@@ -1,0 +1,36 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package queue
+
+import (
+	"testing"
+	"time"
+)
+
+// Whoever comes exactly when an item is due gets it.
+func TestGetWorkAtTheVeryTime(t *testing.T) {
+	q, clock := newTestBasicWorkQueue()
+	q.Enqueue("pod", time.Second)
+	clock.Step(time.Second - 1)
+	if got := q.GetWork(); len(got) != 0 {
+		t.Errorf("early: %v", got)
+	}
+	clock.Step(1)
+	if got := q.GetWork(); len(got) != 1 {
+		t.Errorf("on time: %v", got)
+	}
+}

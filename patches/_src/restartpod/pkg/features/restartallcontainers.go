@@ -1,0 +1,47 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package features
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/featuregate"
+)
+
+// kep: https://kep.k8s.io/5532
+//
+// Makes a restart of all containers by a container restart rule one with a back-off, in which no
+// container is removed. Off, RestartAllContainers is upstream's.
+const KubeletRestartAllContainersBackOff featuregate.Feature = "KubeletRestartAllContainersBackOff"
+
+var restartAllContainersFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
+	KubeletRestartAllContainersBackOff: {
+		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+	},
+}
+
+var restartAllContainersFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
+	KubeletRestartAllContainersBackOff: {},
+}
+
+// Variables are set before init registers what is in upstream's maps.
+var _ = func() bool {
+	maps.Copy(defaultVersionedKubernetesFeatureGates, restartAllContainersFeatureGates)
+	maps.Copy(defaultKubernetesFeatureGateDependencies, restartAllContainersFeatureGateDependencies)
+	return true
+}()

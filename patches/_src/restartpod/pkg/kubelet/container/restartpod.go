@@ -1,0 +1,44 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package container
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// PodRestart is what starting the containers of a pod has to know of its restart.
+type PodRestart struct {
+	// LastCounts has the restart counts of those instances that are left out.
+	LastCounts map[string]int
+	// Waits, if not nil, is why no container of the pod starts yet, ephemeral ones
+	// excepted. Message is the same for people.
+	Waits   *BackoffError
+	Message string
+}
+
+// Wait returns why the container has to wait for its pod, or nil if it has not. It
+// may be called on nil.
+func (r *PodRestart) Wait(pod *v1.Pod, container *v1.Container) *BackoffError {
+	if r == nil || slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool {
+		return c.Name == container.Name
+	}) {
+		return nil
+	}
+	return r.Waits
+}

@@ -1,0 +1,120 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	crierror "k8s.io/cri-api/pkg/errors"
+	"k8s.io/klog/v2"
+
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/events"
+)
+
+// ContainerStopper is what a restart of a pod needs of the container runtime.
+type ContainerStopper interface {
+	// StopContainer stops a container of a pod that stays, which has gracePeriod
+	// seconds for its preStop hook and to end. With 0 it is killed at once.
+	StopContainer(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name, message string, gracePeriod int64) error
+}
+
+// StopContainer implements ContainerStopper. With a gracePeriod of 0 killContainer
+// would give the container two seconds.
+func (m *kubeGenericRuntimeManager) StopContainer(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name, message string, gracePeriod int64) error {
+	if gracePeriod > 0 {
+		return m.killContainer(ctx, pod, id, name, message, reasonUnknown, &gracePeriod, nil)
+	}
+	if spec := kubecontainer.GetContainerSpec(pod, name); spec != nil {
+		m.recordContainerEvent(ctx, pod, spec, id.ID, v1.EventTypeNormal, events.KillingContainer, "%v", message)
+	}
+	if err := m.runtimeService.StopContainer(ctx, id.ID, 0); err != nil && !crierror.IsNotFound(err) {
+		return err
+	}
+	klog.FromContext(ctx).V(3).Info("Container killed", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "containerID", id.String())
+	return nil
+}
+
+// countInRestart returns the restart count with which a container starts, given
+// that of the statuses. The instance before may be of a previous run of the pod.
+func countInRestart(podStatus *kubecontainer.PodStatus, container *v1.Container, count int) int {
+	if r := podStatus.Restart; r != nil {
+		if last, ok := r.LastCounts[container.Name]; ok {
+			return max(count, last+1)
+		}
+	}
+	return count
+}
+
+// anyToRestartInSandbox reports whether a pod with the restart policy Never runs
+// again in a new sandbox: because a container of it has a policy or a rule of its own
+// by which it is started, or none has run yet.
+func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
+	if podStatus.Restart != nil {
+		return true // The pod is being restarted.
+	}
+	if !hasOwnRestartPolicies(pod) {
+		return false
+	}
+	ran := false
+	for c := range podutil.ContainerIter(&pod.Spec, podutil.InitContainers|podutil.Containers) {
+		ran = ran || podStatus.FindContainerStatusByName(c.Name) != nil
+	}
+	if !ran {
+		return true
+	}
+	if !HasAnyRegularContainerCreated(pod, podStatus) {
+		for i := range pod.Spec.InitContainers {
+			c := &pod.Spec.InitContainers[i]
+			if s := podStatus.FindContainerStatusByName(c.Name); s != nil && !podutil.IsRestartableInitContainer(c) &&
+				isInitContainerFailed(s) && !kubecontainer.ShouldContainerBeRestarted(logger, c, pod, podStatus) {
+				return false
+			}
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if kubecontainer.ShouldContainerBeRestarted(logger, &pod.Spec.Containers[i], pod, podStatus) {
+			return true
+		}
+	}
+	return false
+}
+
+// endedForGood reports whether a container of a pod with the restart policy Never
+// does not run in a new sandbox, others with a policy of their own running there.
+func endedForGood(logger klog.Logger, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) bool {
+	return !shouldRestartOnFailure(pod) && hasOwnRestartPolicies(pod) &&
+		!kubecontainer.ShouldContainerBeRestarted(logger, container, pod, podStatus)
+}
+
+// hasOwnRestartPolicies reports whether a regular container has a restart policy of
+// its own.
+func hasOwnRestartPolicies(pod *v1.Pod) bool {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.ContainerRestartRules) {
+		return false
+	}
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].RestartPolicy != nil {
+			return true
+		}
+	}
+	return false
+}

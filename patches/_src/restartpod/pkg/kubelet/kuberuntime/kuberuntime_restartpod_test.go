@@ -1,0 +1,197 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/util/flowcontrol"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// stopRecorder records the timeouts of StopContainer.
+type stopRecorder struct {
+	internalapi.RuntimeService
+	timeouts []int64
+}
+
+func (r *stopRecorder) StopContainer(_ context.Context, _ string, timeout int64) error {
+	r.timeouts = append(r.timeouts, timeout)
+	return nil
+}
+
+func TestStopContainer(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	_, _, m, err := createTestRuntimeManager(tCtx)
+	require.NoError(t, err)
+	recorder := &stopRecorder{RuntimeService: m.runtimeService}
+	m.runtimeService = recorder
+	pod, status := makeBasePodAndStatus()
+	for _, grace := range []int64{0, 1, 30} {
+		require.NoError(t, m.StopContainer(tCtx, pod, status.ContainerStatuses[0].ID, "foo1", "stopping", grace))
+	}
+	// One second would not be enough for a container to end by itself.
+	require.Equal(t, []int64{0, 2, 30}, recorder.timeouts)
+}
+
+// A container of a restarted pod has the restart count after that of its last
+// instance, whatever logs there are.
+func TestSyncPodRestartCount(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx)
+	require.NoError(t, err)
+	pod, status := makeBasePodAndStatus()
+	pod.Spec.RestartPolicy = v1.RestartPolicyNever
+	fakeImage.SetFakeImages([]string{"busybox"})
+	for i := range pod.Spec.Containers {
+		pod.Spec.Containers[i].ImagePullPolicy = v1.PullIfNotPresent
+	}
+	sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+	status.SandboxStatuses[0].Id = sandbox.Id
+	status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
+	status.Restart = &kubecontainer.PodRestart{LastCounts: map[string]int{"foo1": 0, "foo2": 6, "foo3": 2}}
+	before := map[string]bool{}
+	for id := range fakeRuntime.Containers {
+		before[id] = true
+	}
+	result := m.SyncPod(tCtx, pod, status, nil, flowcontrol.NewBackOff(time.Second, time.Minute), false)
+	require.NoError(t, result.Error())
+	attempts := map[string]uint32{}
+	for id, c := range fakeRuntime.Containers {
+		if !before[id] {
+			attempts[c.Metadata.Name] = c.Metadata.Attempt
+		}
+	}
+	require.Equal(t, map[string]uint32{"foo1": 1, "foo2": 7, "foo3": 3}, attempts)
+}
+
+// While a pod waits for its back-off, ephemeral containers alone start.
+func TestSyncPodWaitsForPod(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx)
+	require.NoError(t, err)
+	pod, status := makeBasePodAndStatus()
+	fakeImage.SetFakeImages([]string{"busybox"})
+	sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
+		Name: "debug", Image: "busybox", ImagePullPolicy: v1.PullIfNotPresent,
+	}}}
+	status.SandboxStatuses[0].Id = sandbox.Id
+	status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
+	at := time.Now().Add(10 * time.Second)
+	status.Restart = &kubecontainer.PodRestart{Waits: kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at), Message: "back-off 10s"}
+	before := map[string]bool{}
+	for id := range fakeRuntime.Containers {
+		before[id] = true
+	}
+	for _, strict := range []bool{true, false} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, strict)
+		result := m.SyncPod(tCtx, pod, status, nil, flowcontrol.NewBackOff(time.Second, time.Minute), false)
+		require.ErrorIs(t, result.Error(), kubecontainer.ErrCrashLoopBackOff)
+		got, _ := kubecontainer.MinBackoffExpiration(result.Error())
+		require.Equal(t, at, got)
+		var started []string
+		for id, c := range fakeRuntime.Containers {
+			if !before[id] {
+				started = append(started, c.Metadata.Name)
+				delete(fakeRuntime.Containers, id)
+			}
+		}
+		require.Equal(t, []string{"debug"}, started)
+	}
+}
+
+// After a reboot a pod with the policy Never runs on with those of its containers
+// that have a policy or a rule of their own. Upstream neither starts them nor ends
+// the pod.
+func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	never := v1.ContainerRestartPolicyNever
+	restartOn := func(code int32) []v1.ContainerRestartRule {
+		return []v1.ContainerRestartRule{{
+			Action:    v1.ContainerRestartRuleActionRestart,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}},
+		}}
+	}
+	tests := map[string]struct {
+		mutate func(*v1.Pod)
+		// statuses are the names of the containers that ran, and all if nil.
+		statuses []string
+		// init is the exit code of a container "init".
+		init int
+		want []int
+	}{
+		"all are done":               {mutate: func(*v1.Pod) {}},
+		"one with the policy Always": {mutate: func(pod *v1.Pod) { pod.Spec.Containers[1].RestartPolicy = &always }, want: []int{1}},
+		"one with a rule for its exit": {mutate: func(pod *v1.Pod) {
+			pod.Spec.Containers[2].RestartPolicy, pod.Spec.Containers[2].RestartPolicyRules = &never, restartOn(255)
+		}, want: []int{2}},
+		"one with a rule for another exit": {mutate: func(pod *v1.Pod) {
+			pod.Spec.Containers[2].RestartPolicy, pod.Spec.Containers[2].RestartPolicyRules = &never, restartOn(1)
+		}},
+		"none has run, a debug container has": {mutate: func(pod *v1.Pod) {
+			pod.Spec.Containers[0].RestartPolicy = &never
+		}, statuses: []string{"debug"}, want: []int{0, 1, 2}},
+		"init is done, none has run, one with the policy Always": {mutate: func(pod *v1.Pod) {
+			pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
+			pod.Spec.Containers[1].RestartPolicy = &always
+		}, statuses: []string{"init"}, init: 0, want: []int{}},
+		"init has failed, none has run, one with the policy Always": {mutate: func(pod *v1.Pod) {
+			pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
+			pod.Spec.Containers[1].RestartPolicy = &always
+		}, statuses: []string{"init"}, init: 1},
+		"a debug container has run, no own policies": {mutate: func(*v1.Pod) {}, statuses: []string{"debug"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tCtx := ktesting.Init(t)
+			_, _, m, err := createTestRuntimeManager(tCtx)
+			require.NoError(t, err)
+			pod, status := makeBasePodAndStatus()
+			pod.Spec.RestartPolicy = v1.RestartPolicyNever
+			status.SandboxStatuses[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+			for _, s := range status.ContainerStatuses {
+				s.State, s.ExitCode, s.FinishedAt = kubecontainer.ContainerStateExited, 255, time.Now()
+			}
+			if tc.statuses != nil {
+				status.ContainerStatuses = status.ContainerStatuses[:len(tc.statuses)]
+				for i, name := range tc.statuses {
+					status.ContainerStatuses[i].Name = name
+					if name == "init" {
+						status.ContainerStatuses[i].ExitCode = tc.init
+					}
+				}
+			}
+			tc.mutate(pod)
+			actions := m.computePodActions(tCtx, pod, status, false)
+			require.True(t, actions.KillPod)
+			require.Equal(t, tc.want != nil, actions.CreateSandbox)
+			require.ElementsMatch(t, tc.want, actions.ContainersToStart)
+		})
+	}
+}

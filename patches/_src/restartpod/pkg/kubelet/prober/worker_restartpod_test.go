@@ -1,0 +1,68 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package prober
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s.io/kubernetes/pkg/kubelet/prober/results"
+	"k8s.io/kubernetes/pkg/probe"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// A container that is stopped for a restart of the pod is not probed for its
+// liveness any more, and one that the restart started is.
+func TestDoProbeRestartPod(t *testing.T) {
+	restarted := time.Now().Add(-time.Minute)
+	tests := map[string]struct {
+		condition v1.ConditionStatus
+		started   time.Time
+		probe     probeType
+		want      results.Result
+	}{
+		"being stopped":                          {v1.ConditionTrue, restarted.Add(-time.Second), liveness, results.Success},
+		"being stopped, readiness":               {v1.ConditionTrue, restarted.Add(-time.Second), readiness, results.Failure},
+		"startup, the clock having stepped back": {v1.ConditionTrue, restarted.Add(-time.Second), startup, results.Failure},
+		"in the same second":                     {v1.ConditionTrue, restarted, liveness, results.Failure},
+		"started again":                          {v1.ConditionTrue, restarted.Add(time.Second), liveness, results.Failure},
+		"restarted":                              {v1.ConditionFalse, restarted.Add(-time.Second), liveness, results.Failure},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			logger, ctx := ktesting.NewTestContext(t)
+			m := newTestManager()
+			w := newTestWorker(m, tc.probe, v1.Probe{FailureThreshold: 1, SuccessThreshold: 1})
+			status := getTestRunningStatus()
+			hasStarted := tc.probe != startup
+			status.ContainerStatuses[0].Started = &hasStarted
+			status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(tc.started)
+			status.Conditions = []v1.PodCondition{{Type: v1.PodRestarting, Status: tc.condition, LastTransitionTime: metav1.NewTime(restarted)}}
+			m.statusManager.SetPodStatus(logger, w.pod, status)
+			w.containerID = testContainerID
+			resultsManager(m, tc.probe).Set(testContainerID, results.Success, w.pod)
+			m.prober.exec = fakeExecProber{probe.Failure, nil}
+			require.True(t, w.doProbe(ctx))
+			got, _ := resultsManager(m, tc.probe).Get(testContainerID)
+			require.Equal(t, tc.want, got)
+		})
+	}
+}

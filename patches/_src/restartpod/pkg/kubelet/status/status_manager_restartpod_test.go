@@ -1,0 +1,78 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/features"
+)
+
+// The condition of a restart comes to its end in the API also when the gate is off
+// by then. What the kubelet does not write is left alone.
+func TestMergePodStatusRestartConditions(t *testing.T) {
+	for _, enabled := range []bool{true, false} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, enabled)
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartAllContainersOnContainerExits, enabled)
+		for _, conditionType := range []v1.PodConditionType{v1.PodRestarting, v1.AllContainersRestarting} {
+			inAPI := v1.PodStatus{Conditions: []v1.PodCondition{{Type: conditionType, Status: v1.ConditionTrue, Reason: "ContainerExited"}}}
+			ended := v1.PodStatus{Conditions: []v1.PodCondition{{Type: conditionType, Status: v1.ConditionFalse, Reason: "ContainersStarted"}}}
+
+			merged := mergePodStatus(&v1.Pod{}, inAPI, ended, true)
+			_, c := podutil.GetPodCondition(&merged, conditionType)
+			require.Equal(t, v1.ConditionFalse, c.Status, "%s, gates %t", conditionType, enabled)
+			require.Len(t, merged.Conditions, 1)
+			require.False(t, isPodStatusByKubeletEqual(&inAPI, &ended), "it is worth a write")
+
+			merged = mergePodStatus(&v1.Pod{}, inAPI, v1.PodStatus{}, true)
+			_, c = podutil.GetPodCondition(&merged, conditionType)
+			kept := !enabled || conditionType == v1.PodRestarting
+			require.Equal(t, kept, c != nil, "%s, gates %t: upstream's is the kubelet's alone with its gate on", conditionType, enabled)
+		}
+	}
+}
+
+// Containers leave the terminated state while the pod is being restarted, and else
+// only by their policies and rules.
+func TestContainerStateTransitionInRestart(t *testing.T) {
+	never := v1.ContainerRestartPolicyNever
+	spec := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "x"}, {
+		Name: "y", RestartPolicy: &never, RestartPolicyRules: []v1.ContainerRestartRule{{
+			Action:    v1.ContainerRestartRuleActionRestartPod,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{88}},
+		}},
+	}}}
+	status := func(state v1.ContainerState, restarting ...v1.ConditionStatus) *v1.PodStatus {
+		s := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "x", State: state}}}
+		for _, c := range restarting {
+			s.Conditions = append(s.Conditions, v1.PodCondition{Type: v1.PodRestarting, Status: c})
+		}
+		return s
+	}
+	terminated := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	require.Error(t, checkContainerStateTransition(status(terminated), status(running), spec))
+	require.Error(t, checkContainerStateTransition(status(terminated, v1.ConditionFalse), status(running, v1.ConditionFalse), spec))
+	require.NoError(t, checkContainerStateTransition(status(terminated), status(running, v1.ConditionTrue), spec))
+	require.NoError(t, checkContainerStateTransition(status(terminated, v1.ConditionTrue), status(running, v1.ConditionFalse), spec))
+}
