@@ -36,8 +36,10 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 	@echo "==> go test -race ./..."
 	@CGO_ENABLED=1 go test -race ./...
 	@$(MAKE) search
-	@echo "==> go vet and go test -race ./... in test/node"
-	@cd test/node && go vet ./... && CGO_ENABLED=1 go test -race ./...
+	@for dir in test/node examples/agent; do \
+	  echo "==> go vet and go test -race ./... in $$dir"; \
+	  (cd "$$dir" && go vet ./... && CGO_ENABLED=1 go test -race ./...); \
+	done
 
 search: ## search all that can happen to a pod being restarted for a broken invariant
 	@echo "==> the search of restartpod, in full: half a minute"
