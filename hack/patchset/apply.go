@@ -175,7 +175,6 @@ func (p *program) applyOver(t *tree, s *series, created []string, keep bool, wor
 // applyTo applies the series to a tree that has none.
 func (p *program) applyTo(t *tree, s *series, created []string, work string) (err error) {
 	u := tree{git: p.uninterrupted().git(t.dir), kind: t.kind, version: t.version}
-	gitDir := filepath.Join(t.dir, ".git")
 	made := t.kind == plain
 	origin, base := "", ""
 	defer func() {
@@ -187,32 +186,28 @@ func (p *program) applyTo(t *tree, s *series, created []string, work string) (er
 			u.rollback(s, origin, base, created)
 		}
 		if made {
-			removeAll(gitDir)
+			removeAll(filepath.Join(t.dir, ".git"))
+			removeAll(filepath.Join(t.dir, unfinished))
 		}
 		fmt.Fprintf(p.errOut, "==> %s is as it was before\n", t.dir)
 	}()
 
 	if made {
 		p.say("Making a git repository of %s, with the tree as it is as its one commit (make reverse removes it again)", t.dir)
-		if err := t.do("init", "-q", "--template=", "-b", "base"); err != nil {
+		// In one step: whoever is killed leaves a plain tree, or a repository that reverse knows how to remove.
+		r, err := t.asRelease(filepath.Join(t.dir, unfinished))
+		if err != nil {
 			return err
 		}
-		if err := neutralAttributes(gitDir); err != nil {
+		for _, args := range [][]string{{"config", "kubelet-backoff.made-repository", "true"}, {"tag", t.version}} {
+			if err := r.do(args...); err != nil {
+				return err
+			}
+		}
+		if err := os.Rename(filepath.Join(r.dir, ".git"), filepath.Join(t.dir, ".git")); err != nil {
 			return err
 		}
-		if err := t.do("config", "kubelet-backoff.made-repository", "true"); err != nil {
-			return err
-		}
-		// Everything counts, ignored or not, but for what upstream's own builds leave behind.
-		if err := t.do("add", "-f", "-A", "--", ".", ":(exclude,top)_output", ":(exclude,top).git"); err != nil {
-			return err
-		}
-		if err := t.release("kubernetes " + t.version); err != nil {
-			return err
-		}
-		if err := t.do("tag", t.version); err != nil {
-			return err
-		}
+		removeAll(r.dir)
 	}
 	head, commit := t.head(), t.commitID("HEAD")
 	mails, err := p.rehearse(t, s, commit, filepath.Join(work, "composed"))
@@ -294,19 +289,25 @@ func (p *program) reverse(force bool) error {
 	if err != nil {
 		return err
 	}
+	made := t.try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
 	if a == nil {
 		p.say("Nothing to take back: no series is applied to %s", t.dir)
+		// But for what an apply may have left that was killed.
+		removeAll(filepath.Join(t.dir, unfinished))
+		if made {
+			return p.unmake(t)
+		}
 		return nil
 	}
 	head := t.commitID("refs/heads/" + a.branch)
 	origin := cmp.Or(t.state(a.branch, "origin"), a.base)
-	made := t.try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
 	current := t.branch() == a.branch
 	p.say("Taking %s back from %s", a.branch, t.dir)
 
 	if op := t.operation(); op != "" {
-		// An apply that was killed leaves a git am behind; anything else is not ours to abort.
-		if op != "git am" || !current || a.tip != "" {
+		// An apply that was killed leaves a git am behind, which at its very beginning looks like a rebase; but during a
+		// rebase no branch is checked out. Anything else is not ours to abort.
+		if op != "git am" && op != "git rebase" || !current || a.tip != "" {
 			return t.requireNoOperation()
 		}
 		p.note("aborting the git am that an interrupted apply left behind")
@@ -371,19 +372,26 @@ func (p *program) reverse(force bool) error {
 		return err
 	}
 	if made {
-		others, err1 := t.lines("for-each-ref", "--format=%(refname)", "refs/heads", "refs/stash")
-		others = slices.DeleteFunc(others, func(r string) bool { return r == "refs/heads/base" })
-		dirty, err2 := t.dirty()
-		if err := errors.Join(err1, err2); err != nil {
-			return err
-		}
-		if len(others) == 0 && t.commitID("HEAD") == a.base && len(dirty) == 0 {
-			removeAll(filepath.Join(t.dir, ".git"))
-			p.say("Done: %s is a plain source tree again", t.dir)
-			return nil
-		}
-		p.warn("%s/.git was made by \"make apply\", but holds more than that by now; it is kept", t.dir)
+		return p.unmake(t)
 	}
 	p.say("Done: %s has %s checked out", t.dir, cmp.Or(t.branch(), t.try("rev-parse", "--short=12", "HEAD")))
+	return nil
+}
+
+// unmake removes the repository that apply made around a plain tree.
+func (p *program) unmake(t *tree) error {
+	others, err1 := t.lines("for-each-ref", "--format=%(refname)", "refs/heads", "refs/stash")
+	others = slices.DeleteFunc(others, func(r string) bool { return r == "refs/heads/base" })
+	commits, err2 := t.lines("rev-list", "-n2", "--all", "HEAD")
+	dirty, err3 := t.dirty()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	if len(others) > 0 || len(commits) > 1 || len(dirty) > 0 {
+		p.warn("%s/.git was made by \"make apply\", but holds more than that by now; it is kept", t.dir)
+		return nil
+	}
+	removeAll(filepath.Join(t.dir, ".git"))
+	p.say("Done: %s is a plain source tree again", t.dir)
 	return nil
 }

@@ -34,6 +34,7 @@ func (k kind) String() string { return [...]string{"missing", "plain", "git"}[k]
 //	branch.<name>.kubelet-backoff-tip      the last commit of the complete series; missing while it is incomplete
 //	branch.<name>.kubelet-backoff-digest   a digest of the series that was applied, with the files it brings
 //	branch.<name>.kubelet-backoff-mails    a digest of its patch files alone
+//	branch.<name>.kubelet-backoff-writing  refresh has begun to write the patches, and not ended
 //	kubelet-backoff.made-repository        apply made this repository around a plain source tree
 type tree struct {
 	git
@@ -377,21 +378,8 @@ func (t *tree) requireApplied() (*applied, error) {
 // repository borrows what it can from the tree, to which nothing is written.
 func (p *program) stock(t *tree, dir string) (git, string, error) {
 	if t.kind == plain {
-		r := p.git(dir)
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return r, "", err
-		}
-		if err := r.do("init", "-q", "--template=", "-b", "scratch", "."); err != nil {
-			return r, "", err
-		}
-		if err := neutralAttributes(filepath.Join(dir, ".git")); err != nil {
-			return r, "", err
-		}
-		if err := r.do("--work-tree="+t.dir, "--git-dir="+filepath.Join(dir, ".git"), "-C", t.dir,
-			"add", "-f", "-A", "--", ".", ":(exclude,top)_output", ":(exclude,top).git"); err != nil {
-			return r, "", err
-		}
-		if err := r.release("kubernetes " + t.version); err != nil {
+		r, err := t.asRelease(dir)
+		if err != nil {
 			return r, "", err
 		}
 		commit := r.commitID("HEAD")
@@ -407,6 +395,30 @@ func (p *program) stock(t *tree, dir string) (git, string, error) {
 	}
 	r, err := t.borrow(dir, commit)
 	return r, commit, err
+}
+
+// unfinished is where apply makes the repository of a plain tree.
+const unfinished = ".kubelet-backoff"
+
+// asRelease makes a repository in dir with a plain tree as its one commit.
+func (t *tree) asRelease(dir string) (git, error) {
+	removeAll(dir)
+	r := t.p.git(dir)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return r, err
+	}
+	if err := r.do("init", "-q", "--template=", "-b", "base", "."); err != nil {
+		return r, err
+	}
+	if err := neutralAttributes(filepath.Join(dir, ".git")); err != nil {
+		return r, err
+	}
+	// Everything counts, ignored or not, but for what upstream's own builds leave behind.
+	if err := r.do("--work-tree="+t.dir, "--git-dir="+filepath.Join(dir, ".git"), "-C", t.dir,
+		"add", "-f", "-A", "--", ".", ":(exclude,top)_output", ":(exclude,top).git", ":(exclude,top)"+unfinished); err != nil {
+		return r, err
+	}
+	return r, r.release("kubernetes " + t.version)
 }
 
 // treeCommand prints variables for a shell.

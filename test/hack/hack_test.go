@@ -431,6 +431,49 @@ func TestHalfApplied(t *testing.T) {
 	})
 }
 
+// gitBefore makes a git that runs what is given first, at the first call with such arguments.
+func gitBefore(t *testing.T, arguments, what string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	write(dir, map[string]string{"git": fmt.Sprintf("#!/bin/bash\nif [[ $* == %s && ! -e %q ]]; then\n  touch %q\n  %s\nfi\nexec %q \"$@\"\n",
+		arguments, dir+"/done", dir+"/done", what, mustLook(t, "git"))})
+	require.NoError(t, os.Chmod(filepath.Join(dir, "git"), 0o755))
+	return []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+}
+
+// TestApplyKilled: reverse undoes an apply that was killed early.
+func TestApplyKilled(t *testing.T) {
+	for arguments, kinds := range map[string][]func(project, *testing.T) project{
+		"*\\ add\\ *":       {project.plain},
+		"*\\ commit\\ -q*":  {project.plain},
+		"*\\ rev-parse\\ *": {project.plain},
+		"*base\\ *":         {project.plain, project.clone},
+		"*\\ checkout\\ *":  {project.plain},
+	} {
+		for _, kind := range kinds {
+			t.Run(arguments, func(t *testing.T) {
+				p := kind(newProject(t), t)
+				before := p.snapshot(t, p.root)
+				out, err := p.try(gitBefore(t, arguments, "kill -KILL $PPID; exit 1"), "hack/patchset.sh", "apply")
+				require.Error(t, err, out)
+				p.ok(t, "hack/patchset.sh", "reverse")
+				assert.Equal(t, before, p.snapshot(t, p.root))
+				p.ok(t, "hack/patchset.sh", "apply")
+				p.ok(t, "hack/patchset.sh", "reverse")
+				assert.Equal(t, before, p.snapshot(t, p.root))
+			})
+		}
+	}
+	t.Run("at the very beginning of a git am", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		before := p.snapshot(t, p.root)
+		out, err := p.try(gitThat(t, 2, `mkdir "$2/.git/rebase-apply"; kill -KILL $PPID; exit 1`), "hack/patchset.sh", "apply")
+		require.Error(t, err, out)
+		p.ok(t, "hack/patchset.sh", "reverse")
+		assert.Equal(t, before, p.snapshot(t, p.root))
+	})
+}
+
 func mustLook(t *testing.T, tool string) string {
 	t.Helper()
 	path, err := exec.LookPath(tool)
