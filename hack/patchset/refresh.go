@@ -61,11 +61,13 @@ func (p *program) refresh(o refreshOptions) error {
 	if err != nil {
 		return err
 	}
-	if len(s.dropped) > 0 {
+	// A refresh that was killed while it wrote the patches left some of them old. The branch has what they are to be.
+	half := t.state(a.branch, "writing") != ""
+	if len(s.dropped) > 0 && !half {
 		return fail(fmt.Sprintf("%s/series leaves out patches, and refresh would forget them:", s.dir),
 			append(s.dropped, "Put them back into series (or delete their files), make apply, and refresh then.")...)
 	}
-	if _, mails := s.digest(); t.state(a.branch, "mails") != mails {
+	if _, mails := s.digest(); t.state(a.branch, "mails") != mails && !half {
 		n := t.try("rev-list", "--count", a.base+".."+a.tip)
 		return fail(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SKIP, or they have changed since", a.branch, n, len(s.active), s.dir),
 			`Run "make reverse" and "make apply", and refresh then.`)
@@ -662,21 +664,28 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 			return err
 		}
 	}
+	if err := t.setState(a.branch, "writing", "true"); err != nil {
+		return err
+	}
 	for name, mail := range wanted {
 		if err := writeFile(filepath.Join(r.s.dir, name), mail, 0o666); err != nil {
 			return err
 		}
 	}
-	for _, q := range r.s.active {
-		if !slices.Contains(list, q.file) {
-			if err := os.Remove(filepath.Join(r.s.dir, q.file)); err != nil {
-				return err
-			}
-		}
-	}
 	if newSeries != string(old) {
 		if err := writeFile(seriesFile, []byte(newSeries), 0o666); err != nil {
 			return err
+		}
+	}
+	gone := r.s.dropped
+	for _, q := range r.s.active {
+		gone = append(gone, q.file)
+	}
+	for _, name := range gone {
+		if !slices.Contains(list, name) {
+			if err := os.Remove(filepath.Join(r.s.dir, name)); err != nil {
+				return err
+			}
 		}
 	}
 	p.skip = ""
@@ -685,6 +694,9 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 		return err
 	}
 	if err := p.recordApplied(t, s, r.base, tip); err != nil {
+		return err
+	}
+	if err := t.do("config", "--local", "--unset", stateKey(a.branch, "writing")); err != nil {
 		return err
 	}
 	if changed {

@@ -224,9 +224,17 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	tmp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".new.%d.%s", os.Getpid(), filepath.Base(path)))
-	if err := os.WriteFile(tmp, data, mode); err != nil {
-		return err
+	tmp := filepath.Join(filepath.Dir(path), newPrefix+filepath.Base(path))
+	_ = os.Remove(tmp)
+	err := os.WriteFile(tmp, data, mode)
+	if err == nil {
+		err = os.Rename(tmp, path)
 	}
-	return os.Rename(tmp, path)
+	if err != nil {
+		_ = os.Remove(tmp)
+	}
+	return err
 }
+
+// newPrefix is for files that are being written. Whoever is killed leaves one behind, until the file is written again.
+const newPrefix = ".new."

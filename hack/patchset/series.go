@@ -274,7 +274,7 @@ func readSources(dir string) (map[string]source, error) {
 		if errors.Is(err, fs.ErrNotExist) && file == dir {
 			return fs.SkipAll
 		}
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), newPrefix) {
 			return err
 		}
 		info, err := d.Info()

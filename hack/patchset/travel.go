@@ -87,8 +87,11 @@ func (p *program) readTravel() (*travel, error) {
 	return m, nil
 }
 
-// takes: a file of this name travels by the rule.
+// takes: a file of this name travels by the rule. Go does not see those that begin with "." or "_".
 func (r *rule) takes(name string) bool {
+	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
+		return false
+	}
 	takes := false
 	for _, pattern := range r.patterns {
 		stays := pattern[0] == '-'

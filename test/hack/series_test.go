@@ -208,6 +208,48 @@ func TestTripBack(t *testing.T) {
 	})
 }
 
+// TestRefreshKilled: the next refresh ends what one began that was killed.
+func TestRefreshKilled(t *testing.T) {
+	for name, arguments := range map[string]string{
+		"before the patches": "*\\ config\\ *writing\\ *",
+		"among the patches":  "*\\ config\\ *digest\\ *",
+		"after the patches":  "*\\ config\\ *tip\\ *",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := applied(t)
+			edit(t, filepath.Join(p.root, "pkg/kubelet/ours.go"), "return 1", "return 2")
+			p.amend(t, 1)
+			p.git(p.root, "-c", "sequence.editor=sed -i '1{h;d};2G'", "rebase", "-q", "-i", "HEAD~2")
+			p.commit(p.root, "kubelet: a fourth", "A <a@example.com>", "3", map[string]string{"pkg/kubelet/fourth.go": "package kubelet\n"})
+			dir := filepath.Join(p.dir, "patches/v1.37")
+			old := map[string]string{"series": read(filepath.Join(dir, "series"))}
+			for _, name := range p.patches(t) {
+				old[name] = read(filepath.Join(dir, name))
+			}
+			out, err := p.try(gitBefore(t, arguments, "kill -KILL $PPID; exit 1"), "hack/patchset.sh", "refresh")
+			require.Error(t, err, out)
+			if name == "among the patches" {
+				write(dir, old)
+			}
+			p.fails(t, nil, []string{"make refresh"}, "hack/patchset.sh", "reverse")
+			p.ok(t, "hack/patchset.sh", "refresh")
+			assert.Equal(t, []string{"0001-client-go-rules.patch", "0002-kubelet-not-late.patch", "0003-" + second + ".patch", "0004-kubelet-a-fourth.patch"}, p.patches(t))
+			assert.Contains(t, read(filepath.Join(p.dir, src("pkg/kubelet/ours.go"))), "return 2")
+			assert.FileExists(t, filepath.Join(p.dir, "patches/_src/kubelet-a-fourth/pkg/kubelet/fourth.go"))
+			p.inOrder(t)
+		})
+	}
+	t.Run("a file half written", func(t *testing.T) {
+		p := applied(t)
+		write(p.dir, map[string]string{"backoff/.new.rules.go": "package", src("pkg/kubelet/.new.ours.go"): "package"})
+		edit(t, filepath.Join(p.root, "pkg/kubelet/ours.go"), "return 1", "return 2")
+		p.amend(t, 1)
+		p.refreshed(t)
+		assert.Empty(t, p.git(p.root, "ls-files", "*.new.*"))
+		assert.NoFileExists(t, filepath.Join(p.dir, src("pkg/kubelet/.new.ours.go")))
+	})
+}
+
 // TestConflicts: what was edited on both sides is shown, and nothing is written.
 func TestConflicts(t *testing.T) {
 	for name, c := range map[string]struct {
