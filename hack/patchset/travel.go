@@ -255,6 +255,10 @@ func (m *travel) toLibrary(r *rule, treePath string, src []byte) ([]byte, error)
 				from = append(from, other.from)
 			}
 		}
+		// The library's files call an import by its folder's name.
+		if i := slices.IndexFunc(from, func(f string) bool { return path.Base(f) == name }); i >= 0 {
+			from = from[i : i+1]
+		}
 		switch {
 		case len(from) == 0:
 			return imported, nil

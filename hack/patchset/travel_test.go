@@ -146,7 +146,17 @@ var _ = kuberuntime.Key
 		_, err := m.toLibrary(m.rules[1], "pkg/kubelet/crashloop/x.go", []byte(src))
 		assert.ErrorContains(t, err, want)
 	}
-	// Which of the folders that meet in one package is meant cannot be told from elsewhere.
+	// Of the folders that meet in one package the name says which is meant, or else that of the file itself is.
+	const test = "package config_test\n\nimport kuberuntime \"" + libraryModule + "/kuberuntime\"\n\nvar _ = kuberuntime.Key\n"
+	got, err = m.toTree(m.rules[2], "config/curve.go", []byte(test))
+	require.NoError(t, err)
+	back, err = m.toLibrary(m.rules[2], "pkg/kubelet/crashloop/curve.go", got)
+	require.NoError(t, err)
+	assert.Equal(t, test, string(back))
+	back, err = m.toLibrary(m.rules[2], "pkg/kubelet/crashloop/curve.go", []byte(strings.ReplaceAll(string(got), "kuberuntime", "c")))
+	require.NoError(t, err)
+	assert.Contains(t, string(back), `import c "`+libraryModule+`/config"`)
+	// From elsewhere it cannot be told.
 	_, err = m.toLibrary(m.rules[0], "staging/src/k8s.io/client-go/util/flowcontrol/x.go", []byte("package flowcontrol\n\nimport c \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n"))
 	assert.ErrorContains(t, err, "comes from several folders of the library (kuberuntime, config)")
 }
