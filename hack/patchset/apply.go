@@ -67,7 +67,7 @@ func (t *tree) requireReady(created []string) error {
 			continue
 		}
 		// A file that the release has is a matter for the patch itself.
-		if t.kind == plain || !t.ok("ls-files", "--error-unmatch", "--", f) {
+		if t.kind == plain || !t.ok("--literal-pathspecs", "ls-files", "--error-unmatch", "--", f) {
 			there = append(there, f)
 		}
 	}
@@ -133,13 +133,14 @@ func (p *program) applyOver(t *tree, s *series, created []string, keep bool, wor
 				fmt.Sprintf("%s is on %.12s, HEAD is %.12s.", s.branch, base, now),
 				fmt.Sprintf("Check it out (git checkout %s), or remove it (make reverse) to apply the series here.", s.branch))
 		}
-		if err := t.requireClean("switching to " + s.branch); err != nil {
+		if err := t.requireReady(created); err != nil {
 			return false, err
 		}
-		if err := t.setState(s.branch, "origin", t.head()); err != nil {
-			return false, err
-		}
+		origin := t.head()
 		if err := t.do("checkout", "-q", s.branch); err != nil {
+			return false, err
+		}
+		if err := t.setState(s.branch, "origin", origin); err != nil {
 			return false, err
 		}
 		p.say("Already applied: %s was complete, and is now checked out", s.branch)
@@ -253,7 +254,7 @@ func (t *tree) rollback(s *series, origin, base string, created []string) {
 	}
 	// An interrupted git am may have written new files that git does not know yet. None of them was there before.
 	for _, f := range created {
-		if _, err := os.Lstat(filepath.Join(t.dir, f)); err == nil && !t.ok("ls-files", "--error-unmatch", "--", f) {
+		if _, err := os.Lstat(filepath.Join(t.dir, f)); err == nil && !t.ok("--literal-pathspecs", "ls-files", "--error-unmatch", "--", f) {
 			_ = os.Remove(filepath.Join(t.dir, f))
 			removeEmpty(t.dir, filepath.Dir(f))
 		}

@@ -53,7 +53,7 @@ func (t *tree) work(version string) string {
 			ours = append(ours, commit)
 		}
 	}
-	changes, err := t.out("status", "--porcelain")
+	changes, err := t.out("status", "--porcelain", "--untracked-files=normal")
 	if err == nil && changes != "" {
 		return "changes or new files that are not committed"
 	}

@@ -94,7 +94,7 @@ func (p *program) dist() error {
 	if g.commitID("HEAD") == "" {
 		return fail(fmt.Sprintf("%s is no git checkout: an archive is made of a commit", p.root))
 	}
-	dirty, err := g.lines("status", "--porcelain")
+	dirty, err := g.lines("status", "--porcelain", "--untracked-files=normal")
 	if err != nil {
 		return err
 	}

@@ -204,14 +204,14 @@ KUBE_ROOT (a git checkout or a plain source tree), or else _output/KUBE_VERSION/
 anything fails the tree is put back as it was, bit for bit. "patchset reverse" undoes it.
 
 SKIP="4 6" in the environment leaves these patches out, as if their lines in "series" were commented out.`, none,
-		func(*cobra.Command, []string) error { return p.apply(keep) })
+		func(*cobra.Command, []string) error { return p.alone(func() error { return p.apply(keep) }) })
 	apply.Flags().BoolVar(&keep, "keep", false, "be content with a series branch that somebody has edited since")
 
 	var force bool
 	reverse := add(root, "reverse [--force]", "take the series back",
 		`Reverse undoes apply: it checks out again what was checked out before, and deletes the series branch. Nothing else is
 removed. It refuses when that would lose work: uncommitted changes, or commits that no patch file holds.`, none,
-		func(*cobra.Command, []string) error { return p.reverse(force) })
+		func(*cobra.Command, []string) error { return p.alone(func() error { return p.reverse(force) }) })
 	reverse.Flags().BoolVar(&force, "force", false, "lose them")
 
 	var r refreshOptions
@@ -220,7 +220,7 @@ removed. It refuses when that would lose work: uncommitted changes, or commits t
 of the library to the library, other new files to patches/_src, changes of upstream's files and messages to the patches.
 What was edited on both sides is a conflict; it is shown, and nothing is written. Messages, authors and dates of the
 commits stay as they are. Running it twice changes nothing.`, none,
-		func(*cobra.Command, []string) error { return p.refresh(r) })
+		func(*cobra.Command, []string) error { return p.alone(func() error { return p.refresh(r) }) })
 	refresh.Flags().StringVar(&r.base, "base", "", "the branch was rebased: this `commit` is where it starts now")
 	refresh.Flags().BoolVar(&r.sourceWins, "library-wins", false, "a conflict is decided for the library and patches/_src")
 	refresh.Flags().BoolVar(&r.check, "check", false, "write nothing; fail if there is something to refresh")

@@ -97,6 +97,16 @@ func (p *program) lock(name, what string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
+// alone runs what changes a tree when nothing else does.
+func (p *program) alone(run func() error) error {
+	unlock, err := p.lock(".tree.lock", "apply, reverse or refresh")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return run()
+}
+
 // setEnv is env with the variables, which replace those of the same name; "NAME" alone removes it.
 func setEnv(env []string, variables ...string) []string {
 	var out []string

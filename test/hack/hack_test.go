@@ -348,6 +348,49 @@ func newSub(t *testing.T) project {
 	return project{dir: dir}
 }
 
+// TestApplyAgain: the branch is there, and something is in the way of checking it out.
+func TestApplyAgain(t *testing.T) {
+	t.Run("rebase in progress", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		p.ok(t, "hack/patchset.sh", "apply")
+		p.git(p.root, "-c", "sequence.editor=sed -i '1i break'", "rebase", "-i", "HEAD~3")
+		before := p.snapshot(t, p.root)
+		p.fails(t, nil, []string{"in the middle of a git rebase"}, "hack/patchset.sh", "apply")
+		assert.Equal(t, before, p.snapshot(t, p.root))
+	})
+	t.Run("a file that git ignores", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		write(p.dir, map[string]string{src("pkg/kubelet/mine.log"): "theirs"})
+		p.ok(t, "hack/patchset.sh", "apply")
+		p.git(p.root, "checkout", "-q", "main")
+		write(p.root, map[string]string{"pkg/kubelet/mine.log": "mine"})
+		before := p.snapshot(t, p.root)
+		p.fails(t, nil, []string{"pkg/kubelet/mine.log", "Move them away first"}, "hack/patchset.sh", "apply")
+		assert.Equal(t, before, p.snapshot(t, p.root))
+	})
+	t.Run("another worktree", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		q := p
+		q.root += " 2"
+		p.git(p.root, "worktree", "add", "-q", "-b", "second", q.root)
+		first, before := p.snapshot(t, p.root), p.snapshot(t, q.root)
+		q.ok(t, "hack/patchset.sh", "apply")
+		p.fails(t, nil, []string{"already checked out"}, "hack/patchset.sh", "apply")
+		p.fails(t, nil, []string{"Cannot delete"}, "hack/patchset.sh", "reverse")
+		q.ok(t, "hack/patchset.sh", "reverse")
+		assert.Equal(t, first, p.snapshot(t, p.root))
+		assert.Equal(t, before, p.snapshot(t, q.root))
+	})
+	t.Run("at the same time", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		other := p.command(nil, "hack/patchset.sh", "apply")
+		require.NoError(t, other.Start())
+		p.ok(t, "hack/patchset.sh", "apply")
+		require.NoError(t, other.Wait())
+		p.ok(t, "hack/patchset.sh", "refresh", "--check")
+	})
+}
+
 func TestApplyFork(t *testing.T) {
 	p := newProject(t).clone(t)
 	p.git(p.root, "tag", "v1.37.1-acme.3")
@@ -576,9 +619,13 @@ func TestReverseKeepsStashes(t *testing.T) {
 
 func TestClean(t *testing.T) {
 	for name, work := range map[string]func(p project){
-		"changes":             func(p project) { write(p.tree(), map[string]string{"go.work": "go 1.22.0\n"}) },
-		"new files":           func(p project) { write(p.tree(), map[string]string{"mine.txt": "1"}) },
-		"a stash":             func(p project) { write(p.tree(), map[string]string{"go.work": ""}); p.git(p.tree(), "stash") },
+		"changes":   func(p project) { write(p.tree(), map[string]string{"go.work": "go 1.22.0\n"}) },
+		"new files": func(p project) { write(p.tree(), map[string]string{"mine.txt": "1"}) },
+		"a stash":   func(p project) { write(p.tree(), map[string]string{"go.work": ""}); p.git(p.tree(), "stash") },
+		"new files that status does not show": func(p project) {
+			p.git(p.tree(), "config", "status.showUntrackedFiles", "no")
+			write(p.tree(), map[string]string{"mine.txt": "1"})
+		},
 		"commits on a branch": func(p project) { p.git(p.tree(), "commit", "-q", "--allow-empty", "-m", "mine") },
 		"commits on no branch": func(p project) {
 			p.git(p.tree(), "checkout", "-q", "--detach")
