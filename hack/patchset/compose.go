@@ -154,6 +154,17 @@ func (p *program) stored(r git, commit string, brings func(path string) bool) (s
 	if err != nil {
 		return "", err
 	}
+	author, err := r.lines("log", "-1", "--format=GIT_AUTHOR_NAME=%an%nGIT_AUTHOR_EMAIL=%ae", commit)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Equal(author, msg.author[:2]) {
+		return "", fail(fmt.Sprintf("the author of commit %s (%s) cannot be in a mail: git would read it as", commit[:12], msg.subject()),
+			append(msg.author[:2], "Give it another one (git commit --amend --author).")...)
+	}
+	if strings.Contains(text, "\r\n") {
+		return "", fail(fmt.Sprintf("commit %s (%s) has lines that end in CR LF, of which git am drops the CR", commit[:12], msg.subject()))
+	}
 	raw, err := r.out("log", "-1", "--format=%B", commit)
 	if err != nil {
 		return "", err

@@ -300,7 +300,9 @@ func readSources(dir string) (map[string]source, error) {
 
 // checkContent refuses what does not come through a mail.
 func checkContent(file string, content []byte) error {
-	if bytes.Contains(content, []byte("\r\n")) && !bytes.Contains(content, []byte{0}) {
+	// git takes for binary what has a NUL near its beginning. A line without an end has one in a mail.
+	binary := bytes.Contains(content[:min(len(content), 8000)], []byte{0})
+	if !binary && bytes.Contains(append(content[:len(content):len(content)], '\n'), []byte("\r\n")) {
 		return fail(file + " has lines that end in CR LF, of which git am drops the CR")
 	}
 	return nil
