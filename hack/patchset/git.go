@@ -59,7 +59,7 @@ func (p *program) needGit() error {
 		"core.autocrlf=false", "core.safecrlf=false", "core.attributesFile=/dev/null", "core.hooksPath=/dev/null", "core.fsmonitor=false",
 		"core.quotePath=false", "core.commentChar=#", "commit.gpgSign=false", "tag.gpgSign=false", "am.threeWay=false", "am.keepcr=false",
 		"mailinfo.scissors=false", "apply.whitespace=nowarn", "apply.ignoreWhitespace=no", "advice.detachedHead=false",
-		"init.defaultBranch=base", "gc.auto=0", "maintenance.auto=false",
+		"init.defaultBranch=base", "i18n.commitEncoding=UTF-8", "i18n.logOutputEncoding=UTF-8", "gc.auto=0", "maintenance.auto=false",
 	}
 	for _, d := range strings.Split(strings.TrimSpace(string(directories)), "\n") {
 		if d != "" {
@@ -300,13 +300,14 @@ func (g git) store(content []byte) (string, error) {
 
 // stage puts files into the index that GIT_INDEX_FILE names; those without a blob leave it.
 func (g git) stage(files map[string]file) error {
-	var in strings.Builder
+	// A file may take the place of a directory, or the other way round.
+	var gone, in strings.Builder
 	for path, f := range files {
 		if f.blob == "" {
-			fmt.Fprintf(&in, "0 %040d\t%s\x00", 0, path)
+			fmt.Fprintf(&gone, "0 %040d\t%s\x00", 0, path)
 		} else {
 			fmt.Fprintf(&in, "%s %s\t%s\x00", f.mode, f.blob, path)
 		}
 	}
-	return g.input(in.String()).do("update-index", "-z", "--index-info")
+	return g.input(gone.String()+in.String()).do("update-index", "-z", "--index-info")
 }

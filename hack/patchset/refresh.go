@@ -105,6 +105,9 @@ func (p *program) refresh(o refreshOptions) error {
 	if t.try("rev-list", "--merges", base+".."+head) != "" {
 		return fail(a.branch+" has merge commits, which cannot become patches", hint)
 	}
+	if err := p.findVersion(t); err == nil && t.version != s.tag {
+		p.warn("%s is made on %s, and this is %s: the patches get the hunks that fit here", s.dir, s.tag, t.version)
+	}
 	p.say("Refreshing %s from %s in %s (%d commits)", s.dir, a.branch, t.dir, len(commits))
 
 	// In a repository of our own, so that no setting of the user's repository has a say.
@@ -545,6 +548,35 @@ func (r *refresher) rebuild() ([]composed, error) {
 	return done, nil
 }
 
+// seriesText is the file "series" with other patches. The lines above a patch stay there, as long as it has its name.
+func seriesText(old string, list []string) string {
+	if old == "" {
+		old = "# In this order. Comment a line out to leave that patch out.\n"
+	}
+	above := map[string]string{}
+	top, lines := true, ""
+	for _, line := range strings.SplitAfter(old, "\n") {
+		m := patchFile.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil {
+			lines += line
+			continue
+		}
+		name := m[2]
+		if top {
+			name, top = "", false
+		}
+		above[name], lines = lines, ""
+	}
+	if top {
+		above[""], lines = lines, ""
+	}
+	text := above[""]
+	for _, file := range list {
+		text += above[patchFile.FindStringSubmatch(file)[2]] + file + "\n"
+	}
+	return text + lines
+}
+
 // finish writes everything, or says what it would write.
 func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool) error {
 	changes, err := r.sourceChanges()
@@ -573,20 +605,7 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 	}
 	seriesFile := filepath.Join(r.s.dir, "series")
 	old, _ := os.ReadFile(seriesFile)
-	comments := "# In this order. Comment a line out to leave that patch out.\n"
-	if len(old) > 0 {
-		comments = ""
-		for _, line := range strings.SplitAfter(string(old), "\n") {
-			if line != "" && line[0] >= '0' && line[0] <= '9' {
-				break
-			}
-			comments += line
-		}
-	}
-	newSeries := comments + strings.Join(list, "\n")
-	if len(list) > 0 {
-		newSeries += "\n"
-	}
+	newSeries := seriesText(string(old), list)
 
 	changed := tip != head || newSeries != string(old)
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
@@ -637,8 +656,16 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 		return nil
 	}
 
-	// All or nothing from here on. The branch first, because git refuses this where it would overwrite a file, and then
-	// nothing has changed.
+	// Where it ignores a file, git does not mind overwriting it.
+	onBranch, err := r.t.changed(head, tip)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(onBranch, func(_ string, f file) bool { return f.blob == "" })
+	if err := r.t.requireReady(slices.Sorted(maps.Keys(onBranch))); err != nil {
+		return err
+	}
+	// All or nothing from here on. The branch first, because git may still refuse that, and then nothing has changed.
 	ignoreSignals()
 	p := r.uninterrupted()
 	t := &tree{git: p.git(r.t.dir), kind: r.t.kind, version: r.t.version}
@@ -654,6 +681,10 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 				return err
 			}
 			removeEmpty("/", filepath.Dir(at))
+		}
+	}
+	for at, f := range changes {
+		if f.content == nil {
 			continue
 		}
 		mode := os.FileMode(0o666)

@@ -3,6 +3,7 @@
 package hack
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -189,6 +190,92 @@ func TestTripBack(t *testing.T) {
 		before := p.snapshot(t, p.dir)
 		p.fails(t, nil, []string{"pkg/kubelet/dos.txt has lines that end in CR LF"}, "hack/patchset.sh", "refresh")
 		assert.Equal(t, before, p.snapshot(t, p.dir))
+	})
+	t.Run("what git am reads differently", func(t *testing.T) {
+		for name, c := range map[string]struct{ file, content, author, words string }{
+			"a hunk":            {"pkg/kubelet/testdata/crlf.txt", "one\r\n2\r\n", "A <a@x>", "has lines that end in CR LF"},
+			"no end of line":    {"pkg/kubelet/x.txt", "one\r", "A <a@x>", "pkg/kubelet/x.txt has lines that end in CR LF"},
+			"a late NUL":        {"pkg/kubelet/x.txt", strings.Repeat("0123456789\r\n", 1000) + "\x00", "A <a@x>", "pkg/kubelet/x.txt has lines that end in CR LF"},
+			"the author's name": {"pkg/kubelet/x.txt", "one\n", "Ada  Two <a@x>", "the author of commit"},
+			"the author's mail": {"pkg/kubelet/x.txt", "one\n", "a@b <a@x>", "the author of commit"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				p := applied(t)
+				write(p.root, map[string]string{".git/info/attributes": "* -text\n", c.file: c.content})
+				p.git(p.root, "add", "-A", ".")
+				p.git(p.root, "commit", "-q", "--amend", "--no-edit", "--author", c.author)
+				before, tree := p.snapshot(t, p.dir), p.snapshot(t, p.root)
+				p.fails(t, nil, []string{c.words}, "hack/patchset.sh", "refresh")
+				assert.Equal(t, before, p.snapshot(t, p.dir))
+				assert.Equal(t, tree, p.snapshot(t, p.root))
+			})
+		}
+	})
+	t.Run("strange files", func(t *testing.T) {
+		p := applied(t)
+		write(p.root, map[string]string{
+			"pkg/kubelet/testdata/a file.txt": "no newline", "pkg/kubelet/testdata/grün\t\"q\".txt": "x", "pkg/kubelet/testdata/empty.txt": "",
+			"pkg/kubelet/testdata/bin": "a\x00\r\nb", "pkg/kubelet/testdata/[a].txt": "x\n", ":x": "y\n", "pkg/kubelet/testdata/latin": "\xe4\n",
+			"pkg/kubelet/testdata/mail": "From x\n---\ndiff --git a b\n-- \nFrom: x\n",
+		})
+		p.amend(t, 1)
+		require.NoError(t, os.Chmod(filepath.Join(p.root, "pkg/kubelet/kubelet.go"), 0o755))
+		p.git(p.root, "commit", "-q", "-a", "--amend", "--no-edit", "--author", "Ada, (the Ü) <ada@example.com>")
+		p.refreshed(t)
+		require.NoError(t, os.Chmod(filepath.Join(p.root, "pkg/kubelet/testdata/a file.txt"), 0o755))
+		p.amend(t, 1)
+		p.refreshed(t)
+	})
+	t.Run("a file becomes a directory, and one again", func(t *testing.T) {
+		p := applied(t)
+		file := filepath.Join(p.root, "pkg/kubelet/testdata/ours.txt")
+		require.NoError(t, os.Remove(file))
+		more := map[string]string{"c/d.txt": "d\n"}
+		for i := range 8 { // the order is that of a map
+			more[fmt.Sprint(i)] = "x\n"
+		}
+		write(file, more)
+		p.amend(t, 1)
+		p.refreshed(t)
+		require.NoError(t, os.RemoveAll(file))
+		write(p.root, map[string]string{"pkg/kubelet/testdata/ours.txt": "again\n"})
+		p.amend(t, 1)
+		p.refreshed(t)
+	})
+	t.Run("comments in series", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		n := p.patches(t)
+		p.series(t, "# top", n[0], "# why two", n[1], "", "# why three", n[2], "# end")
+		p.ok(t, "hack/patchset.sh", "apply")
+		before := p.patchBytes(t)
+		p.ok(t, "hack/patchset.sh", "refresh")
+		assert.Equal(t, before, p.patchBytes(t))
+		p.git(p.root, "-c", "sequence.editor=sed -i '1{h;d};2G'", "rebase", "-q", "-i", "HEAD~2")
+		p.ok(t, "hack/patchset.sh", "refresh")
+		assert.Equal(t, "# top\n"+n[0]+"\n\n# why three\n0002-kubelet-not-late.patch\n# why two\n0003-"+second+".patch\n# end\n", read(filepath.Join(p.dir, "patches/v1.37/series")))
+	})
+	t.Run("another release", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		p.git(p.root, "commit", "-q", "--allow-empty", "-m", "x")
+		p.git(p.root, "tag", "v1.37.0")
+		p.ok(t, "hack/patchset.sh", "apply")
+		assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "is made on v1.37.1, and this is v1.37.0")
+	})
+	t.Run("settings of the repository", func(t *testing.T) {
+		p := applied(t)
+		p.git(p.root, "config", "i18n.commitEncoding", "ISO-8859-1")
+		p.git(p.root, "config", "i18n.logOutputEncoding", "ISO-8859-1")
+		assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "Nothing to refresh")
+		p.inOrder(t)
+	})
+	t.Run("a file in the way that git ignores", func(t *testing.T) {
+		p := applied(t)
+		write(p.root, map[string]string{"pkg/kubelet/mine.log": "mine"})
+		write(p.dir, map[string]string{src("pkg/kubelet/mine.log"): "theirs"})
+		before, tree := p.snapshot(t, p.dir), p.snapshot(t, p.root)
+		p.fails(t, nil, []string{"pkg/kubelet/mine.log", "Move them away first"}, "hack/patchset.sh", "refresh")
+		assert.Equal(t, before, p.snapshot(t, p.dir))
+		assert.Equal(t, tree, p.snapshot(t, p.root))
 	})
 	t.Run("a fixup", func(t *testing.T) {
 		p := applied(t)
