@@ -194,7 +194,7 @@ func (m *travel) render(root, patch string) (map[string]source, error) {
 const spdx = "// SPDX-License-Identifier: Apache-2.0\n"
 
 var (
-	buildConstraint = regexp.MustCompile(`\A//go:build .*\n\n?`)
+	buildConstraint = regexp.MustCompile(`\A//go:build .*\n(// \+build .*\n)*\n?`)
 	copyrightLine   = regexp.MustCompile(`Copyright (20\d\d )?The Kubernetes Authors`)
 )
 

@@ -125,6 +125,14 @@ var _ = kuberuntime.Key
 	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 `, 1), string(back))
 
+	const old = spdx + "\n//go:build linux\n// +build linux\n\npackage kuberuntime\n"
+	got, err = m.toTree(m.rules[1], "kuberuntime/key.go", []byte(old))
+	require.NoError(t, err)
+	assert.Equal(t, "//go:build linux\n// +build linux\n\n"+header+"\npackage crashloop\n", strings.Replace(string(got), "Copyright The", "Copyright YEAR The", 1))
+	back, err = m.toLibrary(m.rules[1], "pkg/kubelet/crashloop/key.go", got)
+	require.NoError(t, err)
+	assert.Equal(t, old, string(back))
+
 	got, err = m.toTree(m.rules[0], "backoff/backoff.go", []byte(spdx+"\npackage backoff\n"))
 	require.NoError(t, err)
 	assert.Equal(t, "/*\nCopyright 2015 The Kubernetes Authors.\n*/\n\npackage flowcontrol\n", string(got))
