@@ -451,6 +451,18 @@ func (p *program) rel(path string) string {
 // sourceChanges are the files to be written where they are kept; those to be removed have no content.
 func (r *refresher) sourceChanges() (map[string]source, error) {
 	changes := map[string]source{}
+	for _, rule := range r.m.rules {
+		had, has := false, false
+		for _, e := range r.entries {
+			if e.library == rule {
+				had, has = had || e.kept.blob != "", has || e.final.blob != ""
+			}
+		}
+		if had && !has {
+			return nil, fail(fmt.Sprintf("%s has none of the files any more that %s brings from %s in the library", r.s.branch, rule.patch, rule.from),
+				fmt.Sprintf("Remove the line from %s, and refresh then.", r.m.file))
+		}
+	}
 	for _, k := range r.sorted() {
 		e := r.entries[k]
 		if e.final == e.kept {

@@ -242,6 +242,15 @@ func TestTripBack(t *testing.T) {
 		p.amend(t, 1)
 		p.refreshed(t)
 	})
+	t.Run("all that a line of travel.txt takes", func(t *testing.T) {
+		p := applied(t)
+		p.git(p.root, "rm", "-q", "staging/src/k8s.io/client-go/util/flowcontrol/rules.go")
+		p.amend(t, 2)
+		before, tree := p.snapshot(t, p.dir), p.snapshot(t, p.root)
+		p.fails(t, nil, []string{"has none of the files any more that client-go-rules brings from backoff", "Remove the line from "}, "hack/patchset.sh", "refresh")
+		assert.Equal(t, before, p.snapshot(t, p.dir))
+		assert.Equal(t, tree, p.snapshot(t, p.root))
+	})
 	t.Run("comments in series", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		n := p.patches(t)
