@@ -66,20 +66,18 @@ func (p *program) export() error {
 		return err
 	}
 	dir := filepath.Join(p.output, "series", s.name)
-	old, err := filepath.Glob(filepath.Join(dir, "[0-9]*.patch"))
-	if err != nil {
-		return err
-	}
-	for _, f := range old {
-		if err := os.Remove(f); err != nil {
-			return err
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(mails)) {
 		if err := writeFile(filepath.Join(dir, name), mails[name], 0o666); err != nil {
 			return err
 		}
 		p.note("%s", name)
+	}
+	for _, f := range glob(dir, "[0-9]*.patch") {
+		if mails[filepath.Base(f)] == nil {
+			if err := os.Remove(f); err != nil {
+				return err
+			}
+		}
 	}
 	p.say("%d mails for kubernetes %s are in %s: git am %s/*.patch", len(mails), t.version, dir, quoteShell(dir))
 	return nil

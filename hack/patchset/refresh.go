@@ -496,8 +496,9 @@ func (r *refresher) sourceChanges() (map[string]source, error) {
 
 // usedElsewhere: another release has a patch of this name.
 func (r *refresher) usedElsewhere(name string) bool {
-	found, _ := filepath.Glob(filepath.Join(r.patches, "v*", "[0-9][0-9][0-9][0-9]-"+name+".patch"))
-	return slices.ContainsFunc(found, func(f string) bool { return filepath.Dir(f) != r.s.dir })
+	return slices.ContainsFunc(glob(r.patches, "v*"), func(dir string) bool {
+		return dir != r.s.dir && len(glob(dir, "[0-9][0-9][0-9][0-9]-"+name+".patch")) > 0
+	})
 }
 
 // rebuild makes the commits of the branch anew, with the files as they are to be, and returns which patches they are.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,6 +19,18 @@ import (
 	"syscall"
 	"time"
 )
+
+// glob are the entries of a directory whose names match. The directory's own name may have anything in it.
+func glob(dir, pattern string) []string {
+	entries, _ := os.ReadDir(dir)
+	var found []string
+	for _, e := range entries {
+		if ok, _ := path.Match(pattern, e.Name()); ok {
+			found = append(found, filepath.Join(dir, e.Name()))
+		}
+	}
+	return found
+}
 
 // need fails if a tool is missing, with how to get it.
 func need(tools ...string) error {
@@ -44,8 +57,7 @@ func scratch(parent string) (dir string, remove func(), err error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return "", nil, fail(fmt.Sprintf("cannot create %s: %v", parent, err))
 	}
-	old, _ := filepath.Glob(filepath.Join(parent, ".scratch.*"))
-	for _, d := range old {
+	for _, d := range glob(parent, ".scratch.*") {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(d), ".scratch."), ".")
 		pid, err := strconv.Atoi(owner)
 		// The process of another user cannot be asked after: EPERM.

@@ -31,7 +31,6 @@ type series struct {
 	first, last       string // the range it was tested on
 	active            []*patch
 	dropped           []string // patch files that are not in "series", or in SKIP
-	overrides         map[string]string
 }
 
 // patch is one patch of a series: the message, the hunks in upstream's files, and the new files.
@@ -84,11 +83,7 @@ func readBase(dir string) (tag, first, last string, err error) {
 
 // allSeries are the directories that hold a series, oldest first.
 func (p *program) allSeries() []string {
-	bases, _ := filepath.Glob(filepath.Join(p.patches, "v*", "BASE"))
-	var dirs []string
-	for _, b := range bases {
-		dirs = append(dirs, filepath.Dir(b))
-	}
+	dirs := slices.DeleteFunc(glob(p.patches, "v*"), func(dir string) bool { return len(glob(dir, "BASE")) == 0 })
 	slices.SortFunc(dirs, func(a, b string) int { return semver.Compare(filepath.Base(a), filepath.Base(b)) })
 	return dirs
 }
@@ -211,8 +206,7 @@ func (p *program) loadSeries(dir string) (*series, error) {
 		}
 		s.active = append(s.active, &patch{number: n, file: line, name: m[2], mail: string(mail)})
 	}
-	there, _ := filepath.Glob(filepath.Join(dir, "[0-9][0-9][0-9][0-9]-*.patch"))
-	for _, f := range there {
+	for _, f := range glob(dir, "[0-9][0-9][0-9][0-9]-*.patch") {
 		if !active[filepath.Base(f)] {
 			s.dropped = append(s.dropped, filepath.Base(f))
 		}
@@ -310,7 +304,7 @@ func checkContent(file string, content []byte) error {
 
 // checkOverrides: each file that the release has of its own is listed, with the reason.
 func (s *series) checkOverrides(own string) error {
-	s.overrides = map[string]string{}
+	overrides := map[string]string{}
 	list := filepath.Join(own, reasonsFile)
 	data, err := os.ReadFile(list)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -324,7 +318,7 @@ func (s *series) checkOverrides(own string) error {
 		if !ok || strings.TrimSpace(reason) == "" || path.Clean(name) != name {
 			return fail(fmt.Sprintf("%s line %d: %q must be \"PATCH/PATH: why this release has a version of its own\"", list, i+1, line))
 		}
-		s.overrides[name] = reason
+		overrides[name] = reason
 	}
 	files, err := readSources(own)
 	if err != nil {
@@ -332,7 +326,7 @@ func (s *series) checkOverrides(own string) error {
 	}
 	delete(files, reasonsFile)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if s.overrides[name] == "" {
+		if overrides[name] == "" {
 			return fail(fmt.Sprintf("%s is a version of %s alone, but %s has no reason for it", files[name].path, s.name, list),
 				fmt.Sprintf("Add the line \"%s: REASON\", or make the change in %s.", name, filepath.Join(filepath.Dir(s.dir), sourceDir, name)))
 		}
@@ -341,7 +335,7 @@ func (s *series) checkOverrides(own string) error {
 			return fail(fmt.Sprintf("%s is the same as the version of all releases: remove it, and its line in %s", files[name].path, list))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.overrides)) {
+	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		if _, ok := files[name]; !ok {
 			return fail(fmt.Sprintf("%s has a reason for %s, but there is no such file in %s", list, name, own))
 		}

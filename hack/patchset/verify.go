@@ -131,9 +131,7 @@ func (v *verifier) patches() error {
 	if err := v.checkDependencies(v.s); err != nil {
 		return err
 	}
-	if err := v.orphans(); err != nil {
-		return err
-	}
+	v.orphans()
 	last := 0
 	for _, q := range v.s.active {
 		if q.number <= last {
@@ -168,18 +166,14 @@ func (v *verifier) patches() error {
 }
 
 // orphans are directories of patches that no series has.
-func (v *verifier) orphans() error {
+func (v *verifier) orphans() {
 	for dir, series := range map[string][]string{
 		filepath.Join(v.program.patches, sourceDir): v.allSeries(),
 		filepath.Join(v.s.dir, sourceDir):           {v.s.dir},
 	} {
 		var names []string
 		for _, s := range series {
-			files, err := filepath.Glob(filepath.Join(s, "[0-9]*.patch"))
-			if err != nil {
-				return err
-			}
-			for _, f := range files {
+			for _, f := range glob(s, "[0-9]*.patch") {
 				if m := patchFile.FindStringSubmatch(filepath.Base(f)); m != nil {
 					names = append(names, m[2])
 				}
@@ -192,7 +186,6 @@ func (v *verifier) orphans() error {
 			}
 		}
 	}
-	return nil
 }
 
 func (v *verifier) checkout() error {

@@ -491,6 +491,21 @@ func TestExport(t *testing.T) {
 	}
 }
 
+// TestBrackets: the name of a directory is no pattern.
+func TestBrackets(t *testing.T) {
+	p := newProject(t).clone(t)
+	dir := filepath.Join(t.TempDir(), "a [b] c")
+	require.NoError(t, os.Rename(p.dir, dir))
+	p.dir = dir
+	write(p.dir, map[string]string{"_output/series/v1.37/0009-old.patch": "old"})
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "3 commits")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "Nothing to refresh")
+	assert.Contains(t, p.ok(t, "make", "series"), "3 mails")
+	assert.NoFileExists(t, filepath.Join(p.dir, "_output/series/v1.37/0009-old.patch"))
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "verify", "--no-build"), "is in order")
+	p.ok(t, "hack/patchset.sh", "reverse")
+}
+
 // newProjectTree is a clone of the fetched tree that has nothing to do with the project, with a branch "stock".
 func newProjectTree(t *testing.T, p project) string {
 	t.Helper()
