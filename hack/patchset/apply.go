@@ -290,7 +290,7 @@ func (p *program) reverse(force bool) error {
 	if err != nil {
 		return err
 	}
-	made := t.try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
+	made := t.kind == repository && t.try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
 	if a == nil {
 		p.say("Nothing to take back: no series is applied to %s", t.dir)
 		// But for what an apply may have left that was killed.

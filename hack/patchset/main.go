@@ -219,7 +219,7 @@ removed. It refuses when that would lose work: uncommitted changes, or commits t
 		`Refresh brings what was edited on the series branch to where it is kept, and what was edited there to the branch: files
 of the library to the library, other new files to patches/_src, changes of upstream's files and messages to the patches.
 What was edited on both sides is a conflict; it is shown, and nothing is written. Messages, authors and dates of the
-commits stay as they are. Running it twice changes nothing.`, none,
+commits stay as they are. Running it twice changes nothing; one that was killed is to be run again.`, none,
 		func(*cobra.Command, []string) error { return p.alone(func() error { return p.refresh(r) }) })
 	refresh.Flags().StringVar(&r.base, "base", "", "the branch was rebased: this `commit` is where it starts now")
 	refresh.Flags().BoolVar(&r.sourceWins, "library-wins", false, "a conflict is decided for the library and patches/_src")

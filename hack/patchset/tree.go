@@ -398,7 +398,7 @@ func (p *program) stock(t *tree, dir string) (git, string, error) {
 }
 
 // unfinished is where apply makes the repository of a plain tree.
-const unfinished = ".kubelet-backoff"
+const unfinished = ".kubelet-backoff-unfinished"
 
 // asRelease makes a repository in dir with a plain tree as its one commit.
 func (t *tree) asRelease(dir string) (git, error) {
