@@ -78,4 +78,9 @@
 // shrink by itself: above that, the memory of removed keys is used for new ones
 // only. An insertion that makes a large map grow takes as long as in any map, some
 // 15 ms at a million keys.
+//
+// A decision that allows a start takes 0.70 to 0.77 times as long as client-go's
+// two calls at 110 keys, where 0.75 was the goal, 0.9 times at a million, and 1.3
+// times or more at 100,000, where the processor's caches count: an entry has to
+// hold more than client-go's. `make bench` measures it.
 package backoff
