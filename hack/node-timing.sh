@@ -22,4 +22,4 @@ say "Measuring on a real node"
 cd "$KB_ROOT/test/node"
 # The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
 trap - EXIT INT TERM HUP
-exec go run . timing --stock "$out/stock/kubelet" --ours "$out/kubelet" --apiserver "$out/stock/kube-apiserver" "$@"
+exec go run ./timing timing --stock "$out/stock/kubelet" --ours "$out/kubelet" --apiserver "$out/stock/kube-apiserver" "$@"

@@ -23,6 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // TestCrashloopRun runs pods with crashloop run, in the containerd of a node
@@ -38,13 +40,13 @@ func TestCrashloopRun(t *testing.T) {
 		for _, s := range crashloopScenarios {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
-				s.report(t, &e2e{node: n, pods: &recorder{}})
+				s.report(t, &e2e{Node: n, ctx: n.Context(), pods: &recorder{}})
 			})
 		}
 	})
 	t.Run("Disruptions", func(t *testing.T) {
 		for _, s := range crashloopDisruptions {
-			t.Run(s.name, func(t *testing.T) { s.report(t, &e2e{node: n, pods: &recorder{}}) })
+			t.Run(s.name, func(t *testing.T) { s.report(t, &e2e{Node: n, ctx: n.Context(), pods: &recorder{}}) })
 		}
 	})
 }
@@ -229,11 +231,11 @@ var crashloopDisruptions = []scenario{
 		p.event("main", 1, "start")
 		p.event("other", 1, "start")
 		sandbox, before := p.listSandboxes(), p.running()
-		e.containerd.end()
+		e.Containerd.End()
 		// The exit code is lost, for containerd does not see it.
 		p.signal("crash")
 		p.event("other", 1, "exit:6")
-		require.NoError(t, e.runContainerd())
+		require.NoError(t, e.RunContainerd())
 		p.event("other", 2, "start")
 		after := p.running()
 		delete(before, "other")
@@ -243,8 +245,8 @@ var crashloopDisruptions = []scenario{
 
 		p.signal("go")
 		p.event("other", 2, "pre-stop")
-		e.containerd.end()
-		require.NoError(t, e.runContainerd())
+		e.Containerd.End()
+		require.NoError(t, e.RunContainerd())
 		p.event("other", 3, "start")
 		p.event("main", 2, "start")
 		p.assertStarts(map[string]int{"init1": 2, "sidecar1": 2, "main": 2, "other": 3})
@@ -275,7 +277,7 @@ var crashloopDisruptions = []scenario{
 		p.event("main", 1, "start")
 		before := p.listSandboxes()
 		require.Len(t, before, 1)
-		_, err := e.ctr(e.ctx, "tasks", "kill", "--signal", "SIGKILL", before[0])
+		_, err := e.Ctr(e.ctx, "tasks", "kill", "--signal", "SIGKILL", before[0])
 		require.NoError(t, err)
 		p.event("main", 2, "start")
 		p.assertOrder("init1 1 exit:0", "main 1 start", "init1 2 start", "init1 2 exit:0", "main 2 start")
@@ -310,13 +312,13 @@ type crashloopPod struct {
 const crashloopConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
-featureGates: {` + gateRestartPod + `: true}
+featureGates: {` + node.GateRestartPod + `: true}
 `
 
 // newCrashloopPod returns a pod with the name of the test, whose agent is not
 // started yet. It is ended with the scenario.
 func (e *e2e) newCrashloopPod(t *testing.T, spec v1.PodSpec) *crashloopPod {
-	p := &crashloopPod{pod: e.newPod(t), root: e.path("crashloop")}
+	p := &crashloopPod{pod: e.newPod(t), root: e.Path("crashloop")}
 	p.manifest = filepath.Join(p.dir, "pod.json")
 	p.write(spec)
 	require.NoError(t, os.WriteFile(p.config(), []byte(crashloopConfig), 0o644))
@@ -358,18 +360,18 @@ func (p *crashloopPod) start() {
 	saved := filepath.Join(filepath.Dir(filepath.Dir(p.volume)), "status.json")
 	before, _ := os.Stat(saved)
 	p.agents++
-	p.output = filepath.Join(p.node.spec.Logs, fmt.Sprintf("crashloop-%s-%d.json", p.name, p.agents))
+	p.output = filepath.Join(p.Spec.Logs, fmt.Sprintf("crashloop-%s-%d.json", p.name, p.agents))
 	stdout, err := os.Create(p.output)
 	require.NoError(p.t, err)
 	defer stdout.Close()
 	stderr, err := os.Create(p.output + ".err")
 	require.NoError(p.t, err)
 	defer stderr.Close()
-	p.agent = exec.Command(*crashloopFlag, "run", "--runtime-endpoint=unix://"+p.containerdSocket(), "--root-dir="+p.root,
+	p.agent = exec.Command(*crashloopFlag, "run", "--runtime-endpoint=unix://"+p.ContainerdSocket(), "--root-dir="+p.root,
 		"--config="+p.config(), "-o", "json", p.manifest)
 	p.agent.Stdout, p.agent.Stderr = stdout, stderr
 	require.NoError(p.t, p.agent.Start())
-	require.NoError(p.t, await(p.ctx, "the pod's journal", patience, func(context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, "the pod's journal", patience, func(context.Context) error {
 		prefix := filepath.Join(p.root, "default_"+p.name+"_")
 		dirs, err := filepath.Glob(prefix + "*/" + filepath.Join("volumes", "pod"))
 		if err != nil {
@@ -448,7 +450,7 @@ func (p *crashloopPod) started(name string, times int) {
 // tellings waits for so many of the events, and returns the last.
 func (p *crashloopPod) tellings(what string, times int, match func(runEvent) bool) (last runEvent) {
 	p.t.Helper()
-	require.NoError(p.t, await(p.ctx, what, patience, func(context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, what, patience, func(context.Context) error {
 		text, err := os.ReadFile(p.output)
 		if err != nil {
 			return err
@@ -475,7 +477,7 @@ func (p *crashloopPod) tellings(what string, times int, match func(runEvent) boo
 // pass, sandboxes included.
 func (p *crashloopPod) containers(filter string) []string {
 	p.t.Helper()
-	out, err := p.ctr(p.ctx, "containers", "list", "-q", filter)
+	out, err := p.Ctr(p.ctx, "containers", "list", "-q", filter)
 	require.NoError(p.t, err)
 	return slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
 		// containerd's warnings come with it.
@@ -490,7 +492,7 @@ func ofPod(name string) string { return fmt.Sprintf(`labels."io.kubernetes.pod.n
 // container of the manifest.
 func (p *crashloopPod) running() map[string]string {
 	p.t.Helper()
-	out, err := p.ctr(p.ctx, "tasks", "list")
+	out, err := p.Ctr(p.ctx, "tasks", "list")
 	require.NoError(p.t, err)
 	tasks := map[string]string{}
 	for line := range strings.Lines(out) {

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // slowly returns the spec of a pod that spends long enough in every part of a
@@ -64,7 +66,7 @@ func at(name string, n int, event string, later time.Duration) func(*pod) {
 }
 
 func crashKubelet(t *testing.T, e *e2e) {
-	e.kubelet.kill()
+	e.Kubelet.Kill()
 	time.Sleep(time.Second)
 	e.startKubelet(t)
 }
@@ -75,7 +77,7 @@ var disruptions = []scenario{
 	{"KubeletKilledBeforeTrigger", func(t *testing.T, e *e2e) {
 		p := e.create(t, slowly())
 		before := p.running()
-		e.kubelet.kill()
+		e.Kubelet.Kill()
 		p.signal("go")
 		p.event("main", 1, "exit:42")
 		e.startKubelet(t)
@@ -114,9 +116,9 @@ var disruptions = []scenario{
 	}},
 
 	{"ContainerdRestarts", disrupted(restart{}, at("other", 1, "pre-stop", time.Second), func(t *testing.T, e *e2e) {
-		e.containerd.kill()
+		e.Containerd.Kill()
 		time.Sleep(3 * time.Second)
-		require.NoError(t, e.runContainerd())
+		require.NoError(t, e.RunContainerd())
 	})},
 	{"APIServerIsDown", func(t *testing.T, e *e2e) {
 		p := e.create(t, slowly())
@@ -124,11 +126,11 @@ var disruptions = []scenario{
 		// Its watches would take up to half a minute to come back, in which the
 		// next scenario's pod would not be seen.
 		t.Cleanup(func() { crashKubelet(t, e) })
-		e.api.kill()
+		e.api.Kill()
 		p.signal("go")
 		p.event("main", 2, "start")
 		time.Sleep(2 * time.Second)
-		require.NoError(t, e.serve(e.api))
+		require.NoError(t, e.Serve(e.api))
 		e.pods.record(e.ctx, e.kube)
 		p.once(restart{before: before, cause: "main", unseen: true})
 	}},
@@ -165,11 +167,11 @@ var disruptions = []scenario{
 	{"GateOffInAPIServer", func(t *testing.T, e *e2e) {
 		p := e.create(t, slowly())
 		before := p.running()
-		usual := e.api.args
+		usual := e.api.Args
 		restartAPIServer := func(args []string) {
-			e.api.kill()
-			e.api.args = args
-			require.NoError(t, e.serve(e.api))
+			e.api.Kill()
+			e.api.Args = args
+			require.NoError(t, e.Serve(e.api))
 			e.pods.record(e.ctx, e.kube)
 		}
 		t.Cleanup(func() {
@@ -183,7 +185,7 @@ var disruptions = []scenario{
 		p.once(restart{before: before, cause: "main"})
 	}},
 	{"GateOffAndOnAgain", func(t *testing.T, e *e2e) {
-		e.restartKubelet(t, gateRestartPod)
+		e.restartKubelet(t, node.GateRestartPod)
 		main := triggering(sidecar("main", "wait=go exit=42", "wait=go exit=42", ""))
 		p := e.create(t, podSpec(nil, main, container("other", "")))
 		p.running()
@@ -205,13 +207,13 @@ var disruptions = []scenario{
 	// A run of ten minutes resets the back-off. This kubelet is the same but for
 	// a period that a test can wait for.
 	{"LongRunResetsTheCurve", func(t *testing.T, e *e2e) {
-		e.kubelet.kill()
-		usual := e.spec.Kubelet
-		e.spec.Kubelet = *shortResetFlag
+		e.Kubelet.Kill()
+		usual := e.Spec.Kubelet
+		e.Spec.Kubelet = *shortResetFlag
 		e.startKubelet(t)
 		t.Cleanup(func() {
-			e.kubelet.kill()
-			e.spec.Kubelet = usual
+			e.Kubelet.Kill()
+			e.Spec.Kubelet = usual
 			e.startKubelet(t)
 		})
 		long := fmt.Sprintf("sleep=%v exit=42", shortReset+2*time.Second)

@@ -11,6 +11,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// The gates that lead back to what upstream does with RestartAllContainers, and
+// with a container that the kubelet itself ended.
+const (
+	gateRestartAllContainersBackOff = "KubeletRestartAllContainersBackOff"
+	gateStrictBackOff               = "KubeletStrictCrashLoopBackOff"
 )
 
 // gateDisruptions start the kubelet with gates switched off.
@@ -20,7 +29,7 @@ var gateDisruptions = []scenario{
 	{"GateOffInTermination", func(t *testing.T, e *e2e) {
 		t.Cleanup(func() { e.restartKubelet(t) })
 		disrupted(restart{}, at("other", 1, "pre-stop", time.Second), func(t *testing.T, e *e2e) {
-			e.restartKubelet(t, gateRestartPod)
+			e.restartKubelet(t, node.GateRestartPod)
 		})(t, e)
 	}},
 	{"GateOffInBackOff", func(t *testing.T, e *e2e) {
@@ -28,7 +37,7 @@ var gateDisruptions = []scenario{
 		const life = "sleep=1s exit=42"
 		p := e.create(t, podSpec(nil, triggering(container("main", life, life, life, life, "")), container("other", "")))
 		p.inBackOff(3)
-		e.restartKubelet(t, gateRestartPod)
+		e.restartKubelet(t, node.GateRestartPod)
 		p.event("main", 5, "start")
 		after := p.latest("the end of the restart", func(now *v1.Pod) error {
 			if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse {
@@ -47,7 +56,7 @@ var gateDisruptions = []scenario{
 	// The way back to upstream's path, for those restarts that upstream has.
 	{"RestartAllContainersAsUpstream", func(t *testing.T, e *e2e) {
 		t.Cleanup(func() { e.restartKubelet(t) })
-		e.kubelet.kill()
+		e.Kubelet.Kill()
 		e.startKubeletWith(t, slow, gateRestartAllContainersBackOff)
 		const triggers = 4
 		lives := strings.Fields(strings.Repeat("exit=42 ", triggers))
@@ -71,15 +80,15 @@ var gateDisruptions = []scenario{
 			p.alwaysRunning()
 		})
 		t.Run("ThePodWaits", func(t *testing.T) {
-			p := e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42", "exit=42", ""), actionRestartPod), container("other", "")))
+			p := e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42", "exit=42", ""), node.ActionRestartPod), container("other", "")))
 			for k := range 2 {
-				assert.GreaterOrEqual(t, waits(p, k), delay(slow, k).Seconds()-0.05, "seconds that restart %d waited", k+1)
+				assert.GreaterOrEqual(t, waits(p, k), slow.Delay(k).Seconds()-0.05, "seconds that restart %d waited", k+1)
 			}
 		})
 	}},
 	{"StrictBackOffOff", func(t *testing.T, e *e2e) {
 		t.Cleanup(func() { e.restartKubelet(t) })
-		e.kubelet.kill()
+		e.Kubelet.Kill()
 		e.startKubeletWith(t, slow, gateStrictBackOff)
 		main := container("main", "")
 		main.LivenessProbe = probe("alive")

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	batchclient "k8s.io/client-go/kubernetes/typed/batch/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // createJob creates a job with the name of the test, whose pod is not to fail.
@@ -47,7 +49,7 @@ func (p *pod) jobs() batchclient.JobInterface { return p.kube.BatchV1().Jobs(met
 func (p *pod) awaitJob(what string, check func(*batchv1.Job) bool) (job *batchv1.Job) {
 	p.t.Helper()
 	// Without the limit's context, so that the last error is the job's status.
-	require.NoError(p.t, await(p.ctx, what+" of job "+p.name, patience, func(context.Context) (err error) {
+	require.NoError(p.t, node.Await(p.ctx, what+" of job "+p.name, patience, func(context.Context) (err error) {
 		if job, err = p.jobs().Get(p.ctx, p.name, metav1.GetOptions{}); err == nil && !check(job) {
 			err = fmt.Errorf("its status is %+v", job.Status)
 		}

@@ -8,10 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,12 +21,15 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // e2e is the node that the scenarios share.
 type e2e struct {
-	*node
-	api  *apiServer
+	*node.Node
+	ctx  context.Context
+	api  *node.APIServer
 	kube kubernetes.Interface
 	pods *recorder
 }
@@ -37,32 +38,32 @@ type e2e struct {
 func startE2E(t *testing.T) *e2e {
 	n, err := theNode()
 	require.NoError(t, err)
-	e := &e2e{node: n, pods: &recorder{history: map[string][]snapshot{}, stop: func() {}}}
+	e := &e2e{Node: n, ctx: n.Context(), pods: &recorder{history: map[string][]snapshot{}, stop: func() {}}}
 	// client-go logs each connection that a disruption breaks.
-	log, err := os.Create(filepath.Join(n.spec.Logs, "client-go.log"))
+	log, err := os.Create(filepath.Join(n.Spec.Logs, "client-go.log"))
 	require.NoError(t, err)
 	klog.LogToStderr(false)
 	klog.SetOutput(log)
-	progress("starting etcd and kube-apiserver")
+	node.Progress("starting etcd and kube-apiserver")
 	args := []string{"--kubelet-preferred-address-types=" + string(v1.NodeInternalIP)}
-	if e.knows(t, n.spec.APIServer, gateRestartPod) {
-		args = append(args, "--feature-gates="+gateRestartPod+"=true")
+	if e.knows(t, n.Spec.APIServer, node.GateRestartPod) {
+		args = append(args, "--feature-gates="+node.GateRestartPod+"=true")
 	}
-	e.api, err = n.startAPIServer(args...)
+	e.api, err = n.StartAPIServer(args...)
 	require.NoError(t, err)
 	e.kube, err = kubernetes.NewForConfig(&rest.Config{
-		Host: e.api.url, BearerToken: harnessToken, QPS: 1000, Burst: 1000,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: e.api.certificate},
+		Host: e.api.URL, BearerToken: node.HarnessToken, QPS: 1000, Burst: 1000,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: e.api.Certificate},
 	})
 	require.NoError(t, err)
-	progress("starting the kubelet")
+	node.Progress("starting the kubelet")
 	e.startKubelet(t)
-	require.NoError(t, await(n.ctx, "the node object", time.Minute, func(ctx context.Context) error {
-		_, err := e.kube.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	require.NoError(t, node.Await(n.Context(), "the node object", time.Minute, func(ctx context.Context) error {
+		_, err := e.kube.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
 		return err
 	}))
 	require.NoError(t, e.startControllerManager())
-	e.pods.record(n.ctx, e.kube)
+	e.pods.record(n.Context(), e.kube)
 	return e
 }
 
@@ -82,96 +83,58 @@ featureGates:
 // usual has the curve 0, 1, 2, 4, 4 … s, and slow 0, 10, 10 … s, for scenarios
 // in which a delay must differ from what else takes time.
 var (
-	usual = Scenario{Reduced: true, Maximum: 4 * time.Second}
-	slow  = Scenario{Maximum: 10 * time.Second}
+	usual = node.Curve{Reduced: true, Maximum: 4 * time.Second}
+	slow  = node.Curve{Maximum: 10 * time.Second}
 )
 
 // curve is the usual delay before the k-th restart in a row, counted from 0.
-func curve(k int) time.Duration { return delay(usual, k) }
+func curve(k int) time.Duration { return usual.Delay(k) }
 
 // startKubelet starts the kubelet, for the first time or again, with the usual
 // curve and the gates given switched off.
 func (e *e2e) startKubelet(t *testing.T, off ...string) { e.startKubeletWith(t, usual, off...) }
 
-func (e *e2e) startKubeletWith(t *testing.T, curve Scenario, off ...string) {
-	manifests := e.path("manifests")
+func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
+	manifests := e.Path("manifests")
 	require.NoError(t, os.MkdirAll(manifests, 0o755))
-	config := fmt.Sprintf(e2eKubeletConfig, nodeIP, manifests, curve.Maximum, curve.Reduced)
-	for _, gate := range []string{gateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff} {
-		if e.knows(t, e.spec.Kubelet, gate) {
+	config := fmt.Sprintf(e2eKubeletConfig, node.IP, manifests, curve.Maximum, curve.Reduced)
+	for _, gate := range []string{node.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff} {
+		if e.knows(t, e.Spec.Kubelet, gate) {
 			config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
 		}
 	}
-	require.NoError(t, e.node.startKubelet(config, "--kubeconfig="+e.api.kubeconfig, "--node-ip="+nodeIP))
+	require.NoError(t, e.StartKubelet(config, "--kubeconfig="+e.api.Kubeconfig, "--node-ip="+node.IP))
 }
 
 // restartKubelet kills the kubelet and starts it with the gates given switched
 // off.
 func (e *e2e) restartKubelet(t *testing.T, off ...string) {
-	e.kubelet.kill()
+	e.Kubelet.Kill()
 	e.startKubelet(t, off...)
 }
 
 // knows reports whether a binary has a gate. It is set only there, so that a
 // stock one can be tried as well.
 func (e *e2e) knows(t *testing.T, binary, gate string) bool {
-	help, err := output(e.ctx, binary, "--help")
+	help, err := node.Output(e.ctx, binary, "--help")
 	require.NoError(t, err)
 	return strings.Contains(help, gate)
 }
 
 // startControllerManager starts what looks after Jobs.
 func (e *e2e) startControllerManager() error {
-	kubeconfig := e.path("controller-manager.kubeconfig")
-	if err := e.api.writeKubeconfig(kubeconfig, harnessToken); err != nil {
+	kubeconfig := e.Path("controller-manager.kubeconfig")
+	if err := e.api.WriteKubeconfig(kubeconfig, node.HarnessToken); err != nil {
 		return err
 	}
-	_, err := e.start("kube-controller-manager", *managerFlag, "--kubeconfig="+kubeconfig, "--controllers=job-controller",
-		"--leader-elect=false", "--bind-address=127.0.0.1", "--cert-dir="+e.path("controller-manager-pki"))
+	_, err := e.Start("kube-controller-manager", *managerFlag, "--kubeconfig="+kubeconfig, "--controllers=job-controller",
+		"--leader-elect=false", "--bind-address=127.0.0.1", "--cert-dir="+e.Path("controller-manager-pki"))
 	return err
 }
 
-// reboot is what the node's restart is to the programs on it: nothing runs, and
-// of what containerd and runc knew there is only what lies on disk. The API
-// server stays, as it would.
+// reboot is the node's restart, after which the kubelet runs again.
 func (e *e2e) reboot(t *testing.T) {
-	e.kubelet.kill()
-	e.containerd.kill()
-	keep := []int{os.Getpid()}
-	for _, p := range e.started {
-		if p != e.kubelet && p != e.containerd {
-			keep = append(keep, p.cmd.Process.Pid)
-		}
-	}
-	entries, err := os.ReadDir("/proc")
-	require.NoError(t, err)
-	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && !slices.Contains(keep, pid) {
-			// What has ended by itself meanwhile is gone as well.
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-	state := containerdState(e.spec.Dir)
-	groups, err := cgroupsOf(e.spec.Dir)
-	require.NoError(t, err)
-	require.NoError(t, await(e.ctx, "the removal of the cgroups", 10*time.Second, func(context.Context) error {
-		return removeCgroups(groups)
-	}))
-	all, err := mounts()
-	require.NoError(t, err)
-	for _, m := range slices.Backward(all) {
-		if strings.HasPrefix(m.point, state) {
-			require.NoError(t, syscall.Unmount(m.point, syscall.MNT_DETACH))
-		}
-	}
-	for _, dir := range []string{state, "/run/containerd"} {
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		for _, entry := range entries {
-			require.NoError(t, os.RemoveAll(filepath.Join(dir, entry.Name())))
-		}
-	}
-	require.NoError(t, e.runContainerd())
+	require.NoError(t, e.Reboot())
 	e.startKubelet(t)
 }
 

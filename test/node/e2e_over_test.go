@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // overScenarios end a restart otherwise than by all containers running, and check
@@ -46,7 +48,7 @@ var overScenarios = []scenario{
 		p := e.create(t, podSpec(nil, successful(), container("other", "term=0")))
 		before := p.inBackOff(3)
 		p.delete(6)
-		require.NoError(t, await(e.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
+		require.NoError(t, node.Await(e.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
 			if history := p.pods.of(p.name); !history[len(history)-1].deleted {
 				return errors.New("it still exists")
 			}
@@ -57,7 +59,7 @@ var overScenarios = []scenario{
 	{"DeadlineInBackOff", func(t *testing.T, e *e2e) {
 		p := e.create(t, podSpec(nil, successful(), container("other", "term=0")))
 		before := p.inBackOff(3)
-		require.NoError(t, await(e.ctx, "the update", patience, func(ctx context.Context) error {
+		require.NoError(t, node.Await(e.ctx, "the update", patience, func(ctx context.Context) error {
 			pods := e.kube.CoreV1().Pods(metav1.NamespaceDefault)
 			now, err := pods.Get(ctx, p.name, metav1.GetOptions{})
 			if err != nil {
@@ -90,7 +92,7 @@ var overScenarios = []scenario{
 	{"LivenessProbeTriggersNothing", func(t *testing.T, e *e2e) {
 		main := container("main", "")
 		main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-		main = ruled(main, actionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
+		main = ruled(main, node.ActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
 		main.LivenessProbe = probe("alive")
 		p := e.newPod(t)
 		p.put("alive")
@@ -109,7 +111,7 @@ var overScenarios = []scenario{
 			return nil
 		})
 		assert.Equal(t, statusOf(before, "other").ContainerID, statusOf(after, "other").ContainerID, "container ID of other")
-		assert.NotContains(t, strings.Join(p.conditions(conditionOf(actionRestartPod), ""), "\n"), "True", "history of the condition")
+		assert.NotContains(t, strings.Join(p.conditions(conditionOf(node.ActionRestartPod), ""), "\n"), "True", "history of the condition")
 		events, err := e.kube.CoreV1().Events(metav1.NamespaceDefault).List(e.ctx, metav1.ListOptions{
 			FieldSelector: "reason=PodRestarting,involvedObject.uid=" + string(p.uid),
 		})
@@ -120,7 +122,7 @@ var overScenarios = []scenario{
 
 	// Its policy does not start it again, and so nothing does.
 	{"LivenessProbeEndsForGood", func(t *testing.T, e *e2e) {
-		main := ruled(container("main", ""), actionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
+		main := ruled(container("main", ""), node.ActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
 		main.LivenessProbe = probe("alive")
 		p := e.newPod(t)
 		p.put("alive")
@@ -258,7 +260,7 @@ func (p *pod) loseSandbox() {
 	p.t.Helper()
 	sandboxes := p.listSandboxes()
 	require.Len(p.t, sandboxes, 1, "sandboxes")
-	_, err := p.ctr(p.ctx, "tasks", "kill", "--signal", "SIGKILL", sandboxes[0])
+	_, err := p.Ctr(p.ctx, "tasks", "kill", "--signal", "SIGKILL", sandboxes[0])
 	require.NoError(p.t, err)
 }
 

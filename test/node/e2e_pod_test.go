@@ -24,15 +24,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // patience is how long anything but a delay of the back-off may take.
 const patience = 30 * time.Second
 
+// triggerExit is the exit code of what triggers a restart of a pod.
+const triggerExit = 42
+
 // container returns one whose actor has the lives given.
 func container(name string, lives ...string) v1.Container {
 	return v1.Container{
-		Name: name, Image: actorImage, ImagePullPolicy: v1.PullNever, Args: lives,
+		Name: name, Image: node.ActorImage, ImagePullPolicy: v1.PullNever, Args: lives,
 		Env:          []v1.EnvVar{{Name: "CONTAINER", Value: name}},
 		VolumeMounts: []v1.VolumeMount{{Name: "pod", MountPath: "/pod"}, {Name: "data", MountPath: "/data"}},
 	}
@@ -92,7 +97,7 @@ type pod struct {
 // podSpec returns the spec of a pod whose own policy restarts nothing.
 func podSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 	return v1.PodSpec{
-		NodeName: nodeName, RestartPolicy: v1.RestartPolicyNever,
+		NodeName: node.Name, RestartPolicy: v1.RestartPolicyNever,
 		AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
 		Tolerations:                   []v1.Toleration{{Operator: v1.TolerationOpExists}},
 		TerminationGracePeriodSeconds: ptr.To(int64(8)),
@@ -110,7 +115,7 @@ func alwaysSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 // newPod returns a pod that is not created yet.
 func (e *e2e) newPod(t *testing.T) *pod {
 	name := strings.ToLower(filepath.Base(t.Name()))
-	p := &pod{e2e: e, t: t, name: name, dir: e.path("pods", name)}
+	p := &pod{e2e: e, t: t, name: name, dir: e.Path("pods", name)}
 	require.NoError(t, os.MkdirAll(filepath.Dir(p.dir), 0o777))
 	require.NoError(t, os.Mkdir(p.dir, 0o777), "another scenario has the same name")
 	return p
@@ -154,7 +159,7 @@ func (e *e2e) createStatic(t *testing.T, spec v1.PodSpec) *pod {
 	p := e.newPod(t)
 	p.uid = uuid.NewUUID()
 	manifest := p.writeManifest(spec)
-	p.name += "-" + nodeName
+	p.name += "-" + node.Name
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.dump()
@@ -170,7 +175,7 @@ func (e *e2e) createStatic(t *testing.T, spec v1.PodSpec) *pod {
 func (p *pod) writeManifest(spec v1.PodSpec) string {
 	p.t.Helper()
 	name := filepath.Base(p.dir)
-	manifest, draft := p.path("manifests", name+".json"), p.path("pods", name+".json")
+	manifest, draft := p.Path("manifests", name+".json"), p.Path("pods", name+".json")
 	text, err := json.Marshal(v1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		// Without a UID in the file, its content would be what the UID is made of.
@@ -214,7 +219,7 @@ func (p *pod) await(what string, limit time.Duration, check func(*v1.Pod) error)
 	p.t.Helper()
 	seen := 0
 	var found *v1.Pod
-	require.NoError(p.t, await(p.ctx, what+" of pod "+p.name, limit, func(context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, limit, func(context.Context) error {
 		history := p.pods.of(p.name)
 		err := errors.New("there is no such pod")
 		for ; seen < len(history); seen++ {
@@ -235,7 +240,7 @@ func (p *pod) await(what string, limit time.Duration, check func(*v1.Pod) error)
 func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 	p.t.Helper()
 	var found *v1.Pod
-	require.NoError(p.t, await(p.ctx, what+" of pod "+p.name, patience, func(context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, patience, func(context.Context) error {
 		history := p.pods.of(p.name)
 		if len(history) == 0 {
 			return errors.New("there is no such pod")
@@ -250,8 +255,8 @@ func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 // static pod the API server has an image that is not kept up to date.
 func (p *pod) awaitKubelet(what string, check func(*v1.Pod) error) {
 	p.t.Helper()
-	require.NoError(p.t, await(p.ctx, what+" of pod "+p.name, time.Minute, func(ctx context.Context) error {
-		text, err := p.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(nodeName).SubResource("proxy").Suffix("pods").DoRaw(ctx)
+	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, time.Minute, func(ctx context.Context) error {
+		text, err := p.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("pods").DoRaw(ctx)
 		if err != nil {
 			return err
 		}
@@ -311,7 +316,7 @@ func statusOf(now *v1.Pod, name string) v1.ContainerStatus {
 
 // conditionOf is the type of the condition for an action.
 func conditionOf(action v1.ContainerRestartRuleAction) v1.PodConditionType {
-	if action == actionRestartPod {
+	if action == node.ActionRestartPod {
 		return "PodRestarting"
 	}
 	return v1.AllContainersRestarting
@@ -435,12 +440,12 @@ func (p *pod) assertCondition(r restart, kind v1.PodConditionType) {
 		want := []string{"True ContainerExited: " + message, "False ContainersStarted: " + message}
 		assert.Equal(p.t, want, p.conditions(kind, r.before.ResourceVersion), "history of the condition %s", kind)
 	}
-	for _, other := range []v1.PodConditionType{conditionOf(actionRestartPod), v1.AllContainersRestarting} {
+	for _, other := range []v1.PodConditionType{conditionOf(node.ActionRestartPod), v1.AllContainersRestarting} {
 		if other != kind {
 			assert.Empty(p.t, p.conditions(other, r.before.ResourceVersion), "history of the condition %s", other)
 		}
 	}
-	assert.NoError(p.t, await(p.ctx, "the event", 10*time.Second, func(ctx context.Context) error {
+	assert.NoError(p.t, node.Await(p.ctx, "the event", 10*time.Second, func(ctx context.Context) error {
 		events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 			FieldSelector: "reason=PodRestarting,involvedObject.uid=" + string(p.uid),
 		})
@@ -464,7 +469,7 @@ func (p *pod) assertPreviousLog(name string) {
 	p.t.Helper()
 	want := fmt.Sprintf("%s: start %d\n", name, p.starts(name)-1)
 	// Right after its start, a kubelet does not know the pod yet.
-	assert.NoError(p.t, await(p.ctx, "the previous log of "+name, 5*time.Second, func(ctx context.Context) error {
+	assert.NoError(p.t, node.Await(p.ctx, "the previous log of "+name, 5*time.Second, func(ctx context.Context) error {
 		options := &v1.PodLogOptions{Container: name, Previous: true}
 		log, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(p.name, options).DoRaw(ctx)
 		if err == nil && string(log) != want {
@@ -510,7 +515,7 @@ func (p *pod) assertOver() {
 // no ConfigMap are not among them.
 func (p *pod) attempts(name string) (at []time.Time) {
 	p.t.Helper()
-	files, err := os.ReadDir(p.path("kubelet", "pods", string(p.uid), "containers", name))
+	files, err := os.ReadDir(p.Path("kubelet", "pods", string(p.uid), "containers", name))
 	if !errors.Is(err, os.ErrNotExist) {
 		require.NoError(p.t, err)
 	}
@@ -529,7 +534,7 @@ func (p *pod) attempts(name string) (at []time.Time) {
 func (p *pod) assertAttempts(name string, first, count int) {
 	p.t.Helper()
 	var at []time.Time
-	require.NoError(p.t, await(p.ctx, fmt.Sprintf("attempt %d to start %s of pod %s", count, name, p.name), time.Duration(count)*20*time.Second, func(context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("attempt %d to start %s of pod %s", count, name, p.name), time.Duration(count)*20*time.Second, func(context.Context) error {
 		if at = p.attempts(name); len(at) < count {
 			return fmt.Errorf("there were %d", len(at))
 		}
@@ -561,7 +566,7 @@ func (p *pod) alwaysRunning() {
 
 // listSandboxes returns the IDs of the pod's sandboxes, those that ended included.
 func (p *pod) listSandboxes() []string {
-	out, err := p.ctr(p.ctx, "containers", "list", "-q",
+	out, err := p.Ctr(p.ctx, "containers", "list", "-q",
 		fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s,labels."io.cri-containerd.kind"==sandbox`, p.uid))
 	require.NoError(p.t, err)
 	return slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
@@ -572,17 +577,17 @@ func (p *pod) listSandboxes() []string {
 
 // dataDir is the host's side of the pod's emptyDir.
 func (p *pod) dataDir() string {
-	return p.path("kubelet", "pods", string(p.uid), "volumes", "kubernetes.io~empty-dir", "data")
+	return p.Path("kubelet", "pods", string(p.uid), "volumes", "kubernetes.io~empty-dir", "data")
 }
 
 // journal returns what the pod's containers have written so far.
-func (p *pod) journal() []journalEvent {
+func (p *pod) journal() []node.JournalEvent {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "journal"))
 	if !errors.Is(err, os.ErrNotExist) {
 		require.NoError(p.t, err)
 	}
-	events, err := parseJournal(text)
+	events, err := node.ParseJournal(text)
 	require.NoError(p.t, err)
 	return events
 }
@@ -602,7 +607,7 @@ func (p *pod) starts(name string) (n int) {
 func (p *pod) assertStarts(want map[string]int) {
 	p.t.Helper()
 	got := map[string]int{}
-	_ = await(p.ctx, "the starts", 2*time.Second, func(context.Context) error {
+	_ = node.Await(p.ctx, "the starts", 2*time.Second, func(context.Context) error {
 		for name := range want {
 			got[name] = p.starts(name)
 		}
@@ -666,7 +671,7 @@ func (p *pod) dump() {
 	for _, s := range p.pods.of(p.name) {
 		line := string(s.pod.Status.Phase)
 		for _, c := range s.pod.Status.Conditions {
-			if c.Type == conditionOf(actionRestartPod) || c.Type == v1.AllContainersRestarting {
+			if c.Type == conditionOf(node.ActionRestartPod) || c.Type == v1.AllContainersRestarting {
 				line += fmt.Sprintf(" [%s=%s %s %q]", c.Type, c.Status, c.Reason, c.Message)
 			}
 		}

@@ -18,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // podScenarios need no more of the node than that it runs pods.
@@ -366,7 +368,7 @@ func (p *pod) deletedForGood() {
 	}
 	p.delete(grace)
 	before := starts()
-	require.NoError(p.t, await(p.ctx, "the end of pod "+p.name, (grace+8)*time.Second, func(ctx context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, "the end of pod "+p.name, (grace+8)*time.Second, func(ctx context.Context) error {
 		_, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, p.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -17,6 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // startScenarios have containers that cannot be started. Where something was
@@ -57,7 +59,7 @@ var startScenarios = []scenario{
 	{"StartFailsAfterARun", func(t *testing.T, e *e2e) {
 		p := e.newPod(t)
 		program := filepath.Join(p.dir, "program")
-		copyFile(t, filepath.Join(e.spec.Bin, "actor"), program)
+		copyFile(t, filepath.Join(e.Spec.Bin, "actor"), program)
 		main := container("main", "wait=go exit=3", "exit=3", "")
 		main.Command = []string{"/pod/program"}
 		p.create(alwaysSpec(nil, main))
@@ -75,7 +77,7 @@ var startScenarios = []scenario{
 			}
 			return nil
 		})
-		copyFile(t, filepath.Join(e.spec.Bin, "actor"), program)
+		copyFile(t, filepath.Join(e.Spec.Bin, "actor"), program)
 		p.assertDelay("before the start that succeeds", 4, p.event("main", 2, "start")-float64(p.attempts("main")[5].UnixMicro())/1e6)
 		p.assertDelay("after it", 5, p.event("main", 3, "start")-p.event("main", 2, "exit:3"))
 	}},
@@ -126,7 +128,7 @@ func noSuchProfile() *v1.SecurityContext {
 // configErrors waits until so many attempts to start main have found no ConfigMap.
 func (p *pod) configErrors(count int32) {
 	p.t.Helper()
-	require.NoError(p.t, await(p.ctx, "the errors of pod "+p.name, time.Duration(count)*20*time.Second, func(ctx context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, "the errors of pod "+p.name, time.Duration(count)*20*time.Second, func(ctx context.Context) error {
 		events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 			FieldSelector: "reason=Failed,involvedObject.uid=" + string(p.uid),
 		})

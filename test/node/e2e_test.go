@@ -8,12 +8,16 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
+
+var began = time.Now()
 
 // The flags of TestNode, TestUpstream and TestCrashloopRun, which hack/node-e2e.sh
 // gives. Those without theirs are skipped.
@@ -26,7 +30,7 @@ var (
 	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
 	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests ask for")
 	crashloopFlag  = flag.String("crashloop", "", "the crashloop `binary`")
-	actionFlag     = flag.String("action", string(actionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
+	actionFlag     = flag.String("action", string(node.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	keepFlag       = flag.Bool("keep", false, "keep the logs also when nothing fails")
 	insideFlag     = flag.Bool("inside", false, "set by the harness in the process that is the node")
@@ -43,7 +47,7 @@ func TestMain(m *testing.M) {
 	if *insideFlag || *kubeletFlag == "" && *crashloopFlag == "" {
 		os.Exit(m.Run())
 	}
-	ctx, stop := interruptible()
+	ctx, stop := node.Interruptible()
 	err := testOnNode(ctx)
 	stop()
 	if err != nil {
@@ -53,64 +57,45 @@ func TestMain(m *testing.M) {
 }
 
 func testOnNode(ctx context.Context) (err error) {
-	source, err := sourceFolder()
-	if err != nil {
-		return err
-	}
-	work := *workFlag
-	if work == "" {
-		work = filepath.Join(source, "..", "..", "_output", "node")
-	}
-	var needed []binary
+	var programs []node.Program
 	if *kubeletFlag != "" {
-		needed = []binary{
-			{"-kubelet", kubeletFlag}, {"-kubelet-short-reset", shortResetFlag},
-			{"-apiserver", apiserverFlag}, {"-controller-manager", managerFlag},
+		programs = []node.Program{
+			{Flag: "-kubelet", Path: kubeletFlag}, {Flag: "-kubelet-short-reset", Path: shortResetFlag},
+			{Flag: "-apiserver", Path: apiserverFlag}, {Flag: "-controller-manager", Path: managerFlag},
 		}
 	}
 	if *crashloopFlag != "" {
-		needed = append(needed, binary{"-crashloop", crashloopFlag})
+		programs = append(programs, node.Program{Flag: "-crashloop", Path: crashloopFlag})
 	}
 	if *upstreamFlag != "" {
-		needed = append(needed, binary{"-e2e-node", upstreamFlag}, binary{"-busybox", busyboxFlag})
+		programs = append(programs, node.Program{Flag: "-e2e-node", Path: upstreamFlag}, node.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
-	etcd, err := prerequisites(needed, *kubeletFlag != "")
+	h, err := node.NewHarness(ctx, *workFlag, programs, *kubeletFlag != "")
 	if err != nil {
 		return err
 	}
-	h, err := newHarness(ctx, work)
-	if err != nil {
-		return err
-	}
-	h.keep = *keepFlag
-	if err := h.build(ctx, source); err != nil {
-		return err
-	}
+	h.Keep = *keepFlag
 	if *upstreamFlag != "" {
-		busybox := upstreamBusybox()
-		if err := busybox.pack(*busyboxFlag, busybox.archive(h.bin)); err != nil {
-			return fmt.Errorf("image %s: %w", busybox.reference, err)
+		if err := h.Pack(upstreamBusybox(), *busyboxFlag); err != nil {
+			return err
 		}
 	}
 	defer func() {
-		err = errors.Join(err, h.check(os.Stderr))
-		progress("done after %v", time.Since(began).Round(time.Second))
+		err = errors.Join(err, h.Check(os.Stderr))
+		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
-	sp := spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Etcd: etcd, Network: true}
-	return h.node(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)
+	sp := node.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true}
+	return h.Run(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)
 }
 
 // theNode is the node of this process, on which containerd runs.
-var theNode = sync.OnceValues(func() (*node, error) {
-	n, err := newNode(os.Stdin)
+var theNode = sync.OnceValues(func() (*node.Node, error) {
+	n, err := node.New(os.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	if err := n.secludeMounts(); err != nil {
-		return nil, err
-	}
-	progress("starting containerd")
-	return n, n.startContainerd()
+	node.Progress("starting containerd")
+	return n, n.StartContainerd()
 })
 
 // TestNode runs the scenarios on one node. Those of Pods run at the same time,
@@ -121,7 +106,7 @@ func TestNode(t *testing.T) {
 		t.Skip("this needs root and patched binaries: make node-e2e")
 	}
 	e := startE2E(t)
-	t.Cleanup(func() { e.kubelet.kill() })
+	t.Cleanup(func() { e.Kubelet.Kill() })
 	t.Run("Pods", func(t *testing.T) {
 		for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios) {
 			t.Run(s.name, func(t *testing.T) {
@@ -152,7 +137,20 @@ func (s scenario) report(t *testing.T, e *e2e) {
 		if t.Failed() {
 			verdict = "FAIL"
 		}
-		progress("%s  %s (%.1f s)", verdict, s.name, time.Since(start).Seconds())
+		node.Progress("%s  %s (%.1f s)", verdict, s.name, time.Since(start).Seconds())
 	}()
 	s.run(t, e)
+}
+
+// Two scenarios of one name would share the folder of their pods.
+func TestScenarioNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, disruptions, gateDisruptions, staticDisruptions,
+		crashloopScenarios, crashloopDisruptions) {
+		name := strings.ToLower(s.name)
+		if seen[name] {
+			t.Errorf("two scenarios are named %s", s.name)
+		}
+		seen[name] = true
+	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 const (
@@ -24,10 +25,10 @@ const (
 )
 
 // upstreamBusybox is the image of upstream's tests, with the programs they call.
-func upstreamBusybox() nodeImage {
-	return nodeImage{
-		program: "busybox", reference: "registry.k8s.io/e2e-test-images/busybox:" + *busyboxTagFlag,
-		links: []string{"sh", "cat", "date", "echo", "false", "grep", "ls", "mkdir", "rm", "sleep", "test", "touch", "true", "["},
+func upstreamBusybox() node.Image {
+	return node.Image{
+		Program: "busybox", Reference: "registry.k8s.io/e2e-test-images/busybox:" + *busyboxTagFlag,
+		Links: []string{"sh", "cat", "date", "echo", "false", "grep", "ls", "mkdir", "rm", "sleep", "test", "touch", "true", "["},
 	}
 }
 
@@ -39,31 +40,30 @@ func TestUpstream(t *testing.T) {
 	}
 	n, err := theNode()
 	require.NoError(t, err)
-	_, err = n.ctr(n.ctx, "images", "import", upstreamBusybox().archive(n.spec.Bin))
-	require.NoError(t, err)
+	require.NoError(t, n.Import(upstreamBusybox()))
 	for _, program := range []string{"systemd-run", "journalctl"} {
 		if path, err := exec.LookPath(program); err == nil {
-			require.NoError(t, n.replace(path, nil))
+			require.NoError(t, n.Replace(path, nil))
 		}
 	}
-	config := n.path("upstream.yaml")
-	base := fmt.Sprintf(kubeletConfig, n.containerdSocket(), 10248, n.path("upstream-logs"), n.path("plugins"))
+	config := n.Path("upstream.yaml")
+	base := n.KubeletConfig(10248, n.Path("upstream-logs"))
 	require.NoError(t, os.WriteFile(config, []byte(base), 0o644))
-	report := filepath.Join(n.spec.Logs, "upstream")
+	report := filepath.Join(n.Spec.Logs, "upstream")
 	require.NoError(t, os.Mkdir(report, 0o755))
-	log, err := os.Create(filepath.Join(n.spec.Logs, "upstream.log"))
+	log, err := os.Create(filepath.Join(n.Spec.Logs, "upstream.log"))
 	require.NoError(t, err)
 	defer log.Close()
-	cmd := exec.CommandContext(n.ctx, *upstreamFlag,
+	cmd := exec.CommandContext(n.Context(), *upstreamFlag,
 		"--ginkgo.focus="+upstreamFocus, "--ginkgo.skip="+upstreamSkip, "--ginkgo.no-color",
-		"--prepull-images=false", "--report-dir="+report, "--node-name="+nodeName,
-		"--container-runtime-endpoint=unix://"+n.containerdSocket(), "--kubelet-config-file="+config,
-		"--kubelet-flags=--hostname-override="+nodeName+" --node-ip="+nodeIP+" --cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups=")
+		"--prepull-images=false", "--report-dir="+report, "--node-name="+node.Name,
+		"--container-runtime-endpoint=unix://"+n.ContainerdSocket(), "--kubelet-config-file="+config,
+		"--kubelet-flags=--hostname-override="+node.Name+" --node-ip="+node.IP+" --cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups=")
 	cmd.Dir = report
 	cmd.Stdout, cmd.Stderr = log, log
-	progress("running upstream's tests: %s", upstreamFocus)
+	node.Progress("running upstream's tests: %s", upstreamFocus)
 	if err := cmd.Run(); err != nil {
-		t.Errorf("upstream's tests: %v; the end of %s:\n%s", err, log.Name(), tail(log.Name()))
+		t.Errorf("upstream's tests: %v; the end of %s:\n%s", err, log.Name(), node.Tail(log.Name()))
 		return
 	}
 	text, err := os.ReadFile(log.Name())
@@ -71,5 +71,5 @@ func TestUpstream(t *testing.T) {
 	ran := regexp.MustCompile(`(?m)Ran (\d+) of \d+ Specs`).FindSubmatch(text)
 	require.NotNil(t, ran, "%s does not say how many tests ran", log.Name())
 	require.NotEqual(t, "0", string(ran[1]), "tests that ran")
-	progress("pass  %s of upstream's tests", ran[1])
+	node.Progress("pass  %s of upstream's tests", ran[1])
 }

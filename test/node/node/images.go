@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package node
 
 import (
 	"archive/tar"
@@ -19,44 +19,61 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
+// The images that every node has. Their programs are in the folder images.
 const (
-	crasherImage = "localhost/kubelet-backoff/crasher:test"
-	actorImage   = "localhost/kubelet-backoff/actor:test"
+	CrasherImage = "localhost/kubelet-backoff/crasher:test"
+	ActorImage   = "localhost/kubelet-backoff/actor:test"
 	pauseImage   = "localhost/kubelet-backoff/pause:test"
 )
 
-// nodeImage is an image that holds one static program and nothing else but links
+// Image is an image that holds one static program and nothing else but links
 // to it, which a program that goes by its name needs.
-type nodeImage struct {
-	program, reference string
-	links              []string
+type Image struct {
+	// Program is its name in the root folder, and Reference that of the image.
+	Program, Reference string
+	// Links are names in /bin.
+	Links []string
 }
 
-var nodeImages = []nodeImage{
-	{program: "crasher", reference: crasherImage},
-	{program: "actor", reference: actorImage},
-	{program: "pause", reference: pauseImage},
+var images = []Image{
+	{Program: "crasher", Reference: CrasherImage},
+	{Program: "actor", Reference: ActorImage},
+	{Program: "pause", Reference: pauseImage},
 }
 
-func (i nodeImage) archive(bin string) string { return filepath.Join(bin, i.program+".tar") }
+func (i Image) archive(bin string) string { return filepath.Join(bin, i.Program+".tar") }
 
 // buildImages builds the programs of the images and packs them. No registry is
 // ever asked: the node's pods never pull.
 func buildImages(ctx context.Context, source, bin string) error {
-	for _, image := range nodeImages {
-		program := filepath.Join(bin, image.program)
-		if err := goCommand(ctx, source, "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./images/"+image.program); err != nil {
-			return fmt.Errorf("image %s: %w", image.reference, err)
+	for _, image := range images {
+		program := filepath.Join(bin, image.Program)
+		if err := goCommand(ctx, source, "build", "-trimpath", "-ldflags=-s -w", "-o", program, "./images/"+image.Program); err != nil {
+			return fmt.Errorf("image %s: %w", image.Reference, err)
 		}
 		if err := image.pack(program, image.archive(bin)); err != nil {
-			return fmt.Errorf("image %s: %w", image.reference, err)
+			return fmt.Errorf("image %s: %w", image.Reference, err)
 		}
 	}
 	return nil
 }
 
-func (i nodeImage) pack(program, archive string) error {
-	layer, err := layerOf(program, i.program, i.links)
+// Pack makes an image of a program, for nodes to import.
+func (h *Harness) Pack(image Image, program string) error {
+	if err := image.pack(program, image.archive(h.bin)); err != nil {
+		return fmt.Errorf("image %s: %w", image.Reference, err)
+	}
+	return nil
+}
+
+// Import hands containerd an image that the harness has packed.
+func (n *Node) Import(image Image) error {
+	_, err := n.Ctr(n.ctx, "images", "import", image.archive(n.Spec.Bin))
+	return err
+}
+
+func (i Image) pack(program, archive string) error {
+	layer, err := layerOf(program, i.Program, i.Links)
 	if err != nil {
 		return err
 	}
@@ -70,11 +87,11 @@ func (i nodeImage) pack(program, archive string) error {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config = v1.Config{Entrypoint: []string{"/" + i.program}}
+	config.Config = v1.Config{Entrypoint: []string{"/" + i.Program}}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return err
 	}
-	reference, err := name.NewTag(i.reference)
+	reference, err := name.NewTag(i.Reference)
 	if err != nil {
 		return err
 	}

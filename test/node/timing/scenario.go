@@ -9,15 +9,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // Scenario is one measurement, made with each of the two kubelets in turn.
 type Scenario struct {
 	Name string `json:"name"`
-	// Maximum is crashLoopBackOff.maxContainerRestartPeriod; zero leaves it unset.
-	Maximum time.Duration `json:"maximum"`
-	// Reduced switches the gate ReduceDefaultCrashLoopBackOffDecay on.
-	Reduced bool `json:"reduced"`
+	node.Curve
 	// API connects etcd and kube-apiserver. Several pods are measured only with
 	// them: a standalone kubelet builds its node object anew for each sync of a
 	// static pod, which delays pods for reasons that are not the back-off.
@@ -62,11 +61,11 @@ type Goal struct {
 // limit decides on any machine.
 var scenarios = []Scenario{
 	{
-		Name: "max1s", Maximum: time.Second, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
+		Name: "max1s", Curve: node.Curve{Maximum: time.Second}, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
 		goals: []Goal{goalMean(1.08), goalWorst(1.2)},
 	},
 	{
-		Name: "max4s", Maximum: 4 * time.Second, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
+		Name: "max4s", Curve: node.Curve{Maximum: 4 * time.Second}, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
 		goals: []Goal{goalMean(4.08)},
 	},
 	{
@@ -76,15 +75,15 @@ var scenarios = []Scenario{
 	// Up to 16 s, where a stock kubelet has the same curve; from the eighth restart
 	// on it goes beyond 60 s.
 	{
-		Name: "reduced", Reduced: true, Pods: 1, Restarts: 6, LatenessRatio: 0.1,
+		Name: "reduced", Curve: node.Curve{Reduced: true}, Pods: 1, Restarts: 6, LatenessRatio: 0.1,
 		goals: []Goal{goalWorstLateness},
 	},
 	{
-		Name: "api5", Maximum: time.Second, API: true, Pods: 5, Window: 120 * time.Second, LatenessRatio: 0.1, RequestLimit: 4.5,
+		Name: "api5", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 5, Window: 120 * time.Second, LatenessRatio: 0.1, RequestLimit: 4.5,
 		goals: []Goal{goalMean(1.08), goalCPU(20.4)},
 	},
 	{
-		Name: "api20", Maximum: time.Second, API: true, Pods: 20, Window: 60 * time.Second, LatenessRatio: 0.4,
+		Name: "api20", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 20, Window: 60 * time.Second, LatenessRatio: 0.4,
 		goals: []Goal{
 			goalMean(1.4),
 			{"interval, p99", "s", 2.0, func(f Figures) float64 { return f.Interval.P99 }},
@@ -98,7 +97,7 @@ var scenarios = []Scenario{
 		goals: []Goal{goalPodRestart},
 	},
 	{
-		Name: "restartpod", Action: actionRestartPod, Pods: 10, RestartRatio: 0.75,
+		Name: "restartpod", Action: node.ActionRestartPod, Pods: 10, RestartRatio: 0.75,
 		goals: []Goal{goalPodRestart},
 	},
 	{

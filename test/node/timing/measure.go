@@ -9,7 +9,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // Run is what one kubelet did in one scenario, as observed.
@@ -20,7 +21,7 @@ type Run struct {
 	Starts map[string][]float64 `json:"starts"`
 	// Journals holds, for each pod that is restarted as a whole, what happened to
 	// its containers. Such a run has no other observations.
-	Journals map[string][]journalEvent `json:"journals,omitempty"`
+	Journals map[string][]node.JournalEvent `json:"journals,omitempty"`
 	// From and To bound the measuring window, in seconds of uptime.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
@@ -69,29 +70,6 @@ type Summary struct {
 	Worst  float64 `json:"worst"`
 }
 
-// delay is the curve's delay before restart n, counted from 0. It is stated
-// here once more instead of asking the library: a mistake there would otherwise
-// move the measure together with what is measured.
-func delay(s Scenario, n int) time.Duration {
-	if n <= 0 {
-		return 0
-	}
-	d, limit := 10*time.Second, 300*time.Second
-	if s.Reduced {
-		d, limit = time.Second, time.Minute
-	}
-	if s.Maximum > 0 {
-		limit = s.Maximum
-	}
-	for range n - 1 {
-		if d >= limit {
-			break
-		}
-		d *= 2
-	}
-	return min(d, limit)
-}
-
 // measure reduces a run to its figures.
 func measure(run Run, s Scenario) (Figures, error) {
 	if s.Action != "" {
@@ -120,7 +98,7 @@ func measure(run Run, s Scenario) (Figures, error) {
 				continue
 			}
 			intervals = append(intervals, interval)
-			lates = append(lates, interval-delay(s, n).Seconds())
+			lates = append(lates, interval-s.Delay(n).Seconds())
 			steps[n] = append(steps[n], interval)
 		}
 	}
@@ -130,7 +108,7 @@ func measure(run Run, s Scenario) (Figures, error) {
 	f.Interval, f.Lateness, f.First = summarize(intervals), summarize(lates), summarize(firsts)
 	if s.Maximum == 0 {
 		for n := 1; len(steps[n]) > 0; n++ {
-			f.ByRestart = append(f.ByRestart, Step{delay(s, n).Seconds(), summarize(steps[n]).Mean})
+			f.ByRestart = append(f.ByRestart, Step{s.Delay(n).Seconds(), summarize(steps[n]).Mean})
 		}
 	}
 	f.CPUPerRestart = run.CPU * 1000 / float64(f.Restarts)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package node
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func buildContainerd(ctx context.Context, source, bin string) error {
 			return nil
 		}
 	}
-	progress("building containerd (only once, one to three minutes)")
+	Progress("building containerd (only once, one to three minutes)")
 	args := []string{"build", "-trimpath", "-tags", "no_btrfs no_devmapper no_zfs", "-o", bin + "/"}
 	args = append(args, containerdPrograms...)
 	if err := goCommand(ctx, module, args...); err != nil {
@@ -130,58 +130,59 @@ disabled_plugins = [
   stream_server_port = '0'
 `
 
-// startContainerd brings up containerd with the images imported.
-func (n *node) startContainerd() error {
-	root, state, cni := n.path("containerd", "root"), containerdState(n.spec.Dir), n.path("containerd", "cni")
+// StartContainerd brings up containerd with the images imported.
+func (n *Node) StartContainerd() error {
+	root, state, cni := n.Path("containerd", "root"), containerdState(n.Spec.Dir), n.Path("containerd", "cni")
 	for _, dir := range []string{root, state, cni} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	config := n.path("containerd", "config.toml")
-	text := fmt.Sprintf(containerdConfig, root, state, n.containerdSocket(), pauseImage, cni, snapshotter(n.spec.Dir), n.spec.Bin)
+	config := n.Path("containerd", "config.toml")
+	text := fmt.Sprintf(containerdConfig, root, state, n.ContainerdSocket(), pauseImage, cni, snapshotter(n.Spec.Dir), n.Spec.Bin)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return err
 	}
 	// containerd looks for its shim on PATH.
-	if err := os.Setenv("PATH", n.spec.Bin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+	if err := os.Setenv("PATH", n.Spec.Bin+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		return err
 	}
-	if n.spec.Network {
+	if n.Spec.Network {
 		if err := n.setUpNetwork(cni); err != nil {
 			return err
 		}
 	}
-	if err := n.runContainerd(); err != nil {
+	if err := n.RunContainerd(); err != nil {
 		return err
 	}
-	for _, image := range nodeImages {
-		if _, err := n.ctr(n.ctx, "images", "import", image.archive(n.spec.Bin)); err != nil {
+	for _, image := range images {
+		if err := n.Import(image); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// runContainerd starts containerd, for the first time or again, and returns
+// RunContainerd starts containerd, for the first time or again, and returns
 // when it answers.
-func (n *node) runContainerd() (err error) {
-	config := n.path("containerd", "config.toml")
-	if n.containerd, err = n.start("containerd", filepath.Join(n.spec.Bin, "containerd"), "--config", config); err != nil {
+func (n *Node) RunContainerd() (err error) {
+	config := n.Path("containerd", "config.toml")
+	if n.Containerd, err = n.Start("containerd", filepath.Join(n.Spec.Bin, "containerd"), "--config", config); err != nil {
 		return err
 	}
-	return await(n.ctx, "an answer of containerd", time.Minute, func(ctx context.Context) error {
-		_, err := n.ctr(ctx, "version")
+	return Await(n.ctx, "an answer of containerd", time.Minute, func(ctx context.Context) error {
+		_, err := n.Ctr(ctx, "version")
 		return err
 	})
 }
 
-// ctr runs containerd's client.
-func (n *node) ctr(ctx context.Context, args ...string) (string, error) {
-	return output(ctx, filepath.Join(n.spec.Bin, "ctr"),
-		append([]string{"--address", n.containerdSocket(), "--namespace", containerdNamespace}, args...)...)
+// Ctr runs containerd's client.
+func (n *Node) Ctr(ctx context.Context, args ...string) (string, error) {
+	return Output(ctx, filepath.Join(n.Spec.Bin, "ctr"),
+		append([]string{"--address", n.ContainerdSocket(), "--namespace", containerdNamespace}, args...)...)
 }
 
-func (n *node) containerdSocket() string { return n.path("containerd.sock") }
+// ContainerdSocket is where containerd listens.
+func (n *Node) ContainerdSocket() string { return n.Path("containerd.sock") }
 
 func containerdState(dir string) string { return filepath.Join(dir, "containerd", "state") }

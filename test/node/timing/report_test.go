@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 func late(mean, least float64) Summary {
@@ -26,9 +28,9 @@ func verdicts(c Comparison) string {
 }
 
 func TestCriteria(t *testing.T) {
-	alone := Scenario{Name: "max1s", Maximum: time.Second, Pods: 1, LatenessRatio: 0.1}
-	api := Scenario{Name: "api20", Maximum: time.Second, Pods: 20, API: true, LatenessRatio: 0.4}
-	limited := Scenario{Name: "api5", Maximum: time.Second, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
+	alone := Scenario{Name: "max1s", Curve: node.Curve{Maximum: time.Second}, Pods: 1, LatenessRatio: 0.1}
+	api := Scenario{Name: "api20", Curve: node.Curve{Maximum: time.Second}, Pods: 20, API: true, LatenessRatio: 0.4}
+	limited := Scenario{Name: "api5", Curve: node.Curve{Maximum: time.Second}, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
 	for _, tc := range []struct {
 		name        string
 		scenario    Scenario

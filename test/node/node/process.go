@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package node
 
 import (
 	"bytes"
@@ -23,26 +23,29 @@ type supervisor struct {
 	fail context.CancelCauseFunc
 	logs string
 	// started are all programs, those that have ended included.
-	started []*process
+	started []*Process
 }
 
-// process is one program that a supervisor runs.
-type process struct {
+// Process is one of the node's long-running programs.
+type Process struct {
 	name string
 	cmd  *exec.Cmd
 	done chan struct{}
 	stop chan struct{}
 }
 
-// start runs a program whose output goes to NAME.log.
-func (s *supervisor) start(name, program string, args ...string) (*process, error) {
+// Context ends when a program ends unasked, and with the harness.
+func (s *supervisor) Context() context.Context { return s.ctx }
+
+// Start runs a program whose output goes to NAME.log.
+func (s *supervisor) Start(name, program string, args ...string) (*Process, error) {
 	path := filepath.Join(s.logs, name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer log.Close()
-	p := &process{name: name, cmd: exec.Command(program, args...), done: make(chan struct{}), stop: make(chan struct{})}
+	p := &Process{name: name, cmd: exec.Command(program, args...), done: make(chan struct{}), stop: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -57,14 +60,17 @@ func (s *supervisor) start(name, program string, args ...string) (*process, erro
 			if err == nil {
 				err = errors.New("exit status 0")
 			}
-			s.fail(fmt.Errorf("%s ended unasked: %w; the end of its log:\n%s", name, err, tail(path)))
+			s.fail(fmt.Errorf("%s ended unasked: %w; the end of its log:\n%s", name, err, Tail(path)))
 		}
 	}()
 	return p, nil
 }
 
-// end asks the program to stop and insists after a while.
-func (p *process) end() {
+// PID is the program's number in the node's PID namespace.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// End asks the program to stop and insists after a while.
+func (p *Process) End() {
 	close(p.stop)
 	// An error here means that it has ended already.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -76,15 +82,15 @@ func (p *process) end() {
 	}
 }
 
-// kill ends the program as a crash would, without notice.
-func (p *process) kill() {
+// Kill ends the program as a crash would, without notice.
+func (p *Process) Kill() {
 	close(p.stop)
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
 
-// output runs a short program to its end. Its output is part of an error.
-func output(ctx context.Context, program string, args ...string) (string, error) {
+// Output runs a short program to its end. Its output is part of an error.
+func Output(ctx context.Context, program string, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -94,9 +100,9 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	return strings.TrimSpace(out.String()), nil
 }
 
-// await repeats a check until it succeeds. An error of the check is not final:
+// Await repeats a check until it succeeds. An error of the check is not final:
 // the last one explains why the limit was reached.
-func await(ctx context.Context, what string, limit time.Duration, check func(context.Context) error) error {
+func Await(ctx context.Context, what string, limit time.Duration, check func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(200 * time.Millisecond)
@@ -117,8 +123,8 @@ func await(ctx context.Context, what string, limit time.Duration, check func(con
 	}
 }
 
-// tail returns the last lines of a log, indented.
-func tail(path string) string {
+// Tail returns the last lines of a log, indented.
+func Tail(path string) string {
 	const lines = 8
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package node
 
 import (
 	"bytes"
@@ -35,7 +35,7 @@ var tunables = []string{
 }
 
 // secludeMounts is the first thing that a node does in its mount namespace.
-func (n *node) secludeMounts() error {
+func (n *Node) secludeMounts() error {
 	// Before anything else: from here on no mount of ours shows on the host.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("the node's mounts cannot be made private: %w", err)
@@ -45,7 +45,7 @@ func (n *node) secludeMounts() error {
 		return fmt.Errorf("/proc cannot be mounted: %w", err)
 	}
 	for _, path := range fixedPaths {
-		own := n.path("fixed", path)
+		own := n.Path("fixed", path)
 		if err := os.MkdirAll(own, 0o755); err != nil {
 			return err
 		}
@@ -61,18 +61,18 @@ func (n *node) secludeMounts() error {
 		if err != nil {
 			return err
 		}
-		if err := n.replace(path, value); err != nil {
+		if err := n.Replace(path, value); err != nil {
 			return err
 		}
 	}
 	// A standalone kubelet looks its own name up again and again. Where no name
 	// server answers, each time would take seconds.
-	return n.replace("/etc/hosts", []byte("127.0.0.1 localhost "+nodeName+"\n"))
+	return n.Replace("/etc/hosts", []byte("127.0.0.1 localhost "+Name+"\n"))
 }
 
-// replace lets the node see a file of its own in place of one of the host.
-func (n *node) replace(path string, content []byte) error {
-	own := n.path("fixed", path)
+// Replace lets the node see a file of its own in place of one of the host.
+func (n *Node) Replace(path string, content []byte) error {
+	own := n.Path("fixed", path)
 	if err := os.MkdirAll(filepath.Dir(own), 0o755); err != nil {
 		return err
 	}

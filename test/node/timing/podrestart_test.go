@@ -10,25 +10,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-func TestParseJournal(t *testing.T) {
-	got, err := parseJournal([]byte("10.250000 main 1 start\n11.500000 main 1 exit:42\n12.0 oth"))
-	want := []journalEvent{{10.25, "main", 1, "start"}, {11.5, "main", 1, "exit:42"}}
-	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("parseJournal = %v, %v, want %v without the half line", got, err, want)
-	}
-	for _, bad := range []string{"10 main 1 start\nsoon main 1 start\n", "10 main 1 start\n11 main start\n", "10 main 1 start\n11 main one start\n"} {
-		if _, err := parseJournal([]byte(bad)); err == nil || !strings.Contains(err.Error(), "line 2") {
-			t.Errorf("parseJournal(%q): error %v, want one that names line 2", bad, err)
-		}
-	}
-}
-
 // journalOf makes a journal of lines "time container event".
-func journalOf(t *testing.T, lines string) (journal []journalEvent) {
+func journalOf(t *testing.T, lines string) (journal []node.JournalEvent) {
 	for line := range strings.SplitSeq(lines, ", ") {
-		var e journalEvent
+		var e node.JournalEvent
 		if _, err := fmt.Sscanf(line, "%g %s %s", &e.At, &e.Container, &e.Event); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
@@ -60,30 +49,30 @@ func TestPodRestarts(t *testing.T) {
 }
 
 func TestMeasureRestarts(t *testing.T) {
-	run := Run{Journals: map[string][]journalEvent{
+	run := Run{Journals: map[string][]node.JournalEvent{
 		"a": journalOf(t, "1 main start, 4 main exit:42, 5.5 main start"),
 		"b": journalOf(t, "1 main start, 6 main exit:42, 6.5 main start"),
 	}}
-	f, err := measure(run, Scenario{Action: actionRestartPod, Pods: 2})
+	f, err := measure(run, Scenario{Action: node.ActionRestartPod, Pods: 2})
 	if err != nil || f.Restarts != 2 || f.PodRestart.Median != 1 || f.PodRestart.Worst != 1.5 {
 		t.Errorf("figures = %+v, %v, want 2 restarts of 0.5 and 1.5 s", f, err)
 	}
-	loop := Run{Journals: map[string][]journalEvent{
+	loop := Run{Journals: map[string][]node.JournalEvent{
 		"a": journalOf(t, "100 main start, 100 main exit:42, 101 main start, 101 main exit:42, 111 main start, 111 main exit:42, 160.5 main start"),
 	}}
-	f, err = measure(loop, Scenario{Action: actionRestartPod, Pods: 1, Window: time.Minute})
+	f, err = measure(loop, Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute})
 	if err != nil || f.Restarts != 2 {
 		t.Errorf("figures = %+v, %v, want 2 restarts in the minute from 100 on", f, err)
 	}
-	if f, err := measure(Run{}, Scenario{Action: actionRestartPod}); err == nil {
+	if f, err := measure(Run{}, Scenario{Action: node.ActionRestartPod}); err == nil {
 		t.Errorf("figures of no restart = %+v, want an error", f)
 	}
 }
 
 func TestRestartCriteria(t *testing.T) {
 	took := func(median float64) Figures { return Figures{Restarts: 10, PodRestart: Summary{Median: median}} }
-	once := Scenario{Action: actionRestartPod, Pods: 10, RestartRatio: 0.75}
-	loop := Scenario{Action: actionRestartPod, Pods: 1, Window: time.Minute}
+	once := Scenario{Action: node.ActionRestartPod, Pods: 10, RestartRatio: 0.75}
+	loop := Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute}
 	for _, tc := range []struct {
 		name        string
 		scenario    Scenario
@@ -95,7 +84,7 @@ func TestRestartCriteria(t *testing.T) {
 		{"loop", loop, Figures{Restarts: 30}, Figures{Restarts: 3}, "pass"},
 		{"loop without a back-off", loop, Figures{Restarts: 30}, Figures{Restarts: 4}, "FAIL"},
 		{"loop that is late", loop, Figures{Restarts: 30}, Figures{Restarts: 2}, "FAIL"},
-		{"loop with a maximum", Scenario{Action: actionRestartPod, Maximum: 20 * time.Second, Window: time.Minute}, Figures{Restarts: 30}, Figures{Restarts: 4}, "pass"},
+		{"loop with a maximum", Scenario{Action: node.ActionRestartPod, Curve: node.Curve{Maximum: 20 * time.Second}, Window: time.Minute}, Figures{Restarts: 30}, Figures{Restarts: 4}, "pass"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := verdicts(compare(tc.scenario, tc.stock, tc.ours)); got != tc.want {
@@ -130,17 +119,17 @@ func TestPrintRestarts(t *testing.T) {
 // A stock kubelet refuses the gate, and the action.
 func TestForStock(t *testing.T) {
 	for _, s := range scenarios {
-		if got := s.forStock().Action; got != s.Action && s.Action != actionRestartPod || got == actionRestartPod {
+		if got := s.forStock().Action; got != s.Action && s.Action != node.ActionRestartPod || got == node.ActionRestartPod {
 			t.Errorf("%s: a stock kubelet is measured with the action %q", s.Name, got)
 		}
 	}
-	n := node{spec: spec{Scenario: Scenario{Action: actionRestartPod, Pods: 1}}}
-	rule := n.pods()[0].Spec.Containers[0].RestartPolicyRules[0]
-	if rule.Action != actionRestartPod || !strings.Contains(n.scenarioConfig(), gateRestartPod) {
-		t.Errorf("action %s, configuration:\n%s\nwant RestartPod and its gate", rule.Action, n.scenarioConfig())
+	m := measurement{Node: &node.Node{}, scenario: Scenario{Action: node.ActionRestartPod, Pods: 1}}
+	rule := m.pods()[0].Spec.Containers[0].RestartPolicyRules[0]
+	if rule.Action != node.ActionRestartPod || !strings.Contains(m.scenarioConfig(), node.GateRestartPod) {
+		t.Errorf("action %s, configuration:\n%s\nwant RestartPod and its gate", rule.Action, m.scenarioConfig())
 	}
-	n.spec.Scenario = n.spec.Scenario.forStock()
-	if rule = n.pods()[0].Spec.Containers[0].RestartPolicyRules[0]; rule.Action != corev1.ContainerRestartRuleActionRestartAllContainers || strings.Contains(n.scenarioConfig(), gateRestartPod) {
-		t.Errorf("for stock: action %s, configuration:\n%s\nwant RestartAllContainers and no gate", rule.Action, n.scenarioConfig())
+	m.scenario = m.scenario.forStock()
+	if rule = m.pods()[0].Spec.Containers[0].RestartPolicyRules[0]; rule.Action != corev1.ContainerRestartRuleActionRestartAllContainers || strings.Contains(m.scenarioConfig(), node.GateRestartPod) {
+		t.Errorf("for stock: action %s, configuration:\n%s\nwant RestartAllContainers and no gate", rule.Action, m.scenarioConfig())
 	}
 }

@@ -8,36 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-func TestDelay(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		scenario Scenario
-		want     []float64
-	}{
-		{"default", Scenario{}, []float64{0, 10, 20, 40, 80, 160, 300, 300}},
-		{"below the initial delay", Scenario{Maximum: time.Second}, []float64{0, 1, 1, 1}},
-		{"below the initial delay, 4s", Scenario{Maximum: 4 * time.Second}, []float64{0, 4, 4, 4}},
-		{"between two steps", Scenario{Maximum: 25 * time.Second}, []float64{0, 10, 20, 25, 25}},
-		{"on a step", Scenario{Maximum: 20 * time.Second}, []float64{0, 10, 20, 20}},
-		{"reduced", Scenario{Reduced: true}, []float64{0, 1, 2, 4, 8, 16, 32, 60, 60}},
-		{"reduced, with a maximum", Scenario{Reduced: true, Maximum: 2 * time.Second}, []float64{0, 1, 2, 2}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var got []float64
-			for n := range tc.want {
-				got = append(got, delay(tc.scenario, n).Seconds())
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("delay(%v, 0…%d) = %v, want %v", tc.scenario, len(tc.want)-1, got, tc.want)
-			}
-		})
-	}
-	if got := delay(Scenario{}, 1<<40); got != 300*time.Second {
-		t.Errorf("delay(0, 1<<40) = %v, want 300s", got)
-	}
-}
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 
@@ -52,7 +25,7 @@ func TestMeasureWindow(t *testing.T) {
 		From: 10.2, To: 15, CPU: 0.05,
 		Requests: map[string]float64{"GET pods": 10, "PATCH pods": 5},
 	}
-	f, err := measure(run, Scenario{Maximum: time.Second})
+	f, err := measure(run, Scenario{Curve: node.Curve{Maximum: time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +78,7 @@ func TestMeasureRefuses(t *testing.T) {
 		"all outside":      {Starts: map[string][]float64{"a": {1, 2, 3}}, From: 5, To: 10},
 		"a clock that ran": {Starts: map[string][]float64{"a": {3, 2, 5, 6}}, To: 10},
 	} {
-		if f, err := measure(run, Scenario{Maximum: time.Second}); err == nil {
+		if f, err := measure(run, Scenario{Curve: node.Curve{Maximum: time.Second}}); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, f)
 		}
 	}

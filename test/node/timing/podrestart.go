@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,20 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-// What the series adds to the API: an action, and its gate; and the gates that
-// lead back to what upstream does with RestartAllContainers, and with a container
-// that the kubelet itself ended.
-const (
-	actionRestartPod                = corev1.ContainerRestartRuleAction("RestartPod")
-	gateRestartPod                  = "RestartPodOnContainerExits"
-	gateRestartAllContainersBackOff = "KubeletRestartAllContainersBackOff"
-	gateStrictBackOff               = "KubeletStrictCrashLoopBackOff"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 const (
@@ -39,7 +29,7 @@ const (
 
 // forStock returns the scenario as a kubelet can run it that lacks RestartPod.
 func (s Scenario) forStock() Scenario {
-	if s.Action == actionRestartPod {
+	if s.Action == node.ActionRestartPod {
 		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
 	}
 	return s
@@ -49,7 +39,7 @@ func (s Scenario) forStock() Scenario {
 // the delays leave room for in the scenario's window.
 func (s Scenario) restartsWithin() (n int) {
 	for at := time.Duration(0); at < s.Window; n++ {
-		at += delay(s, n+1)
+		at += s.Delay(n + 1)
 	}
 	return n
 }
@@ -64,7 +54,7 @@ func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 	create := corev1.HostPathDirectoryOrCreate
 	container := func(name string, lives ...string) corev1.Container {
 		return corev1.Container{
-			Name: name, Image: actorImage, ImagePullPolicy: corev1.PullNever, Args: lives,
+			Name: name, Image: node.ActorImage, ImagePullPolicy: corev1.PullNever, Args: lives,
 			Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: name}},
 			VolumeMounts: []corev1.VolumeMount{{Name: "pod", MountPath: "/pod"}},
 		}
@@ -102,43 +92,43 @@ func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 
 // observeRestarts waits until each pod has been restarted, one after the other,
 // or for the scenario's window, from the first start on.
-func (n *node) observeRestarts(run *Run) error {
-	s, pods := n.spec.Scenario, n.pods()
+func (m *measurement) observeRestarts(run *Run) error {
+	s, pods := m.scenario, m.pods()
 	for _, pod := range pods {
-		if err := n.awaitStarts(pod, 1); err != nil {
+		if err := m.awaitStarts(pod, 1); err != nil {
 			return err
 		}
 	}
 	if s.Window > 0 {
-		n.say("%v from now on", s.Window)
+		m.say("%v from now on", s.Window)
 		select {
 		case <-time.After(s.Window):
-		case <-n.ctx.Done():
-			return context.Cause(n.ctx)
+		case <-m.Context().Done():
+			return context.Cause(m.Context())
 		}
 	} else {
-		n.say("all containers run; restarting pod by pod")
+		m.say("all containers run; restarting pod by pod")
 		for i, pod := range pods {
 			// A kubelet looks for exited containers once in a second, and so a
 			// restart ends at much the same point of that second always. The next
 			// trigger has to come at another point each time.
 			select {
 			case <-time.After(time.Second + time.Second*time.Duration(i)/time.Duration(len(pods))):
-			case <-n.ctx.Done():
-				return context.Cause(n.ctx)
+			case <-m.Context().Done():
+				return context.Cause(m.Context())
 			}
-			if err := os.WriteFile(n.path(journalsDir, pod.Name, triggerFile), nil, 0o644); err != nil {
+			if err := os.WriteFile(m.Path(journalsDir, pod.Name, triggerFile), nil, 0o644); err != nil {
 				return err
 			}
-			if err := n.awaitStarts(pod, 2); err != nil {
+			if err := m.awaitStarts(pod, 2); err != nil {
 				return err
 			}
 		}
 	}
-	run.Journals = map[string][]journalEvent{}
+	run.Journals = map[string][]node.JournalEvent{}
 	for _, pod := range pods {
 		var err error
-		if run.Journals[pod.Name], err = n.journal(pod); err != nil {
+		if run.Journals[pod.Name], err = m.journal(pod); err != nil {
 			return err
 		}
 	}
@@ -146,10 +136,10 @@ func (n *node) observeRestarts(run *Run) error {
 }
 
 // awaitStarts waits until every container of the pod has started so often.
-func (n *node) awaitStarts(pod *corev1.Pod, times int) error {
+func (m *measurement) awaitStarts(pod *corev1.Pod, times int) error {
 	what := fmt.Sprintf("start %d of every container of pod %s", times, pod.Name)
-	return await(n.ctx, what, 2*time.Minute, func(context.Context) error {
-		journal, err := n.journal(pod)
+	return node.Await(m.Context(), what, 2*time.Minute, func(context.Context) error {
+		journal, err := m.journal(pod)
 		if err != nil {
 			return err
 		}
@@ -163,53 +153,20 @@ func (n *node) awaitStarts(pod *corev1.Pod, times int) error {
 	})
 }
 
-func (n *node) journal(pod *corev1.Pod) ([]journalEvent, error) {
-	data, err := os.ReadFile(n.path(journalsDir, pod.Name, "journal"))
+func (m *measurement) journal(pod *corev1.Pod) ([]node.JournalEvent, error) {
+	data, err := os.ReadFile(m.Path(journalsDir, pod.Name, "journal"))
 	if err != nil {
 		return nil, err
 	}
-	journal, err := parseJournal(data)
+	journal, err := node.ParseJournal(data)
 	if err != nil {
 		return nil, fmt.Errorf("journal of pod %s: %w", pod.Name, err)
 	}
 	return journal, nil
 }
 
-// journalEvent is what happened to a container, in which of its starts, counted
-// from 1, and when in seconds of the wall clock.
-type journalEvent struct {
-	At        float64 `json:"at"`
-	Container string  `json:"container"`
-	Start     int     `json:"start"`
-	Event     string  `json:"event"`
-}
-
-// parseJournal reads the lines that actors wrote: time, container, number of the
-// start, event. What follows the last line end is ignored: it may be half a line.
-func parseJournal(data []byte) (journal []journalEvent, err error) {
-	for line := range bytes.Lines(data) {
-		if !bytes.HasSuffix(line, []byte("\n")) {
-			break
-		}
-		f := bytes.Fields(line)
-		if len(f) != 4 {
-			return nil, fmt.Errorf("line %d: %q has %d fields, not 4", len(journal)+1, line, len(f))
-		}
-		at, err := strconv.ParseFloat(string(f[0]), 64)
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", len(journal)+1, err)
-		}
-		start, err := strconv.Atoi(string(f[2]))
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", len(journal)+1, err)
-		}
-		journal = append(journal, journalEvent{at, string(f[1]), start, string(f[3])})
-	}
-	return journal, nil
-}
-
 // starts returns when each container started.
-func starts(journal []journalEvent) map[string][]float64 {
+func starts(journal []node.JournalEvent) map[string][]float64 {
 	all := map[string][]float64{}
 	for _, e := range journal {
 		if e.Event == "start" {
@@ -224,7 +181,7 @@ func starts(journal []journalEvent) map[string][]float64 {
 type podRestart struct{ from, to float64 }
 
 // podRestarts returns the complete restarts that a journal shows.
-func podRestarts(journal []journalEvent) (restarts []podRestart, err error) {
+func podRestarts(journal []node.JournalEvent) (restarts []podRestart, err error) {
 	all := starts(journal)
 	for _, e := range journal {
 		if e.Container != trigger || e.Event != fmt.Sprintf("exit:%d", triggerExit) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package node
 
 import (
 	"fmt"
@@ -14,7 +14,8 @@ import (
 // The node's address and those of its pods, in a network of its own that
 // nothing routes to.
 const (
-	nodeIP     = "10.88.0.1"
+	// IP is the node's.
+	IP         = "10.88.0.1"
 	podNetwork = `{
   "cniVersion": "1.0.0",
   "name": "pods",
@@ -29,7 +30,7 @@ const (
 // setUpNetwork brings up loopback, with the node's address beside 127.0.0.1 and
 // a default route, by which programs find that address, and tells containerd how
 // to connect pods.
-func (n *node) setUpNetwork(cni string) error {
+func (n *Node) setUpNetwork(cni string) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func (n *node) setUpNetwork(cni string) error {
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return fmt.Errorf("the node's loopback cannot be brought up: %w", err)
 	}
-	address, err := netlink.ParseAddr(nodeIP + "/32")
+	address, err := netlink.ParseAddr(IP + "/32")
 	if err != nil {
 		return err
 	}
@@ -51,6 +52,6 @@ func (n *node) setUpNetwork(cni string) error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: everywhere}); err != nil {
 		return fmt.Errorf("the node's default route cannot be set: %w", err)
 	}
-	list := fmt.Appendf(nil, podNetwork, n.path("containerd", "ipam"))
+	list := fmt.Appendf(nil, podNetwork, n.Path("containerd", "ipam"))
 	return os.WriteFile(filepath.Join(cni, "pods.conflist"), list, 0o644)
 }

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import "time"
+
+// Curve is how a kubelet is told to back off.
+type Curve struct {
+	// Maximum is crashLoopBackOff.maxContainerRestartPeriod; zero leaves it unset.
+	Maximum time.Duration `json:"maximum"`
+	// Reduced switches the gate ReduceDefaultCrashLoopBackOffDecay on.
+	Reduced bool `json:"reduced"`
+}
+
+// Delay is the curve's delay before restart n, counted from 0. It is stated
+// here once more instead of asking the library: a mistake there would otherwise
+// move the measure together with what is measured.
+func (c Curve) Delay(n int) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	d, limit := 10*time.Second, 300*time.Second
+	if c.Reduced {
+		d, limit = time.Second, time.Minute
+	}
+	if c.Maximum > 0 {
+		limit = c.Maximum
+	}
+	for range n - 1 {
+		if d >= limit {
+			break
+		}
+		d *= 2
+	}
+	return min(d, limit)
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	runPrefix   = "run-"
+	createdFile = "created-on-host"
+	// socketLimit is how long the path of a socket may be on Linux.
+	socketLimit = 107
+)
+
+// Harness runs nodes one after the other in a folder of its own.
+type Harness struct {
+	// Keep is whether the logs stay also when nothing fails.
+	Keep bool
+
+	work, bin, etcd string
+	lock            *os.File
+	// machine is held while there is a node, see takeMachine.
+	machine net.Listener
+	// cgroups are those that nodes had, to look for once more at the end.
+	cgroups []string
+}
+
+// NewHarness takes the work folder, which is _output/node of the repository where
+// none is named, and builds what nodes need besides the kubernetes programs. These
+// must be there; their paths become absolute. With an API server, etcd must be
+// there as well.
+func NewHarness(ctx context.Context, work string, programs []Program, api bool) (*Harness, error) {
+	source, err := sourceFolder()
+	if err != nil {
+		return nil, err
+	}
+	if work == "" {
+		work = filepath.Join(source, "..", "..", "_output", "node")
+	}
+	etcd, err := prerequisites(programs, api)
+	if err != nil {
+		return nil, err
+	}
+	h, err := newHarness(ctx, work)
+	if err != nil {
+		return nil, err
+	}
+	h.etcd = etcd
+	if err := buildContainerd(ctx, source, h.bin); err != nil {
+		return nil, cause(ctx, err)
+	}
+	return h, cause(ctx, buildImages(ctx, source, h.bin))
+}
+
+// newHarness takes the work folder for itself and clears what a killed
+// predecessor may have left.
+func newHarness(ctx context.Context, work string) (*Harness, error) {
+	work, err := filepath.Abs(work)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return nil, fmt.Errorf("--work %s: %w", work, err)
+	}
+	// The kernel names mounts, which clear looks for, by their real paths.
+	if work, err = filepath.EvalSymlinks(work); err != nil {
+		return nil, fmt.Errorf("--work: %w", err)
+	}
+	longest := filepath.Join(work, runPrefix+"0000000000", "kubelet/pod-resources/kubelet.sock")
+	if len(longest) > socketLimit {
+		return nil, fmt.Errorf("--work %s: a socket below it would be %s, %d characters long; at most %d are possible",
+			work, longest, len(longest), socketLimit)
+	}
+	h := &Harness{work: work, bin: filepath.Join(work, "bin")}
+	if err := os.MkdirAll(h.bin, 0o755); err != nil {
+		return nil, fmt.Errorf("--work %s: %w", work, err)
+	}
+	if h.lock, err = os.Create(filepath.Join(work, "lock")); err != nil {
+		return nil, fmt.Errorf("--work %s: %w", work, err)
+	}
+	if err := syscall.Flock(int(h.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		h.lock.Close()
+		return nil, fmt.Errorf("--work %s: another harness is using it (%w)", work, err)
+	}
+	stale, err := filepath.Glob(filepath.Join(work, runPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range stale {
+		if err := h.clearStale(ctx, dir); err != nil {
+			return nil, fmt.Errorf("what an earlier run left: %w", err)
+		}
+	}
+	return h, nil
+}
+
+// Run makes one node in a folder of its own, of this program with the
+// arguments, and removes all of it after its end. It does so too when the
+// context ends. The logs stay if something failed.
+func (h *Harness) Run(ctx context.Context, title string, sp Spec, out io.Writer, args ...string) (err error) {
+	if err := h.takeMachine(ctx); err != nil {
+		return err
+	}
+	defer h.leaveMachine()
+	dir, err := os.MkdirTemp(h.work, runPrefix)
+	if err != nil {
+		return err
+	}
+	sp.ID, sp.Dir, sp.Bin, sp.Etcd = filepath.Base(dir), dir, h.bin, h.etcd
+	sp.Logs = filepath.Join(h.work, "logs", sp.ID+"-"+strings.ReplaceAll(title, ", ", "-"))
+	if err := os.MkdirAll(sp.Logs, 0o755); err != nil {
+		return err
+	}
+	defer func() {
+		if cleared := h.clear(dir); cleared != nil {
+			err = errors.Join(err, cleared)
+		}
+		switch {
+		case ctx.Err() != nil && !h.Keep, err == nil && !h.Keep:
+			err = errors.Join(err, os.RemoveAll(sp.Logs))
+			// Fails while it holds other logs, which is right.
+			_ = os.Remove(filepath.Dir(sp.Logs))
+		default:
+			Progress("%s: logs are in %s", title, sp.Logs)
+		}
+	}()
+	if err := createFixedPaths(dir); err != nil {
+		return err
+	}
+	if err := isolate(ctx, sp, out, args...); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%s: %w", title, err)
+	}
+	return nil
+}
+
+// takeMachine waits until no other harness has a node on this machine, whatever
+// its work folder. Two would share the processors that they measure, and the
+// folders of createFixedPaths: with the folder that one of them removes, the
+// other's mount on it goes. The lock is a name that the kernel drops with the
+// process.
+func (h *Harness) takeMachine(ctx context.Context) (err error) {
+	said := false
+	for h.machine == nil {
+		if h.machine, err = net.Listen("unix", "@kubelet-backoff-node"); err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+		if !said {
+			Progress("waiting for the end of another harness on this machine")
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+func (h *Harness) leaveMachine() {
+	h.machine.Close()
+	h.machine = nil
+}
+
+// Check looks once more, after everything, for what should be gone.
+func (h *Harness) Check(w io.Writer) error {
+	// Not the whole work folder: it also appears in the arguments of whatever
+	// started the harness.
+	found := remains(filepath.Join(h.work, runPrefix))
+	for _, cgroup := range h.cgroups {
+		if _, err := os.Stat(cgroup); err == nil {
+			found = append(found, fmt.Errorf("cgroup %s", cgroup))
+		}
+	}
+	dirs, err := filepath.Glob(filepath.Join(h.work, runPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		found = append(found, fmt.Errorf("folder %s", dir))
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("left behind:\n%w", errors.Join(found...))
+	}
+	fmt.Fprintf(w, "nothing is left behind: no process, mount, cgroup or folder of a node\n")
+	return nil
+}

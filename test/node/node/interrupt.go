@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Progress writes a line that says what is being done, to standard error.
+func Progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+// Interruptible returns a context that ends at Ctrl-C and SIGTERM, and when a
+// "go run" that started the harness is gone: it does not pass SIGTERM on.
+func Interruptible() (context.Context, context.CancelFunc) {
+	ctx, fail := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	parent := os.Getppid()
+	name, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(parent), "comm"))
+	goRun := strings.TrimSpace(string(name)) == "go"
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case s := <-signals:
+				Progress("%v: cleaning up", s)
+				fail(fmt.Errorf("interrupted by %v", s))
+			case <-tick.C:
+				if goRun && os.Getppid() != parent && ctx.Err() == nil {
+					Progress("go run has ended: cleaning up")
+					fail(errors.New("go run has ended"))
+				}
+			}
+		}
+	}()
+	return ctx, func() { fail(nil) }
+}
+
+// cause prefers why a context ended to what came of it.
+func cause(ctx context.Context, err error) error {
+	if c := context.Cause(ctx); c != nil {
+		return c
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command timing measures on a real node how punctually a kubelet restarts a
+// crash-looping container, and compares two kubelets.
+//
+//	go run ./timing timing --stock KUBELET --ours KUBELET --apiserver KUBE_APISERVER
+//	go run ./timing run --kubelet KUBELET --scenario max1s [--apiserver KUBE_APISERVER]
+//
+// It is run in the folder test/node; see package node for what it needs.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+var began = time.Now()
+
+var errCriteria = errors.New("not every criterion holds")
+
+const usage = `usage:
+  timing timing --stock KUBELET --ours KUBELET --apiserver KUBE_APISERVER
+                [--only LIST] [--seconds N] [--work DIR] [--keep] [-o text|json]
+  timing run --kubelet KUBELET --scenario NAME [--apiserver KUBE_APISERVER]
+                [--seconds N] [--work DIR] [--keep] [-o text|json]
+`
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	var err error
+	switch name := os.Args[1]; name {
+	case nodeCommand:
+		err = nodeMain(os.Stdin, os.Stdout)
+	case "timing", "run":
+		ctx, stop := node.Interruptible()
+		err = execute(ctx, name, os.Args[2:], os.Stdout)
+		stop()
+	default:
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "node-timing:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags of both commands.
+type options struct {
+	stock, ours, kubelet, apiserver, only, work, format string
+	seconds                                             int
+	keep                                                bool
+}
+
+func execute(ctx context.Context, command string, args []string, out io.Writer) (err error) {
+	var o options
+	f := flag.NewFlagSet(command, flag.ContinueOnError)
+	f.StringVar(&o.apiserver, "apiserver", "", "the kube-apiserver `binary`; the api scenarios need it")
+	f.StringVar(&o.work, "work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
+	f.IntVar(&o.seconds, "seconds", 0, "measure for `N` seconds instead of the scenario's own time")
+	f.BoolVar(&o.keep, "keep", false, "keep the logs also when nothing fails")
+	f.StringVar(&o.format, "o", "text", "the output `format`: text or json")
+	if command == "timing" {
+		f.StringVar(&o.stock, "stock", "", "the unpatched kubelet `binary`")
+		f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
+		f.StringVar(&o.only, "only", "", "run only these scenarios, a comma-separated `list` (default: all)")
+	} else {
+		f.StringVar(&o.kubelet, "kubelet", "", "the kubelet `binary`")
+		f.StringVar(&o.only, "scenario", "max1s", "the `scenario`, or a comma-separated list")
+	}
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("%s takes no argument, but got %q", command, f.Arg(0))
+	}
+	if o.format != "text" && o.format != "json" {
+		return fmt.Errorf("-o %q: the formats are text and json", o.format)
+	}
+	if o.seconds < 0 {
+		return fmt.Errorf("--seconds %d: must not be negative", o.seconds)
+	}
+	selected, err := selectScenarios(o.only, time.Duration(o.seconds)*time.Second)
+	if err != nil {
+		return err
+	}
+	programs := []node.Program{{Flag: "--kubelet", Path: &o.kubelet}}
+	if command == "timing" {
+		programs = []node.Program{{Flag: "--stock", Path: &o.stock}, {Flag: "--ours", Path: &o.ours}}
+	}
+	api := slices.ContainsFunc(selected, func(s Scenario) bool { return s.API })
+	if api {
+		programs = append(programs, node.Program{Flag: "--apiserver", Path: &o.apiserver})
+	}
+	h, err := node.NewHarness(ctx, o.work, programs, api)
+	if err != nil {
+		return err
+	}
+	h.Keep = o.keep
+	defer func() {
+		err = errors.Join(err, h.Check(os.Stderr))
+		node.Progress("done after %v", time.Since(began).Round(time.Second))
+	}()
+	if command == "timing" {
+		return timing(ctx, h, o, selected, out)
+	}
+	return single(ctx, h, o, selected, out)
+}
+
+// timing compares two kubelets. Each scenario is run with one and at once with
+// the other, so that both meet the machine in much the same state.
+func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario, out io.Writer) error {
+	var all []Comparison
+	for i, s := range selected {
+		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.Name, s)
+		stock, err := figures(ctx, h, o, s.forStock(), "stock", o.stock)
+		if err != nil {
+			return err
+		}
+		ours, err := figures(ctx, h, o, s, "ours", o.ours)
+		if err != nil {
+			return err
+		}
+		c := compare(s, stock, ours)
+		all = append(all, c)
+		if o.format == "text" {
+			printComparison(out, c)
+		}
+	}
+	if o.format == "json" {
+		if err := printJSON(out, all); err != nil {
+			return err
+		}
+	} else {
+		printVerdict(out, all)
+	}
+	if !passed(all) {
+		return errCriteria
+	}
+	return nil
+}
+
+// single measures one kubelet.
+func single(ctx context.Context, h *node.Harness, o options, selected []Scenario, out io.Writer) error {
+	type result struct {
+		Scenario Scenario `json:"scenario"`
+		Figures  Figures  `json:"figures"`
+	}
+	var all []result
+	for _, s := range selected {
+		f, err := figures(ctx, h, o, s, "kubelet", o.kubelet)
+		if err != nil {
+			return err
+		}
+		all = append(all, result{s, f})
+		if o.format == "text" {
+			printFigures(out, s, f)
+		}
+	}
+	if o.format == "json" {
+		return printJSON(out, all)
+	}
+	return nil
+}
+
+func figures(ctx context.Context, h *node.Harness, o options, s Scenario, label, kubelet string) (Figures, error) {
+	run, err := observe(ctx, h, o, s, label, kubelet)
+	if err != nil {
+		return Figures{}, err
+	}
+	f, err := measure(run, s)
+	if err != nil {
+		return Figures{}, fmt.Errorf("%s, %s: %w", s.Name, label, err)
+	}
+	node.Progress("%s, %s: %s", s.Name, label, f.summary(s))
+	return f, nil
+}
+
+// observe makes one node, lets it measure a scenario and returns what it did.
+func observe(ctx context.Context, h *node.Harness, o options, s Scenario, label, kubelet string) (run Run, err error) {
+	sp := node.Spec{Kubelet: kubelet, APIServer: o.apiserver}
+	if sp.Task, err = json.Marshal(task{label, s}); err != nil {
+		return run, err
+	}
+	var out bytes.Buffer
+	if err := h.Run(ctx, s.Name+", "+label, sp, &out, nodeCommand); err != nil {
+		return run, err
+	}
+	if err := json.Unmarshal(out.Bytes(), &run); err != nil {
+		return run, fmt.Errorf("%s, %s: result of the node: %w", s.Name, label, err)
+	}
+	return run, nil
+}

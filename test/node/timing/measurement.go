@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// nodeCommand is what the harness calls this program with to make it a node.
+const nodeCommand = "node-main"
+
+// task is what a node of this program is for.
+type task struct {
+	Label    string
+	Scenario Scenario
+}
+
+// measurement is a node with one scenario.
+type measurement struct {
+	*node.Node
+	label    string
+	scenario Scenario
+}
+
+// nodeMain runs in the process that the harness started.
+func nodeMain(in io.Reader, out io.Writer) error {
+	n, err := node.New(in)
+	if err != nil {
+		return err
+	}
+	var t task
+	if err := json.Unmarshal(n.Spec.Task, &t); err != nil {
+		return fmt.Errorf("the node's task cannot be read: %w", err)
+	}
+	m := &measurement{n, t.Label, t.Scenario}
+	run, err := m.run()
+	if err != nil {
+		if c := context.Cause(n.Context()); c != nil {
+			return c
+		}
+		return err
+	}
+	return json.NewEncoder(out).Encode(run)
+}
+
+// run brings up the node and measures.
+func (m *measurement) run() (run Run, err error) {
+	if err := os.Mkdir(m.Path(startsDir), 0o755); err != nil {
+		return run, err
+	}
+	if run.Version, err = kubeletVersion(m.Context(), m.Spec.Kubelet); err != nil {
+		return run, err
+	}
+	run.Kubelet = m.Spec.Kubelet
+	m.say("starting containerd")
+	if err := m.StartContainerd(); err != nil {
+		return run, err
+	}
+	var api *node.APIServer
+	if m.scenario.API {
+		m.say("starting etcd and kube-apiserver")
+		if api, err = m.StartAPIServer(); err != nil {
+			return run, err
+		}
+		m.say("starting the kubelet %s", run.Version)
+		if err := m.StartKubelet(m.scenarioConfig(), "--kubeconfig="+api.Kubeconfig); err != nil {
+			return run, err
+		}
+		if err := m.createPods(api); err != nil {
+			return run, err
+		}
+	} else {
+		if err := m.writeManifests(); err != nil {
+			return run, err
+		}
+		m.say("starting the kubelet %s", run.Version)
+		static := fmt.Sprintf("staticPodPath: %s\n", m.Path("manifests"))
+		if err := m.StartKubelet(m.scenarioConfig() + static); err != nil {
+			return run, err
+		}
+	}
+	if err := m.observe(api, &run); err != nil {
+		return run, err
+	}
+	m.Kubelet.End()
+	return run, nil
+}
+
+// observe waits for the measuring window, and through it.
+func (m *measurement) observe(api *node.APIServer, run *Run) error {
+	if m.scenario.Action != "" {
+		return m.observeRestarts(run)
+	}
+	// The window opens when every pod has had its first, free restart: the
+	// kubelet's start-up lies before that. A run that ends after a number of
+	// restarts needs every one, from the first start on.
+	warm := 2
+	if m.scenario.Window == 0 {
+		warm = 1
+	}
+	if err := node.Await(m.Context(), fmt.Sprintf("start %d of the container in every pod", warm), 2*time.Minute, func(context.Context) error {
+		starts, err := m.starts()
+		if err != nil {
+			return err
+		}
+		return enough(starts, m.scenario.Pods, warm)
+	}); err != nil {
+		return err
+	}
+	first, err := m.sample(api)
+	if err != nil {
+		return err
+	}
+	s := m.scenario
+	// Twice what the curve asks for and then some: a kubelet this late is broken.
+	limit, said := time.Duration(0), time.Now()
+	for i := range s.Restarts {
+		limit += 2*s.Delay(i) + 30*time.Second
+	}
+	err = node.Await(m.Context(), fmt.Sprintf("restart %d", s.Restarts), s.Window+limit+time.Minute, func(context.Context) error {
+		starts, err := m.starts()
+		if err != nil {
+			return err
+		}
+		now, err := uptime()
+		if err != nil {
+			return err
+		}
+		elapsed := time.Duration((now - first.at) * float64(time.Second))
+		if s.Window > 0 && elapsed >= s.Window {
+			return nil
+		}
+		if s.Window == 0 {
+			if err := enough(starts, s.Pods, s.Restarts+1); err == nil {
+				return nil
+			}
+		}
+		if time.Since(said) >= 10*time.Second {
+			said = time.Now()
+			m.say("%s", status(s, elapsed, starts))
+		}
+		return errors.New(status(s, elapsed, starts))
+	})
+	if err != nil {
+		return err
+	}
+	last, err := m.sample(api)
+	if err != nil {
+		return err
+	}
+	if run.Starts, err = m.starts(); err != nil {
+		return err
+	}
+	run.From, run.To = first.at, last.at
+	if s.Window == 0 {
+		// The first start was before it could be seen.
+		run.From = 0
+	}
+	run.CPU = last.cpu - first.cpu
+	if api != nil {
+		run.Requests = increase(first.requests, last.requests)
+	}
+	return nil
+}
+
+func status(s Scenario, elapsed time.Duration, starts map[string][]float64) string {
+	restarts := 0
+	for _, t := range starts {
+		restarts += max(0, len(t)-1)
+	}
+	of := ""
+	if s.Window > 0 {
+		of = fmt.Sprintf(" of %v", s.Window)
+	} else {
+		of = fmt.Sprintf(", until restart %d", s.Restarts)
+	}
+	return fmt.Sprintf("%v%s, %d restarts so far", elapsed.Round(time.Second), of, restarts)
+}
+
+// enough returns an error unless each of so many pods has started so often.
+func enough(starts map[string][]float64, pods, times int) error {
+	ready := 0
+	for _, t := range starts {
+		if len(t) >= times {
+			ready++
+		}
+	}
+	if ready < pods {
+		return fmt.Errorf("%d of %d pods are that far", ready, pods)
+	}
+	return nil
+}
+
+// sample is what is read at each end of the measuring window.
+type sample struct {
+	at, cpu  float64
+	requests map[string]float64
+}
+
+func (m *measurement) sample(api *node.APIServer) (s sample, err error) {
+	if api != nil {
+		if s.requests, err = requests(m.Context(), api); err != nil {
+			return s, err
+		}
+	}
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(m.Kubelet.PID()), "stat"))
+	if err != nil {
+		return s, err
+	}
+	if s.cpu, err = parseCPU(stat); err != nil {
+		return s, err
+	}
+	s.at, err = uptime()
+	return s, err
+}
+
+// starts reads what the containers have written so far.
+func (m *measurement) starts() (map[string][]float64, error) {
+	entries, err := os.ReadDir(m.Path(startsDir))
+	if err != nil {
+		return nil, err
+	}
+	starts := map[string][]float64{}
+	for _, e := range entries {
+		data, err := os.ReadFile(m.Path(startsDir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if starts[e.Name()], err = parseStarts(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Path(startsDir, e.Name()), err)
+		}
+	}
+	return starts, nil
+}
+
+func (m *measurement) say(format string, args ...any) {
+	node.Progress("%s, %s: %s", m.scenario.Name, m.label, fmt.Sprintf(format, args...))
+}
+
+// uptime is the clock that crasher writes down.
+func uptime() (float64, error) {
+	data, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return 0, err
+	}
+	seconds, _, _ := bytes.Cut(data, []byte(" "))
+	return strconv.ParseFloat(string(seconds), 64)
+}
+
+// kubeletVersion asks the binary.
+func kubeletVersion(ctx context.Context, kubelet string) (string, error) {
+	out, err := node.Output(ctx, kubelet, "--version")
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimPrefix(out, "Kubernetes "), nil
+}

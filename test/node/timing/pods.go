@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// startsDir is where crashers write down when they start.
+const startsDir = "starts"
+
+// scenarioConfig is what the scenario adds to what every kubelet of a node has. No
+// server listens.
+func (m *measurement) scenarioConfig() string {
+	config := "enableServer: false\nauthentication:\n  webhook: {enabled: false}\n"
+	if m.scenario.Reduced {
+		config += "featureGates:\n  ReduceDefaultCrashLoopBackOffDecay: true\n"
+	}
+	if maximum := m.scenario.Maximum; maximum > 0 {
+		config += fmt.Sprintf("crashLoopBackOff:\n  maxContainerRestartPeriod: %v\n", maximum)
+	}
+	if m.scenario.Action == node.ActionRestartPod {
+		config += "featureGates:\n  " + node.GateRestartPod + ": true\n"
+	}
+	return config
+}
+
+// pods returns the scenario's pods. The annotation is new in each run and with
+// it the UID of a static pod, so that no exited container of an earlier run can
+// count as a previous instance and use up the free first restart.
+func (m *measurement) pods() []*corev1.Pod {
+	no := false
+	directory := corev1.HostPathDirectory
+	var pods []*corev1.Pod
+	for i := range m.scenario.Pods {
+		name := fmt.Sprintf("crasher-%02d", i+1)
+		pods = append(pods, &corev1.Pod{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, Namespace: metav1.NamespaceDefault,
+				Annotations: map[string]string{"kubelet-backoff/run": m.Spec.ID},
+			},
+			Spec: corev1.PodSpec{
+				// On the host's network a pod needs no network plugin, and no
+				// scheduler when its node is given.
+				HostNetwork:                  true,
+				NodeName:                     node.Name,
+				RestartPolicy:                corev1.RestartPolicyAlways,
+				AutomountServiceAccountToken: &no,
+				EnableServiceLinks:           &no,
+				Tolerations:                  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				Containers: []corev1.Container{{
+					Name:            "crasher",
+					Image:           node.CrasherImage,
+					ImagePullPolicy: corev1.PullNever,
+					Args:            []string{"/starts/" + name},
+					VolumeMounts:    []corev1.VolumeMount{{Name: "starts", MountPath: "/starts"}},
+				}},
+				Volumes: []corev1.Volume{{
+					Name: "starts",
+					VolumeSource: corev1.VolumeSource{
+						HostPath: &corev1.HostPathVolumeSource{Path: m.Path(startsDir), Type: &directory},
+					},
+				}},
+			},
+		})
+	}
+	if s := m.scenario; s.Action != "" {
+		withRestartRules(pods, s, m.Path(journalsDir))
+	}
+	return pods
+}
+
+// writeManifests puts the pods where a standalone kubelet finds them.
+func (m *measurement) writeManifests() error {
+	if err := os.MkdirAll(m.Path("manifests"), 0o755); err != nil {
+		return err
+	}
+	for _, pod := range m.pods() {
+		data, err := json.Marshal(pod)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(m.Path("manifests", pod.Name+".json"), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createPods creates the scenario's pods once the kubelet has registered.
+func (m *measurement) createPods(api *node.APIServer) error {
+	if err := node.Await(m.Context(), "the node object", time.Minute, func(ctx context.Context) error {
+		return api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+node.Name, nil, nil)
+	}); err != nil {
+		return err
+	}
+	for _, pod := range m.pods() {
+		data, err := json.Marshal(pod)
+		if err != nil {
+			return err
+		}
+		if err := api.Request(m.Context(), http.MethodPost, "/api/v1/namespaces/default/pods", data, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
