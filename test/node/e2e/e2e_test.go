@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package e2e restarts pods in place on a real node: see TestNode. It has tests
+// only, which hack/node-e2e.sh compiles and runs.
+package e2e
 
 import (
 	"context"
