@@ -22,7 +22,7 @@ help: ## print this
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
 	  SKIP "numbers of patches to leave out, e.g. SKIP=\"4 7\"" \
-	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Pods/Deleted (now: $${SCENARIO:-all})" \
+	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
 kubelet: ## fetch, apply and build: _output/VERSION/kubelet

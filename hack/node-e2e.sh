@@ -5,13 +5,14 @@
 #
 # Applies the series where it is not applied yet, builds the kubelet and the API server it patches, and runs on a real node
 # (test/node) the scenarios of pods that are restarted in place, those of crashloop run with containerd, and upstream's own
-# tests of restart rules: all of them, or the scenarios whose name matches SCENARIO, a regular expression such as
-# Pods/Deleted or Disruptions, or with Upstream upstream's tests alone, or with CrashloopRun or one such as
-# CrashloopRun/Pods/Killed those of crashloop run, which need no kubelet. Needs root, for containerd.
+# tests of restart rules: all of them, or the scenarios whose name matches SCENARIO, a regular expression such as Deleted
+# in any group, Pods/Deleted in one, or Pods or Disruptions for a whole group, or with Upstream upstream's tests alone, or
+# with CrashloopRun or one such as CrashloopRun/Killed or CrashloopRun/Pods/Killed those of crashloop run, which need no
+# kubelet. Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,10s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,11s/^# \{0,1\}//p' "$0"; exit 0; }
 
 # node-e2e.sh --build [Upstream]: from the patched tree, which stays as it is, the kubelet with a back-off that is reset by
 # a run of 15 s in the place of ten minutes, which is all that differs, and upstream's tests.
@@ -42,12 +43,21 @@ if [[ ${1:-} == --build ]]; then
   exit 0
 fi
 
+# scenarios TEST SCENARIO: what to run of a test, whose groups of scenarios are Pods and Disruptions.
+scenarios() {
+  case $2 in
+    Pods | Disruptions | */*) printf '^%s$/%s' "$1" "$2" ;;
+    *) printf '^%s$/[^/]*/(%s)' "$1" "$2" ;;
+  esac
+}
+
 upstream=Upstream kubelet=kubelet
 case ${1:-} in
   '') run='^Test(CrashloopRun|Node|Upstream)$' ;;
   Upstream) run='^TestUpstream$' ;;
-  CrashloopRun*) run="^TestCrashloopRun\$${1#CrashloopRun}" upstream='' kubelet='' ;;
-  *) run="^TestNode\$/$1" upstream='' ;;
+  CrashloopRun) run='^TestCrashloopRun$' upstream='' kubelet='' ;;
+  CrashloopRun/*) run=$(scenarios TestCrashloopRun "${1#*/}") upstream='' kubelet='' ;;
+  *) run=$(scenarios TestNode "$1") upstream='' ;;
 esac
 
 # What the harness needs, before the minutes that building takes.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,11 +43,22 @@ var (
 // -kubelet-short-reset resets a back-off; otherwise that is ten minutes.
 const shortReset = 15 * time.Second
 
+// ran counts the scenarios that were run, and upstream's tests as one.
+var ran atomic.Int32
+
 // TestMain calls this program once more, as a node in namespaces of its own,
 // where the tests then run: as process 1, so that nothing outlives them.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if *insideFlag || *kubeletFlag == "" && *crashloopFlag == "" {
+	if *insideFlag {
+		code := m.Run()
+		if code == 0 && ran.Load() == 0 {
+			fmt.Fprintf(os.Stderr, "node-e2e: no scenario matches -test.run %s\n", flag.Lookup("test.run").Value)
+			code = 1
+		}
+		os.Exit(code)
+	}
+	if *kubeletFlag == "" && *crashloopFlag == "" {
 		os.Exit(m.Run())
 	}
 	ctx, stop := node.Interruptible()
@@ -133,6 +145,7 @@ type scenario struct {
 // report runs the scenario and prints a line at its end; what was wrong follows
 // at the end of all.
 func (s scenario) report(t *testing.T, e *e2e) {
+	ran.Add(1)
 	start := time.Now()
 	defer func() {
 		verdict := "pass"
