@@ -37,7 +37,7 @@ func (a *agent) Eventf(_ runtime.Object, eventType, reason, format string, args 
 	a.runtime.say("event %s %s: %s", eventType, reason, fmt.Sprintf(format, args...))
 }
 
-// sync does what is to be done for the pod now, and returns when to ask again if no container exits before.
+// sync does the work that is due for the pod, and returns when to call it again if no container exits before.
 func (a *agent) sync(now time.Time) time.Time {
 	containers := restartpod.Containers(&a.pod.Spec, gates)
 	specs := slices.Concat(a.pod.Spec.InitContainers, a.pod.Spec.Containers)

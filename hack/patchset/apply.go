@@ -241,7 +241,7 @@ func (p *program) applyTo(t *tree, s *series, created []string, work string) (er
 	return nil
 }
 
-// rollback undoes what was applied so far. Its errors are passed over: there is one already, and the next step may help.
+// rollback undoes what was applied so far. It ignores errors: the caller has one to return, and later steps may succeed.
 func (t *tree) rollback(s *series, origin, base string, created []string) {
 	if t.operation() != "" {
 		t.ok("am", "--abort")

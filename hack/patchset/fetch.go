@@ -243,8 +243,8 @@ func stagingModules(dir, version string) (modules []module.Version, goVersion st
 	return modules, goVersion, nil
 }
 
-// download fills the module cache. The checksum database does not know every staging module, so what it says it does not
-// have is asked of the proxy alone. A checksum that differs is never passed over, nor is a database that does not answer.
+// download fills the module cache. The checksum database does not know every staging module, so modules that it does not
+// have come from the proxy alone. A checksum that differs is an error, and so is a database that does not answer.
 func (d *downloader) download(modules []module.Version) (map[string]downloaded, error) {
 	found, err := d.ask(modules)
 	if err != nil {

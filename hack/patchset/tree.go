@@ -304,7 +304,7 @@ func (t *tree) dirty() ([]string, error) {
 	return t.lines("status", "--porcelain", "--untracked-files=no")
 }
 
-// requireClean refuses changes that what is to be done could lose.
+// requireClean refuses a tree with changes that the command could lose.
 func (t *tree) requireClean(what string) error {
 	dirty, err := t.dirty()
 	if err != nil || len(dirty) == 0 {
