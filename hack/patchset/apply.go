@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,18 +13,7 @@ import (
 )
 
 func (p *program) apply(keep bool) error {
-	t, err := p.resolve()
-	if err != nil {
-		return err
-	}
-	s, err := p.pickSeries(t.version)
-	if err != nil {
-		return err
-	}
-	if err := p.checkDependencies(s); err != nil {
-		return err
-	}
-	m, err := p.readTravel()
+	t, s, err := p.target()
 	if err != nil {
 		return err
 	}
@@ -38,17 +26,20 @@ func (p *program) apply(keep bool) error {
 		return err
 	}
 	defer remove()
-	created := s.created(m)
-	if t.kind == repository {
-		done, err := p.applyOver(t, s, created, keep, work)
+	if t.kind == repository && t.hasBranch(s.branch) {
+		done, err := p.applyOver(t, s, keep, work)
 		if done || err != nil {
 			return err
 		}
+		// Taking the old series back may have removed the repository that was made for it.
+		if !exists(filepath.Join(t.dir, ".git")) {
+			t.kind = plain
+		}
 	}
-	if err := t.requireReady(created); err != nil {
+	if err := t.requireReady(s.created()); err != nil {
 		return err
 	}
-	return p.applyTo(t, s, created, work)
+	return p.applyTo(t, s, work)
 }
 
 // requireReady: nothing in the tree is in the way of the series.
@@ -61,20 +52,18 @@ func (t *tree) requireReady(created []string) error {
 			return err
 		}
 	}
-	var there []string
-	for _, f := range created {
-		if _, err := os.Lstat(filepath.Join(t.dir, f)); err != nil {
-			continue
-		}
-		// A file that the release has is a matter for the patch itself.
-		if t.kind == plain || !t.ok("--literal-pathspecs", "ls-files", "--error-unmatch", "--", f) {
-			there = append(there, f)
-		}
-	}
-	if there == nil {
+	// A file that the release has is a matter for the patch itself.
+	there := slices.DeleteFunc(slices.Clone(created), func(f string) bool {
+		return !exists(filepath.Join(t.dir, f)) || t.kind == repository && t.tracks(f)
+	})
+	if len(there) == 0 {
 		return nil
 	}
 	return fail(fmt.Sprintf("the series creates files that are in %s already, unknown to git:", t.dir), append(there, "Move them away first.")...)
+}
+
+func (t *tree) tracks(path string) bool {
+	return t.ok("--literal-pathspecs", "ls-files", "--error-unmatch", "--", path)
 }
 
 // rehearse composes the series on a commit, and returns its mails.
@@ -87,14 +76,11 @@ func (p *program) rehearse(t *tree, s *series, commit, dir string) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	return p.writeMails(r, commits, filepath.Join(dir, "mails"))
+	return writeMails(commits, filepath.Join(dir, "mails"))
 }
 
-// applyOver deals with a series that is applied already. It says whether there is nothing left to do.
-func (p *program) applyOver(t *tree, s *series, created []string, keep bool, work string) (done bool, err error) {
-	if !t.hasBranch(s.branch) {
-		return false, nil
-	}
+// applyOver deals with a series branch that is there already. It says whether there is nothing left to do.
+func (p *program) applyOver(t *tree, s *series, keep bool, work string) (done bool, err error) {
 	base, tip := t.state(s.branch, "base"), t.state(s.branch, "tip")
 	head := t.commitID("refs/heads/" + s.branch)
 	current := t.branch() == s.branch
@@ -133,7 +119,7 @@ func (p *program) applyOver(t *tree, s *series, created []string, keep bool, wor
 				fmt.Sprintf("%s is on %.12s, HEAD is %.12s.", s.branch, base, now),
 				fmt.Sprintf("Check it out (git checkout %s), or remove it (make reverse) to apply the series here.", s.branch))
 		}
-		if err := t.requireReady(created); err != nil {
+		if err := t.requireReady(s.created()); err != nil {
 			return false, err
 		}
 		origin := t.head()
@@ -152,7 +138,7 @@ func (p *program) applyOver(t *tree, s *series, created []string, keep bool, wor
 	}
 	p.say("The patches or the files they bring have changed since %s was made: taking it back first", s.branch)
 	// But not before it is known that the new ones apply to what is checked out then.
-	if err := t.requireReady(created); err != nil {
+	if err := t.requireReady(s.created()); err != nil {
 		return false, err
 	}
 	start := t.commitID("HEAD")
@@ -162,20 +148,12 @@ func (p *program) applyOver(t *tree, s *series, created []string, keep bool, wor
 	if _, err := p.rehearse(t, s, start, filepath.Join(work, "rehearsal")); err != nil {
 		return false, err
 	}
-	if err := p.reverse(false); err != nil {
-		return false, err
-	}
-	// Taking it back may have removed the repository that was made for it.
-	now, err := p.locate()
-	if err == nil {
-		t.kind = now.kind
-	}
-	return false, err
+	return false, p.reverse(false)
 }
 
 // applyTo applies the series to a tree that has none.
-func (p *program) applyTo(t *tree, s *series, created []string, work string) (err error) {
-	u := tree{git: p.uninterrupted().git(t.dir), kind: t.kind, version: t.version}
+func (p *program) applyTo(t *tree, s *series, work string) (err error) {
+	u := tree{git: p.uninterrupted().git(t.dir)}
 	made := t.kind == plain
 	origin, base := "", ""
 	defer func() {
@@ -184,7 +162,7 @@ func (p *program) applyTo(t *tree, s *series, created []string, work string) (er
 		}
 		ignoreSignals()
 		if base != "" {
-			u.rollback(s, origin, base, created)
+			u.rollback(s, origin, base)
 		}
 		if made {
 			removeAll(filepath.Join(t.dir, ".git"))
@@ -200,10 +178,8 @@ func (p *program) applyTo(t *tree, s *series, created []string, work string) (er
 		if err != nil {
 			return err
 		}
-		for _, args := range [][]string{{"config", "kubelet-backoff.made-repository", "true"}, {"tag", t.version}} {
-			if err := r.do(args...); err != nil {
-				return err
-			}
+		if err := r.run("config kubelet-backoff.made-repository true", "tag "+t.version); err != nil {
+			return err
 		}
 		if err := os.Rename(filepath.Join(r.dir, ".git"), filepath.Join(t.dir, ".git")); err != nil {
 			return err
@@ -217,20 +193,15 @@ func (p *program) applyTo(t *tree, s *series, created []string, work string) (er
 	}
 	origin, base = head, commit
 	// Before there is a branch: one without these would pass for somebody else's.
-	for _, kv := range [][2]string{{"base", base}, {"origin", origin}} {
-		if err := t.setState(s.branch, kv[0], kv[1]); err != nil {
-			return err
-		}
+	if err := errors.Join(t.setState(s.branch, "base", base), t.setState(s.branch, "origin", origin)); err != nil {
+		return err
 	}
 	if err := t.do("checkout", "-q", "-b", s.branch); err != nil {
 		return err
 	}
 	for i, mail := range mails {
 		if err := t.am(mail); err != nil {
-			if context.Cause(p.ctx) != nil {
-				return err
-			}
-			return p.notApplicable(s.active[i], t, err.Error())
+			return p.notApplicable(s.active[i], t, err)
 		}
 		p.note("%s", s.active[i].file)
 	}
@@ -242,19 +213,14 @@ func (p *program) applyTo(t *tree, s *series, created []string, work string) (er
 }
 
 // rollback undoes what was applied so far. It ignores errors: the caller has one to return, and later steps may succeed.
-func (t *tree) rollback(s *series, origin, base string, created []string) {
-	if t.operation() != "" {
-		t.ok("am", "--abort")
-	}
-	if dir := t.try("rev-parse", "--absolute-git-dir"); dir != "" {
-		removeAll(filepath.Join(dir, "rebase-apply"))
-	}
+func (t *tree) rollback(s *series, origin, base string) {
+	t.abortAm()
 	if dirty, _ := t.dirty(); t.commitID("HEAD") != base || len(dirty) > 0 {
 		t.ok("reset", "-q", "--hard", base)
 	}
 	// An interrupted git am may have written new files that git does not know yet. None of them was there before.
-	for _, f := range created {
-		if _, err := os.Lstat(filepath.Join(t.dir, f)); err == nil && !t.ok("--literal-pathspecs", "ls-files", "--error-unmatch", "--", f) {
+	for _, f := range s.created() {
+		if exists(filepath.Join(t.dir, f)) && !t.tracks(f) {
 			_ = os.Remove(filepath.Join(t.dir, f))
 			removeEmpty(t.dir, filepath.Dir(f))
 		}
@@ -265,7 +231,25 @@ func (t *tree) rollback(s *series, origin, base string, created []string) {
 		t.ok("checkout", "-q", "--detach", base)
 	}
 	t.ok("branch", "-q", "-D", s.branch)
-	t.ok("config", "--local", "--remove-section", "branch."+s.branch)
+	t.forgetGone()
+}
+
+// abortAm ends a git am that an apply left behind, if there is one.
+func (t *tree) abortAm() {
+	if t.operation() != "" && !t.ok("am", "--abort") {
+		removeAll(filepath.Join(t.try("rev-parse", "--absolute-git-dir"), "rebase-apply"))
+	}
+}
+
+// forgetGone removes what the configuration says of series branches that are not there. An apply that is killed before it
+// makes the branch leaves such lines.
+func (t *tree) forgetGone() {
+	keys, _ := t.lines("config", "--local", "--name-only", "--get-regexp", `^branch\.`+branchPrefix+`.*\.`+branchPrefix)
+	for _, key := range keys {
+		if name := strings.TrimPrefix(key[:strings.LastIndex(key, ".")], "branch."); !t.hasBranch(name) {
+			t.ok("config", "--local", "--unset-all", key)
+		}
+	}
 }
 
 // removeEmpty removes dir, a path below root, and those above it, as far as they are empty.
@@ -286,11 +270,15 @@ func (p *program) reverse(force bool) error {
 		p.say("Nothing to take back: there is no tree of kubernetes %s", t.version)
 		return nil
 	}
+	made := false
+	if t.kind == repository {
+		t.forgetGone()
+		made = t.try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
+	}
 	a, err := t.findApplied()
 	if err != nil {
 		return err
 	}
-	made := t.kind == repository && t.try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
 	if a == nil {
 		p.say("Nothing to take back: no series is applied to %s", t.dir)
 		// But for what an apply may have left that was killed.
@@ -300,7 +288,6 @@ func (p *program) reverse(force bool) error {
 		}
 		return nil
 	}
-	head := t.commitID("refs/heads/" + a.branch)
 	origin := cmp.Or(t.state(a.branch, "origin"), a.base)
 	current := t.branch() == a.branch
 	p.say("Taking %s back from %s", a.branch, t.dir)
@@ -312,31 +299,23 @@ func (p *program) reverse(force bool) error {
 			return t.requireNoOperation()
 		}
 		p.note("aborting the git am that an interrupted apply left behind")
-		if !t.ok("am", "--abort") {
-			removeAll(filepath.Join(t.try("rev-parse", "--absolute-git-dir"), "rebase-apply"))
-		}
-		head = t.commitID("refs/heads/" + a.branch)
+		t.abortAm()
 	}
+	head := t.commitID("refs/heads/" + a.branch)
 	if current && !force {
 		if err := t.requireClean("taking the series back (--force loses them)"); err != nil {
 			return err
 		}
 	}
+	// What no patch holds; in a series that is half applied that is all that apply did not commit itself.
+	lines, err := t.lines("log", "--reverse", "--format=%ce %h %s", head, "^"+cmp.Or(a.tip, a.base), "^"+a.base)
+	if err != nil {
+		return err
+	}
 	var extra []string
-	if a.tip == "" {
-		// Half applied: what apply committed itself may go.
-		lines, err := t.lines("log", "--reverse", "--format=%ce %h %s", a.base+".."+head)
-		if err != nil {
-			return err
-		}
-		for _, l := range lines {
-			if who, what, _ := strings.Cut(l, " "); who != identEmail {
-				extra = append(extra, what)
-			}
-		}
-	} else if head != a.tip {
-		if extra, err = t.lines("log", "--reverse", "--format=%h %s", head, "^"+a.tip, "^"+a.base); err != nil {
-			return err
+	for _, l := range lines {
+		if who, what, _ := strings.Cut(l, " "); a.tip != "" || who != identEmail {
+			extra = append(extra, what)
 		}
 	}
 	if len(extra) > 0 {
@@ -358,14 +337,13 @@ func (p *program) reverse(force bool) error {
 		name, isBranch := strings.CutPrefix(origin, "refs/heads/")
 		if isBranch && !t.hasBranch(name) {
 			p.warn("%s, checked out before the series, no longer exists; going back to commit %s", name, a.base)
-			isBranch, origin = false, a.base
+			isBranch, name = false, a.base
 		}
-		if isBranch {
-			err = t.do("checkout", "-q", name)
-		} else {
-			err = t.do("checkout", "-q", "--detach", origin)
+		to := []string{"checkout", "-q", name}
+		if !isBranch {
+			to = []string{"checkout", "-q", "--detach", name}
 		}
-		if err != nil {
+		if err := t.do(to...); err != nil {
 			return err
 		}
 	}

@@ -12,9 +12,6 @@ import (
 
 // clean removes _output, never what KB_OUTPUT_DIR names: that directory may hold other things.
 func (p *program) clean() error {
-	if err := p.needGit(); err != nil {
-		return err
-	}
 	output := filepath.Join(p.root, "_output")
 	entries, err := os.ReadDir(output)
 	if errors.Is(err, os.ErrNotExist) {
@@ -27,16 +24,18 @@ func (p *program) clean() error {
 	for _, e := range entries {
 		dir := filepath.Join(output, e.Name())
 		t := &tree{git: p.git(filepath.Join(dir, "kubernetes")), kind: repository}
-		if _, err := os.Stat(filepath.Join(t.dir, ".git")); err == nil {
-			if work := t.work(e.Name()); work != "" {
-				p.warn("kept, because it has %s: %s", work, t.dir)
-				kept = true
-				removeAll(filepath.Join(dir, "stock"))
-				removeAll(filepath.Join(dir, "kubelet"))
-				continue
-			}
+		work := ""
+		if exists(filepath.Join(t.dir, ".git")) {
+			work = t.work(e.Name())
 		}
-		removeAll(dir)
+		if work == "" {
+			removeAll(dir)
+			continue
+		}
+		p.warn("kept, because it has %s: %s", work, t.dir)
+		kept = true
+		removeAll(filepath.Join(dir, "stock"))
+		removeAll(filepath.Join(dir, "kubelet"))
 	}
 	if !kept {
 		removeAll(output)
@@ -48,10 +47,10 @@ func (p *program) clean() error {
 // release's tag and complete series hold.
 func (t *tree) work(version string) string {
 	var ours []string
-	for _, line := range strings.Split(t.try("config", "--local", "--get-regexp", `^branch\..*\.kubelet-backoff-tip$`), "\n") {
-		if _, commit, ok := strings.Cut(line, " "); ok {
-			ours = append(ours, commit)
-		}
+	states, _ := t.lines("config", "--local", "--get-regexp", `^branch\..*\.kubelet-backoff-tip$`)
+	for _, line := range states {
+		_, commit, _ := strings.Cut(line, " ")
+		ours = append(ours, commit)
 	}
 	changes, err := t.out("status", "--porcelain", "--untracked-files=normal")
 	if err == nil && changes != "" {

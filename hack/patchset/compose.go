@@ -7,40 +7,39 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// composed is a patch as a commit.
+// composed is a patch as a commit, and as a mail that has all of it.
 type composed struct {
-	patch  *patch
-	commit string
+	patch        *patch
+	commit, mail string
 }
 
-// notApplicable is the error of a patch that does not fit.
-func (p *program) notApplicable(q *patch, t *tree, said string) error {
-	return fail(fmt.Sprintf("%s does not apply to kubernetes %s in %s:", q.file, t.version, t.dir), explainAm(said),
-		"git says: "+strings.ReplaceAll(lastLines(said, 3), "\n", " "), "There are, in "+p.patches+":", p.describeSeries())
+// otherCause is what git says when the patch is not to blame.
+var otherCause = regexp.MustCompile(`No space left on device|Disk quota exceeded|Read-only file system|Permission denied|Input/output error|[uU]nable to write`)
+
+// notApplicable is the error of a patch that does not fit, or that git could not apply for another reason.
+func (p *program) notApplicable(q *patch, t *tree, said error) error {
+	why := explainAm(said.Error())
+	if why == "" || otherCause.MatchString(said.Error()) {
+		return fail(fmt.Sprintf("%s cannot be applied to kubernetes %s in %s:", q.file, t.version, t.dir), said.Error())
+	}
+	return fail(fmt.Sprintf("%s does not apply to kubernetes %s in %s:", q.file, t.version, t.dir), why,
+		"git says: "+indent(lastLines(said.Error(), 3), " "), "There are, in "+p.patches+":", p.describeSeries())
 }
 
 // compose makes the commits of a series on top of base, in a repository without looking at its files: the hunks of each
 // patch, and the files that it brings.
 func (p *program) compose(r git, base string, s *series, t *tree) ([]composed, error) {
-	index, err := os.CreateTemp("", "patchset-index-")
+	dir, err := os.MkdirTemp("", "patchset-")
 	if err != nil {
 		return nil, err
 	}
-	index.Close()
-	defer os.Remove(index.Name())
-	m, err := p.readTravel()
-	if err != nil {
-		return nil, err
-	}
-	// git takes an empty file for a broken index.
-	if err := os.Remove(index.Name()); err != nil {
-		return nil, err
-	}
-	x := r.with("GIT_INDEX_FILE=" + index.Name())
+	defer os.RemoveAll(dir)
+	x := r.with("GIT_INDEX_FILE=" + filepath.Join(dir, "index"))
 	if err := x.do("read-tree", base); err != nil {
 		return nil, err
 	}
@@ -58,10 +57,7 @@ func (p *program) compose(r git, base string, s *series, t *tree) ([]composed, e
 		}
 		if len(hunks) > 0 {
 			if err := x.input(q.mail).do("apply", "--cached", "-"); err != nil {
-				if p.ctx.Err() != nil {
-					return nil, err
-				}
-				return nil, p.notApplicable(q, t, err.Error())
+				return nil, p.notApplicable(q, t, err)
 			}
 		}
 		upstream, err := r.files(base, slices.Sorted(maps.Keys(q.files))...)
@@ -70,8 +66,8 @@ func (p *program) compose(r git, base string, s *series, t *tree) ([]composed, e
 		}
 		staged := map[string]file{}
 		for path, f := range q.files {
-			if _, there := upstream[path]; there && !m.replaces(path) {
-				return nil, p.notApplicable(q, t, fmt.Sprintf("error: %s: already exists in index\n%s is where the patch has it from", path, f.path))
+			if _, there := upstream[path]; there && !s.travel.replaces(path) {
+				return nil, p.notApplicable(q, t, fmt.Errorf("error: %s: already exists in index\n%s is where the patch has it from", path, f.path))
 			}
 			blob, err := r.store(f.content)
 			if err != nil {
@@ -82,57 +78,58 @@ func (p *program) compose(r git, base string, s *series, t *tree) ([]composed, e
 		if err := x.stage(staged); err != nil {
 			return nil, err
 		}
-		next, err := x.out("write-tree")
-		if err != nil {
-			return nil, err
-		}
-		if now, err := r.out("rev-parse", parent+"^{tree}"); err != nil || now == next {
-			if err == nil {
-				err = fail(fmt.Sprintf("%s changes nothing in kubernetes %s", q.file, t.version))
-			}
-			return nil, err
-		}
 		msg, err := p.message(q.mail)
 		if err != nil {
 			return nil, err
 		}
-		if parent, err = r.with(msg.author...).input(msg.text).out("commit-tree", next, "-p", parent); err != nil {
+		c := composed{patch: q}
+		if c.commit, err = x.commitIndex(parent, msg.text, msg.author...); err != nil {
 			return nil, err
 		}
-		done = append(done, composed{q, parent})
+		if c.commit == parent {
+			return nil, fmt.Errorf("%s changes nothing in kubernetes %s", q.file, t.version)
+		}
+		if c.mail, err = r.mail(c.commit); err != nil {
+			return nil, err
+		}
+		done, parent = append(done, c), c.commit
 	}
 	return done, nil
 }
 
-// writeMails writes composed patches as mails to a directory, and returns their paths.
-func (p *program) writeMails(r git, commits []composed, dir string) ([]string, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
+// commitIndex commits the index that GIT_INDEX_FILE names; it is the parent itself if nothing differs.
+func (g git) commitIndex(parent, text string, env ...string) (string, error) {
+	tree, err := g.out("write-tree")
+	if err != nil {
+		return "", err
 	}
+	if now, err := g.out("rev-parse", parent+"^{tree}"); err != nil || now == tree {
+		return parent, err
+	}
+	return g.with(env...).input(text).out("commit-tree", tree, "-p", parent)
+}
+
+// writeMails writes composed patches as mails to a directory, and returns their paths.
+func writeMails(commits []composed, dir string) ([]string, error) {
 	var files []string
 	for _, c := range commits {
-		mail, err := r.mail(c.commit)
-		if err != nil {
+		files = append(files, filepath.Join(dir, c.patch.file))
+		if err := writeFile(files[len(files)-1], []byte(c.mail), 0o666); err != nil {
 			return nil, err
 		}
-		file := filepath.Join(dir, c.patch.file)
-		if err := os.WriteFile(file, []byte(mail), 0o666); err != nil {
-			return nil, err
-		}
-		files = append(files, file)
 	}
 	return files, nil
 }
 
 // stored is a commit as the patch file that holds it: the mail without the files that the patch brings.
-func (p *program) stored(r git, commit string, brings func(path string) bool) (string, error) {
+func (p *program) stored(r git, commit string, brings map[string]bool) (string, error) {
 	changed, err := r.changed(commit+"^", commit)
 	if err != nil {
 		return "", err
 	}
 	var hunks []string
 	for _, path := range slices.Sorted(maps.Keys(changed)) {
-		if !brings(path) {
+		if !brings[path] {
 			hunks = append(hunks, path)
 		}
 	}
@@ -163,7 +160,7 @@ func (p *program) stored(r git, commit string, brings func(path string) bool) (s
 			append(msg.author[:2], "Give it another one (git commit --amend --author).")...)
 	}
 	if strings.Contains(text, "\r\n") {
-		return "", fail(fmt.Sprintf("commit %s (%s) has lines that end in CR LF, of which git am drops the CR", commit[:12], msg.subject()))
+		return "", fmt.Errorf("commit %s (%s) has lines that end in CR LF, of which git am drops the CR", commit[:12], msg.subject())
 	}
 	raw, err := r.out("log", "-1", "--format=%B", commit)
 	if err != nil {

@@ -5,8 +5,10 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -17,80 +19,48 @@ import (
 	"time"
 )
 
-// mails are the mails of a series, by file name, made on a commit of a tree; if it names none, on what the tree has
-// without the series.
-func (p *program) mails(t *tree, s *series, base string) (map[string][]byte, error) {
+func (p *program) export() error {
+	t, s, err := p.target()
+	if err != nil {
+		return err
+	}
 	work, remove, err := scratch(p.output)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer remove()
-	var r git
-	if base == "" {
-		r, base, err = p.stock(t, filepath.Join(work, "kubernetes"))
-	} else {
-		r, err = t.borrow(filepath.Join(work, "kubernetes"), base)
-	}
+	r, base, err := p.stock(t, filepath.Join(work, "kubernetes"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	commits, err := p.compose(r, base, s, t)
-	if err != nil {
-		return nil, err
-	}
-	mails := map[string][]byte{}
-	for _, c := range commits {
-		mail, err := r.mail(c.commit)
-		if err != nil {
-			return nil, err
-		}
-		mails[c.patch.file] = []byte(mail)
-	}
-	return mails, nil
-}
-
-func (p *program) export() error {
-	t, err := p.resolve()
-	if err != nil {
-		return err
-	}
-	s, err := p.pickSeries(t.version)
-	if err != nil {
-		return err
-	}
-	if err := p.checkDependencies(s); err != nil {
-		return err
-	}
-	mails, err := p.mails(t, s, "")
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(p.output, "series", s.name)
-	for _, name := range slices.Sorted(maps.Keys(mails)) {
-		if err := writeFile(filepath.Join(dir, name), mails[name], 0o666); err != nil {
-			return err
-		}
-		p.note("%s", name)
+	written, err := writeMails(commits, dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range written {
+		p.note("%s", filepath.Base(f))
 	}
 	for _, f := range glob(dir, "[0-9]*.patch") {
-		if mails[filepath.Base(f)] == nil {
+		if !slices.Contains(written, f) {
 			if err := os.Remove(f); err != nil {
 				return err
 			}
 		}
 	}
-	p.say("%d mails for kubernetes %s are in %s: git am %s/*.patch", len(mails), t.version, dir, quoteShell(dir))
+	p.say("%d mails for kubernetes %s are in %s: git am %s/*.patch", len(commits), t.version, dir, quoteShell(dir))
 	return nil
 }
 
 // dist writes a release archive.
 func (p *program) dist() error {
-	if err := p.needGit(); err != nil {
-		return err
-	}
 	g := p.git(p.root)
 	if g.commitID("HEAD") == "" {
-		return fail(fmt.Sprintf("%s is no git checkout: an archive is made of a commit", p.root))
+		return fmt.Errorf("%s is no git checkout: an archive is made of a commit", p.root)
 	}
 	dirty, err := g.lines("status", "--porcelain", "--untracked-files=normal")
 	if err != nil {
@@ -99,18 +69,16 @@ func (p *program) dist() error {
 	if len(dirty) > 0 {
 		return fail(fmt.Sprintf("%s has changes that are not committed, and an archive is made of a commit:", p.root), dirty...)
 	}
-	version := g.try("describe", "--tags", "--exact-match")
-	if version == "" {
-		version = fmt.Sprintf("%.12s", g.commitID("HEAD"))
-	}
-	seconds, err := g.out("log", "-1", "--format=%ct")
+	version := cmp.Or(g.try("describe", "--tags", "--exact-match"), fmt.Sprintf("%.12s", g.commitID("HEAD")))
+	at, err := strconv.ParseInt(g.try("log", "-1", "--format=%ct"), 10, 64)
 	if err != nil {
 		return err
 	}
-	at, err := strconv.ParseInt(seconds, 10, 64)
+	work, remove, err := scratch(p.output)
 	if err != nil {
 		return err
 	}
+	defer remove()
 
 	files, err := g.files("HEAD")
 	if err != nil {
@@ -123,29 +91,32 @@ func (p *program) dist() error {
 		}
 	}
 	// Whatever SKIP, KUBE_ROOT and KUBE_VERSION say: an archive has every patch, made on the release that BASE names.
-	all := *p
-	all.skip, all.kubeRoot = "", ""
+	p.skip, p.kubeRoot = "", ""
 	for _, dir := range p.allSeries() {
-		s, err := all.loadSeries(dir)
+		s, err := p.loadSeries(dir)
 		if err != nil {
 			return err
 		}
-		all.kubeVersion, all.seriesName = s.tag, s.name
-		t, err := all.resolve()
+		p.kubeVersion = s.tag
+		t, err := p.resolve()
 		if err != nil {
 			return err
 		}
 		// Whatever is checked out there by now.
 		release := t.commitID("refs/tags/" + s.tag)
 		if release == "" {
-			return fail(fmt.Sprintf("%s has no tag %s", t.dir, s.tag))
+			return fmt.Errorf("%s has no tag %s", t.dir, s.tag)
 		}
-		mails, err := all.mails(t, s, release)
+		r, err := t.borrow(filepath.Join(work, s.name), release)
 		if err != nil {
 			return err
 		}
-		for name, mail := range mails {
-			content["series/"+s.name+"/"+name] = mail
+		commits, err := p.compose(r, release, s, t)
+		if err != nil {
+			return err
+		}
+		for _, c := range commits {
+			content["series/"+s.name+"/"+c.patch.file] = []byte(c.mail)
 		}
 	}
 	var sums strings.Builder
@@ -176,10 +147,7 @@ func (p *program) dist() error {
 			return err
 		}
 	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	if err := z.Close(); err != nil {
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
 		return err
 	}
 	dir := filepath.Join(p.output, "dist")

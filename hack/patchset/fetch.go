@@ -3,12 +3,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -30,17 +30,10 @@ func (p *program) fetchCommand(args []string) error {
 		p.say("KUBE_ROOT is set (%s): nothing to fetch", p.kubeRoot)
 		return nil
 	}
-	version := p.kubeVersion
+	version, err := p.wantedVersion()
 	if len(args) > 0 {
-		version = args[0]
+		version, err = normalVersion(args[0])
 	}
-	if version == "" {
-		var err error
-		if version, err = p.defaultVersion(); err != nil {
-			return err
-		}
-	}
-	version, err := normalVersion(version)
 	if err != nil {
 		return err
 	}
@@ -50,63 +43,44 @@ func (p *program) fetchCommand(args []string) error {
 // fetch makes the source tree of a release.
 func (p *program) fetch(version string) error {
 	dest := p.treeDir(version)
-	has := func(name string) bool {
-		_, err := os.Stat(filepath.Join(dest, name))
-		return err == nil
-	}
-	if _, err := os.Lstat(dest); err == nil {
-		if has(".git") && has("go.mod") {
-			p.say("kubernetes %s is already in %s", version, dest)
-			return nil
-		}
+	there := func() bool { return exists(filepath.Join(dest, ".git")) && exists(filepath.Join(dest, "go.mod")) }
+	if exists(dest) && !there() {
 		return fail(fmt.Sprintf("%s exists, but \"make fetch\" did not make it (no .git or no go.mod)", dest), "Remove it and run this again.")
-	}
-	if err := need("go"); err != nil {
-		return err
-	}
-	if err := p.needGit(); err != nil {
-		return err
 	}
 	unlock, err := p.lock(".fetch.lock", "fetch")
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if has(".git") {
+	// Maybe another fetch has made it by now.
+	if there() {
 		p.say("kubernetes %s is already in %s", version, dest)
 		return nil
 	}
-	work, remove, err := scratch(p.output)
+	d, remove, err := p.download(version)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	pins, err := p.readPins(version)
-	if err != nil {
-		return err
-	}
-	d := &downloader{program: p, work: work, pins: pins}
-	dir := filepath.Join(work, "kubernetes")
-	if err := d.release(version, dir); err != nil {
-		return err
-	}
-
 	p.say("Making a git repository of it, tagged %s", version)
-	g := p.git(dir)
-	for _, step := range []func() error{
-		func() error { return g.do("init", "-q", "--template=", "-b", "base") },
-		func() error { return neutralAttributes(filepath.Join(dir, ".git")) },
-		func() error { return g.do("config", "core.autocrlf", "false") },
-		func() error { return g.do("add", "-f", "-A", ".") },
-		func() error { return g.release(fmt.Sprintf("kubernetes %s from the Go module proxy", version)) },
-		func() error { return g.do("tag", version) },
-		func() error { return g.do("repack", "-q", "-a", "-d") },
-		func() error { return os.MkdirAll(filepath.Dir(dest), 0o777) },
-		func() error { return os.Rename(dir, dest) },
-	} {
-		if err := step(); err != nil {
-			return err
-		}
+	g := p.git(d.dir)
+	if err := g.initialize(); err != nil {
+		return err
+	}
+	if err := g.run("config core.autocrlf false", "add -f -A ."); err != nil {
+		return err
+	}
+	if err := g.release(fmt.Sprintf("kubernetes %s from the Go module proxy", version)); err != nil {
+		return err
+	}
+	if err := g.run("tag "+version, "repack -q -a -d"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dest), 0o777); err != nil {
+		return err
+	}
+	if err := os.Rename(d.dir, dest); err != nil {
+		return err
 	}
 	p.say("kubernetes %s is in %s", version, dest)
 	return nil
@@ -116,74 +90,74 @@ func (p *program) fetch(version string) error {
 type downloader struct {
 	*program
 	work string
+	dir  string // where the release is put together
 	pins *pins
-	got  []sum // what was downloaded
+	got  map[module.Version]string // the hashes of what was downloaded
 }
 
 // downloaded is what `go mod download -json` says of a module.
 type downloaded struct{ Path, Version, Zip, Error string }
 
-// sum is the hash of a module.
-type sum struct {
-	module.Version
-	hash string
+// download puts a release together in a scratch directory, which remove removes.
+func (p *program) download(version string) (d *downloader, remove func(), err error) {
+	if err := need("go"); err != nil {
+		return nil, nil, err
+	}
+	work, remove, err := scratch(p.output)
+	if err != nil {
+		return nil, nil, err
+	}
+	d = &downloader{program: p, work: work, dir: filepath.Join(work, "kubernetes"), got: map[module.Version]string{}}
+	if d.pins, err = p.readPins(version); err == nil {
+		err = d.release(version)
+	}
+	if err != nil {
+		remove()
+	}
+	return d, remove, err
 }
 
-// release puts the modules of a release together in dir.
-func (d *downloader) release(version, dir string) error {
+// release puts the modules of a release together.
+func (d *downloader) release(version string) error {
 	d.say("Fetching kubernetes %s from the Go module proxy", version)
-	first := module.Version{Path: kubernetesModule, Version: version}
-	found, err := d.download([]module.Version{first})
+	main := module.Version{Path: kubernetesModule, Version: version}
+	found, err := d.ask([]module.Version{main})
 	if err != nil {
 		return err
 	}
-	k := found[first.Path]
-	if k.Error != "" {
-		ok, err := d.zipOnly(first, dir)
-		if err != nil {
-			return fail(fmt.Sprintf("kubernetes %s cannot be had", version), err.Error())
-		}
-		if !ok {
-			return fail(fmt.Sprintf("kubernetes %s cannot be had: the Go module proxy has no k8s.io/kubernetes@%s", version, version), k.Error,
-				fmt.Sprintf("Is %s a release that exists? Otherwise use a git checkout of it: KUBE_ROOT=/path/to/kubernetes", version))
-		}
-	} else if err := d.place(first, k.Zip, dir); err != nil {
-		return err
+	k := found[main.Path]
+	if ok, err := d.get(main, k, d.dir); err != nil {
+		return fail(fmt.Sprintf("kubernetes %s cannot be had", version), err.Error())
+	} else if !ok {
+		return fail(fmt.Sprintf("kubernetes %s cannot be had: the Go module proxy has no k8s.io/kubernetes@%s", version, version), k.Error,
+			fmt.Sprintf("Is %s a release that exists? Otherwise use a git checkout of it: KUBE_ROOT=/path/to/kubernetes", version))
 	}
 	// In the module this is but a stub, and it would make go build look there.
-	removeAll(filepath.Join(dir, "vendor"))
+	removeAll(filepath.Join(d.dir, "vendor"))
 
-	modules, goVersion, err := stagingModules(dir, version)
+	modules, goVersion, err := stagingModules(d.dir, version)
 	if err != nil {
 		return err
 	}
 	d.say("Fetching %d staging modules at %s", len(modules), stagingVersion(version))
-	if found, err = d.download(modules); err != nil {
+	if found, err = d.ask(modules); err != nil {
 		return err
 	}
 	for _, m := range modules {
-		to := filepath.Join(dir, "staging/src", m.Path)
+		to := filepath.Join(d.dir, "staging/src", m.Path)
 		removeAll(to)
-		f := found[m.Path]
-		if f.Error == "" {
-			if err := d.place(m, f.Zip, to); err != nil {
-				return err
-			}
-			continue
-		}
-		ok, err := d.zipOnly(m, to)
-		if err != nil {
+		said := found[m.Path].Error
+		ok, err := d.get(m, found[m.Path], to)
+		switch {
+		case err != nil:
 			return err
-		}
-		if ok {
+		case ok:
 			continue
-		}
 		// Only a plain no makes a module absent. Anything else is a fault on the way, and must not become an empty module.
-		if !absentPattern.MatchString(f.Error) {
-			return fail(fmt.Sprintf("%s cannot be had:", m), f.Error)
-		}
-		if d.pins.hashes[m] != "" {
-			return fail(fmt.Sprintf("the proxy has no %s, but %s has its hash", m, d.pins.file), f.Error)
+		case !absentPattern.MatchString(said):
+			return fail(fmt.Sprintf("%s cannot be had:", m), said)
+		case d.pins.hashes[m] != "":
+			return fail(fmt.Sprintf("the proxy has no %s, but %s has its hash", m, d.pins.file), said)
 		}
 		// A workspace wants a go.mod from every module it names, used or not.
 		if err := writeFile(filepath.Join(to, "go.mod"), fmt.Appendf(nil, "module %s\n\ngo %s\n", m.Path, goVersion), 0o666); err != nil {
@@ -203,12 +177,11 @@ var absentPattern = regexp.MustCompile(` (403|404|410) |not found|no such file|n
 
 // stagingModules are those that go.work names; releases before 1.30 name them in go.mod.
 func stagingModules(dir, version string) (modules []module.Version, goVersion string, err error) {
-	file := filepath.Join(dir, "go.mod")
-	data, err := os.ReadFile(file)
+	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return nil, "", err
 	}
-	mod, err := modfile.Parse(file, data, nil)
+	mod, err := modfile.Parse("go.mod", data, nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -217,18 +190,17 @@ func stagingModules(dir, version string) (modules []module.Version, goVersion st
 		goVersion = mod.Go.Version
 	}
 	var paths []string
-	file = filepath.Join(dir, "go.work")
-	if data, err = os.ReadFile(file); err == nil {
-		work, err := modfile.ParseWork(file, data, nil)
+	for _, r := range mod.Replace {
+		paths = append(paths, r.New.Path)
+	}
+	if data, err = os.ReadFile(filepath.Join(dir, "go.work")); err == nil {
+		work, err := modfile.ParseWork("go.work", data, nil)
 		if err != nil {
 			return nil, "", err
 		}
+		paths = nil
 		for _, u := range work.Use {
 			paths = append(paths, u.Path)
-		}
-	} else {
-		for _, r := range mod.Replace {
-			paths = append(paths, r.New.Path)
 		}
 	}
 	slices.Sort(paths)
@@ -238,15 +210,15 @@ func stagingModules(dir, version string) (modules []module.Version, goVersion st
 		}
 	}
 	if len(modules) == 0 {
-		return nil, "", fail(fmt.Sprintf("k8s.io/kubernetes@%s names no staging modules, neither in go.work nor in go.mod", version))
+		return nil, "", fmt.Errorf("k8s.io/kubernetes@%s names no staging modules, neither in go.work nor in go.mod", version)
 	}
 	return modules, goVersion, nil
 }
 
-// download fills the module cache. The checksum database does not know every staging module, so modules that it does not
-// have come from the proxy alone. A checksum that differs is an error, and so is a database that does not answer.
-func (d *downloader) download(modules []module.Version) (map[string]downloaded, error) {
-	found, err := d.ask(modules)
+// ask fills the module cache. The checksum database does not know every staging module, so modules that it does not have
+// come from the proxy alone. A checksum that differs is an error, and so is a database that does not answer.
+func (d *downloader) ask(modules []module.Version) (map[string]downloaded, error) {
+	found, err := d.modDownload(modules)
 	if err != nil {
 		return nil, err
 	}
@@ -268,81 +240,68 @@ func (d *downloader) download(modules []module.Version) (map[string]downloaded, 
 		return found, nil
 	}
 	d.note("NOT checked against the checksum database, which does not have them: %s", strings.Join(names, " "))
-	unchecked := "k8s.io/*"
-	if v := os.Getenv("GONOSUMDB"); v != "" {
-		unchecked += "," + v
-	}
-	more, err := d.ask(again, "GONOSUMDB="+unchecked)
-	for path, m := range more {
-		found[path] = m
-	}
+	more, err := d.modDownload(again, "GONOSUMDB="+strings.TrimSuffix("k8s.io/*,"+os.Getenv("GONOSUMDB"), ","))
+	maps.Copy(found, more)
 	return found, err
 }
 
-func (d *downloader) ask(modules []module.Version, env ...string) (map[string]downloaded, error) {
+func (d *downloader) modDownload(modules []module.Version, env ...string) (map[string]downloaded, error) {
 	// A module of its own, so that `go mod download` does not look at, or write to, the one around it.
 	dir := filepath.Join(d.work, "cwd")
 	if err := writeFile(filepath.Join(dir, "go.mod"), []byte("module scratch\n"), 0o666); err != nil {
 		return nil, err
 	}
 	args := []string{"mod", "download", "-json"}
+	found := map[string]downloaded{}
 	for _, m := range modules {
 		args = append(args, m.String())
+		found[m.Path] = downloaded{Error: "go mod download says nothing of it"}
 	}
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
 	// Only the proxy's answers count here, not a workspace, a vendor directory or flags meant for other modules. Not
 	// empty, because what `go env -w` wrote counts for empty variables.
-	cmd.Env = setEnv(os.Environ(), append([]string{"GOFLAGS=-buildvcs=false", "GOWORK=off", "GO111MODULE=on", "PWD=" + dir}, env...)...)
-	out, _, err := d.long("downloading", cmd)
-	if cause := context.Cause(d.ctx); cause != nil {
-		return nil, cause
+	env = slices.Concat(os.Environ(), []string{"GOFLAGS=-buildvcs=false", "GOWORK=off", "GO111MODULE=on"}, env)
+	out, _, failed := d.long("downloading", dir, env, "go", args...)
+	if err := context.Cause(d.ctx); err != nil {
+		return nil, err
 	}
-	found := map[string]downloaded{}
 	// Warnings come between the objects.
-	for rest := out; ; {
-		at := strings.Index("\n"+rest, "\n{")
-		if at < 0 {
-			break
-		}
-		dec := json.NewDecoder(strings.NewReader(rest[at:]))
+	objects := regexp.MustCompile(`(?ms)^\{\n.*?^\}$`).FindAllString(out, -1)
+	if len(objects) == 0 {
+		return nil, fail(fmt.Sprintf("go mod download failed: %v", failed), lastLines(out, 20))
+	}
+	for _, o := range objects {
 		var m downloaded
-		if jsonErr := dec.Decode(&m); jsonErr != nil {
-			return nil, fail("go mod download -json says what cannot be read: "+jsonErr.Error(), lastLines(out, 20))
+		if err := json.Unmarshal([]byte(o), &m); err != nil {
+			return nil, fail("go mod download -json says what cannot be read: "+err.Error(), lastLines(out, 20))
 		}
-		found[m.Path] = m
-		rest = rest[at+int(dec.InputOffset()):]
-	}
-	if len(found) == 0 {
-		return nil, fail(fmt.Sprintf("go mod download failed: %v", err), lastLines(out, 20))
-	}
-	for _, m := range modules {
-		if f, ok := found[m.Path]; !ok || f.Error == "" && f.Zip == "" {
-			f.Path, f.Error = m.Path, "go mod download says nothing of it"
-			found[m.Path] = f
+		if m.Error != "" || m.Zip != "" {
+			found[m.Path] = m
 		}
 	}
 	return found, nil
 }
 
-// zipOnly gets a module of which the proxy has the zip, but refuses the .info and .mod files that go wants to see first.
-func (d *downloader) zipOnly(m module.Version, dir string) (bool, error) {
+// get unpacks a module to dir. Of some the proxy has the zip, but refuses the .info and .mod files that go wants to see
+// first.
+func (d *downloader) get(m module.Version, found downloaded, dir string) (bool, error) {
+	if found.Error == "" {
+		return true, d.place(m, found.Zip, dir)
+	}
 	proxy := exec.Command("go", "env", "GOPROXY")
 	proxy.Dir = d.work
 	out, err := proxy.Output()
 	if err != nil {
 		return false, fmt.Errorf("go env GOPROXY: %w", err)
 	}
-	url, _, _ := strings.Cut(strings.TrimSpace(string(out)), ",")
-	url, _, _ = strings.Cut(url, "|")
-	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
+	url := strings.FieldsFunc(strings.TrimSpace(string(out)), func(r rune) bool { return r == ',' || r == '|' })
+	if len(url) == 0 || !strings.HasPrefix(url[0], "http") {
 		return false, nil
 	}
 	escaped, err := module.EscapePath(m.Path)
 	if err != nil {
 		return false, err
 	}
-	req, err := http.NewRequestWithContext(d.ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/"+escaped+"/@v/"+m.Version+".zip", nil)
+	req, err := http.NewRequestWithContext(d.ctx, http.MethodGet, strings.TrimSuffix(url[0], "/")+"/"+escaped+"/@v/"+m.Version+".zip", nil)
 	if err != nil {
 		return false, err
 	}
@@ -375,7 +334,7 @@ func (d *downloader) place(m module.Version, file, dir string) error {
 	if err := d.pins.check(m, hash); err != nil {
 		return err
 	}
-	d.got = append(d.got, sum{m, hash})
+	d.got[m] = hash
 	if err := zip.Unzip(dir, m, file); err != nil {
 		return fmt.Errorf("%s: %w", m, err)
 	}
@@ -414,7 +373,7 @@ func (p *program) readPins(version string) (*pins, error) {
 			continue
 		}
 		if len(f) != 3 || !strings.HasPrefix(f[2], "h1:") {
-			return nil, fail(fmt.Sprintf("%s line %d: %q must be \"MODULE VERSION h1:HASH\"", s.file, i+1, line))
+			return nil, fmt.Errorf("%s line %d: %q must be \"MODULE VERSION h1:HASH\"", s.file, i+1, line)
 		}
 		s.hashes[module.Version{Path: f[0], Version: f[1]}] = f[2]
 	}
@@ -442,38 +401,25 @@ func (p *program) pin(version string) error {
 	if err != nil {
 		return err
 	}
-	if err := need("go"); err != nil {
-		return err
-	}
 	if _, _, err := p.seriesFor(version); err != nil {
 		return err
 	}
-	work, remove, err := scratch(p.output)
+	d, remove, err := p.download(version)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	pins, err := p.readPins(version)
-	if err != nil {
-		return err
-	}
-	d := &downloader{program: p, work: work, pins: pins}
-	if err := d.release(version, filepath.Join(work, "kubernetes")); err != nil {
-		return err
-	}
-	for _, s := range d.got {
-		pins.hashes[s.Version] = s.hash
-	}
+	maps.Copy(d.pins.hashes, d.got)
 	var lines []string
-	for m, hash := range pins.hashes {
+	for m, hash := range d.pins.hashes {
 		lines = append(lines, fmt.Sprintf("%s %s %s\n", m.Path, m.Version, hash))
 	}
 	slices.Sort(lines)
-	content := []byte(strings.Join(lines, ""))
-	if bytes.Equal(content, pins.content) {
-		p.say("%s has all of them already", pins.file)
+	content := strings.Join(lines, "")
+	if content == string(d.pins.content) {
+		p.say("%s has all of them already", d.pins.file)
 		return nil
 	}
-	p.say("%d hashes of kubernetes %s are in %s", len(d.got), version, pins.file)
-	return writeFile(pins.file, content, 0o666)
+	p.say("%d hashes of kubernetes %s are in %s", len(d.got), version, d.pins.file)
+	return writeFile(d.pins.file, []byte(content), 0o666)
 }

@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/mod/semver"
 )
 
 const (
@@ -26,9 +27,6 @@ const (
 // needGit makes every git call independent of the user's and the machine's git configuration: the bytes and the commits
 // must be the same for everyone. safe.directory alone is carried over, because it is about permission.
 func (p *program) needGit() error {
-	if p.neutralGit {
-		return nil
-	}
 	if err := need("git"); err != nil {
 		return err
 	}
@@ -36,42 +34,31 @@ func (p *program) needGit() error {
 	if err != nil {
 		return fmt.Errorf("git version: %w", err)
 	}
-	v := strings.TrimPrefix(strings.TrimSpace(string(out)), "git version ")
-	if m := regexp.MustCompile(`^(\d+)\.(\d+)`).FindStringSubmatch(v); m != nil {
-		major, _ := strconv.Atoi(m[1])
-		minor, _ := strconv.Atoi(m[2])
-		if major < 2 || major == 2 && minor < 32 {
-			return fail(fmt.Sprintf("git %s is too old: 2.32 or newer is needed", v))
-		}
+	v := regexp.MustCompile(`\d+\.\d+`).FindString(string(out))
+	if v != "" && semver.Compare("v"+v, "v2.32") < 0 {
+		return fmt.Errorf("git %s is too old: 2.32 or newer is needed", v)
 	}
-	safe := exec.Command("git", "config", "--get-all", "safe.directory")
-	safe.Dir = "/"
-	directories, _ := safe.Output()
-
-	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "GIT_") || strings.HasPrefix(kv, "GIT_EXEC_PATH=") {
-			p.env = append(p.env, kv)
-		}
-	}
-	p.env = setEnv(p.env, "LC_ALL=C", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_EDITOR=:",
-		"GIT_PAGER=cat", "GIT_COMMITTER_NAME="+identName, "GIT_COMMITTER_EMAIL="+identEmail)
 	settings := []string{
 		"core.autocrlf=false", "core.safecrlf=false", "core.attributesFile=/dev/null", "core.hooksPath=/dev/null", "core.fsmonitor=false",
 		"core.quotePath=false", "core.commentChar=#", "commit.gpgSign=false", "tag.gpgSign=false", "am.threeWay=false", "am.keepcr=false",
 		"mailinfo.scissors=false", "apply.whitespace=nowarn", "apply.ignoreWhitespace=no", "advice.detachedHead=false",
 		"init.defaultBranch=base", "i18n.commitEncoding=UTF-8", "i18n.logOutputEncoding=UTF-8", "gc.auto=0", "maintenance.auto=false",
 	}
-	for _, d := range strings.Split(strings.TrimSpace(string(directories)), "\n") {
-		if d != "" {
-			settings = append(settings, "safe.directory="+d)
-		}
+	safe := exec.Command("git", "config", "--get-all", "safe.directory")
+	safe.Dir = "/"
+	directories, _ := safe.Output()
+	for d := range strings.Lines(string(directories)) {
+		settings = append(settings, "safe.directory="+strings.TrimSpace(d))
 	}
+	p.env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, "GIT_") && !strings.HasPrefix(kv, "GIT_EXEC_PATH=")
+	})
+	p.env = append(p.env, "LC_ALL=C", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_EDITOR=:",
+		"GIT_PAGER=cat", "GIT_COMMITTER_NAME="+identName, "GIT_COMMITTER_EMAIL="+identEmail, fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(settings)))
 	for i, s := range settings {
 		key, value, _ := strings.Cut(s, "=")
 		p.env = append(p.env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, value))
 	}
-	p.env = append(p.env, fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(settings)))
-	p.neutralGit = true
 	return nil
 }
 
@@ -86,7 +73,7 @@ type git struct {
 func (p *program) git(dir string) git { return git{p: p, dir: dir} }
 
 func (g git) with(env ...string) git {
-	g.env = append(slices.Clone(g.env), env...)
+	g.env = slices.Concat(g.env, env)
 	return g
 }
 
@@ -97,7 +84,7 @@ func (g git) input(s string) git {
 
 func (g git) command(args []string) *exec.Cmd {
 	cmd := exec.Command("git", append([]string{"-C", g.dir}, args...)...)
-	cmd.Env = setEnv(g.p.env, g.env...)
+	cmd.Env = slices.Concat(g.p.env, g.env)
 	cmd.Stdin = strings.NewReader(g.stdin)
 	return cmd
 }
@@ -126,9 +113,19 @@ func (g git) out(args ...string) (string, error) {
 	return strings.TrimRight(string(b), "\n"), err
 }
 
+// do runs git; run runs it for each of the commands in turn, whose arguments have no spaces.
 func (g git) do(args ...string) error {
 	_, err := g.bytes(args...)
 	return err
+}
+
+func (g git) run(commands ...string) error {
+	for _, c := range commands {
+		if err := g.do(strings.Fields(c)...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (g git) ok(args ...string) bool { return g.command(args).Run() == nil }
@@ -156,41 +153,40 @@ func (g git) commitID(rev string) string {
 	return g.try("rev-parse", "-q", "--verify", rev+"^{commit}")
 }
 
-// neutralAttributes makes files what they are, whatever the tree's own .gitattributes say.
-func neutralAttributes(gitDir string) error {
-	return writeFile(filepath.Join(gitDir, "info", "attributes"), []byte("* -text -ident -eol -filter -working-tree-encoding\n"), 0o666)
+const (
+	// Files are what they are, whatever the tree's own .gitattributes say.
+	neutralAttributes = "* -text -ident -eol -filter -working-tree-encoding\n"
+	// The file that names the repository from which another one borrows objects.
+	alternates = ".git/objects/info/alternates"
+)
+
+// initialize makes an empty repository in g's directory.
+func (g git) initialize() error {
+	if err := os.MkdirAll(g.dir, 0o777); err != nil {
+		return err
+	}
+	if err := g.run("init -q --template= -b base ."); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(g.dir, ".git/info/attributes"), []byte(neutralAttributes), 0o666)
 }
 
 // borrow makes a repository in dir that uses the objects of g, with HEAD detached at commit. Nothing is written to g.
 func (g git) borrow(dir, commit string) (git, error) {
 	r := g.p.git(dir)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := r.initialize(); err != nil {
 		return r, err
 	}
-	if err := r.do("init", "-q", "--template=", "."); err != nil {
+	paths, err := g.lines("rev-parse", "--path-format=absolute", "--git-path", "objects", "--git-path", "shallow")
+	if err != nil {
 		return r, err
 	}
-	gitDir := filepath.Join(dir, ".git")
-	for from, to := range map[string]string{"objects": "objects/info/alternates", "shallow": "shallow"} {
-		path, err := g.out("rev-parse", "--git-path", from)
-		if err != nil {
-			return r, err
-		}
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(g.dir, path)
-		}
-		data := []byte(path + "\n")
-		// Where g is shallow, this has to stop where it stops.
-		if from == "shallow" {
-			if data, err = os.ReadFile(path); err != nil {
-				continue
-			}
-		}
-		if err := writeFile(filepath.Join(gitDir, to), data, 0o666); err != nil {
-			return r, err
-		}
+	err = writeFile(filepath.Join(dir, alternates), []byte(paths[0]+"\n"), 0o666)
+	// Where g is shallow, this has to stop where it stops.
+	if shallow, none := os.ReadFile(paths[1]); err == nil && none == nil {
+		err = writeFile(filepath.Join(dir, ".git/shallow"), shallow, 0o666)
 	}
-	if err := neutralAttributes(gitDir); err != nil {
+	if err != nil {
 		return r, err
 	}
 	return r, r.do("update-ref", "--no-deref", "HEAD", commit)
@@ -221,11 +217,7 @@ func (g git) am(file string) error {
 	err := g.do("am", "-q", "--no-3way", "--no-keep-cr", "--no-scissors", "--no-gpg-sign", "--committer-date-is-author-date", file)
 	if err != nil {
 		// A Ctrl-C that ended git is on its way here, too.
-		select {
-		case <-g.p.ctx.Done():
-			return context.Cause(g.p.ctx)
-		case <-time.After(50 * time.Millisecond):
-		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	return err
 }
@@ -284,11 +276,11 @@ func (g git) changed(from, to string) (map[string]file, error) {
 		if len(f) != 5 {
 			return nil, fmt.Errorf("git diff-tree in %s: cannot read %q", g.dir, fields[i])
 		}
+		now := file{f[1], f[3]}
 		if f[4] == "D" {
-			files[fields[i+1]] = file{}
-		} else {
-			files[fields[i+1]] = file{f[1], f[3]}
+			now = file{}
 		}
+		files[fields[i+1]] = now
 	}
 	return files, nil
 }

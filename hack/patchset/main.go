@@ -41,7 +41,6 @@ type program struct {
 	kubeRoot, kubeVersion string
 	skip                  string // numbers of patches to leave out
 	seriesName            string // the series to take, whatever the tree's release
-	neutralGit            bool   // env is ready
 }
 
 func newProgram(ctx context.Context) (*program, error) {
@@ -50,30 +49,22 @@ func newProgram(ctx context.Context) (*program, error) {
 		kubeRoot: os.Getenv("KUBE_ROOT"), kubeVersion: os.Getenv("KUBE_VERSION"),
 		skip: os.Getenv("SKIP"), seriesName: os.Getenv("KB_SERIES"),
 	}
+	dir, err := os.Getwd()
 	if p.root == "" {
-		dir, err := os.Getwd()
-		if err != nil {
-			return nil, err
-		}
 		for p.root = dir; !isLibrary(p.root); p.root = filepath.Dir(p.root) {
 			if p.root == filepath.Dir(p.root) {
 				return nil, fail(fmt.Sprintf("%s is not inside a checkout of %s", dir, libraryModule), "Run this there.")
 			}
 		}
 	}
-	var err error
-	for _, d := range []struct {
-		to                 *string
-		variable, ordinary string
-	}{{&p.output, "KB_OUTPUT_DIR", "_output"}, {&p.patches, "KB_PATCHES_DIR", "patches"}} {
-		*d.to = filepath.Join(p.root, d.ordinary)
-		if v := os.Getenv(d.variable); v != "" {
-			if *d.to, err = filepath.Abs(v); err != nil {
-				return nil, err
-			}
-		}
+	p.patches = filepath.Join(p.root, "patches")
+	p.output = filepath.Join(p.root, "_output")
+	if v := os.Getenv("KB_OUTPUT_DIR"); filepath.IsAbs(v) {
+		p.output = v
+	} else if v != "" {
+		p.output = filepath.Join(dir, v)
 	}
-	return p, nil
+	return p, err
 }
 
 func isLibrary(dir string) bool {
@@ -89,41 +80,27 @@ func (p *program) warn(format string, args ...any) {
 	fmt.Fprintf(p.errOut, "warning: "+format+"\n", args...)
 }
 
-// failure is an error whose details are lines of their own.
-type failure struct {
-	message string
-	details []string
+// fail is an error with lines of details below its message; empty ones are left out.
+func fail(message string, details ...string) error {
+	for _, d := range details {
+		if d = strings.TrimRight(d, "\n"); d != "" {
+			message += "\n" + d
+		}
+	}
+	return errors.New(message)
 }
 
-func (f *failure) Error() string {
-	return strings.Join(append([]string{f.message}, f.details...), "\n")
-}
-
-func fail(message string, details ...string) error { return &failure{message, details} }
+// indent sets all lines but the first one below that.
+func indent(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
 // interruption is the error of a command that a signal ended.
-type interruption struct{ signal syscall.Signal }
+type interruption struct{ signal os.Signal }
 
 func (i interruption) Error() string {
 	if i.signal == syscall.SIGINT {
 		return "interrupted"
 	}
 	return "terminated"
-}
-
-// printError writes the message after "error: ", and each line of the details below it.
-func printError(w io.Writer, err error) {
-	var f *failure
-	if !errors.As(err, &f) {
-		f = &failure{message: err.Error()}
-	}
-	lines := strings.Split(f.message, "\n")
-	for _, d := range f.details {
-		if d = strings.TrimRight(d, "\n"); d != "" {
-			lines = append(lines, strings.Split(d, "\n")...)
-		}
-	}
-	fmt.Fprintln(w, "error: "+strings.Join(lines, "\n       "))
 }
 
 var stopSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
@@ -139,26 +116,26 @@ func run() int {
 			signal.Notify(signals, s)
 		}
 	}
-	go func() { cancel(interruption{(<-signals).(syscall.Signal)}) }()
+	go func() { cancel(interruption{<-signals}) }()
 
 	p, err := newProgram(ctx)
 	if err == nil {
 		err = p.command().ExecuteContext(ctx)
 	}
-	var i interruption
-	switch {
-	case err == nil:
+	if err == nil {
 		return 0
-	case errors.As(context.Cause(ctx), &i):
+	}
+	// Whatever the error is, it comes from the interruption.
+	var i interruption
+	if errors.As(context.Cause(ctx), &i) {
 		fmt.Fprintln(os.Stderr, i)
 		if i.signal == syscall.SIGINT {
 			return 130
 		}
 		return 143
-	default:
-		printError(os.Stderr, err)
-		return 1
 	}
+	fmt.Fprintln(os.Stderr, "error: "+indent(err.Error(), "       "))
+	return 1
 }
 
 // uninterrupted is the program for what must be finished: signals do not reach it.
@@ -175,6 +152,7 @@ func (p *program) command() *cobra.Command {
 		Use:           "patchset",
 		Short:         "The patch series: a kubernetes tree with it, and back",
 		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error { return p.needGit() },
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	add := func(parent *cobra.Command, use, short, long string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"os"
@@ -30,18 +31,28 @@ type entry struct {
 // owned is a path and the patch that brings it. A patch may bring a version of its own of an earlier one's file.
 type owned struct{ patch, path string }
 
+// branchCommit is a commit of the series branch, and the patch that it is.
+type branchCommit struct {
+	id, subject, slug string
+	name              string // of the patch
+	changed           map[string]file
+}
+
+func (c branchCommit) String() string { return fmt.Sprintf("%.12s (%s)", c.id, c.subject) }
+
 // refresher is one run of refresh.
 type refresher struct {
 	*program
-	t    *tree
-	git  git // where new objects go
-	s    *series
-	m    *travel
-	base string
+	options refreshOptions
+	t       *tree
+	a       *applied
+	git     git // where new objects go
+	scratch git // a repository of our own, so that no setting of the user's repository has a say
+	s       *series
+	base    string
 
-	commits []string // of the branch
-	before  []string // the commits of the patches, when the branch and the sources were last the same
-	names   []string // of their patches
+	commits []branchCommit
+	before  []branchCommit // those of the patches, when the branch and the sources were last the same
 	entries map[owned]*entry
 	release map[string]file // the files of the release, of those that matter here
 }
@@ -55,22 +66,13 @@ func (p *program) refresh(o refreshOptions) error {
 	if err != nil {
 		return err
 	}
-	all := *p
-	all.skip = ""
-	s, err := all.loadSeries(filepath.Join(p.patches, a.series))
+	p.skip = ""
+	s, err := p.loadSeries(filepath.Join(p.patches, a.series))
 	if err != nil {
 		return err
 	}
-	// A refresh that was killed while it wrote the patches left some of them old. The branch has what they are to be.
-	half := t.state(a.branch, "writing") != ""
-	if len(s.dropped) > 0 && !half {
-		return fail(fmt.Sprintf("%s/series leaves out patches, and refresh would forget them:", s.dir),
-			append(s.dropped, "Put them back into series (or delete their files), make apply, and refresh then.")...)
-	}
-	if _, mails := s.digest(); t.state(a.branch, "mails") != mails && !half {
-		n := t.try("rev-list", "--count", a.base+".."+a.tip)
-		return fail(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SKIP, or they have changed since", a.branch, n, len(s.active), s.dir),
-			`Run "make reverse" and "make apply", and refresh then.`)
+	if err := t.requireSamePatches(a, s); err != nil {
+		return err
 	}
 	if err := t.requireNoOperation(); err != nil {
 		return err
@@ -84,133 +86,162 @@ func (p *program) refresh(o refreshOptions) error {
 	}
 	defer remove()
 
-	head := t.commitID("refs/heads/" + a.branch)
 	base := a.base
 	if o.base != "" {
 		if base = t.commitID(o.base); base == "" {
-			return fail(fmt.Sprintf("--base %s: no such commit in %s", o.base, t.dir))
+			return fmt.Errorf("--base %s: no such commit in %s", o.base, t.dir)
 		}
 	}
 	hint := "If the branch was rebased, say where it starts now: hack/patchset.sh refresh --base COMMIT"
-	if !t.ok("merge-base", "--is-ancestor", base, head) {
+	if !t.ok("merge-base", "--is-ancestor", base, a.branch) {
 		return fail(fmt.Sprintf("%s no longer starts at %s", a.branch, base), hint)
 	}
-	commits, err := t.lines("rev-list", "--reverse", "--topo-order", base+".."+head)
-	if err != nil {
-		return err
-	}
-	if len(commits) > 99 {
-		return fail(fmt.Sprintf("%s has %d commits since %.12s", a.branch, len(commits), base), hint)
-	}
-	if t.try("rev-list", "--merges", base+".."+head) != "" {
+	if t.try("rev-list", "--merges", base+".."+a.branch) != "" {
 		return fail(a.branch+" has merge commits, which cannot become patches", hint)
+	}
+	if n := t.try("rev-list", "--count", base+".."+a.branch); len(n) > 2 {
+		return fail(fmt.Sprintf("%s has %s commits since %.12s", a.branch, n, base), hint)
+	}
+	r := &refresher{program: p, options: o, t: t, a: a, git: t.git, s: s, base: base, entries: map[owned]*entry{}}
+	if r.commits, err = r.read(base + ".." + a.branch); err != nil {
+		return err
 	}
 	if err := p.findVersion(t); err == nil && t.version != s.tag {
 		p.warn("%s is made on %s, and this is %s: the patches get the hunks that fit here", s.dir, s.tag, t.version)
 	}
-	p.say("Refreshing %s from %s in %s (%d commits)", s.dir, a.branch, t.dir, len(commits))
-
-	// In a repository of our own, so that no setting of the user's repository has a say.
-	scratchRepo, err := t.borrow(filepath.Join(work, "repository"), head)
-	if err != nil {
+	p.say("Refreshing %s from %s in %s (%d commits)", s.dir, a.branch, t.dir, len(r.commits))
+	if r.scratch, err = t.borrow(filepath.Join(work, "repository"), t.commitID("HEAD")); err != nil {
 		return err
 	}
-	r := &refresher{program: p, t: t, git: t.git, s: s, base: base, commits: commits, entries: map[owned]*entry{}}
 	if o.check {
-		r.git = scratchRepo
+		r.git = r.scratch
 	}
 	r.git = r.git.with("GIT_INDEX_FILE=" + filepath.Join(work, "index"))
-	if r.m, err = p.readTravel(); err != nil {
-		return err
+	for _, step := range []func() error{r.nameCommits, r.readBefore, r.readKept, r.readWas, r.readTree, r.merge, r.finish} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if r.names, err = r.nameCommits(); err != nil {
-		return err
+	return nil
+}
+
+// requireSamePatches: the patch files are those that the branch was made from.
+func (t *tree) requireSamePatches(a *applied, s *series) error {
+	if writing := strings.Fields(t.state(a.branch, "writing")); len(writing) > 0 {
+		// A refresh that was killed while it wrote the patches left some of them old. The branch has what they are to be.
+		var edited []string
+		for _, f := range append(glob(s.dir, "*.patch"), filepath.Join(s.dir, "series")) {
+			content, err := os.ReadFile(f)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(writing, fingerprint(filepath.Base(f), string(content))) {
+				edited = append(edited, f)
+			}
+		}
+		if len(edited) == 0 {
+			return nil
+		}
+		return fail("a refresh was killed, and these files are neither as they were before it nor as it writes them:",
+			append(edited, "They would be overwritten. Make your changes on the branch, take the files back (git checkout -- FILE), and refresh then.")...)
 	}
-	if err := r.findBefore(a.tip); err != nil {
-		return err
+	if len(s.dropped) > 0 {
+		return fail(fmt.Sprintf("%s/series leaves out patches, and refresh would forget them:", s.dir),
+			append(s.dropped, "Put them back into series (or delete their files), make apply, and refresh then.")...)
 	}
-	if err := r.readKept(); err != nil {
-		return err
+	if _, mails := s.digest(); t.state(a.branch, "mails") != mails {
+		n := t.try("rev-list", "--count", a.base+".."+a.tip)
+		return fail(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SKIP, or they have changed since", a.branch, n, len(s.active), s.dir),
+			`Run "make reverse" and "make apply", and refresh then.`)
 	}
-	if err := r.readWas(); err != nil {
-		return err
+	return nil
+}
+
+// fingerprint tells a patch file, with its content, from any other.
+func fingerprint(name, content string) string {
+	sum := sha256.Sum256([]byte(name + "\n" + content))
+	return fmt.Sprintf("%x", sum[:8])
+}
+
+// read reads commits, oldest first.
+func (r *refresher) read(args ...string) ([]branchCommit, error) {
+	lines, err := r.t.lines(append([]string{"log", "--reverse", "--topo-order", "--format=%H%x00%s%x00%f"}, args...)...)
+	if err != nil {
+		return nil, err
 	}
-	if err := r.readTree(); err != nil {
-		return err
+	var commits []branchCommit
+	for _, line := range lines {
+		f := strings.Split(line, "\x00")
+		c := branchCommit{id: f[0], subject: f[1], slug: strings.Trim(fmt.Sprintf("%.52s", f[2]), "-.")}
+		if c.changed, err = r.t.changed(c.id+"^", c.id); err != nil {
+			return nil, err
+		}
+		commits = append(commits, c)
 	}
-	if err := r.merge(o.sourceWins); err != nil {
-		return err
-	}
-	return r.finish(a, head, scratchRepo, o.check)
+	return commits, nil
 }
 
 // nameCommits finds which patch each commit is. One with the subject of a patch is that patch; where between two such
 // commits as many are left as there are patches between, they have other subjects now. Others are new.
-func (r *refresher) nameCommits() ([]string, error) {
-	names := make([]string, len(r.commits))
-	subjects := make([]string, len(r.commits))
-	for i, c := range r.commits {
-		var err error
-		if subjects[i], err = r.t.out("log", "-1", "--format=%s", c); err != nil {
-			return nil, err
+func (r *refresher) nameCommits() error {
+	position := map[string]int{} // of patches, by name
+	taken := map[string]bool{}
+	take := func(c *branchCommit, name string) { c.name, taken[name] = name, true }
+	for i, q := range r.s.active {
+		position[q.name] = i
+		msg, err := r.message(q.mail)
+		if err != nil {
+			return err
 		}
+		same := func(c branchCommit) bool { return c.name == "" && c.subject == msg.subject() }
+		if k := slices.IndexFunc(r.commits, same); k >= 0 {
+			take(&r.commits[k], q.name)
+		}
+	}
+	for i := 0; i < len(r.commits); i++ {
+		end := i
+		for end < len(r.commits) && r.commits[end].name == "" {
+			end++
+		}
+		from, to := 0, len(r.s.active)
+		if i > 0 {
+			from = position[r.commits[i-1].name] + 1
+		}
+		if end < len(r.commits) {
+			to = position[r.commits[end].name]
+		}
+		if to-from == end-i && !slices.ContainsFunc(r.s.active[from:to], func(q *patch) bool { return taken[q.name] }) {
+			for k := range end - i {
+				take(&r.commits[i+k], r.s.active[from+k].name)
+			}
+		}
+		i = end
+	}
+	for i := range r.commits {
+		c := &r.commits[i]
 		for _, mark := range []string{"fixup! ", "squash! ", "amend! "} {
-			if strings.HasPrefix(subjects[i], mark) {
-				return nil, fail(fmt.Sprintf("commit %.12s (%s) is meant to become part of another", c, subjects[i]),
+			if strings.HasPrefix(c.subject, mark) {
+				return fail(fmt.Sprintf("commit %s is meant to become part of another", c),
 					fmt.Sprintf("git -C %s rebase -i --autosquash %.12s", quoteShell(r.t.dir), r.base))
 			}
 		}
-	}
-	old := make([]string, len(r.s.active))
-	position := map[string]int{} // of patches, by name
-	for i, q := range r.s.active {
-		msg, err := r.message(q.mail)
-		if err != nil {
-			return nil, err
-		}
-		old[i] = msg.subject()
-		position[q.name] = i
-	}
-	taken := map[string]bool{}
-	for i, subject := range subjects {
-		if j := slices.Index(old, subject); j >= 0 && !taken[r.s.active[j].name] {
-			names[i] = r.s.active[j].name
-			taken[names[i]] = true
-		}
-	}
-	for i := 0; i < len(names); {
-		end := i
-		for end < len(names) && names[end] == "" {
-			end++
-		}
-		from, to := 0, len(old)
-		if i > 0 {
-			from = position[names[i-1]] + 1
-		}
-		if end < len(names) {
-			to = position[names[end]]
-		}
-		if end > i && to-from == end-i && !slices.ContainsFunc(r.s.active[from:to], func(q *patch) bool { return taken[q.name] }) {
-			for k := range end - i {
-				names[i+k] = r.s.active[from+k].name
-				taken[names[i+k]] = true
-			}
-		}
-		i = max(end, i+1)
-	}
-	for i, c := range r.commits {
-		if names[i] != "" {
+		if c.name != "" {
 			continue
 		}
-		slug := strings.Trim(fmt.Sprintf("%.52s", r.t.try("log", "-1", "--format=%f", c)), "-.")
-		if slug == "" || taken[slug] {
-			return nil, fail(fmt.Sprintf("commit %.12s (%s): a patch %q is there already; give the commit another subject", c, subjects[i], slug))
+		if c.slug == "" || taken[c.slug] {
+			return fmt.Errorf("commit %s: a patch %q is there already; give the commit another subject", c, c.slug)
 		}
-		names[i] = slug
-		taken[slug] = true
+		take(c, c.slug)
 	}
-	return names, nil
+	return nil
 }
+
+// index is which commit a patch is, or -1.
+func (r *refresher) index(patch string) int {
+	return slices.IndexFunc(r.commits, func(c branchCommit) bool { return c.name == patch })
+}
+
+func (r *refresher) has(patch string) bool { return r.index(patch) >= 0 }
 
 func (r *refresher) entry(patch, path string) *entry {
 	k := owned{patch, path}
@@ -220,22 +251,31 @@ func (r *refresher) entry(patch, path string) *entry {
 	return r.entries[k]
 }
 
+// readBefore: the last commits up to the tip are those of the patches. They may be gone, after a rebase long ago.
+func (r *refresher) readBefore() (err error) {
+	if n := len(r.s.active); n > 0 && r.t.commitID(fmt.Sprintf("%s~%d", r.a.tip, n)) != "" {
+		r.before, err = r.read("--first-parent", fmt.Sprintf("-n%d", n), r.a.tip)
+	}
+	return err
+}
+
 // readKept reads the files in the sources.
 func (r *refresher) readKept() error {
-	names := slices.Clone(r.names)
-	for _, q := range r.s.active {
-		if !slices.Contains(names, q.name) {
-			names = append(names, q.name)
-		}
-	}
-	var paths []string
-	for _, rule := range r.m.rules {
-		if !slices.Contains(r.names, rule.patch) {
+	for _, rule := range r.s.travel.rules {
+		if !r.has(rule.patch) {
 			r.warn("hack/travel.txt: %s goes with a patch %q, which %s does not have; not carried", rule.from, rule.patch, r.s.branch)
 		}
 	}
-	for _, name := range names {
-		files, err := r.filesOf(r.m, r.s, name)
+	var names, paths []string
+	for _, c := range r.commits {
+		names = append(names, c.name)
+	}
+	for _, q := range r.s.active {
+		names = append(names, q.name)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		files, err := r.filesOf(r.s, name)
 		if err != nil {
 			return err
 		}
@@ -248,21 +288,13 @@ func (r *refresher) readKept() error {
 			}
 			e.kept = file{f.mode(), blob}
 			if f.library {
-				e.library, _ = r.m.home(name, path)
+				e.library, _ = r.s.travel.home(name, path)
 			}
 			paths = append(paths, path)
 		}
 	}
-	for i, c := range slices.Concat(r.commits, r.before) {
-		from := c + "^"
-		if i < len(r.commits) {
-			from = r.parent(i)
-		}
-		changed, err := r.git.changed(from, c)
-		if err != nil {
-			return err
-		}
-		paths = slices.AppendSeq(paths, maps.Keys(changed))
+	for _, c := range slices.Concat(r.commits, r.before) {
+		paths = slices.AppendSeq(paths, maps.Keys(c.changed))
 	}
 	slices.Sort(paths)
 	var err error
@@ -272,17 +304,10 @@ func (r *refresher) readKept() error {
 	return err
 }
 
-func (r *refresher) parent(i int) string {
-	if i == 0 {
-		return r.base
-	}
-	return r.commits[i-1]
-}
-
 // owner is the entry for a path that a patch changes, or nil if it is one of the release's.
 func (r *refresher) owner(patch, path string) *entry {
 	for k, e := range r.entries {
-		if k.path == path && e.library != nil && slices.Contains(r.names, k.patch) {
+		if k.path == path && e.library != nil && r.has(k.patch) {
 			return e
 		}
 	}
@@ -293,31 +318,14 @@ func (r *refresher) owner(patch, path string) *entry {
 		return nil
 	}
 	e := r.entry(patch, path)
-	e.library, _ = r.m.home(patch, path)
+	e.library, _ = r.s.travel.home(patch, path)
 	return e
-}
-
-// findBefore: the last commits up to tip are those of the patches. They may be gone, after a rebase long ago.
-func (r *refresher) findBefore(tip string) error {
-	if len(r.s.active) == 0 || r.t.commitID(tip) == "" {
-		return nil
-	}
-	commits, err := r.t.lines("rev-list", "--reverse", "--first-parent", fmt.Sprint("-n", len(r.s.active)), tip)
-	if err != nil || len(commits) != len(r.s.active) || r.t.commitID(commits[0]+"^") == "" {
-		return err
-	}
-	r.before = commits
-	return nil
 }
 
 // readWas reads the branch as it was when it was last the same as the sources.
 func (r *refresher) readWas() error {
 	for i, c := range r.before {
-		changed, err := r.git.changed(c+"^", c)
-		if err != nil {
-			return err
-		}
-		for path, f := range changed {
+		for path, f := range c.changed {
 			if f.blob == "" {
 				continue
 			}
@@ -332,67 +340,62 @@ func (r *refresher) readWas() error {
 // readTree reads the branch.
 func (r *refresher) readTree() error {
 	for i, c := range r.commits {
-		changed, err := r.git.changed(r.parent(i), c)
-		if err != nil {
-			return err
+		say := fmt.Sprintf("commit %d (%.12s %s)", i+1, c.id, c.subject)
+		if len(c.changed) == 0 {
+			return fmt.Errorf("%s changes nothing", say)
 		}
-		say := func() string { return fmt.Sprintf("commit %d (%s)", i+1, r.t.try("log", "-1", "--format=%h %s", c)) }
-		if len(changed) == 0 {
-			return fail(say() + " changes nothing")
-		}
-		for path, f := range changed {
-			e := r.owner(r.names[i], path)
+		for path, f := range c.changed {
+			e := r.owner(c.name, path)
 			switch {
 			case e == nil:
+				continue
 			case e.library != nil:
-				if k := slices.Index(r.names, e.library.patch); i < k {
-					return fail(fmt.Sprintf("%s changes %s, which hack/travel.txt gives to patch %d", say(), path, k+1))
+				if k := r.index(e.library.patch); i < k {
+					return fmt.Errorf("%s changes %s, which hack/travel.txt gives to patch %d", say, path, k+1)
 				}
-				e.tree = f
+				if f.blob != "" {
+					f.mode = "100644"
+				}
 			case f.blob == "":
-				return fail(fmt.Sprintf("%s removes %s, which an earlier commit adds: a patch cannot do that", say(), path), "Leave it out there (git rebase -i).")
+				return fail(fmt.Sprintf("%s removes %s, which an earlier commit adds: a patch cannot do that", say, path), "Leave it out there (git rebase -i).")
 			case f.mode != "100644" && f.mode != "100755":
-				return fail(fmt.Sprintf("%s adds %s, which is no regular file (mode %s): a patch can bring only files", say(), path, f.mode))
-			default:
-				e.tree = f
+				return fmt.Errorf("%s adds %s, which is no regular file (mode %s): a patch can bring only files", say, path, f.mode)
 			}
-		}
-	}
-	for _, e := range r.entries {
-		if e.library != nil && e.tree.blob != "" {
-			e.tree.mode = "100644"
+			e.tree = f
 		}
 	}
 	return nil
 }
 
 // merge decides what each file is to be.
-func (r *refresher) merge(sourceWins bool) error {
+func (r *refresher) merge() error {
 	var conflicts []string
-	count := 0
 	for _, k := range r.sorted() {
 		e := r.entries[k]
 		switch {
-		case !slices.Contains(r.names, k.patch) && (e.library != nil || r.usedElsewhere(k.patch)):
+		case !r.has(k.patch) && (e.library != nil || len(r.elsewhere(k.patch)) > 0):
 			// Only this branch does without the patch.
 			e.final = e.kept
-		case e.tree == e.was || sourceWins && e.kept != e.was:
+		case e.tree == e.was || r.options.sourceWins && e.kept != e.was:
 			e.final = e.kept
 		case e.kept == e.was || e.kept == e.tree:
 			e.final = e.tree
+		case e.kept.blob == "":
+			conflicts = append(conflicts, fmt.Sprintf("%s was edited on the branch, and %s removed", k.path, r.rel(r.keptAt(k, e))))
+		case e.tree.blob == "":
+			conflicts = append(conflicts, fmt.Sprintf("%s was removed on the branch, and %s edited", k.path, r.rel(r.keptAt(k, e))))
 		default:
-			count++
-			diff, err := r.conflict(k, e)
+			diff, err := r.difference(k, e)
 			if err != nil {
 				return err
 			}
 			conflicts = append(conflicts, diff)
 		}
 	}
-	if count == 0 {
+	if len(conflicts) == 0 {
 		return nil
 	}
-	return fail(fmt.Sprintf("%d files were edited both on %s and where they are kept, so nothing is written:", count, r.s.branch),
+	return fail(fmt.Sprintf("%d files were edited both on %s and where they are kept, so nothing is written:", len(conflicts), r.s.branch),
 		append(conflicts, "Make the branch's change where the file is kept, and then: hack/patchset.sh refresh --library-wins")...)
 }
 
@@ -402,32 +405,16 @@ func (r *refresher) sorted() []owned {
 	})
 }
 
-// conflict shows what was edited on both sides.
-func (r *refresher) conflict(k owned, e *entry) (string, error) {
-	name := r.rel(r.keptAt(k, e))
-	switch {
-	case e.kept.blob == "":
-		return fmt.Sprintf("%s was edited on the branch, and %s removed", k.path, name), nil
-	case e.tree.blob == "":
-		return fmt.Sprintf("%s was removed on the branch, and %s edited", k.path, name), nil
-	}
-	return r.difference(k, e)
-}
-
 // difference is a diff from a file where it is kept to that on the branch.
 func (r *refresher) difference(k owned, e *entry) (string, error) {
-	diff, err := r.git.out(append(append([]string{"diff"}, diffOptions...), e.kept.blob, e.tree.blob)...)
+	diff, err := r.git.out(slices.Concat([]string{"diff"}, diffOptions, []string{e.kept.blob, e.tree.blob})...)
 	if err != nil {
 		return "", err
 	}
-	lines := strings.Split(diff, "\n")
-	if at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "@@") }); at >= 0 {
-		lines = lines[at:]
+	if at := strings.Index(diff, "\n@@"); at >= 0 {
+		diff = diff[at+1:]
 	}
-	if len(lines) > 40 {
-		lines = append(lines[:40], "...")
-	}
-	return fmt.Sprintf("--- %s (as it travels)\n+++ %s (branch)\n%s", r.rel(r.keptAt(k, e)), k.path, strings.Join(lines, "\n")), nil
+	return fmt.Sprintf("--- %s (as it travels)\n+++ %s (branch)\n%s", r.rel(r.keptAt(k, e)), k.path, firstLines(diff, 40)), nil
 }
 
 // keptAt is where a file is kept, or would be.
@@ -451,16 +438,15 @@ func (p *program) rel(path string) string {
 // sourceChanges are the files to be written where they are kept; those to be removed have no content.
 func (r *refresher) sourceChanges() (map[string]source, error) {
 	changes := map[string]source{}
-	for _, rule := range r.m.rules {
+	for _, rule := range r.s.travel.rules {
 		had, has := false, false
 		for _, e := range r.entries {
-			if e.library == rule {
-				had, has = had || e.kept.blob != "", has || e.final.blob != ""
-			}
+			had = had || e.library == rule && e.kept.blob != ""
+			has = has || e.library == rule && e.final.blob != ""
 		}
 		if had && !has {
 			return nil, fail(fmt.Sprintf("%s has none of the files any more that %s brings from %s in the library", r.s.branch, rule.patch, rule.from),
-				fmt.Sprintf("Remove the line from %s, and refresh then.", r.m.file))
+				fmt.Sprintf("Remove the line from %s, and refresh then.", r.s.travel.file))
 		}
 	}
 	for _, k := range r.sorted() {
@@ -485,7 +471,7 @@ func (r *refresher) sourceChanges() (map[string]source, error) {
 			return nil, err
 		}
 		if e.library != nil {
-			if content, err = r.m.toLibrary(e.library, k.path, content); err != nil {
+			if content, err = r.s.travel.toLibrary(e.library, k.path, content); err != nil {
 				return nil, err
 			}
 		}
@@ -494,28 +480,32 @@ func (r *refresher) sourceChanges() (map[string]source, error) {
 	return changes, nil
 }
 
-// usedElsewhere: another release has a patch of this name.
-func (r *refresher) usedElsewhere(name string) bool {
-	return slices.ContainsFunc(glob(r.patches, "v*"), func(dir string) bool {
-		return dir != r.s.dir && len(glob(dir, "[0-9][0-9][0-9][0-9]-"+name+".patch")) > 0
+// elsewhere are the directories of the other series that have a patch of this name.
+func (r *refresher) elsewhere(name string) []string {
+	return slices.DeleteFunc(r.allSeries(), func(dir string) bool {
+		return dir == r.s.dir || len(glob(dir, "[0-9][0-9][0-9][0-9]-"+name+".patch")) == 0
 	})
 }
 
 // rebuild makes the commits of the branch anew, with the files as they are to be, and returns which patches they are.
 func (r *refresher) rebuild() ([]composed, error) {
+	brings := map[string]bool{}
+	for k := range r.entries {
+		brings[k.path] = true
+	}
 	var done []composed
 	parent := r.base
 	for i, c := range r.commits {
-		if err := r.git.do("read-tree", c); err != nil {
+		if err := r.git.do("read-tree", c.id); err != nil {
 			return nil, err
 		}
 		staged := map[string]file{}
 		for k := range r.entries {
 			staged[k.path] = r.release[k.path]
 		}
-		for _, name := range r.names[:i+1] {
+		for _, earlier := range r.commits[:i+1] {
 			for k, e := range r.entries {
-				if k.patch == name && e.final.blob != "" {
+				if k.patch == earlier.name && e.final.blob != "" {
 					staged[k.path] = e.final
 				}
 			}
@@ -523,24 +513,11 @@ func (r *refresher) rebuild() ([]composed, error) {
 		if err := r.git.stage(staged); err != nil {
 			return nil, err
 		}
-		next, err := r.git.out("write-tree")
+		author, err := r.t.lines("log", "-1", "--format=%an%n%ae%n%ad", "--date=raw", c.id)
 		if err != nil {
 			return nil, err
 		}
-		now, err := r.git.out("rev-parse", parent+"^{tree}")
-		if err != nil {
-			return nil, err
-		}
-		if now == next {
-			r.note("commit %s is gone: all that it changed is another patch's", r.t.try("log", "-1", "--format=%h (%s)", c))
-			continue
-		}
-		f, err := r.t.out("log", "-1", "--format=%an%n%ae%n%ad", "--date=raw", c)
-		if err != nil {
-			return nil, err
-		}
-		author := strings.Split(f, "\n")
-		raw, err := r.t.bytes("cat-file", "commit", c)
+		raw, err := r.t.bytes("cat-file", "commit", c.id)
 		if err != nil {
 			return nil, err
 		}
@@ -549,14 +526,22 @@ func (r *refresher) rebuild() ([]composed, error) {
 		if err != nil {
 			return nil, err
 		}
-		parent, err = r.git.with("GIT_AUTHOR_NAME="+author[0], "GIT_AUTHOR_EMAIL="+author[1], "GIT_AUTHOR_DATE=@"+author[2], "GIT_COMMITTER_DATE=@"+author[2]).
-			input(string(text)).out("commit-tree", next, "-p", parent)
+		next, err := r.git.commitIndex(parent, string(text),
+			"GIT_AUTHOR_NAME="+author[0], "GIT_AUTHOR_EMAIL="+author[1], "GIT_AUTHOR_DATE=@"+author[2], "GIT_COMMITTER_DATE=@"+author[2])
 		if err != nil {
 			return nil, err
 		}
-		q := &patch{number: len(done) + 1, name: r.names[i]}
-		q.file = fmt.Sprintf("%04d-%s.patch", q.number, q.name)
-		done = append(done, composed{q, parent})
+		if next == parent {
+			r.note("commit %s is gone: all that it changed is another patch's", c)
+			continue
+		}
+		parent = next
+		mail, err := r.stored(r.scratch, next, brings)
+		if err != nil {
+			return nil, err
+		}
+		q := &patch{file: fmt.Sprintf("%04d-%s.patch", len(done)+1, c.name), name: c.name}
+		done = append(done, composed{q, next, mail})
 	}
 	return done, nil
 }
@@ -567,23 +552,20 @@ func seriesText(old string, list []string) string {
 		old = "# In this order. Comment a line out to leave that patch out.\n"
 	}
 	above := map[string]string{}
-	top, lines := true, ""
-	for _, line := range strings.SplitAfter(old, "\n") {
-		m := patchFile.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil {
+	text, lines := "", ""
+	for line := range strings.Lines(old) {
+		if m := patchFile.FindStringSubmatch(strings.TrimSpace(line)); m == nil {
 			lines += line
-			continue
+		} else if len(above) == 0 {
+			// The top of the file stays there, whatever comes first.
+			above[m[2]], text, lines = "", lines, ""
+		} else {
+			above[m[2]], lines = lines, ""
 		}
-		name := m[2]
-		if top {
-			name, top = "", false
-		}
-		above[name], lines = lines, ""
 	}
-	if top {
-		above[""], lines = lines, ""
+	if len(above) == 0 {
+		text, lines = lines, ""
 	}
-	text := above[""]
 	for _, file := range list {
 		text += above[patchFile.FindStringSubmatch(file)[2]] + file + "\n"
 	}
@@ -591,7 +573,7 @@ func seriesText(old string, list []string) string {
 }
 
 // finish writes everything, or says what it would write.
-func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool) error {
+func (r *refresher) finish() error {
 	changes, err := r.sourceChanges()
 	if err != nil {
 		return err
@@ -600,38 +582,27 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 	if err != nil {
 		return err
 	}
+	head := r.t.commitID("HEAD")
 	tip := r.base
-	brings := map[string]bool{}
-	for k := range r.entries {
-		brings[k.path] = true
+	was := map[string]string{} // the patch files, by name
+	for _, q := range r.s.active {
+		was[q.file] = q.mail
 	}
-	wanted := map[string][]byte{}
+	wanted := map[string]string{}
 	list := []string{}
+	changed := len(changes) > 0
 	for _, c := range commits {
 		tip = c.commit
-		mail, err := r.stored(scratchRepo, c.commit, func(path string) bool { return brings[path] })
-		if err != nil {
-			return err
-		}
-		wanted[c.patch.file] = []byte(mail)
-		list = append(list, c.patch.file)
-	}
-	seriesFile := filepath.Join(r.s.dir, "series")
-	old, _ := os.ReadFile(seriesFile)
-	newSeries := seriesText(string(old), list)
-
-	changed := tip != head || newSeries != string(old)
-	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		i := slices.IndexFunc(r.s.active, func(q *patch) bool { return q.file == name })
-		if i < 0 {
+		name := c.patch.file
+		list = append(list, name)
+		if old, ok := was[name]; !ok {
 			r.note("%s is new", name)
-		} else if r.s.active[i].mail != string(wanted[name]) {
+		} else if old != c.mail {
 			r.note("%s changed", name)
 		} else {
-			delete(wanted, name)
 			continue
 		}
-		changed = true
+		wanted[name] = c.mail
 	}
 	for _, q := range r.s.active {
 		if !slices.Contains(list, q.file) {
@@ -639,9 +610,35 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 			changed = true
 		}
 	}
+	old, _ := os.ReadFile(filepath.Join(r.s.dir, "series"))
+	if text := seriesText(string(old), list); text != string(old) {
+		wanted["series"] = text
+	}
+	changed = changed || tip != head || len(wanted) > 0
+	if err := r.sayFiles(); err != nil {
+		return err
+	}
+	if changed && r.options.check {
+		return fmt.Errorf("%s and its sources differ, as said above: run \"make refresh\"", r.s.branch)
+	}
+	if !r.options.check {
+		if err := r.write(head, tip, changes, wanted, list); err != nil {
+			return err
+		}
+	}
+	if !changed {
+		r.say("Nothing to refresh: %d patches, all as they were", len(list))
+		return nil
+	}
+	r.say("Refreshed: %d patches in %s", len(list), r.s.dir)
+	return r.requireOthers()
+}
+
+// sayFiles says which files go which way.
+func (r *refresher) sayFiles() error {
 	for _, k := range r.sorted() {
 		e := r.entries[k]
-		if !slices.Contains(r.names, k.patch) {
+		if !r.has(k.patch) {
 			continue
 		}
 		switch name := r.rel(r.keptAt(k, e)); {
@@ -652,7 +649,7 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 		default:
 			continue
 		}
-		if check && e.kept.blob != "" && e.tree.blob != "" {
+		if r.options.check && e.kept.blob != "" && e.tree.blob != "" {
 			diff, err := r.difference(k, e)
 			if err != nil {
 				return err
@@ -660,15 +657,11 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 			fmt.Fprintln(r.out, diff)
 		}
 	}
-	changed = changed || len(changes) > 0
-	if check {
-		if changed {
-			return fail(fmt.Sprintf("%s and its sources differ, as said above: run \"make refresh\"", r.s.branch))
-		}
-		r.say("Nothing to refresh: %d patches, all as they were", len(list))
-		return nil
-	}
+	return nil
+}
 
+// write moves the branch, and writes the sources and the patch files that are wanted; those that are not in the list go.
+func (r *refresher) write(head, tip string, changes map[string]source, wanted map[string]string, list []string) error {
 	// Where it ignores a file, git does not mind overwriting it.
 	onBranch, err := r.t.changed(head, tip)
 	if err != nil {
@@ -686,7 +679,7 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 		if err := t.do("reset", "-q", "--keep", tip); err != nil {
 			return err
 		}
-		r.note("%s is now at %.12s", a.branch, tip)
+		r.note("%s is now at %.12s", r.a.branch, tip)
 	}
 	for at, f := range changes {
 		if f.content == nil {
@@ -697,42 +690,42 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 		}
 	}
 	for at, f := range changes {
-		if f.content == nil {
-			continue
-		}
 		mode := os.FileMode(0o666)
 		if f.exec {
 			mode = 0o777
 		}
-		if err := writeFile(at, f.content, mode); err != nil {
-			return err
-		}
-	}
-	if err := t.setState(a.branch, "writing", "true"); err != nil {
-		return err
-	}
-	for name, mail := range wanted {
-		if err := writeFile(filepath.Join(r.s.dir, name), mail, 0o666); err != nil {
-			return err
-		}
-	}
-	if newSeries != string(old) {
-		if err := writeFile(seriesFile, []byte(newSeries), 0o666); err != nil {
-			return err
-		}
-	}
-	gone := r.s.dropped
-	for _, q := range r.s.active {
-		gone = append(gone, q.file)
-	}
-	for _, name := range gone {
-		if !slices.Contains(list, name) {
-			if err := os.Remove(filepath.Join(r.s.dir, name)); err != nil {
+		if f.content != nil {
+			if err := writeFile(at, f.content, mode); err != nil {
 				return err
 			}
 		}
 	}
-	p.skip = ""
+	// Whoever is killed from here on leaves old patches among new ones, and no others.
+	var writing []string
+	for _, f := range append(glob(r.s.dir, "*.patch"), filepath.Join(r.s.dir, "series")) {
+		content, _ := os.ReadFile(f)
+		writing = append(writing, fingerprint(filepath.Base(f), string(content)))
+	}
+	for name, text := range wanted {
+		writing = append(writing, fingerprint(name, text))
+	}
+	if err := t.setState(r.a.branch, "writing", strings.Join(writing, " ")); err != nil {
+		return err
+	}
+	// The series last, so that the patches that it names are always there.
+	names := slices.Sorted(maps.Keys(wanted))
+	for _, name := range names {
+		if err := writeFile(filepath.Join(r.s.dir, name), []byte(wanted[name]), 0o666); err != nil {
+			return err
+		}
+	}
+	for _, f := range glob(r.s.dir, "[0-9][0-9][0-9][0-9]-*.patch") {
+		if !slices.Contains(list, filepath.Base(f)) {
+			if err := os.Remove(f); err != nil {
+				return err
+			}
+		}
+	}
 	s, err := p.loadSeries(r.s.dir)
 	if err != nil {
 		return err
@@ -740,13 +733,40 @@ func (r *refresher) finish(a *applied, head string, scratchRepo git, check bool)
 	if err := p.recordApplied(t, s, r.base, tip); err != nil {
 		return err
 	}
-	if err := t.do("config", "--local", "--unset", stateKey(a.branch, "writing")); err != nil {
-		return err
+	return t.do("config", "--local", "--unset", stateKey(r.a.branch, "writing"))
+}
+
+// requireOthers: no other release has files that this refresh changed, unless its branch has them already as they are now.
+func (r *refresher) requireOthers() error {
+	changed := map[string]bool{} // the directories of other series
+	for k, e := range r.entries {
+		own := strings.HasPrefix(r.keptAt(k, e), filepath.Join(r.s.dir, sourceDir)+string(filepath.Separator))
+		if !own && (e.final != e.kept || e.final != e.tree) {
+			for _, dir := range r.elsewhere(k.patch) {
+				changed[dir] = true
+			}
+		}
 	}
-	if changed {
-		r.say("Refreshed: %d patches in %s", len(list), r.s.dir)
-	} else {
-		r.say("Nothing to refresh: %d patches, all as they were", len(list))
+	var names, commands []string
+	for _, dir := range slices.Sorted(maps.Keys(changed)) {
+		s, err := r.loadSeries(dir)
+		if err != nil {
+			return err
+		}
+		t := &tree{git: r.program.git(r.treeDir(s.tag))}
+		digest, _ := s.digest()
+		command := "make verify KUBE_VERSION=" + s.tag
+		switch t.state(s.branch, "digest") {
+		case digest:
+			continue
+		case "":
+		default:
+			command = "make refresh KUBE_VERSION=" + s.tag
+		}
+		names, commands = append(names, s.name), append(commands, command)
 	}
-	return nil
+	if len(names) == 0 {
+		return nil
+	}
+	return fail(fmt.Sprintf("%s is refreshed, but %s has files that have changed, too. Run:", r.s.name, strings.Join(names, " and ")), commands...)
 }

@@ -4,15 +4,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,7 +56,7 @@ func need(tools ...string) error {
 // goes too; the name holds the process that owns it.
 func scratch(parent string) (dir string, remove func(), err error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
-		return "", nil, fail(fmt.Sprintf("cannot create %s: %v", parent, err))
+		return "", nil, fmt.Errorf("cannot create %s: %v", parent, err)
 	}
 	for _, d := range glob(parent, ".scratch.*") {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(d), ".scratch."), ".")
@@ -67,7 +68,7 @@ func scratch(parent string) (dir string, remove func(), err error) {
 	}
 	dir, err = os.MkdirTemp(parent, fmt.Sprintf(".scratch.%d.", os.Getpid()))
 	if err != nil {
-		return "", nil, fail(fmt.Sprintf("cannot create a scratch directory in %s: %v", parent, err))
+		return "", nil, fmt.Errorf("cannot create a scratch directory in %s: %v", parent, err)
 	}
 	return dir, func() { removeAll(dir) }, nil
 }
@@ -89,21 +90,21 @@ func removeAll(dir string) {
 // lock takes an exclusive lock on a file in the output directory, saying what for if it has to wait.
 func (p *program) lock(name, what string) (unlock func(), err error) {
 	if err := os.MkdirAll(p.output, 0o777); err != nil {
-		return nil, fail(fmt.Sprintf("cannot create %s: %v", p.output, err))
+		return nil, fmt.Errorf("cannot create %s: %v", p.output, err)
 	}
 	f, err := os.OpenFile(filepath.Join(p.output, name), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		p.say("Waiting for another %s in %s to end", what, p.output)
-		for syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-			select {
-			case <-p.ctx.Done():
-				f.Close()
-				return nil, context.Cause(p.ctx)
-			case <-time.After(200 * time.Millisecond):
-			}
+	for said := false; syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil; said = true {
+		if !said {
+			p.say("Waiting for another %s in %s to end", what, p.output)
+		}
+		select {
+		case <-p.ctx.Done():
+			f.Close()
+			return nil, context.Cause(p.ctx)
+		case <-time.After(200 * time.Millisecond):
 		}
 	}
 	return func() { f.Close() }, nil
@@ -119,94 +120,66 @@ func (p *program) alone(run func() error) error {
 	return run()
 }
 
-// setEnv is env with the variables, which replace those of the same name; "NAME" alone removes it.
-func setEnv(env []string, variables ...string) []string {
-	var out []string
-	for _, kv := range env {
-		name, _, _ := strings.Cut(kv, "=")
-		keep := true
-		for _, v := range variables {
-			n, _, _ := strings.Cut(v, "=")
-			keep = keep && n != name
-		}
-		if keep {
-			out = append(out, kv)
-		}
-	}
-	for _, v := range variables {
-		if strings.Contains(v, "=") {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
 // goEnvForTree is for building a kubernetes tree: as its own go.work says (releases before 1.30 have none), whatever the
 // user's Go settings are. Nothing is left empty: what `go env -w` wrote counts for empty variables.
 //
 //	-trimpath       without paths in the objects, trees in different directories share one build cache
 //	CGO_ENABLED=0   the kubelet then runs on a node with any C library, and is the same with and without gcc here
 func goEnvForTree(env []string, dir string) []string {
-	work := "off"
-	if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-		work = filepath.Join(dir, "go.work")
+	work := filepath.Join(dir, "go.work")
+	if !exists(work) {
+		work = "off"
 	}
-	return setEnv(env, "GOFLAGS=-trimpath -buildvcs=false", "GO111MODULE=on", "CGO_ENABLED=0", "GOWORK="+work)
+	return slices.Concat(env, []string{"GOFLAGS=-trimpath -buildvcs=false", "GO111MODULE=on", "CGO_ENABLED=0", "GOWORK=" + work})
 }
 
 var packageLine = regexp.MustCompile(`(?m)^[A-Za-z0-9._/-]+$`)
 
+// output is what a command says, to be read while it runs.
+type output struct {
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.said.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.said.String()
+}
+
 // long runs a command and prints a line every 15 s. It returns what the command said, and how long it took.
-func (p *program) long(label string, cmd *exec.Cmd) (string, time.Duration, error) {
-	if err := context.Cause(p.ctx); err != nil {
-		return "", 0, err
-	}
-	var mu sync.Mutex
-	var out bytes.Buffer
-	w := writerFunc(func(b []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return out.Write(b)
-	})
-	cmd.Stdout, cmd.Stderr = w, w
+func (p *program) long(label, dir string, env []string, name string, args ...string) (string, time.Duration, error) {
+	var out output
+	cmd := exec.CommandContext(p.ctx, name, args...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(slices.Clone(env), "PWD="+dir), &out, &out
+	cmd.Cancel = func() error { killTree(cmd.Process.Pid); return nil }
 	// What a killed command leaves behind may hold its output open.
 	cmd.WaitDelay = time.Second
 	start := time.Now()
-	if err := cmd.Start(); err != nil {
-		return "", 0, err
-	}
+	seconds := func() int { return int(time.Since(start).Seconds()) }
 	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	go func() { done <- cmd.Run() }()
 	tick := time.NewTicker(15 * time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case err := <-done:
-			if cause := context.Cause(p.ctx); cause != nil {
-				err = cause
-			}
-			return out.String(), time.Since(start), err
-		case <-p.ctx.Done():
-			killTree(cmd.Process.Pid)
-			<-done
-			return out.String(), time.Since(start), context.Cause(p.ctx)
+			return out.String(), time.Since(start), cmp.Or(context.Cause(p.ctx), err)
 		case <-tick.C:
-			mu.Lock()
-			n := len(packageLine.FindAll(out.Bytes(), -1))
-			mu.Unlock()
-			seconds := int(time.Since(start).Seconds())
-			if n > 0 {
-				p.note("%s: %d s, %d packages compiled", label, seconds, n)
+			if n := len(packageLine.FindAllString(out.String(), -1)); n > 0 {
+				p.note("%s: %d s, %d packages compiled", label, seconds(), n)
 			} else {
-				p.note("%s: %d s", label, seconds)
+				p.note("%s: %d s", label, seconds())
 			}
 		}
 	}
 }
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // killTree ends a process and everything below it, which a signal to this process alone does not reach.
 func killTree(pid int) {
@@ -222,23 +195,26 @@ func killTree(pid int) {
 	_ = syscall.Kill(pid, syscall.SIGTERM)
 }
 
-var noiseLine = regexp.MustCompile(`^([a-z0-9][A-Za-z0-9._/-]*|go: downloading .*)$`)
+var noiseLine = regexp.MustCompile(`(?m)^([a-z0-9][A-Za-z0-9._/-]*|go: downloading .*)\n`)
 
-// showErrors prints the end of what a build said, without the package names that `go build -v` prints.
-func showErrors(w io.Writer, out string) {
-	var lines []string
-	for _, l := range strings.Split(strings.TrimRight(out, "\n"), "\n") {
-		if !noiseLine.MatchString(l) {
-			lines = append(lines, l)
-		}
-	}
-	fmt.Fprintln(w, strings.Join(tail(lines, 60), "\n"))
-}
-
-func tail[T any](s []T, n int) []T { return s[max(0, len(s)-n):] }
+// errorLines is the end of what a build said, without the package names that `go build -v` prints.
+func errorLines(out string) string { return lastLines(noiseLine.ReplaceAllString(out+"\n", ""), 60) }
 
 func lastLines(text string, n int) string {
-	return strings.Join(tail(strings.Split(strings.TrimRight(text, "\n"), "\n"), n), "\n")
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func firstLines(text string, n int) string {
+	if lines := strings.Split(text, "\n"); len(lines) > n {
+		text = strings.Join(append(lines[:n], "..."), "\n")
+	}
+	return text
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // writeFile replaces a file at once: whoever is interrupted has the old one or the new one.
@@ -248,14 +224,11 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	}
 	tmp := filepath.Join(filepath.Dir(path), newPrefix+filepath.Base(path))
 	_ = os.Remove(tmp)
-	err := os.WriteFile(tmp, data, mode)
-	if err == nil {
-		err = os.Rename(tmp, path)
+	defer os.Remove(tmp)
+	if err := os.WriteFile(tmp, data, mode); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = os.Remove(tmp)
-	}
-	return err
+	return os.Rename(tmp, path)
 }
 
 // newPrefix is for files that are being written. Whoever is killed leaves one behind, until the file is written again.

@@ -3,12 +3,12 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -31,6 +31,7 @@ type series struct {
 	first, last       string // the range it was tested on
 	active            []*patch
 	dropped           []string // patch files that are not in "series", or in SKIP
+	travel            *travel
 }
 
 // patch is one patch of a series: the message, the hunks in upstream's files, and the new files.
@@ -63,10 +64,10 @@ func readBase(dir string) (tag, first, last string, err error) {
 	file := filepath.Join(dir, "BASE")
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", "", "", fail(fmt.Sprintf("%s is missing: it must hold \"tag: v1.37.1\" and \"tested: FIRST LAST\"", file))
+		return "", "", "", fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\" and \"tested: FIRST LAST\"", file)
 	}
-	for s := bufio.NewScanner(strings.NewReader(string(data))); s.Scan(); {
-		key, value, _ := strings.Cut(s.Text(), ":")
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(line, ":")
 		f := strings.Fields(value)
 		switch {
 		case key == "tag" && len(f) > 0:
@@ -76,9 +77,9 @@ func readBase(dir string) (tag, first, last string, err error) {
 		}
 	}
 	if !versionPattern.MatchString(tag) {
-		return "", "", "", fail(fmt.Sprintf("%s: \"tag: %s\" must name a release, such as \"tag: v1.37.1\"", file, tag))
+		return "", "", "", fmt.Errorf("%s: \"tag: %s\" must name a release, such as \"tag: v1.37.1\"", file, tag)
 	}
-	return tag, cmp.Or(first, tag), cmp.Or(last, first, tag), nil
+	return tag, cmp.Or(first, tag), cmp.Or(last, tag), nil
 }
 
 // allSeries are the directories that hold a series, oldest first.
@@ -101,16 +102,6 @@ func (p *program) describeSeries() string {
 		return "there is no series in " + p.patches
 	}
 	return strings.Join(lines, "\n")
-}
-
-// defaultVersion is the release that the newest series was made on.
-func (p *program) defaultVersion() (string, error) {
-	dirs := p.allSeries()
-	if len(dirs) == 0 {
-		return "", fail(fmt.Sprintf("no series in %s, so KUBE_VERSION must be given, e.g. KUBE_VERSION=v1.37.1", p.patches))
-	}
-	tag, _, _, err := readBase(dirs[len(dirs)-1])
-	return tag, err
 }
 
 // seriesFor is the directory of the series for a release, and whether that was tested on it. A release of the same minor
@@ -159,59 +150,83 @@ func (p *program) pickSeries(version string) (*series, error) {
 
 // loadSeries reads a series and the files that it brings.
 func (p *program) loadSeries(dir string) (*series, error) {
-	s := &series{dir: dir, name: filepath.Base(dir)}
-	s.branch = branchPrefix + s.name
+	s := &series{dir: dir, name: filepath.Base(dir), branch: branchPrefix + filepath.Base(dir)}
 	var err error
 	if s.tag, s.first, s.last, err = readBase(dir); err != nil {
 		return nil, err
 	}
-	skip := map[int]bool{}
-	for _, word := range strings.Fields(p.skip) {
-		n, err := strconv.Atoi(word)
-		if err != nil {
-			return nil, fail(fmt.Sprintf("SKIP=%q: patch numbers are expected, e.g. \"4\" or \"4 6\"", p.skip))
-		}
-		skip[n] = true
-	}
-	file := filepath.Join(dir, "series")
-	data, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if s.travel, err = p.readTravel(); err != nil {
 		return nil, err
 	}
-	active := map[string]bool{}
-	for _, line := range strings.Split(string(data), "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		m := patchFile.FindStringSubmatch(line)
+	if err := s.checkOverrides(filepath.Join(dir, sourceDir)); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "series")
+	lines, err := readLines(file)
+	if err != nil {
+		return nil, err
+	}
+	skip := strings.Fields(p.skip)
+	names := map[string]bool{}
+	var numbers []string
+	for _, l := range lines {
+		m := patchFile.FindStringSubmatch(l.text)
 		if m == nil {
-			return nil, fail(fmt.Sprintf("%s: %q is not the name of a patch (NNNN-words.patch)", file, line))
+			return nil, fmt.Errorf("%s: %q is not the name of a patch (NNNN-words.patch)", file, l.text)
 		}
-		mail, err := os.ReadFile(filepath.Join(dir, line))
+		mail, err := os.ReadFile(filepath.Join(dir, l.text))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%s names %s, but there is no such file", file, l.text)
+		}
 		if err != nil {
-			return nil, fail(fmt.Sprintf("%s names %s, but there is no such file", file, line))
+			return nil, err
 		}
-		if active[line] {
-			return nil, fail(fmt.Sprintf("%s names %s twice", file, line))
+		q := &patch{file: l.text, name: m[2], mail: string(mail)}
+		q.number, _ = strconv.Atoi(m[1])
+		if names[q.name] {
+			return nil, fmt.Errorf("%s names two patches %q: the name is that of a directory in %s, so it must be one patch's", file, q.name, sourceDir)
 		}
-		active[line] = true
-		n, _ := strconv.Atoi(m[1])
-		if skip[n] {
-			active[line] = false
+		names[q.name] = true
+		numbers = append(numbers, fmt.Sprintf("%d %s", q.number, q.name))
+		n := len(skip)
+		if skip = slices.DeleteFunc(skip, func(word string) bool { return strings.TrimLeft(word, "0") == strconv.Itoa(q.number) }); len(skip) < n {
 			continue
 		}
-		if slices.ContainsFunc(s.active, func(q *patch) bool { return q.name == m[2] }) {
-			return nil, fail(fmt.Sprintf("%s names two patches %q: the name is that of a directory in %s, so it must be one patch's", file, m[2], sourceDir))
+		if q.files, err = p.filesOf(s, q.name); err != nil {
+			return nil, err
 		}
-		s.active = append(s.active, &patch{number: n, file: line, name: m[2], mail: string(mail)})
+		s.active = append(s.active, q)
+	}
+	if len(skip) > 0 {
+		return nil, fail(fmt.Sprintf("SKIP=%q: %s has no patch of the number %s. There are:", p.skip, s.name, strings.Join(skip, " or ")), numbers...)
 	}
 	for _, f := range glob(dir, "[0-9][0-9][0-9][0-9]-*.patch") {
-		if !active[filepath.Base(f)] {
+		if !slices.ContainsFunc(s.active, func(q *patch) bool { return q.file == filepath.Base(f) }) {
 			s.dropped = append(s.dropped, filepath.Base(f))
 		}
 	}
-	return s, p.loadFiles(s)
+	return s, nil
+}
+
+// line is a line of a file that somebody writes by hand.
+type line struct {
+	number int
+	text   string
+}
+
+// readLines are the lines of a file, without comments and empty ones. A file that is not there has none.
+func readLines(file string) ([]line, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var lines []line
+	for i, text := range strings.Split(string(data), "\n") {
+		if text = strings.TrimSpace(text); text != "" && text[0] != '#' {
+			lines = append(lines, line{i + 1, text})
+		}
+	}
+	return lines, err
 }
 
 // sourceDir holds the new files of patches that are not the library's: below the patch's name, at their path in the
@@ -221,44 +236,26 @@ const sourceDir = "_src"
 // reasonsFile lists the files that a release has of its own, each with the reason.
 const reasonsFile = "REASONS"
 
-// loadFiles reads what the patches bring: the library's files, those of patches/_src, and in their place those that
-// the release has of its own.
-func (p *program) loadFiles(s *series) error {
-	if err := s.checkOverrides(filepath.Join(s.dir, sourceDir)); err != nil {
-		return err
-	}
-	m, err := p.readTravel()
-	if err != nil {
-		return err
-	}
-	for _, q := range s.active {
-		if q.files, err = p.filesOf(m, s, q.name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// filesOf are the files that a patch of this name brings.
-func (p *program) filesOf(m *travel, s *series, name string) (map[string]source, error) {
-	files, err := m.render(p.root, name)
+// filesOf are the files that a patch of this name brings: the library's files, those of patches/_src, and in their place
+// those that the release has of its own.
+func (p *program) filesOf(s *series, name string) (map[string]source, error) {
+	files, err := s.travel.render(p.root, name)
 	if err != nil {
 		return nil, err
 	}
-	shared := filepath.Join(p.patches, sourceDir)
-	for _, dir := range []string{shared, filepath.Join(s.dir, sourceDir)} {
-		found, err := readSources(filepath.Join(dir, name))
-		if err != nil {
-			return nil, err
-		}
-		for path, f := range found {
-			if old, ok := files[path]; ok && dir == shared {
-				return nil, fail(fmt.Sprintf("%s and %s are both %s in the tree: only one of them can be", old.path, f.path, path))
-			}
-			files[path] = f
-		}
+	shared, err := readSources(filepath.Join(p.patches, sourceDir, name))
+	if err != nil {
+		return nil, err
 	}
-	return files, nil
+	for path, f := range shared {
+		if old, ok := files[path]; ok {
+			return nil, fmt.Errorf("%s and %s are both %s in the tree: only one of them can be", old.path, f.path, path)
+		}
+		files[path] = f
+	}
+	own, err := readSources(filepath.Join(s.dir, sourceDir, name))
+	maps.Copy(files, own)
+	return files, err
 }
 
 // readSources are the files below a directory, by their path in it.
@@ -276,7 +273,7 @@ func readSources(dir string) (map[string]source, error) {
 			return err
 		}
 		if !info.Mode().IsRegular() {
-			return fail(fmt.Sprintf("%s is no regular file, but %v: a patch can bring only files", file, info.Mode().Type()))
+			return fmt.Errorf("%s is no regular file, but %v: a patch can bring only files", file, info.Mode().Type())
 		}
 		content, err := os.ReadFile(file)
 		if err != nil {
@@ -304,21 +301,18 @@ func checkContent(file string, content []byte) error {
 
 // checkOverrides: each file that the release has of its own is listed, with the reason.
 func (s *series) checkOverrides(own string) error {
-	overrides := map[string]string{}
+	overrides := map[string]bool{}
 	list := filepath.Join(own, reasonsFile)
-	data, err := os.ReadFile(list)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	lines, err := readLines(list)
+	if err != nil {
 		return err
 	}
-	for i, line := range strings.Split(string(data), "\n") {
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-			continue
-		}
-		name, reason, ok := strings.Cut(line, ": ")
+	for _, l := range lines {
+		name, reason, ok := strings.Cut(l.text, ": ")
 		if !ok || strings.TrimSpace(reason) == "" || path.Clean(name) != name {
-			return fail(fmt.Sprintf("%s line %d: %q must be \"PATCH/PATH: why this release has a version of its own\"", list, i+1, line))
+			return fmt.Errorf("%s line %d: %q must be \"PATCH/PATH: why this release has a version of its own\"", list, l.number, l.text)
 		}
-		overrides[name] = reason
+		overrides[name] = true
 	}
 	files, err := readSources(own)
 	if err != nil {
@@ -326,18 +320,18 @@ func (s *series) checkOverrides(own string) error {
 	}
 	delete(files, reasonsFile)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if overrides[name] == "" {
+		if !overrides[name] {
 			return fail(fmt.Sprintf("%s is a version of %s alone, but %s has no reason for it", files[name].path, s.name, list),
 				fmt.Sprintf("Add the line \"%s: REASON\", or make the change in %s.", name, filepath.Join(filepath.Dir(s.dir), sourceDir, name)))
 		}
 		shared, err := os.ReadFile(filepath.Join(filepath.Dir(s.dir), sourceDir, filepath.FromSlash(name)))
 		if err == nil && string(shared) == string(files[name].content) {
-			return fail(fmt.Sprintf("%s is the same as the version of all releases: remove it, and its line in %s", files[name].path, list))
+			return fmt.Errorf("%s is the same as the version of all releases: remove it, and its line in %s", files[name].path, list)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
 		if _, ok := files[name]; !ok {
-			return fail(fmt.Sprintf("%s has a reason for %s, but there is no such file in %s", list, name, own))
+			return fmt.Errorf("%s has a reason for %s, but there is no such file in %s", list, name, own)
 		}
 	}
 	return nil
@@ -347,8 +341,7 @@ func (s *series) checkOverrides(own string) error {
 func (s *series) digest() (all, mails string) {
 	a, m := sha256.New(), sha256.New()
 	for _, q := range s.active {
-		fmt.Fprintf(m, "%s %d\n%s", q.file, len(q.mail), q.mail)
-		fmt.Fprintf(a, "%s %d\n%s", q.file, len(q.mail), q.mail)
+		fmt.Fprintf(io.MultiWriter(a, m), "%s %d\n%s", q.file, len(q.mail), q.mail)
 		for _, path := range slices.Sorted(maps.Keys(q.files)) {
 			f := q.files[path]
 			fmt.Fprintf(a, "%s %s %d\n%s", path, f.mode(), len(f.content), f.content)
@@ -368,11 +361,11 @@ func (p *program) recordApplied(t *tree, s *series, base, tip string) error {
 }
 
 // created are the paths of new files.
-func (s *series) created(m *travel) []string {
+func (s *series) created() []string {
 	var paths []string
 	for _, q := range s.active {
 		for path := range q.files {
-			if !m.replaces(path) {
+			if !s.travel.replaces(path) {
 				paths = append(paths, path)
 			}
 		}
@@ -381,31 +374,26 @@ func (s *series) created(m *travel) []string {
 	return slices.Compact(paths)
 }
 
-// count is how many lines a patch adds to a file and removes from it.
-type count struct{ added, removed int }
-
-// hunks are the files of the release that a patch changes.
-func (p *program) hunks(q *patch) (map[string]count, error) {
-	files := map[string]count{}
+// hunks are the files of the release that a patch changes, with how many lines it adds to them and removes.
+func (p *program) hunks(q *patch) (map[string]int, error) {
+	files := map[string]int{}
 	if !strings.Contains(q.mail, "\ndiff --git ") {
 		return files, nil
 	}
-	if err := p.needGit(); err != nil {
-		return nil, err
-	}
 	// Not in a repository: there, git looks at what is below the present directory alone.
-	out, err := p.git("/").with("GIT_CEILING_DIRECTORIES=/").input(q.mail).bytes("apply", "--numstat", "-z", "-")
+	out, err := p.git("/").with("GIT_CEILING_DIRECTORIES=/").input(q.mail).out("apply", "--numstat", "-z", "-")
 	if err != nil {
-		return nil, fail(fmt.Sprintf("%s cannot be read: %s", q.file, err))
+		return nil, fmt.Errorf("%s cannot be read: %w", q.file, err)
 	}
-	for _, line := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
+	for _, line := range strings.Split(strings.TrimRight(out, "\x00"), "\x00") {
 		f := strings.SplitN(line, "\t", 3)
 		if len(f) != 3 {
 			return nil, fmt.Errorf("%s: git apply --numstat says %q", q.file, line)
 		}
+		// Of a binary file git counts no lines.
 		added, _ := strconv.Atoi(f[0])
 		removed, _ := strconv.Atoi(f[1])
-		files[f[2]] = count{added, removed}
+		files[f[2]] = added + removed
 	}
 	return files, nil
 }
@@ -423,9 +411,6 @@ func (p *program) message(mail string) (message, error) {
 		return message{}, err
 	}
 	defer os.RemoveAll(dir)
-	if err := p.needGit(); err != nil {
-		return message{}, err
-	}
 	head, err := p.git(dir).input(mail).out("mailinfo", "body", "diff")
 	if err != nil {
 		return message{}, err
@@ -435,8 +420,8 @@ func (p *program) message(mail string) (message, error) {
 		return message{}, err
 	}
 	h := map[string]string{}
-	for _, line := range strings.Split(head, "\n") {
-		key, value, _ := strings.Cut(line, ": ")
+	for line := range strings.Lines(head) {
+		key, value, _ := strings.Cut(strings.TrimRight(line, "\n"), ": ")
 		h[key] = value
 	}
 	text, err := p.git(dir).input(h["Subject"] + "\n\n" + string(body)).bytes("stripspace")
@@ -463,11 +448,12 @@ func (p *program) trailers(m message, key string) ([]string, error) {
 	return values, err
 }
 
-var dependency = regexp.MustCompile(`^#?(\d{1,4})([-.].*)?$`)
+var dependency = regexp.MustCompile(`^#?0*(\d{1,4})([-.].*)?$`)
 
-// checkDependencies: no patch stands without the patches it depends on.
+// checkDependencies: no patch stands without the patches it depends on, which it names by number or by name. Numbers
+// change when patches are put in between, names do not.
 func (p *program) checkDependencies(s *series) error {
-	before := map[int]bool{}
+	before := map[string]bool{}
 	for _, q := range s.active {
 		m, err := p.message(q.mail)
 		if err != nil {
@@ -481,16 +467,17 @@ func (p *program) checkDependencies(s *series) error {
 			if slices.Contains([]string{"none", "None", "nothing", "patch", "and", "-"}, word) {
 				continue
 			}
-			d := dependency.FindStringSubmatch(word)
-			if d == nil {
-				return fail(fmt.Sprintf("%s: Depends-On: %q is neither a patch number nor \"none\"", q.file, word))
+			if d := dependency.FindStringSubmatch(word); d != nil {
+				word = d[1]
+			} else if len(glob(s.dir, "[0-9][0-9][0-9][0-9]-"+word+".patch")) == 0 {
+				return fmt.Errorf("%s: Depends-On: %q is neither a patch number nor \"none\" nor the name of a patch", q.file, word)
 			}
-			if n, _ := strconv.Atoi(d[1]); !before[n] {
-				return fail(fmt.Sprintf("%s depends on patch %d, which the series does not have before it", q.file, n),
-					fmt.Sprintf("Leave out %04d as well, or put patch %d back into %s/series.", q.number, n, s.dir))
+			if !before[word] {
+				return fail(fmt.Sprintf("%s depends on patch %s, which the series does not have before it", q.file, word),
+					fmt.Sprintf("Leave out %04d as well, or put patch %s back into %s/series.", q.number, word, s.dir))
 			}
 		}
-		before[q.number] = true
+		before[strconv.Itoa(q.number)], before[q.name] = true, true
 	}
 	return nil
 }
@@ -512,8 +499,7 @@ func (p *program) packages(treeDir string, patches ...*patch) ([]string, error) 
 				}
 				dir = path.Dir(file)
 			}
-			entries, _ := os.ReadDir(filepath.Join(treeDir, dir))
-			if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".go") }) {
+			if len(glob(filepath.Join(treeDir, dir), "*.go")) == 0 {
 				continue
 			}
 			if rest, ok := strings.CutPrefix(dir, "staging/src/"); ok {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -35,28 +37,23 @@ func (p *program) statCommand(write bool) error {
 	before, rest, ok1 := strings.Cut(string(data), statBegin)
 	_, after, ok2 := strings.Cut(rest, statEnd)
 	if !ok1 || !ok2 {
-		return fail(fmt.Sprintf("%s does not have the lines %q and %q, between which the table belongs", file, statBegin, statEnd))
+		return fmt.Errorf("%s does not have the lines %q and %q, between which the table belongs", file, statBegin, statEnd)
 	}
 	return writeFile(file, []byte(before+statBegin+table+statEnd+after), 0o666)
 }
 
 // stat is the table of README: the changed lines of upstream's files, by patch and file.
 func (p *program) stat() (string, error) {
-	var b strings.Builder
 	dirs := p.allSeries()
 	if len(dirs) == 0 {
-		return "", fail("no series in " + p.patches)
+		return "", errors.New("no series in " + p.patches)
 	}
-	all := *p
-	all.skip = ""
-	s, err := all.loadSeries(dirs[len(dirs)-1])
+	p.skip = ""
+	s, err := p.loadSeries(dirs[len(dirs)-1])
 	if err != nil {
 		return "", err
 	}
-	m, err := p.readTravel()
-	if err != nil {
-		return "", err
-	}
+	var b strings.Builder
 	fmt.Fprintf(&b, "| patch of %s | file | lines |\n|---|---|---|\n", s.name)
 	total, generated := 0, 0
 	for _, q := range s.active {
@@ -65,27 +62,26 @@ func (p *program) stat() (string, error) {
 			return "", err
 		}
 		label := fmt.Sprintf("%d %s", q.number, q.name)
+		row := func(format string, args ...any) {
+			fmt.Fprintf(&b, "| %s | "+format+" |\n", append([]any{label}, args...)...)
+			label = ""
+		}
 		var others []string
 		for _, file := range slices.Sorted(maps.Keys(hunks)) {
-			n := hunks[file].added + hunks[file].removed
 			if generatedPattern.MatchString(file) {
 				others = append(others, file)
-				generated += n
+				generated += hunks[file]
 				continue
 			}
-			fmt.Fprintf(&b, "| %s | %s | %d |\n", label, file, n)
-			total += n
-			label = ""
+			row("%s | %d", file, hunks[file])
+			total += hunks[file]
 		}
 		for _, file := range others {
-			fmt.Fprintf(&b, "| %s | %s (generated) | %d |\n", label, file, hunks[file].added+hunks[file].removed)
-			label = ""
+			row("%s (generated) | %d", file, hunks[file])
 		}
 		for _, path := range slices.Sorted(maps.Keys(q.files)) {
-			if m.replaces(path) {
-				rel := filepath.ToSlash(p.rel(q.files[path].path))
-				fmt.Fprintf(&b, "| %s | %s | is %s, %d lines |\n", label, path, rel, strings.Count(string(q.files[path].content), "\n"))
-				label = ""
+			if f := q.files[path]; s.travel.replaces(path) {
+				row("%s | is %s, %d lines", path, filepath.ToSlash(p.rel(f.path)), bytes.Count(f.content, []byte("\n")))
 			}
 		}
 	}

@@ -4,13 +4,11 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/format"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -44,25 +42,19 @@ var replacesPattern = regexp.MustCompile(`^([^/:]+\.go):(20\d\d)$`)
 
 func (p *program) readTravel() (*travel, error) {
 	m := &travel{file: filepath.Join(p.root, "hack", "travel.txt")}
-	data, err := os.ReadFile(m.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, nil
-	}
-	if err != nil {
-		return nil, err
+	lines, err := readLines(m.file)
+	if err != nil || lines == nil {
+		return m, err
 	}
 	header, err := os.ReadFile(filepath.Join(p.root, "hack", "header.go.txt"))
 	if err != nil {
 		return nil, err
 	}
 	m.header = string(header)
-	for i, line := range strings.Split(string(data), "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		f := strings.Fields(line)
-		if len(f) == 0 {
-			continue
-		}
-		bad := func(why string) error { return fail(fmt.Sprintf("%s line %d: %s", m.file, i+1, why)) }
+	for _, l := range lines {
+		text, _, _ := strings.Cut(l.text, "#")
+		f := strings.Fields(text)
+		bad := func(why string) error { return fmt.Errorf("%s line %d: %s", m.file, l.number, why) }
 		if len(f) < 4 {
 			return nil, bad(travelUsage)
 		}
@@ -161,7 +153,7 @@ func (m *travel) render(root, patch string) (map[string]source, error) {
 		}
 		entries, err := os.ReadDir(filepath.Join(root, r.from))
 		if err != nil {
-			return nil, fail(fmt.Sprintf("%s names %s, but there is no such folder in %s", m.file, r.from, root))
+			return nil, fmt.Errorf("%s names %s, but there is no such folder in %s", m.file, r.from, root)
 		}
 		found := false
 		for _, e := range entries {
@@ -180,12 +172,12 @@ func (m *travel) render(root, patch string) (map[string]source, error) {
 			}
 			to := r.inTree(e.Name())
 			if old, ok := files[to]; ok {
-				return nil, fail(fmt.Sprintf("%s: %s and %s are both %s in the tree", m.file, old.path, file, to))
+				return nil, fmt.Errorf("%s: %s and %s are both %s in the tree", m.file, old.path, file, to)
 			}
 			files[to] = source{path: file, library: true, content: content}
 		}
 		if !found {
-			return nil, fail(fmt.Sprintf("%s: the line of %s takes no file of %s", m.file, r.patch, filepath.Join(root, r.from)))
+			return nil, fmt.Errorf("%s: the line of %s takes no file of %s", m.file, r.patch, filepath.Join(root, r.from))
 		}
 	}
 	return files, nil
@@ -277,7 +269,7 @@ func (m *travel) toLibrary(r *rule, treePath string, src []byte) ([]byte, error)
 	}
 	again, err := m.toTree(r, lib, back)
 	if err == nil && !bytes.Equal(again, src) {
-		err = fail(fmt.Sprintf("%s cannot become %s in the library, because it would come back different: is it formatted as gofmt does it, with upstream's licence?", treePath, lib))
+		err = fmt.Errorf("%s cannot become %s in the library, because it would come back different: is it formatted as gofmt does it, with upstream's licence?", treePath, lib)
 	}
 	return back, err
 }
@@ -287,7 +279,7 @@ func rewrite(file, src, pkg string, imports func(name, imported string) (string,
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, file, src, parser.ParseComments|parser.ImportsOnly)
 	if err != nil {
-		return nil, fail(fmt.Sprintf("%s is no Go source: %v", file, err))
+		return nil, fmt.Errorf("%s is no Go source: %v", file, err)
 	}
 	type edit struct {
 		node ast.Node
@@ -308,7 +300,7 @@ func rewrite(file, src, pkg string, imports func(name, imported string) (string,
 		}
 		to, err := imports(name, imported)
 		if err != nil {
-			return nil, fail(fmt.Sprintf("%s line %d: %v", file, set.Position(spec.Pos()).Line, err))
+			return nil, fmt.Errorf("%s line %d: %v", file, set.Position(spec.Pos()).Line, err)
 		}
 		edits = append(edits, edit{spec.Path, strconv.Quote(to)})
 	}
@@ -322,7 +314,7 @@ func rewrite(file, src, pkg string, imports func(name, imported string) (string,
 	out.WriteString(src[at:])
 	formatted, err := format.Source([]byte(out.String()))
 	if err != nil {
-		return nil, fail(fmt.Sprintf("%s is no Go source: %v", file, err))
+		return nil, fmt.Errorf("%s is no Go source: %v", file, err)
 	}
 	return formatted, nil
 }
@@ -346,5 +338,5 @@ func (p *program) renderCommand(lib string) error {
 			return err
 		}
 	}
-	return fail(fmt.Sprintf("%s is not in %s, or not in the library", lib, m.file))
+	return fmt.Errorf("%s is not in %s, or not in the library", lib, m.file)
 }

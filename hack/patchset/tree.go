@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,7 +50,7 @@ func normalVersion(text string) (string, error) {
 		v = "v" + v
 	}
 	if !versionPattern.MatchString(v) {
-		return "", fail(fmt.Sprintf("%q is not a kubernetes release: it must look like v1.37.1 or v1.38.0-beta.0", text))
+		return "", fmt.Errorf("%q is not a kubernetes release: it must look like v1.37.1 or v1.38.0-beta.0", text)
 	}
 	return v, nil
 }
@@ -70,66 +69,70 @@ func releaseOf(tag string) string {
 // stagingVersion is the version of a release's staging modules.
 func stagingVersion(version string) string { return "v0." + strings.TrimPrefix(version, "v1.") }
 
+var plainWord = regexp.MustCompile(`^[\w./+:@%-]+$`)
+
 func quoteShell(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("/._-+:@%abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", r)
-	}) {
+	if plainWord.MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// wantedVersion is KUBE_VERSION, or else the release that the newest series was made on.
+func (p *program) wantedVersion() (string, error) {
+	if p.kubeVersion != "" {
+		return normalVersion(p.kubeVersion)
+	}
+	dirs := p.allSeries()
+	if len(dirs) == 0 {
+		return "", fmt.Errorf("no series in %s, so KUBE_VERSION must be given, e.g. KUBE_VERSION=v1.37.1", p.patches)
+	}
+	tag, _, _, err := readBase(dirs[len(dirs)-1])
+	return tag, err
+}
+
 // locate finds the tree. It fetches nothing.
 func (p *program) locate() (*tree, error) {
-	if err := p.needGit(); err != nil {
-		return nil, err
-	}
-	t := &tree{git: p.git("")}
-	hint := ""
-	if p.kubeRoot != "" {
-		info, err := os.Stat(p.kubeRoot)
-		if err != nil || !info.IsDir() {
-			return nil, fail(fmt.Sprintf("KUBE_ROOT=%s is not a directory", p.kubeRoot))
+	t := &tree{}
+	dir, hint := p.kubeRoot, ""
+	if dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("KUBE_ROOT=%s is not a directory", dir)
 		}
-		if t.dir, err = filepath.Abs(p.kubeRoot); err == nil {
-			t.dir, err = filepath.EvalSymlinks(t.dir)
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			dir, err = filepath.Abs(real)
 		}
 		if err != nil {
-			return nil, fail(fmt.Sprintf("KUBE_ROOT=%s cannot be entered: %v", p.kubeRoot, err))
+			return nil, fmt.Errorf("KUBE_ROOT=%s cannot be entered: %w", p.kubeRoot, err)
 		}
 	} else {
-		version := p.kubeVersion
-		if version == "" {
-			var err error
-			if version, err = p.defaultVersion(); err != nil {
-				return nil, err
-			}
-		}
 		var err error
-		if t.version, err = normalVersion(version); err != nil {
+		if t.version, err = p.wantedVersion(); err != nil {
 			return nil, err
 		}
-		t.dir = p.treeDir(t.version)
-		if _, err := os.Lstat(t.dir); errors.Is(err, os.ErrNotExist) {
-			return t, nil
-		}
+		dir = p.treeDir(t.version)
 		hint = "Remove that directory; it is then fetched anew."
 	}
-	mod, _ := os.ReadFile(filepath.Join(t.dir, "go.mod"))
+	t.git = p.git(dir)
+	if !exists(dir) {
+		return t, nil
+	}
+	mod, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if !hasLine(string(mod), "module k8s.io/kubernetes") {
-		return nil, fail(fmt.Sprintf("%s is not a kubernetes source tree: its go.mod must say \"module k8s.io/kubernetes\"", t.dir), hint)
+		return nil, fail(fmt.Sprintf("%s is not a kubernetes source tree: its go.mod must say \"module k8s.io/kubernetes\"", dir), hint)
 	}
 	// A plain tree may lie inside some other repository: only its own .git counts.
-	if _, err := os.Lstat(filepath.Join(t.dir, ".git")); err != nil {
+	if !exists(filepath.Join(dir, ".git")) {
 		t.kind = plain
 		return t, nil
 	}
 	t.kind = repository
 	if err := t.do("rev-parse", "--git-dir"); err != nil {
-		return nil, fail(fmt.Sprintf("%s/.git is there, but git does not take it for a repository", t.dir), err.Error())
+		return nil, fail(fmt.Sprintf("%s/.git is there, but git does not take it for a repository", dir), err.Error())
 	}
 	if t.commitID("HEAD") == "" {
-		return nil, fail(fmt.Sprintf("the git repository %s has no commit", t.dir))
+		return nil, fmt.Errorf("the git repository %s has no commit", dir)
 	}
 	return t, nil
 }
@@ -143,44 +146,32 @@ func (p *program) findVersion(t *tree) error {
 	if p.kubeRoot == "" {
 		return nil
 	}
-	wanted := ""
 	if p.kubeVersion != "" {
 		var err error
-		if wanted, err = normalVersion(p.kubeVersion); err != nil {
+		if t.version, err = normalVersion(p.kubeVersion); err != nil {
 			return err
 		}
 	}
 	if t.kind == repository {
-		rev := "HEAD"
-		if b := t.branch(); strings.HasPrefix(b, branchPrefix) {
-			rev = cmp.Or(t.state(b, "base"), "HEAD")
-		}
-		tags := strings.Fields(t.try("tag", "--list", "v1.*", "--points-at", rev))
+		rev := cmp.Or(t.state(t.branch(), "base"), "HEAD")
+		tags, _ := t.lines("tag", "--list", "v1.*", "--points-at", rev)
 		tags = slices.DeleteFunc(tags, func(tag string) bool { return !versionPattern.MatchString(tag) })
-		slices.SortFunc(tags, semver.Compare)
 		if len(tags) > 0 {
-			t.version = tags[len(tags)-1]
-			if wanted == "" {
-				return nil
+			t.version = cmp.Or(t.version, slices.MaxFunc(tags, semver.Compare))
+			if !slices.Contains(tags, t.version) {
+				return fail(fmt.Sprintf("KUBE_VERSION is %s, but KUBE_ROOT (%s) is at %s", t.version, t.dir, strings.Join(tags, " ")),
+					fmt.Sprintf("Check out %s there, or leave KUBE_VERSION unset.", t.version))
 			}
-			if !slices.Contains(tags, wanted) {
-				return fail(fmt.Sprintf("KUBE_VERSION is %s, but KUBE_ROOT (%s) is at %s", wanted, t.dir, t.version),
-					fmt.Sprintf("Check out %s there, or leave KUBE_VERSION unset.", wanted))
-			}
-			t.version = wanted
 			return nil
 		}
-		if wanted == "" {
-			if tag := t.try("describe", "--tags", "--abbrev=0", "--match", "v1.*", rev); tag != "" {
-				if t.version = releaseOf(tag); t.version == "" {
-					return fail(fmt.Sprintf("%s: the nearest tag, %s, is no kubernetes release; set KUBE_VERSION", t.dir, tag))
-				}
-				p.note("%s is at no tag; the nearest one before it is %s, so it is taken for %s", t.dir, tag, t.version)
-				return t.checkMinor()
+		if tag := t.try("describe", "--tags", "--abbrev=0", "--match", "v1.*", rev); tag != "" && t.version == "" {
+			if t.version = releaseOf(tag); t.version == "" {
+				return fmt.Errorf("%s: the nearest tag, %s, is no kubernetes release; set KUBE_VERSION", t.dir, tag)
 			}
+			p.note("%s is at no tag; the nearest one before it is %s, so it is taken for %s", t.dir, tag, t.version)
 		}
 	}
-	if t.version = wanted; wanted != "" {
+	if t.version != "" {
 		return t.checkMinor()
 	}
 	how := ""
@@ -197,23 +188,19 @@ var definedVersion = regexp.MustCompile(`(?m)^KUBE_GIT_VERSION='(.*)'`)
 // saysVersion is what release archives and trees from the module proxy say about themselves. The changelog is not among
 // it: at a tag it still ends with the release before.
 func (t *tree) saysVersion() (version, how string) {
-	if data, err := os.ReadFile(filepath.Join(t.dir, "version")); err == nil {
-		line, _, _ := strings.Cut(string(data), "\n")
-		if v := releaseOf(line); v != "" {
-			return v, `the file "version"`
-		}
+	read := func(name string) string {
+		data, _ := os.ReadFile(filepath.Join(t.dir, name))
+		return string(data)
 	}
-	if data, err := os.ReadFile(filepath.Join(t.dir, ".dockerized-kube-version-defs")); err == nil {
-		if m := definedVersion.FindSubmatch(data); m != nil && releaseOf(string(m[1])) != "" {
-			return releaseOf(string(m[1])), `the file ".dockerized-kube-version-defs"`
-		}
+	line, _, _ := strings.Cut(read("version"), "\n")
+	if v := releaseOf(line); v != "" {
+		return v, `the file "version"`
+	}
+	if m := definedVersion.FindStringSubmatch(read(".dockerized-kube-version-defs")); m != nil && releaseOf(m[1]) != "" {
+		return releaseOf(m[1]), `the file ".dockerized-kube-version-defs"`
 	}
 	const file = "staging/src/k8s.io/client-go/go.mod"
-	data, err := os.ReadFile(filepath.Join(t.dir, file))
-	if err != nil {
-		return "", ""
-	}
-	mod, err := modfile.ParseLax(file, data, nil)
+	mod, err := modfile.ParseLax(file, []byte(read(file)), nil)
 	if err != nil {
 		return "", ""
 	}
@@ -253,6 +240,19 @@ func (p *program) resolve() (*tree, error) {
 	return t, p.findVersion(t)
 }
 
+// target is the tree, and the series for it.
+func (p *program) target() (*tree, *series, error) {
+	t, err := p.resolve()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := p.pickSeries(t.version)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, s, p.checkDependencies(s)
+}
+
 func (t *tree) branch() string { return t.try("symbolic-ref", "-q", "--short", "HEAD") }
 func (t *tree) hasBranch(name string) bool {
 	return t.ok("show-ref", "-q", "--verify", "refs/heads/"+name)
@@ -273,28 +273,20 @@ func (t *tree) head() string {
 // operation is what git is in the middle of, if anything.
 func (t *tree) operation() string {
 	dir := t.try("rev-parse", "--absolute-git-dir")
-	has := func(name string) bool {
-		_, err := os.Stat(filepath.Join(dir, name))
-		return err == nil
-	}
-	switch {
-	case has("rebase-apply/applying"):
-		return "git am"
-	case has("rebase-apply"), has("rebase-merge"):
-		return "git rebase"
-	case has("MERGE_HEAD"):
-		return "git merge"
-	case has("CHERRY_PICK_HEAD"):
-		return "git cherry-pick"
-	case has("REVERT_HEAD"):
-		return "git revert"
+	for _, o := range [][2]string{
+		{"rebase-apply/applying", "git am"}, {"rebase-apply", "git rebase"}, {"rebase-merge", "git rebase"},
+		{"MERGE_HEAD", "git merge"}, {"CHERRY_PICK_HEAD", "git cherry-pick"}, {"REVERT_HEAD", "git revert"},
+	} {
+		if exists(filepath.Join(dir, o[0])) {
+			return o[1]
+		}
 	}
 	return ""
 }
 
 func (t *tree) requireNoOperation() error {
 	if op := t.operation(); op != "" {
-		return fail(fmt.Sprintf("%s is in the middle of a %s: finish or abort it first (%s --continue, or %s --abort)", t.dir, op, op, op))
+		return fmt.Errorf("%s is in the middle of a %s: finish or abort it first (%s --continue, or %s --abort)", t.dir, op, op, op)
 	}
 	return nil
 }
@@ -328,26 +320,23 @@ func (t *tree) findApplied() (*applied, error) {
 	if t.kind != repository {
 		return nil, nil
 	}
-	var found []string
-	if b := t.branch(); strings.HasPrefix(b, branchPrefix) && t.state(b, "base") != "" {
-		found = []string{b}
-	} else {
+	found := []string{t.branch()}
+	if !strings.HasPrefix(found[0], branchPrefix) || t.state(found[0], "base") == "" {
 		branches, err := t.lines("for-each-ref", "--format=%(refname:short)", "refs/heads/"+branchPrefix+"*")
 		if err != nil {
 			return nil, err
 		}
 		found = slices.DeleteFunc(branches, func(b string) bool { return t.state(b, "base") == "" })
 	}
-	switch len(found) {
-	case 0:
+	if len(found) == 0 {
 		return nil, nil
-	case 1:
-	default:
+	}
+	if len(found) > 1 {
 		return nil, fail(fmt.Sprintf("%s has several series branches: %s", t.dir, strings.Join(found, " ")), "Check out the one that is meant.")
 	}
 	a := &applied{branch: found[0], series: strings.TrimPrefix(found[0], branchPrefix), base: t.state(found[0], "base"), tip: t.state(found[0], "tip")}
 	if t.commitID(a.base) == "" {
-		return nil, fail(fmt.Sprintf("%s: branch %s was made on commit %s, which is no longer there", t.dir, a.branch, a.base))
+		return nil, fmt.Errorf("%s: branch %s was made on commit %s, which is no longer there", t.dir, a.branch, a.base)
 	}
 	return a, nil
 }
@@ -355,21 +344,21 @@ func (t *tree) findApplied() (*applied, error) {
 // requireApplied: the tree has the series checked out, completely.
 func (t *tree) requireApplied() (*applied, error) {
 	if t.kind == missing {
-		return nil, fail(fmt.Sprintf("there is no tree of kubernetes %s yet, so the patches are not applied: run \"make apply\" first", t.version))
+		return nil, fmt.Errorf("there is no tree of kubernetes %s yet, so the patches are not applied: run \"make apply\" first", t.version)
 	}
 	a, err := t.findApplied()
 	if err != nil {
 		return nil, err
 	}
 	if a == nil {
-		return nil, fail(fmt.Sprintf("the patches are not applied to %s: run \"make apply\" first", t.dir))
+		return nil, fmt.Errorf("the patches are not applied to %s: run \"make apply\" first", t.dir)
 	}
 	if b := t.branch(); b != a.branch {
 		return nil, fail(fmt.Sprintf("%s has %q checked out, not %s", t.dir, cmp.Or(b, t.try("rev-parse", "--short", "HEAD")), a.branch),
 			fmt.Sprintf("Run \"make apply\", or: git -C %s checkout %s", quoteShell(t.dir), a.branch))
 	}
 	if a.tip == "" {
-		return nil, fail(fmt.Sprintf("%s: %s holds only part of the series: run \"make reverse\", then \"make apply\"", t.dir, a.branch))
+		return nil, fmt.Errorf("%s: %s holds only part of the series: run \"make reverse\", then \"make apply\"", t.dir, a.branch)
 	}
 	return a, nil
 }
@@ -404,13 +393,7 @@ const unfinished = ".kubelet-backoff-unfinished"
 func (t *tree) asRelease(dir string) (git, error) {
 	removeAll(dir)
 	r := t.p.git(dir)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return r, err
-	}
-	if err := r.do("init", "-q", "--template=", "-b", "base", "."); err != nil {
-		return r, err
-	}
-	if err := neutralAttributes(filepath.Join(dir, ".git")); err != nil {
+	if err := r.initialize(); err != nil {
 		return r, err
 	}
 	// Everything counts, ignored or not, but for what upstream's own builds leave behind.
@@ -435,34 +418,28 @@ func (p *program) treeCommand(fetch, mustBeApplied bool) error {
 	}
 	var a *applied
 	if mustBeApplied {
-		a, err = t.requireApplied()
-	} else if a, err = t.findApplied(); a != nil && t.branch() != a.branch {
-		a = nil
+		if a, err = t.requireApplied(); err == nil {
+			err = p.findVersion(t)
+		}
+	} else {
+		a, err = t.findApplied()
 	}
 	if err != nil {
 		return err
 	}
-	if mustBeApplied {
-		if err := p.findVersion(t); err != nil {
-			return err
-		}
-	}
-	branch := ""
-	if a != nil {
-		branch = a.branch
-	}
-	for _, v := range [][2]string{{"TREE", t.dir}, {"TREE_KIND", t.kind.String()}, {"VERSION", t.version}, {"BRANCH", branch}} {
-		fmt.Fprintf(shell, "%s=%s\n", v[0], quoteShell(v[1]))
-	}
+	variables := [][2]string{{"TREE", t.dir}, {"TREE_KIND", t.kind.String()}, {"VERSION", t.version}}
 	if t.kind == repository {
 		state := "clean"
 		if dirty, err := t.dirty(); err != nil || len(dirty) > 0 {
 			state = "dirty"
 		}
-		fmt.Fprintf(shell, "COMMIT=%s\nTREE_STATE=%s\nCOMMIT_TIME=%s\n", t.commitID("HEAD"), state, t.try("log", "-1", "--format=%ct"))
-		if a != nil {
-			fmt.Fprintf(shell, "BASE=%s\nBASE_TIME=%s\n", a.base, t.try("log", "-1", "--format=%ct", a.base))
-		}
+		variables = append(variables, [][2]string{{"COMMIT", t.commitID("HEAD")}, {"TREE_STATE", state}, {"COMMIT_TIME", t.try("log", "-1", "--format=%ct")}}...)
+	}
+	if a != nil && t.branch() == a.branch {
+		variables = append(variables, [][2]string{{"BRANCH", a.branch}, {"BASE", a.base}, {"BASE_TIME", t.try("log", "-1", "--format=%ct", a.base)}}...)
+	}
+	for _, v := range variables {
+		fmt.Fprintf(shell, "%s=%s\n", v[0], quoteShell(v[1]))
 	}
 	return nil
 }
@@ -473,9 +450,13 @@ func (p *program) checkoutCommand(dir string) error {
 	if err != nil {
 		return err
 	}
-	dir, err = filepath.Abs(dir)
-	if err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return err
+	}
+	// What borrow makes can be told by its attributes and by the objects that are elsewhere.
+	attributes, _ := os.ReadFile(filepath.Join(dir, ".git/info/attributes"))
+	if exists(dir) && !(string(attributes) == neutralAttributes && exists(filepath.Join(dir, alternates))) {
+		return fail(fmt.Sprintf("%s is there already, and is no checkout that this command made", dir), "Move it away.")
 	}
 	work, remove, err := scratch(filepath.Dir(dir))
 	if err != nil {

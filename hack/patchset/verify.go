@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,47 +13,43 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 )
 
 // verifier is one run of verify.
 type verifier struct {
 	*program
-	t      *tree
-	s      *series
-	work   string
-	src    string // the scratch checkout
-	git    git    // there
-	base   string
-	mails  []string // files
-	failed bool
+	t        *tree
+	s        *series
+	work     string
+	src      string // the scratch checkout
+	git      git    // there
+	base     string
+	failures int
 
 	commits []composed
 }
 
-// bad records that something is not in order.
+// bad records that something is not in order. What an interruption makes fail does not count.
 func (v *verifier) bad(message string, details ...string) {
-	v.failed = true
-	fmt.Fprintln(v.errOut, "FAIL: "+message)
-	for _, d := range details {
-		for _, line := range strings.Split(strings.TrimRight(d, "\n"), "\n") {
-			fmt.Fprintln(v.errOut, "      "+line)
-		}
+	if v.ctx.Err() == nil {
+		v.failures++
+		fmt.Fprintln(v.errOut, "FAIL: "+indent(fail(message, details...).Error(), "      "))
 	}
 }
 
 func (v *verifier) good(format string, args ...any) { v.note("ok: "+format, args...) }
 
 func (p *program) verify(build bool) error {
-	if err := p.needGit(); err != nil {
-		return err
-	}
 	if build {
 		if err := need("go"); err != nil {
 			return err
 		}
 	}
-	t, err := p.resolve()
+	if p.skip != "" {
+		p.note("SKIP is for applying; all patches are verified")
+		p.skip = ""
+	}
+	t, s, err := p.target()
 	if err != nil {
 		return err
 	}
@@ -61,42 +58,34 @@ func (p *program) verify(build bool) error {
 			return err
 		}
 	}
-	v := &verifier{program: p, t: t}
-	skip := p.skip
-	p.skip = ""
-	if v.s, err = p.pickSeries(t.version); err != nil {
-		return err
-	}
-	if skip != "" {
-		p.note("SKIP is for applying; all patches are verified")
-	}
-	p.say("Verifying series %s on kubernetes %s from %s", v.s.name, t.version, t.dir)
+	p.say("Verifying series %s on kubernetes %s from %s", s.name, t.version, t.dir)
 	work, remove, err := scratch(p.output)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	v.work = work
-	v.src = filepath.Join(work, "kubernetes")
-	steps := []func() error{v.patches, v.checkout, v.compose, v.gitAm, v.boilerplate, v.applyAndReverse}
+	v := &verifier{program: p, t: t, s: s, work: work, src: filepath.Join(work, "kubernetes")}
+	steps := []func() error{v.patches, v.checkout, v.compose, v.gitAm, v.boilerplate}
 	if build {
-		steps = append(steps, v.build, v.featureGates)
+		steps = append(steps, v.applyAndReverse, v.build, v.featureGates)
 	} else {
-		steps = slices.Insert(steps, 5, func() error {
-			v.note("skipped: upstream's hack/verify-featuregates.sh, which compiles")
-			return nil
-		})
+		p.note("skipped: upstream's hack/verify-featuregates.sh, which compiles")
+		steps = append(steps, v.applyAndReverse)
 	}
 	for _, step := range steps {
-		if err := step(); err != nil {
+		if err := cmp.Or(step(), context.Cause(p.ctx)); err != nil {
 			return err
 		}
 	}
-	if v.failed {
-		return fail(fmt.Sprintf("series %s is not in order; see the lines with FAIL above", v.s.name))
+	if v.failures > 0 {
+		return v.notInOrder()
 	}
-	p.say("Series %s is in order on kubernetes %s", v.s.name, t.version)
+	p.say("Series %s is in order on kubernetes %s", s.name, t.version)
 	return nil
+}
+
+func (v *verifier) notInOrder() error {
+	return fmt.Errorf("series %s is not in order; see the lines with FAIL above", v.s.name)
 }
 
 // checkGo: Go is there, and not older than the tree asks for. Whether GOTOOLCHAIN lets go get a newer one is for go itself
@@ -128,9 +117,6 @@ func (v *verifier) patches() error {
 	if len(v.s.active) == 0 {
 		v.bad(filepath.Join(v.s.dir, "series") + " names no patch")
 	}
-	if err := v.checkDependencies(v.s); err != nil {
-		return err
-	}
 	v.orphans()
 	last := 0
 	for _, q := range v.s.active {
@@ -159,7 +145,7 @@ func (v *verifier) patches() error {
 			}
 		}
 	}
-	if !v.failed {
+	if v.failures == 0 {
 		v.good("%d patch files are well-formed", len(v.s.active))
 	}
 	return nil
@@ -195,12 +181,7 @@ func (v *verifier) checkout() error {
 		return err
 	}
 	v.git = v.git.with("GIT_CEILING_DIRECTORIES=" + v.work)
-	for _, args := range [][]string{{"reset", "-q", "--hard"}, {"checkout", "-q", "-B", "scratch"}, {"tag", v.t.version}} {
-		if err := v.git.do(args...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return v.git.run("reset -q --hard", "checkout -q -B scratch", "tag "+v.t.version)
 }
 
 // compose makes the commits from the sources, and the patch files again from the commits.
@@ -209,21 +190,16 @@ func (v *verifier) compose() error {
 	if v.commits, err = v.program.compose(v.git, v.base, v.s, v.t); err != nil {
 		return err
 	}
-	if v.mails, err = v.writeMails(v.git, v.commits, filepath.Join(v.work, "mails")); err != nil {
-		return err
-	}
-	brings := map[string]bool{}
-	for _, q := range v.s.active {
-		for path := range q.files {
-			brings[path] = true
-		}
-	}
 	release, err := v.git.files(v.base)
 	if err != nil {
 		return err
 	}
-	before := v.failed
+	brings := map[string]bool{}
+	before := v.failures
 	for _, q := range v.s.active {
+		for path := range q.files {
+			brings[path] = true
+		}
 		hunks, err := v.hunks(q)
 		if err != nil {
 			return err
@@ -234,7 +210,7 @@ func (v *verifier) compose() error {
 			}
 		}
 	}
-	if v.failed == before {
+	if v.failures == before {
 		v.good("the patches change nothing but files of the release")
 	}
 	switch {
@@ -245,9 +221,9 @@ func (v *verifier) compose() error {
 		v.note("skipped: the stored bytes cannot be had again while patches are left out")
 		return nil
 	}
-	before = v.failed
+	before = v.failures
 	for _, c := range v.commits {
-		again, err := v.stored(v.git, c.commit, func(path string) bool { return brings[path] })
+		again, err := v.stored(v.git, c.commit, brings)
 		if err != nil {
 			return err
 		}
@@ -260,10 +236,9 @@ func (v *verifier) compose() error {
 		}
 		// It fails where it finds a difference.
 		diff, _ := v.git.command([]string{"diff", "--no-index", filepath.Join(v.s.dir, c.patch.file), formatted}).Output()
-		lines := strings.Split(string(diff), "\n")
-		v.bad(c.patch.file+" is not what formatting its commit gives: run \"make refresh\"", strings.Join(lines[:min(40, len(lines))], "\n"))
+		v.bad(c.patch.file+" is not what formatting its commit gives: run \"make refresh\"", firstLines(string(diff), 40))
 	}
-	if v.failed == before {
+	if v.failures == before {
 		v.good("formatting the commits again gives the stored bytes")
 	}
 	return nil
@@ -272,13 +247,14 @@ func (v *verifier) compose() error {
 // gitAm applies the mails as somebody would who does not know this repository.
 func (v *verifier) gitAm() error {
 	v.say("Applying the exported mails with plain git am")
+	mails, err := writeMails(v.commits, filepath.Join(v.work, "mails"))
+	if err != nil {
+		return err
+	}
 	for i, c := range v.commits {
-		if err := v.git.do("am", "-q", "--committer-date-is-author-date", v.mails[i]); err != nil {
-			if cause := context.Cause(v.ctx); cause != nil {
-				return cause
-			}
+		if err := v.git.do("am", "-q", "--committer-date-is-author-date", mails[i]); err != nil {
 			v.bad(c.patch.file+" does not apply with plain git am", explainAm(err.Error()), err.Error())
-			return fail(fmt.Sprintf("series %s is not in order", v.s.name))
+			return v.notInOrder()
 		}
 		if !v.sameTree("HEAD", c.commit) {
 			v.bad(fmt.Sprintf("git am of %s makes another tree than its sources", c.patch.file))
@@ -293,25 +269,29 @@ func (v *verifier) sameTree(a, b string) bool {
 	return x != "" && x == y
 }
 
-// cannot is why one of upstream's scripts cannot be run here; nothing if it can.
-func (v *verifier) cannot(script string) string {
-	if _, err := os.Stat(filepath.Join(v.src, script)); err != nil {
-		return "this tree has none"
+// script runs one of upstream's scripts, unless there is a reason not to, or the tree has none.
+func (v *verifier) script(name, why string, env []string, args ...string) error {
+	if !exists(filepath.Join(v.src, name)) {
+		why = "this tree has none"
 	}
-	if strings.Contains(script, "boilerplate") && need("python3") != nil {
-		return "it needs python3 on PATH (on Debian or Ubuntu: apt-get install python3)"
+	if why != "" {
+		v.note("skipped: upstream's %s: %s", name, why)
+		return nil
 	}
-	if len(v.s.dropped) > 0 && strings.Contains(script, "featuregates") {
-		return "the generated lists are of the whole series, and patches are left out"
+	out, took, err := v.long(filepath.Base(name), v.src, env, "bash", append([]string{name}, args...)...)
+	if err != nil {
+		v.bad(fmt.Sprintf("upstream's %s fails:", name), lastLines(out, 40))
+	} else {
+		v.good("upstream's %s passes (%d s)", name, int(took.Seconds()))
 	}
-	return ""
+	return nil
 }
 
 func (v *verifier) boilerplate() error {
-	const script = "hack/verify-boilerplate.sh"
-	if why := v.cannot(script); why != "" {
-		v.note("skipped: upstream's %s: %s", script, why)
-		return nil
+	const python = "hack/boilerplate/boilerplate.py"
+	why := ""
+	if need("python3") != nil {
+		why = "it needs python3 on PATH (on Debian or Ubuntu: apt-get install python3)"
 	}
 	// Named one by one: the script skips all of a tree that is somewhere below a directory "_output".
 	files, err := v.git.lines("diff", "--name-only", "--diff-filter=d", "--no-renames", v.base, "HEAD")
@@ -319,20 +299,30 @@ func (v *verifier) boilerplate() error {
 		return err
 	}
 	// A tree from the module proxy has nothing that is executable.
-	for _, f := range []string{script, "hack/boilerplate/boilerplate.py"} {
-		if err := os.Chmod(filepath.Join(v.src, f), 0o755); err != nil {
+	if exists(filepath.Join(v.src, python)) {
+		if err := os.Chmod(filepath.Join(v.src, python), 0o755); err != nil {
 			return err
 		}
+		defer v.git.ok("checkout", "-q", "--", "hack")
 	}
-	cmd := exec.Command(filepath.Join(v.src, script), files...)
-	cmd.Dir = v.src
-	cmd.Env = v.env
-	if out, _, err := v.long("boilerplate", cmd); err == nil {
-		v.good("upstream's %s passes", script)
-	} else {
-		v.bad(fmt.Sprintf("upstream's %s fails", script), out)
+	return v.script("hack/verify-boilerplate.sh", why, v.env, files...)
+}
+
+func (v *verifier) featureGates() error {
+	why := ""
+	if len(v.s.dropped) > 0 {
+		why = "the generated lists are of the whole series, and patches are left out"
 	}
-	return v.git.do("checkout", "-q", "--", "hack")
+	// With the Go that is here and its caches. Upstream's way would be a Go and caches of the tree's own, from the network.
+	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("go env: %w", err)
+	}
+	cache, modcache, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
+	env := slices.DeleteFunc(goEnvForTree(v.env, v.src), func(kv string) bool {
+		return strings.HasPrefix(kv, "GOWORK=") || strings.HasPrefix(kv, "GO111MODULE=")
+	})
+	return v.script("hack/verify-featuregates.sh", why, append(env, "FORCE_HOST_GO=y", "GOCACHE="+cache, "GOMODCACHE="+modcache))
 }
 
 // snapshot is everything about the checkout that applying and reversing must leave alone.
@@ -366,7 +356,7 @@ func (v *verifier) applyAndReverse() error {
 	q.out, q.errOut = &said, &said
 	if err := q.apply(false); err != nil {
 		v.bad("apply fails", said.String(), err.Error())
-		return context.Cause(v.ctx)
+		return nil
 	}
 	made, err := v.git.lines("rev-list", "--reverse", v.base+"..HEAD")
 	if err != nil {
@@ -379,7 +369,7 @@ func (v *verifier) applyAndReverse() error {
 	}
 	if err := q.reverse(false); err != nil {
 		v.bad("reverse fails", said.String(), err.Error())
-		return context.Cause(v.ctx)
+		return nil
 	}
 	after, err := v.snapshot()
 	if err != nil {
@@ -400,27 +390,24 @@ func (v *verifier) build() error {
 		return err
 	}
 	defer unlock()
-	run := func(label string, args ...string) (string, time.Duration, error) {
-		cmd := exec.Command("go", args...)
-		cmd.Dir = v.src
-		cmd.Env = setEnv(goEnvForTree(v.env, v.src), "PWD="+v.src)
-		return v.long(label, cmd)
+	run := func(c composed, did, failed string, args ...string) error {
+		out, took, err := v.long("go "+args[0], v.src, goEnvForTree(v.env, v.src), "go", args...)
+		if err != nil {
+			v.bad(fmt.Sprintf("%s after %s:", failed, c.patch.file), errorLines(out))
+			return v.notInOrder()
+		}
+		v.good("%s (%d s)", did, int(took.Seconds()))
+		return nil
 	}
 	for i, c := range v.commits {
 		if err := v.git.do("checkout", "-q", "-f", "--detach", c.commit); err != nil {
 			return err
 		}
 		v.say("Building after %s (%d of %d)", c.patch.file, i+1, len(v.commits))
-		out, took, err := run("kubelet", "build", "-v", "-ldflags", "-s -w", "-o", filepath.Join(v.work, "kubelet"), "./cmd/kubelet")
-		if cause := context.Cause(v.ctx); cause != nil {
-			return cause
+		if err := run(c, "./cmd/kubelet builds", "./cmd/kubelet does not build",
+			"build", "-v", "-ldflags", "-s -w", "-o", filepath.Join(v.work, "kubelet"), "./cmd/kubelet"); err != nil {
+			return err
 		}
-		if err != nil {
-			v.bad(fmt.Sprintf("./cmd/kubelet does not build after %s:", c.patch.file))
-			showErrors(v.errOut, out)
-			return fail(fmt.Sprintf("series %s is not in order", v.s.name))
-		}
-		v.good("./cmd/kubelet builds (%d s)", int(took.Seconds()))
 		packages, err := v.packages(v.src, c.patch)
 		if err != nil {
 			return err
@@ -428,43 +415,9 @@ func (v *verifier) build() error {
 		if len(packages) == 0 {
 			continue
 		}
-		out, took, err = run("go vet", append([]string{"vet"}, packages...)...)
-		if cause := context.Cause(v.ctx); cause != nil {
-			return cause
+		if err := run(c, "go vet: "+strings.Join(packages, " "), "go vet fails", append([]string{"vet"}, packages...)...); err != nil {
+			return err
 		}
-		if err != nil {
-			v.bad(fmt.Sprintf("go vet fails after %s:", c.patch.file))
-			showErrors(v.errOut, out)
-			return fail(fmt.Sprintf("series %s is not in order", v.s.name))
-		}
-		v.good("go vet: %s (%d s)", strings.Join(packages, " "), int(took.Seconds()))
 	}
 	return nil
-}
-
-func (v *verifier) featureGates() error {
-	const script = "hack/verify-featuregates.sh"
-	if why := v.cannot(script); why != "" {
-		v.note("skipped: upstream's %s: %s", script, why)
-		return nil
-	}
-	// With the Go that is here and its caches. Upstream's way would be a Go and caches of the tree's own, from the network.
-	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
-	if err != nil {
-		return fmt.Errorf("go env: %w", err)
-	}
-	f := strings.Split(strings.TrimSpace(string(caches)), "\n")
-	if len(f) != 2 {
-		return fmt.Errorf("go env GOCACHE GOMODCACHE says %q", caches)
-	}
-	cmd := exec.Command("bash", script)
-	cmd.Dir = v.src
-	cmd.Env = setEnv(goEnvForTree(v.env, v.src), "GOWORK", "GO111MODULE", "FORCE_HOST_GO=y", "GOCACHE="+f[0], "GOMODCACHE="+f[1], "PWD="+v.src)
-	out, took, err := v.long("feature gates", cmd)
-	if err != nil {
-		v.bad(fmt.Sprintf("upstream's %s fails:", script), lastLines(out, 20))
-	} else {
-		v.good("upstream's %s passes (%d s)", script, int(took.Seconds()))
-	}
-	return context.Cause(v.ctx)
 }

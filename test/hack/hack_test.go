@@ -491,7 +491,8 @@ func TestApplyKilled(t *testing.T) {
 		"*\\ commit\\ -q*":  {project.plain},
 		"*\\ rev-parse\\ *": {project.plain},
 		"*base\\ *":         {project.plain, project.clone},
-		"*\\ checkout\\ *":  {project.plain},
+		"*origin\\ *":       {project.plain, project.clone},
+		"*\\ checkout\\ *":  {project.plain, project.clone},
 	} {
 		for _, kind := range kinds {
 			t.Run(arguments, func(t *testing.T) {
@@ -543,19 +544,63 @@ func TestDropping(t *testing.T) {
 	})
 	t.Run("skip", func(t *testing.T) {
 		p := newProject(t)
-		p.fails(t, []string{"SKIP=1"}, []string{"depends on patch 1"}, "hack/patchset.sh", "apply")
-		out, err := p.try([]string{"SKIP=2 1"}, "hack/patchset.sh", "apply")
+		one, two, three := p.number(t, "client-go-rules"), p.number(t, second), p.number(t, "kubelet-not-late")
+		p.fails(t, []string{"SKIP=" + one}, []string{"depends on patch " + one}, "hack/patchset.sh", "apply")
+		out, err := p.try([]string{"SKIP=" + two + " " + one}, "hack/patchset.sh", "apply")
 		require.NoError(t, err, out)
 		assert.Contains(t, out, "1 commits")
 		p.fails(t, nil, []string{"applied with SKIP"}, "hack/patchset.sh", "refresh")
 		p.ok(t, "hack/patchset.sh", "reverse")
-		out, err = p.try([]string{"SKIP=3"}, "make", "apply")
+		out, err = p.try([]string{"SKIP=" + three}, "make", "apply")
 		require.NoError(t, err, out)
 		assert.Contains(t, out, "2 commits")
 		p.ok(t, "make", "reverse")
-		assert.Contains(t, p.ok(t, "make", "apply", "SKIP=2 3"), "1 commits")
-		p.fails(t, []string{"SKIP=three"}, []string{`SKIP="three"`}, "hack/patchset.sh", "apply")
+		assert.Contains(t, p.ok(t, "make", "apply", "SKIP="+two+" 000"+three), "1 commits")
+		p.ok(t, "make", "reverse")
+		for _, skip := range []string{"three", "99", "0", three + " 99 x"} {
+			p.fails(t, []string{"SKIP=" + skip}, []string{fmt.Sprintf("SKIP=%q: v1.37 has no patch of the number ", skip), "There are:", one + " client-go-rules", three + " kubelet-not-late"},
+				"hack/patchset.sh", "apply")
+		}
 	})
+}
+
+// TestFullDisk: where git cannot write, the patch is not said to be at fault.
+func TestFullDisk(t *testing.T) {
+	for name, arguments := range map[string]string{"in the rehearsal": "*\\ apply\\ --cached*", "in the tree": "*\\ am\\ -q*"} {
+		t.Run(name, func(t *testing.T) {
+			p := newProject(t).clone(t)
+			before := p.snapshot(t, p.root)
+			full := `echo "error: patch failed: pkg/kubelet/kubelet.go:1" >&2; echo "error: unable to create temporary file: No space left on device" >&2; exit 128`
+			out, err := p.try(gitBefore(t, arguments, full), "hack/patchset.sh", "apply")
+			require.Error(t, err, out)
+			assert.Contains(t, out, p.patches(t)[0]+" cannot be applied")
+			assert.Contains(t, out, "No space left on device")
+			assert.NotContains(t, out, "does not")
+			assert.Equal(t, before, p.snapshot(t, p.root))
+		})
+	}
+}
+
+// TestCheckout: nothing is removed but what the command made itself.
+func TestCheckout(t *testing.T) {
+	p := newProject(t)
+	p.ok(t, "hack/patchset.sh", "apply")
+	before := p.snapshot(t, p.tree())
+	p.fails(t, nil, []string{p.tree() + " is there already", "Move it away"}, "hack/patchset.sh", "checkout", p.tree())
+	assert.Equal(t, before, p.snapshot(t, p.tree()))
+	dir := filepath.Join(t.TempDir(), "stock")
+	write(dir, map[string]string{"mine.txt": "1"})
+	p.fails(t, nil, []string{dir + " is there already"}, "hack/patchset.sh", "checkout", dir)
+	assert.FileExists(t, filepath.Join(dir, "mine.txt"))
+	p.git(dir, "init", "-q")
+	p.fails(t, nil, []string{dir + " is there already"}, "hack/patchset.sh", "checkout", dir)
+
+	dir += "-2"
+	p.ok(t, "hack/patchset.sh", "checkout", dir)
+	assert.Contains(t, read(filepath.Join(dir, "pkg/kubelet/kubelet.go")), `"stock"`)
+	write(dir, map[string]string{"pkg/kubelet/kubelet.go": "package kubelet\n"})
+	p.ok(t, "hack/patchset.sh", "checkout", dir)
+	assert.Contains(t, read(filepath.Join(dir, "pkg/kubelet/kubelet.go")), `"stock"`)
 }
 
 func TestPatchesChangedSince(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 func (p project) amend(t *testing.T, n int) {
 	t.Helper()
 	p.git(p.root, "add", "-A", ".")
-	target := p.git(p.root, "rev-parse", "HEAD~"+string(rune('0'+n)))
+	target := p.git(p.root, "rev-parse", fmt.Sprintf("HEAD~%d", n))
 	p.git(p.root, "commit", "-q", "--fixup", target)
 	p.git(p.root, "-c", "sequence.editor=:", "rebase", "-q", "-i", "--autosquash", target+"~1")
 }
@@ -335,6 +335,30 @@ func TestRefreshKilled(t *testing.T) {
 			p.inOrder(t)
 		})
 	}
+	t.Run("patches edited since", func(t *testing.T) {
+		p := applied(t)
+		edit(t, filepath.Join(p.root, "pkg/kubelet/kubelet.go"), "return false", "return !true")
+		p.amend(t, 0)
+		out, err := p.try(gitBefore(t, "*\\ config\\ *digest\\ *", "kill -KILL $PPID; exit 1"), "hack/patchset.sh", "refresh")
+		require.Error(t, err, out)
+		// One that the refresh had nothing to do with, one that it wrote, the series, and one that is new.
+		dir := filepath.Join(p.dir, "patches/v1.37")
+		names := p.patches(t)
+		for file, words := range map[string]string{names[0]: "Why it is so.", names[2]: "+\treturn !true", "series": "# In this order."} {
+			file = filepath.Join(dir, file)
+			text := read(file)
+			edit(t, file, words, words+" // By hand.")
+			before := p.patchBytes(t)
+			p.fails(t, nil, []string{"a refresh was killed", file, "would be overwritten", "git checkout -- FILE"}, "hack/patchset.sh", "refresh")
+			assert.Equal(t, before, p.patchBytes(t))
+			write(dir, map[string]string{filepath.Base(file): text})
+		}
+		write(dir, map[string]string{"0009-mine.patch": "mine"})
+		p.fails(t, nil, []string{"0009-mine.patch"}, "hack/patchset.sh", "refresh")
+		require.NoError(t, os.Remove(filepath.Join(dir, "0009-mine.patch")))
+		p.ok(t, "hack/patchset.sh", "refresh")
+		p.inOrder(t)
+	})
 	t.Run("a file half written", func(t *testing.T) {
 		p := applied(t)
 		write(p.dir, map[string]string{"backoff/.new.rules.go": "package", src("pkg/kubelet/.new.ours.go"): "package"})
@@ -344,6 +368,82 @@ func TestRefreshKilled(t *testing.T) {
 		assert.Empty(t, p.git(p.root, "ls-files", "*.new.*"))
 		assert.NoFileExists(t, filepath.Join(p.dir, src("pkg/kubelet/.new.ours.go")))
 	})
+}
+
+// TestRefreshOtherReleases: a change that concerns another release, too, ends with the command that looks after that one.
+func TestRefreshOtherReleases(t *testing.T) {
+	p := newProject(t)
+	const other = "v1.38.0"
+	command := func(dir string, args ...string) {
+		t.Helper()
+		cmd := exec.Command("cp", append([]string{"-Rp"}, args...)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	command(filepath.Join(p.dir, "patches"), "v1.37", "v1.38")
+	write(p.dir, map[string]string{"patches/v1.38/BASE": "tag: " + other + "\n"})
+	require.NoError(t, os.Mkdir(filepath.Join(p.dir, "_output", other), 0o755))
+	command(filepath.Join(p.dir, "_output"), version+"/kubernetes", other)
+	p.git(filepath.Join(p.dir, "_output", other, "kubernetes"), "tag", other)
+	patchset := func(release, command string) (string, error) {
+		return p.try([]string{"KUBE_VERSION=" + release}, "hack/patchset.sh", command)
+	}
+	for _, release := range []string{version, other} {
+		out, err := patchset(release, "apply")
+		require.NoError(t, err, out)
+	}
+	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
+	out, err := patchset(version, "refresh")
+	require.Error(t, err, out)
+	assert.Contains(t, out, "v1.37 is refreshed, but v1.38 has files that have changed, too")
+	assert.Contains(t, out, "make refresh KUBE_VERSION="+other)
+	out, err = patchset(version, "refresh")
+	require.NoError(t, err, out)
+	out, err = patchset(other, "refresh")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "backoff/rules.go -> staging/")
+	// Where the series is not applied there is nothing to refresh, but much that may no longer fit.
+	out, err = patchset(other, "reverse")
+	require.NoError(t, err, out)
+	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 2", "return 3")
+	out, err = patchset(version, "refresh")
+	require.Error(t, err, out)
+	assert.Contains(t, out, "make verify KUBE_VERSION="+other)
+	out, err = patchset(version, "refresh")
+	require.NoError(t, err, out)
+}
+
+// TestManyPatches: numbers may have two digits, and change when patches are put in between.
+func TestManyPatches(t *testing.T) {
+	p := newProject(t).clone(t)
+	p.ok(t, "hack/patchset.sh", "apply")
+	for i := range 9 {
+		depends := "client-go-rules"
+		if i == 8 {
+			depends = "kubelet-more-0, 0001-client-go-rules, 11"
+		}
+		p.commit(p.root, fmt.Sprintf("kubelet: more %d", i), "A <a@example.com>", depends, map[string]string{fmt.Sprintf("pkg/kubelet/more%d.go", i): "package kubelet\n"})
+	}
+	p.ok(t, "hack/patchset.sh", "refresh")
+	assert.Equal(t, "12", p.number(t, "kubelet-more-8"))
+	p.inOrder(t)
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "stat"), "3 kubelet-not-late")
+	p.ok(t, "hack/patchset.sh", "reverse")
+	for skip, words := range map[string]string{
+		"kubelet-more-0": "depends on patch kubelet-more-0, which", "kubelet-more-7": "depends on patch 11, which", "kubelet-more-8": "11 commits",
+	} {
+		out, _ := p.try([]string{"SKIP=" + p.number(t, skip)}, "hack/patchset.sh", "apply")
+		assert.Contains(t, out, words)
+	}
+	p.ok(t, "hack/patchset.sh", "reverse")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "12 commits")
+	// A patch before all others, which move on.
+	p.commit(p.root, "kubelet: between", "A <a@example.com>", "none", map[string]string{"pkg/kubelet/between.go": "package kubelet\n"})
+	p.git(p.root, "-c", `sequence.editor=f() { sed -n 13p "$1" >"$1.new"; sed 13d "$1" >>"$1.new"; mv "$1.new" "$1"; }; f`, "rebase", "-q", "-i", "HEAD~13")
+	p.ok(t, "hack/patchset.sh", "refresh")
+	assert.Equal(t, "1", p.number(t, "kubelet-between"))
+	assert.Equal(t, "13", p.number(t, "kubelet-more-8"))
 }
 
 // TestConflicts: what was edited on both sides is shown, and nothing is written.
@@ -535,7 +635,7 @@ func TestDist(t *testing.T) {
 	q.dir = filepath.Join(t.TempDir(), "elsewhere")
 	p.git(p.dir, "clone", "-q", p.dir, q.dir)
 	time.Sleep(1100 * time.Millisecond) // timestamps are in seconds
-	out, err := q.try([]string{"TZ=Asia/Tokyo", "SKIP=3", "KUBE_VERSION=v1.37.2"}, "bash", "-c", "umask 077 && make dist")
+	out, err := q.try([]string{"TZ=Asia/Tokyo", "SKIP=" + p.number(t, "kubelet-not-late"), "KUBE_VERSION=v1.37.2"}, "bash", "-c", "umask 077 && make dist")
 	require.NoError(t, err, out)
 	assert.Equal(t, sums, read(filepath.Join(q.dir, "_output/dist/SHA256SUMS")))
 	assert.True(t, first == read(filepath.Join(q.dir, "_output/dist/kubelet-backoff-v0.1.0.tar.gz")))

@@ -512,6 +512,18 @@ func (p project) patches(t *testing.T) []string {
 	return names
 }
 
+// number is the number that a patch has, as SKIP takes it.
+func (p project) number(t *testing.T, name string) string {
+	t.Helper()
+	for _, file := range p.patches(t) {
+		if number, ok := strings.CutSuffix(file, "-"+name+".patch"); ok {
+			return strings.TrimLeft(number, "0")
+		}
+	}
+	require.Fail(t, "no such patch", name)
+	return ""
+}
+
 // patchBytes is the whole series directory.
 func (p project) patchBytes(t *testing.T) string {
 	t.Helper()
