@@ -1033,6 +1033,46 @@ func TestMake(t *testing.T) {
 	p.ok(t, "make", "-n", "kubelet", "test-patched", "test-kubelet", "bench", "fuzz", "node-timing")
 }
 
+// fake makes a directory of programs for PATH.
+func fake(t *testing.T, programs map[string]string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range programs {
+		write(dir, map[string]string{name: "#!/bin/bash\n" + text})
+		require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o755))
+	}
+	return []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+}
+
+// TestLint: every module with packages is checked, each in its own folder.
+func TestLint(t *testing.T) {
+	p := newProject(t)
+	log := filepath.Join(t.TempDir(), "log")
+	staticcheck := filepath.Join(t.TempDir(), "static check")
+	write(filepath.Dir(staticcheck), map[string]string{"static check": fmt.Sprintf("#!/bin/bash\necho \"$PWD staticcheck $*\" >>%q\n[[ ! -e wrong ]]\n", log)})
+	require.NoError(t, os.Chmod(staticcheck, 0o755))
+	env := fake(t, map[string]string{"gofmt": "", "shellcheck": "", "go": fmt.Sprintf(`case "$*" in
+list*) [[ ! -e main.go ]] || echo x ;;
+*" -n staticcheck") echo %q ;;
+vet*) echo "$PWD $*" >>%q ;;
+esac
+`, staticcheck, log)})
+	write(p.dir, map[string]string{"test/node/go.mod": "", "test/node/main.go": "", "examples/an agent/go.mod": "", "examples/an agent/main.go": "", "hack/tools/go.mod": ""})
+	out, err := p.try(env, "hack/lint.sh")
+	require.NoError(t, err, out)
+	said := read(log)
+	for _, dir := range []string{"test/node", "examples/an agent"} {
+		for _, tool := range []string{"vet", "staticcheck"} {
+			assert.Contains(t, said, filepath.Join(p.dir, dir)+" "+tool+" ./...\n")
+		}
+	}
+	assert.NotContains(t, said, "hack/tools", "a module without packages")
+	assert.NotContains(t, said, "_output")
+	write(p.dir, map[string]string{"test/node/wrong": ""})
+	out, err = p.try(env, "hack/lint.sh")
+	require.Error(t, err, out)
+}
+
 func TestMissingTools(t *testing.T) {
 	p := newProject(t)
 	for _, tool := range []string{"git", "go"} {
