@@ -51,13 +51,44 @@ scenarios() {
   esac
 }
 
+# require_scenario TEST SCENARIO: before the minutes that building takes, it is known whether there is such a scenario. Each
+# is a line of a list "var ...Scenarios" or "var ...Disruptions" in test/node/e2e; those of TestCrashloopRun are in the
+# lists "crashloop...".
+require_scenario() {
+  local group='' name=$2 names
+  case $2 in
+    Pods | Disruptions) group=$2 name='' ;;
+    */*) group=${2%%/*} name=${2#*/} ;;
+  esac
+  # What go test splits at a further slash is below a scenario.
+  names=$(awk -v test="$1" -v wanted_group="$group" -v wanted="${name%%/*}" '
+    /^var .*= \[\]scenario\{/ {
+      listed = ($2 ~ /^crashloop/) == (test == "TestCrashloopRun")
+      group = $2 ~ /[dD]isruptions$/ ? "Disruptions" : "Pods"
+    }
+    /^}/ { listed = 0 }
+    listed && /^\t\{"/ {
+      split($0, f, "\"")
+      all = all group "/" f[2] "\n"
+      if (group ~ wanted_group && f[2] ~ wanted) found = 1
+    }
+    END { if (!found) printf "%s", all }' "$KB_ROOT"/test/node/e2e/*_test.go) || exit 1
+  [[ -z $names ]] || die "no scenario of $1 matches \"$2\". There are:" "$names"
+}
+
 upstream=Upstream kubelet=kubelet
 case ${1:-} in
   '') run='^Test(CrashloopRun|Node|Upstream)$' ;;
   Upstream) run='^TestUpstream$' ;;
   CrashloopRun) run='^TestCrashloopRun$' upstream='' kubelet='' ;;
-  CrashloopRun/*) run=$(scenarios TestCrashloopRun "${1#*/}") upstream='' kubelet='' ;;
-  *) run=$(scenarios TestNode "$1") upstream='' ;;
+  CrashloopRun/*)
+    require_scenario TestCrashloopRun "${1#*/}"
+    run=$(scenarios TestCrashloopRun "${1#*/}") upstream='' kubelet=''
+    ;;
+  *)
+    require_scenario TestNode "$1"
+    run=$(scenarios TestNode "$1") upstream=''
+    ;;
 esac
 
 # What the harness needs, before the minutes that building takes.

@@ -1073,6 +1073,25 @@ esac
 	require.Error(t, err, out)
 }
 
+// TestScenario: whether there is such a scenario is known before anything is built.
+func TestScenario(t *testing.T) {
+	p := newProject(t)
+	write(p.dir, map[string]string{"test/node/e2e/x_test.go": "package e2e\n\nvar podScenarios = []scenario{\n\t{\"Deleted\", nil},\n}\n\n" +
+		"var gateDisruptions = []scenario{\n\t{\"GateOff\", nil},\n}\n\nvar crashloopScenarios = []scenario{\n\t{\"Killed\", nil},\n}\n"})
+	env := fake(t, map[string]string{"id": "echo 1000"}) // so that it ends after the check
+	for scenario, test := range map[string]string{
+		"Delted": "TestNode", "^eleted": "TestNode", "Pods/GateOff": "TestNode", "Disruptions/Deleted": "TestNode", "Killed": "TestNode", "Nothing/Deleted": "TestNode",
+		"CrashloopRun/Deleted": "TestCrashloopRun", "CrashloopRun/Disruptions/Killed": "TestCrashloopRun",
+	} {
+		p.fails(t, env, []string{"no scenario of " + test + " matches", "There are:", "Pods/"}, "make", "node-e2e", "SCENARIO="+scenario)
+	}
+	for _, scenario := range []string{
+		"", "Upstream", "Pods", "Disruptions", "Deleted", "^Del", "Deleted|Nothing", "Pods/Deleted", "Pods/Deleted/below", "Disruptions/Gate", "CrashloopRun", "CrashloopRun/Killed", "CrashloopRun/Pods/Kil",
+	} {
+		p.fails(t, env, []string{"node-e2e needs root"}, "make", "node-e2e", "SCENARIO="+scenario)
+	}
+}
+
 func TestMissingTools(t *testing.T) {
 	p := newProject(t)
 	for _, tool := range []string{"git", "go"} {
