@@ -67,7 +67,7 @@ func newRootCommand() *cobra.Command {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version
 	}
-	root.AddCommand(newCheckCommand(), newRunCommand())
+	root.AddCommand(newCheckCommand(), newRunCommand(), newStatusCommand())
 	return root
 }
 

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// statusWriters has the output formats of status.
+var statusWriters = map[string]func(io.Writer, *statusReport) error{
+	outputTable: writeStatusTable,
+	outputJSON:  writeStatusJSON,
+}
+
+func writeStatusJSON(w io.Writer, r *statusReport) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(r)
+}
+
+// writeStatusTable writes the report for people, 100 columns wide but for long
+// names of sources.
+func writeStatusTable(w io.Writer, r *statusReport) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "RESTARTS in %s", printable(r.Source))
+	if r.KubeletStarted != nil {
+		fmt.Fprintf(&b, ", since the kubelet started at %s", r.KubeletStarted.Format(time.RFC3339))
+	}
+	b.WriteString("\n")
+	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	waiting := "not known"
+	if r.WaitingContainers != nil {
+		waiting = strconv.FormatUint(*r.WaitingContainers, 10)
+	}
+	fmt.Fprintf(tab, "  waiting\t%s\tcontainers in CrashLoopBackOff now\n", waiting)
+	fmt.Fprintf(tab, "  restarts\t%d\tof containers and of pods\n", r.Restarts)
+	tab.Flush()
+
+	if len(r.BackOffs) > 0 {
+		b.WriteString("\n")
+		writeColumns(&b, backOffRows(r.BackOffs))
+	}
+	if rows := delayRows(r.BackOffs); len(rows) > 1 {
+		b.WriteString("\n")
+		writeColumns(&b, rows)
+	}
+	if len(r.InPlaceRestarts) > 0 {
+		b.WriteString("\n")
+		writeColumns(&b, outcomeRows(r.InPlaceRestarts))
+	}
+	if rows := phaseRows(r.InPlaceRestarts); len(rows) > 1 {
+		b.WriteString("\n")
+		writeColumns(&b, rows)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// writeColumns writes rows one below the other. The first has the names of the
+// columns.
+func writeColumns(b *bytes.Buffer, rows [][]string) {
+	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for i, row := range rows {
+		indent := "  "
+		if i == 0 {
+			indent = ""
+		}
+		fmt.Fprintln(tab, indent+strings.Join(row, "\t"))
+	}
+	tab.Flush()
+}
+
+func backOffRows(backOffs []backOffStatus) [][]string {
+	rows := [][]string{{"BACK-OFF", "RESTARTS", "RESETS", "KEYS", "LATENESS P50", "P99", "MAX"}}
+	for _, s := range backOffs {
+		rows = append(rows, append([]string{s.Type, number(s.Restarts), number(s.Resets), number(s.Keys)}, quantiles(s.Lateness)...))
+	}
+	return rows
+}
+
+// delayRows has a row for each bucket with a delay in it, and a column for each
+// back-off.
+func delayRows(backOffs []backOffStatus) [][]string {
+	header := []string{"DELAY UP TO"}
+	counts := map[bound][]uint64{}
+	for i, s := range backOffs {
+		header = append(header, strings.ToUpper(s.Type))
+		for _, bucket := range s.Delays.Buckets {
+			if counts[bucket.UpTo] == nil {
+				counts[bucket.UpTo] = make([]uint64, len(backOffs))
+			}
+			counts[bucket.UpTo][i] = bucket.Count
+		}
+	}
+	bounds := slices.SortedFunc(maps.Keys(counts), func(a, b bound) int {
+		switch {
+		case a.Seconds < b.Seconds || a.Seconds == b.Seconds && b.Above:
+			return -1
+		default:
+			return 1
+		}
+	})
+	rows := [][]string{header}
+	for _, upTo := range bounds {
+		row := []string{upTo.String()}
+		for _, n := range counts[upTo] {
+			row = append(row, number(n))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// outcomeRows has a row for each action, and a column for each outcome that there
+// can be or is.
+func outcomeRows(inPlace []inPlaceStatus) [][]string {
+	outcomes := []string{"Restarted", "Failed", "Deleted"}
+	others := map[string]bool{}
+	for _, s := range inPlace {
+		for outcome := range s.Outcomes {
+			others[outcome] = !slices.Contains(outcomes, outcome)
+		}
+	}
+	for _, outcome := range slices.Sorted(maps.Keys(others)) {
+		if others[outcome] {
+			outcomes = append(outcomes, outcome)
+		}
+	}
+	rows := [][]string{{"IN-PLACE POD RESTARTS BY"}}
+	for _, outcome := range outcomes {
+		rows[0] = append(rows[0], strings.ToUpper(outcome))
+	}
+	for _, s := range inPlace {
+		row := []string{s.Action}
+		for _, outcome := range outcomes {
+			row = append(row, number(s.Outcomes[outcome]))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func phaseRows(inPlace []inPlaceStatus) [][]string {
+	rows := [][]string{{"ACTION", "PHASE", "COUNT", "DURATION P50", "P99", "MAX"}}
+	for _, s := range inPlace {
+		for _, p := range s.Phases {
+			rows = append(rows, append([]string{s.Action, p.Phase, number(p.Duration.Count)}, quantiles(p.Duration)...))
+		}
+	}
+	return rows
+}
+
+// quantiles are the last three columns of a distribution.
+func quantiles(d distribution) []string {
+	if d.Count == 0 {
+		return []string{"-", "-", "-"}
+	}
+	maximum := d.Max.String()
+	if !d.Max.Above {
+		maximum = "<= " + maximum
+	}
+	return []string{d.P50.String(), d.P99.String(), maximum}
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// String returns the duration with three digits.
+func (b bound) String() string {
+	value, unit := b.Seconds, "s"
+	if value != 0 && value < 1 {
+		value, unit = value*1000, "ms"
+	}
+	text := strconv.FormatFloat(value, 'g', 3, 64)
+	if value >= 1000 {
+		text = strconv.FormatFloat(value, 'f', 0, 64)
+	}
+	if b.Above {
+		return "> " + text + unit
+	}
+	return text + unit
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The golden file of a case is testdata/status/NAME.golden.
+func TestStatus(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+	}{
+		{"node", []string{"--metrics", "node.prom"}},
+		{"node-json", []string{"--metrics", "node.prom", "-o", "json"}},
+		{"idle", []string{"--metrics", "idle.prom"}},
+		{"idle-json", []string{"--metrics", "idle.prom", "-o", "json"}},
+		{"later", []string{"--metrics", "later.prom"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir("testdata/status")
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, exitSucceeded, run(append([]string{"status"}, tc.args...), strings.NewReader(""), &stdout, &stderr), stderr.String())
+			require.Empty(t, stderr.String())
+			golden := tc.name + ".golden"
+			if *update {
+				require.NoError(t, os.WriteFile(golden, stdout.Bytes(), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), stdout.String())
+			for line := range strings.Lines(stdout.String()) {
+				require.LessOrEqual(t, utf8.RuneCountInString(line), 101, "100 columns and the end of the line: %s", line)
+			}
+		})
+	}
+	t.Run("no golden file is left over", func(t *testing.T) {
+		files, err := filepath.Glob("testdata/status/*.golden")
+		require.NoError(t, err)
+		require.Len(t, files, len(tests))
+	})
+}
+
+// runStatus returns what status prints when that is on stdin.
+func runStatus(stdin io.Reader, args ...string) (status int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	status = run(append([]string{"status"}, args...), stdin, &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+func TestStatusOfBadMetrics(t *testing.T) {
+	const notText = ": this is not the Prometheus text format that a kubelet has at /metrics\n"
+	histogram := func(lines ...string) string {
+		return "# TYPE kubelet_restart_backoff_delay_seconds histogram\n" + strings.Join(lines, "\n") + "\n"
+	}
+	const delay = "kubelet_restart_backoff_delay_seconds"
+	tests := []struct {
+		name, metrics, want string
+	}{
+		{"empty", "", "empty: there are no metrics in it\n"},
+		{"blank", " \n\n\t\n", "empty: there are no metrics in it\n"},
+		{"of an unpatched kubelet", "# TYPE kubelet_running_pods gauge\nkubelet_running_pods 18\n",
+			"there is none of the metrics of a kubelet of this project, such as kubelet_restart_backoff_waiting_containers: these are of a kubelet without its patch for metrics, or of another program\n"},
+		{"only comments", "# HELP kubelet_restart_backoff_keys Keys.\n# TYPE kubelet_restart_backoff_keys gauge\n",
+			"there is none of the metrics of a kubelet of this project, such as kubelet_restart_backoff_waiting_containers: these are of a kubelet without its patch for metrics, or of another program\n"},
+		{"a web page", "<html>\n", "line 1: invalid metric name" + notText},
+		{"no number", "kubelet_running_pods 18\nkubelet_running_pods x\n", `line 2: expected float as value, got "x"` + notText},
+		{"nothing in braces", "# TYPE a gauge\n{}\n", "malformed" + notText},
+		{"many lines", strings.Repeat("a 1\n", 1<<20+1), "more than 1048576 lines: no kubelet has so many metrics\n"},
+		{"long line", "a 1\n# " + strings.Repeat("x", 8<<10) + "\n", "line 2: it has more than 8192 bytes: no kubelet has so long a metric\n"},
+		{"cut off", "kubelet_running_pods 18\nkubelet_running_po", "line 2: unexpected end of input stream" + notText},
+		{"escapes in a bad line", "kubelet_running_pods \x1b[2J\n", `line 1: expected float as value, got "\x1b[2J"` + notText},
+		{"escape in an escape sequence", "a{b=\"\\\x1b\"} 1\n", `line 1: invalid escape sequence '\\x1b'` + notText},
+		{"two kubelets", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\"} 1\nkubelet_restart_backoff_keys{type=\"pod\"} 2\n",
+			"kubelet_restart_backoff_keys[\"pod\"] is there twice: one kubelet at a time\n"},
+		{"another type", "# TYPE kubelet_restart_backoff_keys counter\nkubelet_restart_backoff_keys{type=\"pod\"} 1\n",
+			"kubelet_restart_backoff_keys is not the gauge that it is in a kubelet: its type is counter\n"},
+		{"without types", "kubelet_restart_backoff_waiting_containers 1\n",
+			"kubelet_restart_backoff_waiting_containers is not the gauge that it is in a kubelet: its type is untyped\n"},
+		{"from Prometheus", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\",instance=\"a\"} 1\n",
+			"kubelet_restart_backoff_keys: a kubelet has no label \"instance\" there: one kubelet's own metrics are needed, not what Prometheus makes of them\n"},
+		{"without a label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys 1\n",
+			"kubelet_restart_backoff_keys: without the label type\n"},
+		{"escapes in a label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"\x1b]0;x\a\u009b2J\u202e\"} 1\n",
+			"kubelet_restart_backoff_keys: \"\\x1b]0;x\\a\\u009b2J\\u202e\" is no value of the label type\n"},
+		{"long label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"" + strings.Repeat("x", 8000) + "\"} 1\n",
+			"kubelet_restart_backoff_keys: \"" + strings.Repeat("x", 64) + "\" is no value of the label type\n"},
+		{"negative", "# TYPE kubelet_restart_backoff_waiting_containers gauge\nkubelet_restart_backoff_waiting_containers -1\n",
+			"kubelet_restart_backoff_waiting_containers: -1 is no number of things\n"},
+		{"not a number", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\"} NaN\n",
+			"kubelet_restart_backoff_keys[\"pod\"]: NaN is no number of things\n"},
+		{"infinite", "# TYPE kubelet_restart_backoff_resets_total counter\nkubelet_restart_backoff_resets_total{type=\"pod\"} +Inf\n",
+			"kubelet_restart_backoff_resets_total[\"pod\"]: +Inf is no number of things\n"},
+		{"no whole number", "# TYPE kubelet_pod_in_place_restarts_total counter\nkubelet_pod_in_place_restarts_total{action=\"a\",outcome=\"b\"} 1.5\n",
+			"kubelet_pod_in_place_restarts_total[\"a\" \"b\"]: 1.5 is no number of things\n"},
+		{"no buckets", histogram(delay+`_count{type="pod"} 1`, delay+`_sum{type="pod"} 1`),
+			delay + "[\"pod\"]: it is a histogram without buckets up to +Inf\n"},
+		{"no bucket of +Inf", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="2"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: it is a histogram without buckets up to +Inf\n"},
+		{"buckets that fall", histogram(delay+`_bucket{type="pod",le="1"} 2`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: its buckets do not add up\n"},
+		{"bucket twice", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: its buckets do not add up\n"},
+		{"bucket without a number", histogram(delay+`_bucket{type="pod",le="NaN"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: it is a histogram without buckets up to +Inf\n"},
+		{"bucket of -Inf", histogram(delay+`_bucket{type="pod",le="-Inf"} 0`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: its buckets do not add up\n"},
+		{"another count", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 7`),
+			delay + "[\"pod\"]: its buckets have 1, and its count is 7\n"},
+		{"part of a restart", histogram(delay+`_bucket{type="pod",le="1"} 1.5`, delay+`_bucket{type="pod",le="+Inf"} 1.5`, delay+`_count{type="pod"} 1.5`),
+			delay + "[\"pod\"]: its counts are no whole numbers\n"},
+		{"no sum", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_sum{type="pod"} NaN`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: NaN is no sum of durations\n"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			status, stdout, stderr := runStatus(strings.NewReader(tc.metrics))
+			require.Equal(t, "error: stdin: "+tc.want, stderr)
+			require.Equal(t, exitFailed, status)
+			require.Empty(t, stdout)
+		})
+	}
+}
+
+func TestStatusOfTooMuch(t *testing.T) {
+	status, stdout, stderr := runStatus(newlines{})
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: stdin: more than 64 MiB: no kubelet has so many metrics\n", stderr)
+	require.Empty(t, stdout)
+}
+
+// newlines never ends.
+type newlines struct{}
+
+func (newlines) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '\n'
+	}
+	return len(p), nil
+}
+
+func TestStatusOfUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	status, _, stderr := runStatus(nil, "--metrics", filepath.Join(dir, "none"))
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: "+filepath.Join(dir, "none")+": no such file or directory\n", stderr)
+
+	status, _, stderr = runStatus(nil, "--metrics", dir)
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: "+dir+": is a directory\n", stderr)
+
+	status, _, stderr = runStatus(nil, "--metrics", "\x1b[2J")
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: \\x1b[2J: no such file or directory\n", stderr)
+
+	status, _, stderr = runStatus(iotestErr{})
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: stdin: input/output error\n", stderr)
+
+	metrics, err := os.ReadFile("testdata/status/node.prom")
+	require.NoError(t, err)
+	for _, format := range statusOutputFormats() {
+		var stderr bytes.Buffer
+		require.Equal(t, exitFailed, run([]string{"status", "-o", format}, bytes.NewReader(metrics), brokenWriter{}, &stderr), format)
+		require.Equal(t, "error: no space left on device\n", stderr.String(), format)
+	}
+}
+
+type iotestErr struct{}
+
+func (iotestErr) Read([]byte) (int, error) { return 0, errors.New("input/output error") }
+
+func TestStatusUsage(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"argument", []string{"node.prom"}, `unknown command "node.prom" for "crashloop status"`},
+		{"format", []string{"-o", "yaml"}, `no output format "yaml": use json, table`},
+		{"nothing", []string{"--metrics", ""}, "--metrics is empty: name a URL or a file, or - for stdin"},
+		{"no host", []string{"--metrics", "https:///metrics"}, `--metrics "https:///metrics" names no host: https://NODE:10250/metrics is the form`},
+		{"another scheme", []string{"--metrics", "ftp://node/metrics"}, `--metrics "ftp://node/metrics" is neither a file nor an http or https URL`},
+		{"bad URL", []string{"--metrics", "https://node:x/metrics"}, `--metrics "https://node:x/metrics" is neither a file nor an http or https URL`},
+		{"token for stdin", []string{"--token-file", "token"}, "--token-file is for an https URL: a token is sent to nothing else"},
+		{"token in clear", []string{"--metrics", "http://node/metrics", "--token-file", "token"}, "--token-file is for an https URL: a token is sent to nothing else"},
+		{"certificate of a file", []string{"--metrics", "node.prom", "--insecure-skip-tls-verify"}, "--insecure-skip-tls-verify is for an https URL"},
+		{"no time", []string{"--timeout", "0s"}, "--timeout 0s is not more than 0"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			status, stdout, stderr := runStatus(strings.NewReader(""), tc.args...)
+			require.Equal(t, exitUsage, status)
+			require.Empty(t, stdout)
+			require.Equal(t, "error: "+tc.want+"\nSee 'crashloop status --help'.\n", stderr)
+		})
+	}
+}
+
+func TestStatusOfTerminal(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("another system has its terminals elsewhere")
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there is no terminal: %v", err)
+	}
+	defer terminal.Close()
+	status, _, stderr := runStatus(terminal)
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "the metrics are read from stdin, which is a terminal:\n"+
+		"  kubectl get --raw /api/v1/nodes/NODE/proxy/metrics | crashloop status\n")
+}
+
+func TestStatusOfURL(t *testing.T) {
+	metrics, err := os.ReadFile("testdata/status/node.prom")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	token := file("token", "secret\n")
+	const tls, plain = true, false
+	const skip = "--insecure-skip-tls-verify"
+	answer := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(code)
+			io.WriteString(w, "\x1b[2J")
+		}
+	}
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" || r.Method != http.MethodGet || !strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Write(metrics)
+	}
+	tests := []struct {
+		name    string
+		tls     bool
+		handler http.HandlerFunc
+		args    []string
+		want    string // Of an error, after the URL.
+	}{
+		{"http", plain, serve, nil, ""},
+		{"https", tls, serve, []string{skip}, ""},
+		{"token", tls, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer secret" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			w.Write(metrics)
+		}, []string{skip, "--token-file", token}, ""},
+		{"certificate", tls, serve, nil, "tls: failed to verify certificate: x509: certificate signed by unknown authority: --insecure-skip-tls-verify takes any certificate"},
+		{"no token", tls, answer(401), []string{skip}, "401 Unauthorized: it takes a bearer token, see --token-file"},
+		{"bad token", tls, answer(401), []string{skip, "--token-file", token}, "401 Unauthorized: the token of --token-file is not one that it knows, or has expired"},
+		{"anonymous", tls, answer(403), []string{skip}, "403 Forbidden: it takes a bearer token, see --token-file, whose user may get nodes/metrics"},
+		{"forbidden", tls, answer(403), []string{skip, "--token-file", token}, "403 Forbidden: the user of the token may not get nodes/metrics"},
+		{"elsewhere", plain, answer(404), nil, "404 Not Found: a kubelet has its metrics at https://NODE:10250/metrics"},
+		{"redirect", plain, answer(302), nil, "302 Found: a redirect is not followed, name the URL that it leads to"},
+		{"broken", plain, answer(500), nil, "500 Internal Server Error"},
+		{"unheard of", plain, answer(599), nil, "599"},
+		{"slow", plain, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, []string{"--timeout", "10ms"}, "no complete answer within 10ms (--timeout)"},
+		{"stuck", plain, func(w http.ResponseWriter, r *http.Request) {
+			w.Write(metrics[:100])
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}, []string{"--timeout", "50ms"}, "no complete answer within 50ms (--timeout)"},
+		{"cut off", plain, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			w.Write(metrics[:100])
+		}, nil, "unexpected EOF"},
+		{"too much", plain, func(w http.ResponseWriter, _ *http.Request) { io.Copy(w, newlines{}) }, nil, "more than 64 MiB: no kubelet has so many metrics"},
+		{"missing token", tls, serve, []string{skip, "--token-file", dir + "/none"}, "--token-file " + dir + "/none: no such file or directory"},
+		{"empty token", tls, serve, []string{skip, "--token-file", file("empty", "\n")}, "--token-file " + dir + "/empty: there is no token in it"},
+		{"no token in it", tls, serve, []string{skip, "--token-file", file("text", "a\r\nHost: b")}, "--token-file " + dir + "/text: what is in it is no token: that has no spaces and only ASCII"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			server := httptest.NewUnstartedServer(tc.handler)
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // It tells of certificates that are not taken.
+			if server.StartTLS(); !tc.tls {
+				server.Close()
+				server = httptest.NewServer(tc.handler)
+			}
+			defer server.Close()
+			url := server.URL + "/metrics"
+			status, stdout, stderr := runStatus(nil, append([]string{"--metrics", url}, tc.args...)...)
+			if tc.want != "" {
+				require.Equal(t, "error: "+url+": "+tc.want+"\n", stderr)
+				require.Equal(t, exitFailed, status)
+				return
+			}
+			require.Empty(t, stderr)
+			require.Equal(t, exitSucceeded, status)
+			golden, err := os.ReadFile("testdata/status/node.golden")
+			require.NoError(t, err)
+			require.Equal(t, strings.ReplaceAll(string(golden), "node.prom", url), stdout)
+		})
+	}
+	t.Run("nobody there", func(t *testing.T) {
+		server := httptest.NewServer(nil)
+		server.Close()
+		status, _, stderr := runStatus(nil, "--metrics", strings.Replace(server.URL, "http://", "http://user:secret@", 1))
+		require.Equal(t, exitFailed, status)
+		require.Contains(t, stderr, "connection refused")
+		require.NotContains(t, stderr, "secret")
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		server := httptest.NewServer(http.HandlerFunc(serve))
+		defer server.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := status(ctx, statusOptions{metrics: server.URL, timeout: time.Minute}, nil)
+		require.ErrorContains(t, err, "context canceled")
+	})
+}
+
+// Whatever is read, nothing that a terminal acts on is printed.
+func FuzzStatus(f *testing.F) {
+	for _, name := range []string{"node.prom", "idle.prom", "later.prom"} {
+		data, err := os.ReadFile("testdata/status/" + name)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("# TYPE a gauge\n{}"))
+	f.Add([]byte("{a=\"\x1b\"} 1\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, format := range statusOutputFormats() {
+			status, stdout, stderr := runStatus(bytes.NewReader(data), "-o", format)
+			require.Contains(t, []int{exitSucceeded, exitFailed}, status)
+			require.Equal(t, status == exitSucceeded, stderr == "")
+			text := strings.ReplaceAll(stdout+stderr, "\n", "")
+			require.Equal(t, text, printable(text))
+		}
+	})
+}
