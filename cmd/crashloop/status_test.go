@@ -58,6 +58,18 @@ func TestStatus(t *testing.T) {
 	})
 }
 
+// docs/operators.md shows what the command prints of node.prom.
+func TestStatusInDocs(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/operators.md")
+	require.NoError(t, err)
+	metrics, err := os.Open("testdata/status/node.prom")
+	require.NoError(t, err)
+	defer metrics.Close()
+	status, stdout, stderr := runStatus(metrics)
+	require.Equal(t, exitSucceeded, status, stderr)
+	require.Contains(t, string(doc), "| crashloop status\n"+stdout+"```\n")
+}
+
 // runStatus returns what status prints when that is on stdin.
 func runStatus(stdin io.Reader, args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
