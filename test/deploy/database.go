@@ -92,7 +92,8 @@ func (d *Database) add(s Scrape) error {
 
 // Query evaluates an expression from the second scrape to the last.
 func (d *Database) Query(expr string, step time.Duration) (promql.Matrix, error) {
-	q, err := d.engine.NewRangeQuery(context.Background(), d.db, nil, expr, d.start.Add(d.every), d.end, step)
+	start, end := d.Range()
+	q, err := d.engine.NewRangeQuery(context.Background(), d.db, nil, expr, start, end, step)
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +113,9 @@ func (d *Database) Query(expr string, step time.Duration) (promql.Matrix, error)
 	}
 	return copied, nil
 }
+
+// Range is the time that Query evaluates expressions in.
+func (d *Database) Range() (start, end time.Time) { return d.start.Add(d.every), d.end }
 
 // Step is a step of queries that gives some 240 of them, as Grafana has in a panel,
 // but not more than there were scrapes.

@@ -145,7 +145,12 @@ func panel(db *deploy.Database, p deploy.Panel) (func(draw.Canvas), error) {
 	plt := plot.New()
 	plt.Title.Text, plt.Title.TextStyle.Font.Size, plt.Title.Padding = p.Title, 11, 6
 	plt.Y.Label.Text = p.FieldConfig.Defaults.Custom.AxisLabel
-	plt.X.Tick.Marker = plot.TimeTicks{Format: "15:04", Ticker: plot.TickerFunc(timeTicks)}
+	start, end := db.Range()
+	format := "15:04"
+	if end.Sub(start) < 10*time.Minute {
+		format = "15:04:05"
+	}
+	plt.X.Tick.Marker = plot.TimeTicks{Format: format, Ticker: plot.TickerFunc(timeTicks)}
 	plt.Y.Tick.Marker = unitTicks{p.FieldConfig.Defaults.Unit, plot.DefaultTicks{}}
 	for _, style := range []*draw.TextStyle{&plt.X.Tick.Label, &plt.Y.Tick.Label, &plt.Y.Label.TextStyle, &plt.Legend.TextStyle} {
 		style.Font.Size = 8
@@ -159,6 +164,7 @@ func panel(db *deploy.Database, p deploy.Panel) (func(draw.Canvas), error) {
 	if err != nil {
 		return nil, err
 	}
+	plt.X.Min, plt.X.Max = float64(start.UnixMilli())/1000, float64(end.UnixMilli())/1000
 	return func(c draw.Canvas) {
 		c.SetColor(color.White)
 		c.Fill(c.Rectangle.Path())
@@ -233,9 +239,11 @@ func lines(plt *plot.Plot, p deploy.Panel, series []named, step time.Duration) e
 	plt.Legend.Padding = 2
 	plt.Legend.Top, plt.Legend.Left, plt.Legend.XOffs, plt.Legend.YOffs, plt.Legend.ThumbnailWidth = true, true, 6, -2, 14
 	switch {
-	case log && low < high:
+	case log && low <= high:
 		plt.Y.Scale, plt.Y.Tick.Marker = plot.LogScale{}, unitTicks{p.FieldConfig.Defaults.Unit, plot.LogTicks{Prec: -1}}
-		plt.Y.Min, plt.Y.Max = math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(high)))
+		plt.Y.Min, plt.Y.Max = math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Floor(math.Log10(high))+1)
+	case log:
+		plt.Y.Min, plt.Y.Max, plt.Y.Tick.Marker = 0, 1, plot.ConstantTicks{{Value: 0.5, Label: "no data"}}
 	case p.FieldConfig.Defaults.Min != nil:
 		plt.Y.Min = *p.FieldConfig.Defaults.Min
 		plt.Y.Max = max(high*1.25, plt.Y.Min+1e-9) // The legend is above the lines.
