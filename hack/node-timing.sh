@@ -4,11 +4,17 @@
 # node-timing.sh [ARGUMENTS OF THE HARNESS]
 #
 # Applies the series where it is not applied yet, builds the release's kubelet and kube-apiserver and, from the patched
-# tree, our kubelet, and measures both on a real node (test/node). Needs root, for containerd.
+# tree, our kubelet, and measures both on a real node (test/node). With BASE_KUBELET=FILE in the environment, another
+# patched kubelet, such as one without some of the patches, it compares ours with that one instead of the release's: what
+# these patches cost. Processor time differs by chance from run to run: --rounds 3 runs each scenario three times with
+# either, in turn, as in
+#   SKIP="7 8" KB_OUTPUT_DIR=DIR make kubelet
+#   BASE_KUBELET=DIR/VERSION/kubelet hack/node-timing.sh --rounds 3 --only max1s,api5,restartpod
+# Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,7s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0"; exit 0; }
 # What the harness needs, before the minutes that building takes.
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
 need go runc etcd
@@ -16,10 +22,18 @@ need go runc etcd
 patchset apply --keep || exit 1
 load_tree --fetch
 "$KB_HACK/build.sh" kubelet || exit 1
-"$KB_HACK/build.sh" --stock kubelet kube-apiserver || exit 1
+base=${BASE_KUBELET:+$(realpath -- "$BASE_KUBELET")}
+[[ -z $base || -x $base ]] || die "BASE_KUBELET=$BASE_KUBELET is no program"
+if [[ -n $base ]]; then
+  "$KB_HACK/build.sh" --stock kube-apiserver || exit 1
+else
+  "$KB_HACK/build.sh" --stock kubelet kube-apiserver || exit 1
+fi
 out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
+reference=(--stock "$out/stock/kubelet")
+[[ -z $base ]] || reference=(--base "$base")
 say "Measuring on a real node"
 cd "$KB_ROOT/test/node"
 # The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
 trap - EXIT INT TERM HUP
-exec go run ./timing timing --stock "$out/stock/kubelet" --ours "$out/kubelet" --apiserver "$out/stock/kube-apiserver" "$@"
+exec go run ./timing timing "${reference[@]}" --ours "$out/kubelet" --apiserver "$out/stock/kube-apiserver" "$@"

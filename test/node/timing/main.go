@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command timing measures on a real node how punctually a kubelet restarts a
-// crash-looping container, and compares two kubelets.
+// crash-looping container, and compares two kubelets: the release's and ours, or,
+// for what a change costs, two of ours.
 //
 //	go run ./timing timing --stock KUBELET --ours KUBELET --apiserver KUBE_APISERVER
+//	go run ./timing timing --base KUBELET --ours KUBELET --rounds 3 --only max1s,api5 --apiserver KUBE_APISERVER
 //	go run ./timing run --kubelet KUBELET --scenario max1s [--apiserver KUBE_APISERVER]
 //
 // It is run in the folder test/node; see package node for what it needs.
@@ -29,8 +31,8 @@ var began = time.Now()
 var errCriteria = errors.New("not every criterion holds")
 
 const usage = `usage:
-  timing timing --stock KUBELET --ours KUBELET --apiserver KUBE_APISERVER
-                [--only LIST] [--seconds N] [--work DIR] [--keep] [-o text|json]
+  timing timing --stock KUBELET|--base KUBELET --ours KUBELET --apiserver KUBE_APISERVER
+                [--only LIST] [--rounds N] [--seconds N] [--work DIR] [--keep] [-o text|json]
   timing run --kubelet KUBELET --scenario NAME [--apiserver KUBE_APISERVER]
                 [--seconds N] [--work DIR] [--keep] [-o text|json]
 `
@@ -63,9 +65,9 @@ func main() {
 
 // options are the flags of both commands.
 type options struct {
-	stock, ours, kubelet, apiserver, only, work, format string
-	seconds                                             int
-	keep                                                bool
+	stock, base, ours, kubelet, apiserver, only, work, format string
+	seconds, rounds                                           int
+	keep                                                      bool
 }
 
 func execute(ctx context.Context, command string, args []string, out io.Writer) (err error) {
@@ -78,6 +80,8 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	f.StringVar(&o.format, "o", "text", "the output `format`: text or json")
 	if command == "timing" {
 		f.StringVar(&o.stock, "stock", "", "the unpatched kubelet `binary`")
+		f.StringVar(&o.base, "base", "", "another patched kubelet `binary`, to be compared with instead of an unpatched one")
+		f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with either kubelet, and take all together")
 		f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
 		f.StringVar(&o.only, "only", "", "run only these scenarios, a comma-separated `list` (default: all)")
 	} else {
@@ -96,6 +100,12 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	if o.seconds < 0 {
 		return fmt.Errorf("--seconds %d: must not be negative", o.seconds)
 	}
+	if command == "timing" && o.rounds < 1 {
+		return fmt.Errorf("--rounds %d: must be positive", o.rounds)
+	}
+	if o.stock != "" && o.base != "" {
+		return errors.New("--stock and --base exclude each other")
+	}
 	selected, err := selectScenarios(o.only, time.Duration(o.seconds)*time.Second)
 	if err != nil {
 		return err
@@ -103,6 +113,9 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	programs := []node.Program{{Flag: "--kubelet", Path: &o.kubelet}}
 	if command == "timing" {
 		programs = []node.Program{{Flag: "--stock", Path: &o.stock}, {Flag: "--ours", Path: &o.ours}}
+		if o.base != "" {
+			programs[0] = node.Program{Flag: "--base", Path: &o.base}
+		}
 	}
 	api := slices.ContainsFunc(selected, func(s Scenario) bool { return s.API })
 	if api {
@@ -124,20 +137,37 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 }
 
 // timing compares two kubelets. Each scenario is run with one and at once with
-// the other, so that both meet the machine in much the same state.
+// the other, so that both meet the machine in much the same state. In every other
+// round, the other is first.
 func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario, out io.Writer) error {
 	var all []Comparison
 	for i, s := range selected {
 		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.Name, s)
-		stock, err := figures(ctx, h, o, s.forStock(), "stock", o.stock)
+		reference := subject{stockLabel, o.stock, s.forStock(), nil}
+		if o.base != "" {
+			reference = subject{baseLabel, o.base, s, nil}
+		}
+		ours := subject{"ours", o.ours, s, nil}
+		for round := range o.rounds {
+			both := []*subject{&reference, &ours}
+			if round%2 == 1 {
+				slices.Reverse(both)
+			}
+			for _, subject := range both {
+				if err := subject.run(ctx, h, o); err != nil {
+					return err
+				}
+			}
+		}
+		referenceFigures, err := measure(reference.runs, reference.scenario)
 		if err != nil {
 			return err
 		}
-		ours, err := figures(ctx, h, o, s, "ours", o.ours)
+		oursFigures, err := measure(ours.runs, s)
 		if err != nil {
 			return err
 		}
-		c := compare(s, stock, ours)
+		c := compare(s, reference.label, referenceFigures, oursFigures)
 		all = append(all, c)
 		if o.format == "text" {
 			printComparison(out, c)
@@ -156,6 +186,28 @@ func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario
 	return nil
 }
 
+// subject is a kubelet that is measured, with what it did so far.
+type subject struct {
+	label, kubelet string
+	scenario       Scenario
+	runs           []Run
+}
+
+// run lets the kubelet run the scenario once more.
+func (s *subject) run(ctx context.Context, h *node.Harness, o options) error {
+	run, err := observe(ctx, h, o, s.scenario, s.label, s.kubelet)
+	if err != nil {
+		return err
+	}
+	f, err := measure([]Run{run}, s.scenario)
+	if err != nil {
+		return fmt.Errorf("%s, %s: %w", s.scenario.Name, s.label, err)
+	}
+	node.Progress("%s, %s: %s", s.scenario.Name, s.label, f.summary(s.scenario))
+	s.runs = append(s.runs, run)
+	return nil
+}
+
 // single measures one kubelet.
 func single(ctx context.Context, h *node.Harness, o options, selected []Scenario, out io.Writer) error {
 	type result struct {
@@ -164,7 +216,11 @@ func single(ctx context.Context, h *node.Harness, o options, selected []Scenario
 	}
 	var all []result
 	for _, s := range selected {
-		f, err := figures(ctx, h, o, s, "kubelet", o.kubelet)
+		subject := subject{"kubelet", o.kubelet, s, nil}
+		if err := subject.run(ctx, h, o); err != nil {
+			return err
+		}
+		f, err := measure(subject.runs, s)
 		if err != nil {
 			return err
 		}
@@ -177,19 +233,6 @@ func single(ctx context.Context, h *node.Harness, o options, selected []Scenario
 		return printJSON(out, all)
 	}
 	return nil
-}
-
-func figures(ctx context.Context, h *node.Harness, o options, s Scenario, label, kubelet string) (Figures, error) {
-	run, err := observe(ctx, h, o, s, label, kubelet)
-	if err != nil {
-		return Figures{}, err
-	}
-	f, err := measure(run, s)
-	if err != nil {
-		return Figures{}, fmt.Errorf("%s, %s: %w", s.Name, label, err)
-	}
-	node.Progress("%s, %s: %s", s.Name, label, f.summary(s))
-	return f, nil
 }
 
 // observe makes one node, lets it measure a scenario and returns what it did.

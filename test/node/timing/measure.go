@@ -34,6 +34,8 @@ type Run struct {
 
 // Figures is what follows from a Run. Times are in seconds, but for CPU.
 type Figures struct {
+	// Rounds is how many runs these are the figures of.
+	Rounds int `json:"rounds"`
 	// Restarts is the number of restarts in the window, in all pods.
 	Restarts int `json:"restarts"`
 	// Interval and Lateness cover the restarts whose whole wait lies in the
@@ -70,36 +72,47 @@ type Summary struct {
 	Worst  float64 `json:"worst"`
 }
 
-// measure reduces a run to its figures.
-func measure(run Run, s Scenario) (Figures, error) {
+// measure reduces runs of one scenario to their figures.
+func measure(runs []Run, s Scenario) (Figures, error) {
 	if s.Action != "" {
-		return measureRestarts(run, s)
+		return measureRestarts(runs, s)
 	}
 	var (
-		f                        Figures
+		f                        = Figures{Rounds: len(runs)}
 		intervals, lates, firsts []float64
 		steps                    = map[int][]float64{}
+		cpu                      float64
+		requests                 map[string]float64
 	)
-	for pod, starts := range run.Starts {
-		if !slices.IsSorted(starts) {
-			return Figures{}, fmt.Errorf("pod %s: start times are not in order: %v", pod, starts)
+	for _, run := range runs {
+		for pod, starts := range run.Starts {
+			if !slices.IsSorted(starts) {
+				return Figures{}, fmt.Errorf("pod %s: start times are not in order: %v", pod, starts)
+			}
+			for i := 1; i < len(starts); i++ {
+				from, to := starts[i-1], starts[i]
+				interval := to - from
+				n := i - 1
+				if n == 0 {
+					firsts = append(firsts, interval)
+				}
+				if to >= run.From && to < run.To {
+					f.Restarts++
+				}
+				if n == 0 || from < run.From || to > run.To {
+					continue
+				}
+				intervals = append(intervals, interval)
+				lates = append(lates, interval-s.Delay(n).Seconds())
+				steps[n] = append(steps[n], interval)
+			}
 		}
-		for i := 1; i < len(starts); i++ {
-			from, to := starts[i-1], starts[i]
-			interval := to - from
-			n := i - 1
-			if n == 0 {
-				firsts = append(firsts, interval)
+		cpu += run.CPU
+		for kind, count := range run.Requests {
+			if requests == nil {
+				requests = map[string]float64{}
 			}
-			if to >= run.From && to < run.To {
-				f.Restarts++
-			}
-			if n == 0 || from < run.From || to > run.To {
-				continue
-			}
-			intervals = append(intervals, interval)
-			lates = append(lates, interval-s.Delay(n).Seconds())
-			steps[n] = append(steps[n], interval)
+			requests[kind] += count
 		}
 	}
 	if len(intervals) == 0 {
@@ -111,10 +124,10 @@ func measure(run Run, s Scenario) (Figures, error) {
 			f.ByRestart = append(f.ByRestart, Step{s.Delay(n).Seconds(), summarize(steps[n]).Mean})
 		}
 	}
-	f.CPUPerRestart = run.CPU * 1000 / float64(f.Restarts)
-	if run.Requests != nil {
+	f.CPUPerRestart = cpu * 1000 / float64(f.Restarts)
+	if requests != nil {
 		f.Requests = map[string]float64{}
-		for kind, count := range run.Requests {
+		for kind, count := range requests {
 			f.Requests[kind] = count / float64(f.Restarts)
 			f.RequestsPerRestart += f.Requests[kind]
 		}

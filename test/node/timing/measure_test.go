@@ -25,7 +25,7 @@ func TestMeasureWindow(t *testing.T) {
 		From: 10.2, To: 15, CPU: 0.05,
 		Requests: map[string]float64{"GET pods": 10, "PATCH pods": 5},
 	}
-	f, err := measure(run, Scenario{Curve: node.Curve{Maximum: time.Second}})
+	f, err := measure([]Run{run}, Scenario{Curve: node.Curve{Maximum: time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +53,27 @@ func TestMeasureWindow(t *testing.T) {
 	}
 }
 
+// Each run has a window of its own on the same clock.
+func TestMeasureRounds(t *testing.T) {
+	runs := []Run{
+		{Starts: map[string][]float64{"a": {9, 9.5, 11}}, From: 9, To: 15, CPU: 0.02, Requests: map[string]float64{"GET pods": 4}},
+		{Starts: map[string][]float64{"a": {29, 29.5, 31.25, 60}}, From: 29, To: 35, CPU: 0.08, Requests: map[string]float64{"GET pods": 8}},
+	}
+	f, err := measure(runs, Scenario{Curve: node.Curve{Maximum: time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Rounds != 2 || f.Restarts != 4 || f.Interval.Count != 2 || !near(f.Interval.Mean, (1.5+1.75)/2) {
+		t.Errorf("figures = %+v, want 4 restarts in 2 rounds and the intervals 1.5 and 1.75", f)
+	}
+	if !near(f.CPUPerRestart, 25) || !near(f.RequestsPerRestart, 3) || !near(f.Requests["GET pods"], 3) {
+		t.Errorf("figures = %+v, want 25 ms and 3 requests per restart", f)
+	}
+}
+
 func TestMeasureDefaultCurve(t *testing.T) {
 	run := Run{Starts: map[string][]float64{"a": {100, 100.7, 111, 132, 172.5, 253}}, To: 260}
-	f, err := measure(run, Scenario{})
+	f, err := measure([]Run{run}, Scenario{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +96,7 @@ func TestMeasureRefuses(t *testing.T) {
 		"all outside":      {Starts: map[string][]float64{"a": {1, 2, 3}}, From: 5, To: 10},
 		"a clock that ran": {Starts: map[string][]float64{"a": {3, 2, 5, 6}}, To: 10},
 	} {
-		if f, err := measure(run, Scenario{Curve: node.Curve{Maximum: time.Second}}); err == nil {
+		if f, err := measure([]Run{run}, Scenario{Curve: node.Curve{Maximum: time.Second}}); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, f)
 		}
 	}

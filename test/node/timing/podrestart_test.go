@@ -53,18 +53,18 @@ func TestMeasureRestarts(t *testing.T) {
 		"a": journalOf(t, "1 main start, 4 main exit:42, 5.5 main start"),
 		"b": journalOf(t, "1 main start, 6 main exit:42, 6.5 main start"),
 	}}
-	f, err := measure(run, Scenario{Action: node.ActionRestartPod, Pods: 2})
+	f, err := measure([]Run{run}, Scenario{Action: node.ActionRestartPod, Pods: 2})
 	if err != nil || f.Restarts != 2 || f.PodRestart.Median != 1 || f.PodRestart.Worst != 1.5 {
 		t.Errorf("figures = %+v, %v, want 2 restarts of 0.5 and 1.5 s", f, err)
 	}
 	loop := Run{Journals: map[string][]node.JournalEvent{
 		"a": journalOf(t, "100 main start, 100 main exit:42, 101 main start, 101 main exit:42, 111 main start, 111 main exit:42, 160.5 main start"),
 	}}
-	f, err = measure(loop, Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute})
+	f, err = measure([]Run{loop}, Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute})
 	if err != nil || f.Restarts != 2 {
 		t.Errorf("figures = %+v, %v, want 2 restarts in the minute from 100 on", f, err)
 	}
-	if f, err := measure(Run{}, Scenario{Action: node.ActionRestartPod}); err == nil {
+	if f, err := measure([]Run{{}}, Scenario{Action: node.ActionRestartPod}); err == nil {
 		t.Errorf("figures of no restart = %+v, want an error", f)
 	}
 }
@@ -87,7 +87,7 @@ func TestRestartCriteria(t *testing.T) {
 		{"loop with a maximum", Scenario{Action: node.ActionRestartPod, Curve: node.Curve{Maximum: 20 * time.Second}, Window: time.Minute}, Figures{Restarts: 30}, Figures{Restarts: 4}, "pass"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := verdicts(compare(tc.scenario, tc.stock, tc.ours)); got != tc.want {
+			if got := verdicts(compare(tc.scenario, stockLabel, tc.stock, tc.ours)); got != tc.want {
 				t.Errorf("criteria: %s, want %s", got, tc.want)
 			}
 		})
@@ -100,8 +100,8 @@ func TestPrintRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	printComparison(&out, compare(all[0], Figures{Restarts: 10, PodRestart: Summary{Median: 2}}, Figures{Restarts: 10, PodRestart: Summary{Median: 1.1}}))
-	printComparison(&out, compare(all[1], Figures{Restarts: 30}, Figures{Restarts: 3}))
+	printComparison(&out, compare(all[0], stockLabel, Figures{Restarts: 10, PodRestart: Summary{Median: 2}}, Figures{Restarts: 10, PodRestart: Summary{Median: 1.1}}))
+	printComparison(&out, compare(all[1], stockLabel, Figures{Restarts: 30}, Figures{Restarts: 3}))
 	for _, want := range []string{
 		"restartpod: standalone, RestartPod (stock: RestartAllContainers), 10 pods, each triggered once",
 		"trigger to all running, median           2.000 s     1.100 s       0.550",

@@ -73,7 +73,7 @@ func TestCriteria(t *testing.T) {
 			Figures{Restarts: 800, Lateness: late(0.4, 0), CPUPerRestart: 10}, "pass pass pass FAIL"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := compare(tc.scenario, tc.stock, tc.ours)
+			c := compare(tc.scenario, stockLabel, tc.stock, tc.ours)
 			if got := verdicts(c); got != tc.want {
 				t.Errorf("criteria: %s, want %s", got, tc.want)
 			}
@@ -84,10 +84,50 @@ func TestCriteria(t *testing.T) {
 	}
 }
 
+// Two patched kubelets are to be equal.
+func TestCostCriteria(t *testing.T) {
+	alone := Scenario{Name: "max1s", Curve: node.Curve{Maximum: time.Second}, Pods: 1, LatenessRatio: 0.1}
+	api := Scenario{Name: "api5", Curve: node.Curve{Maximum: time.Second}, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
+	once := Scenario{Action: node.ActionRestartPod, Pods: 10, RestartRatio: 0.75}
+	loop := Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute}
+	for _, tc := range []struct {
+		name       string
+		scenario   Scenario
+		base, ours Figures
+		want       string
+	}{
+		{"equal", alone, Figures{Restarts: 50, Lateness: late(0.07, 0.05), CPUPerRestart: 20}, Figures{Restarts: 50, Lateness: late(0.07, 0.05), CPUPerRestart: 20}, "pass pass pass"},
+		{"at the limits", alone, Figures{Restarts: 50, Lateness: late(0.1, 0.05), CPUPerRestart: 20}, Figures{Restarts: 50, Lateness: late(0.12, 0.05), CPUPerRestart: 20.4}, "pass pass pass"},
+		{"later", alone, Figures{Restarts: 50, Lateness: late(0.1, 0.05), CPUPerRestart: 20}, Figures{Restarts: 50, Lateness: late(0.121, 0.05), CPUPerRestart: 20}, "FAIL pass pass"},
+		{"early", alone, Figures{Restarts: 50, Lateness: late(0.1, 0.05), CPUPerRestart: 20}, Figures{Restarts: 50, Lateness: late(0, -0.5), CPUPerRestart: 20}, "pass FAIL pass"},
+		{"higher CPU", alone, Figures{Restarts: 50, Lateness: late(0.1, 0.05), CPUPerRestart: 20}, Figures{Restarts: 50, Lateness: late(0.1, 0.05), CPUPerRestart: 20.5}, "pass pass FAIL"},
+		{"CPU over few restarts", alone, Figures{Restarts: 19, Lateness: late(0.1, 0.05), CPUPerRestart: 20}, Figures{Restarts: 50, Lateness: late(0.1, 0.05), CPUPerRestart: 40}, "pass pass"},
+		{"more requests", api, Figures{Restarts: 500, Lateness: late(0.1, 0), RequestsPerRestart: 4}, Figures{Restarts: 500, Lateness: late(0.1, 0), RequestsPerRestart: 4.1}, "pass pass pass FAIL"},
+		{"requests not counted", api, Figures{Restarts: 500, Lateness: late(0.1, 0), RequestsPerRestart: 4}, Figures{Restarts: 500, Lateness: late(0.1, 0)}, "pass pass pass FAIL"},
+		{"pods as fast", once, Figures{PodRestart: Summary{Median: 1}}, Figures{PodRestart: Summary{Median: 1.1}}, "pass"},
+		{"pods slower", once, Figures{PodRestart: Summary{Median: 1}}, Figures{PodRestart: Summary{Median: 1.2}}, "FAIL"},
+		{"loops of two rounds", loop, Figures{Rounds: 2, Restarts: 6}, Figures{Rounds: 2, Restarts: 6}, "pass"},
+		{"one restart too few in two rounds", loop, Figures{Rounds: 2, Restarts: 6}, Figures{Rounds: 2, Restarts: 5}, "FAIL"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := verdicts(compare(tc.scenario, baseLabel, tc.base, tc.ours)); got != tc.want {
+				t.Errorf("criteria: %s, want %s", got, tc.want)
+			}
+		})
+	}
+	var out bytes.Buffer
+	printComparison(&out, compare(alone, baseLabel, Figures{Restarts: 50, CPUPerRestart: 20}, Figures{Restarts: 50, CPUPerRestart: 21}))
+	for _, want := range []string{"base        ours   ours/base", "FAIL  kubelet CPU per restart at most 1.02 of base's: base 20.000 ms, ours 21.000 ms, limit 20.400 ms"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
 func TestGoalsDoNotDecide(t *testing.T) {
 	s := scenarios[0]
 	slow := Figures{Interval: Summary{Mean: 1.1, Worst: 1.1}, Lateness: late(0.1, 0.1)}
-	c := compare(s, Figures{Lateness: late(1, 1)}, slow)
+	c := compare(s, stockLabel, Figures{Lateness: late(1, 1)}, slow)
 	if len(c.Goals) != 2 || c.Goals[0].Reached || !c.Goals[1].Reached {
 		t.Errorf("goals = %+v, want the mean missed and the worst reached", c.Goals)
 	}
@@ -106,7 +146,7 @@ func TestPrintComparison(t *testing.T) {
 		Restarts: 190, Interval: Summary{Mean: 1.07}, Lateness: late(0.07, 0.05), CPUPerRestart: 19,
 		RequestsPerRestart: 4, Requests: map[string]float64{"GET pods": 2, "PATCH events": 1},
 	}
-	c := compare(s, stock, ours)
+	c := compare(s, stockLabel, stock, ours)
 	var out bytes.Buffer
 	printComparison(&out, c)
 	printVerdict(&out, []Comparison{c})
