@@ -6,13 +6,15 @@
 # Applies the series where it is not applied yet, builds the kubelet and the API server it patches, and runs on a real node
 # (test/node) the scenarios of pods that are restarted in place, those of crashloop run with containerd, and upstream's own
 # tests of restart rules: all of them, or the scenarios whose name matches SCENARIO, a regular expression such as Deleted
-# in any group, Pods/Deleted in one, or Pods or Disruptions for a whole group, or with Upstream upstream's tests alone, or
-# with CrashloopRun or one such as CrashloopRun/Killed or CrashloopRun/Pods/Killed those of crashloop run, which need no
-# kubelet. Needs root, for containerd.
+# in any group, Pods/Deleted in one, or Pods, Disruptions, Persist or Metrics for a whole group, or with Upstream upstream's
+# tests alone, or with CrashloopRun or one such as CrashloopRun/Killed or CrashloopRun/Pods/Killed those of crashloop run,
+# which need no kubelet. Persist/Upgrade goes from the release's kubelet to ours and back; it takes STOCK_KUBELET=FILE of
+# the environment, or the kubelet that make node-timing has built, and is skipped where there is neither. Needs root, for
+# containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,11s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0"; exit 0; }
 
 # node-e2e.sh --build [Upstream]: from the patched tree, which stays as it is, the kubelet with a back-off that is reset by
 # a run of 15 s in the place of ten minutes, which is all that differs, and upstream's tests.
@@ -43,10 +45,10 @@ if [[ ${1:-} == --build ]]; then
   exit 0
 fi
 
-# scenarios TEST SCENARIO: what to run of a test, whose groups of scenarios are Pods and Disruptions.
+# scenarios TEST SCENARIO: what to run of a test, whose groups of scenarios have the names below.
 scenarios() {
   case $2 in
-    Pods | Disruptions | */*) printf '^%s$/%s' "$1" "$2" ;;
+    Pods | Disruptions | Persist | Metrics | */*) printf '^%s$/%s' "$1" "$2" ;;
     *) printf '^%s$/[^/]*/(%s)' "$1" "$2" ;;
   esac
 }
@@ -114,6 +116,8 @@ if [[ -n $kubelet ]]; then
     -kubelet "$out/kubelet" -kubelet-short-reset "$out/kubelet-short-reset"
     -apiserver "$out/kube-apiserver" -controller-manager "$out/kube-controller-manager"
   )
+  stock=${STOCK_KUBELET:-$out/stock/kubelet}
+  [[ -z ${STOCK_KUBELET:-} && ! -e $stock ]] || args+=(-kubelet-stock "$(realpath -- "$stock")")
   if [[ -n $upstream ]]; then
     tag=$(sed -nE 's/.*configs\[BusyBox\] *= Config\{[^,]*, "busybox", "([^"]*)"\}.*/\1/p' "$TREE/test/utils/image/manifest.go")
     [[ -n $tag ]] || die "$TREE/test/utils/image/manifest.go does not say which busybox upstream's tests use"

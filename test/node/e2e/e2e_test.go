@@ -29,6 +29,7 @@ var (
 	shortResetFlag = flag.String("kubelet-short-reset", "", "the `binary` of the same kubelet, built to reset the back-off after a run of "+shortReset.String())
 	apiserverFlag  = flag.String("apiserver", "", "the patched kube-apiserver `binary`")
 	managerFlag    = flag.String("controller-manager", "", "the kube-controller-manager `binary`")
+	stockFlag      = flag.String("kubelet-stock", "", "the unpatched kubelet `binary` of the same release, for the scenario Upgrade alone, which is skipped without")
 	upstreamFlag   = flag.String("e2e-node", "", "the `binary` of upstream's own node tests, in the folder of the kubelet")
 	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
 	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests ask for")
@@ -81,6 +82,9 @@ func testOnNode(ctx context.Context) (err error) {
 	if *crashloopFlag != "" {
 		programs = append(programs, node.Program{Flag: "-crashloop", Path: crashloopFlag})
 	}
+	if *stockFlag != "" {
+		programs = append(programs, node.Program{Flag: "-kubelet-stock", Path: stockFlag})
+	}
 	if *upstreamFlag != "" {
 		programs = append(programs, node.Program{Flag: "-e2e-node", Path: upstreamFlag}, node.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
@@ -113,8 +117,9 @@ var theNode = sync.OnceValues(func() (*node.Node, error) {
 })
 
 // TestNode runs the scenarios on one node. Those of Pods run at the same time,
-// as nothing happens there but to their pods; those of Disruptions after them,
-// one by one.
+// as nothing happens there but to their pods; the others after them, one by one:
+// those of Disruptions, of Persist, where the kubelet is killed while pods wait,
+// and of Metrics, which count all that a kubelet does.
 func TestNode(t *testing.T) {
 	if !*insideFlag || *kubeletFlag == "" {
 		t.Skip("this needs root and patched binaries: make node-e2e")
@@ -131,6 +136,16 @@ func TestNode(t *testing.T) {
 	})
 	t.Run("Disruptions", func(t *testing.T) {
 		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions) {
+			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
+		}
+	})
+	t.Run("Persist", func(t *testing.T) {
+		for _, s := range persistScenarios {
+			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
+		}
+	})
+	t.Run("Metrics", func(t *testing.T) {
+		for _, s := range metricsScenarios {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
 	})
@@ -161,7 +176,7 @@ func (s scenario) report(t *testing.T, e *e2e) {
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, disruptions, gateDisruptions, staticDisruptions,
-		crashloopScenarios, crashloopDisruptions) {
+		persistScenarios, metricsScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
 		if seen[name] {
 			t.Errorf("two scenarios are named %s", s.name)

@@ -32,6 +32,8 @@ type e2e struct {
 	api  *node.APIServer
 	kube kubernetes.Interface
 	pods *recorder
+	// kubeletArgs are more arguments for every kubelet.
+	kubeletArgs []string
 }
 
 // startE2E brings up the node. It is stopped by the end of this process.
@@ -103,7 +105,8 @@ func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
 			config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
 		}
 	}
-	require.NoError(t, e.StartKubelet(config, "--kubeconfig="+e.api.Kubeconfig, "--node-ip="+node.IP))
+	args := append([]string{"--kubeconfig=" + e.api.Kubeconfig, "--node-ip=" + node.IP}, e.kubeletArgs...)
+	require.NoError(t, e.StartKubelet(config, args...))
 }
 
 // restartKubelet kills the kubelet and starts it with the gates given switched

@@ -112,9 +112,10 @@ func alwaysSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 	return spec
 }
 
-// newPod returns a pod that is not created yet.
-func (e *e2e) newPod(t *testing.T) *pod {
-	name := strings.ToLower(filepath.Base(t.Name()))
+// newPod returns a pod that is not created yet, with the name of the test. Where a
+// test has several, parts of a name tell them apart.
+func (e *e2e) newPod(t *testing.T, parts ...string) *pod {
+	name := strings.ToLower(strings.Join(append([]string{filepath.Base(t.Name())}, parts...), "-"))
 	p := &pod{e2e: e, t: t, name: name, dir: e.Path("pods", name)}
 	require.NoError(t, os.MkdirAll(filepath.Dir(p.dir), 0o777))
 	require.NoError(t, os.Mkdir(p.dir, 0o777), "another scenario has the same name")
@@ -130,9 +131,9 @@ func (p *pod) withVolumes(spec v1.PodSpec) v1.PodSpec {
 	return spec
 }
 
-// create creates a pod with the name of the test.
-func (e *e2e) create(t *testing.T, spec v1.PodSpec) *pod {
-	p := e.newPod(t)
+// create creates a pod with the name of newPod.
+func (e *e2e) create(t *testing.T, spec v1.PodSpec, parts ...string) *pod {
+	p := e.newPod(t, parts...)
 	p.create(spec)
 	return p
 }

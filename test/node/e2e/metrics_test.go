@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// The kubelet's metrics of restarts.
+const (
+	metricWaiting  = "kubelet_restart_backoff_waiting_containers"
+	metricDelay    = "kubelet_restart_backoff_delay_seconds"
+	metricLateness = "kubelet_restart_backoff_lateness_seconds"
+	metricResets   = "kubelet_restart_backoff_resets_total"
+	metricKeys     = "kubelet_restart_backoff_keys"
+	metricInPlace  = "kubelet_pod_in_place_restarts_total"
+	metricPhase    = "kubelet_pod_in_place_restart_phase_duration_seconds"
+)
+
+// restartMetrics are their types, labels and buckets.
+var restartMetrics = map[string]struct {
+	kind    dto.MetricType
+	labels  []string
+	buckets []float64
+}{
+	metricWaiting:  {dto.MetricType_GAUGE, nil, nil},
+	metricDelay:    {dto.MetricType_HISTOGRAM, []string{"type"}, []float64{0, 1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 60, 80, 160, 300}},
+	metricLateness: {dto.MetricType_HISTOGRAM, []string{"type"}, []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}},
+	metricResets:   {dto.MetricType_COUNTER, []string{"type"}, nil},
+	metricKeys:     {dto.MetricType_GAUGE, []string{"type"}, nil},
+	metricInPlace:  {dto.MetricType_COUNTER, []string{"action", "outcome"}, nil},
+	metricPhase:    {dto.MetricType_HISTOGRAM, []string{"action", "phase"}, []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300, 600}},
+}
+
+// metricsCurve has the delays 0, 1, 2, 4, 8, 8 … s.
+var metricsCurve = node.Curve{Reduced: true, Maximum: 8 * time.Second}
+
+// defaultCurve has the delays 0, 10, 20, 40 … s.
+var defaultCurve = node.Curve{Maximum: 5 * time.Minute}
+
+const (
+	actionPod     = string(node.ActionRestartPod)
+	actionAll     = string(v1.ContainerRestartRuleActionRestartAllContainers)
+	inTermination = "TerminatingForRestart"
+	inStartup     = "Startup"
+)
+
+// metricsScenarios have a kubelet of their own each, which has counted nothing
+// before.
+var metricsScenarios = []scenario{
+	{"EveryRestartIsCounted", func(t *testing.T, e *e2e) {
+		e.useCurve(t, metricsCurve)
+		// All that these pods do comes to an end, and can be counted then.
+		crash := func(times int) []string { return append(slices.Repeat([]string{"exit=3"}, times), "") }
+		pods := []*pod{
+			e.create(t, alwaysSpec(nil, container("main", crash(5)...)), "alone"),
+			e.create(t, alwaysSpec(nil, container("main", crash(3)...), container("other", "")), "beside"),
+			e.create(t, alwaysSpec(nil, container("main", crash(4)...), container("other", crash(4)...)), "both"),
+		}
+		trigger := func(times int, action string) v1.Container {
+			return triggeringBy(container("main", append(slices.Repeat([]string{"exit=42"}, times), "")...), v1.ContainerRestartRuleAction(action))
+		}
+		whole := e.create(t, podSpec(nil, trigger(3, actionPod), container("other", "")), "pod")
+		all := e.create(t, podSpec(nil, trigger(2, actionAll), container("other", "")), "all")
+		failing := e.create(t, podSpec([]v1.Container{container("init1", "exit=0", "exit=1")}, trigger(1, actionPod)), "failing")
+		pods[0].starting("main", 6)
+		pods[1].starting("main", 4)
+		pods[2].starting("main", 5)
+		pods[2].starting("other", 5)
+		whole.starting("main", 4)
+		whole.starting("other", 4)
+		all.starting("main", 3)
+		all.starting("other", 3)
+		failing.latest("the failure", func(now *v1.Pod) error {
+			if now.Status.Phase != v1.PodFailed {
+				return fmt.Errorf("the phase is %s", now.Status.Phase)
+			}
+			return nil
+		})
+		for _, p := range slices.Concat(pods, []*pod{whole, all}) {
+			p.running()
+		}
+		m := e.scrape(t)
+		m.assertShape(t)
+
+		// The first restart has no delay, and so no lateness.
+		assert.EqualValues(t, 5+3+4+4, m.histogram(t, metricDelay, "container").GetSampleCount(), "restarts of containers")
+		assert.InDelta(t, (1+2+4+8)+(1+2)+2*(1+2+4), m.histogram(t, metricDelay, "container").GetSampleSum(), 0.001, "seconds of delay of containers")
+		assert.Equal(t, []uint64{4, 4, 4, 3, 0, 1}, counts(m.histogram(t, metricDelay, "container"))[:6], "restarts of containers with a delay up to 0, 1, 2, 4, 5, 8 s")
+		assert.EqualValues(t, 4+2+3+3, m.histogram(t, metricLateness, "container").GetSampleCount(), "restarts of containers that had a delay")
+		assert.EqualValues(t, 3+2+1, m.histogram(t, metricDelay, "pod").GetSampleCount(), "restarts of pods")
+		assert.InDelta(t, (1+2)+1, m.histogram(t, metricDelay, "pod").GetSampleSum(), 0.001, "seconds of delay of pods")
+		assert.EqualValues(t, 2+1, m.histogram(t, metricLateness, "pod").GetSampleCount(), "restarts of pods that had a delay")
+		for _, kind := range []string{"container", "pod"} {
+			h := m.histogram(t, metricLateness, kind)
+			mean := h.GetSampleSum() / float64(h.GetSampleCount())
+			node.Progress("lateness of a %s, mean of %d: %.3f s", kind, h.GetSampleCount(), mean)
+			assert.Less(t, mean, 0.5, "mean lateness of a %s in seconds", kind)
+			assert.Zero(t, m.value(t, metricResets, kind), "resets of a %s", kind)
+		}
+		assert.GreaterOrEqual(t, m.value(t, metricKeys, "container"), 4.0, "containers with a back-off")
+		assert.LessOrEqual(t, m.value(t, metricKeys, "container"), 4.0+1+2+2+2, "containers with a back-off")
+		assert.EqualValues(t, 3, m.value(t, metricKeys, "pod"), "pods with a back-off")
+		assert.Zero(t, m.value(t, metricWaiting), "containers that wait")
+
+		assert.EqualValues(t, 3, m.value(t, metricInPlace, actionPod, "Restarted"))
+		assert.EqualValues(t, 2, m.value(t, metricInPlace, actionAll, "Restarted"))
+		assert.EqualValues(t, 1, m.value(t, metricInPlace, actionPod, "Failed"))
+		assert.EqualValues(t, 0, m.value(t, metricInPlace, actionPod, "Deleted"))
+		assert.EqualValues(t, 3+1, m.histogram(t, metricPhase, actionPod, inTermination).GetSampleCount())
+		assert.EqualValues(t, 3+1, m.histogram(t, metricPhase, actionPod, inStartup).GetSampleCount())
+		assert.EqualValues(t, 2, m.histogram(t, metricPhase, actionAll, inTermination).GetSampleCount())
+		assert.EqualValues(t, 2, m.histogram(t, metricPhase, actionAll, inStartup).GetSampleCount())
+		// Half a second and more for each phase of a restart, beside the delays.
+		assert.InDelta(t, 1+2, m.histogram(t, metricPhase, actionPod, inTermination).GetSampleSum(), 4*1.5, "seconds of termination")
+		assert.GreaterOrEqual(t, m.histogram(t, metricPhase, actionPod, inTermination).GetSampleSum(), 1.0+2, "seconds of termination")
+		assert.InDelta(t, 1, m.histogram(t, metricPhase, actionAll, inTermination).GetSampleSum(), 2*1.5, "seconds of termination")
+		for _, action := range []string{actionPod, actionAll} {
+			assert.Less(t, m.histogram(t, metricPhase, action, inStartup).GetSampleSum(), 4*2.0, "seconds of startup")
+		}
+
+		deleted := e.create(t, deletable(), "deleted")
+		deleted.running()
+		deleted.signal("go")
+		deleted.event("other", 1, "term")
+		deleted.delete(6)
+		deleted.gone()
+		m = e.scrape(t)
+		assert.EqualValues(t, 1, m.value(t, metricInPlace, actionPod, "Deleted"))
+		assert.EqualValues(t, 3, m.value(t, metricInPlace, actionPod, "Restarted"))
+		assert.EqualValues(t, 1, m.value(t, metricInPlace, actionPod, "Failed"))
+	}},
+
+	{"WaitingContainers", func(t *testing.T, e *e2e) {
+		e.useCurve(t, metricsCurve)
+		pods := []*pod{
+			e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), "one"),
+			e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "exit=3")), "two"),
+			e.create(t, alwaysSpec([]v1.Container{container("init1", "exit=3")}, container("main", "")), "init"),
+			// All its containers wait while the pod does.
+			e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42"), node.ActionRestartPod), container("other", "")), "pod"),
+		}
+		const most = 1 + 2 + 1 + 2
+		// Statuses take a moment to the API and from there to here, so what counts is
+		// what both show where nothing has changed for a while.
+		const settled = 500 * time.Millisecond
+		seen := map[int]int{}
+		require.NoError(t, node.Await(e.ctx, "the greatest number of waiting containers", time.Minute, func(context.Context) error {
+			before := time.Now()
+			got := int(e.scrape(t).value(t, metricWaiting))
+			after := time.Now()
+			time.Sleep(settled)
+			want := 0
+			for _, p := range pods {
+				history := p.pods.of(p.name)
+				if len(history) == 0 || history[len(history)-1].at.After(before.Add(-settled)) {
+					return errors.New("statuses change")
+				}
+				want += waitingIn(p)
+			}
+			assert.Equal(t, want, got, "containers that wait, from %s to %s", before.Format("15:04:05.000"), after.Format("15:04:05.000"))
+			if seen[want]++; seen[most] < 3 {
+				return fmt.Errorf("there were %v", seen)
+			}
+			return nil
+		}))
+		node.Progress("how often so many containers were waiting: %v", seen)
+
+		for _, p := range pods {
+			p.delete(1)
+		}
+		for _, p := range pods {
+			p.gone()
+		}
+		// The API server removes a pod a moment before the kubelet hears of it.
+		time.Sleep(100 * time.Millisecond)
+		assert.Zero(t, e.scrape(t).value(t, metricWaiting), "containers that wait when their pods are gone")
+	}},
+
+	{"ResetsAreCounted", func(t *testing.T, e *e2e) {
+		usual := e.Spec.Kubelet
+		t.Cleanup(func() {
+			e.Kubelet.Kill()
+			e.Spec.Kubelet = usual
+			e.startKubelet(t)
+		})
+		e.Kubelet.Kill()
+		e.Spec.Kubelet = *shortResetFlag
+		e.startKubelet(t)
+		lives := func(exit string) []string {
+			return []string{exit, exit, fmt.Sprintf("sleep=%v %s", shortReset+2*time.Second, exit), exit, ""}
+		}
+		one := e.create(t, alwaysSpec(nil, container("main", lives("exit=3")...)), "container")
+		whole := e.create(t, podSpec(nil, triggeringBy(container("main", lives("exit=42")...), node.ActionRestartPod)), "pod")
+		for _, p := range []*pod{one, whole} {
+			p.startingWithin("main", 5, time.Minute)
+			p.running()
+		}
+		m := e.scrape(t)
+		for _, kind := range []string{"container", "pod"} {
+			assert.EqualValues(t, 1, m.value(t, metricResets, kind), "resets of a %s", kind)
+			assert.EqualValues(t, 4, m.histogram(t, metricDelay, kind).GetSampleCount(), "restarts of a %s", kind)
+			assert.InDelta(t, 0+1+0+1, m.histogram(t, metricDelay, kind).GetSampleSum(), 0.001, "seconds of delay of a %s", kind)
+		}
+	}},
+
+	// A container that merely waits is nobody's error. There is one event for each
+	// wait and one line for each decision.
+	{"EventsAndLogs", func(t *testing.T, e *e2e) {
+		e.useCurve(t, defaultCurve, "--v=3")
+		log := e.kubeletLog(t)
+		alone := e.create(t, alwaysSpec(nil, container("main", "exit=3")), "alone")
+		beside := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), "beside")
+		both := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "exit=3")), "both")
+		whole := e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42"), node.ActionRestartPod)), "pod")
+		pods := []*pod{alone, beside, both, whole}
+		time.Sleep(time.Minute)
+		// The delays of 10 and 20 s are over and that of 40 s is not.
+		for _, p := range pods {
+			assert.Equal(t, 4, p.starts("main"), "pod %s: starts of main", p.name)
+		}
+		assert.Equal(t, 4, both.starts("other"), "pod %s: starts of other", both.name)
+		text := log()
+		for _, p := range pods {
+			if found := errorsOf(text, p); len(found) > 0 {
+				assert.Fail(t, fmt.Sprintf("pod %s: %d lines at error level, the first of them:\n%s", p.name, len(found), found[0]))
+			}
+		}
+		for _, c := range []struct {
+			*pod
+			name string
+		}{{alone, "main"}, {beside, "main"}, {both, "main"}, {both, "other"}} {
+			waits := 3
+			// The kubelet's event client lets a pod have 25 events and then one now and
+			// then. Each start takes three, so the last waits of two containers find none
+			// left.
+			if c.pod == both {
+				waits = 2
+			}
+			c.assertWaitEvents(c.name, waits)
+			c.assertDecisions(text, c.name)
+		}
+		assert.Empty(t, besideWaits(text, beside, "other"), "waits of the container that runs")
+		// These say the same each time, and so are one that was counted.
+		times := int32(0)
+		for _, event := range whole.backOffEvents("") {
+			times += event.Count
+		}
+		assert.EqualValues(t, 3, times, "events of the pod that waits as a whole")
+	}},
+}
+
+// gone waits until the pod is no longer in the API.
+func (p *pod) gone() {
+	p.t.Helper()
+	require.NoError(p.t, node.Await(p.ctx, "the end of pod "+p.name, patience, func(context.Context) error {
+		if history := p.pods.of(p.name); !history[len(history)-1].deleted {
+			return errors.New("it still exists")
+		}
+		return nil
+	}))
+}
+
+// waitingIn is how many containers the newest version of the pod shows to wait.
+func waitingIn(p *pod) (n int) {
+	history := p.pods.of(p.name)
+	if len(history) == 0 {
+		return 0
+	}
+	for _, s := range statuses(history[len(history)-1].pod) {
+		if w := s.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" {
+			n++
+		}
+	}
+	return n
+}
+
+// metrics are what a kubelet has on /metrics.
+type metrics map[string]*dto.MetricFamily
+
+// scrape asks the kubelet.
+func (e *e2e) scrape(t *testing.T) metrics {
+	t.Helper()
+	text, err := e.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("metrics").DoRaw(e.ctx)
+	require.NoError(t, err)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	require.NoError(t, err)
+	return families
+}
+
+// assertShape checks that the metrics of restarts are there, and what they are.
+func (m metrics) assertShape(t *testing.T) {
+	t.Helper()
+	for name, want := range restartMetrics {
+		family, found := m[name]
+		if !assert.True(t, found, "there is no metric %s", name) {
+			continue
+		}
+		assert.Equal(t, want.kind, family.GetType(), "the type of %s", name)
+		assert.True(t, strings.HasPrefix(family.GetHelp(), "[ALPHA] "), "the help of %s: %s", name, family.GetHelp())
+		for _, series := range family.GetMetric() {
+			var labels []string
+			for _, l := range series.GetLabel() {
+				labels = append(labels, l.GetName())
+			}
+			slices.Sort(labels)
+			assert.Equal(t, want.labels, labels, "the labels of %s", name)
+			if want.buckets != nil {
+				var bounds []float64
+				for _, b := range series.GetHistogram().GetBucket() {
+					bounds = append(bounds, b.GetUpperBound())
+				}
+				assert.Equal(t, want.buckets, bounds[:min(len(bounds), len(want.buckets))], "the buckets of %s", name)
+				assert.LessOrEqual(t, len(bounds), len(want.buckets)+1, "the buckets of %s, and one for all", name)
+			}
+		}
+	}
+	for name := range m {
+		if strings.HasPrefix(name, "kubelet_restart_backoff") || strings.HasPrefix(name, "kubelet_pod_in_place") {
+			assert.Contains(t, restartMetrics, name)
+		}
+	}
+}
+
+// series returns one of a metric, by the values of its labels in the order of
+// restartMetrics. One that nothing was counted in may be missing: nil.
+func (m metrics) series(t *testing.T, name string, values ...string) *dto.Metric {
+	t.Helper()
+	family, found := m[name]
+	require.True(t, found, "there is no metric %s", name)
+	for _, series := range family.GetMetric() {
+		matches := true
+		for _, l := range series.GetLabel() {
+			i := slices.Index(restartMetrics[name].labels, l.GetName())
+			matches = matches && i >= 0 && values[i] == l.GetValue()
+		}
+		if matches {
+			return series
+		}
+	}
+	return nil
+}
+
+func (m metrics) value(t *testing.T, name string, values ...string) float64 {
+	t.Helper()
+	s := m.series(t, name, values...)
+	return s.GetGauge().GetValue() + s.GetCounter().GetValue()
+}
+
+func (m metrics) histogram(t *testing.T, name string, values ...string) *dto.Histogram {
+	t.Helper()
+	return m.series(t, name, values...).GetHistogram()
+}
+
+// counts are how many fell into each bucket alone.
+func counts(h *dto.Histogram) []uint64 {
+	out := make([]uint64, len(restartMetrics[metricDelay].buckets))
+	below := uint64(0)
+	for i, b := range h.GetBucket() {
+		if i < len(out) {
+			out[i] = b.GetCumulativeCount() - below
+			below = b.GetCumulativeCount()
+		}
+	}
+	return out
+}
+
+// kubeletLog returns what reads the kubelet's log from now on, that of later kubelets
+// included.
+func (e *e2e) kubeletLog(t *testing.T) func() string {
+	t.Helper()
+	log, err := os.Open(filepath.Join(e.Spec.Logs, "kubelet.log"))
+	require.NoError(t, err)
+	t.Cleanup(func() { log.Close() })
+	from, err := log.Seek(0, io.SeekEnd)
+	require.NoError(t, err)
+	return func() string {
+		t.Helper()
+		_, err := log.Seek(from, io.SeekStart)
+		require.NoError(t, err)
+		text, err := io.ReadAll(log)
+		require.NoError(t, err)
+		return string(text)
+	}
+}
+
+// errorsOf returns the lines at error level that are about a pod.
+func errorsOf(log string, p *pod) (found []string) {
+	for line := range strings.Lines(log) {
+		if strings.HasPrefix(line, "E") && (strings.Contains(line, p.name) || strings.Contains(line, string(p.uid))) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// backOffEvents returns the events of the pod with reason BackOff, of one container
+// alone where one is named.
+func (p *pod) backOffEvents(name string) (found []v1.Event) {
+	p.t.Helper()
+	events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(p.ctx, metav1.ListOptions{
+		FieldSelector: "reason=BackOff,involvedObject.uid=" + string(p.uid),
+	})
+	require.NoError(p.t, err)
+	for _, e := range events.Items {
+		if name == "" || e.InvolvedObject.FieldPath == "spec.containers{"+name+"}" {
+			found = append(found, e)
+		}
+	}
+	slices.SortFunc(found, func(a, b v1.Event) int { return a.FirstTimestamp.Compare(b.FirstTimestamp.Time) })
+	return found
+}
+
+func messagesOf(events []v1.Event) (out []string) {
+	for _, e := range events {
+		out = append(out, fmt.Sprintf("%s (%d times)", e.Message, e.Count))
+	}
+	return out
+}
+
+var waitEvent = regexp.MustCompile(`^Back-off restarting failed container (\S+) in pod (\S+): waiting (\S+), next start at (\S+)$`)
+
+// assertWaitEvents checks that there is one event for each of the first waits of a
+// container, which says how long it waits and until when.
+func (p *pod) assertWaitEvents(name string, waits int) {
+	p.t.Helper()
+	events := p.backOffEvents(name)
+	if !assert.GreaterOrEqual(p.t, len(events), waits, "pod %s: events of waits of %s: %v", p.name, name, messagesOf(events)) {
+		return
+	}
+	assert.LessOrEqual(p.t, len(events), p.starts(name)-1, "pod %s: events of waits of %s: %v", p.name, name, messagesOf(events))
+	for i, event := range events {
+		// The first exit is followed by no wait.
+		k := i + 1
+		assert.EqualValues(p.t, 1, event.Count, "how often there was the event %q", event.Message)
+		assert.Equal(p.t, v1.EventTypeWarning, event.Type)
+		f := waitEvent.FindStringSubmatch(event.Message)
+		if !assert.NotNil(p.t, f, "pod %s: the event says %q, want %s", p.name, event.Message, waitEvent) {
+			continue
+		}
+		assert.Equal(p.t, name, f[1])
+		assert.Equal(p.t, fmt.Sprintf("%s_%s(%s)", p.name, metav1.NamespaceDefault, p.uid), f[2])
+		assert.Equal(p.t, defaultCurve.Delay(k).String(), f[3], "the delay in %q", event.Message)
+		next, err := time.Parse(time.RFC3339, f[4])
+		if assert.NoError(p.t, err, "%q", event.Message) {
+			due := p.exits(name, k+1)[0] + defaultCurve.Delay(k).Seconds()
+			assert.InDelta(p.t, due, float64(next.UnixMilli())/1e3, 1.2, "the next start in %q", event.Message)
+		}
+	}
+}
+
+var (
+	decisionLine = regexp.MustCompile(`"Checked back-off of container" .*\bpod="([^"]*)" containerName="([^"]*)" allowed=(\w+) attempt=(\d+) delay="([^"]*)" reset=(\w+)`)
+	waitsLine    = regexp.MustCompile(`"Container is waiting in back-off" .*`)
+	leavesLine   = regexp.MustCompile(`"Container leaves back-off" .*`)
+)
+
+// decision is a line of the log that says whether a container may start.
+type decision struct{ allowed, attempt, delay string }
+
+// decisions returns those about a container.
+func decisions(log string, p *pod, name string) (found []decision) {
+	for _, f := range decisionLine.FindAllStringSubmatch(log, -1) {
+		if f[1] == metav1.NamespaceDefault+"/"+p.name && f[2] == name {
+			found = append(found, decision{f[3], f[4], f[5]})
+		}
+	}
+	return found
+}
+
+// changes returns the lines about a container that match one of the expressions.
+func changes(log string, line *regexp.Regexp, p *pod, name string) []string {
+	return slices.DeleteFunc(line.FindAllString(log, -1), func(text string) bool {
+		return !strings.Contains(text, fmt.Sprintf("pod=%q", metav1.NamespaceDefault+"/"+p.name)) || !strings.Contains(text, fmt.Sprintf("containerName=%q", name))
+	})
+}
+
+// besideWaits returns the lines that say that a container waits, or does not any
+// more.
+func besideWaits(log string, p *pod, name string) []string {
+	return append(changes(log, waitsLine, p, name), changes(log, leavesLine, p, name)...)
+}
+
+// assertDecisions checks the lines of the log about a container that was restarted
+// after each delay of the curve but for the last, for which it waits.
+func (p *pod) assertDecisions(log, name string) {
+	p.t.Helper()
+	starts := p.starts(name)
+	all := decisions(log, p, name)
+	node.Progress("%s: %d decisions on %d starts of %s", p.name, len(all), starts, name)
+	allowed := slices.DeleteFunc(slices.Clone(all), func(d decision) bool { return d.allowed != "true" })
+	assert.Len(p.t, allowed, starts, "pod %s: decisions that let %s start: %v", p.name, name, all)
+	// Without a line for every look at a container that waits, which is at each exit
+	// of another and whatever else makes the kubelet look.
+	for k := 1; k < starts; k++ {
+		held := slices.DeleteFunc(slices.Clone(all), func(d decision) bool {
+			return d.allowed != "false" || d.delay != defaultCurve.Delay(k).String()
+		})
+		assert.NotEmpty(p.t, held, "pod %s: decisions that %s waits for %v", p.name, name, defaultCurve.Delay(k))
+	}
+	assert.Len(p.t, changes(log, waitsLine, p, name), starts-1, "pod %s: lines that say that %s waits", p.name, name)
+	assert.Len(p.t, changes(log, leavesLine, p, name), starts-2, "pod %s: lines that say that %s waits no more", p.name, name)
+}

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// persistCurve has the delays 0, 1, 2, 4, 8, 16, 32 and 60 s. The long ones outlast
+// the time that a kubelet or a node is away.
+var persistCurve = node.Curve{Reduced: true, Maximum: time.Minute}
+
+// What the kubelet puts on a container, for the kubelet after it.
+const (
+	containerAnnotation = "io.kubernetes.container.restartBackOff"
+	podAnnotation       = "io.kubernetes.pod.restartBackOff"
+)
+
+// Times of one clock that are read in different processes. The actor notes its exit
+// before it exits, so a restart is never early by this measure.
+const clockError = 0.01
+
+// punctual is how many seconds late a restart may be, after the end of its delay or
+// after the start of the kubelet, whichever is later.
+const punctual = 2.0
+
+// persistScenarios kill the kubelet while something waits, and check that the next
+// one goes on where it was: nothing starts early, nothing late, and the delay after
+// it is the next of the curve.
+var persistScenarios = []scenario{
+	{"SIGKILL", func(t *testing.T, e *e2e) {
+		e.useCurve(t, persistCurve)
+		var pods []*pod
+		for i := range 3 {
+			if i > 0 {
+				pods[i-1].starting("main", 6)
+			}
+			pods = append(pods, e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), fmt.Sprint(i)))
+		}
+		pods[2].starting("main", 4)
+		var away outages
+		different := 0
+		for i := range 10 {
+			waiting := e.allWait(t, pods, "main")
+			node.Progress("kill %d: the pods wait for restarts %v", i+1, waiting)
+			slices.Sort(waiting)
+			if len(slices.Compact(waiting)) == len(pods) {
+				different++
+			}
+			away.crash(t, e, persistCurve, []time.Duration{0, time.Second, 4 * time.Second}[i%3])
+			// It writes the statuses that it finds.
+			time.Sleep(2 * time.Second)
+		}
+		assert.GreaterOrEqual(t, different, 3, "how often each pod was at another step of the curve")
+		for _, p := range pods {
+			n := p.starts("main")
+			p.startingWithin("main", n+1, persistCurve.Delay(n-1)+patience)
+			p.assertCurve("main", persistCurve, away)
+			p.assertKeepsWaiting("main", persistCurve)
+			p.assertAnnotated("main", containerAnnotation, "", p.starts("main")-1)
+			p.assertStarts(map[string]int{"other": 1})
+			p.assertNotAnnotated("other", containerAnnotation)
+			p.alwaysRunning()
+		}
+	}},
+
+	// Nothing runs after it, so a container that ran until then has its first
+	// restart, which has no delay.
+	{"Reboot", func(t *testing.T, e *e2e) {
+		e.useCurve(t, persistCurve)
+		healthy := e.create(t, alwaysSpec(nil, container("main", "")), "healthy")
+		first := e.create(t, alwaysSpec(nil, container("main", "exit=3")), "first")
+		first.starting("main", 3)
+		second := e.create(t, alwaysSpec(nil, container("main", "exit=3")), "second")
+		first.starting("main", 6)
+		node.Progress("reboot: the pods wait for restarts %v", e.allWait(t, []*pod{first, second}, "main"))
+		var away outages
+		away.add(func() {
+			require.NoError(t, e.Reboot())
+			e.startKubeletWith(t, persistCurve)
+		})
+		healthy.starting("main", 2)
+		// It needs a new sandbox.
+		assert.Less(t, healthy.times("main", 2, "start")[0]-away[0].to, punctual+1, "seconds from the kubelet to the container that had been running")
+		for _, p := range []*pod{first, second} {
+			// The restart for which it waited, and the one after.
+			for range 2 {
+				n := p.starts("main")
+				p.startingWithin("main", n+1, persistCurve.Delay(n-1)+patience)
+			}
+			p.assertCurve("main", persistCurve, away)
+			p.assertKeepsWaiting("main", persistCurve)
+			p.alwaysRunning()
+		}
+		assert.Equal(t, 2, healthy.starts("main"), "starts of the container that had been running")
+		healthy.alwaysRunning()
+	}},
+
+	{"RestartPod", func(t *testing.T, e *e2e) {
+		c := node.Curve{Reduced: true, Maximum: 16 * time.Second}
+		e.useCurve(t, c)
+		p := e.create(t, podSpec([]v1.Container{container("init1", "sleep=3s exit=0")},
+			triggering(container("main", "wait=go exit=42")), container("other", "linger=3s")))
+		p.running()
+		var away outages
+		// In each of them, the kubelet is killed in the n-th run of the pod, or in
+		// the restart that ends it.
+		phases := []struct {
+			name string
+			kill func(n int)
+		}{
+			{"Running", func(n int) {
+				away.add(func() {
+					e.Kubelet.Kill()
+					p.put("go")
+					p.event("main", n, "exit:42")
+					time.Sleep(time.Second)
+					e.startKubeletWith(t, c)
+				})
+			}},
+			{"TerminatingForRestart", func(n int) {
+				p.put("go")
+				p.event("other", n, "term")
+				time.Sleep(time.Second)
+				away.crash(t, e, c, 0)
+			}},
+			{"Startup", func(n int) {
+				p.put("go")
+				p.startingWithin("init1", n+1, c.Delay(n-1)+patience)
+				time.Sleep(time.Second)
+				away.crash(t, e, c, 0)
+			}},
+			{"back-off", func(n int) {
+				p.put("go")
+				p.event("other", n, "exit:143")
+				p.inBackOff(int32(n - 1))
+				away.crash(t, e, c, time.Second)
+			}},
+		}
+		p.sandboxes = p.listSandboxes()
+		for k := range 2 * len(phases) {
+			n, phase := k+1, phases[k%len(phases)]
+			phase.kill(n)
+			p.startingWithin("main", n+1, c.Delay(k)+patience)
+			exit, stopped := p.times("main", n, "exit:42")[0], p.times("other", n, "exit:143")
+			what := fmt.Sprintf("restart %d, the kubelet killed in %s", n, phase.name)
+			require.Len(t, stopped, 1, "%s: ends of other", what)
+			start, due := p.times("init1", n+1, "start")[0], exit+c.Delay(k).Seconds()
+			node.Progress("%s: after %.2f s, delay %v", what, start-exit, c.Delay(k))
+			assert.GreaterOrEqual(t, start-exit, c.Delay(k).Seconds()-clockError, "%s: seconds that it waited", what)
+			assert.GreaterOrEqual(t, start, stopped[0], "%s: the start and the end of the run before", what)
+			assert.Less(t, start-away.until(max(due, stopped[0])), punctual+1, "%s: seconds that it was late, after %.2f s with a delay of %v", what, start-exit, c.Delay(k))
+			p.latest("the end of restart "+fmt.Sprint(n), func(now *v1.Pod) error {
+				if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse {
+					return fmt.Errorf("the condition is %q", c.Status)
+				}
+				for _, s := range statuses(now) {
+					if int(s.RestartCount) != n || (s.State.Running == nil && s.Name != "init1") {
+						return fmt.Errorf("%s: %+v", s.Name, s)
+					}
+				}
+				return nil
+			})
+			// Times in the API are exact to a second, and a restart is known by them.
+			time.Sleep(1500 * time.Millisecond)
+			p.assertStarts(map[string]int{"init1": n + 1, "main": n + 1, "other": n + 1})
+			for _, name := range []string{"init1", "main", "other"} {
+				p.assertAnnotated(name, podAnnotation, string(p.uid), n)
+			}
+			require.False(t, t.Failed(), "after restart %d", n)
+		}
+		p.assertKeepsWaiting("main", c)
+		assert.Equal(t, p.sandboxes, p.listSandboxes(), "the pod's sandboxes")
+		assert.Len(t, p.conditions(p.condition(), ""), 4*len(phases), "states of the condition: True and False in each restart")
+		p.assertOver()
+		p.alwaysRunning()
+	}},
+
+	// The release's kubelet notes nothing and reads nothing.
+	{"Upgrade", func(t *testing.T, e *e2e) {
+		if *stockFlag == "" {
+			t.Skip("this needs the kubelet of the release: STOCK_KUBELET=FILE make node-e2e, or make node-timing before")
+		}
+		ours := e.Spec.Kubelet
+		t.Cleanup(func() {
+			e.Kubelet.Kill()
+			e.Spec.Kubelet = ours
+			e.startKubelet(t)
+		})
+		var away outages
+		become := func(kubelet string) (up float64) {
+			away.add(func() {
+				e.Kubelet.Kill()
+				e.Spec.Kubelet = kubelet
+				e.startKubeletWith(t, persistCurve)
+			})
+			return away[len(away)-1].to
+		}
+		become(*stockFlag)
+		p := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")))
+		p.starting("main", 5)
+		// The release's kubelet shows late that a container waits.
+		time.Sleep(time.Second)
+		p.assertNotAnnotated("main", containerAnnotation)
+
+		log := e.kubeletLog(t)
+		up := become(ours)
+		p.starting("main", 6)
+		assert.Less(t, p.times("main", 6, "start")[0]-up, punctual, "seconds from our kubelet to the start, which is a first one for it")
+		// The next delays are 1, 2 and 4 s, then 8 s, of which nobody knows any more.
+		p.starting("main", 9)
+		for k := 1; k < 4; k++ {
+			took := p.times("main", k+6, "start")[0] - p.times("main", k+5, "exit:3")[0]
+			assert.GreaterOrEqual(t, took, persistCurve.Delay(k).Seconds()-clockError, "seconds before restart %d of ours", k+1)
+			assert.Less(t, took, persistCurve.Delay(k).Seconds()+punctual, "seconds before restart %d of ours", k+1)
+		}
+		e.allWait(t, []*pod{p}, "main")
+		p.assertAnnotated("main", containerAnnotation, "", 4)
+		assert.Empty(t, errorsOf(log(), p), "errors of our kubelet")
+
+		log = e.kubeletLog(t)
+		up = become(*stockFlag)
+		p.starting("main", 10)
+		assert.Less(t, p.times("main", 10, "start")[0]-up, punctual+1, "seconds from the release's kubelet to the start")
+		// In its curve, 0 and 1 s.
+		p.starting("main", 11)
+		for line := range strings.Lines(log()) {
+			assert.NotContains(t, line, "restartBackOff", "the release's kubelet")
+		}
+		p.assertStarts(map[string]int{"other": 1})
+		p.alwaysRunning()
+	}},
+}
+
+// useCurve restarts the kubelet with another curve, and with more arguments, for
+// one scenario.
+func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
+	t.Helper()
+	e.kubeletArgs = args
+	t.Cleanup(func() {
+		e.kubeletArgs = nil
+		e.restartKubelet(t)
+	})
+	e.Kubelet.Kill()
+	e.startKubeletWith(t, curve)
+}
+
+// outages are the times without a kubelet, in order: from its end until the next one
+// was healthy, in seconds of the wall clock.
+type outages []struct{ from, to float64 }
+
+// add notes an outage.
+func (o *outages) add(take func()) {
+	from := wallClock()
+	take()
+	*o = append(*o, struct{ from, to float64 }{from, wallClock()})
+}
+
+// crash kills the kubelet and starts it with the same curve.
+func (o *outages) crash(t *testing.T, e *e2e, curve node.Curve, down time.Duration) {
+	o.add(func() {
+		e.Kubelet.Kill()
+		time.Sleep(down)
+		e.startKubeletWith(t, curve)
+	})
+}
+
+// until returns when a kubelet could do what was due then.
+func (o outages) until(due float64) float64 {
+	for _, away := range o {
+		// One that was a little late, for which it has the time, may have been
+		// killed over it.
+		if away.from < due+punctual && due < away.to {
+			due = away.to
+		}
+	}
+	return due
+}
+
+func wallClock() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
+
+// starting waits for the n-th start of a container.
+func (p *pod) starting(name string, n int) {
+	p.t.Helper()
+	p.startingWithin(name, n, patience)
+}
+
+func (p *pod) startingWithin(name string, n int, limit time.Duration) {
+	p.t.Helper()
+	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("start %d of %s of pod %s", n, name, p.name), limit, func(context.Context) error {
+		if got := p.starts(name); got < n {
+			return fmt.Errorf("there were %d", got)
+		}
+		return nil
+	}))
+}
+
+// allWait waits until a container of each pod waits, in fact and in the API at once,
+// and returns for which restarts, counted from 1.
+func (e *e2e) allWait(t *testing.T, pods []*pod, name string) (restarts []int) {
+	t.Helper()
+	// The longest delay may have to pass.
+	require.NoError(t, node.Await(e.ctx, "the wait of all pods", 2*time.Minute, func(context.Context) error {
+		restarts = nil
+		for _, p := range pods {
+			n := p.starts(name)
+			if n == 0 || len(p.exits(name, n)) == 0 {
+				return fmt.Errorf("pod %s runs", p.name)
+			}
+			history := p.pods.of(p.name)
+			s := statusOf(history[len(history)-1].pod, name)
+			if w := s.State.Waiting; w == nil || w.Reason != "CrashLoopBackOff" || int(s.RestartCount) != n-1 {
+				return fmt.Errorf("pod %s: %+v", p.name, s)
+			}
+			restarts = append(restarts, n)
+		}
+		return nil
+	}))
+	return restarts
+}
+
+// exits returns when the n-th instance of a container exited.
+func (p *pod) exits(name string, n int) (at []float64) {
+	for _, e := range p.journal() {
+		if e.Container == name && e.Start == n && strings.HasPrefix(e.Event, "exit:") {
+			at = append(at, e.At)
+		}
+	}
+	return at
+}
+
+// assertCurve checks that every restart of a container so far came when its delay was
+// over, or as soon as there was a kubelet.
+func (p *pod) assertCurve(name string, curve node.Curve, away outages) {
+	p.t.Helper()
+	var waited []string
+	for k := range p.starts(name) - 1 {
+		exits := p.exits(name, k+1)
+		require.Len(p.t, exits, 1, "exits of start %d of %s", k+1, name)
+		start, due := p.times(name, k+2, "start")[0], exits[0]+curve.Delay(k).Seconds()
+		took := start - exits[0]
+		waited = append(waited, fmt.Sprintf("%.2f", took))
+		assert.GreaterOrEqual(p.t, took, curve.Delay(k).Seconds()-clockError, "pod %s: seconds that restart %d of %s waited", p.name, k+1, name)
+		assert.Less(p.t, start-away.until(due), punctual, "pod %s: seconds that restart %d of %s was late, after %.2f s with a delay of %v", p.name, k+1, name, took, curve.Delay(k))
+	}
+	node.Progress("%s: the restarts of %s waited %s s", p.name, name, strings.Join(waited, " "))
+}
+
+// assertKeepsWaiting checks that no status shows a container otherwise once it was
+// shown to wait, until the delay was over, and that it has the delay.
+func (p *pod) assertKeepsWaiting(name string, curve node.Curve) {
+	p.t.Helper()
+	waits := map[int]bool{}
+	for _, seen := range p.pods.of(p.name) {
+		s := statusOf(seen.pod, name)
+		restart := int(s.RestartCount)
+		delay := curve.Delay(restart)
+		if w := s.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" {
+			waits[restart] = true
+			assert.Contains(p.t, w.Message, fmt.Sprintf("back-off %v ", delay), "pod %s: why %s waits for restart %d", p.name, name, restart+1)
+			continue
+		}
+		if !waits[restart] {
+			continue
+		}
+		exits := p.exits(name, restart+1)
+		require.Len(p.t, exits, 1, "exits of start %d of %s", restart+1, name)
+		if at := float64(seen.at.UnixMicro()) / 1e6; at < exits[0]+delay.Seconds() {
+			assert.Fail(p.t, fmt.Sprintf("pod %s: at %s, %.2f s before the end of its delay of %v, %s did not wait any more: %+v",
+				p.name, seen.at.Format("15:04:05.000"), exits[0]+delay.Seconds()-at, delay, name, s.State))
+		}
+	}
+	assert.NotEmpty(p.t, waits, "the restarts for which pod %s was shown to wait", p.name)
+}
+
+// restartBackOff is what an annotation says.
+type restartBackOff struct {
+	Key      string `json:"key"`
+	Attempts int    `json:"attempts"`
+}
+
+// assertAnnotated checks what the newest instance of a container notes. An empty key
+// stands for any, as long as that is not empty as well.
+func (p *pod) assertAnnotated(name, annotation, key string, attempts int) {
+	p.t.Helper()
+	var noted restartBackOff
+	text := p.newestInstance(name)[annotation]
+	if !assert.NoError(p.t, json.Unmarshal([]byte(text), &noted), "pod %s: annotation %s of %s, which is %q", p.name, annotation, name, text) {
+		return
+	}
+	assert.Equal(p.t, attempts, noted.Attempts, "pod %s: attempts in the annotation %s of %s", p.name, annotation, name)
+	assert.NotEmpty(p.t, noted.Key, "pod %s: key in the annotation %s of %s", p.name, annotation, name)
+	if key != "" {
+		assert.Equal(p.t, key, noted.Key, "pod %s: key in the annotation %s of %s", p.name, annotation, name)
+	}
+}
+
+func (p *pod) assertNotAnnotated(name, annotation string) {
+	p.t.Helper()
+	assert.NotContains(p.t, p.newestInstance(name), annotation, "pod %s: annotations of %s", p.name, name)
+}
+
+// newestInstance returns the annotations of the newest instance of a container in
+// containerd.
+func (p *pod) newestInstance(name string) map[string]string {
+	p.t.Helper()
+	var newest map[string]string
+	require.NoError(p.t, node.Await(p.ctx, "an instance of "+name, patience, func(ctx context.Context) error {
+		list, err := p.Ctr(ctx, "containers", "list", "-q",
+			fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s,labels."io.kubernetes.container.name"==%s`, p.uid, name))
+		if err != nil {
+			return err
+		}
+		attempt := -1
+		for id := range strings.SplitSeq(list, "\n") {
+			// containerd's warnings come with it.
+			if len(id) != 64 {
+				continue
+			}
+			// The kubelet may remove an instance meanwhile.
+			c, err := p.containerConfig(ctx, id)
+			if err != nil {
+				return err
+			}
+			if c.Metadata.Attempt > attempt {
+				attempt, newest = c.Metadata.Attempt, c.Annotations
+			}
+		}
+		if attempt < 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	}))
+	return newest
+}
+
+// containerConfig is what the kubelet has asked the runtime for.
+type containerConfig struct {
+	Metadata    struct{ Attempt int }
+	Annotations map[string]string
+}
+
+// containerConfig asks containerd.
+func (p *pod) containerConfig(ctx context.Context, id string) (c containerConfig, err error) {
+	text, err := p.Ctr(ctx, "containers", "info", id)
+	if err != nil {
+		return c, err
+	}
+	var info struct {
+		Extensions map[string]struct {
+			Value string `json:"value"`
+		}
+	}
+	// Warnings may come before it.
+	if err := json.Unmarshal([]byte(text[max(0, strings.Index(text, "{")):]), &info); err != nil {
+		return c, fmt.Errorf("container %s: %w: %s", id, err, text)
+	}
+	for _, extension := range info.Extensions {
+		value, err := base64.StdEncoding.DecodeString(extension.Value)
+		if err != nil {
+			return c, fmt.Errorf("container %s: %w", id, err)
+		}
+		var metadata struct {
+			Metadata struct{ Config containerConfig }
+		}
+		if err := json.Unmarshal(value, &metadata); err != nil {
+			return c, fmt.Errorf("container %s: %w: %s", id, err, value)
+		}
+		if c = metadata.Metadata.Config; len(c.Annotations) > 0 {
+			return c, nil
+		}
+	}
+	return c, fmt.Errorf("container %s: no annotations in %s", id, text)
+}
