@@ -66,6 +66,9 @@ func TestMeasureRounds(t *testing.T) {
 	if f.Rounds != 2 || f.Restarts != 4 || f.Interval.Count != 2 || !near(f.Interval.Mean, (1.5+1.75)/2) {
 		t.Errorf("figures = %+v, want 4 restarts in 2 rounds and the intervals 1.5 and 1.75", f)
 	}
+	if !near(f.Best.Lateness, 0.5) || !near(f.Best.CPUPerRestart, 10) {
+		t.Errorf("best = %+v, want the first round: 0.5 s and 10 ms", f.Best)
+	}
 	if !near(f.CPUPerRestart, 25) || !near(f.RequestsPerRestart, 3) || !near(f.Requests["GET pods"], 3) {
 		t.Errorf("figures = %+v, want 25 ms and 3 requests per restart", f)
 	}
