@@ -473,7 +473,7 @@ func (p *pod) assertWaitEvents(name string, waits int) {
 
 var (
 	decisionLine = regexp.MustCompile(`"Checked back-off of container" .*\bpod="([^"]*)" containerName="([^"]*)" allowed=(\w+) attempt=(\d+) delay="([^"]*)" reset=(\w+)`)
-	waitsLine    = regexp.MustCompile(`"Container is waiting in back-off" .*`)
+	waitsLine    = regexp.MustCompile(`"Container waits in back-off" .*`)
 	leavesLine   = regexp.MustCompile(`"Container leaves back-off" .*`)
 )
 

@@ -87,7 +87,8 @@ var persistScenarios = []scenario{
 		first.starting("main", 3)
 		second := e.create(t, alwaysSpec(nil, container("main", "exit=3")), "second")
 		first.starting("main", 6)
-		node.Progress("reboot: the pods wait for restarts %v", e.allWait(t, []*pod{first, second}, "main"))
+		waiting := e.allWait(t, []*pod{first, second}, "main")
+		node.Progress("reboot: the pods wait for restarts %v", waiting)
 		var away outages
 		away.add(func() {
 			require.NoError(t, e.Reboot())
@@ -96,12 +97,9 @@ var persistScenarios = []scenario{
 		healthy.starting("main", 2)
 		// It needs a new sandbox.
 		assert.Less(t, healthy.times("main", 2, "start")[0]-away[0].to, punctual+1, "seconds from the kubelet to the container that had been running")
-		for _, p := range []*pod{first, second} {
+		for i, p := range []*pod{first, second} {
 			// The restart for which it waited, and the one after.
-			for range 2 {
-				n := p.starts("main")
-				p.startingWithin("main", n+1, persistCurve.Delay(n-1)+patience)
-			}
+			p.startingWithin("main", waiting[i]+2, persistCurve.Delay(waiting[i]-1)+persistCurve.Delay(waiting[i])+patience)
 			p.assertCurve("main", persistCurve, away)
 			p.assertKeepsWaiting("main", persistCurve)
 			p.alwaysRunning()
@@ -126,6 +124,7 @@ var persistScenarios = []scenario{
 			{"Running", func(n int) {
 				away.add(func() {
 					e.Kubelet.Kill()
+					lateInASecond()
 					p.put("go")
 					p.event("main", n, "exit:42")
 					time.Sleep(time.Second)
@@ -133,18 +132,21 @@ var persistScenarios = []scenario{
 				})
 			}},
 			{"TerminatingForRestart", func(n int) {
+				lateInASecond()
 				p.put("go")
 				p.event("other", n, "term")
 				time.Sleep(time.Second)
 				away.crash(t, e, c, 0)
 			}},
 			{"Startup", func(n int) {
+				lateInASecond()
 				p.put("go")
 				p.startingWithin("init1", n+1, c.Delay(n-1)+patience)
 				time.Sleep(time.Second)
 				away.crash(t, e, c, 0)
 			}},
 			{"back-off", func(n int) {
+				lateInASecond()
 				p.put("go")
 				p.event("other", n, "exit:143")
 				p.inBackOff(int32(n - 1))
@@ -179,7 +181,7 @@ var persistScenarios = []scenario{
 			time.Sleep(1500 * time.Millisecond)
 			p.assertStarts(map[string]int{"init1": n + 1, "main": n + 1, "other": n + 1})
 			for _, name := range []string{"init1", "main", "other"} {
-				p.assertAnnotated(name, podAnnotation, string(p.uid), n)
+				p.assertAnnotated(name, podAnnotation, "pod/"+string(p.uid), n)
 			}
 			require.False(t, t.Failed(), "after restart %d", n)
 		}
@@ -289,6 +291,13 @@ func (o outages) until(due float64) float64 {
 		}
 	}
 	return due
+}
+
+// lateInASecond waits for the middle of a second. What happens then would be early by
+// half a second and more if it counted from a time that the API has.
+func lateInASecond() {
+	now := time.Now()
+	time.Sleep(now.Truncate(time.Second).Add(1500 * time.Millisecond).Sub(now))
 }
 
 func wallClock() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
