@@ -49,7 +49,15 @@ type Backoff struct {
 // extras is what most Backoffs do without, and then have nil for.
 type extras struct {
 	maxJitterFactor float64
-	metrics         *metrics
+	observer        observer
+}
+
+// observer is told what happens; see SetMetrics. keyAdded and keyRemoved are called
+// with the lock held.
+type observer interface {
+	keyAdded()
+	keyRemoved()
+	decided(d Decision, now time.Time)
 }
 
 // backoffEntry is the state of a key. last and from are distances from epoch on
@@ -74,6 +82,9 @@ type backoffEntry struct {
 	// due is true from when a start failed, or was given back, to the next one. That
 	// follows no new event: its wait counts from last.
 	due bool
+	// ran is true from when Started moved last to the next advance. That start is
+	// known, and ends no wait that began after it.
+	ran bool
 }
 
 const maxAttempts = math.MaxInt32
@@ -163,8 +174,8 @@ func (p *Backoff) DecideAt(id string, eventTime, now time.Time) (d Decision) {
 }
 
 func (p *Backoff) decide(d *Decision, id string, eventTime, now time.Time) {
-	if p.extras != nil {
-		defer p.extras.metrics.decided(d, now)
+	if o := p.observer(); o != nil {
+		defer func() { o.decided(*d, now) }()
 	}
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -204,8 +215,8 @@ func (p *Backoff) Start(id string) Decision {
 // StartAt is Start at the time now.
 func (p *Backoff) StartAt(id string, now time.Time) (d Decision) {
 	p.start(&d, id, now)
-	if p.extras != nil && d.Attempt > 0 {
-		p.extras.metrics.decided(&d, now)
+	if o := p.observer(); o != nil && d.Attempt > 0 {
+		o.decided(d, now)
 	}
 	return d
 }
@@ -239,7 +250,7 @@ func (p *Backoff) FailAt(id string, now time.Time) (d Decision) {
 	e := entryOf(p.perItemBackoff[id])
 	var q question
 	p.ask(&q, now)
-	e.last, e.waiting, e.granted, e.due = q.at, false, false, true
+	e.last, e.waiting, e.granted, e.due, e.ran = q.at, false, false, true, false
 	asked := e
 	p.rule(&d, id, true, &asked, &q)
 	p.store(id, e)
@@ -266,7 +277,7 @@ func (p *Backoff) GiveBackAt(id string, now time.Time) {
 	var q question
 	p.ask(&q, now)
 	e.attempts--
-	e.waiting, e.granted, e.due = false, false, true
+	e.waiting, e.granted, e.due, e.ran = false, false, true, false
 	// The wait is over already, and was no run.
 	e.last = saturatingSub(min(e.last, q.at), p.delay(id, e.attempts))
 }
@@ -280,11 +291,11 @@ func (p *Backoff) Started(id string, startedAt, now time.Time) {
 	defer p.lock.Unlock()
 	e := p.perItemBackoff[id]
 	age := now.Sub(startedAt)
-	if e == nil || e.waiting && e.event != answeredEvent || startedAt.Unix() <= 0 || age < 0 {
+	if e == nil || e.waiting && (e.event != answeredEvent || e.ran) || startedAt.Unix() <= 0 || age < 0 {
 		return
 	}
 	if at := saturatingSub(monotonic(now), age); at > e.last {
-		e.last, e.waiting = at, false
+		e.last, e.waiting, e.ran = at, false, true
 	}
 }
 
@@ -588,16 +599,16 @@ func (p *Backoff) store(id string, e backoffEntry) {
 		p.perItemBackoff = map[string]*backoffEntry{}
 	}
 	p.perItemBackoff[id] = &e
-	if p.extras != nil {
-		p.extras.metrics.keyAdded()
+	if o := p.observer(); o != nil {
+		o.keyAdded()
 	}
 }
 
 func (p *Backoff) remove(id string) {
 	if _, known := p.perItemBackoff[id]; known {
 		delete(p.perItemBackoff, id)
-		if p.extras != nil {
-			p.extras.metrics.keyRemoved()
+		if o := p.observer(); o != nil {
+			o.keyRemoved()
 		}
 	}
 }
@@ -620,6 +631,13 @@ func (p *Backoff) ask(q *question, now time.Time) {
 		q.now = p.now()
 		q.at = monotonic(q.now)
 	}
+}
+
+func (p *Backoff) observer() observer {
+	if p.extras == nil {
+		return nil
+	}
+	return p.extras.observer
 }
 
 // now is the present on the clock.
@@ -706,13 +724,13 @@ func (e *backoffEntry) noteWait(q *question) (first bool) {
 // advance moves the key to its next delay, which answers the event.
 func (e *backoffEntry) advance(q *question) {
 	e.attempts = min(e.attempts, maxAttempts-1) + 1
-	e.event, e.last, e.waiting, e.granted, e.due = q.event, q.at, false, true, false
+	e.event, e.last, e.waiting, e.granted, e.due, e.ran = q.event, q.at, false, true, false, false
 }
 
 // started notes a start that was not decided on. e may be nil.
 func (e *backoffEntry) started(at time.Duration) {
 	if e != nil {
-		e.last, e.waiting, e.granted, e.due = at, false, false, false
+		e.last, e.waiting, e.granted, e.due, e.ran = at, false, false, false, false
 	}
 }
 

@@ -5,7 +5,6 @@ package backoff
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -351,7 +350,7 @@ func TestGC(t *testing.T) {
 				t.Fatal("not waiting")
 			}
 			b.GCAt(seconds(tc.now))
-			if _, known := b.Snapshot("a"); known == tc.collected {
+			if known := b.perItemBackoff["a"] != nil; known == tc.collected {
 				t.Errorf("known after GC: %t", known)
 			}
 		})
@@ -371,96 +370,6 @@ func TestGCKeepsWaitingKeyWhateverTheRule(t *testing.T) {
 	b.GCAt(seconds(12))
 	if b.Get("a") != 0 {
 		t.Error("not collected after its wait")
-	}
-}
-
-func TestGCAndAllOverManyKeys(t *testing.T) {
-	b := kubelet(10, 300)()
-	const keys = 5*gcStep + 7
-	for i := range keys {
-		b.NextAt(fmt.Sprint(i), seconds(float64(i%2*1000)), seconds(float64(i%2*1000)))
-	}
-	b.GCAt(seconds(1000))
-	seen := map[string]bool{}
-	b.AllAt(seconds(1000))(func(id string, s KeyState) bool {
-		if seen[id] {
-			t.Errorf("%s comes twice", id)
-		}
-		seen[id] = true
-		if want := (KeyState{Attempts: 1, LastUpdate: seconds(1000)}); s != want {
-			t.Errorf("%s has state %v, want %v", id, s, want)
-		}
-		b.Reset(id)
-		return true
-	})
-	if len(seen) != keys/2 {
-		t.Errorf("All gave %d keys, want %d", len(seen), keys/2)
-	}
-	b.All()(func(id string, _ KeyState) bool {
-		t.Errorf("%s is left", id)
-		return false
-	})
-}
-
-func TestSnapshotRestore(t *testing.T) {
-	b := kubelet(10, 300)()
-	for range 3 {
-		b.NextAt("waits", seconds(0), seconds(100))
-		b.NextAt("runs", seconds(0), seconds(100))
-	}
-	b.IsInBackOffSinceAt("waits", seconds(101), seconds(105))
-	if _, known := b.Snapshot("other"); known {
-		t.Error("a key that was never seen is known")
-	}
-	want := map[string]KeyState{
-		"waits": {Attempts: 3, LastUpdate: seconds(100), WaitingSince: seconds(101)},
-		"runs":  {Attempts: 3, LastUpdate: seconds(100)},
-	}
-	restored := kubelet(10, 30)()
-	for id, state := range want {
-		got, known := b.SnapshotAt(id, seconds(108))
-		if !known || got != state {
-			t.Errorf("%s has state %v, %t, want %v", id, got, known, state)
-		}
-		for range 2 { // the second time over a key that is known
-			if err := restored.RestoreAt(id, got, seconds(110)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if again, _ := restored.SnapshotAt(id, seconds(112)); again != state {
-			t.Errorf("%s is restored to %v, want %v", id, again, state)
-		}
-	}
-	// The restored keys follow the new curve, whose maximum is 30 s.
-	for id, want := range map[string]string{
-		"waits": "wait #4 30s until 2m11s",
-		"runs":  "wait #4 30s until 2m11s first",
-	} {
-		if got := describe(restored.DecideAt(id, seconds(101), seconds(111))); got != want {
-			t.Errorf("%s: got %s, want %s", id, got, want)
-		}
-	}
-}
-
-func TestRestoreRefuses(t *testing.T) {
-	for want, s := range map[string]KeyState{
-		"attempts: 0: must be at least 1 unless the start is due":                                 {LastUpdate: start},
-		"attempts: -7: must be between 0 and 2147483647":                                          {Attempts: -7, LastUpdate: start},
-		"attempts: 2147483648: must be between 0 and 2147483647":                                  {Attempts: 1 << 31, LastUpdate: start},
-		"lastUpdate: 0001-01-01T00:00:00Z: must be after 1970-01-01T00:00:00Z":                    {Attempts: 1},
-		"lastUpdate: 9999-01-01T00:00:00Z: must not be after the present, 2026-11-20T12:00:00Z":   {Attempts: 1, LastUpdate: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"waitingSince: 2026-11-20T11:59:58Z: must not be before lastUpdate, 2026-11-20T11:59:59Z": {Attempts: 1, LastUpdate: seconds(-1), WaitingSince: seconds(-2)},
-		"waitingSince: 2026-11-20T12:00:01Z: must not be after the present, 2026-11-20T12:00:00Z": {Attempts: 1, LastUpdate: start, WaitingSince: seconds(1)},
-	} {
-		b := kubelet(10, 300)()
-		b.NextAt("a", start, start)
-		before, _ := b.SnapshotAt("a", start)
-		if err := b.RestoreAt("a", s, start); err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
-		}
-		if after, _ := b.SnapshotAt("a", start); after != before {
-			t.Errorf("the key changed from %v to %v", before, after)
-		}
 	}
 }
 
@@ -493,14 +402,8 @@ func TestConcurrentUse(t *testing.T) {
 				b.Get(id)
 				b.Next(id, tc.Now())
 				b.IsInBackOffSinceUpdate(id, tc.Now())
-				if s, known := b.Snapshot(id); known {
-					if err := b.Restore(id, s); err != nil {
-						t.Error(err)
-					}
-				}
 				if i%100 == 0 {
 					b.GC()
-					b.All()(func(string, KeyState) bool { return true })
 					b.Reset(id)
 					tc.Step(time.Second)
 				}
@@ -508,54 +411,6 @@ func TestConcurrentUse(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-}
-
-// recorder is a MetricsProvider that notes what it is told.
-type recorder struct{ got map[string][]float64 }
-
-type recorded struct {
-	r    *recorder
-	name string
-}
-
-func (m recorded) Observe(v float64) { m.r.got[m.name] = append(m.r.got[m.name], v) }
-func (m recorded) Inc()              { m.Observe(1) }
-func (m recorded) Dec()              { m.Observe(-1) }
-
-func (r *recorder) NewKeysMetric(name string) GaugeMetric    { return recorded{r, name + " keys"} }
-func (r *recorder) NewWaitsMetric(name string) CounterMetric { return recorded{r, name + " waits"} }
-func (r *recorder) NewRestartsMetric(name string) CounterMetric {
-	return recorded{r, name + " restarts"}
-}
-func (r *recorder) NewResetsMetric(name string) CounterMetric { return recorded{r, name + " resets"} }
-func (r *recorder) NewLatenessMetric(name string) HistogramMetric {
-	return recorded{r, name + " lateness"}
-}
-
-func TestMetrics(t *testing.T) {
-	r := &recorder{got: map[string][]float64{}}
-	b := kubelet(10, 300)()
-	b.SetMetrics("c", r)
-	for _, s := range []step{{event: 0, now: 0}, {event: 0, now: 1}, {event: 0, now: 2}, {event: 0, now: 12.5}, {event: 700, now: 701}} {
-		b.DecideAt("a", seconds(s.event), seconds(s.now))
-	}
-	b.NextAt("b", start, start)
-	b.Reset("a")
-	b.Reset("a")
-	if err := b.RestoreAt("c", KeyState{Attempts: 1, LastUpdate: start}, start); err != nil {
-		t.Fatal(err)
-	}
-	b.GCAt(seconds(601)) // removes b and c
-	want := map[string][]float64{
-		"c keys":     {1, 1, -1, 1, -1, -1},
-		"c waits":    {1},
-		"c restarts": {1, 1, 1},
-		"c resets":   {1},
-		"c lateness": {2.5},
-	}
-	if !reflect.DeepEqual(r.got, want) {
-		t.Errorf("got %v, want %v", r.got, want)
-	}
 }
 
 func TestDecideDoesNotAllocate(t *testing.T) {

@@ -27,15 +27,14 @@ type HistogramMetric interface {
 type MetricsProvider interface {
 	// NewKeysMetric counts the keys that are known at present.
 	NewKeysMetric(name string) GaugeMetric
-	// NewWaitsMetric counts the restarts that had to wait.
-	NewWaitsMetric(name string) CounterMetric
-	// NewRestartsMetric counts the restarts that were allowed.
-	NewRestartsMetric(name string) CounterMetric
-	// NewResetsMetric counts how often the reset rule started a key over.
-	NewResetsMetric(name string) CounterMetric
+	// NewDelayMetric observes the delay in seconds of each restart when it is
+	// allowed, 0 for an immediate one. Its count is that of the restarts.
+	NewDelayMetric(name string) HistogramMetric
 	// NewLatenessMetric observes how many seconds after the end of its delay a
 	// restart that had a delay was allowed.
 	NewLatenessMetric(name string) HistogramMetric
+	// NewResetsMetric counts how often the reset rule started a key over.
+	NewResetsMetric(name string) CounterMetric
 }
 
 // SetMetrics makes p report to the metrics that provider makes for name. Call it
@@ -44,41 +43,35 @@ type MetricsProvider interface {
 // those of keys with p's lock held, so that they must not call a method of p.
 // Without a call of SetMetrics nothing is reported.
 func (p *Backoff) SetMetrics(name string, provider MetricsProvider) {
-	m := &metrics{
+	m := metrics{
 		keys:     provider.NewKeysMetric(name),
-		waits:    provider.NewWaitsMetric(name),
-		restarts: provider.NewRestartsMetric(name),
-		resets:   provider.NewResetsMetric(name),
+		delay:    provider.NewDelayMetric(name),
 		lateness: provider.NewLatenessMetric(name),
+		resets:   provider.NewResetsMetric(name),
 	}
 	if m.keys == nil {
 		m.keys = noMetric{}
 	}
-	if m.waits == nil {
-		m.waits = noMetric{}
-	}
-	if m.restarts == nil {
-		m.restarts = noMetric{}
-	}
-	if m.resets == nil {
-		m.resets = noMetric{}
+	if m.delay == nil {
+		m.delay = noMetric{}
 	}
 	if m.lateness == nil {
 		m.lateness = noMetric{}
 	}
+	if m.resets == nil {
+		m.resets = noMetric{}
+	}
 	if p.extras == nil {
 		p.extras = &extras{}
 	}
-	p.extras.metrics = m
+	p.extras.observer = m
 }
 
-// metrics has all of its fields. The methods may be called on nil.
+// metrics has all of its fields.
 type metrics struct {
-	keys     GaugeMetric
-	waits    CounterMetric
-	restarts CounterMetric
-	resets   CounterMetric
-	lateness HistogramMetric
+	keys            GaugeMetric
+	delay, lateness HistogramMetric
+	resets          CounterMetric
 }
 
 // noMetric takes the place of a metric that a provider does not have.
@@ -88,32 +81,19 @@ func (noMetric) Inc()            {}
 func (noMetric) Dec()            {}
 func (noMetric) Observe(float64) {}
 
-func (m *metrics) keyAdded() {
-	if m != nil {
-		m.keys.Inc()
-	}
-}
+func (m metrics) keyAdded() { m.keys.Inc() }
 
-func (m *metrics) keyRemoved() {
-	if m != nil {
-		m.keys.Dec()
-	}
-}
+func (m metrics) keyRemoved() { m.keys.Dec() }
 
-func (m *metrics) decided(d *Decision, now time.Time) {
-	if m == nil {
-		return
-	}
+func (m metrics) decided(d Decision, now time.Time) {
 	if d.Reset {
 		m.resets.Inc()
 	}
-	if d.FirstWait {
-		m.waits.Inc()
+	if !d.Allowed {
+		return
 	}
-	if d.Allowed {
-		m.restarts.Inc()
-		if d.Delay > 0 {
-			m.lateness.Observe(now.Sub(d.RetryAt).Seconds())
-		}
+	m.delay.Observe(d.Delay.Seconds())
+	if d.Delay > 0 {
+		m.lateness.Observe(now.Sub(d.RetryAt).Seconds())
 	}
 }

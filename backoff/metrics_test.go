@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backoff
+
+import (
+	"reflect"
+	"testing"
+)
+
+// recorder is a MetricsProvider that notes what it is told.
+type recorder struct{ got map[string][]float64 }
+
+type recorded struct {
+	r    *recorder
+	name string
+}
+
+func (m recorded) Observe(v float64) { m.r.got[m.name] = append(m.r.got[m.name], v) }
+func (m recorded) Inc()              { m.Observe(1) }
+func (m recorded) Dec()              { m.Observe(-1) }
+
+func (r *recorder) NewKeysMetric(name string) GaugeMetric { return recorded{r, name + " keys"} }
+func (r *recorder) NewDelayMetric(name string) HistogramMetric {
+	return recorded{r, name + " delay"}
+}
+func (r *recorder) NewResetsMetric(name string) CounterMetric { return recorded{r, name + " resets"} }
+func (r *recorder) NewLatenessMetric(name string) HistogramMetric {
+	return recorded{r, name + " lateness"}
+}
+
+func TestMetrics(t *testing.T) {
+	r := &recorder{got: map[string][]float64{}}
+	b := kubelet(10, 300)()
+	b.SetMetrics("c", r)
+	for _, s := range []step{{event: 0, now: 0}, {event: 0, now: 1}, {event: 0, now: 2}, {event: 0, now: 12.5}, {event: 700, now: 701}} {
+		b.DecideAt("a", seconds(s.event), seconds(s.now))
+	}
+	b.NextAt("b", start, start)
+	b.Reset("a")
+	b.Reset("a")
+	b.NextAt("c", start, start)
+	b.GCAt(seconds(601)) // removes b and c
+	want := map[string][]float64{
+		"c keys":     {1, 1, -1, 1, -1, -1},
+		"c delay":    {0, 10, 0},
+		"c resets":   {1},
+		"c lateness": {2.5},
+	}
+	if !reflect.DeepEqual(r.got, want) {
+		t.Errorf("got %v, want %v", r.got, want)
+	}
+}
+
+// panics is a provider some of whose metrics panic, and others are nil.
+type panics struct{}
+
+type panicMetric struct{}
+
+func (panicMetric) Inc()            { panic("Inc") }
+func (panicMetric) Dec()            { panic("Dec") }
+func (panicMetric) Observe(float64) { panic("Observe") }
+
+func (panics) NewKeysMetric(string) GaugeMetric         { return panicMetric{} }
+func (panics) NewDelayMetric(string) HistogramMetric    { return panicMetric{} }
+func (panics) NewResetsMetric(string) CounterMetric     { return nil }
+func (panics) NewLatenessMetric(string) HistogramMetric { return nil }
+
+// A panic in a metric leaves no lock held.
+func TestMetricsPanicsReleaseTheLock(t *testing.T) {
+	b := kubelet(10, 300)()
+	b.NextAt("a", start, start)
+	b.SetMetrics("c", panics{})
+	for _, f := range []func(){
+		func() { b.NextAt("b", start, start) },
+		func() { b.DecideAt("c", start, start) },
+		func() { b.Reset("a") },
+		func() { b.GCAt(seconds(1e6)) },
+	} {
+		panicking(t, f)
+		if !b.lock.TryLock() {
+			t.Fatal("the lock is held")
+		}
+		b.lock.Unlock()
+	}
+}
