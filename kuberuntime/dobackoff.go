@@ -41,6 +41,8 @@ type ContainerStatus struct {
 	StartedAt, FinishedAt time.Time
 	// RestartCount is how many instances there were before this one.
 	RestartCount int
+	// BackOff is what SaveBackOff returned when this instance was created, or empty.
+	BackOff string
 }
 
 // NewBackOff returns the back-off of a node's containers: the delays of curve, and
@@ -79,8 +81,8 @@ type EventRecorder interface {
 // not honour those leaves it out. A container without instances waits only if its last start failed. A nil
 // recorder records nothing.
 //
-// It corrects doBackOff of pkg/kubelet/kuberuntime: same event, same texts, but
-// the event comes once for each wait, a container that was just killed waits as
+// It corrects doBackOff of pkg/kubelet/kuberuntime: same error texts, but the
+// event comes once for each wait and says how long that is, a container that was just killed waits as
 // one that exited, and so does one whose start failed.
 func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string, error) {
 	key := Key(pod, container)
@@ -96,14 +98,22 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 		backOff.Started(key, last.StartedAt, now)
 		d = backOff.DecideAt(key, last.exit(), now)
 	}
-	klog.FromContext(ctx).V(3).Info("Checked back-off of container", "pod", klog.KObj(pod), "containerName", container.Name,
-		"allowed", d.Allowed, "attempt", d.Attempt, "delay", d.Delay, "reset", d.Reset)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod), "containerName", container.Name)
+	logger.V(3).Info("Checked back-off of container",
+		"allowed", d.Allowed, "attempt", d.Attempt, "delay", d.Delay, "retryAt", d.RetryAt, "reset", d.Reset)
+	switch {
+	case d.Allowed && d.Delay > 0:
+		logger.V(2).Info("Container leaves back-off", "attempt", d.Attempt, "delay", d.Delay, "late", now.Sub(d.RetryAt))
+	case d.FirstWait:
+		logger.V(2).Info("Container waits in back-off", "attempt", d.Attempt, "delay", d.Delay, "retryAt", d.RetryAt)
+		if recorder != nil {
+			recorder.Eventf(containerRef(pod, container), v1.EventTypeWarning, BackOffStartContainer,
+				"Back-off restarting failed container %s in pod %s: waiting %s, next start at %s",
+				container.Name, podName(pod), d.Delay, d.RetryAt.UTC().Format(time.RFC3339))
+		}
+	}
 	if d.Allowed {
 		return false, "", nil
-	}
-	if d.FirstWait && recorder != nil {
-		recorder.Eventf(containerRef(pod, container), v1.EventTypeWarning, BackOffStartContainer,
-			"Back-off restarting failed container %s in pod %s", container.Name, podName(pod))
 	}
 	return true, message(pod, container, d), NewBackoffError(ErrCrashLoopBackOff, d.RetryAt)
 }

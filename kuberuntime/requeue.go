@@ -63,6 +63,14 @@ func IsWaiting(err error) bool {
 	return errors.As(err, &w)
 }
 
+// OnlyBackOff reports whether all that is wrong by err, the error of a pod's sync,
+// goes away by itself at a known time: nobody has to be told of an error. A start
+// that failed is reported when it fails.
+func OnlyBackOff(err error) bool {
+	_, found, others := expiration(err)
+	return found && !others
+}
+
 // ChangedNothing reports whether one action of a pod's sync, which ended with
 // err, left the pod as it was: it did not start because of a back-off, or it
 // was the making of the sandbox configuration, which has no effect. A start that

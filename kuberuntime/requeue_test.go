@@ -89,3 +89,13 @@ func TestChangedNothing(t *testing.T) {
 	assert.False(t, ChangedNothing("StartContainer", errors.Join(in(5), errors.New("failed"))))
 	assert.False(t, ChangedNothing("StartContainer", NewBackoffError(errors.New("RunContainerError"), now)), "a start that failed")
 }
+
+func TestOnlyBackOff(t *testing.T) {
+	waits, failed := NewBackoffError(ErrCrashLoopBackOff, at(1)), errors.New("failed")
+	assert.False(t, OnlyBackOff(nil))
+	assert.False(t, OnlyBackOff(failed))
+	assert.False(t, OnlyBackOff(errors.Join(waits, failed)))
+	assert.True(t, OnlyBackOff(waits))
+	assert.True(t, OnlyBackOff(Waiting(errors.Join(waits, fmt.Errorf("container a: %w", waits)))))
+	assert.True(t, OnlyBackOff(NewBackoffError(failed, at(1))), "it was logged when it failed")
+}

@@ -528,7 +528,7 @@ func TestRunCommandNotFound(t *testing.T) {
 			other#1 running
 			main#1 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH` + failed + `
 			main#2 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
-			main BackOff: Back-off restarting failed container main in pod POD_default(POD)
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD): waiting 2s
 			main waits 2s`)
 		c.interrupt()
 		c.until("other#1 exited(143)")

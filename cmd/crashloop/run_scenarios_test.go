@@ -116,7 +116,7 @@ func TestRunSidecar(t *testing.T) {
 			pod PodRestarting: Container watcher exited with code 88, triggering pod restart
 			logs Killing: Stopping container logs, the pod is being restarted
 			logs#2 exited(143)
-			pod BackOff: Back-off restarting pod POD: Container watcher exited with code 88, triggering pod restart
+			pod BackOff: Back-off restarting pod POD: Container watcher exited with code 88, triggering pod restart: waiting 2s
 			pod waits 2s
 			setup#3 running
 			setup#3 exited(0)
@@ -213,7 +213,7 @@ func TestRunSecondInitContainer(t *testing.T) {
 		pod PodRestarting: Container setup exited with code 88, triggering pod restart
 		proxy Killing: Stopping container proxy, the pod is being restarted
 		proxy#2 exited(143)
-		pod BackOff: Back-off restarting pod POD: Container setup exited with code 88, triggering pod restart
+		pod BackOff: Back-off restarting pod POD: Container setup exited with code 88, triggering pod restart: waiting 2s
 		pod waits 2s`)
 	c.exit("setup", 0)
 	c.exit("main", 0)
@@ -281,7 +281,7 @@ func TestRunTriggerDuringStartup(t *testing.T) {
 		main#2 running
 		main#2 exited(88)
 		pod PodRestarting: Container main exited with code 88, triggering pod restart
-		pod BackOff: Back-off restarting pod POD: Container main exited with code 88, triggering pod restart
+		pod BackOff: Back-off restarting pod POD: Container main exited with code 88, triggering pod restart: waiting 2s
 		pod waits 2s
 		setup#3 running`)
 	// An init container this time.
@@ -289,7 +289,7 @@ func TestRunTriggerDuringStartup(t *testing.T) {
 	c.expect(`
 		setup#3 exited(88)
 		pod PodRestarting: Container setup exited with code 88, triggering pod restart
-		pod BackOff: Back-off restarting pod POD: Container setup exited with code 88, triggering pod restart
+		pod BackOff: Back-off restarting pod POD: Container setup exited with code 88, triggering pod restart: waiting 2s
 		pod waits 2s`)
 	c.exit("setup", 0)
 	c.exit("main", 0)
@@ -330,7 +330,7 @@ func TestRunTriggerDuringTermination(t *testing.T) {
 	c.exit("helper", 0)
 	c.expect(`
 		helper#2 exited(0)
-		pod BackOff: Back-off restarting pod POD: Container main exited with code 88, triggering pod restart
+		pod BackOff: Back-off restarting pod POD: Container main exited with code 88, triggering pod restart: waiting 2s
 		pod waits 2s
 		main#3 running
 		helper#3 running`)
@@ -395,7 +395,7 @@ func testInitFails(t *testing.T, policy v1.RestartPolicy) {
 	c.expect(`
 		setup#3 running
 		setup#3 exited(1)
-		setup BackOff: Back-off restarting failed container setup in pod POD_default(POD)
+		setup BackOff: Back-off restarting failed container setup in pod POD_default(POD): waiting 2s
 		setup waits 2s`)
 	c.exit("setup", 0)
 	c.expect(`
@@ -626,17 +626,17 @@ func TestRunCurve(t *testing.T) {
 			main#2 running
 			main#2 exited(1)
 			pod PodRestarting: Container main exited with code 1, triggering pod restart
-			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart
+			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart: waiting 1s
 			pod waits 1s
 			main#3 running
 			main#3 exited(1)
 			pod PodRestarting: Container main exited with code 1, triggering pod restart
-			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart
+			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart: waiting 2s
 			pod waits 2s
 			main#4 running
 			main#4 exited(1)
 			pod PodRestarting: Container main exited with code 1, triggering pod restart
-			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart
+			pod BackOff: Back-off restarting pod POD: Container main exited with code 1, triggering pod restart: waiting 4s
 			pod waits 4s`)
 		c.interrupt()
 		c.ends(130, `
@@ -657,15 +657,15 @@ func TestRunCurve(t *testing.T) {
 			main#1 exited(1)
 			main#2 running
 			main#2 exited(0)
-			main BackOff: Back-off restarting failed container main in pod POD_default(POD)
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD): waiting 1s
 			main waits 1s
 			main#3 running
 			main#3 exited(137)
-			main BackOff: Back-off restarting failed container main in pod POD_default(POD)
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD): waiting 2s
 			main waits 2s
 			main#4 running
 			main#4 exited(1)
-			main BackOff: Back-off restarting failed container main in pod POD_default(POD)
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD): waiting 4s
 			main waits 4s`)
 		// The curve of a container is its own.
 		c.exit("other", 1)

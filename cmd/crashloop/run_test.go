@@ -378,6 +378,7 @@ func (c *command) line(e runEvent) string {
 		label = other + "/" + label
 	}
 	text := strings.NewReplacer(c.pod.Name, "POD", c.root, "ROOT").Replace(strings.TrimSpace(e.Message))
+	text, _, _ = strings.Cut(text, ", next start at ")
 	switch {
 	case e.Summary != nil:
 		if e.Phase != "" {

@@ -237,7 +237,9 @@ func (e events) Eventf(object runtime.Object, eventType, reason, format string, 
 	switch reason {
 	case "Created", "Started", "Completed", "Error": // The trace has them from the runtime.
 	default:
-		e.node.tell("%s %s: %s", eventType, reason, fmt.Sprintf(format, args...))
+		// The trace has the delay, and with that the time of the next start.
+		message, _, _ := strings.Cut(fmt.Sprintf(format, args...), ", next start at ")
+		e.node.tell("%s %s: %s", eventType, reason, message)
 	}
 }
 
@@ -386,13 +388,13 @@ containers:
 				1s exit main#1 code=1
 				1s start main#2 restarts=1
 				2s exit main#2 code=1
-				2s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				2s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
 				12s start main#3 restarts=2
 				13s exit main#3 code=1
-				13s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				13s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 20s
 				33s start main#4 restarts=3
 				34s exit main#4 code=1
-				34s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				34s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 40s
 			`,
 		},
 		{
@@ -408,7 +410,7 @@ containers:
 				1s exit a#1 code=1
 				1s start a#2 restarts=1
 				2s exit a#2 code=1
-				2s Warning BackOff: Back-off restarting failed container a in pod p_default(u)
+				2s Warning BackOff: Back-off restarting failed container a in pod p_default(u): waiting 10s
 				5s exit b#1 code=3
 				5s start b#2 restarts=1
 				5s exit b#2 code=0
@@ -475,7 +477,7 @@ containers:
 				8s Normal Killing: Stopping container proxy, the pod is being restarted
 				8s stop proxy#2 grace=27s
 				8s exit proxy#2 code=143
-				8s Warning BackOff: Back-off restarting pod p: Container main exited with code 88, triggering pod restart
+				8s Warning BackOff: Back-off restarting pod p: Container main exited with code 88, triggering pod restart: waiting 10s
 				15s start setup#3 restarts=2
 				15s exit setup#3 code=0
 				15s start proxy#3 restarts=2
@@ -541,7 +543,7 @@ containers:
 				10s Normal Killing: Container main failed liveness probe, will be restarted
 				10s stop main#2 grace=5s
 				10s exit main#2 code=0
-				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
 			`,
 		},
 		{
@@ -605,10 +607,10 @@ containers:
 				0s Warning Failed: Error: boom
 				0s cannot start main
 				0s Warning Failed: Error: boom
-				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
 				10s cannot start main
 				10s Warning Failed: Error: boom
-				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 20s
 				30s start main#1 restarts=0
 				30s exit main#1 code=0
 				30s remove
@@ -626,16 +628,16 @@ containers:
 				0s Warning Failed: Error: boom
 				0s cannot start main
 				0s Warning Failed: Error: boom
-				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
 				10s cannot start main
 				10s Warning Failed: Error: boom
-				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 20s
 				30s start main#1 restarts=0
 				30s exit main#1 code=1
-				30s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				30s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 40s
 				1m10s cannot start main
 				1m10s Warning Failed: Error: boom
-				1m10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				1m10s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 1m20s
 				2m30s start main#2 restarts=1
 			`,
 		},
@@ -651,10 +653,10 @@ containers:
 				0s Warning Failed: Error: no such file
 				0s start main#2 restarts=1
 				0s Warning Failed: Error: no such file
-				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				0s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
 				10s cannot start main
 				10s Warning Failed: Error: boom
-				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 20s
 				30s start main#3 restarts=2
 			`,
 		},
@@ -675,12 +677,12 @@ containers:
 				3s exit other#1 code=1
 				3s start other#2 restarts=1
 				6s exit other#2 code=1
-				6s Warning BackOff: Back-off restarting failed container other in pod p_default(u)
+				6s Warning BackOff: Back-off restarting failed container other in pod p_default(u): waiting 10s
 				10s cannot start main
 				10s Warning Failed: Error: CreateContainerConfigError: configmap "settings" not found
 				16s start other#3 restarts=2
 				19s exit other#3 code=1
-				19s Warning BackOff: Back-off restarting failed container other in pod p_default(u)
+				19s Warning BackOff: Back-off restarting failed container other in pod p_default(u): waiting 20s
 				20s cannot start main
 				20s Warning Failed: Error: CreateContainerConfigError: configmap "settings" not found
 				30s start main#1 restarts=0
@@ -689,10 +691,10 @@ containers:
 				35s Warning Failed: Error: CreateContainerConfigError: configmap "settings" not found
 				39s start other#4 restarts=3
 				42s exit other#4 code=1
-				42s Warning BackOff: Back-off restarting failed container other in pod p_default(u)
+				42s Warning BackOff: Back-off restarting failed container other in pod p_default(u): waiting 40s
 				45s start main#2 restarts=1
 				45s exit main#2 code=1
-				45s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				45s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
 			`,
 		},
 		{
@@ -768,7 +770,7 @@ containers:
 				2s Normal Killing: Container main failed liveness probe, will be restarted
 				2s stop main#2 grace=30s
 				2s exit main#2 code=143
-				2s Warning BackOff: Back-off restarting failed container main in pod p_default(u)
+				2s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
 				12s start main#3 restarts=2
 				13s exec main#3 up
 				14s exec main#3 up
@@ -1305,7 +1307,7 @@ containers:
 - {name: gone, livenessProbe: {exec: {command: [up]}, initialDelaySeconds: 2}}`)), 3*time.Second)
 		require.Equal(t, lines(`
 			1s Normal Killing: Container is in "unknown" state, try killing it before restart
-			1s Warning BackOff: Back-off restarting failed container gone in pod p_default(u)
+			1s Warning BackOff: Back-off restarting failed container gone in pod p_default(u): waiting 10s
 			1s Warning Failed: Error: boom
 			1s Warning Failed: Error: boom
 			1s cannot start gone
@@ -1480,7 +1482,7 @@ containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: Re
 				var all []Status
 				a := n.agent(pod(t, spec), func(o *Options) { o.Report = func(s Status) { all = append(all, s) } })
 				phase, trace := n.run(t, a, tc.lasts)
-				require.Contains(t, trace, "2s Warning BackOff: Back-off restarting pod p: "+message+"\n")
+				require.Contains(t, trace, "2s Warning BackOff: Back-off restarting pod p: "+message+": waiting 10s\n")
 				require.Equal(t, tc.phase, phase)
 				waited := false
 				for _, s := range all {
