@@ -54,6 +54,10 @@ func New(b *backoff.Backoff, pod *v1.Pod, gates Gates) *Machine {
 	return &Machine{gates: gates, backoff: b, key: "pod/" + string(pod.UID), pod: pod.Name, phase: PhaseRunning}
 }
 
+// BackOffKey returns the key of the pod's back-off. It is known until the reset rule
+// forgets it; an agent that ends may store its state and restore it before Recover.
+func (m *Machine) BackOffKey() string { return m.key }
+
 // Recover puts a new machine in the phase that the pod was in when the agent
 // ended, going by the pod's conditions and the statuses of its containers
 // (KEP-5532, "Kubelet and Node Restarts"). A restart in progress is finished
@@ -109,6 +113,10 @@ func (m *Machine) recoverRestart(containers []Container) {
 		if c.Kind == KindEphemeral || c.Status == nil {
 			continue
 		}
+		if c.Status.exited() && causeMessage(c) == m.conditions[0].Message {
+			// The back-off counts from here, and not from the second before it.
+			m.exitedAt = c.Status.FinishedAt
+		}
 		// The condition's time has whole seconds. An instance of the same second
 		// counts as the previous run's, because one of those that ran on would be
 		// worse than one of this run that is stopped; but not an init container or
@@ -155,7 +163,7 @@ func (m *Machine) Step(o Observation) Plan {
 	} else {
 		if cause, action := m.cause(&o); cause != nil {
 			m.becomeTerminating(cause, action, o.Now)
-			p.Events = []Event{{v1.EventTypeNormal, eventPodRestarting, m.conditions[0].Message}}
+			p.Events = []Event{{v1.EventTypeNormal, EventPodRestarting, m.conditions[0].Message}}
 		}
 		if m.phase == PhaseStartup && o.SandboxLost {
 			m.becomeTerminatingAgain()
@@ -210,7 +218,8 @@ func (m *Machine) terminate(o *Observation, p *Plan) {
 			if m.waiting == nil {
 				restarting := "restarting pod " + m.pod + ": " + m.conditions[0].Message
 				m.waiting = &Waiting{waitingInBackOff, "back-off " + d.Delay.String() + " " + restarting}
-				p.Events = append(p.Events, Event{v1.EventTypeWarning, eventBackOff, "Back-off " + restarting})
+				p.Events = append(p.Events, Event{v1.EventTypeWarning, eventBackOff, "Back-off " + restarting +
+					": waiting " + d.Delay.String() + ", next start at " + d.RetryAt.UTC().Format(time.RFC3339)})
 			}
 			p.Waiting, p.StartAt, p.Next = m.waiting, d.RetryAt, d.RetryAt
 			p.Reason = "the pod waits for its back-off to pass"
@@ -257,12 +266,17 @@ func (m *Machine) becomeTerminating(cause *Container, action v1.ContainerRestart
 		Status:             v1.ConditionTrue,
 		LastTransitionTime: metav1.NewTime(now),
 		Reason:             ReasonContainerExited,
-		Message:            "Container " + cause.Name + " exited with code " + strconv.Itoa(int(cause.Status.ExitCode)) + ", triggering pod restart",
+		Message:            causeMessage(cause),
 	}
 	if action == v1.ContainerRestartRuleActionRestartAllContainers {
 		c.Type = v1.AllContainersRestarting
 	}
 	m.setCondition(c)
+}
+
+// causeMessage is the condition's message for a restart because of the container.
+func causeMessage(cause *Container) string {
+	return "Container " + cause.Name + " exited with code " + strconv.Itoa(int(cause.Status.ExitCode)) + ", triggering pod restart"
 }
 
 // becomeTerminatingAgain has the restart in progress begin Startup again, because

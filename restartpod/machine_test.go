@@ -124,7 +124,7 @@ func TestTexts(t *testing.T) {
 
 	helper.Status = &Status{ID: "helper#1", State: StateExited}
 	o.Containers[0] = helper
-	for _, want := range [][]Event{{{"Warning", "BackOff", "Back-off restarting pod foo: " + message}}, nil} {
+	for _, want := range [][]Event{{{"Warning", "BackOff", "Back-off restarting pod foo: " + message + ": waiting 10s, next start at 2026-01-01T00:00:10Z"}}, nil} {
 		p = m.Step(o)
 		assert.Equal(t, want, p.Events)
 		assert.Equal(t, &Waiting{"CrashLoopBackOff", "back-off 10s restarting pod foo: " + message}, p.Waiting)

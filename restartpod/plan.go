@@ -35,9 +35,11 @@ const (
 	ReasonPodDeleted        = "PodDeleted"
 )
 
-// The reasons of the events, and of the waiting state.
+// EventPodRestarting is the reason of the event with which a restart begins.
+const EventPodRestarting = "PodRestarting"
+
+// The reasons of the other event, and of the waiting state.
 const (
-	eventPodRestarting = "PodRestarting"
 	// Those of a container in back-off are the same: events and sync_result.go of
 	// pkg/kubelet.
 	eventBackOff     = "BackOff"

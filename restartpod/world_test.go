@@ -203,7 +203,7 @@ func conditionIndex(c v1.PodCondition) int {
 // began returns the message of the event that a restart begins, or "".
 func (p *Plan) began() string {
 	for _, e := range p.Events {
-		if e.Reason == eventPodRestarting {
+		if e.Reason == EventPodRestarting {
 			return e.Message
 		}
 	}
