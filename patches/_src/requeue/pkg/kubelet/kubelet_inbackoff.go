@@ -28,8 +28,18 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 )
+
+// backOffs is what the kubelet has beside containerRuntime and workQueue for the
+// back-off of containers.
+type backOffs struct {
+	// backOffRuntime is the container runtime.
+	backOffRuntime kuberuntime.BackOffRuntime
+	// syncTicker makes the sync loop look at workQueue.
+	syncTicker crashloop.SyncTicker
+}
 
 // noteBackOffs has the status of a pod say of a container that exited that it waits
 // for its back-off, in the sync that will find so. The status would otherwise be

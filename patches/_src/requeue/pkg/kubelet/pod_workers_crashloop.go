@@ -17,8 +17,6 @@ limitations under the License.
 package kubelet
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -26,27 +24,26 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 )
 
-// wakingQueue is a queue that the sync loop looks at when an item is due, and not
-// only at its next regular look.
+// wakingQueue is a queue at which the sync loop can be made to look when an item is
+// due, and not only at its next regular look.
 type wakingQueue struct {
 	queue.WorkQueue
 	ticker *crashloop.SyncTicker
 }
 
-func (q wakingQueue) Enqueue(item types.UID, delay time.Duration) {
-	q.WorkQueue.Enqueue(item, delay)
-	q.ticker.WakeAfter(delay)
-}
-
 // requeueInBackOff enqueues a pod if its sync ended with an error that is or contains
 // a back-off, and reports whether it did: for the end of the back-off, or for the
-// ordinary retry of another error if that is earlier.
+// ordinary retry of another error if that is earlier. The sync loop is woken for
+// the former alone, because each wake is a look at the whole queue.
 func (p *podWorkers) requeueInBackOff(podUID types.UID, syncErr error) bool {
 	if _, found := crashloop.MinBackoffExpiration(syncErr); !found {
 		return false
 	}
 	retry := wait.Jitter(min(p.backOffPeriod, p.resyncInterval), workerBackOffPeriodJitterFactor)
-	delay, _ := crashloop.NextSync(syncErr, retry, p.resyncInterval, p.clock.Now())
+	delay, exact := crashloop.NextSync(syncErr, retry, p.resyncInterval, p.clock.Now())
 	p.workQueue.Enqueue(podUID, delay)
+	if q, ok := p.workQueue.(wakingQueue); ok && exact {
+		q.ticker.WakeAfter(delay)
+	}
 	return true
 }

@@ -23,12 +23,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
-	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -75,15 +73,20 @@ func TestCompleteWorkWithShortResyncInterval(t *testing.T) {
 	assert.LessOrEqual(t, p.workQueue.(*fakeQueue).Items()[0].Delay, 3*time.Second)
 }
 
-// The sync loop is woken when an item is due.
+// The sync loop is woken when a back-off ends, and for nothing else.
 func TestWakingQueue(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Now())
+	tCtx := ktesting.Init(t)
+	p, _, _ := createPodWorkers(tCtx.Logger())
+	now := time.Now()
+	p.clock = clocktesting.NewFakePassiveClock(now)
 	var ticker crashloop.SyncTicker
 	ticks, stop := ticker.Every(time.Hour)
 	defer stop()
-	q := wakingQueue{queue.NewBasicWorkQueue(clock), &ticker}
-	q.Enqueue("later", time.Hour)
-	q.Enqueue("pod", 0)
+	p.workQueue = wakingQueue{&fakeQueue{}, &ticker}
+	p.completeWork(tCtx.Logger(), "pod", true, nil)
+	p.completeWork(tCtx.Logger(), "pod", false, errors.Join(errors.New("failed"),
+		kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(time.Hour))))
+	assert.Empty(t, ticks)
+	p.completeWork(tCtx.Logger(), "pod", false, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now))
 	<-ticks
-	assert.Equal(t, []types.UID{"pod"}, q.GetWork())
 }

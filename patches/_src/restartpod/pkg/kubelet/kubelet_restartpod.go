@@ -41,6 +41,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	runtimeutil "k8s.io/kubernetes/pkg/kubelet/kuberuntime/util"
+	"k8s.io/kubernetes/pkg/kubelet/metrics"
 	kubepod "k8s.io/kubernetes/pkg/kubelet/pod"
 	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
@@ -77,6 +78,8 @@ type podRestart struct {
 	killed []*kubecontainer.SyncResult
 	// ended is true once the pod is being terminated.
 	ended bool
+	// phaseSince is when the phase of the plan began, if this kubelet saw that.
+	phaseSince time.Time
 	// relists counts the relists since the last start, and relisting is true while
 	// a goroutine asks for them.
 	relists   atomic.Int32
@@ -87,7 +90,7 @@ type podRestart struct {
 // that has the curve of containers. The first restart is always immediate.
 func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, initial, max time.Duration) *podRestarts {
 	gate := utilfeature.DefaultFeatureGate
-	return &podRestarts{
+	r := &podRestarts{
 		clock: c,
 		gates: restartpod.Gates{
 			ContainerRestartRules: gate.Enabled(features.ContainerRestartRules),
@@ -98,6 +101,8 @@ func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, initial
 		runtime: runtime,
 		pods:    map[types.UID]*podRestart{},
 	}
+	metrics.MeasureRestartBackOff(r.backOff, metrics.RestartBackOffPod)
+	return r
 }
 
 // upstreamRestartsAllContainers reports whether RestartAllContainers is as it is
@@ -146,6 +151,7 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 	if !r.mayRestart(&pod.Spec, conditions) {
 		return nil
 	}
+	r.restoreBackOff(p, podStatus)
 	p.machine.Recover(conditions, p.containers)
 	return r.set(pod.UID, p)
 }
@@ -329,7 +335,7 @@ func (p *podRestart) old(name string) bool {
 // present returns the status of the pod without the previous run: that of a pod
 // that never ran, except for its sandbox.
 func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.PodStatus {
-	if p == nil || p.plan.Old == nil && p.plan.Waiting == nil {
+	if !p.restarting() {
 		return podStatus
 	}
 	present := *podStatus
@@ -347,6 +353,12 @@ func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.
 		present.Restart.Message = w.Message
 	}
 	return &present
+}
+
+// restarting reports whether instances of a previous run are left out for a sync, or
+// the pod waits for its back-off.
+func (p *podRestart) restarting() bool {
+	return p != nil && (p.plan.Old != nil || p.plan.Waiting != nil)
 }
 
 // withoutTriggers returns the pod without those rules that would restart it because
@@ -390,7 +402,7 @@ func (kl *Kubelet) presentForSync(pod *v1.Pod, p *podRestart, podStatus *kubecon
 		// A rule would start containers again.
 		return nil, errTerminationRequested
 	}
-	return p.present(podStatus), nil
+	return kl.podRestarts.saveBackOff(p, p.present(podStatus)), nil
 }
 
 // stepRestart steps the pod's machine, and returns it if the pod has one.
@@ -450,9 +462,9 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 	}
 	// The pod may have changed and kept its UID.
 	p.observe(restartpod.Containers(&pod.Spec, kl.podRestarts.gates), podStatus, started)
-	before := p.plan.Phase
+	before, now := p.plan, kl.podRestarts.clock.Now()
 	p.plan = p.machine.Step(restartpod.Observation{
-		Now:         kl.podRestarts.clock.Now(),
+		Now:         now,
 		Containers:  p.containers,
 		GracePeriod: time.Duration(grace) * time.Second,
 		SandboxLost: sandboxLost,
@@ -462,9 +474,10 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 	for _, e := range p.plan.Events {
 		kl.recorder.WithLogger(logger).Event(pod, e.Type, e.Reason, e.Message)
 	}
-	if p.plan.Phase != before {
+	p.measure(&before, now)
+	if p.plan.Phase != before.Phase {
 		logger.V(2).Info("Restart of the pod", "pod", klog.KObj(pod), "podUID", pod.UID, "phase", p.plan.Phase, "reason", p.plan.Reason)
-		if before != "" {
+		if before.Phase != "" {
 			// What kept containers of the previous run from starting is over.
 			for _, c := range p.containers {
 				if p.old(c.Name) {

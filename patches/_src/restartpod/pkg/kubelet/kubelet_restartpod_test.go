@@ -83,6 +83,8 @@ type restartTest struct {
 	syncedPod *v1.Pod
 	// result is what SyncPod returns.
 	result kubecontainer.PodSyncResult
+	// saved is what containers that are started keep of the pod's back-off.
+	saved string
 }
 
 // restartablePod has the policy Never, an init container "a", a sidecar "s", and
@@ -179,8 +181,9 @@ func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecon
 		r.synced = append(r.synced, s.Name)
 	}
 	result := r.result
+	r.saved = ""
 	if restart := podStatus.Restart; restart != nil {
-		r.counts = restart.LastCounts
+		r.counts, r.saved = restart.LastCounts, restart.BackOff
 		for i := range r.pod.Spec.InitContainers {
 			if err := restart.Wait(r.pod, &r.pod.Spec.InitContainers[i]); err != nil {
 				r.syncs--
@@ -229,6 +232,7 @@ func (r *restartTest) start(names ...string) {
 		r.statuses = append(r.statuses, &kubecontainer.Status{
 			ID: kubecontainer.ContainerID{Type: "test", ID: fmt.Sprintf("%s-%d", name, count)}, Name: name, RestartCount: count,
 			State: kubecontainer.ContainerStateRunning, CreatedAt: r.fake.fakeClock.Now(), StartedAt: r.fake.fakeClock.Now(),
+			PodBackOff: r.saved,
 		})
 	}
 }
@@ -368,7 +372,8 @@ func TestRestartPodBackOff(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"Normal PodRestarting Container s exited with code 88, triggering pod restart",
-		"Warning BackOff Back-off restarting pod foo: Container s exited with code 88, triggering pod restart",
+		"Warning BackOff Back-off restarting pod foo: Container s exited with code 88, triggering pod restart: waiting 10s, next start at " +
+			exited.Add(10*time.Second).UTC().Format(time.RFC3339),
 	}, r.events(), "one event each, however often it is asked")
 	require.Equal(t, v1.PodRunning, r.status().Phase)
 	for _, name := range []string{"a", "s", "x", "y"} {

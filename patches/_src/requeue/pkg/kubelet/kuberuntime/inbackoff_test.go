@@ -52,6 +52,10 @@ func TestStartsInBackOff(t *testing.T) {
 		"is not restarted": {mutate: func(p *v1.Pod, _ *kubecontainer.PodStatus) { p.Spec.RestartPolicy = v1.RestartPolicyNever }},
 		"the sandbox is lost": {mutate: func(_ *v1.Pod, s *kubecontainer.PodStatus) {
 			s.SandboxStatuses[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+		}, after: 9 * time.Second, want: true},
+		"the sandbox is lost for good": {mutate: func(p *v1.Pod, s *kubecontainer.PodStatus) {
+			p.Spec.RestartPolicy = v1.RestartPolicyNever
+			s.SandboxStatuses[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 		}},
 		"the gate is off":       {off: true},
 		"the pod is deleted":    {mutate: func(p *v1.Pod, _ *kubecontainer.PodStatus) { p.DeletionTimestamp = &p.CreationTimestamp }},

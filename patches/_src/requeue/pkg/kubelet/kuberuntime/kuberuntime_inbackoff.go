@@ -39,7 +39,7 @@ func (m *kubeGenericRuntimeManager) StartsInBackOff(ctx context.Context, pod *v1
 		return result
 	}
 	changes := m.computePodActions(ctx, pod, podStatus, false)
-	if changes.KillPod {
+	if changes.KillPod && !changes.CreateSandbox {
 		return result
 	}
 	starts := make([]*v1.Container, 0, len(changes.InitContainersToStart)+len(changes.ContainersToStart))

@@ -22,15 +22,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// PodRestart is what starting the containers of a pod has to know of its restart.
+// PodRestart is what starting the containers of a pod has to know of its restarts.
 type PodRestart struct {
-	// LastCounts has the restart counts of those instances that are left out.
+	// LastCounts has the restart counts of those instances that are left out. It is
+	// nil unless the pod is being restarted.
 	LastCounts map[string]int
 	// Waits, if not nil, is why no container of the pod starts yet, ephemeral ones
 	// excepted. Message is the same for people.
 	Waits   *BackoffError
 	Message string
+	// BackOff, if not empty, is what the containers that are started keep of the pod's
+	// back-off.
+	BackOff string
 }
+
+// InProgress reports whether the pod is being restarted. It may be called on nil.
+func (r *PodRestart) InProgress() bool { return r != nil && r.LastCounts != nil }
 
 // Wait returns why the container has to wait for its pod, or nil if it has not. It
 // may be called on nil.

@@ -21,12 +21,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierror "k8s.io/cri-api/pkg/errors"
 	"k8s.io/klog/v2"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/events"
 )
 
@@ -64,11 +66,19 @@ func countInRestart(podStatus *kubecontainer.PodStatus, container *v1.Container,
 	return count
 }
 
+// annotateRestart adds to the configuration of a container that is about to be created
+// what it keeps of the pod's back-off.
+func annotateRestart(podStatus *kubecontainer.PodStatus, config *runtimeapi.ContainerConfig) {
+	if r := podStatus.Restart; r != nil && r.BackOff != "" {
+		config.Annotations[crashloop.PodBackOffAnnotation] = r.BackOff
+	}
+}
+
 // anyToRestartInSandbox reports whether a pod with the restart policy Never runs
 // again in a new sandbox: because a container of it has a policy or a rule of its own
 // by which it is started, or none has run yet.
 func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
-	if podStatus.Restart != nil {
+	if podStatus.Restart.InProgress() {
 		return true // The pod is being restarted.
 	}
 	if !hasOwnRestartPolicies(pod) {

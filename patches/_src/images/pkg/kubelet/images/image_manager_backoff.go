@@ -1,0 +1,54 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+)
+
+// timedManager adds to ErrImagePullBackOff when the back-off ends.
+type timedManager struct {
+	ImageManager
+	backOff *flowcontrol.Backoff
+}
+
+// WithBackOffTime returns m, whose back-off is backOff, with an ErrImagePullBackOff
+// that is a BackoffError, so that the pod is synced when the back-off ends. It
+// otherwise tries every 10 to 15 seconds whether it has.
+func WithBackOffTime(m ImageManager, backOff *flowcontrol.Backoff) ImageManager {
+	return timedManager{m, backOff}
+}
+
+func (m timedManager) EnsureImageExists(ctx context.Context, objRef *v1.ObjectReference, pod *v1.Pod, requestedImage string, pullSecrets []v1.Secret, podSandboxConfig *runtimeapi.PodSandboxConfig, podRuntimeHandler string, pullPolicy v1.PullPolicy) (string, string, error) {
+	imageRef, message, err := m.ImageManager.EnsureImageExists(ctx, objRef, pod, requestedImage, pullSecrets, podSandboxConfig, podRuntimeHandler, pullPolicy)
+	if !errors.Is(err, ErrImagePullBackOff) {
+		return imageRef, message, err
+	}
+	// An event from before the last pull counts as having been answered by that: the
+	// delay runs from there.
+	d := m.backOff.Peek(fmt.Sprintf("%s_%s", pod.UID, requestedImage), time.Unix(1, 0))
+	return imageRef, message, kubecontainer.NewBackoffError(err, d.RetryAt)
+}

@@ -1,0 +1,121 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package metrics
+
+import (
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// The types of a restart back-off: of single containers, and of pods that are
+// restarted in place.
+const (
+	RestartBackOffContainer = "container"
+	RestartBackOffPod       = "pod"
+)
+
+var (
+	restartBackOffKeys = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem:      KubeletSubsystem,
+		Name:           "restart_backoff_keys",
+		Help:           "Number of containers (type container) and pods (type pod) whose restart back-off is known.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"type"})
+	restartBackOffDelay = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: KubeletSubsystem,
+		Name:      "restart_backoff_delay_seconds",
+		Help:      "Delay in seconds of the restarts that were allowed, 0 for an immediate one. The count is that of the restarts.",
+		// The delays of the default curve, of the reduced one and of low maxima.
+		Buckets:        []float64{0, 1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 60, 80, 160, 300},
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"type"})
+	restartBackOffLateness = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem:      KubeletSubsystem,
+		Name:           "restart_backoff_lateness_seconds",
+		Help:           "How many seconds after the end of its delay a restart was allowed, for restarts that had a delay.",
+		Buckets:        []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"type"})
+	restartBackOffResets = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      KubeletSubsystem,
+		Name:           "restart_backoff_resets_total",
+		Help:           "Number of restart back-offs that started over after a long run.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"type"})
+)
+
+// registerRestartBackOff registers the metrics of restart back-offs. All have a value
+// from the start, as the first change of one that appears with it is hidden from rate().
+func registerRestartBackOff() {
+	legacyregistry.MustRegister(restartBackOffKeys)
+	legacyregistry.MustRegister(restartBackOffDelay)
+	legacyregistry.MustRegister(restartBackOffLateness)
+	legacyregistry.MustRegister(restartBackOffResets)
+	for _, t := range []string{RestartBackOffContainer, RestartBackOffPod} {
+		restartBackOffKeys.WithLabelValues(t)
+		restartBackOffDelay.WithLabelValues(t)
+		restartBackOffLateness.WithLabelValues(t)
+		restartBackOffResets.WithLabelValues(t)
+	}
+}
+
+// MeasureRestartBackOff has b, the back-off of that type, report to the metrics.
+func MeasureRestartBackOff(b *flowcontrol.Backoff, backOffType string) {
+	b.SetMetrics(backOffType, restartBackOffProvider{})
+}
+
+// restartBackOffProvider makes the metrics of a Backoff, whose name is its type. They
+// look their values up when they are used, because a Backoff may be made before the
+// metrics are registered, and before that there are none.
+type restartBackOffProvider struct{}
+
+type (
+	typedGauge struct {
+		vec         *metrics.GaugeVec
+		backOffType string
+	}
+	typedHistogram struct {
+		vec         *metrics.HistogramVec
+		backOffType string
+	}
+	typedCounter struct {
+		vec         *metrics.CounterVec
+		backOffType string
+	}
+)
+
+func (m typedGauge) Inc()                  { m.vec.WithLabelValues(m.backOffType).Inc() }
+func (m typedGauge) Dec()                  { m.vec.WithLabelValues(m.backOffType).Dec() }
+func (m typedHistogram) Observe(v float64) { m.vec.WithLabelValues(m.backOffType).Observe(v) }
+func (m typedCounter) Inc()                { m.vec.WithLabelValues(m.backOffType).Inc() }
+
+func (restartBackOffProvider) NewKeysMetric(name string) flowcontrol.GaugeMetric {
+	return typedGauge{restartBackOffKeys, name}
+}
+
+func (restartBackOffProvider) NewDelayMetric(name string) flowcontrol.HistogramMetric {
+	return typedHistogram{restartBackOffDelay, name}
+}
+
+func (restartBackOffProvider) NewLatenessMetric(name string) flowcontrol.HistogramMetric {
+	return typedHistogram{restartBackOffLateness, name}
+}
+
+func (restartBackOffProvider) NewResetsMetric(name string) flowcontrol.CounterMetric {
+	return typedCounter{restartBackOffResets, name}
+}

@@ -1,0 +1,54 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
+
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+)
+
+// restoreBackOffs gives the containers of a pod the back-off that they had before the
+// kubelet was restarted. It does nothing for those whose back-off is known.
+func (kl *Kubelet) restoreBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff) {
+		return
+	}
+	for container := range podutil.ContainerIter(&pod.Spec, podutil.InitContainers|podutil.Containers) {
+		var statuses []crashloop.ContainerStatus
+		saved := false
+		for _, s := range podStatus.ContainerStatuses {
+			if s.Name == container.Name {
+				saved = saved || s.ContainerBackOff != ""
+				statuses = append(statuses, crashloop.ContainerStatus{
+					Name: s.Name, State: crashloop.ContainerState(s.State), RestartCount: s.RestartCount,
+					StartedAt: s.StartedAt, FinishedAt: s.FinishedAt, BackOff: s.ContainerBackOff,
+				})
+			}
+		}
+		if saved && crashloop.RestoreBackOff(pod, container, statuses, kl.crashLoopBackOff, kl.crashLoopBackOff.Clock.Now()) {
+			klog.FromContext(ctx).V(2).Info("Restored back-off of container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", container.Name)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+)
+
+// saveBackOff has the container that is about to be created carry the back-off under
+// which doBackOff allowed its start.
+func (s *startSpec) saveBackOff(pod *v1.Pod, backOff *flowcontrol.Backoff) {
+	if strictCrashLoopBackOff() && s.ephemeralContainer == nil {
+		s.savedBackOff = crashloop.SaveBackOff(backOff, GetBackoffKey(pod, s.container), backOff.Clock.Now())
+	}
+}
+
+// annotate adds what was saved to the container's configuration.
+func (s *startSpec) annotate(config *runtimeapi.ContainerConfig) {
+	if s.savedBackOff != "" {
+		config.Annotations[crashloop.ContainerBackOffAnnotation] = s.savedBackOff
+	}
+}

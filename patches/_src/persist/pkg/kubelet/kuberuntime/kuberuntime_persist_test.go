@@ -1,0 +1,78 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/util/flowcontrol"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// A container that is restarted carries its back-off, which the status of the
+// instance has again. One that is started for the first time has nothing to carry.
+func TestSyncPodSavesBackOff(t *testing.T) {
+	for name, off := range map[string]bool{"strict": false, "not strict": true} {
+		t.Run(name, func(t *testing.T) {
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, !off)
+			tCtx := ktesting.Init(t)
+			fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx)
+			require.NoError(t, err)
+			pod, status := makeBasePodAndStatus()
+			pod.Spec.Containers = pod.Spec.Containers[:1]
+			pod.Spec.Containers[0].ImagePullPolicy = v1.PullIfNotPresent
+			fakeImage.SetFakeImages([]string{"busybox"})
+			sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+			fakeRuntime.SetFakeContainers(nil)
+			status.SandboxStatuses[0].Id = sandbox.Id
+			status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
+			clock := testingclock.NewFakeClock(time.Now())
+			backOff := crashloop.NewBackOff(clock, flowcontrol.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
+			key := GetBackoffKey(pod, &pod.Spec.Containers[0])
+			for _, want := range []string{"", `{"key":"` + key + `","attempts":1}`, `{"key":"` + key + `","attempts":2}`} {
+				if off {
+					want = ""
+				}
+				result := m.SyncPod(tCtx, pod, status, nil, backOff, false)
+				require.NoError(t, result.Error())
+				require.Len(t, fakeRuntime.Containers, 1)
+				for id, c := range fakeRuntime.Containers {
+					require.Equal(t, want, c.Annotations[crashloop.ContainerBackOffAnnotation])
+					c.State = runtimeapi.ContainerState_CONTAINER_EXITED
+					c.FinishedAt = clock.Now().UnixNano()
+					s := m.toKubeContainerStatus(tCtx, pod.UID, &c.ContainerStatus, "test")
+					require.Equal(t, want, s.ContainerBackOff)
+					status.ContainerStatuses = []*kubecontainer.Status{s}
+					status.ActiveContainerStatuses = status.ContainerStatuses
+					delete(fakeRuntime.Containers, id)
+				}
+				clock.Step(20 * time.Second)
+			}
+		})
+	}
+}

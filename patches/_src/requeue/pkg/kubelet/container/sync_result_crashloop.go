@@ -1,0 +1,33 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package container
+
+import "k8s.io/kubernetes/pkg/kubelet/crashloop"
+
+// markWaiting returns err, the error of the sync, marked as that of one which changed
+// nothing if it did not.
+func (p *PodSyncResult) markWaiting(err error) error {
+	if p.SyncError != nil {
+		return err
+	}
+	for _, r := range p.SyncResults {
+		if !crashloop.ChangedNothing(string(r.Action), r.Error) {
+			return err
+		}
+	}
+	return crashloop.Waiting(err)
+}
