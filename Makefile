@@ -21,7 +21,7 @@ help: ## print this
 	@printf '  %-14s%s\n' \
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
-	  SKIP "numbers of patches to leave out, e.g. SKIP=\"4 7\"" \
+	  SKIP "numbers of patches to leave out, e.g. SKIP=\"6 7\"" \
 	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
@@ -37,9 +37,11 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 	@CGO_ENABLED=1 go test -race ./...
 	@$(MAKE) search
 	@for dir in test/node examples/agent; do \
-	  echo "==> go vet and go test -race ./... in $$dir"; \
-	  (cd "$$dir" && go vet ./... && CGO_ENABLED=1 go test -race ./...); \
+	  echo "==> go test -race ./... in $$dir"; \
+	  (cd "$$dir" && CGO_ENABLED=1 go test -race ./...); \
 	done
+	@echo "==> go test ./... in test/deploy"
+	@cd test/deploy && go test ./...
 
 search: ## search all that can happen to a pod being restarted for a broken invariant
 	@echo "==> the search of restartpod, in full: half a minute"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command crashloop tells what a kubelet's container restart back-off will be,
-// and runs pods with it. It needs no kubelet and no cluster.
+// Command crashloop prints what a kubelet's container restart back-off will be, runs
+// pods with it, and prints what the metrics of a patched kubelet say of restarts. Only
+// the last needs a kubelet, and none needs a cluster.
 package main
 
 import (
@@ -60,7 +61,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "crashloop",
-		Short:         "What a kubelet's container restart back-off will be, and pods that run with it",
+		Short:         "What a kubelet's container restart back-off will be or is, and pods that run with it",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
