@@ -59,14 +59,14 @@ scenarios() {
 require_scenario() {
   local group='' name=$2 names
   case $2 in
-    Pods | Disruptions) group=$2 name='' ;;
+    Pods | Disruptions | Persist | Metrics) group=$2 name='' ;;
     */*) group=${2%%/*} name=${2#*/} ;;
   esac
   # What go test splits at a further slash is below a scenario.
   names=$(awk -v test="$1" -v wanted_group="$group" -v wanted="${name%%/*}" '
     /^var .*= \[\]scenario\{/ {
       listed = ($2 ~ /^crashloop/) == (test == "TestCrashloopRun")
-      group = $2 ~ /[dD]isruptions$/ ? "Disruptions" : "Pods"
+      group = $2 ~ /[dD]isruptions$/ ? "Disruptions" : $2 ~ /^persist/ ? "Persist" : $2 ~ /^(metrics|recording)/ ? "Metrics" : "Pods"
     }
     /^}/ { listed = 0 }
     listed && /^\t\{"/ {

@@ -148,6 +148,11 @@ func TestNode(t *testing.T) {
 		for _, s := range metricsScenarios {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
+		if *recordingFlag != "" {
+			for _, s := range recordingScenarios {
+				t.Run(s.name, func(t *testing.T) { s.report(t, e) })
+			}
+		}
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -50,7 +51,7 @@ var restartMetrics = map[string]struct {
 	metricResets:   {dto.MetricType_COUNTER, []string{"type"}, nil},
 	metricKeys:     {dto.MetricType_GAUGE, []string{"type"}, nil},
 	metricInPlace:  {dto.MetricType_COUNTER, []string{"action", "outcome"}, nil},
-	metricPhase:    {dto.MetricType_HISTOGRAM, []string{"action", "phase"}, []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300, 600}},
+	metricPhase:    {dto.MetricType_HISTOGRAM, []string{"action", "phase"}, []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 12, 24, 45, 90, 180, 330, 600}},
 }
 
 // metricsCurve has the delays 0, 1, 2, 4, 8, 8 … s.
@@ -294,6 +295,46 @@ func waitingIn(p *pod) (n int) {
 		}
 	}
 	return n
+}
+
+// recordingFlag is for the pictures of the dashboard.
+var recordingFlag = flag.String("recording", "", "the file to which the scenario Metrics/Recording writes scrapes, for draw of test/deploy")
+
+// recordingScenarios runs pods that crash in all ways for five minutes, and records the
+// metrics meanwhile. It runs only if there is a file for them.
+var recordingScenarios = []scenario{
+	{"Recording", func(t *testing.T, e *e2e) {
+		file, err := os.Create(*recordingFlag)
+		require.NoError(t, err)
+		defer file.Close()
+		e.useCurve(t, node.Curve{Reduced: true})
+		for i, lives := range [][]string{{"exit=3"}, {"sleep=1s exit=1"}, {"sleep=5s exit=1"}, {"sleep=20s exit=0"}} {
+			for j := range 2 {
+				e.create(t, alwaysSpec(nil, container("main", lives...), container("other", "")), fmt.Sprintf("crash-%d-%d", i, j))
+			}
+		}
+		e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=2s exit=42"), node.ActionRestartPod), container("other", "")), "pod")
+		e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=3s exit=42"), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "")), "all")
+		e.create(t, podSpec([]v1.Container{container("init1", "exit=0", "exit=1")}, triggeringBy(container("main", "sleep=60s exit=42"), node.ActionRestartPod)), "failing")
+		whole := e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=10s exit=42"), node.ActionRestartPod), container("other", "")), "deleted")
+		for start := time.Now(); time.Since(start) < 5*time.Minute; time.Sleep(time.Second) {
+			if whole != nil && time.Since(start) > 3*time.Minute {
+				whole.delete(1)
+				whole = nil
+			}
+			text, err := e.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("metrics").DoRaw(e.ctx)
+			require.NoError(t, err)
+			_, err = fmt.Fprintf(file, "# scrape %s\n", time.Now().UTC().Format(time.RFC3339Nano))
+			require.NoError(t, err)
+			for line := range bytes.Lines(text) {
+				if name := bytes.TrimPrefix(line, []byte("# TYPE ")); bytes.HasPrefix(name, []byte("kubelet_restart_backoff_")) ||
+					bytes.HasPrefix(name, []byte("kubelet_pod_in_place_restart")) || bytes.HasPrefix(name, []byte("process_start_time_seconds")) {
+					_, err = file.Write(line)
+					require.NoError(t, err)
+				}
+			}
+		}
+	}},
 }
 
 // metrics are what a kubelet has on /metrics.
