@@ -52,11 +52,13 @@ type extras struct {
 	observer        observer
 }
 
-// observer is told what happens; see SetMetrics. keyAdded and keyRemoved are called
-// with the lock held.
+// observer is told what happens; see SetMetrics. All but decided is called with the
+// lock held.
 type observer interface {
 	keyAdded()
 	keyRemoved()
+	// recovered is for a key that GC removes by the reset rule, if it does not wait.
+	recovered()
 	decided(d Decision, now time.Time)
 }
 
@@ -448,6 +450,9 @@ func (p *Backoff) GCAt(now time.Time) {
 			continue
 		}
 		if p.collectable(id, e, now, at) {
+			if o := p.observer(); o != nil && !e.waiting && !e.due {
+				o.recovered()
+			}
 			p.remove(id)
 			removed = true
 		} else if len(kept) <= smallMap {

@@ -33,14 +33,15 @@ type MetricsProvider interface {
 	// NewLatenessMetric observes how many seconds after the end of its delay a
 	// restart that had a delay was allowed.
 	NewLatenessMetric(name string) HistogramMetric
-	// NewResetsMetric counts how often the reset rule started a key over.
+	// NewResetsMetric counts how often the reset rule started a key over, or had GC
+	// forget one that did not wait.
 	NewResetsMetric(name string) CounterMetric
 }
 
 // SetMetrics makes p report to the metrics that provider makes for name. Call it
 // before the first other method. Keys are counted from then on; all else concerns
-// Decide and Start alone. The metrics are called by whatever goroutine calls p,
-// those of keys with p's lock held, so that they must not call a method of p.
+// Decide, Start and GC alone. The metrics are called by whatever goroutine calls p,
+// some with p's lock held, so that they must not call a method of p.
 // Without a call of SetMetrics nothing is reported.
 func (p *Backoff) SetMetrics(name string, provider MetricsProvider) {
 	m := metrics{
@@ -84,6 +85,8 @@ func (noMetric) Observe(float64) {}
 func (m metrics) keyAdded() { m.keys.Inc() }
 
 func (m metrics) keyRemoved() { m.keys.Dec() }
+
+func (m metrics) recovered() { m.resets.Inc() }
 
 func (m metrics) decided(d Decision, now time.Time) {
 	if d.Reset {

@@ -39,11 +39,14 @@ func TestMetrics(t *testing.T) {
 	b.Reset("a")
 	b.Reset("a")
 	b.NextAt("c", start, start)
-	b.GCAt(seconds(601)) // removes b and c
+	b.NextAt("d", start, start)
+	b.DecideAt("d", seconds(1), seconds(1)) // waits, and is given up
+	b.GCAt(seconds(601))                    // removes b and c
+	b.GCAt(seconds(612))                    // removes d
 	want := map[string][]float64{
-		"c keys":     {1, 1, -1, 1, -1, -1},
+		"c keys":     {1, 1, -1, 1, 1, -1, -1, -1},
 		"c delay":    {0, 10, 0},
-		"c resets":   {1},
+		"c resets":   {1, 1, 1}, // a was reset when it exited, b and c before
 		"c lateness": {2.5},
 	}
 	if !reflect.DeepEqual(r.got, want) {

@@ -83,11 +83,10 @@ func Restore(backOff *backoff.Backoff, key, saved string, startedAt, ended, now 
 			break
 		}
 	}
-	if ended.Sub(startedAt) > backoff.ContainerResetPeriod ||
-		backOff.RestoreAt(key, backoff.KeyState{Attempts: s.Attempts, LastUpdate: startedAt}, now) != nil {
+	if err := backOff.RestoreAt(key, backoff.KeyState{Attempts: s.Attempts, LastUpdate: startedAt}, now); err != nil {
 		return false
 	}
-	if now.Sub(backOff.PeekAt(key, ended, now).RetryAt) > backoff.ContainerResetPeriod {
+	if d := backOff.PeekAt(key, ended, now); d.Reset || now.Sub(d.RetryAt) > backoff.ContainerResetPeriod {
 		backOff.Reset(key)
 		return false
 	}
