@@ -124,7 +124,7 @@ func delayRows(backOffs []backOffStatus) [][]string {
 // outcomeRows has a row for each action, and a column for each outcome that there
 // can be or is.
 func outcomeRows(inPlace []inPlaceStatus) [][]string {
-	outcomes := []string{"Restarted", "Failed", "Deleted"}
+	outcomes := []string{"Restarted", "Failed", "Deleted", "TriggeredAgain"}
 	others := map[string]bool{}
 	for _, s := range inPlace {
 		for outcome := range s.Outcomes {

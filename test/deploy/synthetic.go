@@ -58,10 +58,10 @@ func newKubeletMetrics() *kubeletMetrics {
 		keys:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_restart_backoff_keys"}, []string{"type"}),
 		inPlace: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_in_place_restarts_total"}, []string{"action", "outcome"}),
 		phaseTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_in_place_restart_phase_duration_seconds",
-			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300, 600}}, []string{"action", "phase"}),
+			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 12, 24, 45, 90, 180, 330, 600}}, []string{"action", "phase"}),
 	}
 	for _, action := range []string{"RestartPod", "RestartAllContainers"} {
-		for _, outcome := range []string{"Restarted", "Failed", "Deleted"} {
+		for _, outcome := range []string{"Restarted", "Failed", "Deleted", "TriggeredAgain"} {
 			m.inPlace.WithLabelValues(action, outcome)
 		}
 		for _, phase := range []string{"TerminatingForRestart", "Startup"} {
@@ -145,7 +145,6 @@ func (s *simulation) container(id string, exit time.Time, run time.Duration) {
 func (s *simulation) restart(kind, id string, exit time.Time, start func(time.Time)) {
 	d := s.backOffs[kind].DecideAt(id, exit, s.now)
 	if d.Allowed {
-		s.metrics.delay.WithLabelValues(kind).Observe(d.Delay.Seconds())
 		start(s.now)
 		return
 	}
@@ -233,11 +232,10 @@ func (p provider) NewKeysMetric(name string) backoff.GaugeMetric {
 	return p.m.keys.WithLabelValues(name)
 }
 
-// NewWaitsMetric returns nothing: the kubelet has none.
-func (p provider) NewWaitsMetric(string) backoff.CounterMetric { return nil }
-
-// NewRestartsMetric returns nothing: the delays count the restarts.
-func (p provider) NewRestartsMetric(string) backoff.CounterMetric { return nil }
+// NewDelayMetric returns the histogram of delays.
+func (p provider) NewDelayMetric(name string) backoff.HistogramMetric {
+	return p.m.delay.WithLabelValues(name)
+}
 
 // NewResetsMetric returns a counter of resets.
 func (p provider) NewResetsMetric(name string) backoff.CounterMetric {
