@@ -81,13 +81,22 @@ type backoffEntry struct {
 	waiting  bool
 	// granted is true from an advance until it is given back or the start fails.
 	granted bool
-	// due is true from when a start failed, or was given back, to the next one. That
+	// due is set from when a start failed, or was given back, to the next one. That
 	// follows no new event: its wait counts from last.
-	due bool
+	due due
 	// ran is true from when Started moved last to the next advance. That start is
 	// known, and ends no wait that began after it.
 	ran bool
 }
+
+// due is why a start is due that follows no event.
+type due uint8
+
+const (
+	notDue due = iota
+	dueFailed
+	dueGivenBack
+)
 
 const maxAttempts = math.MaxInt32
 
@@ -150,6 +159,8 @@ type Decision struct {
 	// FirstWait is true for the first check that found this restart waiting,
 	// and false for all later ones.
 	FirstWait bool
+	// Again is true when this start was allowed before, and given back.
+	Again bool
 }
 
 // Decide reports whether the key may restart now after an event (an exit) at
@@ -184,8 +195,24 @@ func (p *Backoff) decide(d *Decision, id string, eventTime, now time.Time) {
 	known := p.perItemBackoff[id]
 	var q question
 	p.ask(&q, now)
+	now = q.now // which the observer is told
 	known.unanswered(&q, eventTime)
 	p.grant(d, id, known, &q)
+}
+
+// Allow is Decide for a restart that does not wait, whatever the key's delay is: the
+// key advances, and the Decision has no delay.
+func (p *Backoff) Allow(id string, eventTime time.Time) Decision {
+	return p.AllowAt(id, eventTime, p.now())
+}
+
+// AllowAt is Allow at the time now.
+func (p *Backoff) AllowAt(id string, eventTime, now time.Time) (d Decision) {
+	p.next(&d, id, eventTime, now)
+	if o := p.observer(); o != nil {
+		o.decided(d, d.RetryAt)
+	}
+	return d
 }
 
 // Peek returns what Decide would, and changes nothing.
@@ -216,26 +243,27 @@ func (p *Backoff) Start(id string) Decision {
 
 // StartAt is Start at the time now.
 func (p *Backoff) StartAt(id string, now time.Time) (d Decision) {
-	p.start(&d, id, now)
+	now = p.start(&d, id, now)
 	if o := p.observer(); o != nil && d.Attempt > 0 {
 		o.decided(d, now)
 	}
 	return d
 }
 
-func (p *Backoff) start(d *Decision, id string, now time.Time) {
+func (p *Backoff) start(d *Decision, id string, now time.Time) time.Time {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	known := p.perItemBackoff[id]
 	var q question
 	p.ask(&q, now)
-	if known != nil && known.due {
+	if known != nil && known.due != notDue {
 		q.event, q.age = answeredEvent, max(known.since(q.at), 0)
 		p.grant(d, id, known, &q)
-		return
+		return q.now
 	}
 	known.started(q.at)
 	d.Allowed, d.RetryAt = true, q.now
+	return q.now
 }
 
 // Fail notes that a start of the key failed: that which Decide or Start allowed,
@@ -252,7 +280,7 @@ func (p *Backoff) FailAt(id string, now time.Time) (d Decision) {
 	e := entryOf(p.perItemBackoff[id])
 	var q question
 	p.ask(&q, now)
-	e.last, e.waiting, e.granted, e.due, e.ran = q.at, false, false, true, false
+	e.last, e.waiting, e.granted, e.due, e.ran = q.at, false, false, dueFailed, false
 	asked := e
 	p.rule(&d, id, true, &asked, &q)
 	p.store(id, e)
@@ -279,7 +307,7 @@ func (p *Backoff) GiveBackAt(id string, now time.Time) {
 	var q question
 	p.ask(&q, now)
 	e.attempts--
-	e.waiting, e.granted, e.due, e.ran = false, false, true, false
+	e.waiting, e.granted, e.due, e.ran = false, false, dueGivenBack, false
 	// The wait is over already, and was no run.
 	e.last = saturatingSub(min(e.last, q.at), p.delay(id, e.attempts))
 }
@@ -341,6 +369,11 @@ func (p *Backoff) Next(id string, eventTime time.Time) {
 
 // NextAt is Next at the time now.
 func (p *Backoff) NextAt(id string, eventTime, now time.Time) {
+	var d Decision
+	p.next(&d, id, eventTime, now)
+}
+
+func (p *Backoff) next(d *Decision, id string, eventTime, now time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	known := p.perItemBackoff[id]
@@ -349,9 +382,11 @@ func (p *Backoff) NextAt(id string, eventTime, now time.Time) {
 	p.ask(&q, now)
 	e.look(&q, eventTime)
 	if known != nil && p.hasExpired(&e, &q) {
-		e.attempts = 0
+		d.Reset, e.attempts = true, 0
 	}
+	d.Allowed, d.RetryAt, d.Again = true, q.now, e.due == dueGivenBack
 	e.advance(&q)
+	d.Attempt = int(e.attempts)
 	p.store(id, e)
 }
 
@@ -450,7 +485,7 @@ func (p *Backoff) GCAt(now time.Time) {
 			continue
 		}
 		if p.collectable(id, e, now, at) {
-			if o := p.observer(); o != nil && !e.waiting && !e.due {
+			if o := p.observer(); o != nil && !e.waiting && e.due == notDue {
 				o.recovered()
 			}
 			p.remove(id)
@@ -472,7 +507,7 @@ func (p *Backoff) GCAt(now time.Time) {
 
 func (p *Backoff) collectable(id string, e *backoffEntry, now time.Time, at time.Duration) bool {
 	age := e.since(at)
-	if e.waiting || e.due {
+	if e.waiting || e.due != notDue {
 		if e.waiting {
 			age = saturatingSub(at, e.from)
 		}
@@ -524,7 +559,7 @@ func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, q *question
 // rule rules on the question for a key in state e, which may be stored or not, and
 // notes in e that the key waits, if it does.
 func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *question) {
-	d.Reset = known && p.hasExpired(e, q)
+	d.Reset, d.Again = known && p.hasExpired(e, q), e.due == dueGivenBack
 	if !known || d.Reset {
 		if !p.DelayFirstRestart {
 			d.Allowed, d.Attempt, d.RetryAt = true, 1, q.now.Add(-q.age)
@@ -675,7 +710,7 @@ func (e *backoffEntry) look(q *question, eventTime time.Time) {
 	case e.waiting && (!known || event == e.event):
 		age = max(saturatingSub(q.at, e.from), 0)
 	case known:
-	case e.due:
+	case e.due != notDue:
 		age = max(e.since(q.at), 0)
 	default:
 		age = 0
@@ -729,13 +764,13 @@ func (e *backoffEntry) noteWait(q *question) (first bool) {
 // advance moves the key to its next delay, which answers the event.
 func (e *backoffEntry) advance(q *question) {
 	e.attempts = min(e.attempts, maxAttempts-1) + 1
-	e.event, e.last, e.waiting, e.granted, e.due, e.ran = q.event, q.at, false, true, false, false
+	e.event, e.last, e.waiting, e.granted, e.due, e.ran = q.event, q.at, false, true, notDue, false
 }
 
 // started notes a start that was not decided on. e may be nil.
 func (e *backoffEntry) started(at time.Duration) {
 	if e != nil {
-		e.last, e.waiting, e.granted, e.due, e.ran = at, false, false, false, false
+		e.last, e.waiting, e.granted, e.due, e.ran = at, false, false, notDue, false
 	}
 }
 

@@ -28,7 +28,8 @@ type MetricsProvider interface {
 	// NewKeysMetric counts the keys that are known at present.
 	NewKeysMetric(name string) GaugeMetric
 	// NewDelayMetric observes the delay in seconds of each restart when it is
-	// allowed, 0 for an immediate one. Its count is that of the restarts.
+	// allowed, 0 for an immediate one. Its count is that of the restarts: one that is
+	// given back and allowed again is one.
 	NewDelayMetric(name string) HistogramMetric
 	// NewLatenessMetric observes how many seconds after the end of its delay a
 	// restart that had a delay was allowed.
@@ -89,10 +90,10 @@ func (m metrics) keyRemoved() { m.keys.Dec() }
 func (m metrics) recovered() { m.resets.Inc() }
 
 func (m metrics) decided(d Decision, now time.Time) {
-	if d.Reset {
+	if d.Reset && !d.Again {
 		m.resets.Inc()
 	}
-	if !d.Allowed {
+	if !d.Allowed || d.Again {
 		return
 	}
 	m.delay.Observe(d.Delay.Seconds())

@@ -68,7 +68,10 @@ func (p *Backoff) RestoreAt(id string, s KeyState, now time.Time) error {
 	ago := func(t time.Time) time.Duration {
 		return saturatingSub(monotonic(now), now.Round(0).Sub(t))
 	}
-	e := backoffEntry{last: ago(s.LastUpdate), attempts: int32(s.Attempts), waiting: waiting, due: s.Due}
+	e := backoffEntry{last: ago(s.LastUpdate), attempts: int32(s.Attempts), waiting: waiting}
+	if s.Due {
+		e.due = dueFailed
+	}
 	if waiting {
 		e.event, e.from = wall(s.WaitingSince), ago(s.WaitingSince)
 	}
@@ -110,7 +113,7 @@ func (e *backoffEntry) state(now time.Time) KeyState {
 	at := func(t time.Duration) time.Time {
 		return now.Round(0).UTC().Add(-max(saturatingSub(monotonic(now), t), 0))
 	}
-	s := KeyState{Attempts: int(e.attempts), LastUpdate: at(e.last), Due: e.due}
+	s := KeyState{Attempts: int(e.attempts), LastUpdate: at(e.last), Due: e.due != notDue}
 	if e.waiting {
 		s.WaitingSince = at(e.from)
 		if s.WaitingSince.Before(s.LastUpdate) {
