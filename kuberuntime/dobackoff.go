@@ -92,8 +92,7 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 		// Its instances may have been removed while it waited.
 		d = backOff.StartAt(key, now)
 	case last.State != ContainerStateExited && !alwaysRestarts(pod, container):
-		backOff.NextAt(key, now, now)
-		d.Allowed = true
+		d = backOff.AllowAt(key, now, now)
 	default:
 		backOff.Started(key, last.StartedAt, now)
 		d = backOff.DecideAt(key, last.exit(), now)
@@ -102,7 +101,7 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 	logger.V(3).Info("Checked back-off of container",
 		"allowed", d.Allowed, "attempt", d.Attempt, "delay", d.Delay, "retryAt", d.RetryAt, "reset", d.Reset)
 	switch {
-	case d.Allowed && d.Delay > 0:
+	case d.Allowed && d.Delay > 0 && !d.Again:
 		logger.V(2).Info("Container leaves back-off", "attempt", d.Attempt, "delay", d.Delay, "late", now.Sub(d.RetryAt))
 	case d.FirstWait:
 		logger.V(2).Info("Container waits in back-off", "attempt", d.Attempt, "delay", d.Delay, "retryAt", d.RetryAt)

@@ -22,68 +22,73 @@ const (
 	PodBackOffAnnotation = "io.kubernetes.pod.restartBackOff"
 )
 
-// savedBackOff is the value of an annotation, as JSON. It has no times: when an
-// instance started and finished is known to the runtime.
+// savedBackOff is the value of an annotation, as JSON.
 type savedBackOff struct {
 	// Key is whose back-off it is.
 	Key string `json:"key"`
 	// Attempts is that of backoff.KeyState after the start. It is at least 1.
 	Attempts int `json:"attempts"`
+	// Since is LastUpdate of backoff.KeyState. It is for pods: when the instance of a
+	// container started is known to the runtime.
+	Since time.Time `json:"since"`
 }
 
 // SaveBackOff returns the value of an annotation for an instance that is about to be
-// created under the back-off of the key. It is empty for a first start.
+// created under the back-off of the key. It is empty for a first start. What becomes
+// of the instance's creation is in no annotation: a kubelet that is restarted does not
+// know of attempts that failed before there was an instance.
 func SaveBackOff(backOff *backoff.Backoff, key string, now time.Time) string {
 	state, known := backOff.SnapshotAt(key, now)
 	if !known || state.Attempts == 0 {
 		return ""
 	}
-	value, err := json.Marshal(savedBackOff{Key: key, Attempts: state.Attempts})
+	value, err := json.Marshal(savedBackOff{Key: key, Attempts: state.Attempts, Since: state.LastUpdate})
 	if err != nil {
-		return "" // The type has nothing that cannot be encoded.
+		return "" // The year of the time has more than four digits.
 	}
 	return string(value)
 }
 
+// parseBackOff returns what SaveBackOff has put into value for the key.
+func parseBackOff(value, key string) (saved savedBackOff, ok bool) {
+	err := json.Unmarshal([]byte(value), &saved)
+	return saved, err == nil && saved.Key == key && saved.Attempts > 0
+}
+
 // RestoreBackOff makes the container's back-off again what it was when the newest
-// of the instances was started, and reports whether it did. It does nothing for a
-// key that is known, and for an instance without a valid annotation for the very
-// container: that is then a first exit, as to a kubelet that has been restarted.
-// Call it before DoBackOff and InBackOff.
+// of the instances was started, and reports whether it did. If that has exited, the
+// container waits from its exit. It does nothing for a key that is known, and for an
+// instance without a valid annotation for the very container: that is then a first
+// exit, as to a kubelet that has been restarted. Nor does it for what the reset rule
+// would have forgotten by now. Times that the runtime does not know, or that are in
+// the future, count as now. Call it before DoBackOff and InBackOff.
 func RestoreBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
 	last := newest(container.Name, statuses)
 	if last == nil || last.BackOff == "" {
 		return false
 	}
-	ended := now
+	key := Key(pod, container)
+	saved, ok := parseBackOff(last.BackOff, key)
+	if !ok || known(backOff, key, now) {
+		return false
+	}
+	ended, waiting := now, now
+	if last.State == ContainerStateExited && isPast(last.FinishedAt, now) {
+		// From before the exit, so that the first check of this agent still finds it new.
+		ended, waiting = last.FinishedAt, last.FinishedAt.Add(-1)
+	}
+	state := backoff.KeyState{Attempts: saved.Attempts, LastUpdate: waiting}
+	if isPast(last.StartedAt, now) {
+		state.LastUpdate = last.StartedAt
+	}
 	if last.State == ContainerStateExited {
-		ended = last.FinishedAt
-	}
-	return Restore(backOff, Key(pod, container), last.BackOff, last.StartedAt, ended, now)
-}
-
-// Restore is RestoreBackOff for any key: saved is the value of the annotation of an
-// instance that started at startedAt and ran until ended, which is now if it runs.
-// A time that the runtime does not know, or that is in the future, counts as ended
-// or as now. What the reset rule would have forgotten by now is not restored.
-func Restore(backOff *backoff.Backoff, key, saved string, startedAt, ended, now time.Time) bool {
-	var s savedBackOff
-	if err := json.Unmarshal([]byte(saved), &s); err != nil || s.Key != key || s.Attempts < 1 {
-		return false
-	}
-	if _, known := backOff.SnapshotAt(key, now); known {
-		return false
-	}
-	if ended.After(now) {
-		ended = now
-	}
-	for _, t := range []time.Time{startedAt, ended, now} {
-		if t.Unix() > 0 && !t.After(now) {
-			startedAt = t
-			break
+		// It waits, or GC might take it for one that runs and forget it before it is asked.
+		state.WaitingSince = waiting
+		if waiting.Before(state.LastUpdate) {
+			state.WaitingSince = state.LastUpdate
 		}
 	}
-	if err := backOff.RestoreAt(key, backoff.KeyState{Attempts: s.Attempts, LastUpdate: startedAt}, now); err != nil {
+	if err := backOff.RestoreAt(key, state, now); err != nil {
 		return false
 	}
 	if d := backOff.PeekAt(key, ended, now); d.Reset || now.Sub(d.RetryAt) > backoff.ContainerResetPeriod {
@@ -92,3 +97,26 @@ func Restore(backOff *backoff.Backoff, key, saved string, startedAt, ended, now 
 	}
 	return true
 }
+
+// RestorePodBackOff makes the back-off of the key, which is that of a pod, again what
+// it was when SaveBackOff returned saved, and reports whether it did. It does nothing
+// for a key that is known, and for what is not valid. A time in the future counts as
+// now.
+func RestorePodBackOff(backOff *backoff.Backoff, key, saved string, now time.Time) bool {
+	s, ok := parseBackOff(saved, key)
+	if !ok || known(backOff, key, now) {
+		return false
+	}
+	if !isPast(s.Since, now) {
+		s.Since = now
+	}
+	return backOff.RestoreAt(key, backoff.KeyState{Attempts: s.Attempts, LastUpdate: s.Since}, now) == nil
+}
+
+func known(backOff *backoff.Backoff, key string, now time.Time) bool {
+	_, known := backOff.SnapshotAt(key, now)
+	return known
+}
+
+// isPast reports whether t is a time that can have been.
+func isPast(t, now time.Time) bool { return t.Unix() > 0 && !t.After(now) }

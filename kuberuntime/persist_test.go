@@ -3,8 +3,10 @@
 package kuberuntime
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"math/rand"
 	"testing"
 	"time"
 
@@ -204,7 +206,8 @@ func FuzzRestoreBackOff(f *testing.F) {
 		if !restored {
 			return
 		}
-		if again := SaveBackOff(b, key, now); !Restore(NewBackOff(testingclock.NewFakeClock(now), backoff.Curve{Initial: 10 * time.Second, Max: maximum}), key, again, s.StartedAt, s.StartedAt, now) {
+		other := NewBackOff(testingclock.NewFakeClock(now), backoff.Curve{Initial: 10 * time.Second, Max: maximum})
+		if again := SaveBackOff(b, key, now); !RestorePodBackOff(other, key, again, now) || SaveBackOff(other, key, now) != again {
 			t.Fatalf("%s is not restored", again)
 		}
 		if d := b.DecideAt(key, s.FinishedAt, now); d.Delay > maximum || d.RetryAt.After(now.Add(maximum)) {
@@ -212,3 +215,79 @@ func FuzzRestoreBackOff(f *testing.F) {
 		}
 	})
 }
+
+// GC may come between, as housekeeping does while volumes are mounted.
+func TestRestoreBackOffAndGC(t *testing.T) {
+	a := newAgent(t)
+	s := exited(9, 360)
+	s.StartedAt, s.BackOff = at(0), fmt.Sprintf(`{"key":%q,"attempts":9}`, Key(a.pod, &a.pod.Spec.Containers[0]))
+	restored := 0
+	for seconds := 630.0; seconds < 1800; seconds += 2 {
+		if RestoreBackOff(a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{s}, a.backOff, at(seconds)) {
+			restored++
+		}
+		a.backOff.GCAt(at(seconds))
+		if seconds == 632 {
+			a.waits(seconds, "5m0s", 660, s)
+			a.wantEvents(1)
+		}
+	}
+	assert.Equal(t, 1, restored, "and not again until GC forgets it, and not after that")
+}
+
+// An agent that is restarted before each check gives the same answers as one that
+// lives on.
+func TestRestoreBackOffDifferential(t *testing.T) {
+	for seed := range int64(300) {
+		random := rand.New(rand.NewSource(seed))
+		a, other := newAgent(t), newAgent(t)
+		now, saved := 0.0, ""
+		for i := range 12 {
+			s := ContainerStatus{Name: "main", State: ContainerStateExited, RestartCount: i, StartedAt: at(now), BackOff: saved}
+			now += float64(random.Intn(640))
+			s.FinishedAt = at(now)
+			if i%3 == 2 {
+				s.FinishedAt = s.StartedAt.Add(-time.Millisecond) // as containerd may have it
+			}
+			for waits := true; waits; {
+				now += float64(random.Intn(50))
+				other.restart(now, s)
+				var want, got error
+				waits, _, want = DoBackOff(context.Background(), nil, a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{s}, a.backOff, at(now))
+				_, _, got = DoBackOff(context.Background(), nil, a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{s}, other.backOff, at(now))
+				require.Equal(t, want, got, "seed %d, exit %d", seed, i)
+			}
+			a.backOff.GCAt(at(now))
+			saved = SaveBackOff(a.backOff, Key(a.pod, &a.pod.Spec.Containers[0]), at(now))
+		}
+	}
+}
+
+// What is given back and allowed again is one restart, and what is killed is one too.
+func TestRestartsAreCountedOnce(t *testing.T) {
+	a := newAgent(t)
+	m := &delays{}
+	a.backOff.SetMetrics("c", m)
+	a.pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+	a.starts(0, running(0))
+	for i := range 5 {
+		a.starts(20+float64(i), exited(1, 1))
+		a.lacks(20 + float64(i))
+	}
+	assert.Equal(t, &delays{delays: []float64{0, 10}, lateness: []float64{9}}, m)
+	a.starts(30, exited(1, 1))
+	a.fails(31, 51)
+	a.starts(51, exited(1, 1))
+	assert.Equal(t, &delays{delays: []float64{0, 10, 20}, lateness: []float64{9, 0}}, m)
+}
+
+type delays struct{ delays, lateness []float64 }
+
+type observed struct{ values *[]float64 }
+
+func (o observed) Observe(v float64) { *o.values = append(*o.values, v) }
+
+func (d *delays) NewKeysMetric(string) backoff.GaugeMetric         { return nil }
+func (d *delays) NewDelayMetric(string) backoff.HistogramMetric    { return observed{&d.delays} }
+func (d *delays) NewLatenessMetric(string) backoff.HistogramMetric { return observed{&d.lateness} }
+func (d *delays) NewResetsMetric(string) backoff.CounterMetric     { return nil }
