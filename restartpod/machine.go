@@ -151,6 +151,10 @@ func (m *Machine) recoverFailed(containers []Container) {
 	}
 }
 
+// State returns the phase and the conditions as of the last Step, or as Recover has
+// found them. It is what Plan has of them.
+func (m *Machine) State() (Phase, []v1.PodCondition) { return m.phase, m.conditions }
+
 // Step returns what to do about what is seen.
 func (m *Machine) Step(o Observation) Plan {
 	var p Plan
@@ -207,6 +211,11 @@ func (m *Machine) cause(o *Observation) (cause *Container, action v1.ContainerRe
 // nothing of it runs and the back-off has passed.
 func (m *Machine) terminate(o *Observation, p *Plan) {
 	m.rememberAll(o)
+	if !m.passed {
+		// The back-off may take the key for one that runs, and forget it, until it knows
+		// of the exit.
+		m.backoff.IsInBackOffSinceAt(m.key, m.exitedAt, o.Now)
+	}
 	p.Kill, p.Next = o.stop(m.since, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")
 	if p.Kill != nil {
 		p.Reason = "containers of the previous run are being stopped"
