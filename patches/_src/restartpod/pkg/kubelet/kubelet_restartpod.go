@@ -153,6 +153,7 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 	}
 	r.restoreBackOff(p, podStatus)
 	p.machine.Recover(conditions, p.containers)
+	p.plan.Phase, p.plan.Conditions = p.machine.State()
 	return r.set(pod.UID, p)
 }
 
@@ -475,14 +476,15 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 		kl.recorder.WithLogger(logger).Event(pod, e.Type, e.Reason, e.Message)
 	}
 	p.measure(&before, now)
+	if w := p.plan.Waiting; w != nil {
+		logger.V(3).Info("Pod waits to be restarted", "pod", klog.KObj(pod), "podUID", pod.UID, "reason", w.Message, "retryAt", p.plan.StartAt)
+	}
 	if p.plan.Phase != before.Phase {
 		logger.V(2).Info("Restart of the pod", "pod", klog.KObj(pod), "podUID", pod.UID, "phase", p.plan.Phase, "reason", p.plan.Reason)
-		if before.Phase != "" {
-			// What kept containers of the previous run from starting is over.
-			for _, c := range p.containers {
-				if p.old(c.Name) {
-					kl.reasonCache.Remove(pod.UID, c.Name)
-				}
+		// What kept containers of the previous run from starting is over.
+		for _, c := range p.containers {
+			if p.old(c.Name) {
+				kl.reasonCache.Remove(pod.UID, c.Name)
 			}
 		}
 	}

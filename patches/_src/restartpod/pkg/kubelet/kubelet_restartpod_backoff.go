@@ -27,8 +27,7 @@ import (
 )
 
 // restoreBackOff gives a pod the back-off that it had before the kubelet was
-// restarted. Every container has it; what counts is that of the newest instance,
-// and the run began with the first instance that has the same.
+// restarted, from the newest of its instances.
 func (r *podRestarts) restoreBackOff(p *podRestart, podStatus *kubecontainer.PodStatus) {
 	var newest *kubecontainer.Status
 	for _, s := range podStatus.ContainerStatuses {
@@ -36,23 +35,9 @@ func (r *podRestarts) restoreBackOff(p *podRestart, podStatus *kubecontainer.Pod
 			newest = s
 		}
 	}
-	if newest == nil {
-		return
+	if newest != nil {
+		crashloop.RestorePodBackOff(r.backOff, p.machine.BackOffKey(), newest.PodBackOff, r.clock.Now())
 	}
-	now := r.clock.Now()
-	started, ended := newest.CreatedAt, now
-	for _, s := range podStatus.ContainerStatuses {
-		if s.PodBackOff != newest.PodBackOff {
-			continue
-		}
-		if s.CreatedAt.Before(started) {
-			started = s.CreatedAt
-		}
-		if s.State == kubecontainer.ContainerStateExited && s.FinishedAt.Unix() > 0 && s.FinishedAt.Before(ended) {
-			ended = s.FinishedAt
-		}
-	}
-	crashloop.Restore(r.backOff, p.machine.BackOffKey(), newest.PodBackOff, started, ended, now)
 }
 
 // saveBackOff returns the status of the pod p with the pod's back-off, which the

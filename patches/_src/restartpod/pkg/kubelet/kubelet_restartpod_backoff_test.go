@@ -23,6 +23,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 
@@ -84,14 +85,59 @@ func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 	require.NoError(t, r.sync())
 }
 
+// The kubelet was restarted when all had started, and did not see it.
+func TestPodRestartEndsUnseen(t *testing.T) {
+	metrics.Register()
+	metrics.PodInPlaceRestarts.Reset()
+	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r.run()
+	r.exit("x", 88)
+	require.NoError(t, r.sync())
+	r.fake.fakeClock.Step(2 * time.Second)
+	r.start("a")
+	r.exit("a", 0)
+	r.start("s", "x", "y")
+	r.pod.Status = r.status()
+	r.restartKubelet()
+	require.NoError(t, r.sync())
+	require.Equal(t, v1.ConditionFalse, r.condition(v1.PodRestarting).Status)
+	got, err := testutil.GetCounterMetricValue(metrics.PodInPlaceRestarts.WithLabelValues("RestartPod", "Restarted"))
+	require.NoError(t, err)
+	require.Equal(t, 1.0, got)
+}
+
+// Housekeeping forgets no back-off while containers are stopped for a restart.
+func TestPodBackOffSurvivesGC(t *testing.T) {
+	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	clock := r.fake.fakeClock
+	r.run()
+	r.exit("x", 88)
+	require.NoError(t, r.sync())
+	r.again()
+	clock.Step(590 * time.Second)
+	r.exit("x", 88)
+	exited := clock.Now()
+	r.stopping = func() {
+		clock.Step(20 * time.Second)
+		r.kubelet.podRestarts.gc(func(types.UID) bool { return true })
+	}
+	err := r.sync()
+	at, found := kubecontainer.MinBackoffExpiration(err)
+	if found {
+		require.Equal(t, exited.Add(10*time.Second), at)
+	}
+	require.Contains(t, r.saved, `"attempts":2`, "it did not start over")
+}
+
 // What is in the annotation is not trusted.
 func TestPodBackOffHostile(t *testing.T) {
 	for value, want := range map[string]time.Duration{
-		`{"key":"pod/12345678","attempts":2}`:          20 * time.Second,
-		`{"key":"pod/12345678","attempts":2147483647}`: 300 * time.Second,
-		`{"key":"pod/12345678","attempts":-2}`:         0,
-		`{"key":"pod/other","attempts":2}`:             0,
-		`{`:                                            0,
+		`{"key":"pod/12345678","attempts":2,"since":"9999-12-31T00:00:00Z"}`: 20 * time.Second,
+		`{"key":"pod/12345678","attempts":2}`:                                20 * time.Second,
+		`{"key":"pod/12345678","attempts":2147483647}`:                       300 * time.Second,
+		`{"key":"pod/12345678","attempts":-2}`:                               0,
+		`{"key":"pod/other","attempts":2}`:                                   0,
+		`{`:                                                                  0,
 	} {
 		r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 		r.saved = value

@@ -85,6 +85,8 @@ type restartTest struct {
 	result kubecontainer.PodSyncResult
 	// saved is what containers that are started keep of the pod's back-off.
 	saved string
+	// stopping, if not nil, is called by each StopContainer.
+	stopping func()
 }
 
 // restartablePod has the policy Never, an init container "a", a sidecar "s", and
@@ -136,6 +138,9 @@ func (r *restartTest) StopContainer(ctx context.Context, _ *v1.Pod, id kubeconta
 	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
+	if r.stopping != nil {
+		r.stopping()
+	}
 	r.stopped = append(r.stopped, fmt.Sprintf("%s/%d", name, grace))
 	for _, s := range r.statuses {
 		if s.ID == id {

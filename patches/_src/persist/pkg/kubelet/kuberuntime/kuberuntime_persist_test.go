@@ -17,6 +17,8 @@ limitations under the License.
 package kuberuntime
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -51,12 +53,15 @@ func TestSyncPodSavesBackOff(t *testing.T) {
 			fakeRuntime.SetFakeContainers(nil)
 			status.SandboxStatuses[0].Id = sandbox.Id
 			status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
-			clock := testingclock.NewFakeClock(time.Now())
+			clock := testingclock.NewFakeClock(time.Now().UTC().Round(time.Second))
 			backOff := crashloop.NewBackOff(clock, flowcontrol.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
 			key := GetBackoffKey(pod, &pod.Spec.Containers[0])
-			for _, want := range []string{"", `{"key":"` + key + `","attempts":1}`, `{"key":"` + key + `","attempts":2}`} {
-				if off {
-					want = ""
+			for attempts := range 3 {
+				want := ""
+				if attempts > 0 && !off {
+					since, err := json.Marshal(clock.Now())
+					require.NoError(t, err)
+					want = fmt.Sprintf(`{"key":%q,"attempts":%d,"since":%s}`, key, attempts, since)
 				}
 				result := m.SyncPod(tCtx, pod, status, nil, backOff, false)
 				require.NoError(t, result.Error())
