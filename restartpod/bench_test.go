@@ -129,7 +129,7 @@ func TestStepAllocations(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			limit := 4.0
 			if b.step().Events != nil {
-				limit = 7
+				limit = 8
 			}
 			assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { b.step() }), limit)
 		})
