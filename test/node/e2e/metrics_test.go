@@ -315,7 +315,7 @@ var recordingScenarios = []scenario{
 		file, err := os.Create(*recordingFlag)
 		require.NoError(t, err)
 		defer file.Close()
-		e.useCurve(t, node.Curve{Reduced: true})
+		e.useCurve(t, node.Curve{Reduced: true, Maximum: time.Minute})
 		for i, lives := range [][]string{{"exit=3"}, {"sleep=1s exit=1"}, {"sleep=5s exit=1"}, {"sleep=20s exit=0"}} {
 			for j := range 2 {
 				e.create(t, alwaysSpec(nil, container("main", lives...), container("other", "")), fmt.Sprintf("crash-%d-%d", i, j))
