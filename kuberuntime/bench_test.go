@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kuberuntime
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
+)
+
+// What keeping and measuring a back-off adds to a restart: the annotation, a look for
+// it in each of the three syncs that a restart takes, and the metrics. The decision
+// alone is beside it.
+func BenchmarkRestart(b *testing.B) {
+	curve := backoff.Curve{Initial: time.Second, Max: time.Second}
+	for name, with := range map[string]bool{"decision": false, "kept and measured": true} {
+		b.Run(name, func(b *testing.B) {
+			a := newAgent(b)
+			a.backOff = NewBackOff(nil, curve)
+			if with {
+				a.backOff.SetMetrics("c", &delays{})
+			}
+			container := &a.pod.Spec.Containers[0]
+			statuses := []ContainerStatus{exited(1, 0)}
+			now := at(0)
+			for b.Loop() {
+				statuses[0].StartedAt, statuses[0].FinishedAt = now, now
+				now = now.Add(time.Second)
+				if with {
+					for range 3 {
+						RestoreBackOff(a.pod, container, statuses, a.backOff, now)
+					}
+				}
+				if waits, _, _ := DoBackOff(context.Background(), nil, a.pod, container, statuses, a.backOff, now); waits {
+					b.Fatal("waits")
+				}
+				if with {
+					statuses[0].BackOff = SaveBackOff(a.backOff, Key(a.pod, container), now)
+				}
+			}
+		})
+	}
+}
