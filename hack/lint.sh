@@ -25,7 +25,7 @@ while IFS= read -r mod; do
   say "go vet and staticcheck in ${mod%/go.mod}"
   go vet ./... || rc=1
   "$staticcheck" ./... || rc=1
-done < <(find . -name _output -prune -o -path '*/vendor/*' -prune -o -mindepth 2 -name go.mod -printf '%P\n' | sort)
+done < <(find . -name _output -prune -o -path '*/vendor/*' -prune -o -name go.mod ! -path ./go.mod -printf '%P\n' | sort)
 cd "$KB_ROOT"
 if command -v shellcheck >/dev/null 2>&1; then
   say "shellcheck"

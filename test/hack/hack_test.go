@@ -1057,7 +1057,7 @@ list*) [[ ! -e main.go ]] || echo x ;;
 vet*) echo "$PWD $*" >>%q ;;
 esac
 `, staticcheck, log)})
-	write(p.dir, map[string]string{"test/node/go.mod": "", "test/node/main.go": "", "examples/an agent/go.mod": "", "examples/an agent/main.go": "", "hack/tools/go.mod": ""})
+	write(p.dir, map[string]string{"test/node/go.mod": "", "test/node/main.go": "", "examples/an agent/go.mod": "", "examples/an agent/main.go": "", "hack/tools/go.mod": "", "_output/tree/go.mod": "", "_output/tree/main.go": ""})
 	out, err := p.try(env, "hack/lint.sh")
 	require.NoError(t, err, out)
 	said := read(log)
