@@ -18,7 +18,7 @@ const want = `0.0s setup starts
 0.2s main exits with 1
 0.2s main starts
 0.3s main exits with 1
-0.3s event Warning BackOff: Back-off restarting failed container main in pod worker_default(b36a0a9e)
+0.3s event Warning BackOff: Back-off restarting failed container main in pod worker_default(b36a0a9e): waiting 1s, next start at 2026-01-01T00:00:01Z
 1.3s main starts
 1.4s main exits with 88
 1.4s event Normal PodRestarting: Container main exited with code 88, triggering pod restart
