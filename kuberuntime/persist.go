@@ -49,8 +49,12 @@ func SaveBackOff(backOff *backoff.Backoff, key string, now time.Time) string {
 	return string(value)
 }
 
-// parseBackOff returns what SaveBackOff has put into value for the key.
-func parseBackOff(value, key string) (saved savedBackOff, ok bool) {
+// lost returns what SaveBackOff has put into value for the key, and false if that is
+// nothing valid, or if the key is known.
+func lost(backOff *backoff.Backoff, key, value string, now time.Time) (saved savedBackOff, ok bool) {
+	if _, known := backOff.SnapshotAt(key, now); known {
+		return saved, false
+	}
 	err := json.Unmarshal([]byte(value), &saved)
 	return saved, err == nil && saved.Key == key && saved.Attempts > 0
 }
@@ -68,8 +72,8 @@ func RestoreBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerSt
 		return false
 	}
 	key := Key(pod, container)
-	saved, ok := parseBackOff(last.BackOff, key)
-	if !ok || known(backOff, key, now) {
+	saved, ok := lost(backOff, key, last.BackOff, now)
+	if !ok {
 		return false
 	}
 	ended, waiting := now, now
@@ -103,19 +107,14 @@ func RestoreBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerSt
 // for a key that is known, and for what is not valid. A time in the future counts as
 // now.
 func RestorePodBackOff(backOff *backoff.Backoff, key, saved string, now time.Time) bool {
-	s, ok := parseBackOff(saved, key)
-	if !ok || known(backOff, key, now) {
+	s, ok := lost(backOff, key, saved, now)
+	if !ok {
 		return false
 	}
 	if !isPast(s.Since, now) {
 		s.Since = now
 	}
 	return backOff.RestoreAt(key, backoff.KeyState{Attempts: s.Attempts, LastUpdate: s.Since}, now) == nil
-}
-
-func known(backOff *backoff.Backoff, key string, now time.Time) bool {
-	_, known := backOff.SnapshotAt(key, now)
-	return known
 }
 
 // isPast reports whether t is a time that can have been.

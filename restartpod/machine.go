@@ -211,13 +211,13 @@ func (m *Machine) cause(o *Observation) (cause *Container, action v1.ContainerRe
 // nothing of it runs and the back-off has passed.
 func (m *Machine) terminate(o *Observation, p *Plan) {
 	m.rememberAll(o)
-	if !m.passed {
-		// The back-off may take the key for one that runs, and forget it, until it knows
-		// of the exit.
-		m.backoff.IsInBackOffSinceAt(m.key, m.exitedAt, o.Now)
-	}
 	p.Kill, p.Next = o.stop(m.since, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")
 	if p.Kill != nil {
+		if !m.passed {
+			// The back-off may take the key for one that runs, and forget it, until it
+			// knows of the exit.
+			m.backoff.IsInBackOffSinceAt(m.key, m.exitedAt, o.Now)
+		}
 		p.Reason = "containers of the previous run are being stopped"
 		return
 	}

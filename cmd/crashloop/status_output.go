@@ -28,7 +28,7 @@ func writeStatusJSON(w io.Writer, r *statusReport) error {
 	return encoder.Encode(r)
 }
 
-// writeStatusTable writes the report for people, 100 columns wide but for long
+// writeStatusTable writes the report for people, 100 columns wide except for long
 // names of sources.
 func writeStatusTable(w io.Writer, r *statusReport) error {
 	var b bytes.Buffer

@@ -553,7 +553,7 @@ func besideWaits(log string, p *pod, name string) []string {
 }
 
 // assertDecisions checks the lines of the log about a container that was restarted
-// after each delay of the curve but for the last, for which it waits.
+// after each delay of the curve except the last, for which it waits.
 func (p *pod) assertDecisions(log, name string) {
 	p.t.Helper()
 	starts := p.starts(name)

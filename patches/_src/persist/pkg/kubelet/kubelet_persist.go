@@ -27,6 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 )
 
 // restoreBackOffs gives the containers of a pod the back-off that they had before the
@@ -35,19 +36,12 @@ func (kl *Kubelet) restoreBackOffs(ctx context.Context, pod *v1.Pod, podStatus *
 	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff) {
 		return
 	}
+	statuses := kuberuntime.CrashLoopStatuses(podStatus)
+	for i, s := range podStatus.ContainerStatuses {
+		statuses[i].BackOff = s.ContainerBackOff
+	}
 	for container := range podutil.ContainerIter(&pod.Spec, podutil.InitContainers|podutil.Containers) {
-		var statuses []crashloop.ContainerStatus
-		saved := false
-		for _, s := range podStatus.ContainerStatuses {
-			if s.Name == container.Name {
-				saved = saved || s.ContainerBackOff != ""
-				statuses = append(statuses, crashloop.ContainerStatus{
-					Name: s.Name, State: crashloop.ContainerState(s.State), RestartCount: s.RestartCount,
-					StartedAt: s.StartedAt, FinishedAt: s.FinishedAt, BackOff: s.ContainerBackOff,
-				})
-			}
-		}
-		if saved && crashloop.RestoreBackOff(pod, container, statuses, kl.crashLoopBackOff, kl.crashLoopBackOff.Clock.Now()) {
+		if crashloop.RestoreBackOff(pod, container, statuses, kl.crashLoopBackOff, kl.crashLoopBackOff.Clock.Now()) {
 			klog.FromContext(ctx).V(2).Info("Restored back-off of container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", container.Name)
 		}
 	}

@@ -336,7 +336,7 @@ func (p *podRestart) old(name string) bool {
 // present returns the status of the pod without the previous run: that of a pod
 // that never ran, except for its sandbox.
 func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.PodStatus {
-	if !p.restarting() {
+	if p == nil || p.plan.Old == nil && p.plan.Waiting == nil {
 		return podStatus
 	}
 	present := *podStatus
@@ -354,12 +354,6 @@ func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.
 		present.Restart.Message = w.Message
 	}
 	return &present
-}
-
-// restarting reports whether instances of a previous run are left out for a sync, or
-// the pod waits for its back-off.
-func (p *podRestart) restarting() bool {
-	return p != nil && (p.plan.Old != nil || p.plan.Waiting != nil)
 }
 
 // withoutTriggers returns the pod without those rules that would restart it because

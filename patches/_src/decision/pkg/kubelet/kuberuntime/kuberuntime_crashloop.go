@@ -46,12 +46,12 @@ func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1
 		container = &withoutPolicy
 	}
 	recorder := m.recorder.WithLogger(klog.FromContext(ctx))
-	return crashloop.DoBackOff(ctx, recorder, pod, container, crashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
+	return crashloop.DoBackOff(ctx, recorder, pod, container, CrashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
 }
 
-// crashLoopStatuses returns what pkg/kubelet/crashloop has to know of the
+// CrashLoopStatuses returns what pkg/kubelet/crashloop has to know of the
 // instances of a pod's containers.
-func crashLoopStatuses(podStatus *kubecontainer.PodStatus) []crashloop.ContainerStatus {
+func CrashLoopStatuses(podStatus *kubecontainer.PodStatus) []crashloop.ContainerStatus {
 	statuses := make([]crashloop.ContainerStatus, 0, len(podStatus.ContainerStatuses))
 	for _, c := range podStatus.ContainerStatuses {
 		statuses = append(statuses, crashloop.ContainerStatus{

@@ -49,7 +49,7 @@ func (m *kubeGenericRuntimeManager) StartsInBackOff(ctx context.Context, pod *v1
 	for _, i := range changes.ContainersToStart {
 		starts = append(starts, &pod.Spec.Containers[i])
 	}
-	statuses, now := crashLoopStatuses(podStatus), backOff.Clock.Now()
+	statuses, now := CrashLoopStatuses(podStatus), backOff.Clock.Now()
 	for _, container := range starts {
 		if s := podStatus.FindContainerStatusByName(container.Name); s == nil || s.State != kubecontainer.ContainerStateExited {
 			continue
