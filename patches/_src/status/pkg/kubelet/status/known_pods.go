@@ -1,0 +1,111 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
+	statusutil "k8s.io/kubernetes/pkg/util/pod"
+)
+
+// knownPodLifetime is how long a pod is known after its status was written. A pod that
+// crash-loops writes it more often; one that does not should cost no memory.
+const knownPodLifetime = time.Minute
+
+// knownPods are pods as the API server returned them when their status was last
+// written. The next write then needs no read before it: it names the resource version
+// of the pod, and the API server refuses it if anything has changed the pod since. Then
+// the pod is forgotten and read, as upstream reads it before every write. The zero value
+// is empty. Only the sync thread may use it.
+type knownPods struct {
+	pods   map[types.UID]knownPod
+	pruned time.Time
+}
+
+type knownPod struct {
+	// pod has what a write of the status needs: its identity, its resource version,
+	// and its status.
+	pod     *v1.Pod
+	written time.Time
+}
+
+// remember notes a pod as the API server has returned it.
+func (k *knownPods) remember(pod *v1.Pod, now time.Time) {
+	if now.Sub(k.pruned) > knownPodLifetime {
+		for uid, known := range k.pods {
+			if now.Sub(known.written) > knownPodLifetime {
+				delete(k.pods, uid)
+			}
+		}
+		k.pruned = now
+	}
+	// Without a resource version a write could overwrite the change of another.
+	// A pod that is being deleted may be gone by the next write. A mirror pod has another
+	// UID than the pod that is synced.
+	if pod.ResourceVersion == "" || pod.DeletionTimestamp != nil || kubetypes.IsMirrorPod(pod) {
+		delete(k.pods, pod.UID)
+		return
+	}
+	if k.pods == nil {
+		k.pods = map[types.UID]knownPod{}
+	}
+	k.pods[pod.UID] = knownPod{written: now, pod: &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+			ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
+		},
+		Status: pod.Status,
+	}}
+}
+
+// forget forgets a pod, and reports whether it was known.
+func (k *knownPods) forget(uid types.UID) bool {
+	_, known := k.pods[uid]
+	delete(k.pods, uid)
+	return known
+}
+
+// getPod returns the pod whose status syncPod writes: as the last write left it, or
+// from the API server.
+func (m *manager) getPod(ctx context.Context, uid types.UID, status versionedPodStatus) (*v1.Pod, error) {
+	if known, ok := m.knownPods.pods[uid]; ok {
+		if pod, managed := m.podManager.GetPodByUID(uid); managed && pod.DeletionTimestamp == nil {
+			return known.pod, nil
+		}
+		m.knownPods.forget(uid)
+	}
+	return m.kubeClient.CoreV1().Pods(status.podNamespace).Get(ctx, status.podName, metav1.GetOptions{})
+}
+
+// patchPodStatus writes a status. The patch of a known pod fails if the pod has changed.
+func (m *manager) patchPodStatus(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (newPod *v1.Pod, patch []byte, unchanged bool, err error) {
+	if _, known := m.knownPods.pods[pod.UID]; known {
+		newPod, patch, unchanged, err = statusutil.PatchKnownPodStatus(ctx, m.kubeClient, pod, status)
+	} else {
+		newPod, patch, unchanged, err = statusutil.PatchPodStatus(ctx, m.kubeClient, pod.Namespace, pod.Name, pod.UID, pod.Status, status)
+	}
+	if err == nil && !unchanged {
+		m.knownPods.remember(newPod, time.Now())
+	}
+	return newPod, patch, unchanged, err
+}
