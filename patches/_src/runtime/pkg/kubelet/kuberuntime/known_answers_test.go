@@ -1,0 +1,139 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// countingRuntime is a runtime with one container.
+type countingRuntime struct {
+	internalapi.RuntimeService
+	state runtimeapi.ContainerState
+	gone  bool
+	asked int
+}
+
+func (r *countingRuntime) ContainerStatus(context.Context, string, bool) (*runtimeapi.ContainerStatusResponse, error) {
+	r.asked++
+	if r.gone {
+		return nil, fmt.Errorf("not found")
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: r.state}}, nil
+}
+
+func (r *countingRuntime) RemoveContainer(context.Context, string) error {
+	r.gone = true
+	return nil
+}
+
+// The runtime is asked for the status of an exited container once, and each time for
+// any other.
+func TestExitedStatuses(t *testing.T) {
+	ctx := context.Background()
+	r := &countingRuntime{}
+	s := newExitedStatuses(r)
+	ask := func(verbose bool, asked int) {
+		t.Helper()
+		r.asked = 0
+		resp, err := s.ContainerStatus(ctx, "x", verbose)
+		require.NoError(t, err)
+		require.Equal(t, r.state, resp.Status.State)
+		require.Equal(t, asked, r.asked)
+	}
+	for _, r.state = range []runtimeapi.ContainerState{
+		runtimeapi.ContainerState_CONTAINER_CREATED, runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_UNKNOWN,
+	} {
+		ask(false, 1)
+		ask(false, 1)
+	}
+	r.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	ask(true, 1)
+	ask(false, 1)
+	ask(false, 0)
+	ask(true, 1)
+
+	require.NoError(t, s.RemoveContainer(ctx, "x"))
+	_, err := s.ContainerStatus(ctx, "x", false)
+	require.Error(t, err, "a container that was removed is not known")
+}
+
+// imageService has one image, which a name stands for.
+type imageService struct {
+	internalapi.ImageManagerService
+	image *runtimeapi.Image
+	err   error
+	asked int
+}
+
+func (s *imageService) ImageStatus(context.Context, *runtimeapi.ImageSpec, bool) (*runtimeapi.ImageStatusResponse, error) {
+	s.asked++
+	return &runtimeapi.ImageStatusResponse{Image: s.image}, s.err
+}
+
+// The user of an image is asked for once, but only if the answer is about that image
+// and not about another one that its name stands for by then.
+func TestImageUser(t *testing.T) {
+	ctx := context.Background()
+	s := &imageService{}
+	m := &kubeGenericRuntimeManager{imageService: s}
+	zero, five := int64(0), int64(5)
+	for _, tc := range []struct {
+		image    *runtimeapi.Image
+		uid      *int64
+		username string
+	}{
+		{&runtimeapi.Image{Id: "sha256:a", Uid: &runtimeapi.Int64Value{Value: five}, Username: "ignored"}, &five, ""},
+		{&runtimeapi.Image{Id: "sha256:b", Username: "nobody"}, nil, "nobody"},
+		{&runtimeapi.Image{Id: "sha256:c"}, &zero, ""},
+	} {
+		s.image, s.asked = tc.image, 0
+		for range 3 {
+			uid, username, err := m.imageUser(ctx, tc.image.Id, "name")
+			require.NoError(t, err)
+			require.Equal(t, tc.uid, uid)
+			require.Equal(t, tc.username, username)
+		}
+		require.Equal(t, 1, s.asked, tc.image.Id)
+	}
+
+	s.image = &runtimeapi.Image{Id: "sha256:new", Username: "other"}
+	_, username, err := m.imageUser(ctx, "sha256:old", "name")
+	require.NoError(t, err)
+	require.Equal(t, "other", username, "as upstream")
+	s.image = &runtimeapi.Image{Id: "sha256:old", Username: "right"}
+	_, username, err = m.imageUser(ctx, "sha256:old", "name")
+	require.NoError(t, err)
+	require.Equal(t, "right", username, "what another image says is not kept")
+
+	s.err = fmt.Errorf("no answer")
+	_, _, err = m.imageUser(ctx, "sha256:d", "name")
+	require.ErrorIs(t, err, s.err)
+	s.err = nil
+	for i := range 2 * maxImageUsers {
+		s.image = &runtimeapi.Image{Id: fmt.Sprint(i)}
+		_, _, err = m.imageUser(ctx, s.image.Id, "name")
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, len(m.imageUsers.users), maxImageUsers)
+}
