@@ -8,7 +8,7 @@
 # patched kubelet, such as one without some of the patches, it compares ours with that one instead of the release's: what
 # these patches cost. Processor time differs from run to run by more than that: --rounds 3 runs each scenario three times
 # with either, in turn, and the best of either counts, as in
-#   SKIP="7 8" KB_OUTPUT_DIR=DIR make kubelet
+#   SKIP="8 9 10" KB_OUTPUT_DIR=DIR make kubelet
 #   BASE_KUBELET=DIR/VERSION/kubelet hack/node-timing.sh --rounds 3 --only max1s,api5,restartpod
 # Needs root, for containerd.
 
