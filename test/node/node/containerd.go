@@ -131,7 +131,7 @@ disabled_plugins = [
 `
 
 // StartContainerd brings up containerd with the images imported.
-func (n *Node) StartContainerd() error {
+func (n *Node) StartContainerd() (err error) {
 	root, state, cni := n.Path("containerd", "root"), containerdState(n.Spec.Dir), n.Path("containerd", "cni")
 	for _, dir := range []string{root, state, cni} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -148,9 +148,12 @@ func (n *Node) StartContainerd() error {
 		return err
 	}
 	if n.Spec.Network {
-		if err := n.setUpNetwork(cni); err != nil {
-			return err
-		}
+		err = n.setUpNetwork(cni)
+	} else {
+		err = os.WriteFile(filepath.Join(cni, "unused.conflist"), []byte(unusedNetwork), 0o644)
+	}
+	if err != nil {
+		return err
 	}
 	if err := n.RunContainerd(); err != nil {
 		return err

@@ -25,6 +25,10 @@ const (
   }]
 }
 `
+	// unusedNetwork is for a node without a network of its own, whose pods all have the
+	// host's. Without any, the node would not become ready, and the kubelet would ask
+	// the runtime ten times a second, for two minutes, whether it is.
+	unusedNetwork = `{"cniVersion": "1.0.0", "name": "unused", "plugins": [{"type": "loopback"}]}`
 )
 
 // setUpNetwork brings up loopback, with the node's address beside 127.0.0.1 and
