@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify bench node-timing node-e2e apply reverse refresh series stat dist fetch fuzz lint clean
+.PHONY: help kubelet test search test-patched test-kubelet verify bench node-timing node-load node-e2e apply reverse refresh series stat dist fetch fuzz lint clean
 
 help: ## print this
 	@echo "Targets:"
@@ -62,6 +62,9 @@ bench: ## compare with client-go's back-off at 30 to 1 000 000 keys
 
 node-timing: ## time restarts on a real node, stock kubelet and ours (root)
 	@hack/node-timing.sh
+
+node-load: ## measure what restarts cost on a full node, stock kubelet and ours (root)
+	@hack/node-load.sh
 
 node-e2e: ## restart pods in place on a real node, in every scenario (root)
 	@hack/node-e2e.sh '$(SCENARIO)'

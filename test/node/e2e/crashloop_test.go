@@ -367,7 +367,7 @@ func (p *crashloopPod) start() {
 	stderr, err := os.Create(p.output + ".err")
 	require.NoError(p.t, err)
 	defer stderr.Close()
-	p.agent = exec.Command(*crashloopFlag, "run", "--runtime-endpoint=unix://"+p.ContainerdSocket(), "--root-dir="+p.root,
+	p.agent = exec.Command(*crashloopFlag, "run", "--runtime-endpoint=unix://"+p.RuntimeSocket(), "--root-dir="+p.root,
 		"--config="+p.config(), "-o", "json", p.manifest)
 	p.agent.Stdout, p.agent.Stderr = stdout, stderr
 	require.NoError(p.t, p.agent.Start())

@@ -88,7 +88,7 @@ func testOnNode(ctx context.Context) (err error) {
 	if *upstreamFlag != "" {
 		programs = append(programs, node.Program{Flag: "-e2e-node", Path: upstreamFlag}, node.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
-	h, err := node.NewHarness(ctx, *workFlag, programs, *kubeletFlag != "")
+	h, err := node.NewHarness(ctx, *workFlag, programs, node.Needs{Containerd: true, APIServer: *kubeletFlag != ""})
 	if err != nil {
 		return err
 	}

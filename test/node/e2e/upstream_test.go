@@ -58,7 +58,7 @@ func TestUpstream(t *testing.T) {
 	cmd := exec.CommandContext(n.Context(), *upstreamFlag,
 		"--ginkgo.focus="+upstreamFocus, "--ginkgo.skip="+upstreamSkip, "--ginkgo.no-color",
 		"--prepull-images=false", "--report-dir="+report, "--node-name="+node.Name,
-		"--container-runtime-endpoint=unix://"+n.ContainerdSocket(), "--kubelet-config-file="+config,
+		"--container-runtime-endpoint=unix://"+n.RuntimeSocket(), "--kubelet-config-file="+config,
 		"--kubelet-flags=--hostname-override="+node.Name+" --node-ip="+node.IP+" --cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups=")
 	cmd.Dir = report
 	cmd.Stdout, cmd.Stderr = log, log

@@ -139,7 +139,7 @@ func (n *Node) StartContainerd() (err error) {
 		}
 	}
 	config := n.Path("containerd", "config.toml")
-	text := fmt.Sprintf(containerdConfig, root, state, n.ContainerdSocket(), pauseImage, cni, snapshotter(n.Spec.Dir), n.Spec.Bin)
+	text := fmt.Sprintf(containerdConfig, root, state, n.RuntimeSocket(), pauseImage, cni, snapshotter(n.Spec.Dir), n.Spec.Bin)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -182,10 +182,7 @@ func (n *Node) RunContainerd() (err error) {
 // Ctr runs containerd's client.
 func (n *Node) Ctr(ctx context.Context, args ...string) (string, error) {
 	return Output(ctx, filepath.Join(n.Spec.Bin, "ctr"),
-		append([]string{"--address", n.ContainerdSocket(), "--namespace", containerdNamespace}, args...)...)
+		append([]string{"--address", n.RuntimeSocket(), "--namespace", containerdNamespace}, args...)...)
 }
-
-// ContainerdSocket is where containerd listens.
-func (n *Node) ContainerdSocket() string { return n.Path("containerd.sock") }
 
 func containerdState(dir string) string { return filepath.Join(dir, "containerd", "state") }

@@ -35,19 +35,26 @@ type Harness struct {
 	cgroups []string
 }
 
+// Needs is what nodes consist of besides a kubelet.
+type Needs struct {
+	// Containerd and the images are built for it.
+	Containerd bool
+	// APIServer needs etcd.
+	APIServer bool
+}
+
 // NewHarness takes the work folder, which is _output/node of the repository where
 // none is named, and builds what nodes need besides the kubernetes programs. These
-// must be there; their paths become absolute. With an API server, etcd must be
-// there as well.
-func NewHarness(ctx context.Context, work string, programs []Program, api bool) (*Harness, error) {
+// must be there; their paths become absolute.
+func NewHarness(ctx context.Context, work string, programs []Program, needs Needs) (*Harness, error) {
 	source, err := sourceFolder()
-	if err != nil {
+	if err != nil && (needs.Containerd || work == "") {
 		return nil, err
 	}
 	if work == "" {
 		work = filepath.Join(source, "..", "..", "_output", "node")
 	}
-	etcd, err := prerequisites(programs, api)
+	etcd, err := prerequisites(programs, needs)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +63,9 @@ func NewHarness(ctx context.Context, work string, programs []Program, api bool) 
 		return nil, err
 	}
 	h.etcd = etcd
+	if !needs.Containerd {
+		return h, nil
+	}
 	if err := buildContainerd(ctx, source, h.bin); err != nil {
 		return nil, cause(ctx, err)
 	}

@@ -50,13 +50,13 @@ volumePluginDir: %[4]s
 // KubeletConfig is what every kubelet of the node needs; health is its port for
 // that, and logs the folder for those of pods.
 func (n *Node) KubeletConfig(health int, logs string) string {
-	return fmt.Sprintf(kubeletConfig, n.ContainerdSocket(), health, logs, n.Path("plugins"))
+	return fmt.Sprintf(kubeletConfig, n.RuntimeSocket(), health, logs, n.Path("plugins"))
 }
 
 // StartKubelet brings up the kubelet of the spec, with more configuration and
 // arguments, and returns once it is healthy.
 func (n *Node) StartKubelet(config string, args ...string) error {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,9 @@ func (n *Node) Path(elem ...string) string {
 	return filepath.Join(append([]string{n.Spec.Dir}, elem...)...)
 }
 
+// RuntimeSocket is where the container runtime listens, whichever it is.
+func (n *Node) RuntimeSocket() string { return n.Path("runtime.sock") }
+
 // New makes a node of this process, which a Harness has started as process 1 of
 // its own PID namespace. When the process ends, for whatever reason, the kernel
 // kills every process of the node, and with the last of them go the node's mounts.

@@ -42,7 +42,7 @@ type Program struct {
 
 // prerequisites makes the paths absolute and returns where etcd is, if it is
 // needed. It names everything that is missing at once.
-func prerequisites(needed []Program, api bool) (etcd string, err error) {
+func prerequisites(needed []Program, needs Needs) (etcd string, err error) {
 	var missing []string
 	miss := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
 	for _, b := range needed {
@@ -62,7 +62,7 @@ func prerequisites(needed []Program, api bool) (etcd string, err error) {
 		}
 	}
 	if os.Geteuid() != 0 {
-		miss("root: a node starts containers; run this as root")
+		miss("root: a node has namespaces of its own; run this as root")
 	}
 	program := func(name, pkg string) string {
 		path, err := exec.LookPath(name)
@@ -71,9 +71,11 @@ func prerequisites(needed []Program, api bool) (etcd string, err error) {
 		}
 		return path
 	}
-	program("go", "golang-go")
-	program("runc", "runc")
-	if api {
+	if needs.Containerd {
+		program("go", "golang-go")
+		program("runc", "runc")
+	}
+	if needs.APIServer {
 		etcd = program("etcd", "etcd-server")
 	}
 	if all, err := mounts(); err != nil {

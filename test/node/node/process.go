@@ -134,8 +134,8 @@ func Tail(path string) string {
 	return "  " + strings.Join(all[max(0, len(all)-lines):], "\n  ")
 }
 
-// freePort asks the kernel for a port on loopback that nothing uses.
-func freePort() (int, error) {
+// FreePort asks the kernel for a port on loopback that nothing uses.
+func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
@@ -149,7 +149,7 @@ func freePorts(n int) ([]int, error) {
 	var ports []int
 	seen := map[int]bool{}
 	for len(ports) < n {
-		p, err := freePort()
+		p, err := FreePort()
 		if err != nil {
 			return nil, fmt.Errorf("no free port on 127.0.0.1: %w", err)
 		}

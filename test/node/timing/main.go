@@ -121,7 +121,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	if api {
 		programs = append(programs, node.Program{Flag: "--apiserver", Path: &o.apiserver})
 	}
-	h, err := node.NewHarness(ctx, o.work, programs, api)
+	h, err := node.NewHarness(ctx, o.work, programs, node.Needs{Containerd: true, APIServer: api})
 	if err != nil {
 		return err
 	}

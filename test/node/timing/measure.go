@@ -6,10 +6,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
@@ -40,16 +40,16 @@ type Figures struct {
 	Restarts int `json:"restarts"`
 	// Interval and Lateness cover the restarts whose whole wait lies in the
 	// window, but for each pod's first one, which has no delay to be late for.
-	Interval Summary `json:"interval"`
-	Lateness Summary `json:"lateness"`
+	Interval figures.Summary `json:"interval"`
+	Lateness figures.Summary `json:"lateness"`
 	// First covers each pod's first, free restart.
-	First Summary `json:"first"`
+	First figures.Summary `json:"first"`
 	// ByRestart is the mean interval of the second, third, … restart of a pod
 	// beside the curve's delay. It is filled where the delays differ.
 	ByRestart []Step `json:"byRestart,omitempty"`
 	// PodRestart covers restarts of whole pods, from the exit of the trigger until
 	// the last container has started again. All but Restarts is empty beside it.
-	PodRestart Summary `json:"podRestart,omitzero"`
+	PodRestart figures.Summary `json:"podRestart,omitzero"`
 	// CPUPerRestart is in milliseconds.
 	CPUPerRestart float64 `json:"cpuPerRestart"`
 	// Best has the least mean lateness and the least CPU per restart of any round.
@@ -69,16 +69,6 @@ type Best struct {
 type Step struct {
 	Delay    float64 `json:"delay"`
 	Interval float64 `json:"interval"`
-}
-
-// Summary describes a sample. It is all zero for an empty one.
-type Summary struct {
-	Count  int     `json:"count"`
-	Least  float64 `json:"least"`
-	Mean   float64 `json:"mean"`
-	Median float64 `json:"median"`
-	P99    float64 `json:"p99"`
-	Worst  float64 `json:"worst"`
 }
 
 // measure reduces runs of one scenario to their figures.
@@ -120,7 +110,7 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 		if len(lates) == earlier {
 			return Figures{}, errors.New("no restart with a delay lies in the measuring window")
 		}
-		best := Best{summarize(lates[earlier:]).Mean, run.CPU * 1000 / float64(f.Restarts-restarts)}
+		best := Best{figures.Summarize(lates[earlier:]).Mean, run.CPU * 1000 / float64(f.Restarts-restarts)}
 		if i == 0 {
 			f.Best = best
 		}
@@ -133,10 +123,10 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 			requests[kind] += count
 		}
 	}
-	f.Interval, f.Lateness, f.First = summarize(intervals), summarize(lates), summarize(firsts)
+	f.Interval, f.Lateness, f.First = figures.Summarize(intervals), figures.Summarize(lates), figures.Summarize(firsts)
 	if s.Maximum == 0 {
 		for n := 1; len(steps[n]) > 0; n++ {
-			f.ByRestart = append(f.ByRestart, Step{s.Delay(n).Seconds(), summarize(steps[n]).Mean})
+			f.ByRestart = append(f.ByRestart, Step{s.Delay(n).Seconds(), figures.Summarize(steps[n]).Mean})
 		}
 	}
 	f.CPUPerRestart = cpu * 1000 / float64(f.Restarts)
@@ -148,26 +138,6 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 		}
 	}
 	return f, nil
-}
-
-func summarize(sample []float64) Summary {
-	if len(sample) == 0 {
-		return Summary{}
-	}
-	s := slices.Sorted(slices.Values(sample))
-	sum := 0.0
-	for _, v := range s {
-		sum += v
-	}
-	return Summary{
-		Count:  len(s),
-		Least:  s[0],
-		Mean:   sum / float64(len(s)),
-		Median: (s[(len(s)-1)/2] + s[len(s)/2]) / 2,
-		// The nearest rank: with few values this is the worst, never a made-up one.
-		P99:   s[int(math.Ceil(0.99*float64(len(s))))-1],
-		Worst: s[len(s)-1],
-	}
 }
 
 // parseStarts reads the lines that crasher wrote. What follows the last line
@@ -186,31 +156,4 @@ func parseStarts(data []byte) ([]float64, error) {
 		starts = append(starts, t)
 		data = rest
 	}
-}
-
-// parseCPU returns the processor time, in seconds, of a /proc/PID/stat line.
-func parseCPU(stat []byte) (float64, error) {
-	// Linux reports to user space in ticks of 1/100 s on every architecture
-	// that the kubelet supports.
-	const ticks = 100
-	// The second field is the command in parentheses and may hold anything.
-	end := bytes.LastIndexByte(stat, ')')
-	if end < 0 {
-		return 0, fmt.Errorf("no ')' in process status %q", stat)
-	}
-	fields := bytes.Fields(stat[end+1:])
-	// From the third field on: utime is the 14th of all, stime the 15th.
-	const utime, stime = 14 - 3, 15 - 3
-	if len(fields) <= stime {
-		return 0, fmt.Errorf("process status %q has too few fields", stat)
-	}
-	total := 0.0
-	for _, i := range []int{utime, stime} {
-		v, err := strconv.ParseFloat(string(fields[i]), 64)
-		if err != nil {
-			return 0, fmt.Errorf("process status %q: %w", stat, err)
-		}
-		total += v
-	}
-	return total / ticks, nil
 }

@@ -105,22 +105,6 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-func TestSummarize(t *testing.T) {
-	hundred := make([]float64, 0, 200)
-	for i := 200; i > 0; i-- {
-		hundred = append(hundred, float64(i))
-	}
-	if s := summarize(hundred); s.P99 != 198 || s.Median != 100.5 || s.Least != 1 || s.Worst != 200 || hundred[0] != 200 {
-		t.Errorf("summarize(200…1) = %+v", s)
-	}
-	if s := summarize([]float64{4}); s != (Summary{1, 4, 4, 4, 4, 4}) {
-		t.Errorf("summarize(4) = %+v", s)
-	}
-	if s := summarize(nil); s != (Summary{}) {
-		t.Errorf("summarize() = %+v, want zero", s)
-	}
-}
-
 func TestParseStarts(t *testing.T) {
 	got, err := parseStarts([]byte("10.50\n11.00\n12."))
 	if err != nil || !slices.Equal(got, []float64{10.5, 11}) {
@@ -128,17 +112,5 @@ func TestParseStarts(t *testing.T) {
 	}
 	if _, err := parseStarts([]byte("10.50\nsoon\n")); err == nil || !strings.Contains(err.Error(), "start 2") {
 		t.Errorf("parseStarts of nonsense: error %v, want one that names start 2", err)
-	}
-}
-
-func TestParseCPU(t *testing.T) {
-	stat := "42 (a) b) S 1 42 42 0 -1 4194304 100 0 0 0 250 150 7 8 20 0 30 0 12345 1 1"
-	if got, err := parseCPU([]byte(stat)); err != nil || got != 4 {
-		t.Errorf("parseCPU = %v, %v, want 4 s", got, err)
-	}
-	for _, bad := range []string{"", "42 kubelet S 1", "42 (kubelet) S 1 2"} {
-		if _, err := parseCPU([]byte(bad)); err == nil {
-			t.Errorf("parseCPU(%q): want an error", bad)
-		}
 	}
 }

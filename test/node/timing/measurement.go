@@ -10,11 +10,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
@@ -60,7 +59,7 @@ func (m *measurement) run() (run Run, err error) {
 	if err := os.Mkdir(m.Path(startsDir), 0o755); err != nil {
 		return run, err
 	}
-	if run.Version, err = kubeletVersion(m.Context(), m.Spec.Kubelet); err != nil {
+	if run.Version, err = figures.KubeletVersion(m.Context(), m.Spec.Kubelet); err != nil {
 		return run, err
 	}
 	run.Kubelet = m.Spec.Kubelet
@@ -170,7 +169,7 @@ func (m *measurement) observe(api *node.APIServer, run *Run) error {
 	}
 	run.CPU = last.cpu - first.cpu
 	if api != nil {
-		run.Requests = increase(first.requests, last.requests)
+		run.Requests = figures.Increase(first.requests, last.requests)
 	}
 	return nil
 }
@@ -211,15 +210,11 @@ type sample struct {
 
 func (m *measurement) sample(api *node.APIServer) (s sample, err error) {
 	if api != nil {
-		if s.requests, err = requests(m.Context(), api); err != nil {
+		if s.requests, err = figures.Requests(m.Context(), api); err != nil {
 			return s, err
 		}
 	}
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(m.Kubelet.PID()), "stat"))
-	if err != nil {
-		return s, err
-	}
-	if s.cpu, err = parseCPU(stat); err != nil {
+	if s.cpu, err = figures.CPU(m.Kubelet.PID()); err != nil {
 		return s, err
 	}
 	s.at, err = uptime()
@@ -257,13 +252,4 @@ func uptime() (float64, error) {
 	}
 	seconds, _, _ := bytes.Cut(data, []byte(" "))
 	return strconv.ParseFloat(string(seconds), 64)
-}
-
-// kubeletVersion asks the binary.
-func kubeletVersion(ctx context.Context, kubelet string) (string, error) {
-	out, err := node.Output(ctx, kubelet, "--version")
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimPrefix(out, "Kubernetes "), nil
 }

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
@@ -222,7 +223,7 @@ func measureRestarts(runs []Run, s Scenario) (f Figures, err error) {
 	if len(took) == 0 {
 		return Figures{}, errors.New("no pod was restarted")
 	}
-	return Figures{Rounds: len(runs), Restarts: len(took), PodRestart: summarize(took)}, nil
+	return Figures{Rounds: len(runs), Restarts: len(took), PodRestart: figures.Summarize(took)}, nil
 }
 
 // compareRestarts applies the criteria for restarts of whole pods. The rounds of a

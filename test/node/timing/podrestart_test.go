@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
@@ -70,7 +71,9 @@ func TestMeasureRestarts(t *testing.T) {
 }
 
 func TestRestartCriteria(t *testing.T) {
-	took := func(median float64) Figures { return Figures{Restarts: 10, PodRestart: Summary{Median: median}} }
+	took := func(median float64) Figures {
+		return Figures{Restarts: 10, PodRestart: figures.Summary{Median: median}}
+	}
 	once := Scenario{Action: node.ActionRestartPod, Pods: 10, RestartRatio: 0.75}
 	loop := Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute}
 	for _, tc := range []struct {
@@ -100,7 +103,7 @@ func TestPrintRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	printComparison(&out, compare(all[0], stockLabel, Figures{Restarts: 10, PodRestart: Summary{Median: 2}}, Figures{Restarts: 10, PodRestart: Summary{Median: 1.1}}))
+	printComparison(&out, compare(all[0], stockLabel, Figures{Restarts: 10, PodRestart: figures.Summary{Median: 2}}, Figures{Restarts: 10, PodRestart: figures.Summary{Median: 1.1}}))
 	printComparison(&out, compare(all[1], stockLabel, Figures{Restarts: 30}, Figures{Restarts: 3}))
 	for _, want := range []string{
 		"restartpod: standalone, RestartPod (stock: RestartAllContainers), 10 pods, each triggered once",

@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-func late(mean, least float64) Summary {
-	return Summary{Count: 10, Mean: mean, Least: least, Worst: mean}
+func late(mean, least float64) figures.Summary {
+	return figures.Summary{Count: 10, Mean: mean, Least: least, Worst: mean}
 }
 
 func verdicts(c Comparison) string {
@@ -111,8 +112,8 @@ func TestCostCriteria(t *testing.T) {
 		{"CPU over few restarts", alone, cost(19, 0.1, 0.05, 20, 0), cost(50, 0.1, 0.05, 40, 0), "pass pass"},
 		{"more requests", api, cost(500, 0.1, 0, 20, 4), cost(500, 0.1, 0, 20, 4.1), "pass pass pass FAIL"},
 		{"requests not counted", api, cost(500, 0.1, 0, 20, 4), cost(500, 0.1, 0, 20, 0), "pass pass pass FAIL"},
-		{"pods as fast", once, Figures{PodRestart: Summary{Median: 1}}, Figures{PodRestart: Summary{Median: 1.1}}, "pass"},
-		{"pods slower", once, Figures{PodRestart: Summary{Median: 1}}, Figures{PodRestart: Summary{Median: 1.2}}, "FAIL"},
+		{"pods as fast", once, Figures{PodRestart: figures.Summary{Median: 1}}, Figures{PodRestart: figures.Summary{Median: 1.1}}, "pass"},
+		{"pods slower", once, Figures{PodRestart: figures.Summary{Median: 1}}, Figures{PodRestart: figures.Summary{Median: 1.2}}, "FAIL"},
 		{"loops of two rounds", loop, Figures{Rounds: 2, Restarts: 6}, Figures{Rounds: 2, Restarts: 6}, "pass"},
 		{"one restart too few in two rounds", loop, Figures{Rounds: 2, Restarts: 6}, Figures{Rounds: 2, Restarts: 5}, "FAIL"},
 	} {
@@ -133,7 +134,7 @@ func TestCostCriteria(t *testing.T) {
 
 func TestGoalsDoNotDecide(t *testing.T) {
 	s := scenarios[0]
-	slow := Figures{Interval: Summary{Mean: 1.1, Worst: 1.1}, Lateness: late(0.1, 0.1)}
+	slow := Figures{Interval: figures.Summary{Mean: 1.1, Worst: 1.1}, Lateness: late(0.1, 0.1)}
 	c := compare(s, stockLabel, Figures{Lateness: late(1, 1)}, slow)
 	if len(c.Goals) != 2 || c.Goals[0].Reached || !c.Goals[1].Reached {
 		t.Errorf("goals = %+v, want the mean missed and the worst reached", c.Goals)
@@ -146,11 +147,11 @@ func TestGoalsDoNotDecide(t *testing.T) {
 func TestPrintComparison(t *testing.T) {
 	s := scenarios[4]
 	stock := Figures{
-		Restarts: 100, Interval: Summary{Mean: 2}, Lateness: late(1, 0.9), CPUPerRestart: 20,
+		Restarts: 100, Interval: figures.Summary{Mean: 2}, Lateness: late(1, 0.9), CPUPerRestart: 20,
 		RequestsPerRestart: 7, Requests: map[string]float64{"GET pods": 3, "POST events": 1},
 	}
 	ours := Figures{
-		Restarts: 190, Interval: Summary{Mean: 1.07}, Lateness: late(0.07, 0.05), CPUPerRestart: 19,
+		Restarts: 190, Interval: figures.Summary{Mean: 1.07}, Lateness: late(0.07, 0.05), CPUPerRestart: 19,
 		RequestsPerRestart: 4, Requests: map[string]float64{"GET pods": 2, "PATCH events": 1},
 	}
 	c := compare(s, stockLabel, stock, ours)

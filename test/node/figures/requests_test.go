@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package figures
 
 import (
 	"maps"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 func TestCountRequests(t *testing.T) {
@@ -20,8 +17,7 @@ apiserver_request_total{code="200",resource="pods",subresource="",verb="WATCH"} 
 apiserver_request_total{code="201",resource="events",subresource="",verb="POST"} 2
 apiserver_request_total{code="200",resource="leases",subresource="",verb="PUT"} 9
 `
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	families, err := ParseMetrics(strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +26,7 @@ apiserver_request_total{code="200",resource="leases",subresource="",verb="PUT"} 
 		t.Errorf("countRequests = %v, want %v", got, want)
 	}
 	before := map[string]float64{"GET pods": 1, "POST events": 2}
-	if got, want := increase(before, got), map[string]float64{"GET pods": 3, "PATCH pods": 5}; !maps.Equal(got, want) {
-		t.Errorf("increase = %v, want %v", got, want)
+	if got, want := Increase(before, got), map[string]float64{"GET pods": 3, "PATCH pods": 5}; !maps.Equal(got, want) {
+		t.Errorf("Increase = %v, want %v", got, want)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package figures
 
 import (
 	"context"
@@ -15,26 +15,31 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// requests returns how many requests for pods and events the server has
+// Requests returns how many requests for pods and events the server has
 // answered, by verb and resource. Nobody but the kubelet makes any, once the
 // pods are created: there is no scheduler and no controller. A watch is counted
 // when it ends, which has nothing to do with restarts.
-func requests(ctx context.Context, api *node.APIServer) (map[string]float64, error) {
-	var families map[string]*dto.MetricFamily
-	err := api.Request(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) (err error) {
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err = parser.TextToMetricFamilies(body)
-		return err
+func Requests(ctx context.Context, api *node.APIServer) (counts map[string]float64, err error) {
+	err = api.Request(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) error {
+		families, err := ParseMetrics(body)
+		if err != nil {
+			return err
+		}
+		const metric = "apiserver_request_total"
+		family, found := families[metric]
+		if !found {
+			return fmt.Errorf("kube-apiserver has no metric %s", metric)
+		}
+		counts = countRequests(family)
+		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	const metric = "apiserver_request_total"
-	family, found := families[metric]
-	if !found {
-		return nil, fmt.Errorf("kube-apiserver has no metric %s", metric)
-	}
-	return countRequests(family), nil
+	return counts, err
+}
+
+// ParseMetrics reads metrics in Prometheus' text format.
+func ParseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(text)
 }
 
 func countRequests(family *dto.MetricFamily) map[string]float64 {
@@ -51,8 +56,8 @@ func countRequests(family *dto.MetricFamily) map[string]float64 {
 	return counts
 }
 
-// increase is what was added between two counts.
-func increase(before, after map[string]float64) map[string]float64 {
+// Increase is what was added between two counts.
+func Increase(before, after map[string]float64) map[string]float64 {
 	d := map[string]float64{}
 	for kind, count := range after {
 		if grown := count - before[kind]; grown > 0 {

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package figures
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// CPU returns the processor time that a process has used, in seconds.
+func CPU(pid int) (float64, error) {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, err
+	}
+	return parseCPU(stat)
+}
+
+// parseCPU returns the processor time, in seconds, of a /proc/PID/stat line.
+func parseCPU(stat []byte) (float64, error) {
+	// Linux reports to user space in ticks of 1/100 s on every architecture
+	// that the kubelet supports.
+	const ticks = 100
+	// The second field is the command in parentheses and may hold anything.
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 {
+		return 0, fmt.Errorf("no ')' in process status %q", stat)
+	}
+	fields := bytes.Fields(stat[end+1:])
+	// From the third field on: utime is the 14th of all, stime the 15th.
+	const utime, stime = 14 - 3, 15 - 3
+	if len(fields) <= stime {
+		return 0, fmt.Errorf("process status %q has too few fields", stat)
+	}
+	total := 0.0
+	for _, i := range []int{utime, stime} {
+		v, err := strconv.ParseFloat(string(fields[i]), 64)
+		if err != nil {
+			return 0, fmt.Errorf("process status %q: %w", stat, err)
+		}
+		total += v
+	}
+	return total / ticks, nil
+}
+
+// Memory returns how much of a process is in memory, in bytes.
+func Memory(pid int) (float64, error) {
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0, err
+	}
+	return parseMemory(status)
+}
+
+// parseMemory returns what a /proc/PID/status says of that.
+func parseMemory(status []byte) (float64, error) {
+	for line := range bytes.Lines(status) {
+		if f := bytes.Fields(line); len(f) == 3 && string(f[0]) == "VmRSS:" {
+			kib, err := strconv.ParseFloat(string(f[1]), 64)
+			return kib * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("no VmRSS in process status %q", status)
+}
+
+// KubeletVersion asks the binary.
+func KubeletVersion(ctx context.Context, kubelet string) (string, error) {
+	out, err := node.Output(ctx, kubelet, "--version")
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimPrefix(out, "Kubernetes "), nil
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command load measures what restarts cost on a full node: pods crash at a maximum
+// of a second, with a real kubelet, kube-apiserver and etcd, and a runtime that has
+// its containers in memory. It compares two kubelets: the release's and ours, or
+// two of ours.
+//
+//	go run ./load --stock KUBELET --ours KUBELET --apiserver KUBE_APISERVER
+//	go run ./load --base KUBELET --ours KUBELET --apiserver KUBE_APISERVER --only all-fail --pods 110 --profile DIR
+//
+// It is run in the folder test/node; see package node for what it needs.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+var began = time.Now()
+
+func main() {
+	var err error
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == nodeCommand:
+		err = nodeMain(os.Stdin, os.Stdout)
+	case len(os.Args) > 1 && os.Args[1] == runtimeCommand:
+		err = memcri.Main(os.Args[2:])
+	default:
+		ctx, stop := node.Interruptible()
+		err = execute(ctx, os.Args[1:], os.Stdout)
+		stop()
+	}
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "node-load:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	stock, base, ours, apiserver, patched string
+	only, pods                            string
+	work, format, profile                 string
+	seconds, away                         int
+	scenario                              Scenario
+	runtime                               memcri.Options
+	keep                                  bool
+}
+
+func (o *options) flags() *flag.FlagSet {
+	f := flag.NewFlagSet("load", flag.ContinueOnError)
+	f.StringVar(&o.stock, "stock", "", "the unpatched kubelet `binary`")
+	f.StringVar(&o.base, "base", "", "another patched kubelet `binary`, to be compared with instead of an unpatched one")
+	f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
+	f.StringVar(&o.apiserver, "apiserver", "", "the kube-apiserver `binary`")
+	f.StringVar(&o.patched, "apiserver-patched", "", "the patched kube-apiserver `binary`, which the mix restartpod needs")
+	f.StringVar(&o.only, "only", "", "run only these mixes, a comma-separated `list`; a number of pods may follow a name, as in all-fail/30")
+	f.StringVar(&o.pods, "pods", "", "run each mix with these numbers of pods, a comma-separated `list` (default: 110, and all-fail with 30 and 500 too)")
+	f.IntVar(&o.seconds, "seconds", 30, "measure for `N` seconds")
+	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; 300 is what it takes to see all of it")
+	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
+	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a container runs that fails")
+	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they are taken after the window, but with blocking noted all the time")
+	f.StringVar(&o.work, "work", "", "the `folder` for state and logs (default: _output/node of the repository)")
+	f.BoolVar(&o.keep, "keep", false, "keep the logs also when nothing fails")
+	f.StringVar(&o.format, "o", "text", "the output `format`: text or json")
+	o.runtime.Flags(f)
+	return f
+}
+
+func execute(ctx context.Context, args []string, out io.Writer) (err error) {
+	var o options
+	f := o.flags()
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case f.NArg() > 0:
+		return fmt.Errorf("load takes no argument, but got %q", f.Arg(0))
+	case o.format != "text" && o.format != "json":
+		return fmt.Errorf("-o %q: the formats are text and json", o.format)
+	case o.seconds < 1:
+		return fmt.Errorf("--seconds %d: must be positive", o.seconds)
+	case o.away < 1:
+		return fmt.Errorf("--away %d: must be positive", o.away)
+	case o.stock != "" && o.base != "":
+		return errors.New("--stock and --base exclude each other")
+	}
+	if o.profile != "" {
+		if o.profile, err = filepath.Abs(o.profile); err != nil {
+			return err
+		}
+	}
+	o.scenario.Window = time.Duration(o.seconds) * time.Second
+	selected, err := selectScenarios(o.only, o.pods, o.scenario, time.Duration(o.away)*time.Second)
+	if err != nil {
+		return err
+	}
+	programs := []node.Program{{Flag: "--apiserver", Path: &o.apiserver}}
+	var subjects []subject
+	for _, s := range []struct {
+		label, flag string
+		path        *string
+	}{{"stock", "--stock", &o.stock}, {"base", "--base", &o.base}, {"ours", "--ours", &o.ours}} {
+		if *s.path != "" {
+			programs = append(programs, node.Program{Flag: s.flag, Path: s.path})
+			subjects = append(subjects, subject{s.label, s.path})
+		}
+	}
+	if len(subjects) == 0 {
+		return errors.New("no kubelet is given: --stock, --base, --ours")
+	}
+	if o.patched != "" {
+		programs = append(programs, node.Program{Flag: "--apiserver-patched", Path: &o.patched})
+	}
+	h, err := node.NewHarness(ctx, o.work, programs, node.Needs{APIServer: true})
+	if err != nil {
+		return err
+	}
+	h.Keep = o.keep
+	defer func() {
+		err = errors.Join(err, h.Check(os.Stderr))
+		node.Progress("done after %v", time.Since(began).Round(time.Second))
+	}()
+	return compare(ctx, h, o, subjects, selected, out)
+}
+
+// subject is a kubelet that is measured.
+type subject struct {
+	label string
+	path  *string
+}
+
+// compare runs each scenario with one kubelet and at once with the other, so that
+// both meet the machine in much the same state.
+func compare(ctx context.Context, h *node.Harness, o options, subjects []subject, selected []Scenario, out io.Writer) error {
+	var all []Result
+	for i, s := range selected {
+		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.name(), s)
+		r := Result{Name: s.name(), Scenario: s, Figures: map[string]Figures{}}
+		for _, subject := range subjects {
+			s := s
+			if subject.label == "stock" && s.Action != "" {
+				s = s.forStock()
+				r.Note = fmt.Sprintf("stock knows no %s, and does %s instead, which has no back-off there.", r.Scenario.Action, s.Action)
+			}
+			run, err := observe(ctx, h, o, s, subject)
+			if err != nil {
+				return err
+			}
+			f, err := measure(run, s)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", s.name(), subject.label, err)
+			}
+			node.Progress("%s, %s: %s", s.name(), subject.label, f.summary())
+			r.Labels = append(r.Labels, subject.label)
+			r.Figures[subject.label] = f
+		}
+		all = append(all, r)
+		if o.format == "text" {
+			r.print(out)
+		}
+	}
+	if o.format == "json" {
+		return printJSON(out, all)
+	}
+	return nil
+}
+
+// observe makes one node, lets it measure a scenario and returns what it did.
+func observe(ctx context.Context, h *node.Harness, o options, s Scenario, kubelet subject) (run Run, err error) {
+	sp := node.Spec{Kubelet: *kubelet.path, APIServer: o.apiserver}
+	if s.Action == node.ActionRestartPod {
+		sp.APIServer = o.patched
+	}
+	if sp.Task, err = json.Marshal(task{kubelet.label, s, o.runtime, o.profile}); err != nil {
+		return run, err
+	}
+	var out bytes.Buffer
+	title := fmt.Sprintf("%s-%d, %s", s.Mix, s.Pods, kubelet.label)
+	if err := h.Run(ctx, title, sp, &out, nodeCommand); err != nil {
+		return run, err
+	}
+	if err := json.Unmarshal(out.Bytes(), &run); err != nil {
+		return run, fmt.Errorf("%s: result of the node: %w", title, err)
+	}
+	return run, nil
+}

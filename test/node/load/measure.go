@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
+)
+
+// Figures is what follows from a Run. Times are in seconds.
+type Figures struct {
+	Version string `json:"version"`
+	// Seconds is the length of the window, and Restarts those in it.
+	Seconds   float64 `json:"seconds"`
+	Restarts  int     `json:"restarts"`
+	PerSecond float64 `json:"perSecond"`
+	// Ideal is how many there would be in a second if each was on time. It is zero
+	// where containers do not crash all the time.
+	Ideal float64 `json:"ideal,omitempty"`
+	// Lateness covers the restarts in the window but for each container's first, and
+	// First those.
+	Lateness figures.Summary `json:"lateness"`
+	First    figures.Summary `json:"first,omitzero"`
+	// Kubelet, APIServer and Runtime are what the processes used.
+	Kubelet   Use `json:"kubelet"`
+	APIServer Use `json:"apiserver"`
+	Runtime   Use `json:"runtime"`
+	// Heap is the kubelet's largest, in bytes.
+	Heap float64 `json:"heap"`
+	// Requests and RequestsPer10s count the kubelet's requests for pods and events:
+	// by verb and resource per restart, and all together in ten seconds.
+	Requests           map[string]float64 `json:"requests"`
+	RequestsPerRestart float64            `json:"requestsPerRestart"`
+	RequestsPer10s     float64            `json:"requestsPer10s"`
+	// Throttled is the seconds in a second for which the kubelet's requests waited
+	// for leave of its own limit, all of them together.
+	Throttled float64 `json:"throttled"`
+	// Syncs of pods and Calls of the runtime are per restart, Relists per second.
+	Syncs           float64            `json:"syncs"`
+	Calls           map[string]float64 `json:"calls"`
+	CallsPerRestart float64            `json:"callsPerRestart"`
+	Relists         float64            `json:"relists"`
+	// Innocent and Idle are from the creation of a pod that only starts to the start
+	// of its container, amid the others and on the idle node. NotStarted is how many
+	// did not start at all, and count with the time until the end.
+	Innocent   figures.Summary `json:"innocent"`
+	NotStarted int             `json:"notStarted,omitempty"`
+	Idle       figures.Summary `json:"idle"`
+	// Recovery is from when the dependency was back to the start of a container that
+	// then runs.
+	Recovery figures.Summary `json:"recovery,omitzero"`
+	// WarmUp is from the creation of the pods to the window.
+	WarmUp float64 `json:"warmUp"`
+	// APIRestarts and AllRestarts are all restarts until after the window, in the API
+	// and at the runtime.
+	APIRestarts int `json:"apiRestarts"`
+	AllRestarts int `json:"allRestarts"`
+}
+
+// Use is what a process used in the window.
+type Use struct {
+	// PerRestart is in milliseconds of processor time, Cores the mean and Peak the
+	// most in any second.
+	PerRestart float64 `json:"perRestart"`
+	Cores      float64 `json:"cores"`
+	Peak       float64 `json:"peak"`
+	// Memory is the most that was in memory, in bytes.
+	Memory float64 `json:"memory,omitempty"`
+}
+
+// measure reduces a run to its figures.
+func measure(run Run, s Scenario) (f Figures, err error) {
+	f.Version, f.Heap, f.APIRestarts, f.AllRestarts = run.Version, run.Heap, run.APIRestarts, run.Restarts
+	f.Seconds = run.To.Sub(run.From).Seconds()
+	f.WarmUp = run.From.Sub(run.Created).Seconds()
+	f.restarts(run, s)
+	if f.Restarts == 0 {
+		return f, errors.New("no restart lies in the measuring window")
+	}
+	if s.Mix != onDependent {
+		f.Ideal = s.ideal()
+	}
+	n := float64(f.Restarts)
+	f.PerSecond = n / f.Seconds
+	use := func(cpu, memory func(Sample) float64) Use { return used(run.Samples, f.Restarts, cpu, memory) }
+	f.Kubelet = use(func(s Sample) float64 { return s.Kubelet }, func(s Sample) float64 { return s.KubeletMemory })
+	f.APIServer = use(func(s Sample) float64 { return s.APIServer }, func(s Sample) float64 { return s.APIServerMemory })
+	f.Runtime = use(func(s Sample) float64 { return s.Runtime }, func(Sample) float64 { return 0 })
+	f.Requests, f.Calls = map[string]float64{}, map[string]float64{}
+	for kind, count := range run.Requests {
+		f.Requests[kind] = count / n
+		f.RequestsPerRestart += count / n
+		f.RequestsPer10s += count / f.Seconds * 10
+	}
+	for method, c := range run.Calls {
+		f.Calls[method] = float64(c.Count) / n
+		f.CallsPerRestart += float64(c.Count) / n
+	}
+	f.Syncs = run.Metrics[metricSyncs] / n
+	f.Relists = run.Metrics[metricRelists] / f.Seconds
+	f.Throttled = run.Metrics[metricThrottled] / f.Seconds
+	f.innocents(run)
+	if !run.Back.IsZero() {
+		var recovery []float64
+		for _, since := range running(run.Journal, s) {
+			recovery = append(recovery, max(0, since.Sub(run.Back).Seconds()))
+		}
+		f.Recovery = figures.Summarize(recovery)
+	}
+	return f, nil
+}
+
+// restarts looks at the main containers of the scenario's pods.
+func (f *Figures) restarts(run Run, s Scenario) {
+	type history struct {
+		starts int
+		exited time.Time
+	}
+	all := map[string]*history{}
+	var late, first []float64
+	for _, e := range run.Journal {
+		if !isMain(e, s) {
+			continue
+		}
+		h := all[e.UID]
+		if h == nil {
+			h = &history{}
+			all[e.UID] = h
+		}
+		if e.What == memcri.Exited {
+			h.exited = e.At
+			continue
+		}
+		n := h.starts - 1
+		h.starts++
+		if n < 0 || e.At.Before(run.From) || !e.At.Before(run.To) {
+			continue
+		}
+		f.Restarts++
+		wait := e.At.Sub(h.exited)
+		if n == 0 {
+			first = append(first, wait.Seconds())
+		} else {
+			late = append(late, (wait - s.Delay(n)).Seconds())
+		}
+	}
+	f.Lateness, f.First = figures.Summarize(late), figures.Summarize(first)
+}
+
+// isMain reports whether an event is one of a container that the scenario is about.
+func isMain(e memcri.Event, s Scenario) bool {
+	return e.Container == mainContainer && strings.HasPrefix(e.Pod, s.Mix)
+}
+
+// running returns the pods whose main container runs at the end of a journal, and
+// since when.
+func running(journal []memcri.Event, s Scenario) map[string]time.Time {
+	since := map[string]time.Time{}
+	for _, e := range journal {
+		switch {
+		case !isMain(e, s):
+		case e.What == memcri.Started:
+			since[e.UID] = e.At
+		default:
+			delete(since, e.UID)
+		}
+	}
+	return since
+}
+
+// innocents looks at how long the pods took that only start.
+func (f *Figures) innocents(run Run) {
+	started := map[string]time.Time{}
+	for _, e := range run.Journal {
+		if _, seen := started[e.Pod]; !seen && e.What == memcri.Started {
+			started[e.Pod] = e.At
+		}
+	}
+	var amid, idle []float64
+	for _, i := range run.Innocents {
+		at, found := started[i.Name]
+		if !found {
+			f.NotStarted++
+			at = run.To
+		}
+		took := at.Sub(i.Created).Seconds()
+		if i.Idle {
+			idle = append(idle, took)
+		} else {
+			amid = append(amid, took)
+		}
+	}
+	f.Innocent, f.Idle = figures.Summarize(amid), figures.Summarize(idle)
+}
+
+// used sums up what a process used.
+func used(samples []Sample, restarts int, cpu, memory func(Sample) float64) (u Use) {
+	if len(samples) == 0 {
+		return u
+	}
+	first, last := samples[0], samples[len(samples)-1]
+	total := cpu(last) - cpu(first)
+	u.PerRestart = total * 1000 / float64(restarts)
+	if seconds := last.At.Sub(first.At).Seconds(); seconds > 0 {
+		u.Cores = total / seconds
+	}
+	end := 0
+	for i, s := range samples {
+		u.Memory = max(u.Memory, memory(s))
+		for end < len(samples) && samples[end].At.Sub(s.At) < time.Second {
+			end++
+		}
+		if end < len(samples) {
+			u.Peak = max(u.Peak, (cpu(samples[end])-cpu(samples[i]))/samples[end].At.Sub(s.At).Seconds())
+		}
+	}
+	return u
+}

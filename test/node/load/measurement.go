@@ -1,0 +1,613 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// nodeCommand is what the harness calls this program with to make it a node, and
+// runtimeCommand what the node calls it with to make it a container runtime.
+const (
+	nodeCommand    = "node-main"
+	runtimeCommand = "memcri"
+)
+
+const (
+	// sampling is how often processor time and memory are read.
+	sampling = 200 * time.Millisecond
+	// heapSampling is how often the kubelet's heap is. It costs the kubelet some
+	// milliseconds each time.
+	heapSampling = 5 * time.Second
+	// settling is how long is waited between the warming up and the window.
+	settling = 5 * time.Second
+	// profiling is how long the profile takes.
+	profiling = 20 * time.Second
+	// innocents are created so far apart, and on the idle node so many.
+	innocentEvery   = 3 * time.Second
+	innocentsOnIdle = 5
+)
+
+// task is what a node of this program is for.
+type task struct {
+	Label    string
+	Scenario Scenario
+	Runtime  memcri.Options
+	// Profile is the folder for profiles, if any.
+	Profile string
+}
+
+// Run is what one kubelet did in one scenario, as observed.
+type Run struct {
+	Kubelet string `json:"kubelet"`
+	Version string `json:"version"`
+	// Journal is all that the runtime noted.
+	Journal []memcri.Event `json:"journal"`
+	// Created is when the pods were, From and To bound the measuring window.
+	Created time.Time `json:"created"`
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	// Back is when the dependency came back, in the mix that has one.
+	Back time.Time `json:"back,omitzero"`
+	// Samples were taken all through the window.
+	Samples []Sample `json:"samples"`
+	// Heap is the kubelet's largest that was seen, in bytes.
+	Heap float64 `json:"heap"`
+	// Requests counts the kubelet's API requests in the window.
+	Requests map[string]float64 `json:"requests"`
+	// Metrics is what the kubelet's own metrics grew by in the window.
+	Metrics map[string]float64 `json:"metrics"`
+	// Calls counts the calls of the runtime in the window.
+	Calls map[string]memcri.Calls `json:"calls"`
+	// Innocents are the pods that were created on the idle node and in the window.
+	Innocents []Innocent `json:"innocents"`
+	// APIRestarts is the sum of the restart counts in the API after the window, and
+	// Restarts what the runtime had noted by then.
+	APIRestarts int `json:"apiRestarts"`
+	Restarts    int `json:"restarts"`
+}
+
+// Sample is what three processes have used at a time: processor time in seconds,
+// memory in bytes.
+type Sample struct {
+	At              time.Time `json:"at"`
+	Kubelet         float64   `json:"kubelet"`
+	APIServer       float64   `json:"apiserver"`
+	Runtime         float64   `json:"runtime"`
+	KubeletMemory   float64   `json:"kubeletMemory"`
+	APIServerMemory float64   `json:"apiserverMemory"`
+}
+
+// Innocent is a pod that only starts.
+type Innocent struct {
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+	// Idle is whether nothing else was on the node.
+	Idle bool `json:"idle,omitempty"`
+}
+
+// measurement is a node with one scenario.
+type measurement struct {
+	*node.Node
+	task
+	api     *node.APIServer
+	runtime *node.Process
+	control *memcri.Control
+	// kubelet is where it listens.
+	kubelet string
+	client  *http.Client
+	run     Run
+	// own counts the requests for pods that this program made.
+	own map[string]float64
+	// deleted is how many of the innocents are.
+	deleted int
+}
+
+// nodeMain runs in the process that the harness started.
+func nodeMain(in io.Reader, out io.Writer) error {
+	n, err := node.New(in)
+	if err != nil {
+		return err
+	}
+	m := &measurement{Node: n, own: map[string]float64{}}
+	if err := json.Unmarshal(n.Spec.Task, &m.task); err != nil {
+		return fmt.Errorf("the node's task cannot be read: %w", err)
+	}
+	if err := m.measure(); err != nil {
+		if c := context.Cause(n.Context()); c != nil {
+			return c
+		}
+		return err
+	}
+	return json.NewEncoder(out).Encode(m.run)
+}
+
+// measure brings up the node and measures.
+func (m *measurement) measure() error {
+	if err := m.startAll(); err != nil {
+		return err
+	}
+	for range innocentsOnIdle {
+		if err := m.createInnocent(true); err != nil {
+			return err
+		}
+		if err := m.wait(700*time.Millisecond, m.deleteInnocents); err != nil {
+			return err
+		}
+	}
+	pods := m.Scenario.pods()
+	m.say("creating %d pods", len(pods))
+	m.run.Created = time.Now()
+	for _, pod := range pods {
+		if err := m.create(pod); err != nil {
+			return err
+		}
+	}
+	if err := m.warmUp(); err != nil {
+		return err
+	}
+	if err := m.window(); err != nil {
+		return err
+	}
+	if err := m.count(); err != nil {
+		return err
+	}
+	if m.Profile != "" {
+		if err := m.profile(); err != nil {
+			return err
+		}
+	}
+	m.Kubelet.End()
+	return nil
+}
+
+// startAll brings up the runtime, the API server and the kubelet.
+func (m *measurement) startAll() (err error) {
+	if m.run.Version, err = figures.KubeletVersion(m.Context(), m.Spec.Kubelet); err != nil {
+		return err
+	}
+	m.run.Kubelet = m.Spec.Kubelet
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	control := m.Path("control.sock")
+	args := append([]string{runtimeCommand, "--listen=" + m.RuntimeSocket(), "--control=" + control, "--dir=" + m.Spec.Dir}, m.Runtime.Args()...)
+	if m.runtime, err = m.Start("memcri", self, args...); err != nil {
+		return err
+	}
+	m.control = memcri.NewControl(control)
+	if err := node.Await(m.Context(), "the runtime", time.Minute, func(ctx context.Context) error {
+		_, err := m.control.Calls(ctx)
+		return err
+	}); err != nil {
+		return err
+	}
+	m.say("starting etcd and kube-apiserver")
+	var gates []string
+	if m.Scenario.Action == node.ActionRestartPod {
+		gates = []string{"--feature-gates=" + node.GateRestartPod + "=true"}
+	}
+	if m.api, err = m.StartAPIServer(gates...); err != nil {
+		return err
+	}
+	m.say("starting the kubelet %s", m.run.Version)
+	port, err := node.FreePort()
+	if err != nil {
+		return err
+	}
+	m.kubelet = fmt.Sprintf("https://127.0.0.1:%d", port)
+	// The kubelet's certificate is one that it made for itself.
+	m.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	if err := m.StartKubelet(m.kubeletConfig(port), "--kubeconfig="+m.api.Kubeconfig); err != nil {
+		return err
+	}
+	return node.Await(m.Context(), "the node object", time.Minute, func(ctx context.Context) error {
+		return m.api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+node.Name, nil, nil)
+	})
+}
+
+// kubeletConfig is what the scenario adds to what every kubelet of a node has. Its
+// server, on loopback, is for metrics and profiles.
+func (m *measurement) kubeletConfig(port int) string {
+	s := m.Scenario
+	config := fmt.Sprintf(`address: 127.0.0.1
+port: %d
+authentication:
+  anonymous: {enabled: true}
+  webhook: {enabled: false}
+maxPods: %d
+crashLoopBackOff:
+  maxContainerRestartPeriod: %v
+`, port, max(110, s.Pods)+20, s.Maximum)
+	if s.Action == node.ActionRestartPod {
+		config += "featureGates:\n  " + node.GateRestartPod + ": true\n"
+	}
+	if m.Profile != "" {
+		config += "enableContentionProfiling: true\n"
+	}
+	return config
+}
+
+func (m *measurement) say(format string, args ...any) {
+	node.Progress("%s, %s: %s", m.Scenario.name(), m.Label, fmt.Sprintf(format, args...))
+}
+
+// wait repeats something for a while.
+func (m *measurement) wait(d time.Duration, do func() error) error {
+	tick := time.NewTicker(sampling)
+	defer tick.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		select {
+		case <-tick.C:
+		case <-m.Context().Done():
+			return context.Cause(m.Context())
+		}
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// request asks the API server for something of pods.
+func (m *measurement) request(method, path string, body []byte, use func(io.Reader) error) error {
+	m.own[method+" pods"]++
+	if err := m.api.Request(m.Context(), method, "/api/v1/namespaces/default/pods"+path, body, use); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (m *measurement) create(pod *corev1.Pod) error {
+	data, err := json.Marshal(pod)
+	if err != nil {
+		return err
+	}
+	return m.request(http.MethodPost, "", data, nil)
+}
+
+func (m *measurement) createInnocent(idle bool) error {
+	pod := innocent(len(m.run.Innocents) + 1)
+	m.run.Innocents = append(m.run.Innocents, Innocent{pod.Name, time.Now(), idle})
+	return m.create(pod)
+}
+
+// readJournal gets what the runtime has noted since the last time.
+func (m *measurement) readJournal() error {
+	events, err := m.control.Journal(m.Context(), len(m.run.Journal))
+	m.run.Journal = append(m.run.Journal, events...)
+	return err
+}
+
+// deleteInnocents deletes those that have started.
+func (m *measurement) deleteInnocents() error {
+	if err := m.readJournal(); err != nil {
+		return err
+	}
+	for ; m.deleted < len(m.run.Innocents); m.deleted++ {
+		name := m.run.Innocents[m.deleted].Name
+		if !slices.ContainsFunc(m.run.Journal, func(e memcri.Event) bool { return e.Pod == name }) {
+			return nil
+		}
+		if err := m.request(http.MethodDelete, "/"+name, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// starts returns how often the main container of each of the pods has started.
+func (m *measurement) starts() map[string]int {
+	starts := map[string]int{}
+	for _, e := range m.run.Journal {
+		if e.What == memcri.Started && e.Container == mainContainer && strings.HasPrefix(e.Pod, m.Scenario.Mix) {
+			starts[e.Pod]++
+		}
+	}
+	return starts
+}
+
+// warmUp waits until every pod has started, and every crashing one been restarted
+// twice, the second time after a delay.
+func (m *measurement) warmUp() error {
+	said := time.Now()
+	if err := node.Await(m.Context(), "the second restart of every pod that crashes", 5*time.Minute, func(context.Context) error {
+		if err := m.deleteInnocents(); err != nil {
+			return err
+		}
+		starts, ready, crashing := m.starts(), 0, 0
+		for _, n := range starts {
+			if n > 2 {
+				crashing++
+			}
+			if n > 0 {
+				ready++
+			}
+		}
+		if m.Scenario.Mix == onDependent {
+			crashing = m.Scenario.crashing()
+		}
+		if ready == m.Scenario.Pods && crashing >= m.Scenario.crashing() {
+			return nil
+		}
+		err := fmt.Errorf("%d of %d pods have started, %d of %d were restarted twice", ready, m.Scenario.Pods, crashing, m.Scenario.crashing())
+		if time.Since(said) > 10*time.Second {
+			said = time.Now()
+			m.say("%v", err)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return m.wait(settling, m.deleteInnocents)
+}
+
+// window measures.
+func (m *measurement) window() error {
+	requests, err := figures.Requests(m.Context(), m.api)
+	if err != nil {
+		return err
+	}
+	own := m.own
+	m.own = map[string]float64{}
+	metrics, err := m.metrics()
+	if err != nil {
+		return err
+	}
+	calls, err := m.control.Calls(m.Context())
+	if err != nil {
+		return err
+	}
+	m.say("measuring for %v", m.Scenario.Window)
+	stop := m.sample()
+	m.run.From = time.Now()
+	created, heap := time.Now(), time.Now()
+	do := func() error {
+		if time.Since(created) >= innocentEvery {
+			created = created.Add(innocentEvery)
+			if err := m.createInnocent(false); err != nil {
+				return err
+			}
+		}
+		if time.Since(heap) >= heapSampling {
+			heap = heap.Add(heapSampling)
+			if _, err := m.metrics(); err != nil {
+				return err
+			}
+		}
+		return m.deleteInnocents()
+	}
+	if m.Scenario.Mix == onDependent {
+		err = m.herd(do)
+	} else {
+		err = m.wait(m.Scenario.Window, do)
+	}
+	m.run.To = time.Now()
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	after, err := m.control.Calls(m.Context())
+	if err != nil {
+		return err
+	}
+	m.run.Calls = map[string]memcri.Calls{}
+	for method, c := range after {
+		if before := calls[method]; c.Count > before.Count {
+			m.run.Calls[method] = memcri.Calls{Count: c.Count - before.Count, Seconds: c.Seconds - before.Seconds}
+		}
+	}
+	last, err := m.metrics()
+	if err != nil {
+		return err
+	}
+	m.run.Metrics = figures.Increase(metrics, last)
+	if last, err = figures.Requests(m.Context(), m.api); err != nil {
+		return err
+	}
+	m.run.Requests = figures.Increase(requests, last)
+	for kind, n := range m.own {
+		m.run.Requests[kind] -= n
+		own[kind] += n
+	}
+	m.own = own
+	return nil
+}
+
+// herd takes the dependency away, brings it back, and waits until all pods run.
+func (m *measurement) herd(do func() error) error {
+	if err := m.control.SetDependency(m.Context(), dependency, false); err != nil {
+		return err
+	}
+	if err := m.wait(m.Scenario.Window, do); err != nil {
+		return err
+	}
+	m.run.Back = time.Now()
+	if err := m.control.SetDependency(m.Context(), dependency, true); err != nil {
+		return err
+	}
+	limit := time.Now().Add(2*m.Scenario.Maximum + 2*time.Minute)
+	for running := 0; running < m.Scenario.Pods; running = len(m.running()) {
+		if time.Now().After(limit) {
+			return fmt.Errorf("%d of %d pods run %v after the dependency came back", running, m.Scenario.Pods, time.Since(m.run.Back))
+		}
+		if err := m.wait(sampling, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// running returns the pods whose main container runs, and since when.
+func (m *measurement) running() map[string]time.Time { return running(m.run.Journal, m.Scenario) }
+
+// sample reads what processes use, until it is told to stop.
+func (m *measurement) sample() (stop func() error) {
+	ctx, cancel := context.WithCancel(m.Context())
+	done := make(chan error, 1)
+	go func() {
+		tick := time.NewTicker(sampling)
+		defer tick.Stop()
+		for {
+			s, err := m.sampleOnce()
+			if err != nil {
+				done <- err
+				return
+			}
+			m.run.Samples = append(m.run.Samples, s)
+			if ctx.Err() != nil {
+				done <- nil
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func (m *measurement) sampleOnce() (s Sample, err error) {
+	s.At = time.Now()
+	for _, read := range []struct {
+		to   *float64
+		from func(int) (float64, error)
+		pid  int
+	}{
+		{&s.Kubelet, figures.CPU, m.Kubelet.PID()},
+		{&s.APIServer, figures.CPU, m.api.PID()},
+		{&s.Runtime, figures.CPU, m.runtime.PID()},
+		{&s.KubeletMemory, figures.Memory, m.Kubelet.PID()},
+		{&s.APIServerMemory, figures.Memory, m.api.PID()},
+	} {
+		if *read.to, err = read.from(read.pid); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// fromKubelet asks the kubelet's server.
+func (m *measurement) fromKubelet(path string, use func(io.Reader) error) error {
+	req, err := http.NewRequestWithContext(m.Context(), http.MethodGet, m.kubelet+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := m.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, answer.Status)
+	}
+	return use(answer.Body)
+}
+
+// What is read of the kubelet's metrics.
+const (
+	metricSyncs     = "kubelet_pod_worker_duration_seconds"
+	metricRelists   = "kubelet_pleg_relist_duration_seconds"
+	metricThrottled = "rest_client_rate_limiter_duration_seconds"
+	metricHeap      = "go_memstats_heap_inuse_bytes"
+)
+
+// metrics returns how often the kubelet has synced pods and listed containers, and
+// how many seconds it has waited before API requests. It also looks at the heap.
+func (m *measurement) metrics() (map[string]float64, error) {
+	sums := map[string]float64{}
+	err := m.fromKubelet("/metrics", func(body io.Reader) error {
+		families, err := figures.ParseMetrics(body)
+		if err != nil {
+			return err
+		}
+		sum := func(name string, of func(*dto.Metric) float64) {
+			for _, metric := range families[name].GetMetric() {
+				sums[name] += of(metric)
+			}
+		}
+		count := func(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) }
+		sum(metricSyncs, count)
+		sum(metricRelists, count)
+		sum(metricThrottled, func(m *dto.Metric) float64 { return m.GetHistogram().GetSampleSum() })
+		sum(metricHeap, func(m *dto.Metric) float64 { return m.GetGauge().GetValue() })
+		return nil
+	})
+	m.run.Heap = max(m.run.Heap, sums[metricHeap])
+	delete(sums, metricHeap)
+	return sums, err
+}
+
+// count compares what the API says with what the runtime has noted.
+func (m *measurement) count() error {
+	if err := m.readJournal(); err != nil {
+		return err
+	}
+	for _, n := range m.starts() {
+		m.run.Restarts += n - 1
+	}
+	return m.request(http.MethodGet, "", nil, func(body io.Reader) error {
+		var list corev1.PodList
+		if err := json.NewDecoder(body).Decode(&list); err != nil {
+			return err
+		}
+		for _, pod := range list.Items {
+			for _, s := range pod.Status.ContainerStatuses {
+				if s.Name == mainContainer && strings.HasPrefix(pod.Name, m.Scenario.Mix) {
+					m.run.APIRestarts += int(s.RestartCount)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// profile takes profiles of the kubelet, which goes on as in the window: of the
+// processor, and of what blocked it since its start.
+func (m *measurement) profile() error {
+	if err := os.MkdirAll(m.Profile, 0o755); err != nil {
+		return err
+	}
+	m.say("profiling for %v", profiling)
+	name := strings.ReplaceAll(m.Scenario.name(), "/", "-") + "-" + m.Label
+	for _, p := range []struct{ kind, path string }{
+		{"cpu", fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(profiling.Seconds()))},
+		{"block", "/debug/pprof/block"},
+		{"mutex", "/debug/pprof/mutex"},
+		{"allocs", "/debug/pprof/allocs"},
+	} {
+		file := filepath.Join(m.Profile, name+"."+p.kind+".pb.gz")
+		if err := m.fromKubelet(p.path, func(body io.Reader) error {
+			data, err := io.ReadAll(body)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(file, data, 0o644)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// Scenario is a mix of pods in a number, with which each kubelet is measured.
+type Scenario struct {
+	Mix  string `json:"mix"`
+	Pods int    `json:"pods"`
+	node.Curve
+	// Life is how long a container runs that then fails.
+	Life time.Duration `json:"life"`
+	// Window is how long is measured, from when every crashing container has had
+	// two restarts. Of the mix dependency it is how long the dependency is away.
+	Window time.Duration `json:"window"`
+	// Action restarts whole pods.
+	Action corev1.ContainerRestartRuleAction `json:"action,omitempty"`
+}
+
+// The mixes, in the order in which they run.
+const (
+	allFail     = "all-fail"
+	half        = "half"
+	tenth       = "tenth"
+	sidecars    = "sidecars"
+	restartPod  = "restartpod"
+	onDependent = "dependency"
+)
+
+var mixes = []struct{ name, what string }{
+	{allFail, "all fail at once"},
+	{half, "half exit with 0 (Always), half with 1 (OnFailure)"},
+	{tenth, "one in ten fails, the others run"},
+	{sidecars, "all have a sidecar that runs and a container that fails"},
+	{restartPod, "all restart as a whole: init container, sidecar, and a container that triggers"},
+	{onDependent, "all run, fail when their dependency goes, and recover when it is back"},
+}
+
+// name is what a scenario is chosen by.
+func (s Scenario) name() string { return fmt.Sprintf("%s/%d", s.Mix, s.Pods) }
+
+// String says in words what is measured.
+func (s Scenario) String() string {
+	what := s.Mix
+	for _, m := range mixes {
+		if m.name == s.Mix {
+			what = m.what
+		}
+	}
+	window := s.Window.String()
+	if s.Mix == onDependent {
+		window += " away"
+	}
+	return fmt.Sprintf("%d pods, %s; maximum %v, a run of %v, %s", s.Pods, what, s.Maximum, s.Life, window)
+}
+
+// crashing returns how many of the pods crash.
+func (s Scenario) crashing() int {
+	if s.Mix == tenth {
+		return s.Pods / 10
+	}
+	return s.Pods
+}
+
+// ideal is how many restarts in a second there would be if each was on time and
+// took no time.
+func (s Scenario) ideal() float64 {
+	return float64(s.crashing()) / (s.Delay(2) + s.Life).Seconds()
+}
+
+// forStock returns the scenario as a kubelet can run it that lacks RestartPod.
+func (s Scenario) forStock() Scenario {
+	if s.Action == node.ActionRestartPod {
+		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
+	}
+	return s
+}
+
+// defaultPods is how many pods there are where the flag says nothing: the
+// scenarios of 30 and 500 differ from those of 110 by the number alone.
+func defaultPods(mix string) []int {
+	if mix == allFail {
+		return []int{30, 110, 500}
+	}
+	return []int{110}
+}
+
+// selectScenarios returns the scenarios of the mixes that a comma-separated list
+// names, each with each number of pods in another list. An empty list means the
+// usual ones. A name may have its own number, as in all-fail/30.
+func selectScenarios(only, pods string, like Scenario, away time.Duration) ([]Scenario, error) {
+	var numbers []int
+	for text := range strings.SplitSeq(pods, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("--pods %q: %q is no number of pods", pods, text)
+		}
+		numbers = append(numbers, n)
+	}
+	wanted := map[string][]int{}
+	for text := range strings.SplitSeq(only, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		name, number, own := strings.Cut(text, "/")
+		if !slices.ContainsFunc(mixes, func(m struct{ name, what string }) bool { return m.name == name }) {
+			return nil, fmt.Errorf("no mix is named %q; there are: %s", name, strings.Join(mixNames(), ", "))
+		}
+		if !own {
+			wanted[name] = append(wanted[name], numbers...)
+			continue
+		}
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("--only %q: %q is no number of pods", only, number)
+		}
+		wanted[name] = append(wanted[name], n)
+	}
+	var selected []Scenario
+	for _, m := range mixes {
+		counts, chosen := wanted[m.name]
+		if !chosen && len(wanted) > 0 {
+			continue
+		}
+		if len(counts) == 0 {
+			counts = numbers
+		}
+		if len(counts) == 0 {
+			counts = defaultPods(m.name)
+		}
+		for _, n := range counts {
+			s := like
+			s.Mix, s.Pods = m.name, n
+			switch m.name {
+			case restartPod:
+				s.Action = node.ActionRestartPod
+			case onDependent:
+				s.Window = away
+			}
+			if s.crashing() == 0 {
+				return nil, fmt.Errorf("%s: one in ten of %d pods is none", m.name, n)
+			}
+			selected = append(selected, s)
+		}
+	}
+	return selected, nil
+}
+
+func mixNames() (names []string) {
+	for _, m := range mixes {
+		names = append(names, m.name)
+	}
+	return names
+}
