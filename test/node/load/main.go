@@ -21,6 +21,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
@@ -53,8 +55,8 @@ func main() {
 // options are the flags.
 type options struct {
 	stock, base, ours, apiserver, patched string
-	only, pods                            string
-	work, format, profile                 string
+	only, pods, gates                     string
+	work, format, profile, report, svg    string
 	seconds, away                         int
 	scenario                              Scenario
 	runtime                               memcri.Options
@@ -70,6 +72,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.patched, "apiserver-patched", "", "the patched kube-apiserver `binary`, which the mix restartpod needs")
 	f.StringVar(&o.only, "only", "", "run only these mixes, a comma-separated `list`; a number of pods may follow a name, as in all-fail/30")
 	f.StringVar(&o.pods, "pods", "", "run each mix with these numbers of pods, a comma-separated `list` (default: 110, and all-fail with 30 and 500 too)")
+	f.StringVar(&o.gates, "gates", "", "set these feature gates of our kubelet, a comma-separated `list` such as A=true,B=false; with the same binary as --base, the difference is theirs")
 	f.IntVar(&o.seconds, "seconds", 30, "measure for `N` seconds")
 	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; 300 is what it takes to see all of it")
 	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
@@ -77,6 +80,8 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they are taken after the window, but with blocking noted all the time")
 	f.StringVar(&o.work, "work", "", "the `folder` for state and logs (default: _output/node of the repository)")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs also when nothing fails")
+	f.StringVar(&o.report, "report", "", "write a report in Markdown to this `file` as well")
+	f.StringVar(&o.svg, "svg", "", "draw charts in this `folder`")
 	f.StringVar(&o.format, "o", "text", "the output `format`: text or json")
 	o.runtime.Flags(f)
 	return f
@@ -100,10 +105,16 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	case o.stock != "" && o.base != "":
 		return errors.New("--stock and --base exclude each other")
 	}
-	if o.profile != "" {
-		if o.profile, err = filepath.Abs(o.profile); err != nil {
+	for _, path := range []*string{&o.profile, &o.report, &o.svg} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
+	}
+	if _, err := gateLines(o.gates); err != nil {
+		return err
 	}
 	o.scenario.Window = time.Duration(o.seconds) * time.Second
 	selected, err := selectScenarios(o.only, o.pods, o.scenario, time.Duration(o.away)*time.Second)
@@ -136,7 +147,28 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		err = errors.Join(err, h.Check(os.Stderr))
 		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
-	return compare(ctx, h, o, subjects, selected, out)
+	report := Report{Command: command(f), Versions: map[string]string{}}
+	if report.Machine, err = machine(ctx, o.apiserver); err != nil {
+		return err
+	}
+	return report.run(ctx, h, o, subjects, selected, out)
+}
+
+// paths are the flags that say where something is here, and not what is measured.
+var paths = []string{"stock", "base", "ours", "apiserver", "apiserver-patched", "work", "report", "svg", "profile", "keep", "o"}
+
+// command returns what measures the same again.
+func command(f *flag.FlagSet) string {
+	var args []string
+	f.Visit(func(f *flag.Flag) {
+		if !slices.Contains(paths, f.Name) {
+			args = append(args, "--"+f.Name, f.Value.String())
+		}
+	})
+	if len(args) == 0 {
+		return "make node-load"
+	}
+	return "hack/node-load.sh " + strings.Join(args, " ")
 }
 
 // subject is a kubelet that is measured.
@@ -145,10 +177,9 @@ type subject struct {
 	path  *string
 }
 
-// compare runs each scenario with one kubelet and at once with the other, so that
+// run runs each scenario with one kubelet and at once with the other, so that
 // both meet the machine in much the same state.
-func compare(ctx context.Context, h *node.Harness, o options, subjects []subject, selected []Scenario, out io.Writer) error {
-	var all []Result
+func (report *Report) run(ctx context.Context, h *node.Harness, o options, subjects []subject, selected []Scenario, out io.Writer) error {
 	for i, s := range selected {
 		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.name(), s)
 		r := Result{Name: s.name(), Scenario: s, Figures: map[string]Figures{}}
@@ -169,16 +200,40 @@ func compare(ctx context.Context, h *node.Harness, o options, subjects []subject
 			node.Progress("%s, %s: %s", s.name(), subject.label, f.summary())
 			r.Labels = append(r.Labels, subject.label)
 			r.Figures[subject.label] = f
+			report.Versions[subject.label] = f.Version
 		}
-		all = append(all, r)
+		r.Goals = r.goals()
+		report.Results = append(report.Results, r)
 		if o.format == "text" {
 			r.print(out)
 		}
 	}
 	if o.format == "json" {
-		return printJSON(out, all)
+		if err := printJSON(out, report); err != nil {
+			return err
+		}
 	}
-	return nil
+	return report.write(o)
+}
+
+// write draws the charts and writes the report, where that is wanted.
+func (report *Report) write(o options) error {
+	var pictures []string
+	if o.svg != "" {
+		files, err := writeCharts(o.svg, report.Results)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			pictures = append(pictures, relative(o.report, f))
+		}
+	}
+	if o.report == "" {
+		return nil
+	}
+	var text bytes.Buffer
+	report.markdown(&text, pictures)
+	return os.WriteFile(o.report, text.Bytes(), 0o644)
 }
 
 // observe makes one node, lets it measure a scenario and returns what it did.
@@ -187,7 +242,11 @@ func observe(ctx context.Context, h *node.Harness, o options, s Scenario, kubele
 	if s.Action == node.ActionRestartPod {
 		sp.APIServer = o.patched
 	}
-	if sp.Task, err = json.Marshal(task{kubelet.label, s, o.runtime, o.profile}); err != nil {
+	t := task{Label: kubelet.label, Scenario: s, Runtime: o.runtime, Profile: o.profile}
+	if kubelet.label == "ours" {
+		t.Gates = o.gates
+	}
+	if sp.Task, err = json.Marshal(t); err != nil {
 		return run, err
 	}
 	var out bytes.Buffer

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,15 +51,24 @@ type Figures struct {
 	Innocent   figures.Summary `json:"innocent"`
 	NotStarted int             `json:"notStarted,omitempty"`
 	Idle       figures.Summary `json:"idle"`
-	// Recovery is from when the dependency was back to the start of a container that
-	// then runs.
-	Recovery figures.Summary `json:"recovery,omitzero"`
+	// Recovered is from when the dependency was back to the start of the last container.
+	// Recovery is that time of each container and RecoveryOfAll that of the last one, had
+	// the dependency come back at another moment: all wait alike, so that the one moment
+	// says little.
+	Recovered     float64         `json:"recovered,omitempty"`
+	Recovery      figures.Summary `json:"recovery,omitzero"`
+	RecoveryOfAll figures.Summary `json:"recoveryOfAll,omitzero"`
 	// WarmUp is from the creation of the pods to the window.
 	WarmUp float64 `json:"warmUp"`
 	// APIRestarts and AllRestarts are all restarts until after the window, in the API
 	// and at the runtime.
 	APIRestarts int `json:"apiRestarts"`
 	AllRestarts int `json:"allRestarts"`
+
+	// For charts: each restart's lateness, the kubelet's cores and the containers that
+	// run over time.
+	late         []float64
+	cpu, running []point
 }
 
 // Use is what a process used in the window.
@@ -105,13 +115,42 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	f.Throttled = run.Metrics[metricThrottled] / f.Seconds
 	f.innocents(run)
 	if !run.Back.IsZero() {
-		var recovery []float64
-		for _, since := range running(run.Journal, s) {
-			recovery = append(recovery, max(0, since.Sub(run.Back).Seconds()))
-		}
-		f.Recovery = figures.Summarize(recovery)
+		f.recovery(run, s)
 	}
+	f.cpu, f.running = overTime(run.Samples), runningOverTime(run, s)
 	return f, nil
+}
+
+// momentsApart is how far apart the moments are at which a dependency could have
+// come back.
+const momentsApart = 100 * time.Millisecond
+
+// recovery looks at the second half of the time without the dependency, when all
+// delays are the maximum. Whatever starts after the moment would have recovered.
+func (f *Figures) recovery(run Run, s Scenario) {
+	starts := map[string][]time.Time{}
+	for _, e := range run.Journal {
+		if isMain(e, s) && e.What == memcri.Started {
+			starts[e.UID] = append(starts[e.UID], e.At)
+		}
+	}
+	after := func(moment time.Time) (waits []float64) {
+		for _, all := range starts {
+			i, _ := slices.BinarySearchFunc(all, moment, time.Time.Compare)
+			if i < len(all) {
+				waits = append(waits, all[i].Sub(moment).Seconds())
+			}
+		}
+		return waits
+	}
+	f.Recovered = figures.Summarize(after(run.Back)).Worst
+	var each, last []float64
+	for moment := run.From.Add(run.Back.Sub(run.From) / 2); moment.Before(run.Back); moment = moment.Add(momentsApart) {
+		waits := after(moment)
+		each = append(each, waits...)
+		last = append(last, figures.Summarize(waits).Worst)
+	}
+	f.Recovery, f.RecoveryOfAll = figures.Summarize(each), figures.Summarize(last)
 }
 
 // restarts looks at the main containers of the scenario's pods.
@@ -145,9 +184,10 @@ func (f *Figures) restarts(run Run, s Scenario) {
 		if n == 0 {
 			first = append(first, wait.Seconds())
 		} else {
-			late = append(late, (wait - s.Delay(n)).Seconds())
+			late = append(late, (wait - s.delay(n)).Seconds())
 		}
 	}
+	f.late = late
 	f.Lateness, f.First = figures.Summarize(late), figures.Summarize(first)
 }
 
@@ -185,7 +225,7 @@ func (f *Figures) innocents(run Run) {
 		at, found := started[i.Name]
 		if !found {
 			f.NotStarted++
-			at = run.To
+			at = run.End
 		}
 		took := at.Sub(i.Created).Seconds()
 		if i.Idle {

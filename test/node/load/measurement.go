@@ -42,7 +42,7 @@ const (
 	// profiling is how long the profile takes.
 	profiling = 20 * time.Second
 	// innocents are created so far apart, and on the idle node so many.
-	innocentEvery   = 3 * time.Second
+	innocentEvery   = 2 * time.Second
 	innocentsOnIdle = 5
 )
 
@@ -51,6 +51,8 @@ type task struct {
 	Label    string
 	Scenario Scenario
 	Runtime  memcri.Options
+	// Gates are the kubelet's, as in the flag of that name.
+	Gates string
 	// Profile is the folder for profiles, if any.
 	Profile string
 }
@@ -65,6 +67,8 @@ type Run struct {
 	Created time.Time `json:"created"`
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
+	// End is when nothing was waited for any more.
+	End time.Time `json:"end"`
 	// Back is when the dependency came back, in the mix that has one.
 	Back time.Time `json:"back,omitzero"`
 	// Samples were taken all through the window.
@@ -167,6 +171,9 @@ func (m *measurement) measure() error {
 	if err := m.window(); err != nil {
 		return err
 	}
+	// Pods that were created last take their time too. What has not started by then
+	// counts with what it has waited.
+	_ = m.awaitInnocents()
 	if err := m.count(); err != nil {
 		return err
 	}
@@ -217,7 +224,11 @@ func (m *measurement) startAll() (err error) {
 	m.kubelet = fmt.Sprintf("https://127.0.0.1:%d", port)
 	// The kubelet's certificate is one that it made for itself.
 	m.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	if err := m.StartKubelet(m.kubeletConfig(port), "--kubeconfig="+m.api.Kubeconfig); err != nil {
+	config, err := m.kubeletConfig(port)
+	if err != nil {
+		return err
+	}
+	if err := m.StartKubelet(config, "--kubeconfig="+m.api.Kubeconfig); err != nil {
 		return err
 	}
 	return node.Await(m.Context(), "the node object", time.Minute, func(ctx context.Context) error {
@@ -227,8 +238,12 @@ func (m *measurement) startAll() (err error) {
 
 // kubeletConfig is what the scenario adds to what every kubelet of a node has. Its
 // server, on loopback, is for metrics and profiles.
-func (m *measurement) kubeletConfig(port int) string {
+func (m *measurement) kubeletConfig(port int) (string, error) {
 	s := m.Scenario
+	gates, err := gateLines(m.Gates)
+	if err != nil {
+		return "", err
+	}
 	config := fmt.Sprintf(`address: 127.0.0.1
 port: %d
 authentication:
@@ -239,12 +254,30 @@ crashLoopBackOff:
   maxContainerRestartPeriod: %v
 `, port, max(110, s.Pods)+20, s.Maximum)
 	if s.Action == node.ActionRestartPod {
-		config += "featureGates:\n  " + node.GateRestartPod + ": true\n"
+		gates += "  " + node.GateRestartPod + ": true\n"
+	}
+	if gates != "" {
+		config += "featureGates:\n" + gates
 	}
 	if m.Profile != "" {
 		config += "enableContentionProfiling: true\n"
 	}
-	return config
+	return config, nil
+}
+
+// gateLines returns a list of gates as lines of a KubeletConfiguration.
+func gateLines(list string) (lines string, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(text, "=")
+		if value != "true" && value != "false" {
+			return "", fmt.Errorf("--gates %q: %q is not GATE=true or GATE=false", list, text)
+		}
+		lines += fmt.Sprintf("  %s: %s\n", name, value)
+	}
+	return lines, nil
 }
 
 func (m *measurement) say(format string, args ...any) {
@@ -456,6 +489,20 @@ func (m *measurement) herd(do func() error) error {
 	return nil
 }
 
+// awaitInnocents waits until all have started.
+func (m *measurement) awaitInnocents() error {
+	return node.Await(m.Context(), "the start of the last innocent pods", 30*time.Second, func(context.Context) error {
+		if err := m.deleteInnocents(); err != nil {
+			return err
+		}
+		m.run.End = time.Now()
+		if left := len(m.run.Innocents) - m.deleted; left > 0 {
+			return fmt.Errorf("%d have not started", left)
+		}
+		return nil
+	})
+}
+
 // running returns the pods whose main container runs, and since when.
 func (m *measurement) running() map[string]time.Time { return running(m.run.Journal, m.Scenario) }
 
@@ -560,11 +607,28 @@ func (m *measurement) metrics() (map[string]float64, error) {
 	return sums, err
 }
 
-// count compares what the API says with what the runtime has noted.
+// count compares what the API says with what the runtime has noted. Where pods go
+// on crashing, the API lags behind; where they do not, it has to be the same.
 func (m *measurement) count() error {
+	if m.Scenario.Mix != onDependent {
+		return m.countOnce()
+	}
+	return node.Await(m.Context(), "restart counts in the API that are the runtime's", time.Minute, func(context.Context) error {
+		if err := m.countOnce(); err != nil {
+			return err
+		}
+		if m.run.APIRestarts != m.run.Restarts {
+			return fmt.Errorf("%d restarts in the API, %d at the runtime", m.run.APIRestarts, m.run.Restarts)
+		}
+		return nil
+	})
+}
+
+func (m *measurement) countOnce() error {
 	if err := m.readJournal(); err != nil {
 		return err
 	}
+	m.run.Restarts, m.run.APIRestarts = 0, 0
 	for _, n := range m.starts() {
 		m.run.Restarts += n - 1
 	}
@@ -585,29 +649,32 @@ func (m *measurement) count() error {
 }
 
 // profile takes profiles of the kubelet, which goes on as in the window: of the
-// processor, and of what blocked it since its start.
+// processor, of what blocks, and of what is allocated.
 func (m *measurement) profile() error {
 	if err := os.MkdirAll(m.Profile, 0o755); err != nil {
 		return err
 	}
 	m.say("profiling for %v", profiling)
 	name := strings.ReplaceAll(m.Scenario.name(), "/", "-") + "-" + m.Label
-	for _, p := range []struct{ kind, path string }{
-		{"cpu", fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(profiling.Seconds()))},
-		{"block", "/debug/pprof/block"},
-		{"mutex", "/debug/pprof/mutex"},
-		{"allocs", "/debug/pprof/allocs"},
-	} {
-		file := filepath.Join(m.Profile, name+"."+p.kind+".pb.gz")
-		if err := m.fromKubelet(p.path, func(body io.Reader) error {
-			data, err := io.ReadAll(body)
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(file, data, 0o644)
-		}); err != nil {
-			return err
-		}
+	// All at the same time: each is of these seconds alone.
+	profiles := map[string]string{"cpu": "profile", "block": "block", "allocs": "allocs"}
+	failed := make(chan error, len(profiles))
+	for kind, path := range profiles {
+		file := filepath.Join(m.Profile, name+"."+kind+".pb.gz")
+		path = fmt.Sprintf("/debug/pprof/%s?seconds=%d", path, int(profiling.Seconds()))
+		go func() {
+			failed <- m.fromKubelet(path, func(body io.Reader) error {
+				data, err := io.ReadAll(body)
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(file, data, 0o644)
+			})
+		}()
 	}
-	return nil
+	var err error
+	for range profiles {
+		err = errors.Join(err, <-failed)
+	}
+	return err
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 )
@@ -19,7 +21,17 @@ type Result struct {
 	// Labels are the kubelets' in their order: the reference, and ours.
 	Labels  []string           `json:"labels"`
 	Figures map[string]Figures `json:"figures"`
+	Goals   []Goal             `json:"goals,omitempty"`
 	Note    string             `json:"note,omitempty"`
+}
+
+// Report is a whole measurement.
+type Report struct {
+	Machine Machine `json:"machine"`
+	// Command makes the same measurement again.
+	Command  string            `json:"command"`
+	Versions map[string]string `json:"versions"`
+	Results  []Result          `json:"results"`
 }
 
 // row is one line of a table: a figure and what it is.
@@ -63,8 +75,9 @@ func (r Result) rows() []row {
 	}
 	if herd {
 		summary("first restart (delay 0)", "%.3f s", func(f Figures) figures.Summary { return f.First })
-		summary("time to recover", "%.3f s", func(f Figures) figures.Summary { return f.Recovery })
-		add("time to recover, all", "%.3f s", func(f Figures) float64 { return f.Recovery.Worst })
+		add("time until all have recovered", "%.3f s", func(f Figures) float64 { return f.Recovered })
+		summary("  at any moment", "%.3f s", func(f Figures) figures.Summary { return f.RecoveryOfAll })
+		summary("time until one has", "%.3f s", func(f Figures) figures.Summary { return f.Recovery })
 	}
 	summary("lateness", "%.3f s", func(f Figures) figures.Summary { return f.Lateness })
 	use("kubelet", func(f Figures) Use { return f.Kubelet })
@@ -130,6 +143,9 @@ func (r Result) print(w io.Writer) {
 	for _, l := range r.rows() {
 		line(l.what, r.cells(l))
 	}
+	for _, g := range r.Goals {
+		fmt.Fprintf(w, "  goal  %v\n", g)
+	}
 	if r.Note != "" {
 		fmt.Fprintf(w, "  %s\n", r.Note)
 	}
@@ -145,4 +161,82 @@ func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
+}
+
+// markdown writes the report for docs/results. The pictures, if any, are named as
+// they are found from there.
+func (r Report) markdown(w io.Writer, pictures []string) {
+	fmt.Fprintf(w, `<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Written by: %s -->
+
+# What restarts cost on a full node
+
+`+"`%s`"+` on %v. A real kubelet, kube-apiserver and etcd; the container runtime has its containers in memory and takes
+a set time for what it is asked, so that the kubelet is what is measured. Both kubelets were measured in this run, one after the
+other in each scenario.
+
+`, r.Command, r.Command, r.Machine)
+	for _, label := range slices.Sorted(maps.Keys(r.Versions)) {
+		fmt.Fprintf(w, "* %s: %s\n", label, r.Versions[label])
+	}
+	if len(r.Results) == 0 {
+		return
+	}
+	tableHead := func(cells []string) {
+		fmt.Fprint(w, "|")
+		for _, c := range cells {
+			fmt.Fprintf(w, " %s |", c)
+		}
+		fmt.Fprint(w, "\n|---|")
+		for range cells[1:] {
+			fmt.Fprint(w, "---:|")
+		}
+		fmt.Fprintln(w)
+	}
+	labels := r.Results[0].Labels
+	fmt.Fprintf(w, "\nIn short, each as %s:\n\n", strings.Join(labels, " / "))
+	tableHead([]string{"mix/pods", "restarts per second", "ideal", "lateness, p99", "kubelet CPU per restart", "API requests per restart",
+		"start of an innocent pod, p50", "on the idle node"})
+	for _, result := range r.Results {
+		each := func(format string, of func(Figures) float64) string {
+			var cells []string
+			for _, label := range result.Labels {
+				cells = append(cells, fmt.Sprintf(format, of(result.Figures[label])))
+			}
+			return strings.Join(cells, " / ")
+		}
+		fmt.Fprintf(w, "| %s | %s | %.1f | %s s | %s ms | %s | %s s | %s s |\n", result.Name,
+			each("%.1f", func(f Figures) float64 { return f.PerSecond }),
+			result.Figures[result.Labels[len(result.Labels)-1]].Ideal,
+			each("%.2f", func(f Figures) float64 { return f.Lateness.P99 }),
+			each("%.2f", func(f Figures) float64 { return f.Kubelet.PerRestart }),
+			each("%.2f", func(f Figures) float64 { return f.RequestsPerRestart }),
+			each("%.2f", func(f Figures) float64 { return f.Innocent.Median }),
+			each("%.2f", func(f Figures) float64 { return f.Idle.Median }))
+	}
+	for _, p := range pictures {
+		fmt.Fprintf(w, "\n![%s](%s)\n", strings.TrimSuffix(path.Base(p), ".svg"), p)
+	}
+	for _, result := range r.Results {
+		fmt.Fprintf(w, "\n## %s\n\n%v.", result.Name, result.Scenario)
+		if result.Note != "" {
+			fmt.Fprintf(w, " Note: %s", result.Note)
+		}
+		fmt.Fprint(w, "\n\n")
+		tableHead(append([]string{""}, result.heads()...))
+		for _, l := range result.rows() {
+			what := l.what
+			if trimmed := strings.TrimLeft(what, " "); trimmed != what {
+				what = "– " + trimmed
+			}
+			fmt.Fprintf(w, "| %s | %s |\n", what, strings.Join(result.cells(l), " | "))
+		}
+		if len(result.Goals) > 0 {
+			fmt.Fprintln(w, "\nGoals:")
+			fmt.Fprintln(w)
+		}
+		for _, g := range result.Goals {
+			fmt.Fprintf(w, "* %v\n", g)
+		}
+	}
 }

@@ -76,7 +76,16 @@ func (s Scenario) crashing() int {
 // ideal is how many restarts in a second there would be if each was on time and
 // took no time.
 func (s Scenario) ideal() float64 {
-	return float64(s.crashing()) / (s.Delay(2) + s.Life).Seconds()
+	return float64(s.crashing()) / (s.delay(2) + s.Life).Seconds()
+}
+
+// delay is the back-off before restart n of a container, counted from 0.
+func (s Scenario) delay(n int) time.Duration {
+	if s.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+		// Only stock is asked for it, and has none there.
+		return 0
+	}
+	return s.Delay(n)
 }
 
 // forStock returns the scenario as a kubelet can run it that lacks RestartPod.

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// usual has what the flags have by default.
+var usual = Scenario{Mix: allFail, Pods: 2, Curve: node.Curve{Maximum: time.Second}, Life: 20 * time.Millisecond, Window: 30 * time.Second}
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// at is a time in seconds after the start.
+func at(seconds float64) time.Time {
+	return start.Add(time.Duration(math.Round(seconds*1000)) * time.Millisecond)
+}
+
+// lives is a journal of one container that starts and exits in turn.
+func lives(pod string, times ...float64) (journal []memcri.Event) {
+	for i, t := range times {
+		what := memcri.Started
+		if i%2 == 1 {
+			what = memcri.Exited
+		}
+		journal = append(journal, memcri.Event{At: at(t), UID: pod, Pod: pod, Container: mainContainer, What: what})
+	}
+	return journal
+}
+
+// join is the journal of several.
+func join(journals ...[]memcri.Event) []memcri.Event {
+	all := slices.Concat(journals...)
+	slices.SortStableFunc(all, func(a, b memcri.Event) int { return a.At.Compare(b.At) })
+	return all
+}
+
+func TestSelectScenarios(t *testing.T) {
+	names := func(only, pods string) string {
+		all, err := selectScenarios(only, pods, usual, 12*time.Second)
+		if err != nil {
+			return err.Error()
+		}
+		var names []string
+		for _, s := range all {
+			names = append(names, s.name()+" "+s.Window.String())
+		}
+		return strings.Join(names, ", ")
+	}
+	for _, tc := range []struct{ only, pods, want string }{
+		{"", "", "all-fail/30 30s, all-fail/110 30s, all-fail/500 30s, half/110 30s, tenth/110 30s, sidecars/110 30s, restartpod/110 30s, dependency/110 12s"},
+		{"dependency, half", "30,60", "half/30 30s, half/60 30s, dependency/30 12s, dependency/60 12s"},
+		{"all-fail/5,tenth", "40", "all-fail/5 30s, tenth/40 30s"},
+		{"all-fail/5,all-fail/6", "", "all-fail/5 30s, all-fail/6 30s"},
+		{"none", "", `no mix is named "none"; there are: all-fail, half, tenth, sidecars, restartpod, dependency`},
+		{"half/x", "", `--only "half/x": "x" is no number of pods`},
+		{"half", "0", `--pods "0": "0" is no number of pods`},
+		{"tenth", "9", "tenth: one in ten of 9 pods is none"},
+	} {
+		assert.Equal(t, tc.want, names(tc.only, tc.pods), "--only %q --pods %q", tc.only, tc.pods)
+	}
+}
+
+func TestPodsOfMixes(t *testing.T) {
+	for _, m := range mixes {
+		s := usual
+		s.Mix, s.Pods, s.Action = m.name, 20, node.ActionRestartPod
+		seen, crashing := map[string]bool{}, 0
+		for _, pod := range s.pods() {
+			assert.False(t, seen[pod.Name], "two pods are named %s", pod.Name)
+			seen[pod.Name] = true
+			assert.Equal(t, node.Name, pod.Spec.NodeName)
+			assert.True(t, isMain(memcri.Event{Pod: pod.Name, Container: pod.Spec.Containers[0].Name}, s), "%s is not looked at", pod.Name)
+			for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+				for _, text := range c.Args {
+					life, err := memcri.ParseLife(text)
+					require.NoError(t, err)
+					if c.Name == mainContainer && life.Exits {
+						crashing++
+						assert.Equal(t, s.Life, life.Sleep)
+						assert.Equal(t, m.name == onDependent, life.Needs == dependency)
+					}
+				}
+			}
+		}
+		assert.Len(t, seen, 20)
+		assert.Equal(t, s.crashing(), crashing, "pods of %s that crash", m.name)
+	}
+	assert.False(t, isMain(memcri.Event{Pod: innocent(1).Name, Container: mainContainer}, usual))
+	rule := Scenario{Mix: restartPod, Pods: 1, Action: node.ActionRestartPod}.forStock().pods()[0].Spec.Containers[0].RestartPolicyRules[0]
+	assert.Equal(t, corev1.ContainerRestartRuleActionRestartAllContainers, rule.Action)
+}
+
+func TestMeasure(t *testing.T) {
+	run := Run{
+		Version: "v1", Created: at(0), From: at(10), To: at(20), End: at(22), Heap: 3,
+		Journal: join(
+			// Restarts: free, before the window; 1.5 s and 1.25 s after exits; after the window.
+			lives("all-fail-001", 1, 1.1, 1.2, 1.3, 11.5, 11.6, 12.85, 19, 25),
+			// The free one is in the window: 0.5 s.
+			lives("all-fail-002", 9, 9.5, 10, 10.5, 12.5, 13),
+			lives("innocent-001", 0.5), lives("innocent-002", 13.25),
+		),
+		Samples: []Sample{
+			{At: at(10), Kubelet: 1, APIServer: 5, KubeletMemory: 10},
+			{At: at(10.5), Kubelet: 1.25, APIServer: 5, KubeletMemory: 30},
+			{At: at(11), Kubelet: 1.75, APIServer: 5, KubeletMemory: 20},
+			{At: at(11.5), Kubelet: 2.25, APIServer: 5.5, KubeletMemory: 20},
+			{At: at(20), Kubelet: 3, APIServer: 6, KubeletMemory: 20},
+		},
+		Requests: map[string]float64{"GET pods": 8, "PATCH pods": 4},
+		Metrics:  map[string]float64{metricSyncs: 16, metricRelists: 5, metricThrottled: 20},
+		Calls:    map[string]memcri.Calls{"StartContainer": {Count: 4}, "ContainerStatus": {Count: 20}},
+		Innocents: []Innocent{
+			{Name: "innocent-001", Created: at(0.25), Idle: true}, {Name: "innocent-002", Created: at(13)}, {Name: "innocent-003", Created: at(19)},
+		},
+		APIRestarts: 6, Restarts: 7,
+	}
+	f, err := measure(run, usual)
+	require.NoError(t, err)
+	assert.Equal(t, 4, f.Restarts)
+	assert.InDelta(t, 0.4, f.PerSecond, 1e-9)
+	assert.InDelta(t, 2/1.02, f.Ideal, 1e-9)
+	// The delay of 1 s is taken off: 9.2, 0.25 and 1.
+	assert.Equal(t, 3, f.Lateness.Count)
+	assert.InDelta(t, 0.25, f.Lateness.Least, 1e-9)
+	assert.InDelta(t, 9.2, f.Lateness.Worst, 1e-9)
+	assert.InDelta(t, 1, f.Lateness.Median, 1e-9)
+	assert.Equal(t, 1, f.First.Count)
+	assert.InDelta(t, 0.5, f.First.Mean, 1e-9)
+	assert.InDelta(t, 500, f.Kubelet.PerRestart, 1e-9)
+	assert.InDelta(t, 0.2, f.Kubelet.Cores, 1e-9)
+	assert.InDelta(t, 1, f.Kubelet.Peak, 1e-9)
+	assert.EqualValues(t, 30, f.Kubelet.Memory)
+	assert.InDelta(t, 0.1, f.APIServer.Cores, 1e-9)
+	assert.InDelta(t, 3, f.RequestsPerRestart, 1e-9)
+	assert.InDelta(t, 12, f.RequestsPer10s, 1e-9)
+	assert.Equal(t, map[string]float64{"GET pods": 2, "PATCH pods": 1}, f.Requests)
+	assert.Equal(t, map[string]float64{"StartContainer": 1, "ContainerStatus": 5}, f.Calls)
+	assert.InDelta(t, 6, f.CallsPerRestart, 1e-9)
+	assert.InDelta(t, 4, f.Syncs, 1e-9)
+	assert.InDelta(t, 0.5, f.Relists, 1e-9)
+	assert.InDelta(t, 2, f.Throttled, 1e-9)
+	assert.InDelta(t, 0.25, f.Idle.Mean, 1e-9)
+	assert.InDelta(t, 0.25, f.Innocent.Least, 1e-9)
+	assert.InDelta(t, 3, f.Innocent.Worst, 1e-9, "waited until the end, in vain")
+	assert.Equal(t, 1, f.NotStarted)
+	assert.InDelta(t, 10, f.WarmUp, 1e-9)
+	assert.Equal(t, []int{6, 7}, []int{f.APIRestarts, f.AllRestarts})
+
+	run.Journal = nil
+	_, err = measure(run, usual)
+	assert.EqualError(t, err, "no restart lies in the measuring window")
+}
+
+// A stock kubelet restarts pods as a whole without a delay.
+func TestMeasureRestartPod(t *testing.T) {
+	s := usual
+	s.Mix, s.Action = restartPod, node.ActionRestartPod
+	run := Run{From: at(10), To: at(20), Journal: lives("restartpod-001", 1, 2, 3, 9, 10.75)}
+	f, err := measure(run, s)
+	require.NoError(t, err)
+	assert.InDelta(t, 0.75, f.Lateness.Mean, 1e-9)
+	f, err = measure(run, s.forStock())
+	require.NoError(t, err)
+	assert.InDelta(t, 1.75, f.Lateness.Mean, 1e-9)
+}
+
+func TestMeasureHerd(t *testing.T) {
+	s := usual
+	s.Mix = onDependent
+	// It goes at 10 and comes back at 14. From 12 on moments are looked at: the one
+	// pod starts at 12.5 and 14.5, the other at 13, 14 and 15.
+	run := Run{
+		From: at(10), Back: at(14), To: at(16),
+		Journal: join(lives("dependency-001", 1, 10, 10.5, 10.6, 12.5, 12.6, 14.5), lives("dependency-002", 1, 10, 11, 11.1, 13, 13.1, 14, 14.1, 15)),
+	}
+	f, err := measure(run, s)
+	require.NoError(t, err)
+	assert.Zero(t, f.Ideal)
+	assert.InDelta(t, 0.5, f.Recovered, 1e-9, "since 14")
+	assert.Equal(t, 20, f.RecoveryOfAll.Count)
+	assert.Equal(t, 40, f.Recovery.Count)
+	// At 12.6 the one has 1.9 to go.
+	assert.InDelta(t, 1.9, f.RecoveryOfAll.Worst, 1e-9)
+	assert.InDelta(t, 0, f.Recovery.Least, 1e-9)
+	assert.Equal(t, 2, f.First.Count)
+	require.Len(t, f.running, 2*14)
+	assert.Equal(t, []point{{0, 2}, {0, 1}, {0, 1}, {0, 0}, {0.5, 0}, {0.5, 1}}, f.running[:6])
+	assert.Equal(t, []point{{4.5, 0}, {4.5, 1}, {5, 1}, {5, 2}}, f.running[24:])
+}
+
+// example is a report with all that there may be in it.
+func example() Report {
+	f := func(scale float64) Figures {
+		return Figures{
+			Restarts: 100, PerSecond: 50 * scale, Ideal: 107.8, Lateness: figures.Summary{Median: 1 / scale, P99: 2 / scale},
+			Kubelet:    Use{PerRestart: 10 / scale, Cores: 0.5, Peak: 0.7, Memory: 100 * mebibyte},
+			Requests:   map[string]float64{"GET pods": 3 / scale},
+			Calls:      map[string]float64{"ContainerStatus": 5 / scale},
+			Innocent:   figures.Summary{Median: 0.2 * scale},
+			Idle:       figures.Summary{Median: 0.1},
+			late:       []float64{0.1 * scale, 0.3},
+			cpu:        []point{{0, 0}, {1, 0.5}},
+			running:    []point{{0, 2}, {1, 0}},
+			Throttled:  1,
+			NotStarted: 1,
+		}
+	}
+	r := Report{Command: "make node-load", Versions: map[string]string{"stock": "v1.37.1", "ours": "v1.37.1+x"}}
+	for _, s := range []Scenario{{Mix: allFail, Pods: 110}, {Mix: allFail, Pods: 500}, {Mix: onDependent, Pods: 110}} {
+		s.Maximum, s.Window = time.Second, 30*time.Second
+		result := Result{Name: s.name(), Scenario: s, Labels: []string{"stock", "ours"}, Figures: map[string]Figures{"stock": f(1), "ours": f(2)}, Note: "a note."}
+		result.Goals = result.goals()
+		r.Results = append(r.Results, result)
+	}
+	return r
+}
+
+func TestGoals(t *testing.T) {
+	var all []string
+	for _, r := range example().Results {
+		for _, g := range r.Goals {
+			all = append(all, r.Name+" "+g.String())
+		}
+	}
+	assert.Equal(t, []string{
+		"all-fail/110 kubelet CPU per restart at most 0.5 of stock's: 0.500 (limit 0.500), reached",
+		"all-fail/110 p99 lateness at most 0.4 of stock's: 0.500 (limit 0.400), missed",
+		"all-fail/110 start of an innocent pod not slower than with stock, p50: 0.400 s (limit 0.200 s), missed",
+		"all-fail/110 start of an innocent pod at most 20 % slower than on the idle node, p50: 0.400 s (limit 0.120 s), missed",
+		"all-fail/110 kubelet memory at most 5 MB above stock's: 100.000 MB (limit 105.000 MB), reached",
+		"all-fail/500 restarts per second at least 1.7 times stock's: 2.000 (limit 1.700), reached",
+	}, all[:6])
+}
+
+func TestReport(t *testing.T) {
+	report := example()
+	var text, markdown, js bytes.Buffer
+	for _, r := range report.Results {
+		r.print(&text)
+	}
+	for _, want := range []string{
+		"all-fail/110: 110 pods, all fail at once; maximum 1s, a run of 0s, 30s\n",
+		"                                                stock         ours   ours/stock\n",
+		"  kubelet CPU per restart                    10.00 ms      5.00 ms        0.500\n",
+		"    GET pods                                     3.00         1.50        0.500\n",
+		"    ContainerStatus                              5.00         2.50        0.500\n",
+		"  goal  p99 lateness at most 0.4 of stock's: 0.500 (limit 0.400), missed\n",
+		"  a note.\n",
+		"  time until all have recovered",
+	} {
+		assert.Contains(t, text.String(), want)
+	}
+	report.markdown(&markdown, []string{"load/restarts.svg"})
+	for _, want := range []string{
+		"* ours: v1.37.1+x\n* stock: v1.37.1\n",
+		"In short, each as stock / ours:",
+		"| all-fail/110 | 50.0 / 100.0 | 107.8 | 2.00 / 1.00 s | 10.00 / 5.00 ms | 0.00 / 0.00 | 0.20 / 0.40 s | 0.10 / 0.10 s |\n",
+		"![restarts](load/restarts.svg)",
+		"## dependency/110\n\n110 pods, all run, fail when their dependency goes, and recover when it is back; maximum 1s, a run of 0s, 30s away. Note: a note.\n",
+		"| | stock | ours | ours/stock |\n|---|---:|---:|---:|\n",
+		"| – GET pods | 3.00 | 1.50 | 0.500 |\n",
+	} {
+		assert.Contains(t, strings.ReplaceAll(markdown.String(), "|  |", "| |"), want)
+	}
+	require.NoError(t, printJSON(&js, report))
+	var again Report
+	require.NoError(t, json.Unmarshal(js.Bytes(), &again))
+	assert.Equal(t, report.Results[0].Goals, again.Results[0].Goals)
+	assert.Equal(t, report.Results[0].Figures["ours"].Kubelet, again.Results[0].Figures["ours"].Kubelet)
+}
+
+func TestCommand(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--stock", "/x", "--apiserver", "/y", "--keep", "-o", "json", "--svg", "d"}, "make node-load"},
+		{[]string{"--ours", "/x", "--pods", "30,110", "--only", "half"}, "hack/node-load.sh --only half --pods 30,110"},
+	} {
+		var o options
+		f := o.flags()
+		require.NoError(t, f.Parse(tc.args))
+		assert.Equal(t, tc.want, command(f))
+	}
+}
+
+func TestRefusedFlags(t *testing.T) {
+	for _, tc := range []struct{ args, want string }{
+		{"x", `load takes no argument, but got "x"`},
+		{"-o yaml", `-o "yaml": the formats are text and json`},
+		{"--seconds 0", "--seconds 0: must be positive"},
+		{"--away -1", "--away -1: must be positive"},
+		{"--stock a --base b", "--stock and --base exclude each other"},
+		{"--gates A", `--gates "A": "A" is not GATE=true or GATE=false`},
+		{"--only x", `no mix is named "x"`},
+		{"--apiserver a", "no kubelet is given: --stock, --base, --ours"},
+	} {
+		err := execute(t.Context(), strings.Fields(tc.args), io.Discard)
+		assert.ErrorContains(t, err, tc.want, tc.args)
+	}
+	var o options
+	f := o.flags()
+	f.SetOutput(io.Discard)
+	assert.True(t, errors.Is(f.Parse([]string{"-h"}), flag.ErrHelp))
+}
+
+func TestTicks(t *testing.T) {
+	for limit, want := range map[float64][]float64{
+		0:    {0, 0.2, 0.4, 0.6, 0.8, 1},
+		1:    {0, 0.2, 0.4, 0.6, 0.8, 1},
+		1.34: {0, 0.5, 1, 1.5},
+		0.09: {0, 0.02, 0.04, 0.06, 0.08, 0.1},
+		500:  {0, 100, 200, 300, 400, 500},
+		110:  {0, 20, 40, 60, 80, 100, 120},
+	} {
+		assert.Equal(t, want, ticks(limit), "ticks(%v)", limit)
+	}
+}
+
+func TestCharts(t *testing.T) {
+	dir := t.TempDir()
+	files, err := writeCharts(dir, example().Results)
+	require.NoError(t, err)
+	var names []string
+	for _, f := range files {
+		names = append(names, filepath.Base(f))
+		data, err := os.ReadFile(f)
+		require.NoError(t, err)
+		assert.NotContains(t, string(data), "NaN")
+		for d := xml.NewDecoder(bytes.NewReader(data)); ; {
+			_, err := d.Token()
+			if err == io.EOF {
+				break
+			}
+			require.NoError(t, err, f)
+		}
+	}
+	assert.Equal(t, []string{
+		"restarts.svg", "lateness-all-fail-110.svg", "lateness-all-fail-500.svg", "lateness-dependency-110.svg", "cpu-dependency-110.svg", "running-dependency-110.svg",
+	}, names)
+	by := charts(example().Results)[0]
+	assert.Equal(t, []line{
+		{"stock", []point{{110, 50}, {500, 50}}}, {"ours", []point{{110, 100}, {500, 100}}}, {"ideal", []point{{110, 107.8}, {500, 107.8}}},
+	}, by.lines)
+	assert.Equal(t, []point{{0, 100. / 3}, {1, 200. / 3}, {2, 100}}, distribution([]float64{2, -1, 1}))
+	assert.Len(t, distribution(make([]float64, 1000)), 201)
+	assert.Empty(t, overTime(nil))
+}
+
+func TestField(t *testing.T) {
+	assert.Equal(t, "a CPU", field([]byte("processor\t: 0\nmodel name\t: a CPU\n"), "model name"))
+	assert.Equal(t, "", field([]byte("x: y\n"), "z"))
+	assert.Equal(t, "6.1", field([]byte("6.1\n"), ""))
+	assert.Equal(t, "load/a.svg", relative("/docs/results/load.md", "/docs/results/load/a.svg"))
+}

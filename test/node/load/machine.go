@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// Machine is what the measurement ran on, and when.
+type Machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Memory string `json:"memory"`
+	Kernel string `json:"kernel"`
+	// Load is the load average before the measurement.
+	Load      string `json:"load"`
+	Date      string `json:"date"`
+	APIServer string `json:"apiserver"`
+	Etcd      string `json:"etcd"`
+}
+
+// machine describes this one, with the versions of what the kubelets are measured
+// with.
+func machine(ctx context.Context, apiserver string) (m Machine, err error) {
+	m = Machine{Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
+	for _, read := range []struct {
+		to        *string
+		path, key string
+	}{
+		{&m.CPU, "/proc/cpuinfo", "model name"},
+		{&m.Memory, "/proc/meminfo", "MemTotal"},
+		{&m.Kernel, "/proc/sys/kernel/osrelease", ""},
+		{&m.Load, "/proc/loadavg", ""},
+	} {
+		data, err := os.ReadFile(read.path)
+		if err != nil {
+			return m, err
+		}
+		*read.to = field(data, read.key)
+	}
+	m.Load, _, _ = strings.Cut(m.Load, " ")
+	if m.APIServer, err = node.Output(ctx, apiserver, "--version"); err != nil {
+		return m, err
+	}
+	out, err := node.Output(ctx, "etcd", "--version")
+	if err != nil {
+		return m, err
+	}
+	m.Etcd = field([]byte(out), "etcd Version")
+	return m, nil
+}
+
+// field returns what follows a key in lines of the form "key: value", or with no
+// key the first line.
+func field(data []byte, key string) string {
+	for l := range bytes.Lines(data) {
+		text := strings.TrimSpace(string(l))
+		if key == "" {
+			return text
+		}
+		if name, value, found := strings.Cut(text, ":"); found && strings.TrimSpace(name) == key {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func (m Machine) String() string {
+	return fmt.Sprintf("%d cores of %s, %s of memory, Linux %s, load average before %s, on %s; %s, etcd %s",
+		m.Cores, m.CPU, m.Memory, m.Kernel, m.Load, m.Date, m.APIServer, m.Etcd)
+}
+
+// relative is the path of a file as a file in another folder names it.
+func relative(from, to string) string {
+	path, err := filepath.Rel(filepath.Dir(from), to)
+	if err != nil {
+		return to
+	}
+	return filepath.ToSlash(path)
+}

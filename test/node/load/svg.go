@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
+)
+
+// chart is a picture of lines, from zero on both axes.
+type chart struct {
+	name, title, x, y string
+	lines             []line
+}
+
+type line struct {
+	name   string
+	points []point
+}
+
+type point struct{ x, y float64 }
+
+// What a chart measures in pixels, and its colours in the order of the lines.
+const (
+	chartWidth, chartHeight              = 720, 400
+	marginLeft, marginRight, marginAbove = 60, 20, 40
+	marginBelow                          = 50
+)
+
+var colours = []string{"#888888", "#1565c0", "#2e7d32"}
+
+// svg draws the chart.
+func (c chart) svg() string {
+	var out strings.Builder
+	write := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
+	var width, height float64
+	for _, l := range c.lines {
+		for _, p := range l.points {
+			width, height = max(width, p.x), max(height, p.y)
+		}
+	}
+	xTicks, yTicks := ticks(width), ticks(height)
+	width, height = xTicks[len(xTicks)-1], yTicks[len(yTicks)-1]
+	px := func(x float64) float64 { return marginLeft + x/width*(chartWidth-marginLeft-marginRight) }
+	py := func(y float64) float64 {
+		return chartHeight - marginBelow - y/height*(chartHeight-marginAbove-marginBelow)
+	}
+	text := func(x, y float64, anchor, more, s string) {
+		write(`<text x="%.1f" y="%.1f" text-anchor="%s"%s>%s</text>`, x, y, anchor, more, html.EscapeString(s))
+	}
+	write(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, chartWidth, chartHeight)
+	write(`<rect width="100%%" height="100%%" fill="white"/>`)
+	text(chartWidth/2, 20, "middle", ` font-size="14"`, c.title)
+	text(chartWidth/2, chartHeight-12, "middle", "", c.x)
+	text(15, chartHeight/2, "middle", fmt.Sprintf(` transform="rotate(-90 15 %d)"`, chartHeight/2), c.y)
+	for _, x := range xTicks {
+		write(`<path d="M%.1f %.1fV%.1f" stroke="#dddddd"/>`, px(x), py(0), py(height))
+		text(px(x), py(0)+16, "middle", "", fmt.Sprintf("%g", x))
+	}
+	for _, y := range yTicks {
+		write(`<path d="M%.1f %.1fH%.1f" stroke="#dddddd"/>`, px(0), py(y), px(width))
+		text(px(0)-6, py(y)+4, "end", "", fmt.Sprintf("%g", y))
+	}
+	for i, l := range c.lines {
+		colour := colours[i%len(colours)]
+		var path strings.Builder
+		for j, p := range l.points {
+			command := 'L'
+			if j == 0 {
+				command = 'M'
+			}
+			fmt.Fprintf(&path, "%c%.1f %.1f", command, px(p.x), py(p.y))
+		}
+		write(`<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`, path.String(), colour)
+		y := float64(marginAbove + 14 + 16*i)
+		write(`<path d="M%d %.1fh24" stroke="%s" stroke-width="2"/>`, chartWidth-marginRight-120, y-4, colour)
+		text(chartWidth-marginRight-90, y, "start", "", l.name)
+	}
+	write("</svg>")
+	return out.String()
+}
+
+// ticks are round numbers from zero to at least a limit.
+func ticks(limit float64) []float64 {
+	if limit <= 0 {
+		limit = 1
+	}
+	step := math.Pow(10, math.Floor(math.Log10(limit)))
+	for _, part := range []float64{0.2, 0.5, 1, 2} {
+		if limit/(step*part) <= 6 {
+			step *= part
+			break
+		}
+	}
+	all := []float64{0}
+	for n := 1; all[len(all)-1] < limit*(1-1e-9); n++ {
+		// A product has fewer digits than a sum.
+		all = append(all, math.Round(float64(n)*step*1e6)/1e6)
+	}
+	return all
+}
+
+// distribution is which share of a sample is at most so much. A part of a large
+// sample is enough to draw it.
+func distribution(sample []float64) (points []point) {
+	sorted := slices.Sorted(slices.Values(sample))
+	stride := max(1, len(sorted)/200)
+	for i, v := range sorted {
+		if i%stride == 0 || i == len(sorted)-1 {
+			points = append(points, point{max(0, v), float64(i+1) * 100 / float64(len(sorted))})
+		}
+	}
+	return points
+}
+
+// overTime is the cores that the kubelet used, each over the second before.
+func overTime(samples []Sample) (points []point) {
+	start := 0
+	for _, s := range samples {
+		for s.At.Sub(samples[start].At) > time.Second {
+			start++
+		}
+		from := samples[start]
+		if seconds := s.At.Sub(from.At).Seconds(); seconds >= 0.7 {
+			points = append(points, point{s.At.Sub(samples[0].At).Seconds(), (s.Kubelet - from.Kubelet) / seconds})
+		}
+	}
+	return points
+}
+
+// runningOverTime is how many main containers run in the window.
+func runningOverTime(run Run, s Scenario) (points []point) {
+	n := 0.0
+	for _, e := range run.Journal {
+		if !isMain(e, s) || e.At.After(run.To) {
+			continue
+		}
+		before := n
+		if n++; e.What == memcri.Exited {
+			n -= 2
+		}
+		if x := e.At.Sub(run.From).Seconds(); x >= 0 {
+			points = append(points, point{x, before}, point{x, n})
+		}
+	}
+	return points
+}
+
+// charts returns the pictures of all results.
+func charts(all []Result) (pictures []chart) {
+	bySize := chart{"restarts", "Restarts per second, all pods fail at once", "pods", "restarts per second", nil}
+	for _, r := range all {
+		file := strings.ReplaceAll(r.Name, "/", "-")
+		add := func(kind, title, x, y string, of func(Figures) []point) {
+			c := chart{kind + "-" + file, fmt.Sprintf("%s, %d pods: %s", r.Scenario.Mix, r.Scenario.Pods, title), x, y, nil}
+			for _, label := range r.Labels {
+				c.lines = append(c.lines, line{label, of(r.Figures[label])})
+			}
+			pictures = append(pictures, c)
+		}
+		add("lateness", "how late restarts are", "seconds after the end of the back-off", "percent of restarts",
+			func(f Figures) []point { return distribution(f.late) })
+		if r.Scenario.Mix == onDependent {
+			add("cpu", "kubelet", "seconds after the dependency went", "cores", func(f Figures) []point { return f.cpu })
+			add("running", "containers that run", "seconds after the dependency went", "containers", func(f Figures) []point { return f.running })
+		}
+		if r.Scenario.Mix != allFail {
+			continue
+		}
+		for i, label := range append(slices.Clone(r.Labels), "ideal") {
+			if i >= len(bySize.lines) {
+				bySize.lines = append(bySize.lines, line{name: label})
+			}
+			y := r.Figures[r.Labels[0]].Ideal
+			if label != "ideal" {
+				y = r.Figures[label].PerSecond
+			}
+			bySize.lines[i].points = append(bySize.lines[i].points, point{float64(r.Scenario.Pods), y})
+		}
+	}
+	if len(bySize.lines) > 0 && len(bySize.lines[0].points) > 1 {
+		pictures = append([]chart{bySize}, pictures...)
+	}
+	return pictures
+}
+
+// writeCharts writes the pictures to a folder and returns their files' names.
+func writeCharts(dir string, all []Result) (files []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, c := range charts(all) {
+		file := filepath.Join(dir, c.name+".svg")
+		if err := os.WriteFile(file, []byte(c.svg()), 0o644); err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
+}
