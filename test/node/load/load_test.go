@@ -227,7 +227,7 @@ func example() Report {
 			NotStarted: 1,
 		}
 	}
-	r := Report{Command: "make node-load", Versions: map[string]string{"stock": "v1.37.1", "ours": "v1.37.1+x"}}
+	r := Report{Command: "make node-load", Machine: Machine{Date: "2026-01-02"}, Runtime: memcri.Options{Sandbox: 40 * time.Millisecond, Slots: 4}, Versions: map[string]string{"stock": "v1.37.1", "ours": "v1.37.1+x"}}
 	for _, s := range []Scenario{{Mix: allFail, Pods: 110}, {Mix: allFail, Pods: 500}, {Mix: onDependent, Pods: 110}} {
 		s.Maximum, s.Window = time.Second, 30*time.Second
 		result := Result{Name: s.name(), Scenario: s, Labels: []string{"stock", "ours"}, Figures: map[string]Figures{"stock": f(1), "ours": f(2)}, Note: "a note."}
@@ -275,6 +275,8 @@ func TestReport(t *testing.T) {
 	report.markdown(&markdown, []string{"load/restarts.svg"})
 	for _, want := range []string{
 		"* ours: v1.37.1+x\n* stock: v1.37.1\n",
+		"* command: `make node-load`, on 2026-01-02\n",
+		"* runtime: 40ms for a sandbox, 0s to create a container, 0s to start it, 0s to stop; at most 4 of these at once\n",
 		"In short, each as stock / ours:",
 		"| all-fail/110 | 50.0 / 100.0 | 107.8 | 2.00 / 1.00 s | 10.00 / 5.00 ms | 0.00 / 0.00 | 0.20 / 0.40 s | 0.10 / 0.10 s |\n",
 		"![restarts](load/restarts.svg)",

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +49,9 @@ func machine(ctx context.Context, apiserver string) (m Machine, err error) {
 		*read.to = field(data, read.key)
 	}
 	m.Load, _, _ = strings.Cut(m.Load, " ")
+	if kib, err := strconv.ParseFloat(strings.TrimSuffix(m.Memory, " kB"), 64); err == nil {
+		m.Memory = fmt.Sprintf("%.0f GB", kib/mebibyte)
+	}
 	if m.APIServer, err = node.Output(ctx, apiserver, "--version"); err != nil {
 		return m, err
 	}
@@ -75,8 +79,7 @@ func field(data []byte, key string) string {
 }
 
 func (m Machine) String() string {
-	return fmt.Sprintf("%d cores of %s, %s of memory, Linux %s, load average before %s, on %s; %s, etcd %s",
-		m.Cores, m.CPU, m.Memory, m.Kernel, m.Load, m.Date, m.APIServer, m.Etcd)
+	return fmt.Sprintf("%d cores of %s, %s of memory, Linux %s; load average before: %s", m.Cores, m.CPU, m.Memory, m.Kernel, m.Load)
 }
 
 // relative is the path of a file as a file in another folder names it.

@@ -147,7 +147,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		err = errors.Join(err, h.Check(os.Stderr))
 		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
-	report := Report{Command: command(f), Versions: map[string]string{}}
+	report := Report{Command: command(f), Runtime: o.runtime, Versions: map[string]string{}}
 	if report.Machine, err = machine(ctx, o.apiserver); err != nil {
 		return err
 	}

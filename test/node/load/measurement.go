@@ -119,7 +119,7 @@ type measurement struct {
 	kubelet string
 	client  *http.Client
 	run     Run
-	// own counts the requests for pods that this program made.
+	// own counts the requests for pods that this program made since the window began.
 	own map[string]float64
 	// deleted is how many of the innocents are.
 	deleted int
@@ -400,7 +400,6 @@ func (m *measurement) window() error {
 	if err != nil {
 		return err
 	}
-	own := m.own
 	m.own = map[string]float64{}
 	metrics, err := m.metrics()
 	if err != nil {
@@ -458,10 +457,10 @@ func (m *measurement) window() error {
 	}
 	m.run.Requests = figures.Increase(requests, last)
 	for kind, n := range m.own {
-		m.run.Requests[kind] -= n
-		own[kind] += n
+		if m.run.Requests[kind] -= n; m.run.Requests[kind] <= 0 {
+			delete(m.run.Requests, kind)
+		}
 	}
-	m.own = own
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
 )
 
 // Result is a scenario with the figures of each kubelet, by its label.
@@ -30,6 +31,7 @@ type Report struct {
 	Machine Machine `json:"machine"`
 	// Command makes the same measurement again.
 	Command  string            `json:"command"`
+	Runtime  memcri.Options    `json:"runtime"`
 	Versions map[string]string `json:"versions"`
 	Results  []Result          `json:"results"`
 }
@@ -171,11 +173,14 @@ func (r Report) markdown(w io.Writer, pictures []string) {
 
 # What restarts cost on a full node
 
-`+"`%s`"+` on %v. A real kubelet, kube-apiserver and etcd; the container runtime has its containers in memory and takes
-a set time for what it is asked, so that the kubelet is what is measured. Both kubelets were measured in this run, one after the
-other in each scenario.
+A real kubelet, kube-apiserver and etcd; the container runtime has its containers in memory and takes a set time for what it
+is asked, so that the kubelet is what is measured. The kubelets were measured in one run, one after the other in each scenario.
 
-`, r.Command, r.Command, r.Machine)
+* command: `+"`%s`"+`, on %s
+* machine: %v
+* with: %s, etcd %s
+* runtime: %v
+`, r.Command, r.Command, r.Machine.Date, r.Machine, r.Machine.APIServer, r.Machine.Etcd, r.Runtime)
 	for _, label := range slices.Sorted(maps.Keys(r.Versions)) {
 		fmt.Fprintf(w, "* %s: %s\n", label, r.Versions[label])
 	}

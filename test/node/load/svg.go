@@ -31,7 +31,7 @@ type point struct{ x, y float64 }
 // What a chart measures in pixels, and its colours in the order of the lines.
 const (
 	chartWidth, chartHeight              = 720, 400
-	marginLeft, marginRight, marginAbove = 60, 20, 40
+	marginLeft, marginRight, marginAbove = 60, 20, 56
 	marginBelow                          = 50
 )
 
@@ -80,9 +80,9 @@ func (c chart) svg() string {
 			fmt.Fprintf(&path, "%c%.1f %.1f", command, px(p.x), py(p.y))
 		}
 		write(`<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`, path.String(), colour)
-		y := float64(marginAbove + 14 + 16*i)
-		write(`<path d="M%d %.1fh24" stroke="%s" stroke-width="2"/>`, chartWidth-marginRight-120, y-4, colour)
-		text(chartWidth-marginRight-90, y, "start", "", l.name)
+		x := marginLeft + 110*i
+		write(`<path d="M%d 40h24" stroke="%s" stroke-width="2"/>`, x, colour)
+		text(float64(x+30), 44, "start", "", l.name)
 	}
 	write("</svg>")
 	return out.String()

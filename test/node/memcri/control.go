@@ -148,6 +148,12 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.Slots, "runtime-slots", 4, "how `many` of these are under way at once; 0 is no limit")
 }
 
+// String says how long the runtime takes.
+func (o Options) String() string {
+	return fmt.Sprintf("%v for a sandbox, %v to create a container, %v to start it, %v to stop; at most %d of these at once",
+		o.Sandbox, o.Create, o.Start, o.Stop, o.Slots)
+}
+
 // Args are the flags of Flags that set the options to these.
 func (o Options) Args() []string {
 	return []string{
