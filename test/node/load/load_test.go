@@ -168,6 +168,9 @@ func TestMeasure(t *testing.T) {
 	assert.InDelta(t, 10, f.WarmUp, 1e-9)
 	assert.Equal(t, []int{6, 7}, []int{f.APIRestarts, f.AllRestarts})
 
+	run.Journal = append(lives("all-fail-001", 11), lives("all-fail-001", 12)...)
+	_, err = measure(run, usual)
+	assert.EqualError(t, err, "pod all-fail-001: the container was started while it ran, at 2026-01-02 03:04:17 +0000 UTC")
 	run.Journal = nil
 	_, err = measure(run, usual)
 	assert.EqualError(t, err, "no restart lies in the measuring window")
@@ -291,6 +294,18 @@ func TestReport(t *testing.T) {
 	require.NoError(t, json.Unmarshal(js.Bytes(), &again))
 	assert.Equal(t, report.Results[0].Goals, again.Results[0].Goals)
 	assert.Equal(t, report.Results[0].Figures["ours"].Kubelet, again.Results[0].Figures["ours"].Kubelet)
+}
+
+func TestReportFiles(t *testing.T) {
+	dir := t.TempDir()
+	report := example()
+	require.NoError(t, report.write(options{report: filepath.Join(dir, "load.md"), svg: filepath.Join(dir, "load")}))
+	text, err := os.ReadFile(filepath.Join(dir, "load.md"))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "](load/lateness-all-fail-110.svg)\n")
+	data, err := os.ReadFile(filepath.Join(dir, "load.json"))
+	require.NoError(t, err)
+	assert.True(t, json.Valid(data))
 }
 
 func TestCommand(t *testing.T) {

@@ -80,7 +80,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they are taken after the window, but with blocking noted all the time")
 	f.StringVar(&o.work, "work", "", "the `folder` for state and logs (default: _output/node of the repository)")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs also when nothing fails")
-	f.StringVar(&o.report, "report", "", "write a report in Markdown to this `file` as well")
+	f.StringVar(&o.report, "report", "", "write a report in Markdown to this `file`, such as load.md, and one in JSON beside it")
 	f.StringVar(&o.svg, "svg", "", "draw charts in this `folder`")
 	f.StringVar(&o.format, "o", "text", "the output `format`: text or json")
 	o.runtime.Flags(f)
@@ -233,7 +233,12 @@ func (report *Report) write(o options) error {
 	}
 	var text bytes.Buffer
 	report.markdown(&text, pictures)
-	return os.WriteFile(o.report, text.Bytes(), 0o644)
+	var figures bytes.Buffer
+	if err := printJSON(&figures, report); err != nil {
+		return err
+	}
+	beside := strings.TrimSuffix(o.report, filepath.Ext(o.report)) + ".json"
+	return errors.Join(os.WriteFile(o.report, text.Bytes(), 0o644), os.WriteFile(beside, figures.Bytes(), 0o644))
 }
 
 // observe makes one node, lets it measure a scenario and returns what it did.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -87,7 +88,9 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	f.Version, f.Heap, f.APIRestarts, f.AllRestarts = run.Version, run.Heap, run.APIRestarts, run.Restarts
 	f.Seconds = run.To.Sub(run.From).Seconds()
 	f.WarmUp = run.From.Sub(run.Created).Seconds()
-	f.restarts(run, s)
+	if err := f.restarts(run, s); err != nil {
+		return f, err
+	}
 	if f.Restarts == 0 {
 		return f, errors.New("no restart lies in the measuring window")
 	}
@@ -154,10 +157,12 @@ func (f *Figures) recovery(run Run, s Scenario) {
 }
 
 // restarts looks at the main containers of the scenario's pods.
-func (f *Figures) restarts(run Run, s Scenario) {
+// None may start while an earlier one runs.
+func (f *Figures) restarts(run Run, s Scenario) error {
 	type history struct {
-		starts int
-		exited time.Time
+		starts  int
+		exited  time.Time
+		running bool
 	}
 	all := map[string]*history{}
 	var late, first []float64
@@ -171,9 +176,13 @@ func (f *Figures) restarts(run Run, s Scenario) {
 			all[e.UID] = h
 		}
 		if e.What == memcri.Exited {
-			h.exited = e.At
+			h.exited, h.running = e.At, false
 			continue
 		}
+		if h.running {
+			return fmt.Errorf("pod %s: the container was started while it ran, at %v", e.Pod, e.At)
+		}
+		h.running = true
 		n := h.starts - 1
 		h.starts++
 		if n < 0 || e.At.Before(run.From) || !e.At.Before(run.To) {
@@ -189,6 +198,7 @@ func (f *Figures) restarts(run Run, s Scenario) {
 	}
 	f.late = late
 	f.Lateness, f.First = figures.Summarize(late), figures.Summarize(first)
+	return nil
 }
 
 // isMain reports whether an event is one of a container that the scenario is about.

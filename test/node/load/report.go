@@ -81,6 +81,7 @@ func (r Result) rows() []row {
 		summary("  at any moment", "%.3f s", func(f Figures) figures.Summary { return f.RecoveryOfAll })
 		summary("time until one has", "%.3f s", func(f Figures) figures.Summary { return f.Recovery })
 	}
+	add("lateness, least", "%.3f s", func(f Figures) float64 { return f.Lateness.Least })
 	summary("lateness", "%.3f s", func(f Figures) figures.Summary { return f.Lateness })
 	use("kubelet", func(f Figures) Use { return f.Kubelet })
 	add("kubelet memory, resident", "%.1f MB", func(f Figures) float64 { return f.Kubelet.Memory / mebibyte })
