@@ -208,9 +208,22 @@ func TestMeasureHerd(t *testing.T) {
 	assert.InDelta(t, 1.9, f.RecoveryOfAll.Worst, 1e-9)
 	assert.InDelta(t, 0, f.Recovery.Least, 1e-9)
 	assert.Equal(t, 2, f.First.Count)
-	require.Len(t, f.running, 2*14)
-	assert.Equal(t, []point{{0, 2}, {0, 1}, {0, 1}, {0, 0}, {0.5, 0}, {0.5, 1}}, f.running[:6])
-	assert.Equal(t, []point{{4.5, 0}, {4.5, 1}, {5, 1}, {5, 2}}, f.running[24:])
+	require.Len(t, f.starts, 6*4+1)
+	assert.Equal(t, []point{{0, 0}, {0.25, 0}, {0.5, 1}, {0.75, 0}, {1, 1}}, f.starts[:5])
+}
+
+func TestMedianOfRounds(t *testing.T) {
+	rounds := []Figures{
+		{Version: "v1", Restarts: 10, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 3}, Requests: map[string]float64{"GET pods": 1, "PATCH pods": 6}, late: []float64{1}},
+		{Version: "v1", Restarts: 12, Kubelet: Use{PerRestart: 9}, Lateness: figures.Summary{P99: 1}, Requests: map[string]float64{"GET pods": 3}, late: []float64{2}, cpu: []point{{1, 2}}},
+		{Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 4}, Lateness: figures.Summary{P99: 2}, Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, late: []float64{3}, cpu: []point{{3, 4}}},
+	}
+	assert.Equal(t, Figures{
+		Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 2},
+		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, late: []float64{1, 2, 3}, cpu: []point{{3, 4}},
+	}, median(rounds))
+	assert.Equal(t, 1.0, rounds[0].Requests["GET pods"])
+	assert.Equal(t, 2.0, rounds[2].Requests["GET pods"])
 }
 
 // example is a report with all that there may be in it.
@@ -225,7 +238,7 @@ func example() Report {
 			Idle:       figures.Summary{Median: 0.1},
 			late:       []float64{0.1 * scale, 0.3},
 			cpu:        []point{{0, 0}, {1, 0.5}},
-			running:    []point{{0, 2}, {1, 0}},
+			starts:     []point{{0, 2}, {1, 0}},
 			Throttled:  1,
 			NotStarted: 1,
 		}
@@ -328,6 +341,7 @@ func TestRefusedFlags(t *testing.T) {
 		{"x", `load takes no argument, but got "x"`},
 		{"-o yaml", `-o "yaml": the formats are text and json`},
 		{"--seconds 0", "--seconds 0: must be positive"},
+		{"--rounds 0", "--rounds 0: must be positive"},
 		{"--away -1", "--away -1: must be positive"},
 		{"--stock a --base b", "--stock and --base exclude each other"},
 		{"--gates A", `--gates "A": "A" is not GATE=true or GATE=false`},
@@ -375,7 +389,7 @@ func TestCharts(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{
-		"restarts.svg", "lateness-all-fail-110.svg", "lateness-all-fail-500.svg", "lateness-dependency-110.svg", "cpu-dependency-110.svg", "running-dependency-110.svg",
+		"restarts.svg", "lateness-all-fail-110.svg", "lateness-all-fail-500.svg", "lateness-dependency-110.svg", "cpu-dependency-110.svg", "starts-dependency-110.svg",
 	}, names)
 	by := charts(example().Results)[0]
 	assert.Equal(t, []line{

@@ -57,7 +57,7 @@ type options struct {
 	stock, base, ours, apiserver, patched string
 	only, pods, gates                     string
 	work, format, profile, report, svg    string
-	seconds, away                         int
+	seconds, away, rounds                 int
 	scenario                              Scenario
 	runtime                               memcri.Options
 	keep                                  bool
@@ -74,6 +74,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.pods, "pods", "", "run each mix with these numbers of pods, a comma-separated `list` (default: 110, and all-fail with 30 and 500 too)")
 	f.StringVar(&o.gates, "gates", "", "set these feature gates of our kubelet, a comma-separated `list` such as A=true,B=false; with the same binary as --base, the difference is theirs")
 	f.IntVar(&o.seconds, "seconds", 30, "measure for `N` seconds")
+	f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with either kubelet, in turn, and take the median of each figure")
 	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; 300 is what it takes to see all of it")
 	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
 	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a container runs that fails")
@@ -100,6 +101,8 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		return fmt.Errorf("-o %q: the formats are text and json", o.format)
 	case o.seconds < 1:
 		return fmt.Errorf("--seconds %d: must be positive", o.seconds)
+	case o.rounds < 1:
+		return fmt.Errorf("--rounds %d: must be positive", o.rounds)
 	case o.away < 1:
 		return fmt.Errorf("--away %d: must be positive", o.away)
 	case o.stock != "" && o.base != "":
@@ -178,29 +181,33 @@ type subject struct {
 }
 
 // run runs each scenario with one kubelet and at once with the other, so that
-// both meet the machine in much the same state.
+// both meet the machine in much the same state. In every other round, the other
+// is first.
 func (report *Report) run(ctx context.Context, h *node.Harness, o options, subjects []subject, selected []Scenario, out io.Writer) error {
 	for i, s := range selected {
 		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.name(), s)
 		r := Result{Name: s.name(), Scenario: s, Figures: map[string]Figures{}}
+		rounds := map[string][]Figures{}
+		for round := range o.rounds {
+			order := slices.Clone(subjects)
+			if round%2 == 1 {
+				slices.Reverse(order)
+			}
+			for _, subject := range order {
+				f, err := subject.measure(ctx, h, o, s)
+				if err != nil {
+					return err
+				}
+				rounds[subject.label] = append(rounds[subject.label], f)
+			}
+		}
 		for _, subject := range subjects {
-			s := s
-			if subject.label == "stock" && s.Action != "" {
-				s = s.forStock()
-				r.Note = fmt.Sprintf("stock knows no %s, and does %s instead, which has no back-off there.", r.Scenario.Action, s.Action)
-			}
-			run, err := observe(ctx, h, o, s, subject)
-			if err != nil {
-				return err
-			}
-			f, err := measure(run, s)
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", s.name(), subject.label, err)
-			}
-			node.Progress("%s, %s: %s", s.name(), subject.label, f.summary())
 			r.Labels = append(r.Labels, subject.label)
-			r.Figures[subject.label] = f
-			report.Versions[subject.label] = f.Version
+			r.Figures[subject.label] = median(rounds[subject.label])
+			report.Versions[subject.label] = r.Figures[subject.label].Version
+			if other := subject.scenario(s); other.Action != s.Action {
+				r.Note = fmt.Sprintf("%s knows no %s, and does %s instead, which has no back-off there.", subject.label, s.Action, other.Action)
+			}
 		}
 		r.Goals = r.goals()
 		report.Results = append(report.Results, r)
@@ -214,6 +221,29 @@ func (report *Report) run(ctx context.Context, h *node.Harness, o options, subje
 		}
 	}
 	return report.write(o)
+}
+
+// scenario returns a scenario as the kubelet can run it.
+func (k subject) scenario(s Scenario) Scenario {
+	if k.label == "stock" {
+		return s.forStock()
+	}
+	return s
+}
+
+// measure lets the kubelet run a scenario once.
+func (k subject) measure(ctx context.Context, h *node.Harness, o options, s Scenario) (Figures, error) {
+	s = k.scenario(s)
+	run, err := observe(ctx, h, o, s, k)
+	if err != nil {
+		return Figures{}, err
+	}
+	f, err := measure(run, s)
+	if err != nil {
+		return Figures{}, fmt.Errorf("%s, %s: %w", s.name(), k.label, err)
+	}
+	node.Progress("%s, %s: %s", s.name(), k.label, f.summary())
+	return f, nil
 }
 
 // write draws the charts and writes the report, where that is wanted.

@@ -66,10 +66,10 @@ type Figures struct {
 	APIRestarts int `json:"apiRestarts"`
 	AllRestarts int `json:"allRestarts"`
 
-	// For charts: each restart's lateness, the kubelet's cores and the containers that
-	// run over time.
-	late         []float64
-	cpu, running []point
+	// For charts: each restart's lateness, and over time the kubelet's cores and the
+	// starts of containers.
+	late        []float64
+	cpu, starts []point
 }
 
 // Use is what a process used in the window.
@@ -120,7 +120,7 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	if !run.Back.IsZero() {
 		f.recovery(run, s)
 	}
-	f.cpu, f.running = overTime(run.Samples), runningOverTime(run, s)
+	f.cpu, f.starts = overTime(run.Samples), startsOverTime(run, s)
 	return f, nil
 }
 

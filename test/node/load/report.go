@@ -175,7 +175,8 @@ func (r Report) markdown(w io.Writer, pictures []string) {
 # What restarts cost on a full node
 
 A real kubelet, kube-apiserver and etcd; the container runtime has its containers in memory and takes a set time for what it
-is asked, so that the kubelet is what is measured. The kubelets were measured in one run, one after the other in each scenario.
+is asked, so that the kubelet is what is measured. The kubelets were measured in one run, one after the other in each scenario;
+what has several rounds shows medians.
 
 * command: `+"`%s`"+`, on %s
 * machine: %v

@@ -136,19 +136,18 @@ func overTime(samples []Sample) (points []point) {
 	return points
 }
 
-// runningOverTime is how many main containers run in the window.
-func runningOverTime(run Run, s Scenario) (points []point) {
-	n := 0.0
+// startsApart is the width of the steps in which starts are counted for a chart.
+const startsApart = 250 * time.Millisecond
+
+// startsOverTime is how many main containers start in each step of the window.
+func startsOverTime(run Run, s Scenario) []point {
+	points := make([]point, int(run.To.Sub(run.From)/startsApart)+1)
+	for i := range points {
+		points[i].x = (time.Duration(i) * startsApart).Seconds()
+	}
 	for _, e := range run.Journal {
-		if !isMain(e, s) || e.At.After(run.To) {
-			continue
-		}
-		before := n
-		if n++; e.What == memcri.Exited {
-			n -= 2
-		}
-		if x := e.At.Sub(run.From).Seconds(); x >= 0 {
-			points = append(points, point{x, before}, point{x, n})
+		if since := e.At.Sub(run.From); isMain(e, s) && e.What == memcri.Started && since >= 0 && e.At.Before(run.To) {
+			points[since/startsApart].y++
 		}
 	}
 	return points
@@ -169,8 +168,8 @@ func charts(all []Result) (pictures []chart) {
 		add("lateness", "how late restarts are", "seconds after the end of the back-off", "percent of restarts",
 			func(f Figures) []point { return distribution(f.late) })
 		if r.Scenario.Mix == onDependent {
-			add("cpu", "kubelet", "seconds after the dependency went", "cores", func(f Figures) []point { return f.cpu })
-			add("running", "containers that run", "seconds after the dependency went", "containers", func(f Figures) []point { return f.running })
+			add("cpu", "what the kubelet uses", "seconds after the dependency went", "cores", func(f Figures) []point { return f.cpu })
+			add("starts", fmt.Sprintf("starts in each %v", startsApart), "seconds after the dependency went", "starts", func(f Figures) []point { return f.starts })
 		}
 		if r.Scenario.Mix != allFail {
 			continue

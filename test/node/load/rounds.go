@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"reflect"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+)
+
+// median returns for each figure the median of several rounds: what else the machine
+// does makes one of them worse, and seldom most. What charts show is of the last
+// round, but for lateness, which is of all.
+func median(rounds []Figures) Figures {
+	m := rounds[len(rounds)-1]
+	all := make([]reflect.Value, len(rounds))
+	for i := range rounds {
+		all[i] = reflect.ValueOf(rounds[i])
+	}
+	setMedian(reflect.ValueOf(&m).Elem(), all)
+	m.late = nil
+	for _, r := range rounds {
+		m.late = append(m.late, r.late...)
+	}
+	return m
+}
+
+// setMedian sets all numbers in a value that can be seen outside the package.
+func setMedian(to reflect.Value, all []reflect.Value) {
+	middle := func(of func(reflect.Value) float64) float64 {
+		sample := make([]float64, len(all))
+		for i, v := range all {
+			sample[i] = of(v)
+		}
+		return figures.Summarize(sample).Median
+	}
+	switch to.Kind() {
+	case reflect.Float64:
+		to.SetFloat(middle(reflect.Value.Float))
+	case reflect.Int:
+		to.SetInt(int64(middle(func(v reflect.Value) float64 { return float64(v.Int()) })))
+	case reflect.Struct:
+		for i := range to.NumField() {
+			if !to.Type().Field(i).IsExported() {
+				continue
+			}
+			fields := make([]reflect.Value, len(all))
+			for j, v := range all {
+				fields[j] = v.Field(i)
+			}
+			setMedian(to.Field(i), fields)
+		}
+	case reflect.Map:
+		// A map is shared with the round that it was taken from.
+		to.Set(reflect.MakeMap(to.Type()))
+		for _, v := range all {
+			for _, key := range v.MapKeys() {
+				to.SetMapIndex(key, reflect.ValueOf(middle(func(v reflect.Value) float64 {
+					if got := v.MapIndex(key); got.IsValid() {
+						return got.Float()
+					}
+					return 0
+				})))
+			}
+		}
+	}
+}
