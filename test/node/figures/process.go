@@ -14,6 +14,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
+// ticks are what Linux reports to user space in: 1/100 s on every architecture
+// that the kubelet supports.
+const ticks = 100
+
 // CPU returns the processor time that a process has used, in seconds.
 func CPU(pid int) (float64, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
@@ -25,9 +29,6 @@ func CPU(pid int) (float64, error) {
 
 // parseCPU returns the processor time, in seconds, of a /proc/PID/stat line.
 func parseCPU(stat []byte) (float64, error) {
-	// Linux reports to user space in ticks of 1/100 s on every architecture
-	// that the kubelet supports.
-	const ticks = 100
 	// The second field is the command in parentheses and may hold anything.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
@@ -46,6 +47,36 @@ func parseCPU(stat []byte) (float64, error) {
 			return 0, fmt.Errorf("process status %q: %w", stat, err)
 		}
 		total += v
+	}
+	return total / ticks, nil
+}
+
+// Busy returns the processor time that all processes have used, in seconds.
+func Busy() (float64, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return parseBusy(stat)
+}
+
+// parseBusy adds up the first line of /proc/stat, without the times in which a
+// processor was idle or waited for a disk.
+func parseBusy(stat []byte) (total float64, err error) {
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	f := bytes.Fields(line)
+	// user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user.
+	if len(f) < 9 || string(f[0]) != "cpu" {
+		return 0, fmt.Errorf("line %q does not hold the times of the processors", line)
+	}
+	for i, text := range f[1:9] {
+		v, err := strconv.ParseFloat(string(text), 64)
+		if err != nil {
+			return 0, fmt.Errorf("times of the processors %q: %w", line, err)
+		}
+		if i != 3 && i != 4 {
+			total += v
+		}
 	}
 	return total / ticks, nil
 }

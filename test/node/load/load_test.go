@@ -122,11 +122,11 @@ func TestMeasure(t *testing.T) {
 			lives("innocent-001", 0.5), lives("innocent-002", 13.25),
 		),
 		Samples: []Sample{
-			{At: at(10), Kubelet: 1, APIServer: 5, KubeletMemory: 10},
+			{At: at(10), Kubelet: 1, APIServer: 5, All: 10, KubeletMemory: 10},
 			{At: at(10.5), Kubelet: 1.25, APIServer: 5, KubeletMemory: 30},
 			{At: at(11), Kubelet: 1.75, APIServer: 5, KubeletMemory: 20},
 			{At: at(11.5), Kubelet: 2.25, APIServer: 5.5, KubeletMemory: 20},
-			{At: at(20), Kubelet: 3, APIServer: 6, KubeletMemory: 20},
+			{At: at(20), Kubelet: 3, APIServer: 6, All: 18, KubeletMemory: 20},
 		},
 		Requests: map[string]float64{"GET pods": 8, "PATCH pods": 4},
 		Metrics:  map[string]float64{metricSyncs: 16, metricRelists: 5, metricThrottled: 20},
@@ -153,6 +153,7 @@ func TestMeasure(t *testing.T) {
 	assert.InDelta(t, 1, f.Kubelet.Peak, 1e-9)
 	assert.EqualValues(t, 30, f.Kubelet.Memory)
 	assert.InDelta(t, 0.1, f.APIServer.Cores, 1e-9)
+	assert.InDelta(t, 0.5, f.Others, 1e-9)
 	assert.InDelta(t, 3, f.RequestsPerRestart, 1e-9)
 	assert.InDelta(t, 12, f.RequestsPer10s, 1e-9)
 	assert.Equal(t, map[string]float64{"GET pods": 2, "PATCH pods": 1}, f.Requests)
@@ -208,6 +209,8 @@ func TestMeasureHerd(t *testing.T) {
 	assert.InDelta(t, 1.9, f.RecoveryOfAll.Worst, 1e-9)
 	assert.InDelta(t, 0, f.Recovery.Least, 1e-9)
 	assert.Equal(t, 2, f.First.Count)
+	assert.Equal(t, 2, countRunning(run.Journal, s))
+	assert.Equal(t, 1, countRunning(run.Journal[:len(run.Journal)-1], s))
 	require.Len(t, f.starts, 6*4+1)
 	assert.Equal(t, []point{{0, 0}, {0.25, 0}, {0.5, 1}, {0.75, 0}, {1, 1}}, f.starts[:5])
 }

@@ -31,6 +31,8 @@ type Figures struct {
 	Kubelet   Use `json:"kubelet"`
 	APIServer Use `json:"apiserver"`
 	Runtime   Use `json:"runtime"`
+	// Others is what all other processes of the machine used, etcd among them, in cores.
+	Others float64 `json:"others"`
 	// Heap is the kubelet's largest, in bytes.
 	Heap float64 `json:"heap"`
 	// Requests and RequestsPer10s count the kubelet's requests for pods and events:
@@ -94,7 +96,7 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	if f.Restarts == 0 {
 		return f, errors.New("no restart lies in the measuring window")
 	}
-	if s.Mix != onDependent {
+	if s.Mix != onDependent && s.delay(2) > 0 {
 		f.Ideal = s.ideal()
 	}
 	n := float64(f.Restarts)
@@ -103,6 +105,7 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	f.Kubelet = use(func(s Sample) float64 { return s.Kubelet }, func(s Sample) float64 { return s.KubeletMemory })
 	f.APIServer = use(func(s Sample) float64 { return s.APIServer }, func(s Sample) float64 { return s.APIServerMemory })
 	f.Runtime = use(func(s Sample) float64 { return s.Runtime }, func(Sample) float64 { return 0 })
+	f.Others = use(func(s Sample) float64 { return s.All - s.Kubelet - s.APIServer - s.Runtime }, func(Sample) float64 { return 0 }).Cores
 	f.Requests, f.Calls = map[string]float64{}, map[string]float64{}
 	for kind, count := range run.Requests {
 		f.Requests[kind] = count / n
@@ -206,20 +209,22 @@ func isMain(e memcri.Event, s Scenario) bool {
 	return e.Container == mainContainer && strings.HasPrefix(e.Pod, s.Mix)
 }
 
-// running returns the pods whose main container runs at the end of a journal, and
-// since when.
-func running(journal []memcri.Event, s Scenario) map[string]time.Time {
-	since := map[string]time.Time{}
+// countRunning returns in how many pods the main container runs at the end of a
+// journal.
+func countRunning(journal []memcri.Event, s Scenario) int {
+	running := map[string]bool{}
 	for _, e := range journal {
-		switch {
-		case !isMain(e, s):
-		case e.What == memcri.Started:
-			since[e.UID] = e.At
-		default:
-			delete(since, e.UID)
+		if isMain(e, s) {
+			running[e.UID] = e.What == memcri.Started
 		}
 	}
-	return since
+	n := 0
+	for _, runs := range running {
+		if runs {
+			n++
+		}
+	}
+	return n
 }
 
 // innocents looks at how long the pods took that only start.

@@ -89,13 +89,14 @@ type Run struct {
 	Restarts    int `json:"restarts"`
 }
 
-// Sample is what three processes have used at a time: processor time in seconds,
-// memory in bytes.
+// Sample is what processes have used at a time, three of them and all of the
+// machine: processor time in seconds, memory in bytes.
 type Sample struct {
 	At              time.Time `json:"at"`
 	Kubelet         float64   `json:"kubelet"`
 	APIServer       float64   `json:"apiserver"`
 	Runtime         float64   `json:"runtime"`
+	All             float64   `json:"all"`
 	KubeletMemory   float64   `json:"kubeletMemory"`
 	APIServerMemory float64   `json:"apiserverMemory"`
 }
@@ -304,10 +305,7 @@ func (m *measurement) wait(d time.Duration, do func() error) error {
 // request asks the API server for something of pods.
 func (m *measurement) request(method, path string, body []byte, use func(io.Reader) error) error {
 	m.own[method+" pods"]++
-	if err := m.api.Request(m.Context(), method, "/api/v1/namespaces/default/pods"+path, body, use); err != nil {
-		return err
-	}
-	return nil
+	return m.api.Request(m.Context(), method, "/api/v1/namespaces/default/pods"+path, body, use)
 }
 
 func (m *measurement) create(pod *corev1.Pod) error {
@@ -477,7 +475,7 @@ func (m *measurement) herd(do func() error) error {
 		return err
 	}
 	limit := time.Now().Add(2*m.Scenario.Maximum + 2*time.Minute)
-	for running := 0; running < m.Scenario.Pods; running = len(m.running()) {
+	for running := 0; running < m.Scenario.Pods; running = countRunning(m.run.Journal, m.Scenario) {
 		if time.Now().After(limit) {
 			return fmt.Errorf("%d of %d pods run %v after the dependency came back", running, m.Scenario.Pods, time.Since(m.run.Back))
 		}
@@ -501,9 +499,6 @@ func (m *measurement) awaitInnocents() error {
 		return nil
 	})
 }
-
-// running returns the pods whose main container runs, and since when.
-func (m *measurement) running() map[string]time.Time { return running(m.run.Journal, m.Scenario) }
 
 // sample reads what processes use, until it is told to stop.
 func (m *measurement) sample() (stop func() error) {
@@ -552,7 +547,8 @@ func (m *measurement) sampleOnce() (s Sample, err error) {
 			return s, err
 		}
 	}
-	return s, nil
+	s.All, err = figures.Busy()
+	return s, err
 }
 
 // fromKubelet asks the kubelet's server.
