@@ -139,13 +139,14 @@ func Main(args []string) error {
 	return errors.Join(errors.New("memcri ended"), <-failed)
 }
 
-// Flags defines the flags that set how long the runtime takes.
+// Flags defines the flags that set how long the runtime takes. By default it is not
+// what limits a kubelet: 16 starts at once are 640 in a second.
 func (o *Options) Flags(f *flag.FlagSet) {
 	f.DurationVar(&o.Sandbox, "runtime-sandbox", 40*time.Millisecond, "the `time` that the runtime takes to make a sandbox")
 	f.DurationVar(&o.Create, "runtime-create", 5*time.Millisecond, "the `time` that it takes to create a container")
 	f.DurationVar(&o.Start, "runtime-start", 20*time.Millisecond, "the `time` that it takes to start a container")
 	f.DurationVar(&o.Stop, "runtime-stop", 10*time.Millisecond, "the `time` that it takes to stop a container or a sandbox")
-	f.IntVar(&o.Slots, "runtime-slots", 4, "how `many` of these are under way at once; 0 is no limit")
+	f.IntVar(&o.Slots, "runtime-slots", 16, "how `many` of these are under way at once; 0 is no limit")
 }
 
 // String says how long the runtime takes.
