@@ -56,6 +56,8 @@ type podRestarts struct {
 	gates   restartpod.Gates
 	backOff *flowcontrol.Backoff
 	runtime kuberuntime.ContainerStopper
+	// exits, if not nil, watches for the exits of pods' containers.
+	exits *exitWatch
 
 	lock sync.Mutex
 	pods map[types.UID]*podRestart
@@ -84,11 +86,13 @@ type podRestart struct {
 	// a goroutine asks for them.
 	relists   atomic.Int32
 	relisting atomic.Bool
+	// stopping is true while a sync stops containers, and looks at them itself.
+	stopping atomic.Bool
 }
 
 // newPodRestarts returns what restarts pods in place, with a back-off of its own
 // that has the curve of containers. The first restart is always immediate.
-func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, initial, max time.Duration) *podRestarts {
+func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, exits *exitWatch, initial, max time.Duration) *podRestarts {
 	gate := utilfeature.DefaultFeatureGate
 	r := &podRestarts{
 		clock: c,
@@ -99,6 +103,7 @@ func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, initial
 		},
 		backOff: crashloop.NewBackOff(c, flowcontrol.Curve{Initial: initial, Max: max}),
 		runtime: runtime,
+		exits:   exits,
 		pods:    map[types.UID]*podRestart{},
 	}
 	metrics.MeasureRestartBackOff(r.backOff, metrics.RestartBackOffPod)
@@ -126,6 +131,7 @@ func (r *podRestarts) set(uid types.UID, p *podRestart) *podRestart {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.pods[uid] = p
+	r.watchExits()
 	return p
 }
 
@@ -512,6 +518,8 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 		return nil, errTerminationRequested
 	}
 	logger := klog.FromContext(ctx)
+	p.stopping.Store(true)
+	defer p.stopping.Store(false)
 	// Every pass ends containers that it stopped: all but the sidecars, and then
 	// one sidecar.
 	for range p.containers {
@@ -602,12 +610,13 @@ func (kl *Kubelet) stopForRestart(ctx context.Context, pod *v1.Pod, p *podRestar
 }
 
 // relistInStartup has the PLEG look at a pod several times within the next second
-// if containers of its present run were started. An init container that ended by
-// then would otherwise be noticed by the next relist of all pods only, and with it
-// the next container started up to a second later.
+// if containers of its present run were started, and the runtime does not tell when
+// they end. An init container that ended by then would otherwise be noticed by the
+// next relist of all pods only, and with it the next container started up to a second
+// later.
 func (kl *Kubelet) relistInStartup(ctx context.Context, uid types.UID) {
 	p := kl.podRestarts.get(uid)
-	if p == nil || p.plan.Phase != restartpod.PhaseStartup {
+	if p == nil || p.plan.Phase != restartpod.PhaseStartup || kl.podRestarts.exits.isLive() {
 		return
 	}
 	p.relists.Store(0)

@@ -1,0 +1,475 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"math/rand"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
+	"k8s.io/kubernetes/pkg/kubelet/pleg"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod"
+	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+const exitEvent = runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
+
+// exitsTest is an exitWatch with a runtime whose streams of events the test fills.
+// It is for a synctest bubble, and has its clock.
+type exitsTest struct {
+	*podRestarts
+	streams  chan chan<- *runtimeapi.ContainerEventResponse
+	relisted []types.UID
+	opened   []time.Time
+	open     int
+}
+
+func newExitsTest(ctx context.Context) *exitsTest {
+	e := &exitsTest{streams: make(chan chan<- *runtimeapi.ContainerEventResponse, 1)}
+	e.podRestarts = newPodRestarts(clock.RealClock{}, nil, &exitWatch{
+		ctx:   ctx,
+		clock: clock.RealClock{},
+		stream: func(ctx context.Context, events chan *runtimeapi.ContainerEventResponse) error {
+			e.opened = append(e.opened, time.Now())
+			e.open++
+			defer func() { e.open-- }()
+			stream := make(chan *runtimeapi.ContainerEventResponse)
+			e.streams <- stream
+			for {
+				select {
+				case event, ok := <-stream:
+					if !ok {
+						return errors.New("broken")
+					}
+					events <- event // As the real one, it does not look at the context meanwhile.
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		},
+		relist: func(uid types.UID) { e.relisted = append(e.relisted, uid) },
+	}, time.Second, time.Minute)
+	return e
+}
+
+// seen returns what was relisted since it was last called, once nothing moves.
+func (e *exitsTest) seen() []types.UID {
+	synctest.Wait()
+	defer func() { e.relisted = nil }()
+	return e.relisted
+}
+
+func event(t runtimeapi.ContainerEventType, uid types.UID) *runtimeapi.ContainerEventResponse {
+	return &runtimeapi.ContainerEventResponse{ContainerEventType: t, PodSandboxStatus: &runtimeapi.PodSandboxStatus{
+		Metadata: &runtimeapi.PodSandboxMetadata{Uid: string(uid)},
+	}}
+}
+
+func TestExitWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newExitsTest(t.Context())
+		synctest.Wait()
+		require.Zero(t, e.open, "no pod needs it")
+		require.False(t, e.exits.isLive())
+
+		e.set("a", &podRestart{})
+		e.set("b", &podRestart{})
+		stream := <-e.streams
+		require.Equal(t, 1, e.open)
+		require.False(t, e.exits.isLive(), "the runtime may have no events")
+		stream <- event(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, "a")
+		stream <- event(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, "a")
+		stream <- event(exitEvent, "other")
+		stream <- &runtimeapi.ContainerEventResponse{ContainerEventType: exitEvent}
+		require.Empty(t, e.seen())
+		require.True(t, e.exits.isLive())
+
+		// At once.
+		stream <- event(exitEvent, "a")
+		require.Equal(t, []types.UID{"a"}, e.seen())
+
+		// What comes soon after that is found together.
+		for range 10 {
+			stream <- event(exitEvent, "a")
+			stream <- event(exitEvent, "b")
+		}
+		require.Empty(t, e.seen())
+		time.Sleep(relistPause)
+		require.ElementsMatch(t, []types.UID{"a", "b"}, e.seen())
+		time.Sleep(time.Second)
+		require.Empty(t, e.seen())
+
+		// The sync that stops containers knows of their ends.
+		e.get("a").stopping.Store(true)
+		stream <- event(exitEvent, "a")
+		require.Empty(t, e.seen())
+		e.get("a").stopping.Store(false)
+
+		// Many are a few relists, the last of them after the last event.
+		for range 99 {
+			stream <- event(exitEvent, "a")
+			time.Sleep(time.Millisecond)
+		}
+		require.LessOrEqual(t, len(e.seen()), 6)
+		stream <- event(exitEvent, "a")
+		time.Sleep(relistPause)
+		require.Equal(t, []types.UID{"a"}, e.seen())
+
+		// Without pods it ends with the next event, and begins with the next pod.
+		e.gc(func(types.UID) bool { return false })
+		stream <- event(exitEvent, "a")
+		require.Empty(t, e.seen())
+		require.Zero(t, e.open)
+		require.False(t, e.exits.isLive())
+		e.set("c", &podRestart{})
+		stream = <-e.streams
+		stream <- event(exitEvent, "c")
+		require.Equal(t, []types.UID{"c"}, e.seen())
+	})
+}
+
+// A runtime without events, or one that is gone, is asked more and more seldom.
+func TestExitWatchReconnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newExitsTest(t.Context())
+		e.set("a", &podRestart{})
+		begin := time.Now()
+		for time.Since(begin) < time.Hour {
+			close(<-e.streams)
+			synctest.Wait()
+			require.Zero(t, e.open)
+			require.False(t, e.exits.isLive())
+		}
+		delay := time.Second
+		for i := range len(e.opened) - 1 {
+			require.InDelta(t, delay, e.opened[i+1].Sub(e.opened[i]), 0.11*float64(delay), i)
+			delay = min(2*delay, 5*time.Minute)
+		}
+		require.Less(t, len(e.opened), 25)
+
+		// One that was there for long is missed for a short time.
+		stream := <-e.streams
+		stream <- event(exitEvent, "a")
+		time.Sleep(time.Hour)
+		require.True(t, e.exits.isLive())
+		require.Equal(t, []types.UID{"a"}, e.seen())
+		close(stream)
+		synctest.Wait()
+		require.False(t, e.exits.isLive())
+		time.Sleep(1100 * time.Millisecond)
+		stream = <-e.streams
+		stream <- event(exitEvent, "a")
+		require.Equal(t, []types.UID{"a"}, e.seen())
+	})
+}
+
+// The bubble fails if a goroutine goes on.
+func TestExitWatchEndsWithTheKubelet(t *testing.T) {
+	for _, reconnecting := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(context.Background())
+			e := newExitsTest(ctx)
+			e.set("a", &podRestart{})
+			stream := <-e.streams
+			stream <- event(exitEvent, "a")
+			if reconnecting {
+				close(stream)
+			}
+			synctest.Wait()
+			cancel()
+			synctest.Wait()
+			require.Zero(t, e.open)
+			require.False(t, e.exits.isLive())
+		})
+	}
+}
+
+// eventless is a runtime that counts who asks it for its events.
+type eventless struct {
+	internalapi.RuntimeService
+	asked chan struct{}
+}
+
+func (e eventless) GetContainerEvents(ctx context.Context, _ chan *runtimeapi.ContainerEventResponse, _ func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
+	klog.FromContext(ctx).Error(nil, "would be logged with each attempt")
+	e.asked <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// The runtime is asked for events only for a pod that may be restarted, and not
+// where EventedPLEG asks it.
+func TestExitWatchAndGates(t *testing.T) {
+	const restartPod, restartAll = restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers
+	for _, tc := range []struct {
+		name   string
+		action v1.ContainerRestartRuleAction
+		gates  map[featuregate.Feature]bool
+		want   bool
+	}{
+		{"RestartPod", restartPod, nil, true},
+		{"RestartPod, off", restartPod, map[featuregate.Feature]bool{features.RestartPodOnContainerExits: false}, false},
+		{"RestartPod, evented PLEG", restartPod, map[featuregate.Feature]bool{features.EventedPLEG: true}, false},
+		{"RestartAllContainers", restartAll, nil, true},
+		{"RestartAllContainers, upstream's", restartAll, map[featuregate.Feature]bool{features.KubeletRestartAllContainersBackOff: false}, false},
+		{"restarts of containers alone", v1.ContainerRestartRuleActionRestart, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for name, value := range tc.gates {
+				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, name, value)
+			}
+			r := newRestartTest(t, restartablePod(tc.action), tc.gates)
+			runtime := eventless{asked: make(chan struct{})}
+			r.kubelet.runtimeService = runtime
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			exits := r.kubelet.newExitWatch(ctx)
+			r.kubelet.podRestarts = newPodRestarts(r.fake.fakeClock, r, exits, 10*time.Second, 300*time.Second)
+			r.run()
+			require.Equal(t, tc.want, exits != nil && exits.running)
+			if tc.want {
+				<-runtime.asked
+			}
+		})
+	}
+}
+
+// A pod that starts up is not looked at again and again where the runtime tells of
+// exits.
+func TestNoRelistInStartupWithEvents(t *testing.T) {
+	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r.run()
+	r.exit("x", 88)
+	require.NoError(t, r.sync())
+	require.Equal(t, restartpod.PhaseStartup, r.kubelet.podRestarts.get(r.pod.UID).plan.Phase)
+	exits := &exitWatch{running: true}
+	exits.live.Store(true)
+	r.kubelet.podRestarts.exits = exits
+	r.kubelet.relistInStartup(t.Context(), r.pod.UID)
+	require.False(t, r.kubelet.podRestarts.get(r.pod.UID).relisting.Load())
+}
+
+// exitsRuntime has a pod of containers that end whenever they like. What is read of
+// it takes time, and so do starts.
+type exitsRuntime struct {
+	*containertest.FakeRuntime
+	t      *testing.T
+	uid    types.UID
+	random *rand.Rand
+
+	lock      sync.Mutex
+	instances []*kubecontainer.Status
+	starts    int
+	// ended, if not nil, is called when a container has ended.
+	ended func()
+	// late has how long after their ends containers were started again.
+	late []time.Duration
+}
+
+// chance returns a random number below n.
+func (r *exitsRuntime) chance(n int64) int64 {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	return r.random.Int63n(n)
+}
+
+// doze takes some time below d.
+func (r *exitsRuntime) doze(d time.Duration) { time.Sleep(time.Duration(r.chance(int64(d)))) }
+
+func (r *exitsRuntime) newest(name string) *kubecontainer.Status {
+	for _, s := range slices.Backward(r.instances) {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (r *exitsRuntime) GetPods(ctx context.Context, _ bool) ([]*kubecontainer.Pod, error) {
+	pod, err := r.GetPod(ctx, r.uid)
+	return []*kubecontainer.Pod{pod}, err
+}
+
+func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
+	pod := &kubecontainer.Pod{ID: r.uid, Timestamp: time.Now()}
+	r.doze(3 * time.Millisecond)
+	r.lock.Lock()
+	for _, s := range r.instances {
+		pod.Containers = append(pod.Containers, &kubecontainer.Container{ID: s.ID, Name: s.Name, State: s.State})
+	}
+	r.lock.Unlock()
+	r.doze(3 * time.Millisecond)
+	return pod, nil
+}
+
+func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
+	r.doze(3 * time.Millisecond)
+	r.lock.Lock()
+	status := &kubecontainer.PodStatus{ID: pod.ID, TimeStamp: pod.Timestamp}
+	for _, s := range slices.Backward(r.instances) {
+		if pod.FindContainerByID(s.ID) != nil {
+			copied := *s
+			status.ContainerStatuses = append(status.ContainerStatuses, &copied)
+		}
+	}
+	r.lock.Unlock()
+	r.doze(3 * time.Millisecond)
+	return status, nil
+}
+
+// sync starts what the status says has ended.
+func (r *exitsRuntime) sync(podStatus *kubecontainer.PodStatus) {
+	for _, name := range []string{"a", "b"} {
+		s := podStatus.FindContainerStatusByName(name)
+		if s != nil && s.State != kubecontainer.ContainerStateExited {
+			continue
+		}
+		r.doze(20 * time.Millisecond)
+		r.lock.Lock()
+		now := r.newest(name)
+		if now != nil {
+			assert.Equal(r.t, kubecontainer.ContainerStateExited, now.State, "%s runs and is started", name)
+			r.late = append(r.late, time.Since(now.FinishedAt))
+		}
+		started := &kubecontainer.Status{
+			ID: kubecontainer.ContainerID{Type: "test", ID: name + time.Now().String()}, Name: name,
+			State: kubecontainer.ContainerStateRunning, CreatedAt: time.Now(), StartedAt: time.Now(),
+		}
+		r.starts++
+		r.instances = append(r.instances, started)
+		if len(r.instances) > 6 {
+			r.instances = r.instances[1:]
+		}
+		lives := time.Duration(r.random.Int63n(int64(300 * time.Millisecond)))
+		r.lock.Unlock()
+		time.AfterFunc(lives, func() {
+			r.lock.Lock()
+			started.State, started.FinishedAt = kubecontainer.ContainerStateExited, time.Now()
+			r.lock.Unlock()
+			if r.ended != nil {
+				r.ended()
+			}
+		})
+		r.doze(20 * time.Millisecond)
+	}
+}
+
+// With the real PLEG and worker: hints come when they like, or get lost. No container
+// is started on a status from before its last start, and every one is started again.
+func TestExitWatchStartsOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// lost is how many of a hundred events do not come.
+		lost int
+		// mean and worst are how long a container may wait to be started again.
+		mean, worst time.Duration
+	}{
+		"all events":  {0, 100 * time.Millisecond, 500 * time.Millisecond},
+		"some events": {50, time.Second, 1200 * time.Millisecond},
+		"no events":   {100, time.Second, 1200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				logger, _ := ktesting.NewTestContext(t)
+				ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.New(nil)))
+				const uid = types.UID("pod")
+				r := &exitsRuntime{FakeRuntime: &containertest.FakeRuntime{}, t: t, uid: uid, random: rand.New(rand.NewSource(1))}
+				cache := kubecontainer.NewCache()
+				events := make(chan *pleg.PodLifecycleEvent, 1000)
+				relists := pleg.NewGenericPLEG(r, events, &pleg.RelistDuration{RelistPeriod: time.Second, RelistThreshold: time.Minute}, cache, clock.RealClock{})
+				e := newExitsTest(ctx)
+				e.exits.relist = func(uid types.UID) { relists.RequestRelist(klog.New(nil), uid) }
+				e.set(uid, &podRestart{})
+				stream := <-e.streams
+				r.ended = func() {
+					r.doze(50 * time.Millisecond)
+					if int(r.chance(100)) >= tc.lost && ctx.Err() == nil {
+						select {
+						case stream <- event(exitEvent, uid):
+						case <-ctx.Done():
+						}
+					}
+				}
+				p, _, _ := createPodWorkers(logger)
+				p.clock, p.podCache = clock.RealClock{}, cache
+				syncs := 0
+				p.podSyncer = &podSyncerFuncs{
+					syncPod: func(_ context.Context, _ kubetypes.SyncPodType, _, _ *v1.Pod, podStatus *kubecontainer.PodStatus) (bool, func(), error) {
+						syncs++
+						r.sync(podStatus)
+						return false, func() { relists.RequestRelist(klog.New(nil), uid) }, nil
+					},
+				}
+				relists.Start(ctx)
+				pod := newNamedPod(string(uid), "ns", "pod", false)
+				update := func() { p.UpdatePod(ctx, UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate}) }
+				update()
+				go func() {
+					for {
+						select {
+						case <-events:
+							update()
+						case <-ctx.Done():
+							return
+						}
+					}
+				}()
+				time.Sleep(5 * time.Minute)
+
+				cancel()
+				synctest.Wait()
+				p.podLock.Lock()
+				close(p.podUpdates[uid])
+				delete(p.podUpdates, uid)
+				p.podLock.Unlock()
+				time.Sleep(2 * time.Second)
+				relists.(*pleg.GenericPLEG).Stop()
+				time.Sleep(2 * time.Second)
+
+				total, worst := time.Duration(0), time.Duration(0)
+				for _, d := range r.late {
+					total, worst = total+d, max(worst, d)
+				}
+				mean := total / time.Duration(len(r.late))
+				t.Logf("%d syncs, %d starts, again after %v on average, %v at most", syncs, r.starts, mean, worst)
+				assert.Greater(t, r.starts, 300)
+				assert.LessOrEqual(t, mean, tc.mean)
+				assert.LessOrEqual(t, worst, tc.worst)
+			})
+		})
+	}
+}
