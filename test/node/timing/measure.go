@@ -22,6 +22,8 @@ type Run struct {
 	// Journals holds, for each pod that is restarted as a whole, what happened to
 	// its containers. Such a run has no other observations.
 	Journals map[string][]node.JournalEvent `json:"journals,omitempty"`
+	// Alone is what a restart takes without a kubelet, where pods are restarted once.
+	Alone *Alone `json:"alone,omitempty"`
 	// From and To bound the measuring window, in seconds of uptime.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
@@ -50,6 +52,10 @@ type Figures struct {
 	// PodRestart covers restarts of whole pods, from the exit of the trigger until
 	// the last container has started again. All but Restarts is empty beside it.
 	PodRestart figures.Summary `json:"podRestart,omitzero"`
+	// Alone is the same without a kubelet, and AloneStarts what of that the creations and
+	// starts of the containers took.
+	Alone       figures.Summary `json:"alone,omitzero"`
+	AloneStarts figures.Summary `json:"aloneStarts,omitzero"`
 	// CPUPerRestart is in milliseconds.
 	CPUPerRestart float64 `json:"cpuPerRestart"`
 	// Best has the least mean lateness and the least CPU per restart of any round.

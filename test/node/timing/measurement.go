@@ -94,7 +94,10 @@ func (m *measurement) run() (run Run, err error) {
 		return run, err
 	}
 	m.Kubelet.End()
-	return run, nil
+	if m.scenario.Action != "" && m.scenario.Window == 0 {
+		run.Alone, err = m.restartAlone()
+	}
+	return run, err
 }
 
 // observe waits for the measuring window, and through it.

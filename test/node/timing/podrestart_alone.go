@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// aloneRestarts is how often the pod without a kubelet is restarted.
+const aloneRestarts = 10
+
+// Alone is a pod that was restarted by the container runtime alone, by a client
+// that knows what to do next at any time: no kubelet can be faster.
+type Alone struct {
+	Journal []node.JournalEvent `json:"journal"`
+	// Starts holds, for each restart, the time in seconds that the runtime took to
+	// create and to start the four containers, one after the other.
+	Starts []float64 `json:"starts"`
+}
+
+// alonePod is that pod.
+type alonePod struct {
+	runtimeapi.RuntimeServiceClient
+	sandbox       string
+	sandboxConfig *runtimeapi.PodSandboxConfig
+	spec          corev1.PodSpec
+	gracefully    bool
+	// ids has each container's newest instance.
+	ids map[string]string
+	// exits has what the runtime said has ended, and ended what was read of that.
+	exits chan string
+	ended map[string]bool
+}
+
+// restartAlone restarts a pod such as the scenario's by the runtime alone. There must
+// be no kubelet, which would remove the pod.
+func (m *measurement) restartAlone() (*Alone, error) {
+	m.say("restarting a pod without a kubelet")
+	conn, err := grpc.NewClient("unix://"+m.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
+	defer cancel()
+	pod := m.pods()[0]
+	pod.Name = "alone"
+	main := &pod.Spec.Containers[0]
+	main.Args = main.Args[:1] // It is triggered more than once.
+	dir := m.Path(journalsDir, pod.Name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	p := &alonePod{
+		RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn),
+		spec:                 pod.Spec,
+		gracefully:           m.scenario.Action == node.ActionRestartPod,
+		ids:                  map[string]string{},
+		exits:                make(chan string, 10*aloneRestarts),
+		ended:                map[string]bool{},
+	}
+	events, err := p.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	go p.read(events, pod.Name)
+	if err := p.runSandbox(ctx, pod.Name, m.Path("alone-logs")); err != nil {
+		return nil, err
+	}
+	alone := &Alone{}
+	for n := range aloneRestarts + 1 {
+		if n > 0 {
+			if err := os.WriteFile(m.Path(journalsDir, pod.Name, triggerFile), nil, 0o644); err != nil {
+				return nil, err
+			}
+			if err := p.stop(ctx); err != nil {
+				return nil, err
+			}
+		}
+		took, err := p.start(ctx, uint32(n), dir)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			alone.Starts = append(alone.Starts, took.Seconds())
+		}
+		if err := m.awaitStarts(pod, n+1); err != nil {
+			return nil, err
+		}
+	}
+	alone.Journal, err = m.journal(pod)
+	return alone, err
+}
+
+// runSandbox makes the sandbox, on the host's network as those of the scenario.
+func (p *alonePod) runSandbox(ctx context.Context, name, logs string) error {
+	p.sandboxConfig = &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: corev1.NamespaceDefault, Uid: name},
+		LogDirectory: logs,
+		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER},
+		}},
+	}
+	sandbox, err := p.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.sandboxConfig})
+	if err != nil {
+		return fmt.Errorf("sandbox: %w", err)
+	}
+	p.sandbox = sandbox.PodSandboxId
+	return nil
+}
+
+// start starts all containers as a kubelet has to: one after the other, and what comes
+// after the init container when that has ended. It returns how long the starts took.
+func (p *alonePod) start(ctx context.Context, attempt uint32, dir string) (took time.Duration, err error) {
+	for _, c := range slices.Concat(p.spec.InitContainers, p.spec.Containers) {
+		config := &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: attempt},
+			Image:    &runtimeapi.ImageSpec{Image: c.Image},
+			Args:     c.Args,
+			Mounts:   []*runtimeapi.Mount{{HostPath: dir, ContainerPath: c.VolumeMounts[0].MountPath}},
+			LogPath:  fmt.Sprintf("%s-%d.log", c.Name, attempt),
+			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+				NamespaceOptions: p.sandboxConfig.Linux.SecurityContext.NamespaceOptions,
+			}},
+		}
+		for _, e := range c.Env {
+			config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
+		}
+		began := time.Now()
+		created, err := p.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: p.sandbox, Config: config, SandboxConfig: p.sandboxConfig})
+		if err != nil {
+			return 0, fmt.Errorf("container %s: %w", c.Name, err)
+		}
+		p.ids[c.Name] = created.ContainerId
+		if _, err := p.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: created.ContainerId}); err != nil {
+			return 0, fmt.Errorf("container %s: %w", c.Name, err)
+		}
+		took += time.Since(began)
+		if c.RestartPolicy == nil && slices.ContainsFunc(p.spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name }) {
+			if err := p.awaitEnd(c.Name); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return took, nil
+}
+
+// stop waits for the end of the trigger, and stops the others: for RestartPod the
+// sidecar after the regular containers, or else all at once and without grace.
+func (p *alonePod) stop(ctx context.Context) error {
+	if err := p.awaitEnd(trigger); err != nil {
+		return err
+	}
+	request := func(name string) error {
+		var grace int64
+		if p.gracefully {
+			grace = corev1.DefaultTerminationGracePeriodSeconds
+		}
+		_, err := p.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: p.ids[name], Timeout: grace})
+		return err
+	}
+	others := []string{"other", "sidecar"}
+	errs := make([]error, len(others))
+	var wg sync.WaitGroup
+	for i, name := range others {
+		wg.Go(func() { errs[i] = request(name) })
+		if p.gracefully {
+			wg.Wait()
+		}
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// read takes the ends of the pod's containers from the runtime's events, until they
+// break off. containerd does nothing while an event waits for its reader.
+func (p *alonePod) read(events runtimeapi.RuntimeService_GetContainerEventsClient, uid string) {
+	defer close(p.exits)
+	for {
+		e, err := events.Recv()
+		if err != nil {
+			return
+		}
+		if e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT && e.GetPodSandboxStatus().GetMetadata().GetUid() == uid {
+			p.exits <- e.ContainerId
+		}
+	}
+}
+
+// awaitEnd waits until the runtime says that the container has ended.
+func (p *alonePod) awaitEnd(name string) error {
+	for !p.ended[p.ids[name]] {
+		id, ok := <-p.exits
+		if !ok {
+			return fmt.Errorf("the events of the runtime broke off before the end of container %s", name)
+		}
+		p.ended[id] = true
+	}
+	return nil
+}
