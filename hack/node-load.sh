@@ -31,8 +31,11 @@ out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
 reference=(--stock "$out/stock/kubelet")
 [[ -z $base ]] || reference=(--base "$base")
 say "Measuring on a full node"
-cd "$KB_ROOT/test/node"
+state=$OUTPUT_DIR/node
+mkdir -p "$state"
+# It is run where the user is, for whom the paths in the arguments are.
+CGO_ENABLED=0 GOWORK=off go build -C "$KB_ROOT/test/node" -o "$state/load" ./load
 # The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
 trap - EXIT INT TERM HUP
-exec go run ./load "${reference[@]}" --ours "$out/kubelet" \
+exec "$state/load" --work "$state" "${reference[@]}" --ours "$out/kubelet" \
   --apiserver "$out/stock/kube-apiserver" --apiserver-patched "$out/kube-apiserver" "$@"

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
@@ -322,6 +323,33 @@ func TestReportFiles(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(dir, "load.json"))
 	require.NoError(t, err)
 	assert.True(t, json.Valid(data))
+}
+
+func TestKubeletConfig(t *testing.T) {
+	s := usual
+	s.Pods, s.Action = 500, node.ActionRestartPod
+	m := &measurement{task: task{Scenario: s, Gates: "A=true, B=false", Profile: "/x"}}
+	text, err := m.kubeletConfig(1234)
+	require.NoError(t, err)
+	var config struct {
+		Address                   string
+		Port, MaxPods             int
+		EnableContentionProfiling bool
+		FeatureGates              map[string]bool
+		CrashLoopBackOff          struct{ MaxContainerRestartPeriod string }
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &config))
+	assert.Equal(t, "127.0.0.1", config.Address)
+	assert.Equal(t, 1234, config.Port)
+	assert.Greater(t, config.MaxPods, 500)
+	assert.True(t, config.EnableContentionProfiling)
+	assert.Equal(t, "1s", config.CrashLoopBackOff.MaxContainerRestartPeriod)
+	assert.Equal(t, map[string]bool{"A": true, "B": false, node.GateRestartPod: true}, config.FeatureGates)
+	m = &measurement{task: task{Scenario: usual}}
+	text, err = m.kubeletConfig(1234)
+	require.NoError(t, err)
+	assert.NotContains(t, text, "featureGates")
+	assert.NotContains(t, text, "enableContentionProfiling")
 }
 
 func TestCommand(t *testing.T) {
