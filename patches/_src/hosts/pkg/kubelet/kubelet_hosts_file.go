@@ -18,6 +18,7 @@ package kubelet
 
 import (
 	"bytes"
+	"io"
 	"os"
 )
 
@@ -25,8 +26,23 @@ import (
 // it, and finds it as it should be unless a container has changed it: to read it costs
 // less than to write it.
 func writeIfChanged(name string, content []byte, perm os.FileMode) error {
-	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, content) {
+	if has(name, content) {
 		return nil
 	}
 	return os.WriteFile(name, content, perm)
+}
+
+// has reports whether a regular file has that content. It reads no more than that: a
+// container can make the file as large as it likes.
+func has(name string, content []byte) bool {
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(content)) {
+		return false
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	old, err := io.ReadAll(io.LimitReader(f, int64(len(content))+1))
+	return err == nil && bytes.Equal(old, content)
 }

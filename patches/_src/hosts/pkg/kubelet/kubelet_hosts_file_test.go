@@ -51,4 +51,11 @@ func TestWriteIfChanged(t *testing.T) {
 		require.Equal(t, step.written, !info.ModTime().Equal(long), "%+v", step)
 	}
 	require.Error(t, writeIfChanged(filepath.Join(name, "below"), nil, 0o644))
+
+	// What a container made of the file is not read.
+	require.NoError(t, os.Truncate(name, 1<<40))
+	require.False(t, has(name, []byte("two")))
+	require.NoError(t, writeIfChanged(name, []byte("two"), 0o644))
+	require.True(t, has(name, []byte("two")))
+	require.False(t, has(filepath.Dir(name), nil))
 }

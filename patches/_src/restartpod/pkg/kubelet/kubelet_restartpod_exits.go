@@ -98,7 +98,7 @@ func (r *podRestarts) unwatchExits() bool {
 
 // watched reports whether exits of the pod are to be looked at, and whether those of
 // any pod are.
-func (r *podRestarts) watched(uid types.UID) (pod, any bool) {
+func (r *podRestarts) watched(uid types.UID) (pod, some bool) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	p := r.pods[uid]
@@ -156,8 +156,8 @@ func (r *podRestarts) followExits() error {
 			}
 			w.live.Store(true)
 			uid := types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid())
-			pod, any := r.watched(uid)
-			if !any {
+			pod, some := r.watched(uid)
+			if !some {
 				return nil
 			}
 			if pod && e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT {

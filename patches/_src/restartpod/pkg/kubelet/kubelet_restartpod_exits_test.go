@@ -459,6 +459,7 @@ func TestExitWatchStartsOnce(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				relists.(*pleg.GenericPLEG).Stop()
 				time.Sleep(2 * time.Second)
+				synctest.Wait()
 
 				total, worst := time.Duration(0), time.Duration(0)
 				for _, d := range r.late {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,8 +36,9 @@ const knownPodLifetime = time.Minute
 // knownPods are pods as the API server returned them when their status was last
 // written. The next write then needs no read before it: it names the resource version
 // of the pod, and the API server refuses it if anything has changed the pod since. Then
-// the pod is forgotten and read, as upstream reads it before every write. The zero value
-// is empty. Only the sync thread may use it.
+// the pod is read, as upstream reads it before every write, and for a minute it is not
+// known again, because whoever changed it may do so after each write. The zero value is
+// empty. Only the sync thread may use it.
 type knownPods struct {
 	pods   map[types.UID]knownPod
 	pruned time.Time
@@ -44,62 +46,80 @@ type knownPods struct {
 
 type knownPod struct {
 	// pod has what a write of the status needs: its identity, its resource version,
-	// and its status.
-	pod     *v1.Pod
-	written time.Time
+	// and its status. It is nil for a pod that has to be read.
+	pod *v1.Pod
+	// at is when the pod was written, or found to be another.
+	at time.Time
+}
+
+// get returns a pod that is known.
+func (k *knownPods) get(uid types.UID) (*v1.Pod, bool) {
+	pod := k.pods[uid].pod
+	return pod, pod != nil
 }
 
 // remember notes a pod as the API server has returned it.
 func (k *knownPods) remember(pod *v1.Pod, now time.Time) {
 	if now.Sub(k.pruned) > knownPodLifetime {
 		for uid, known := range k.pods {
-			if now.Sub(known.written) > knownPodLifetime {
+			if now.Sub(known.at) > knownPodLifetime {
 				delete(k.pods, uid)
 			}
 		}
 		k.pruned = now
 	}
-	// Without a resource version a write could overwrite the change of another.
-	// A pod that is being deleted may be gone by the next write. A mirror pod has another
-	// UID than the pod that is synced.
-	if pod.ResourceVersion == "" || pod.DeletionTimestamp != nil || kubetypes.IsMirrorPod(pod) {
+	if known, ok := k.pods[pod.UID]; ok && known.pod == nil && now.Sub(known.at) <= knownPodLifetime {
+		return
+	}
+	// Without a resource version a write could overwrite the change of another, and an
+	// answer without a status is not what the API server has. A pod that is being deleted
+	// may be gone by the next write. A mirror pod has another UID than the pod that is
+	// synced.
+	if pod.ResourceVersion == "" || pod.Status.Phase == "" || pod.DeletionTimestamp != nil || kubetypes.IsMirrorPod(pod) {
 		delete(k.pods, pod.UID)
 		return
 	}
-	if k.pods == nil {
-		k.pods = map[types.UID]knownPod{}
-	}
-	k.pods[pod.UID] = knownPod{written: now, pod: &v1.Pod{
+	k.set(pod.UID, knownPod{at: now, pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 			ResourceVersion: pod.ResourceVersion, Generation: pod.Generation,
 		},
 		Status: pod.Status,
-	}}
+	}})
 }
 
-// forget forgets a pod, and reports whether it was known.
-func (k *knownPods) forget(uid types.UID) bool {
-	_, known := k.pods[uid]
-	delete(k.pods, uid)
-	return known
+func (k *knownPods) set(uid types.UID, pod knownPod) {
+	if k.pods == nil {
+		k.pods = map[types.UID]knownPod{}
+	}
+	k.pods[uid] = pod
 }
 
 // getPod returns the pod whose status syncPod writes: as the last write left it, or
 // from the API server.
 func (m *manager) getPod(ctx context.Context, uid types.UID, status versionedPodStatus) (*v1.Pod, error) {
-	if known, ok := m.knownPods.pods[uid]; ok {
+	if known, ok := m.knownPods.get(uid); ok {
 		if pod, managed := m.podManager.GetPodByUID(uid); managed && pod.DeletionTimestamp == nil {
-			return known.pod, nil
+			return known, nil
 		}
-		m.knownPods.forget(uid)
+		delete(m.knownPods.pods, uid)
 	}
 	return m.kubeClient.CoreV1().Pods(status.podNamespace).Get(ctx, status.podName, metav1.GetOptions{})
 }
 
+// hasToBeRead reports whether a write has shown that a known pod is not as it was known:
+// it failed for that reason, or there seems to be nothing to write.
+func (m *manager) hasToBeRead(uid types.UID, unchanged bool, err error) bool {
+	if _, known := m.knownPods.get(uid); !known || err == nil && !unchanged {
+		return false
+	}
+	m.knownPods.set(uid, knownPod{at: time.Now()})
+	return unchanged || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+}
+
 // patchPodStatus writes a status. The patch of a known pod fails if the pod has changed.
 func (m *manager) patchPodStatus(ctx context.Context, pod *v1.Pod, status v1.PodStatus) (newPod *v1.Pod, patch []byte, unchanged bool, err error) {
-	if _, known := m.knownPods.pods[pod.UID]; known {
+	if _, known := m.knownPods.get(pod.UID); known {
 		newPod, patch, unchanged, err = statusutil.PatchKnownPodStatus(ctx, m.kubeClient, pod, status)
 	} else {
 		newPod, patch, unchanged, err = statusutil.PatchPodStatus(ctx, m.kubeClient, pod.Namespace, pod.Name, pod.UID, pod.Status, status)

@@ -150,9 +150,16 @@ func TestKnownPodChanges(t *testing.T) {
 	_, c := podutil.GetPodCondition(&a.pod.Status, condition.Type)
 	require.NotNil(t, c)
 
+	// Whoever changed it may do so again.
 	m.SetPodStatus(logger, pod, message("3"))
 	m.syncBatch(ctx, false)
-	a.assertRequests(t, "patch 4")
+	a.assertRequests(t, "get", "patch")
+	m.knownPods.pods[pod.UID] = knownPod{at: time.Now().Add(-2 * knownPodLifetime)}
+	m.SetPodStatus(logger, pod, message("4"))
+	m.syncBatch(ctx, false)
+	m.SetPodStatus(logger, pod, message("5"))
+	m.syncBatch(ctx, false)
+	a.assertRequests(t, "get", "patch", "patch 6")
 }
 
 // A status that seems to be written already is compared with the API server's.
@@ -173,8 +180,7 @@ func TestKnownPodUnchanged(t *testing.T) {
 	require.Equal(t, "1", a.pod.Status.Message)
 }
 
-// A write that fails is made once more as upstream makes it, and then left to the next
-// batch. Nothing is known of a pod after that.
+// A write that fails is left to the next batch, which reads the pod.
 func TestKnownPodFails(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	pod := getTestPod()
@@ -186,7 +192,7 @@ func TestKnownPodFails(t *testing.T) {
 	a.fails = apierrors.NewInternalError(fmt.Errorf("the server is unwell"))
 	m.SetPodStatus(logger, pod, message("2"))
 	m.syncBatch(ctx, false)
-	a.assertRequests(t, "patch 2", "get", "patch")
+	a.assertRequests(t, "patch 2")
 	m.syncBatch(ctx, false)
 	a.assertRequests(t, "get", "patch")
 	a.fails = nil
@@ -196,6 +202,7 @@ func TestKnownPodFails(t *testing.T) {
 
 	gone := a.pod
 	a.pod = nil
+	m.knownPods.pods[pod.UID] = knownPod{pod: gone.DeepCopy()}
 	m.SetPodStatus(logger, pod, message("3"))
 	m.syncBatch(ctx, false)
 	a.assertRequests(t, "patch 3", "get")
@@ -213,10 +220,11 @@ func TestKnownPodFails(t *testing.T) {
 func TestKnownPodsAreForgotten(t *testing.T) {
 	now := time.Now()
 	pod := func(uid string) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: "1"}}
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), ResourceVersion: "1"}, Status: message("")}
 	}
 	for name, change := range map[string]func(*v1.Pod){
 		"is being deleted":        func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} },
+		"has no status":           func(p *v1.Pod) { p.Status = v1.PodStatus{} },
 		"has no resource version": func(p *v1.Pod) { p.ResourceVersion = "" },
 		"is a mirror pod":         func(p *v1.Pod) { p.Annotations = map[string]string{kubetypes.ConfigMirrorAnnotationKey: "x"} },
 	} {

@@ -34,33 +34,42 @@ func versioned(name, version string, phase v1.PodPhase) *v1.Pod {
 	return pod
 }
 
-// A pod whose version is the one of before is not compared again, and any other version
-// is merged as ever.
-func TestMergedVersions(t *testing.T) {
+// An object that was merged before is not compared again, and any other one is merged
+// as ever.
+func TestMergedPods(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	s := newPodStorage(make(chan kubetypes.PodUpdate, 10), nil, &mockPodStartupSLIObserver{})
+	source := kubetypes.ApiserverSource
 	merge := func(pods ...*v1.Pod) string {
-		adds, updates, _, removes, reconciles := s.merge(ctx, "api", sourceUpdate{Pods: pods})
+		adds, updates, _, removes, reconciles := s.merge(ctx, source, sourceUpdate{Pods: pods})
 		return fmt.Sprintf("%d added, %d updated, %d reconciled, %d removed", len(adds.Pods), len(updates.Pods), len(reconciles.Pods), len(removes.Pods))
 	}
 	const none = "0 added, 0 updated, 0 reconciled, 0 removed"
-	require.Equal(t, "2 added, 0 updated, 0 reconciled, 0 removed", merge(versioned("a", "1", ""), versioned("b", "1", "")))
-	require.Equal(t, none, merge(versioned("a", "1", ""), versioned("b", "1", "")))
-	require.Equal(t, "0 added, 0 updated, 1 reconciled, 0 removed", merge(versioned("a", "2", v1.PodRunning), versioned("b", "1", "")))
-	require.Equal(t, none, merge(versioned("a", "2", v1.PodFailed), versioned("b", "1", "")), "a version is one content")
-	require.Equal(t, "0 added, 0 updated, 1 reconciled, 0 removed", merge(versioned("a", "1", ""), versioned("b", "1", "")), "an older version, after a relist")
+	a, b := versioned("a", "1", ""), versioned("b", "1", "")
+	require.Equal(t, "2 added, 0 updated, 0 reconciled, 0 removed", merge(a, b))
+	require.Equal(t, none, merge(a, b))
+	require.True(t, s.merged(source, b))
+	a = versioned("a", "2", v1.PodRunning)
+	require.Equal(t, "0 added, 0 updated, 1 reconciled, 0 removed", merge(a, b))
+	require.Equal(t, none, merge(a, b))
+	require.Equal(t, "0 added, 0 updated, 1 reconciled, 0 removed", merge(versioned("a", "2", v1.PodFailed), b),
+		"the same version, decoded by another API server")
+	require.Equal(t, "0 added, 0 updated, 1 reconciled, 0 removed", merge(versioned("a", "1", ""), b), "an older version, after a relist")
 
 	changed := versioned("b", "3", "")
 	changed.Spec.NodeName = "other"
-	require.Equal(t, "0 added, 1 updated, 0 reconciled, 0 removed", merge(versioned("a", "1", ""), changed))
-	require.Equal(t, "0 added, 0 updated, 0 reconciled, 1 removed", merge(changed))
+	require.Equal(t, "0 added, 1 updated, 0 reconciled, 1 removed", merge(changed))
 	require.Equal(t, "1 added, 0 updated, 0 reconciled, 0 removed", merge(versioned("a", "1", ""), changed), "what was removed is new")
-	require.Equal(t, none, merge(versioned("a", "1", ""), changed))
 	require.Equal(t, "0 added, 0 updated, 0 reconciled, 2 removed", merge())
-	require.Empty(t, s.mergedVersions)
+	require.Empty(t, s.mergedPods)
 
-	// Pods of files have no version, and may change all the same.
-	merge(versioned("a", "", ""))
-	require.Equal(t, "0 added, 0 updated, 1 reconciled, 0 removed", merge(versioned("a", "", v1.PodRunning)))
-	require.Equal(t, "0 added, 0 updated, 1 reconciled, 0 removed", merge(versioned("a", "", v1.PodFailed)))
+	// A manifest keeps the version and the UID that were copied into it.
+	source = kubetypes.FileSource
+	merge(versioned("a", "1", ""))
+	for _, node := range []string{"x", "y", "z"} {
+		edited := versioned("a", "1", "")
+		edited.Spec.NodeName = node
+		require.Equal(t, "0 added, 1 updated, 0 reconciled, 0 removed", merge(edited), node)
+	}
+	require.Empty(t, s.mergedPods)
 }

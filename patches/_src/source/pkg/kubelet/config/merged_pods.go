@@ -19,22 +19,23 @@ package config
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// mergedVersions are the resource versions of the pods that a source last sent. The
-// source of the API server sends all pods of the node whenever one of them changes: there
-// is nothing new in the others to look for.
-type mergedVersions map[types.UID]string
+// mergedPods are the objects that the API server's source last sent for its pods. It
+// sends all pods of the node whenever one of them changes, and the others are the very
+// objects of before: there is nothing new in them to look for.
+type mergedPods map[types.UID]*v1.Pod
 
-// merged reports whether this version of a pod was merged before, and notes it. Pods
-// that are not from the API server have no version.
-func (m mergedVersions) merged(ref *v1.Pod) bool {
-	if ref.ResourceVersion == "" {
+// merged reports whether an object was merged before, and notes it as the last one of
+// its pod. Other sources may change an object that they have sent.
+func (m mergedPods) merged(source string, ref *v1.Pod) bool {
+	if source != kubetypes.ApiserverSource || ref.ResourceVersion == "" {
 		return false
 	}
-	if m[ref.UID] == ref.ResourceVersion {
+	if m[ref.UID] == ref {
 		return true
 	}
-	m[ref.UID] = ref.ResourceVersion
+	m[ref.UID] = ref
 	return false
 }

@@ -20,48 +20,8 @@ import (
 	"context"
 	"sync"
 
-	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/utils/lru"
 )
-
-// maxExitedStatuses bounds the memory, at some 2 KiB each. A node of 110 pods that
-// crash-loop has about 220.
-const maxExitedStatuses = 1000
-
-// exitedStatuses asks a runtime for the status of an exited container once. That status
-// changes no more, and the kubelet wants it each time when it looks at the pod, and twice
-// more to remove the container.
-type exitedStatuses struct {
-	internalapi.RuntimeService
-	statuses *lru.Cache
-}
-
-func newExitedStatuses(service internalapi.RuntimeService) internalapi.RuntimeService {
-	return exitedStatuses{service, lru.New(maxExitedStatuses)}
-}
-
-func (s exitedStatuses) ContainerStatus(ctx context.Context, containerID string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
-	if verbose {
-		return s.RuntimeService.ContainerStatus(ctx, containerID, verbose)
-	}
-	if status, ok := s.statuses.Get(containerID); ok {
-		return status.(*runtimeapi.ContainerStatusResponse), nil
-	}
-	status, err := s.RuntimeService.ContainerStatus(ctx, containerID, verbose)
-	if err == nil && status.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-		s.statuses.Add(containerID, status)
-	}
-	return status, err
-}
-
-func (s exitedStatuses) RemoveContainer(ctx context.Context, containerID string) error {
-	err := s.RuntimeService.RemoveContainer(ctx, containerID)
-	if err == nil {
-		s.statuses.Remove(containerID)
-	}
-	return err
-}
 
 // maxImageUsers bounds the memory.
 const maxImageUsers = 1000
@@ -80,7 +40,8 @@ type imageUser struct {
 }
 
 // imageUser is getImageUser for the image of a container that starts. It asks the
-// runtime only if it does not know the image with that ID.
+// runtime only if it does not know the image with that ID, and keeps the answer only if
+// that is about this image: a name may mean another one by now.
 func (m *kubeGenericRuntimeManager) imageUser(ctx context.Context, id, name string) (*int64, string, error) {
 	m.imageUsers.lock.Lock()
 	user, known := m.imageUsers.users[id]
@@ -89,10 +50,10 @@ func (m *kubeGenericRuntimeManager) imageUser(ctx context.Context, id, name stri
 		return user.uid, user.username, nil
 	}
 	resp, err := m.imageService.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: name}, false)
-	image := resp.GetImage()
-	if err != nil || image.GetId() != id {
-		return m.getImageUser(ctx, name)
+	if err != nil {
+		return nil, "", err
 	}
+	image := resp.GetImage()
 	switch uid := image.GetUid(); {
 	case uid != nil:
 		user.uid = &uid.Value
@@ -100,6 +61,9 @@ func (m *kubeGenericRuntimeManager) imageUser(ctx context.Context, id, name stri
 		user.username = image.GetUsername()
 	default:
 		user.uid = new(int64) // Root.
+	}
+	if id == "" || image.GetId() != id {
+		return user.uid, user.username, nil
 	}
 	m.imageUsers.lock.Lock()
 	defer m.imageUsers.lock.Unlock()

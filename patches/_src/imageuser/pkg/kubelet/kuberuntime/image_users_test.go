@@ -26,58 +26,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// countingRuntime is a runtime with one container.
-type countingRuntime struct {
-	internalapi.RuntimeService
-	state runtimeapi.ContainerState
-	gone  bool
-	asked int
-}
-
-func (r *countingRuntime) ContainerStatus(context.Context, string, bool) (*runtimeapi.ContainerStatusResponse, error) {
-	r.asked++
-	if r.gone {
-		return nil, fmt.Errorf("not found")
-	}
-	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{State: r.state}}, nil
-}
-
-func (r *countingRuntime) RemoveContainer(context.Context, string) error {
-	r.gone = true
-	return nil
-}
-
-// The runtime is asked for the status of an exited container once, and each time for
-// any other.
-func TestExitedStatuses(t *testing.T) {
-	ctx := context.Background()
-	r := &countingRuntime{}
-	s := newExitedStatuses(r)
-	ask := func(verbose bool, asked int) {
-		t.Helper()
-		r.asked = 0
-		resp, err := s.ContainerStatus(ctx, "x", verbose)
-		require.NoError(t, err)
-		require.Equal(t, r.state, resp.Status.State)
-		require.Equal(t, asked, r.asked)
-	}
-	for _, r.state = range []runtimeapi.ContainerState{
-		runtimeapi.ContainerState_CONTAINER_CREATED, runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_UNKNOWN,
-	} {
-		ask(false, 1)
-		ask(false, 1)
-	}
-	r.state = runtimeapi.ContainerState_CONTAINER_EXITED
-	ask(true, 1)
-	ask(false, 1)
-	ask(false, 0)
-	ask(true, 1)
-
-	require.NoError(t, s.RemoveContainer(ctx, "x"))
-	_, err := s.ContainerStatus(ctx, "x", false)
-	require.Error(t, err, "a container that was removed is not known")
-}
-
 // imageService has one image, which a name stands for.
 type imageService struct {
 	internalapi.ImageManagerService
@@ -125,6 +73,16 @@ func TestImageUser(t *testing.T) {
 	_, username, err = m.imageUser(ctx, "sha256:old", "name")
 	require.NoError(t, err)
 	require.Equal(t, "right", username, "what another image says is not kept")
+
+	s.asked = 0
+	_, _, err = m.imageUser(ctx, "example.com/image@sha256:right", "name")
+	require.NoError(t, err)
+	require.Equal(t, 1, s.asked, "a reference that is no ID costs no more than upstream")
+	s.image = nil
+	uid, _, err := m.imageUser(ctx, "", "name")
+	require.NoError(t, err)
+	require.Equal(t, &zero, uid)
+	require.NotContains(t, m.imageUsers.users, "")
 
 	s.err = fmt.Errorf("no answer")
 	_, _, err = m.imageUser(ctx, "sha256:d", "name")
