@@ -109,7 +109,7 @@ var gateDisruptions = []scenario{
 		}
 		// Upstream tries in every sync to create what could not be created.
 		at := p.attempts("failing")
-		require.Greater(t, len(at), 6)
+		require.Greater(t, len(at), 5)
 		assert.Less(t, at[len(at)-1].Sub(at[1]), time.Duration(len(at)-2)*slow.Maximum, "the time of %d attempts to create a container", len(at)-2)
 	}},
 }
