@@ -23,7 +23,7 @@ type Figures struct {
 	// Ideal is how many there would be in a second if each was on time. It is zero
 	// where containers do not crash all the time.
 	Ideal float64 `json:"ideal,omitempty"`
-	// Lateness covers the restarts in the window but for each container's first, and
+	// Lateness covers the restarts in the window except each container's first, and
 	// First those.
 	Lateness figures.Summary `json:"lateness"`
 	First    figures.Summary `json:"first,omitzero"`

@@ -10,7 +10,7 @@ import (
 
 // median returns for each figure the median of several rounds: what else the machine
 // does makes one of them worse, and seldom most. What charts show is of the last
-// round, but for lateness, which is of all.
+// round, except lateness, which is of all.
 func median(rounds []Figures) Figures {
 	m := rounds[len(rounds)-1]
 	all := make([]reflect.Value, len(rounds))
