@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh [--stock | --check] [kubelet|kube-apiserver]...
+# build.sh [--stock | --check] [kubelet|kube-apiserver|kubelet-jittered]...
 #
 # Builds from the tree as it is, which must have the series applied, to _output/VERSION/kubelet. With --stock it
 # builds the release without the series, from a checkout of its own, to _output/VERSION/stock/kubelet; the tree is
 # not touched. Trees are found as by make apply. Version stamps are upstream's: v1.37.1+kubelet-backoff, and
 # v1.37.1 for --stock. Unlike upstream's, the binaries are linked statically. --check builds nothing: it says whether
-# there is a Go that can build the tree, before the series is applied to it.
+# there is a Go that can build the tree, before the series is applied to it. kubelet-jittered is the patched kubelet
+# with jitter in its back-off of containers and pods, for make node-load: no kubelet can be told to have any.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -17,7 +18,7 @@ while (($# > 0)); do
   case $1 in
     --stock) STOCK=1 ;;
     --check) CHECK=1 ;;
-    -h | --help) sed -n '4,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '4,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) die "build.sh: unknown argument \"$1\"" ;;
     *) targets+=("$1") ;;
   esac
@@ -30,7 +31,15 @@ load_tree ${STOCK:+--fetch}
 check_go
 [[ -z $CHECK ]] || exit 0
 [[ -n $STOCK ]] || load_tree --applied
+# A variant of a program is built from the tree with one expression in one file replaced by another, and the tree stays
+# as it is: PROGRAM FILE, and the two expressions.
+declare -A variants=()
+[[ -n $STOCK ]] || variants[kubelet-jittered]='kubelet pkg/kubelet/crashloop/dobackoff.go
+backoff.NewBackOff(curve.Initial, curve.Max)
+backoff.NewBackOffWithJitter(curve.Initial, curve.Max, 0.5)'
+
 for t in "${targets[@]}"; do
+  [[ -z ${variants[$t]:-} ]] || continue
   [[ $t =~ ^[a-z-]+$ && -d $TREE/cmd/$t ]] || die "build.sh: there is no cmd/$t in $TREE"
 done
 
@@ -58,7 +67,6 @@ if [[ $TREE_KIND == git ]]; then
   stamp gitTreeState "$TREE_STATE"
   stamp buildDate "$(TZ=UTC printf '%(%Y-%m-%dT%H:%M:%SZ)T' "$COMMIT_TIME")"
 fi
-stamp gitVersion "$stamp_version"
 IFS=. read -r major minor _ <<<"${VERSION#v}"
 stamp gitMajor "$major"
 stamp gitMinor "$minor"
@@ -67,9 +75,22 @@ go_env_for_tree "$SRC"
 in_src() { cd "$SRC" && "$@"; }
 scratch_dir WORK
 keep_work_sum "$SRC"
+common=("${ldflags[@]}")
 for t in "${targets[@]}"; do
-  say "Building $t $stamp_version from $SRC"
-  if ! run_long "$t" "$WORK/log" in_src go build -v -ldflags "${ldflags[*]}" -o "$OUT/$t" "./cmd/$t"; then
+  program=$t version=$stamp_version args=()
+  if [[ -n ${variants[$t]:-} ]]; then
+    { read -r program file; IFS= read -r usual; IFS= read -r other; } <<<"${variants[$t]}"
+    text=''
+    [[ ! -f $SRC/$file ]] || text=$(<"$SRC/$file")
+    [[ $text == *"$usual"* ]] || die "$SRC/$file does not say \"$usual\", which $t has another expression for"
+    printf '%s\n' "${text/"$usual"/"$other"}" >"$OUT/$t.go"
+    printf '{"Replace": {"%s": "%s"}}\n' "$SRC/$file" "$OUT/$t.go" >"$OUT/$t.json"
+    version+=.${t#"$program"-} args=(-overlay "$OUT/$t.json")
+  fi
+  ldflags=("${common[@]}")
+  stamp gitVersion "$version"
+  say "Building $t $version from $SRC"
+  if ! run_long "$t" "$WORK/log" in_src go build -v "${args[@]}" -ldflags "${ldflags[*]}" -o "$OUT/$t" "./cmd/$program"; then
     echo "error: $t does not build in $SRC:" >&2
     show_errors "$WORK/log"
     exit 1
