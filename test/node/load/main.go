@@ -54,13 +54,13 @@ func main() {
 
 // options are the flags.
 type options struct {
-	stock, base, ours, apiserver, patched string
-	only, pods, gates                     string
-	work, format, profile, report, svg    string
-	seconds, away, rounds                 int
-	scenario                              Scenario
-	runtime                               memcri.Options
-	keep                                  bool
+	stock, base, ours, jittered, apiserver, patched string
+	only, pods, gates                               string
+	work, format, profile, report, svg              string
+	seconds, away, rounds                           int
+	scenario                                        Scenario
+	runtime                                         memcri.Options
+	keep                                            bool
 }
 
 func (o *options) flags() *flag.FlagSet {
@@ -68,11 +68,12 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.stock, "stock", "", "the unpatched kubelet `binary`")
 	f.StringVar(&o.base, "base", "", "another patched kubelet `binary`, to be compared with instead of an unpatched one")
 	f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
+	f.StringVar(&o.jittered, "jittered", "", "the patched kubelet `binary` with jitter in its back-off, which the mix dependency is measured with too")
 	f.StringVar(&o.apiserver, "apiserver", "", "the kube-apiserver `binary`")
 	f.StringVar(&o.patched, "apiserver-patched", "", "the patched kube-apiserver `binary`, which the mix restartpod needs")
 	f.StringVar(&o.only, "only", "", "run only these mixes, a comma-separated `list`; a number of pods may follow a name, as in all-fail/30")
 	f.StringVar(&o.pods, "pods", "", "run each mix with these numbers of pods, a comma-separated `list` (default: 110, and all-fail with 30 and 500 too)")
-	f.StringVar(&o.gates, "gates", "", "set these feature gates of our kubelet, a comma-separated `list` such as A=true,B=false; with the same binary as --base, the difference is theirs")
+	f.StringVar(&o.gates, "gates", "", "set these feature gates of our kubelets, a comma-separated `list` such as A=true,B=false; with the same binary as --base, the difference is theirs")
 	f.IntVar(&o.seconds, "seconds", 30, "measure for `N` seconds")
 	f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with either kubelet, in turn, and take the median of each figure")
 	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; 300 is what it takes to see all of it")
@@ -129,14 +130,14 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	for _, s := range []struct {
 		label, flag string
 		path        *string
-	}{{"stock", "--stock", &o.stock}, {"base", "--base", &o.base}, {"ours", "--ours", &o.ours}} {
+	}{{"stock", "--stock", &o.stock}, {"base", "--base", &o.base}, {"ours", "--ours", &o.ours}, {jittered, "--jittered", &o.jittered}} {
 		if *s.path != "" {
 			programs = append(programs, node.Program{Flag: s.flag, Path: s.path})
 			subjects = append(subjects, subject{s.label, s.path})
 		}
 	}
 	if len(subjects) == 0 {
-		return errors.New("no kubelet is given: --stock, --base, --ours")
+		return errors.New("no kubelet is given: --stock, --base, --ours, --jittered")
 	}
 	if o.patched != "" {
 		programs = append(programs, node.Program{Flag: "--apiserver-patched", Path: &o.patched})
@@ -158,7 +159,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 }
 
 // paths are the flags that say where something is here, and not what is measured.
-var paths = []string{"stock", "base", "ours", "apiserver", "apiserver-patched", "work", "report", "svg", "profile", "keep", "o"}
+var paths = []string{"stock", "base", "ours", "jittered", "apiserver", "apiserver-patched", "work", "report", "svg", "profile", "keep", "o"}
 
 // command returns what measures the same again.
 func command(f *flag.FlagSet) string {
@@ -180,11 +181,22 @@ type subject struct {
 	path  *string
 }
 
+// jittered is ours with jitter.
+const jittered = "jittered"
+
+// runs reports whether the kubelet is measured with a scenario. Jitter is for pods
+// that fail at the same instant once; it does not part those that fail all the time.
+func (k subject) runs(s Scenario) bool { return k.label != jittered || s.Mix == onDependent }
+
 // run runs each scenario with one kubelet and at once with the other, so that
 // both meet the machine in much the same state. In every other round, the other
 // is first.
 func (report *Report) run(ctx context.Context, h *node.Harness, o options, subjects []subject, selected []Scenario, out io.Writer) error {
 	for i, s := range selected {
+		subjects := slices.DeleteFunc(slices.Clone(subjects), func(k subject) bool { return !k.runs(s) })
+		if len(subjects) == 0 {
+			return fmt.Errorf("%s: none of the kubelets is measured with it", s.name())
+		}
 		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.name(), s)
 		r := Result{Name: s.name(), Scenario: s, Figures: map[string]Figures{}}
 		rounds := map[string][]Figures{}
@@ -278,7 +290,7 @@ func observe(ctx context.Context, h *node.Harness, o options, s Scenario, kubele
 		sp.APIServer = o.patched
 	}
 	t := task{Label: kubelet.label, Scenario: s, Runtime: o.runtime, Profile: o.profile}
-	if kubelet.label == "ours" {
+	if kubelet.label == "ours" || kubelet.label == jittered {
 		t.Gates = o.gates
 	}
 	if sp.Task, err = json.Marshal(t); err != nil {

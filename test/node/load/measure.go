@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -54,13 +55,23 @@ type Figures struct {
 	Innocent   figures.Summary `json:"innocent"`
 	NotStarted int             `json:"notStarted,omitempty"`
 	Idle       figures.Summary `json:"idle"`
-	// Recovered is from when the dependency was back to the start of the last container.
+	// InnocentError is the standard error of the median of Innocent.
+	InnocentError float64 `json:"innocentError"`
+	// Recovered and RecoveredHalf are from when the dependency was back to the start of
+	// the last container, and of the last of the first half.
 	// Recovery is that time of each container and RecoveryOfAll that of the last one, had
 	// the dependency come back at another moment: all wait alike, so that the one moment
 	// says little.
 	Recovered     float64         `json:"recovered,omitempty"`
+	RecoveredHalf float64         `json:"recoveredHalf,omitempty"`
 	Recovery      figures.Summary `json:"recovery,omitzero"`
 	RecoveryOfAll figures.Summary `json:"recoveryOfAll,omitzero"`
+	// PeakAway is the most cores that the kubelet used in any second while the
+	// dependency was away, without the first, undelayed restarts, and PeakBack in any
+	// after. Busiest is the most starts in any second of both together.
+	PeakAway float64 `json:"peakAway,omitempty"`
+	PeakBack float64 `json:"peakBack,omitempty"`
+	Busiest  int     `json:"busiest,omitempty"`
 	// WarmUp is from the creation of the pods to the window.
 	WarmUp float64 `json:"warmUp"`
 	// APIRestarts and AllRestarts are all restarts until after the window, in the API
@@ -68,9 +79,9 @@ type Figures struct {
 	APIRestarts int `json:"apiRestarts"`
 	AllRestarts int `json:"allRestarts"`
 
-	// For charts: each restart's lateness, and over time the kubelet's cores and the
-	// starts of containers.
-	late        []float64
+	// How long each innocent pod took, and for charts: each restart's lateness, and over
+	// time the kubelet's cores and the starts of containers.
+	amid, late  []float64
 	cpu, starts []point
 }
 
@@ -127,6 +138,10 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	return f, nil
 }
 
+// undelayed is how long the first restarts take at most that follow the loss of a
+// dependency: they have no delay with any curve.
+const undelayed = 5 * time.Second
+
 // momentsApart is how far apart the moments are at which a dependency could have
 // come back.
 const momentsApart = 100 * time.Millisecond
@@ -149,7 +164,10 @@ func (f *Figures) recovery(run Run, s Scenario) {
 		}
 		return waits
 	}
-	f.Recovered = figures.Summarize(after(run.Back)).Worst
+	recovered := slices.Sorted(slices.Values(after(run.Back)))
+	if n := len(recovered); n > 0 {
+		f.RecoveredHalf, f.Recovered = recovered[(n-1)/2], recovered[n-1]
+	}
 	var each, last []float64
 	for moment := run.From.Add(run.Back.Sub(run.From) / 2); moment.Before(run.Back); moment = moment.Add(momentsApart) {
 		waits := after(moment)
@@ -157,6 +175,30 @@ func (f *Figures) recovery(run Run, s Scenario) {
 		last = append(last, figures.Summarize(waits).Worst)
 	}
 	f.Recovery, f.RecoveryOfAll = figures.Summarize(each), figures.Summarize(last)
+	begin := run.From.Add(undelayed)
+	var all []time.Time
+	for _, some := range starts {
+		all = append(all, some...)
+	}
+	f.Busiest = busiest(slices.DeleteFunc(all, func(t time.Time) bool { return t.Before(begin) }))
+	cpu := func(from, to time.Time) float64 {
+		return peak(slices.DeleteFunc(slices.Clone(run.Samples), func(s Sample) bool { return s.At.Before(from) || s.At.After(to) }),
+			func(s Sample) float64 { return s.Kubelet })
+	}
+	f.PeakAway, f.PeakBack = cpu(begin, run.Back), cpu(run.Back, run.To)
+}
+
+// busiest returns how many of the times lie in the second that has most.
+func busiest(times []time.Time) (most int) {
+	slices.SortFunc(times, time.Time.Compare)
+	first := 0
+	for i, t := range times {
+		for t.Sub(times[first]) >= time.Second {
+			first++
+		}
+		most = max(most, i+1-first)
+	}
+	return most
 }
 
 // restarts looks at the main containers of the scenario's pods.
@@ -250,6 +292,20 @@ func (f *Figures) innocents(run Run) {
 		}
 	}
 	f.Innocent, f.Idle = figures.Summarize(amid), figures.Summarize(idle)
+	f.amid, f.InnocentError = amid, errorOfMedian(amid)
+}
+
+// errorOfMedian returns the standard error of a sample's median, as it follows from
+// the interquartile range if the values are much like normally distributed ones.
+func errorOfMedian(sample []float64) float64 {
+	n := len(sample)
+	if n == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(sample))
+	quartile := func(part float64) float64 { return sorted[int(math.Ceil(part*float64(n)))-1] }
+	// 1.253 times the standard deviation, which is the range by 1.349.
+	return 0.93 * (quartile(0.75) - quartile(0.25)) / math.Sqrt(float64(n))
 }
 
 // used sums up what a process used.
@@ -263,15 +319,23 @@ func used(samples []Sample, restarts int, cpu, memory func(Sample) float64) (u U
 	if seconds := last.At.Sub(first.At).Seconds(); seconds > 0 {
 		u.Cores = total / seconds
 	}
-	end := 0
-	for i, s := range samples {
+	for _, s := range samples {
 		u.Memory = max(u.Memory, memory(s))
+	}
+	u.Peak = peak(samples, cpu)
+	return u
+}
+
+// peak returns the most cores that a process used in any second.
+func peak(samples []Sample, cpu func(Sample) float64) (most float64) {
+	end := 0
+	for _, s := range samples {
 		for end < len(samples) && samples[end].At.Sub(s.At) < time.Second {
 			end++
 		}
 		if end < len(samples) {
-			u.Peak = max(u.Peak, (cpu(samples[end])-cpu(samples[i]))/samples[end].At.Sub(s.At).Seconds())
+			most = max(most, (cpu(samples[end])-cpu(s))/samples[end].At.Sub(s.At).Seconds())
 		}
 	}
-	return u
+	return most
 }

@@ -39,6 +39,8 @@ const (
 	heapSampling = 5 * time.Second
 	// settling is how long is waited between the warming up and the window.
 	settling = 5 * time.Second
+	// telling is how long the kubelet has to tell of what it did at the end.
+	telling = 2 * time.Second
 	// profiling is how long the profile takes.
 	profiling = 20 * time.Second
 	// innocents are created so far apart, and on the idle node so many.
@@ -462,7 +464,8 @@ func (m *measurement) window() error {
 	return nil
 }
 
-// herd takes the dependency away, brings it back, and waits until all pods run.
+// herd takes the dependency away, brings it back, and waits until all pods run and
+// the kubelet has told of it.
 func (m *measurement) herd(do func() error) error {
 	if err := m.control.SetDependency(m.Context(), dependency, false); err != nil {
 		return err
@@ -483,7 +486,7 @@ func (m *measurement) herd(do func() error) error {
 			return err
 		}
 	}
-	return nil
+	return m.wait(telling, do)
 }
 
 // awaitInnocents waits until all have started.

@@ -19,7 +19,7 @@ import (
 type Result struct {
 	Name     string   `json:"name"`
 	Scenario Scenario `json:"scenario"`
-	// Labels are the kubelets' in their order: the reference, and ours.
+	// Labels are the kubelets' in their order: the reference, ours, and ours with jitter.
 	Labels  []string           `json:"labels"`
 	Figures map[string]Figures `json:"figures"`
 	Goals   []Goal             `json:"goals,omitempty"`
@@ -77,6 +77,8 @@ func (r Result) rows() []row {
 	}
 	if herd {
 		summary("first restart (delay 0)", "%.3f s", func(f Figures) figures.Summary { return f.First })
+		add("starts, most in 1 s", "%.0f", func(f Figures) float64 { return float64(f.Busiest) })
+		add("time until half have recovered", "%.3f s", func(f Figures) float64 { return f.RecoveredHalf })
 		add("time until all have recovered", "%.3f s", func(f Figures) float64 { return f.Recovered })
 		summary("  at any moment", "%.3f s", func(f Figures) figures.Summary { return f.RecoveryOfAll })
 		summary("time until one has", "%.3f s", func(f Figures) figures.Summary { return f.Recovery })
@@ -84,6 +86,10 @@ func (r Result) rows() []row {
 	add("lateness, least", "%.3f s", func(f Figures) float64 { return f.Lateness.Least })
 	summary("lateness", "%.3f s", func(f Figures) figures.Summary { return f.Lateness })
 	use("kubelet", func(f Figures) Use { return f.Kubelet })
+	if herd {
+		add("  away, without the first 5 s", "%.2f cores", func(f Figures) float64 { return f.PeakAway })
+		add("  since it is back", "%.2f cores", func(f Figures) float64 { return f.PeakBack })
+	}
 	add("kubelet memory, resident", "%.1f MB", func(f Figures) float64 { return f.Kubelet.Memory / mebibyte })
 	add("kubelet memory, heap", "%.1f MB", func(f Figures) float64 { return f.Heap / mebibyte })
 	use("API server", func(f Figures) Use { return f.APIServer })
@@ -107,23 +113,25 @@ func (r Result) rows() []row {
 	return all
 }
 
-// cells returns what the table has in a line: the figures, and their ratio.
+// cells returns what the table has in a line: the figures, and the ratio of each to
+// the one before it.
 func (r Result) cells(line row) (cells []string) {
 	for _, label := range r.Labels {
 		cells = append(cells, fmt.Sprintf(line.format, line.of(r.Figures[label])))
 	}
-	if len(r.Labels) == 2 {
-		cells = append(cells, ratio(line.of(r.Figures[r.Labels[1]]), line.of(r.Figures[r.Labels[0]])))
+	for i := 1; i < len(r.Labels); i++ {
+		cells = append(cells, ratio(line.of(r.Figures[r.Labels[i]]), line.of(r.Figures[r.Labels[i-1]])))
 	}
 	return cells
 }
 
 // heads returns what is above the cells.
 func (r Result) heads() []string {
-	if len(r.Labels) == 2 {
-		return append(slices.Clone(r.Labels), r.Labels[1]+"/"+r.Labels[0])
+	heads := slices.Clone(r.Labels)
+	for i := 1; i < len(r.Labels); i++ {
+		heads = append(heads, r.Labels[i]+"/"+r.Labels[i-1])
 	}
-	return r.Labels
+	return heads
 }
 
 func ratio(ours, stock float64) string {
@@ -201,8 +209,16 @@ what has several rounds shows medians.
 		}
 		fmt.Fprintln(w)
 	}
-	labels := r.Results[0].Labels
-	fmt.Fprintf(w, "\nIn short, each as %s:\n\n", strings.Join(labels, " / "))
+	// The jittered kubelet has one mix only.
+	labels := slices.MaxFunc(r.Results, func(a, b Result) int { return len(a.Labels) - len(b.Labels) }).Labels
+	if names, table, reached, of := allGoals(r.Results); of > 0 {
+		fmt.Fprintf(w, "\n## Goals\n\n%d of %d are reached. %s\n\n", reached, of, goalNotes)
+		tableHead(append([]string{"goal"}, names...))
+		for _, line := range table {
+			fmt.Fprintf(w, "| %s |\n", strings.Join(line, " | "))
+		}
+	}
+	fmt.Fprintf(w, "\n## In short\n\nEach as %s:\n\n", strings.Join(labels, " / "))
 	tableHead([]string{"mix/pods", "restarts per second", "ideal", "lateness, p99", "kubelet CPU per restart", "API requests per restart",
 		"start of an innocent pod, p50", "on the idle node"})
 	for _, result := range r.Results {

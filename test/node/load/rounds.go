@@ -10,7 +10,7 @@ import (
 
 // median returns for each figure the median of several rounds: what else the machine
 // does makes one of them worse, and seldom most. What charts show is of the last
-// round, except lateness, which is of all.
+// round, except lateness, which is of all. So is the error of a median.
 func median(rounds []Figures) Figures {
 	m := rounds[len(rounds)-1]
 	all := make([]reflect.Value, len(rounds))
@@ -18,10 +18,11 @@ func median(rounds []Figures) Figures {
 		all[i] = reflect.ValueOf(rounds[i])
 	}
 	setMedian(reflect.ValueOf(&m).Elem(), all)
-	m.late = nil
+	m.late, m.amid = nil, nil
 	for _, r := range rounds {
-		m.late = append(m.late, r.late...)
+		m.late, m.amid = append(m.late, r.late...), append(m.amid, r.amid...)
 	}
+	m.InnocentError = errorOfMedian(m.amid)
 	return m
 }
 
