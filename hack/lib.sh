@@ -187,3 +187,25 @@ load_tree() {
   variables=$(patchset tree "$@") || exit 1
   eval "$variables"
 }
+
+# ---- kubelets to compare --------------------------------------------------------------------------------------------
+
+# prepare_kubelets PROGRAM...: applies the series where it is not applied yet, builds the programs from the patched tree, and
+# what they are compared with: the release's kubelet and kube-apiserver, or with BASE_KUBELET=FILE in the environment that
+# kubelet and the release's kube-apiserver. Sets OUT, where all that is, and REFERENCE, the flag that names the other kubelet.
+prepare_kubelets() {
+  local base='' release=(kubelet kube-apiserver)
+  if [[ -n ${BASE_KUBELET:-} ]]; then
+    base=$(realpath -- "$BASE_KUBELET")
+    [[ -x $base ]] || die "BASE_KUBELET=$BASE_KUBELET is no program"
+    release=(kube-apiserver)
+  fi
+  "$KB_HACK/build.sh" --check || exit 1
+  patchset apply --keep || exit 1
+  load_tree --fetch
+  "$KB_HACK/build.sh" "$@" || exit 1
+  "$KB_HACK/build.sh" --stock "${release[@]}" || exit 1
+  OUT=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
+  REFERENCE=(--stock "$OUT/stock/kubelet")
+  [[ -z $base ]] || REFERENCE=(--base "$base")
+}

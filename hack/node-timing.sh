@@ -18,22 +18,9 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 # What the harness needs, before the minutes that building takes.
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
 need go runc etcd
-"$KB_HACK/build.sh" --check || exit 1
-patchset apply --keep || exit 1
-load_tree --fetch
-"$KB_HACK/build.sh" kubelet || exit 1
-base=${BASE_KUBELET:+$(realpath -- "$BASE_KUBELET")}
-[[ -z $base || -x $base ]] || die "BASE_KUBELET=$BASE_KUBELET is no program"
-if [[ -n $base ]]; then
-  "$KB_HACK/build.sh" --stock kube-apiserver || exit 1
-else
-  "$KB_HACK/build.sh" --stock kubelet kube-apiserver || exit 1
-fi
-out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
-reference=(--stock "$out/stock/kubelet")
-[[ -z $base ]] || reference=(--base "$base")
+prepare_kubelets kubelet
 say "Measuring on a real node"
 cd "$KB_ROOT/test/node"
 # The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
 trap - EXIT INT TERM HUP
-exec go run ./timing timing "${reference[@]}" --ours "$out/kubelet" --apiserver "$out/stock/kube-apiserver" "$@"
+exec go run ./timing timing "${REFERENCE[@]}" --ours "$OUT/kubelet" --apiserver "$OUT/stock/kube-apiserver" "$@"
