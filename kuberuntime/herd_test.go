@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kuberuntime_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+)
+
+// What jitter does to a herd: containers that all exit when the dependency of all
+// of them goes, and exit again after each restart until it is back. Time is virtual
+// and starts take none.
+
+const (
+	herdSize = 110
+	herdLife = 20 * time.Millisecond
+)
+
+// herdStarts returns when the containers start after the loss, the first, undelayed
+// starts left out, until some time after the end.
+func herdStarts(herd int, b *backoff.Backoff, end time.Duration) [herdSize][]time.Duration {
+	var starts [herdSize][]time.Duration
+	base := time.Unix(1e9, 0)
+	for i := range starts {
+		key := fmt.Sprintf("%d/%d", herd, i)
+		b.DecideAt(key, base, base)
+		for now := base; now.Sub(base) <= end; {
+			exit := now.Add(herdLife)
+			now = b.DecideAt(key, exit, exit).RetryAt
+			if !b.DecideAt(key, exit, now).Allowed {
+				panic("not allowed at RetryAt")
+			}
+			starts[i] = append(starts[i], now.Sub(base))
+		}
+	}
+	return starts
+}
+
+// recovered returns how long after the return of the dependency half of the
+// containers have started, and all.
+func recovered(starts [herdSize][]time.Duration, back time.Duration) (half, all time.Duration) {
+	var waits [herdSize]time.Duration
+	for i, s := range starts {
+		next, _ := slices.BinarySearch(s, back)
+		waits[i] = s[next] - back
+	}
+	slices.Sort(waits[:])
+	return waits[herdSize/2-1], waits[herdSize-1]
+}
+
+// busiest returns the most starts in any second from then on.
+func busiest(starts [herdSize][]time.Duration, from time.Duration) (most int) {
+	var all []time.Duration
+	for _, s := range starts {
+		next, _ := slices.BinarySearch(s, from)
+		all = append(all, s[next:]...)
+	}
+	slices.Sort(all)
+	first := 0
+	for i, at := range all {
+		for at-all[first] >= time.Second {
+			first++
+		}
+		most = max(most, i+1-first)
+	}
+	return most
+}
+
+// TestHerd has the figures of docs/results/herd.md: with -v it prints them. They are
+// why no kubelet has jitter.
+func TestHerd(t *testing.T) {
+	// Jitter has another seed in each process; the mean of so many herds is much the
+	// same with all of them.
+	const herds, moments = 20, 100
+	type figures struct {
+		busiest   float64
+		half, all time.Duration
+	}
+	// It may come back at any time, but for the beginning.
+	measure := func(initial, maximum, away time.Duration, factor float64) (f figures) {
+		from := away / 5
+		for herd := range herds {
+			b := backoff.NewBackOffWithJitter(initial, maximum, factor)
+			b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
+			starts := herdStarts(herd, b, away)
+			f.busiest += float64(busiest(starts, from)) / herds
+			for i := range time.Duration(moments) {
+				half, all := recovered(starts, from+(away-from)*i/moments)
+				f.half += half / (herds * moments)
+				f.all += all / (herds * moments)
+			}
+		}
+		return f
+	}
+	for _, tc := range []struct{ initial, maximum, away time.Duration }{
+		{time.Second, time.Second, time.Minute},
+		{time.Second, time.Minute, 5 * time.Minute},
+		{time.Second, 5 * time.Minute, 5 * time.Minute},
+		{10 * time.Second, 5 * time.Minute, 5 * time.Minute},
+		{10 * time.Second, 5 * time.Minute, time.Hour},
+	} {
+		var all []figures
+		for _, factor := range []float64{0, 0.5} {
+			f := measure(tc.initial, tc.maximum, tc.away, factor)
+			t.Logf("%v to %v, back within %v, jitter %g: at most %.0f starts in a second; half have recovered after %.1f s, all after %.1f s",
+				tc.initial, tc.maximum, tc.away, factor, f.busiest, f.half.Seconds(), f.all.Seconds())
+			all = append(all, f)
+		}
+		without, with := all[0], all[1]
+		if without.busiest != herdSize || without.half != without.all {
+			t.Errorf("%v to %v: %+v without jitter, want all at the same instant", tc.initial, tc.maximum, without)
+		}
+		if tc.initial == tc.maximum {
+			if with != without {
+				t.Errorf("%v to %v: %+v with jitter, want what there is without, %+v: no delay is longer than the maximum", tc.initial, tc.maximum, with, without)
+			}
+			continue
+		}
+		if with.busiest > herdSize/4 || with.all < without.all*5/4 {
+			t.Errorf("%v to %v: %+v with jitter, %+v without, want fewer starts in a second and a later end", tc.initial, tc.maximum, with, without)
+		}
+	}
+}
