@@ -28,6 +28,9 @@
 //	initial 4s, max 4s:                  0, 4s, 4s …
 //	initial 1s, max 60s:                 0, 1s, 2s, 4s, 8s, 16s, 32s, 60s, 60s …
 //
+// Only [NewBackOffWithJitter] adds jitter to these. The kubelet has none, as
+// docs/results/herd.md explains.
+//
 // # Differences from client-go
 //
 // Each row is a defect of upstream's at v0.37. A test of the row's name fails
