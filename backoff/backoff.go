@@ -59,7 +59,7 @@ type observer interface {
 	keyRemoved()
 	// recovered is for a key that GC removes by the reset rule, if it does not wait.
 	recovered()
-	decided(d Decision, now time.Time)
+	decided(id string, d Decision, now time.Time)
 }
 
 // backoffEntry is the state of a key. last and from are distances from epoch on
@@ -188,7 +188,7 @@ func (p *Backoff) DecideAt(id string, eventTime, now time.Time) (d Decision) {
 
 func (p *Backoff) decide(d *Decision, id string, eventTime, now time.Time) {
 	if o := p.observer(); o != nil {
-		defer func() { o.decided(*d, now) }()
+		defer func() { o.decided(id, *d, now) }()
 	}
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -210,7 +210,7 @@ func (p *Backoff) Allow(id string, eventTime time.Time) Decision {
 func (p *Backoff) AllowAt(id string, eventTime, now time.Time) (d Decision) {
 	p.next(&d, id, eventTime, now)
 	if o := p.observer(); o != nil {
-		o.decided(d, d.RetryAt)
+		o.decided(id, d, d.RetryAt)
 	}
 	return d
 }
@@ -245,7 +245,7 @@ func (p *Backoff) Start(id string) Decision {
 func (p *Backoff) StartAt(id string, now time.Time) (d Decision) {
 	now = p.start(&d, id, now)
 	if o := p.observer(); o != nil && d.Attempt > 0 {
-		o.decided(d, now)
+		o.decided(id, d, now)
 	}
 	return d
 }

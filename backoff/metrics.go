@@ -20,6 +20,13 @@ type HistogramMetric interface {
 	Observe(float64)
 }
 
+// KeyedHistogramMetric is a HistogramMetric that is told which key a value is of, by
+// a call of ObserveKey in place of Observe.
+type KeyedHistogramMetric interface {
+	HistogramMetric
+	ObserveKey(key string, value float64)
+}
+
 // MetricsProvider makes the metrics of a Backoff, as the provider of
 // client-go's workqueue does for a queue. Each method is called once for each
 // call of SetMetrics, with the name that was passed there. It may return nil for
@@ -32,7 +39,7 @@ type MetricsProvider interface {
 	// given back and allowed again is one.
 	NewDelayMetric(name string) HistogramMetric
 	// NewLatenessMetric observes how many seconds after the end of its delay a
-	// restart that had a delay was allowed.
+	// restart that had a delay was allowed. It may be a KeyedHistogramMetric.
 	NewLatenessMetric(name string) HistogramMetric
 	// NewResetsMetric counts how often the reset rule started a key over, or had GC
 	// forget one that did not wait.
@@ -89,7 +96,7 @@ func (m metrics) keyRemoved() { m.keys.Dec() }
 
 func (m metrics) recovered() { m.resets.Inc() }
 
-func (m metrics) decided(d Decision, now time.Time) {
+func (m metrics) decided(id string, d Decision, now time.Time) {
 	if d.Reset && !d.Again {
 		m.resets.Inc()
 	}
@@ -97,7 +104,13 @@ func (m metrics) decided(d Decision, now time.Time) {
 		return
 	}
 	m.delay.Observe(d.Delay.Seconds())
-	if d.Delay > 0 {
-		m.lateness.Observe(now.Sub(d.RetryAt).Seconds())
+	if d.Delay == 0 {
+		return
+	}
+	late := now.Sub(d.RetryAt).Seconds()
+	if keyed, ok := m.lateness.(KeyedHistogramMetric); ok {
+		keyed.ObserveKey(id, late)
+	} else {
+		m.lateness.Observe(late)
 	}
 }

@@ -54,6 +54,35 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// keyedRecorder is a recorder whose lateness is told the keys.
+type keyedRecorder struct{ recorder }
+
+type keyed struct{ recorded }
+
+func (m keyed) ObserveKey(key string, v float64) { m.r.got[key] = append(m.r.got[key], v) }
+
+func (r *keyedRecorder) NewLatenessMetric(name string) HistogramMetric {
+	return keyed{recorded{&r.recorder, name}}
+}
+
+func TestKeyedLateness(t *testing.T) {
+	r := &keyedRecorder{recorder{got: map[string][]float64{}}}
+	b := kubelet(10, 300)()
+	b.SetMetrics("c", r)
+	for _, id := range []string{"a", "b"} {
+		b.DecideAt(id, seconds(0), seconds(0))
+	}
+	b.DecideAt("a", seconds(1), seconds(12))
+	b.DecideAt("b", seconds(1), seconds(13))
+	b.FailAt("b", seconds(14))
+	b.StartAt("b", seconds(38))
+	for id, want := range map[string][]float64{"a": {1}, "b": {2, 4}, "c": nil} {
+		if !reflect.DeepEqual(r.got[id], want) {
+			t.Errorf("lateness of %s = %v, want %v", id, r.got[id], want)
+		}
+	}
+}
+
 // panics is a provider some of whose metrics panic, and others are nil.
 type panics struct{}
 

@@ -39,6 +39,10 @@ const (
 	metricStart = "process_start_time_seconds"
 )
 
+// optionalLabel is why restarts are late. Earlier kubelets do not have it. All causes
+// are taken together.
+const optionalLabel = "cause"
+
 // statusMetrics says what those metrics are.
 var statusMetrics = []struct {
 	name   string
@@ -47,7 +51,7 @@ var statusMetrics = []struct {
 }{
 	{metricWaiting, dto.MetricType_GAUGE, nil},
 	{metricDelay, dto.MetricType_HISTOGRAM, []string{"type"}},
-	{metricLateness, dto.MetricType_HISTOGRAM, []string{"type"}},
+	{metricLateness, dto.MetricType_HISTOGRAM, []string{"type", optionalLabel}},
 	{metricResets, dto.MetricType_COUNTER, []string{"type"}},
 	{metricKeys, dto.MetricType_GAUGE, []string{"type"}},
 	{metricInPlace, dto.MetricType_COUNTER, []string{"action", "outcome"}},
@@ -80,6 +84,9 @@ type backOffStatus struct {
 	Keys     uint64       `json:"keys"`
 	Delays   distribution `json:"delays"`
 	Lateness distribution `json:"lateness"`
+
+	// lateness is what Lateness is made of.
+	lateness *dto.Histogram
 }
 
 // inPlaceStatus is of the in-place pod restarts by one action.
@@ -234,7 +241,9 @@ func (r *statusReport) add(name string, values []string, m *dto.Metric, backOffs
 		s.Delays, err = newDistribution(m.GetHistogram())
 		s.Restarts = s.Delays.Count
 	case metricLateness:
-		s.Lateness, err = newDistribution(m.GetHistogram())
+		if s.lateness, err = together(s.lateness, m.GetHistogram()); err == nil {
+			s.Lateness, err = newDistribution(s.lateness)
+		}
 	case metricResets:
 		s.Resets, err = count(m.GetCounter().GetValue())
 	case metricKeys:
@@ -266,8 +275,10 @@ func labelValues(m *dto.Metric, names []string) ([]string, error) {
 		}
 		values[i] = pair.GetValue()
 	}
-	if i := slices.Index(values, ""); i >= 0 {
-		return nil, fmt.Errorf("without the label %s", names[i])
+	for i, name := range names {
+		if values[i] == "" && name != optionalLabel {
+			return nil, fmt.Errorf("without the label %s", name)
+		}
 	}
 	return values, nil
 }
@@ -281,6 +292,31 @@ func count(value float64) (uint64, error) {
 }
 
 func noDistribution() distribution { return distribution{Buckets: []bucketStatus{}} }
+
+// together returns the histogram of what is in a, which may be nil, and in b.
+func together(a, b *dto.Histogram) (*dto.Histogram, error) {
+	if a == nil {
+		return b, nil
+	}
+	sum := &dto.Histogram{
+		SampleCount: new(a.GetSampleCount() + b.GetSampleCount()),
+		SampleSum:   new(a.GetSampleSum() + b.GetSampleSum()),
+	}
+	if len(a.GetBucket()) != len(b.GetBucket()) {
+		return nil, errors.New("its buckets differ from cause to cause")
+	}
+	for i, bucket := range a.GetBucket() {
+		other := b.GetBucket()[i]
+		if bucket.GetUpperBound() != other.GetUpperBound() {
+			return nil, errors.New("its buckets differ from cause to cause")
+		}
+		sum.Bucket = append(sum.Bucket, &dto.Bucket{
+			UpperBound:      new(bucket.GetUpperBound()),
+			CumulativeCount: new(bucket.GetCumulativeCount() + other.GetCumulativeCount()),
+		})
+	}
+	return sum, nil
+}
 
 func newDistribution(h *dto.Histogram) (distribution, error) {
 	d := noDistribution()

@@ -53,7 +53,7 @@ func newKubeletMetrics() *kubeletMetrics {
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_restart_backoff_delay_seconds",
 			Buckets: []float64{0, 1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 60, 80, 160, 300}}, []string{"type"}),
 		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_restart_backoff_lateness_seconds",
-			Buckets: []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}}, []string{"type"}),
+			Buckets: []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}}, []string{"type", "cause"}),
 		resets:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restart_backoff_resets_total"}, []string{"type"}),
 		keys:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_restart_backoff_keys"}, []string{"type"}),
 		inPlace: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_in_place_restarts_total"}, []string{"action", "outcome"}),
@@ -244,5 +244,5 @@ func (p provider) NewResetsMetric(name string) backoff.CounterMetric {
 
 // NewLatenessMetric returns a histogram of lateness.
 func (p provider) NewLatenessMetric(name string) backoff.HistogramMetric {
-	return p.m.lateness.WithLabelValues(name)
+	return p.m.lateness.WithLabelValues(name, "other")
 }

@@ -29,6 +29,12 @@ const (
 	RestartBackOffPod       = "pod"
 )
 
+// Why a restart is late: because it was put off for other starts, or anything else.
+const (
+	RestartLatenessQueue = "queue"
+	RestartLatenessOther = "other"
+)
+
 var (
 	restartBackOffKeys = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem:      KubeletSubsystem,
@@ -47,10 +53,10 @@ var (
 	restartBackOffLateness = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem:      KubeletSubsystem,
 		Name:           "restart_backoff_lateness_seconds",
-		Help:           "How many seconds after the end of its delay a restart was allowed, for restarts that had a delay.",
+		Help:           "How many seconds after the end of its delay a restart was allowed, for restarts that had a delay. The cause is queue for those that were put off for other starts.",
 		Buckets:        []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
 		StabilityLevel: metrics.ALPHA,
-	}, []string{"type"})
+	}, []string{"type", "cause"})
 	restartBackOffResets = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      KubeletSubsystem,
 		Name:           "restart_backoff_resets_total",
@@ -69,20 +75,27 @@ func registerRestartBackOff() {
 	for _, t := range []string{RestartBackOffContainer, RestartBackOffPod} {
 		restartBackOffKeys.WithLabelValues(t)
 		restartBackOffDelay.WithLabelValues(t)
-		restartBackOffLateness.WithLabelValues(t)
+		restartBackOffLateness.WithLabelValues(t, RestartLatenessOther)
 		restartBackOffResets.WithLabelValues(t)
 	}
+	restartBackOffLateness.WithLabelValues(RestartBackOffContainer, RestartLatenessQueue)
 }
 
 // MeasureRestartBackOff has b, the back-off of that type, report to the metrics.
 func MeasureRestartBackOff(b *flowcontrol.Backoff, backOffType string) {
-	b.SetMetrics(backOffType, restartBackOffProvider{})
+	MeasureRestartBackOffByCause(b, backOffType, func(string) string { return RestartLatenessOther })
+}
+
+// MeasureRestartBackOffByCause is MeasureRestartBackOff where cause returns why the
+// restart of a key that is being allowed is late.
+func MeasureRestartBackOffByCause(b *flowcontrol.Backoff, backOffType string, cause func(key string) string) {
+	b.SetMetrics(backOffType, restartBackOffProvider{cause})
 }
 
 // restartBackOffProvider makes the metrics of a Backoff, whose name is its type. They
 // look their values up when they are used, because a Backoff may be made before the
 // metrics are registered, and before that there are none.
-type restartBackOffProvider struct{}
+type restartBackOffProvider struct{ cause func(key string) string }
 
 type (
 	typedGauge struct {
@@ -93,6 +106,10 @@ type (
 		vec         *metrics.HistogramVec
 		backOffType string
 	}
+	typedLateness struct {
+		backOffType string
+		cause       func(key string) string
+	}
 	typedCounter struct {
 		vec         *metrics.CounterVec
 		backOffType string
@@ -102,7 +119,13 @@ type (
 func (m typedGauge) Inc()                  { m.vec.WithLabelValues(m.backOffType).Inc() }
 func (m typedGauge) Dec()                  { m.vec.WithLabelValues(m.backOffType).Dec() }
 func (m typedHistogram) Observe(v float64) { m.vec.WithLabelValues(m.backOffType).Observe(v) }
+func (m typedLateness) Observe(v float64)  { m.ObserveKey("", v) }
 func (m typedCounter) Inc()                { m.vec.WithLabelValues(m.backOffType).Inc() }
+
+// ObserveKey implements flowcontrol.KeyedHistogramMetric.
+func (m typedLateness) ObserveKey(key string, v float64) {
+	restartBackOffLateness.WithLabelValues(m.backOffType, m.cause(key)).Observe(v)
+}
 
 func (restartBackOffProvider) NewKeysMetric(name string) flowcontrol.GaugeMetric {
 	return typedGauge{restartBackOffKeys, name}
@@ -112,8 +135,8 @@ func (restartBackOffProvider) NewDelayMetric(name string) flowcontrol.HistogramM
 	return typedHistogram{restartBackOffDelay, name}
 }
 
-func (restartBackOffProvider) NewLatenessMetric(name string) flowcontrol.HistogramMetric {
-	return typedHistogram{restartBackOffLateness, name}
+func (p restartBackOffProvider) NewLatenessMetric(name string) flowcontrol.HistogramMetric {
+	return typedLateness{name, p.cause}
 }
 
 func (restartBackOffProvider) NewResetsMetric(name string) flowcontrol.CounterMetric {
