@@ -32,6 +32,9 @@ const (
 	// one that exited: beta, on. Off is upstream's doBackOff, which does not have
 	// the gate.
 	KubeletStrictCrashLoopBackOff featuregate.Feature = "KubeletStrictCrashLoopBackOff"
+	// KubeletFirstStartsFirst has restarts make way for first starts of pods: alpha.
+	// Upstream does not have it.
+	KubeletFirstStartsFirst featuregate.Feature = "KubeletFirstStartsFirst"
 	// ContainerRestartRules allows a restart policy and rules for each container:
 	// KEP-5307, alpha in 1.34, beta and on since 1.35.
 	ContainerRestartRules featuregate.Feature = "ContainerRestartRules"
@@ -62,6 +65,7 @@ var gateOrder = []featuregate.Feature{
 	ReduceDefaultCrashLoopBackOffDecay,
 	KubeletDelayFirstContainerRestart,
 	KubeletStrictCrashLoopBackOff,
+	KubeletFirstStartsFirst,
 	ContainerRestartRules,
 	RestartAllContainersOnContainerExits,
 	KubeletRestartAllContainersBackOff,
@@ -88,6 +92,7 @@ func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 			ReduceDefaultCrashLoopBackOffDecay:   {since(33, alpha)},
 			KubeletDelayFirstContainerRestart:    {since(37, alpha)},
 			KubeletStrictCrashLoopBackOff:        {since(37, beta)},
+			KubeletFirstStartsFirst:              {since(37, alpha)},
 			ContainerRestartRules:                {since(34, alpha), since(35, beta)},
 			RestartAllContainersOnContainerExits: {since(35, alpha), since(36, beta)},
 			KubeletRestartAllContainersBackOff:   {since(37, beta)},
@@ -95,6 +100,7 @@ func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 			nodeDeclaredFeatures:                 {since(35, alpha), since(36, beta), since(37, ga)},
 		}),
 		gate.AddDependencies(map[featuregate.Feature][]featuregate.Feature{
+			KubeletFirstStartsFirst:              {KubeletStrictCrashLoopBackOff},
 			RestartAllContainersOnContainerExits: {ContainerRestartRules, nodeDeclaredFeatures},
 			RestartPodOnContainerExits:           {ContainerRestartRules},
 		}),

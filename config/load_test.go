@@ -345,6 +345,7 @@ func TestNewFeatureGate(t *testing.T) {
 		"RestartAllContainersOnContainerExits": "BETA on",
 		"RestartPodOnContainerExits":           "ALPHA",
 		"KubeletStrictCrashLoopBackOff":        "BETA on",
+		"KubeletFirstStartsFirst":              "ALPHA",
 		"KubeletRestartAllContainersBackOff":   "BETA on",
 		"NodeDeclaredFeatures":                 " on",
 	}, got)

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kuberuntime
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// starter asks a StartQueue.
+type starter struct {
+	t *testing.T
+	q StartQueue[string]
+}
+
+// restarts asks for restarts, each of which may go on at once.
+func (s *starter) restarts(seconds float64, keys ...string) {
+	s.t.Helper()
+	for _, k := range keys {
+		ok, waited := s.q.Restart(k, at(seconds))
+		assert.True(s.t, ok, "restart %s", k)
+		assert.False(s.t, waited, "restart %s waited", k)
+	}
+}
+
+// putsOff asks for restarts, each of which has to wait.
+func (s *starter) putsOff(seconds float64, keys ...string) {
+	s.t.Helper()
+	for _, k := range keys {
+		ok, _ := s.q.Restart(k, at(seconds))
+		assert.False(s.t, ok, "restart %s", k)
+	}
+}
+
+// comes asks for a restart whose turn it is after a wait.
+func (s *starter) comes(seconds float64, k string) {
+	s.t.Helper()
+	ok, waited := s.q.Restart(k, at(seconds))
+	assert.True(s.t, ok, "restart %s", k)
+	assert.True(s.t, waited, "restart %s waited", k)
+}
+
+// calls checks whose turn it is.
+func (s *starter) calls(seconds float64, want ...string) {
+	s.t.Helper()
+	var got []string
+	for k, ok := s.q.Next(at(seconds)); ok; k, ok = s.q.Next(at(seconds)) {
+		got = append(got, k)
+	}
+	assert.True(s.t, slices.Equal(want, got), "calls %v, want %v", got, want)
+}
+
+// expires checks when Next has to be called if nothing happens.
+func (s *starter) expires(now, want float64) {
+	s.t.Helper()
+	got, ok := s.q.Expiry(at(now))
+	assert.True(s.t, ok)
+	assert.Equal(s.t, at(want), got)
+}
+
+func newStarter(t *testing.T, limit int) *starter {
+	return &starter{t, StartQueue[string]{Limit: limit}}
+}
+
+func TestStartQueueBoundsRestarts(t *testing.T) {
+	s := newStarter(t, 2)
+	s.restarts(0, "a", "b")
+	s.putsOff(0, "c", "d")
+	s.calls(0)
+	s.q.Begin("a", false, at(0.1))
+	s.q.Begin("b", false, at(0.1))
+	s.calls(0.1)
+	s.q.End("b")
+	s.calls(0.2, "c")
+	s.putsOff(0.2, "b", "d")
+	s.comes(0.3, "c")
+	s.q.End("a")
+	s.q.End("c")
+	s.calls(0.4, "d", "b")
+	s.comes(0.4, "b")
+	s.comes(0.4, "d")
+	s.q.End("b")
+	s.q.End("d")
+	s.restarts(0.5, "d")
+	assert.Empty(t, s.q.places)
+}
+
+func TestStartQueueIsInOrder(t *testing.T) {
+	s := newStarter(t, 1)
+	s.restarts(0, "first")
+	s.putsOff(0.1, "a", "b", "c")
+	s.putsOff(0.2, "b", "a") // Who asks again keeps its place.
+	s.q.End("first")
+	// Who comes now is behind those that wait, also while there is room.
+	s.putsOff(0.3, "late", "first")
+	for _, k := range []string{"a", "b", "c", "late", "first"} {
+		s.calls(0.3, k)
+		s.comes(0.3, k)
+		s.q.End(k)
+	}
+	s.calls(0.3)
+}
+
+func TestStartQueueGivesWayToFirstStarts(t *testing.T) {
+	for _, tc := range []struct{ limit, reduced int }{{0, 1}, {1, 1}, {2, 1}, {4, 1}, {7, 1}, {8, 2}} {
+		s := newStarter(t, tc.limit)
+		s.q.Begin("pod", true, at(0))
+		for i := range tc.reduced {
+			s.restarts(0, fmt.Sprint("restart ", i))
+		}
+		s.putsOff(0, "a", "b", "c", "d", "e", "f", "g", "h")
+		s.calls(0)
+		s.q.End("pod")
+		s.calls(0.1, []string{"a", "b", "c", "d", "e", "f", "g", "h"}[:max(tc.limit, 1)-tc.reduced]...)
+	}
+}
+
+func TestStartQueueFirstStartFindsRestarts(t *testing.T) {
+	s := newStarter(t, 2)
+	s.restarts(0, "a", "b")
+	s.putsOff(0, "c")
+	s.q.Begin("pod", true, at(0))
+	s.q.End("a")
+	s.calls(0) // b is still under way.
+	s.q.End("b")
+	s.calls(0, "c")
+}
+
+func TestStartQueueDoesNotHang(t *testing.T) {
+	t.Run("a first start", func(t *testing.T) {
+		s := newStarter(t, 2)
+		s.q.Begin("pod", true, at(0))
+		s.restarts(0, "a")
+		s.q.Begin("a", false, at(0.5))
+		s.putsOff(1, "b")
+		s.expires(1, 5)
+		s.calls(4.9)
+		s.calls(5, "b")
+		s.q.End("pod")
+	})
+	t.Run("a first start, again and again", func(t *testing.T) {
+		s := newStarter(t, 2)
+		for i := range 10 {
+			now, k := float64(10*i), fmt.Sprint(i)
+			s.q.Begin("pod", true, at(now))
+			s.restarts(now, k)
+			s.q.End(k)
+			s.q.End("pod")
+		}
+	})
+	t.Run("a restart that the runtime was asked for", func(t *testing.T) {
+		s := newStarter(t, 1)
+		s.restarts(0, "a")
+		s.q.Begin("a", false, at(0))
+		s.putsOff(1, "b")
+		s.expires(1, 5)
+		s.calls(5, "b")
+		s.comes(5, "b")
+		s.q.End("a")
+	})
+	t.Run("a restart that pulls an image", func(t *testing.T) {
+		s := newStarter(t, 1)
+		s.restarts(0, "a")
+		s.putsOff(0, "b")
+		s.expires(0, 1)
+		s.calls(1, "b")
+		// It counts again when it comes to the runtime.
+		s.q.Begin("a", false, at(60))
+		s.q.End("b")
+		s.putsOff(60, "c")
+		s.q.End("a")
+		s.calls(60, "c")
+	})
+	t.Run("a restart whose turn it is", func(t *testing.T) {
+		s := newStarter(t, 1)
+		s.restarts(0, "a")
+		s.putsOff(0, "b", "c")
+		s.q.End("a")
+		s.calls(0, "b")
+		s.expires(0, 1)
+		s.calls(1, "c")
+		// It comes late, and has its turn.
+		s.comes(2, "b")
+		s.q.End("b")
+		s.q.End("c")
+		s.restarts(2, "a")
+	})
+	t.Run("a restart that is not made", func(t *testing.T) {
+		s := newStarter(t, 1)
+		s.restarts(0, "a")
+		s.putsOff(0, "b", "c")
+		s.q.End("a")
+		s.calls(0, "b")
+		s.q.End("b")
+		s.calls(0, "c")
+	})
+}
+
+func TestStartQueueForgets(t *testing.T) {
+	s := newStarter(t, 1)
+	for i := range 100 {
+		now := float64(i)
+		s.q.Restart(fmt.Sprint(i), at(now))
+		for _, ok := s.q.Next(at(now)); ok; _, ok = s.q.Next(at(now)) {
+		}
+	}
+	s.calls(1000)
+	s.restarts(1000, "a")
+	assert.Len(t, s.q.starts, 1)
+	assert.Empty(t, s.q.places)
+	assert.Zero(t, s.q.waiting.Len())
+	_, ok := s.q.Expiry(at(1000))
+	assert.False(t, ok)
+}
+
+// TestStartQueueSimulation lets restarts ask, wait, hang, vanish and end at random.
+func TestStartQueueSimulation(t *testing.T) {
+	for seed := range int64(20) {
+		r := rand.New(rand.NewSource(seed))
+		limit := 1 + r.Intn(10)
+		q := StartQueue[int]{Limit: limit}
+		now := at(0)
+		var queue []int               // those that wait, in order
+		counts := map[int]time.Time{} // those that count, until when
+		first := time.Time{}          // until when a first start counts
+		for step := range 5000 {
+			now = now.Add(time.Duration(r.Intn(50)) * time.Millisecond)
+			for k, until := range counts {
+				if !now.Before(until) {
+					delete(counts, k)
+				}
+			}
+			k := r.Intn(200)
+			_, counted := counts[k]
+			switch r.Intn(4) {
+			case 0, 1:
+				if ok, _ := q.Restart(k, now); ok {
+					counts[k] = now.Add(comeLimit)
+				} else if !slices.Contains(queue, k) {
+					queue = append(queue, k)
+				}
+			case 2:
+				switch {
+				case step%7 == 0:
+					q.Begin(-1, true, now)
+					first = now.Add(startLimit)
+				case step%7 == 1:
+					q.End(-1)
+					first = time.Time{}
+				case counted && r.Intn(2) == 0:
+					q.Begin(k, false, now)
+					counts[k] = now.Add(startLimit)
+				}
+			case 3:
+				for k := range counts {
+					q.End(k)
+					delete(counts, k)
+					break
+				}
+			}
+			bound := limit
+			if now.Before(first) {
+				bound = max(limit/4, 1)
+			}
+			for k, ok := q.Next(now); ok; k, ok = q.Next(now) {
+				require.Equal(t, queue[0], k, "seed %d, step %d: the longest waiting is next", seed, step)
+				queue = queue[1:]
+				require.Less(t, len(counts), bound, "seed %d, step %d", seed, step)
+				counts[k] = now.Add(comeLimit)
+			}
+			require.True(t, len(queue) == 0 || len(counts) >= bound, "seed %d, step %d: there is room", seed, step)
+			require.Equal(t, len(queue), q.waiting.Len())
+		}
+	}
+}
+
+func TestStartQueueOfTenThousand(t *testing.T) {
+	const n = 10000
+	q := StartQueue[int]{Limit: 4}
+	now, going := at(0), 0
+	for k := range n {
+		if ok, _ := q.Restart(k, now); ok {
+			going++
+		}
+	}
+	require.Equal(t, 4, going)
+	ended := []int{0, 1, 2, 3}
+	for len(ended) > 0 {
+		k := ended[0]
+		ended = ended[1:]
+		q.Begin(k, false, now)
+		q.End(k)
+		now = now.Add(time.Millisecond)
+		for k, ok := q.Next(now); ok; k, ok = q.Next(now) {
+			ended = append(ended, k)
+			going++
+		}
+	}
+	assert.Equal(t, n, going)
+	assert.Empty(t, q.starts)
+}
+
+func TestRestartDue(t *testing.T) {
+	due := func(a *agent, seconds float64, want bool, why string, statuses ...ContainerStatus) {
+		a.t.Helper()
+		before := a.backOff.Get(Key(a.pod, &a.pod.Spec.Containers[0]))
+		got, message := RestartDue(a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff, at(seconds))
+		assert.Equal(a.t, want, got)
+		if want {
+			assert.Contains(a.t, message, "back-off "+why+" restarting failed container=")
+		}
+		assert.Equal(a.t, before, a.backOff.Get(Key(a.pod, &a.pod.Spec.Containers[0])), "it grants nothing")
+	}
+	t.Run("of a container that exits", func(t *testing.T) {
+		a := newAgent(t)
+		due(a, 0, false, "")
+		a.starts(0)
+		due(a, 5, true, "0s", exited(0, 5))
+		due(a, 6, true, "0s", exited(0, 5))
+		a.starts(6, exited(0, 5))
+		due(a, 8, false, "", exited(6, 7), exited(0, 5))
+		due(a, 17, true, "10s", exited(6, 7), exited(0, 5))
+		a.starts(18, exited(6, 7), exited(0, 5))
+		due(a, 19, false, "", exited(6, 7), exited(0, 5))
+	})
+	t.Run("of a container whose first start failed", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0)
+		a.fails(0.5, 0.5)
+		a.starts(0.5)
+		a.fails(1, 11)
+		due(a, 10, false, "")
+		due(a, 11, true, "10s")
+		a.starts(11)
+	})
+	t.Run("of a container that was just killed", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0)
+		due(a, 1, false, "", running(0))
+	})
+}

@@ -1,0 +1,45 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package features
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/featuregate"
+)
+
+// Makes restarts of containers give way to first starts of pods: few are under way at once, fewer
+// while a first start is, and the others wait for their turn.
+const KubeletFirstStartsFirst featuregate.Feature = "KubeletFirstStartsFirst"
+
+var firstStartsFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
+	KubeletFirstStartsFirst: {
+		{Version: version.MustParse("1.37"), Default: false, PreRelease: featuregate.Alpha},
+	},
+}
+
+var firstStartsFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
+	KubeletFirstStartsFirst: {KubeletStrictCrashLoopBackOff},
+}
+
+// Variables are set before init registers what is in upstream's maps.
+var _ = func() bool {
+	maps.Copy(defaultVersionedKubernetesFeatureGates, firstStartsFeatureGates)
+	maps.Copy(defaultKubernetesFeatureGateDependencies, firstStartsFeatureGateDependencies)
+	return true
+}()

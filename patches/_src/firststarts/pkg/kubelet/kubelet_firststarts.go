@@ -1,0 +1,53 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	"k8s.io/kubernetes/pkg/kubelet/metrics"
+)
+
+// putFirstStartsFirst connects the runtime, where first starts come first, if they do,
+// with what syncs pods and with the metrics. Call it before the first sync.
+func (kl *Kubelet) putFirstStartsFirst(ctx context.Context) {
+	runtime, ok := kl.backOffRuntime.(kuberuntime.FirstStarts)
+	if !ok || !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
+		return
+	}
+	// A sync of a pod whose worker is busy follows when that is done.
+	runtime.OnRestartTurn(func(uid types.UID) bool {
+		pod, found := kl.podManager.GetPodByUID(uid)
+		if !found || kl.podWorkers.IsPodTerminationRequested(uid) {
+			return false
+		}
+		kl.HandlePodSyncs(ctx, []*v1.Pod{pod})
+		return true
+	})
+	metrics.MeasureRestartBackOffByCause(kl.crashLoopBackOff, metrics.RestartBackOffContainer, func(key string) string {
+		if runtime.WasPutOff(key) {
+			return metrics.RestartLatenessQueue
+		}
+		return metrics.RestartLatenessOther
+	})
+}

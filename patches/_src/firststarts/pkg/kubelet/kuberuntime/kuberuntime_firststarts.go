@@ -1,0 +1,241 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/util/flowcontrol"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+)
+
+// FirstStarts is a runtime that puts restarts of containers off for first starts.
+type FirstStarts interface {
+	// OnRestartTurn sets what has a pod synced because it is the turn of a container
+	// of it that was put off. It returns false for a pod that starts no containers.
+	OnRestartTurn(sync func(types.UID) bool)
+	// WasPutOff reports whether a restart that is being allowed was put off before,
+	// given the key of the container's back-off.
+	WasPutOff(key string) bool
+}
+
+// askAgain is after what time a container that was put off is looked at again. It has
+// its turn long before.
+const askAgain = time.Minute
+
+// startOrder is the runtime service where first starts come first. A restart that has
+// to wait is put off: its sync ends as if the container were in back-off, and when it
+// has its turn the pod is synced again. If it waited in place, its pod's worker would,
+// and with it the deletion and every change of the pod. It is put off before
+// doBackOff, so that nothing is granted that would have to be given back, and none of
+// the waiting is lost to the measure of how late it is.
+type startOrder struct {
+	internalapi.RuntimeService
+
+	lock  sync.Mutex
+	queue crashloop.StartQueue[startKey]
+	sync  func(types.UID) bool
+	timer *time.Timer
+	// putOff has the restarts that are being decided on and were put off before.
+	putOff map[string]bool
+}
+
+// startKey is the restart of the container with that key of its back-off, or if that
+// is empty any first start of the pod.
+type startKey struct {
+	pod     types.UID
+	backOff string
+}
+
+// firstStartsFirst returns the service where first starts come first, if they do.
+func firstStartsFirst(service internalapi.RuntimeService) internalapi.RuntimeService {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
+		return service
+	}
+	// One restart for each processor leaves the runtime idle from the end of one until the
+	// pod of the next has been synced. More than two are not more in a second: a start
+	// takes processor time for the most part, and a first start beside them takes longer.
+	o := &startOrder{RuntimeService: service, sync: func(types.UID) bool { return false }, putOff: map[string]bool{}}
+	o.queue.Limit = 2 * runtime.NumCPU()
+	return o
+}
+
+func (m *kubeGenericRuntimeManager) startOrder() *startOrder {
+	o, _ := m.runtimeService.(*startOrder)
+	return o
+}
+
+// OnRestartTurn implements FirstStarts.
+func (m *kubeGenericRuntimeManager) OnRestartTurn(sync func(types.UID) bool) {
+	if o := m.startOrder(); o != nil {
+		o.change(func(time.Time) { o.sync = sync })
+	}
+}
+
+// WasPutOff implements FirstStarts.
+func (m *kubeGenericRuntimeManager) WasPutOff(key string) bool {
+	o := m.startOrder()
+	if o == nil {
+		return false
+	}
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.putOff[key]
+}
+
+// change changes the queue, and has those pods synced whose turn it is after that.
+func (o *startOrder) change(change func(now time.Time)) {
+	var turns []startKey
+	func() {
+		o.lock.Lock()
+		defer o.lock.Unlock()
+		now := time.Now()
+		change(now)
+		for k, ok := o.queue.Next(now); ok; k, ok = o.queue.Next(now) {
+			turns = append(turns, k)
+		}
+		at, ok := o.queue.Expiry(now)
+		switch {
+		case !ok:
+		case o.timer == nil:
+			o.timer = time.AfterFunc(at.Sub(now), func() {
+				defer utilruntime.HandleCrash()
+				o.change(func(time.Time) {})
+			})
+		default:
+			o.timer.Reset(at.Sub(now))
+		}
+	}()
+	for _, k := range turns {
+		if !o.sync(k.pod) {
+			o.end(k)
+		}
+	}
+}
+
+func (o *startOrder) begin(k startKey) {
+	o.change(func(now time.Time) { o.queue.Begin(k, k.backOff == "", now) })
+}
+
+func (o *startOrder) end(k startKey) {
+	o.change(func(time.Time) { o.queue.End(k) })
+}
+
+// syncStart is the start that the sync of a pod makes at present.
+type syncStart struct{ startKey }
+
+type syncStartKey struct{}
+
+func syncStartOf(ctx context.Context) *syncStart {
+	s, _ := ctx.Value(syncStartKey{}).(*syncStart)
+	return s
+}
+
+// startsOf returns a context for the starts that a sync of the pod makes, and what to
+// call at its end. However the sync ends, no start of it counts any more.
+func (m *kubeGenericRuntimeManager) startsOf(ctx context.Context, pod *v1.Pod) (context.Context, func()) {
+	o := m.startOrder()
+	if o == nil {
+		return ctx, func() {}
+	}
+	s := &syncStart{startKey{pod: pod.UID}}
+	return context.WithValue(ctx, syncStartKey{}, s), func() {
+		o.end(s.startKey)
+		o.end(startKey{pod: pod.UID})
+	}
+}
+
+// doBackOffInTurn is strictDoBackOff for a container that may have to wait for its
+// turn after its back-off.
+func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
+	o, s := m.startOrder(), syncStartOf(ctx)
+	if o == nil || s == nil {
+		return m.strictDoBackOff(ctx, pod, container, podStatus, backOff)
+	}
+	if s.backOff != "" {
+		// The start before this one came to nothing.
+		o.end(s.startKey)
+		s.backOff = ""
+	}
+	now := backOff.Clock.Now()
+	due, why := crashloop.RestartDue(pod, container, CrashLoopStatuses(podStatus), backOff, now)
+	if podStatus.Restart.InProgress() {
+		_, ran := podStatus.Restart.LastCounts[container.Name]
+		due = due || ran
+	}
+	if !due {
+		return m.strictDoBackOff(ctx, pod, container, podStatus, backOff)
+	}
+	k, ok := startKey{pod.UID, GetBackoffKey(pod, container)}, false
+	o.change(func(now time.Time) {
+		var waited bool
+		if ok, waited = o.queue.Restart(k, now); waited {
+			o.putOff[k.backOff] = true
+		}
+	})
+	if !ok {
+		klog.FromContext(ctx).V(3).Info("Restart of container is put off for other starts", "pod", klog.KObj(pod), "containerName", container.Name)
+		return true, why, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(askAgain))
+	}
+	s.startKey = k
+	defer o.change(func(time.Time) { delete(o.putOff, k.backOff) })
+	isInBackOff, msg, err := m.strictDoBackOff(ctx, pod, container, podStatus, backOff)
+	if isInBackOff {
+		o.end(k)
+		s.backOff = ""
+	}
+	return isInBackOff, msg, err
+}
+
+// RunPodSandbox implements internalapi.RuntimeService. The first containers of the pod
+// follow, so that the start is not over with it.
+func (o *startOrder) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, runtimeHandler string) (string, error) {
+	if s := syncStartOf(ctx); s != nil {
+		o.begin(s.startKey)
+	}
+	return o.RuntimeService.RunPodSandbox(ctx, config, runtimeHandler)
+}
+
+// CreateContainer implements internalapi.RuntimeService.
+func (o *startOrder) CreateContainer(ctx context.Context, podSandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+	if s := syncStartOf(ctx); s != nil {
+		o.begin(s.startKey)
+	}
+	return o.RuntimeService.CreateContainer(ctx, podSandboxID, config, sandboxConfig)
+}
+
+// StartContainer implements internalapi.RuntimeService. The start is over with it: a
+// postStart hook may take as long as it likes.
+func (o *startOrder) StartContainer(ctx context.Context, containerID string) error {
+	if s := syncStartOf(ctx); s != nil {
+		defer func() { o.end(s.startKey) }()
+	}
+	return o.RuntimeService.StartContainer(ctx, containerID)
+}

@@ -1,0 +1,448 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+	http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/clock"
+
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/test/utils/ktesting"
+)
+
+// observedRuntime calls create and start in calls of these names, which they may
+// hold up or have fail.
+type observedRuntime struct {
+	internalapi.RuntimeService
+	create, start func(types.UID) error
+	lock          sync.Mutex
+	pods          map[string]types.UID
+}
+
+func (r *observedRuntime) CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+	uid := types.UID(sandboxConfig.Metadata.Uid)
+	if r.create != nil {
+		if err := r.create(uid); err != nil {
+			return "", err
+		}
+	}
+	id, err := r.RuntimeService.CreateContainer(ctx, sandboxID, config, sandboxConfig)
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.pods[id] = uid
+	return id, err
+}
+
+func (r *observedRuntime) StartContainer(ctx context.Context, id string) error {
+	r.lock.Lock()
+	uid := r.pods[id]
+	r.lock.Unlock()
+	if r.start != nil {
+		if err := r.start(uid); err != nil {
+			return err
+		}
+	}
+	return r.RuntimeService.StartContainer(ctx, id)
+}
+
+// orderedNode is a runtime manager with pods whose containers crash.
+type orderedNode struct {
+	t       *testing.T
+	ctx     context.Context
+	m       *kubeGenericRuntimeManager
+	runtime *observedRuntime
+	backOff *flowcontrol.Backoff
+	lock    sync.Mutex
+	turns   []types.UID
+	deleted map[types.UID]bool
+}
+
+// newOrderedNode is called in a bubble.
+func newOrderedNode(t *testing.T, limit int) *orderedNode {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
+	ctx := ktesting.Init(t)
+	_, fakeImage, m, err := createTestRuntimeManager(ctx, withRecorder(&record.FakeRecorder{}))
+	require.NoError(t, err)
+	fakeImage.SetFakeImages([]string{"busybox"})
+	n := &orderedNode{t: t, ctx: ctx, m: m, deleted: map[types.UID]bool{}}
+	n.runtime = &observedRuntime{RuntimeService: m.runtimeService, pods: map[string]types.UID{}}
+	m.runtimeService = firstStartsFirst(n.runtime)
+	m.startOrder().queue.Limit = limit
+	n.backOff = flowcontrol.NewBackOff(time.Second, time.Second)
+	m.OnRestartTurn(func(uid types.UID) bool {
+		n.lock.Lock()
+		defer n.lock.Unlock()
+		if n.deleted[uid] {
+			return false
+		}
+		n.turns = append(n.turns, uid)
+		return true
+	})
+	return n
+}
+
+// crashed returns a pod whose only container has exited.
+func crashed(uid types.UID) (*v1.Pod, *kubecontainer.PodStatus) {
+	pod, status := makeBasePodAndStatus()
+	pod.UID, pod.Name, status.ID, status.Name = uid, string(uid), uid, string(uid)
+	pod.Spec.Containers = pod.Spec.Containers[:1]
+	pod.Spec.Containers[0].ImagePullPolicy = v1.PullIfNotPresent
+	status.SandboxStatuses[0].Id = string(uid)
+	status.ContainerStatuses = status.ContainerStatuses[:1]
+	status.ActiveContainerStatuses = nil
+	s := status.ContainerStatuses[0]
+	s.State, s.StartedAt, s.FinishedAt = kubecontainer.ContainerStateExited, time.Now(), time.Now()
+	return pod, status
+}
+
+// fresh returns a pod whose container has not run yet.
+func fresh(uid types.UID) (*v1.Pod, *kubecontainer.PodStatus) {
+	pod, status := crashed(uid)
+	status.ContainerStatuses = nil
+	return pod, status
+}
+
+func (n *orderedNode) sync(pod *v1.Pod, status *kubecontainer.PodStatus) error {
+	result := n.m.SyncPod(n.ctx, pod, status, nil, n.backOff, false)
+	return result.Error()
+}
+
+// starts checks that a sync of the pod starts its container.
+func (n *orderedNode) starts(pod *v1.Pod, status *kubecontainer.PodStatus) {
+	n.t.Helper()
+	require.NoError(n.t, n.sync(pod, status))
+}
+
+// putsOff checks that a sync of the pod puts the start off, and does nothing else.
+func (n *orderedNode) putsOff(pod *v1.Pod, status *kubecontainer.PodStatus) {
+	n.t.Helper()
+	before := n.backOff.Get(GetBackoffKey(pod, &pod.Spec.Containers[0]))
+	err := n.sync(pod, status)
+	require.ErrorIs(n.t, err, kubecontainer.ErrCrashLoopBackOff)
+	require.True(n.t, crashloop.IsWaiting(err))
+	require.True(n.t, crashloop.OnlyBackOff(err))
+	require.Contains(n.t, err.Error(), "back-off 0s restarting failed container=")
+	require.Equal(n.t, before, n.backOff.Get(GetBackoffKey(pod, &pod.Spec.Containers[0])), "nothing is granted")
+}
+
+// wantTurns checks which pods have been synced for their turn.
+func (n *orderedNode) wantTurns(want ...types.UID) {
+	n.t.Helper()
+	synctest.Wait()
+	n.lock.Lock()
+	defer n.lock.Unlock()
+	require.Equal(n.t, want, n.turns)
+	n.turns = nil
+}
+
+// wantIdle checks that no start counts any more.
+func (n *orderedNode) wantIdle() {
+	n.t.Helper()
+	o := n.m.startOrder()
+	for i := range o.queue.Limit {
+		k := startKey{types.UID(fmt.Sprint(i)), "k"}
+		ok, _ := o.queue.Restart(k, time.Now())
+		require.True(n.t, ok)
+		defer o.queue.End(k)
+	}
+	require.Empty(n.t, o.putOff)
+}
+
+// hang makes a call last until what it returns is called.
+func hang() (call func(types.UID) error, release func()) {
+	c := make(chan struct{})
+	return func(types.UID) error { <-c; return nil }, func() { close(c) }
+}
+
+// askingClock calls ask whenever it is asked for the time.
+type askingClock struct {
+	clock.Clock
+	ask func()
+}
+
+func (c askingClock) Now() time.Time {
+	c.ask()
+	return c.Clock.Now()
+}
+
+func TestRestartsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newOrderedNode(t, 1)
+		call, release := hang()
+		n.runtime.start = call
+		go n.starts(crashed("a"))
+		synctest.Wait()
+		b, bStatus := crashed("b")
+		n.putsOff(b, bStatus)
+		c, cStatus := crashed("c")
+		n.putsOff(c, cStatus)
+		n.putsOff(b, bStatus)
+		n.wantTurns()
+		n.runtime.start = nil
+		release()
+		n.wantTurns("b")
+		n.putsOff(c, cStatus)
+		wasPutOff := false
+		n.backOff.Clock = askingClock{n.backOff.Clock, func() {
+			wasPutOff = wasPutOff || n.m.WasPutOff(GetBackoffKey(b, &b.Spec.Containers[0]))
+			require.False(t, n.m.WasPutOff(GetBackoffKey(c, &c.Spec.Containers[0])))
+		}}
+		n.starts(b, bStatus)
+		require.True(t, wasPutOff, "while the restart is decided")
+		n.backOff.Clock = clock.RealClock{}
+		n.wantTurns("c")
+		n.starts(c, cStatus)
+		n.starts(crashed("d"))
+		n.wantTurns()
+		n.wantIdle()
+	})
+}
+
+// A first start waits for nothing, and fewer restarts go on beside it.
+func TestFirstStartsComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newOrderedNode(t, 2)
+		call, release := hang()
+		n.runtime.start = call
+		go n.starts(crashed("a"))
+		go n.starts(crashed("b"))
+		synctest.Wait()
+		n.putsOff(crashed("c"))
+		first, status := fresh("first")
+		go n.starts(first, status)
+		synctest.Wait()
+		require.Len(t, n.runtime.pods, 3, "all have been created")
+		// It hangs, as do the restarts. None of them counts for ever.
+		n.wantTurns()
+		time.Sleep(6 * time.Second)
+		n.wantTurns("c")
+		n.runtime.start = nil
+		release()
+		synctest.Wait()
+		n.starts(crashed("c"))
+		n.wantIdle()
+	})
+}
+
+// However a start ends, it counts no more, and whoever waits has its turn.
+func TestStartsEnd(t *testing.T) {
+	hook := func(pod *v1.Pod) {
+		pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}}
+	}
+	fails := errors.New("no")
+	tests := map[string]struct {
+		pod  func(*v1.Pod)
+		fail func(*orderedNode)
+		err  error
+		// during is true if others have their turn before the sync has ended.
+		during bool
+	}{
+		"start":          {},
+		"create fails":   {fail: func(n *orderedNode) { n.runtime.create = func(types.UID) error { return fails } }, err: ErrCreateContainer},
+		"start fails":    {fail: func(n *orderedNode) { n.runtime.start = func(types.UID) error { return fails } }, err: kubecontainer.ErrRunContainer},
+		"config fails":   {fail: func(n *orderedNode) { n.m.runtimeHelper = failingConfig{n.m.runtimeHelper} }, err: ErrCreateContainerConfig},
+		"panic":          {fail: func(n *orderedNode) { n.runtime.create = func(types.UID) error { panic("no") } }},
+		"postStart hook": {pod: hook, during: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newOrderedNode(t, 1)
+				n.m.startOrder().queue.Restart(startKey{"other", "k"}, time.Now())
+				pod, status := crashed("a")
+				if tc.pod != nil {
+					tc.pod(pod)
+				}
+				n.putsOff(pod, status)
+				n.putsOff(crashed("b"))
+				n.m.startOrder().end(startKey{"other", "k"})
+				n.wantTurns("a")
+				if tc.fail != nil {
+					tc.fail(n)
+				}
+				done := make(chan error)
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					if err := n.sync(pod, status); err != nil {
+						done <- err
+					}
+				}()
+				if tc.during {
+					n.wantTurns("b")
+				}
+				require.ErrorIs(t, <-done, tc.err)
+				if !tc.during {
+					n.wantTurns("b")
+				}
+				n.m.startOrder().end(startKey{"b", GetBackoffKey(pod, &pod.Spec.Containers[0])})
+			})
+		})
+	}
+}
+
+// A pod that was deleted while it was put off, and one that does not come, hold
+// nobody up.
+func TestPutOffPodsThatDoNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newOrderedNode(t, 1)
+		call, release := hang()
+		n.runtime.start = call
+		go n.starts(crashed("a"))
+		synctest.Wait()
+		for _, uid := range []types.UID{"deleted", "hangs", "c"} {
+			n.putsOff(crashed(uid))
+		}
+		n.deleted["deleted"] = true
+		n.runtime.start = nil
+		release()
+		n.wantTurns("hangs")
+		time.Sleep(2 * time.Second)
+		n.wantTurns("c")
+		n.starts(crashed("c"))
+		n.starts(crashed("hangs"))
+		n.wantIdle()
+	})
+}
+
+// The containers of one pod have their turns one after the other, and those of a pod
+// that is restarted in place wait as well.
+func TestContainersOfOnePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newOrderedNode(t, 1)
+		call, release := hang()
+		n.runtime.start = call
+		go n.starts(crashed("a"))
+		synctest.Wait()
+
+		pod, status := crashed("two")
+		second := *pod.Spec.Containers[0].DeepCopy()
+		second.Name = "second"
+		pod.Spec.Containers = append(pod.Spec.Containers, second)
+		s := *status.ContainerStatuses[0]
+		s.Name, s.ID.ID, s.Hash = "second", "second", kubecontainer.HashContainer(&second)
+		status.ContainerStatuses = append(status.ContainerStatuses, &s)
+		n.putsOff(pod, status)
+
+		whole, wholeStatus := fresh("whole")
+		wholeStatus.Restart = &kubecontainer.PodRestart{LastCounts: map[string]int{whole.Spec.Containers[0].Name: 3}}
+		n.putsOff(whole, wholeStatus)
+
+		n.runtime.start = nil
+		release()
+		n.wantTurns("two")
+		n.starts(pod, status) // both: the turn of the second comes with the end of the first.
+		n.wantTurns("two", "whole")
+		n.starts(whole, wholeStatus)
+		n.wantIdle()
+	})
+}
+
+// Without the gate there is no order, and nothing in the way of a call.
+func TestWithoutFirstStartsFirst(t *testing.T) {
+	ctx := ktesting.Init(t)
+	_, _, m, err := createTestRuntimeManager(ctx)
+	require.NoError(t, err)
+	service := m.runtimeService
+	require.Equal(t, service, firstStartsFirst(service))
+	pod, status := crashed("a")
+	same, end := m.startsOf(context.Background(), pod)
+	require.Equal(t, context.Background(), same)
+	end()
+	require.False(t, m.WasPutOff("k"))
+	backOff := flowcontrol.NewBackOff(time.Second, time.Second)
+	for i := range 100 {
+		pod.UID = types.UID(fmt.Sprint(i))
+		waits, _, err := m.doBackOff(ctx, pod, &pod.Spec.Containers[0], status, backOff)
+		require.NoError(t, err)
+		require.False(t, waits)
+	}
+}
+
+// TestManyCrashingPods has all of the order used at once.
+func TestManyCrashingPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods, limit = 50, 3
+		n := newOrderedNode(t, limit)
+		wake := map[types.UID]chan struct{}{}
+		for i := range pods {
+			wake[types.UID(fmt.Sprint(i))] = make(chan struct{}, 1)
+		}
+		n.m.OnRestartTurn(func(uid types.UID) bool {
+			select {
+			case wake[uid] <- struct{}{}:
+			default:
+			}
+			return true
+		})
+		var lock sync.Mutex
+		under, most := 0, 0
+		n.runtime.create = func(types.UID) error {
+			lock.Lock()
+			under++
+			most = max(most, under)
+			lock.Unlock()
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+		n.runtime.start = func(types.UID) error {
+			lock.Lock()
+			under--
+			lock.Unlock()
+			return nil
+		}
+		var wg sync.WaitGroup
+		for uid, c := range wake {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				for starts := 0; starts < 5; {
+					pod, status := crashed(uid)
+					status.ContainerStatuses[0].RestartCount = starts
+					time.Sleep(time.Second)
+					for n.sync(pod, status) != nil {
+						<-c
+					}
+					starts++
+				}
+			}()
+		}
+		began := time.Now()
+		wg.Wait()
+		require.Equal(t, limit, most)
+		require.InDelta(t, pods*5*0.1/limit, time.Since(began).Seconds(), 3, "the runtime was never idle for long")
+		n.wantIdle()
+	})
+}
