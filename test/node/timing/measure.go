@@ -24,6 +24,8 @@ type Run struct {
 	Journals map[string][]node.JournalEvent `json:"journals,omitempty"`
 	// Alone is what a restart takes without a kubelet, where pods are restarted once.
 	Alone *Alone `json:"alone,omitempty"`
+	// Innocents is nil unless the scenario has innocent pods.
+	Innocents *innocents `json:"innocents,omitempty"`
 	// From and To bound the measuring window, in seconds of uptime.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
@@ -56,6 +58,12 @@ type Figures struct {
 	// starts of the containers took.
 	Alone       figures.Summary `json:"alone,omitzero"`
 	AloneStarts figures.Summary `json:"aloneStarts,omitzero"`
+	// InnocentIdle and Innocent are how long after their creation innocent pods
+	// started, on the idle node and while others crashed, and RestartRate how many
+	// restarts of the latter there were in a second.
+	InnocentIdle figures.Summary `json:"innocentIdle,omitzero"`
+	Innocent     figures.Summary `json:"innocent,omitzero"`
+	RestartRate  float64         `json:"restartRate,omitempty"`
 	// CPUPerRestart is in milliseconds.
 	CPUPerRestart float64 `json:"cpuPerRestart"`
 	// Best has the least mean lateness and the least CPU per restart of any round.
@@ -135,6 +143,7 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 			f.ByRestart = append(f.ByRestart, Step{s.Delay(n).Seconds(), figures.Summarize(steps[n]).Mean})
 		}
 	}
+	f.summarizeInnocents(runs)
 	f.CPUPerRestart = cpu * 1000 / float64(f.Restarts)
 	if requests != nil {
 		f.Requests = map[string]float64{}

@@ -77,6 +77,16 @@ func (m *measurement) run() (run Run, err error) {
 		if err := m.StartKubelet(m.scenarioConfig(), "--kubeconfig="+api.Kubeconfig); err != nil {
 			return run, err
 		}
+		if err := m.awaitNode(api); err != nil {
+			return run, err
+		}
+		if m.scenario.Innocent {
+			idle, err := m.startInnocents(api, "idle", func(n int, _ time.Duration) bool { return n == idleInnocents })
+			if err != nil {
+				return run, err
+			}
+			run.Innocents = &innocents{Idle: idle}
+		}
 		if err := m.createPods(api); err != nil {
 			return run, err
 		}
@@ -126,6 +136,12 @@ func (m *measurement) observe(api *node.APIServer, run *Run) error {
 		return err
 	}
 	s := m.scenario
+	if s.Innocent {
+		// They last as long as the window.
+		if run.Innocents.Busy, err = m.startInnocents(api, "busy", func(_ int, elapsed time.Duration) bool { return elapsed >= s.Window }); err != nil {
+			return err
+		}
+	}
 	// Twice what the curve asks for and then some: a kubelet this late is broken.
 	limit, said := time.Duration(0), time.Now()
 	for i := range s.Restarts {

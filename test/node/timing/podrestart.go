@@ -28,11 +28,12 @@ const (
 	journalsDir = "journals"
 )
 
-// forStock returns the scenario as a kubelet can run it that lacks RestartPod.
+// forStock returns the scenario as a kubelet can run it that lacks what ours adds.
 func (s Scenario) forStock() Scenario {
 	if s.Action == node.ActionRestartPod {
 		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
 	}
+	s.FirstStarts = false
 	return s
 }
 

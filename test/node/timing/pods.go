@@ -32,6 +32,9 @@ func (m *measurement) scenarioConfig() string {
 	if m.scenario.Action == node.ActionRestartPod {
 		config += "featureGates:\n  " + node.GateRestartPod + ": true\n"
 	}
+	if m.scenario.FirstStarts {
+		config += "featureGates:\n  " + gateFirstStarts + ": true\n"
+	}
 	return config
 }
 
@@ -98,13 +101,15 @@ func (m *measurement) writeManifests() error {
 	return nil
 }
 
-// createPods creates the scenario's pods once the kubelet has registered.
-func (m *measurement) createPods(api *node.APIServer) error {
-	if err := node.Await(m.Context(), "the node object", time.Minute, func(ctx context.Context) error {
+// awaitNode waits until the kubelet has registered.
+func (m *measurement) awaitNode(api *node.APIServer) error {
+	return node.Await(m.Context(), "the node object", time.Minute, func(ctx context.Context) error {
 		return api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+node.Name, nil, nil)
-	}); err != nil {
-		return err
-	}
+	})
+}
+
+// createPods creates the scenario's pods.
+func (m *measurement) createPods(api *node.APIServer) error {
 	for _, pod := range m.pods() {
 		data, err := json.Marshal(pod)
 		if err != nil {

@@ -75,6 +75,8 @@ func compare(s Scenario, reference string, stock, ours Figures) Comparison {
 	switch {
 	case s.Action != "":
 		compareRestarts(s, reference, stock, ours, criterion)
+	case s.Innocent:
+		compareInnocents(s, reference, stock, ours, criterion)
 	case reference == baseLabel:
 		compareCost(s, stock, ours, criterion)
 	default:
@@ -158,9 +160,13 @@ func rows(s Scenario, f ...Figures) []row {
 	if s.Action != "" {
 		return restartRows(s)
 	}
-	out := []row{
-		{"restarts in the window", "%.0f", func(f Figures) float64 { return float64(f.Restarts) }},
+	var out []row
+	if s.Innocent {
+		out = innocentRows()
 	}
+	out = append(out,
+		row{"restarts in the window", "%.0f", func(f Figures) float64 { return float64(f.Restarts) }},
+	)
 	if s.Maximum == 0 {
 		for i := range f[0].ByRestart {
 			out = append(out, row{

@@ -36,6 +36,10 @@ type Scenario struct {
 	Action corev1.ContainerRestartRuleAction `json:"action,omitempty"`
 	// RequestLimit is how many API requests a restart may take; zero is no limit.
 	RequestLimit float64 `json:"requestLimit,omitempty"`
+	// Innocent starts innocent pods beside those that crash, and FirstStarts is true
+	// where a gate of ours is on that puts them first.
+	Innocent    bool `json:"innocent,omitempty"`
+	FirstStarts bool `json:"firstStarts,omitempty"`
 	// RestartRatio is how much of stock's median time a restart of a pod may take, and
 	// WorstRatio how much of stock's worst.
 	RestartRatio float64 `json:"restartRatio,omitempty"`
@@ -104,6 +108,13 @@ var scenarios = []Scenario{
 	{
 		Name: "restartloop", Action: corev1.ContainerRestartRuleActionRestartAllContainers, Pods: 1, Window: 60 * time.Second,
 	},
+	// So many that the container runtime is the limit.
+	{
+		Name: "innocent", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true,
+	},
+	{
+		Name: "firststarts", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true, FirstStarts: true,
+	},
 }
 
 var goalPodRestart = Goal{"trigger to all running, median", "s", 0.44, func(f Figures) float64 { return f.PodRestart.Median }}
@@ -142,6 +153,12 @@ func (s Scenario) String() string {
 	}
 	if s.Window > 0 {
 		length = s.Window.String()
+	}
+	if s.Innocent {
+		length += ", innocent pods beside them"
+	}
+	if s.FirstStarts {
+		length += ", ours with " + gateFirstStarts
 	}
 	return strings.Join([]string{where, pods, maximum, length}, ", ")
 }

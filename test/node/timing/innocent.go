@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+const (
+	// gateFirstStarts is what the scenario firststarts switches on in ours.
+	gateFirstStarts = "KubeletFirstStartsFirst"
+	// idleInnocents is how many pods are started before others crash, and
+	// innocentPeriod how often one is started then and while they do.
+	idleInnocents  = 8
+	innocentPeriod = 2500 * time.Millisecond
+	// innocentRatio is how much of its time on the idle node an innocent pod may
+	// take while others crash, and restartRate how many of stock's restarts there
+	// have to be.
+	innocentRatio = 2
+	restartRate   = 0.9
+)
+
+// innocents is how long after their creation innocent pods started, in seconds.
+type innocents struct {
+	// Idle is on a node where nothing else happens, and Busy while others crash.
+	Idle []float64 `json:"idle"`
+	Busy []float64 `json:"busy"`
+}
+
+// startInnocents starts one innocent pod after the other until enough reports true
+// of how many have started and of how long that has taken.
+func (m *measurement) startInnocents(api *node.APIServer, phase string, enough func(n int, elapsed time.Duration) bool) (took []float64, err error) {
+	began := time.Now()
+	for n := 0; !enough(n, time.Since(began)); n++ {
+		next := time.After(innocentPeriod)
+		seconds, err := m.startInnocent(api, fmt.Sprintf("innocent-%s-%02d", phase, n+1))
+		if err != nil {
+			return nil, err
+		}
+		m.say("%s: an innocent pod started after %.2f s", phase, seconds)
+		took = append(took, seconds)
+		select {
+		case <-next:
+		case <-m.Context().Done():
+			return nil, context.Cause(m.Context())
+		}
+	}
+	return took, nil
+}
+
+// startInnocent creates a pod whose container notes its start and ends, returns how
+// long after the creation that was, and deletes the pod.
+func (m *measurement) startInnocent(api *node.APIServer, name string) (float64, error) {
+	pod := m.pods()[0]
+	pod.Name = name
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	pod.Spec.Containers[0].Args = []string{"/starts/" + name}
+	data, err := json.Marshal(pod)
+	if err != nil {
+		return 0, err
+	}
+	created, err := uptime()
+	if err != nil {
+		return 0, err
+	}
+	if err := api.Request(m.Context(), http.MethodPost, "/api/v1/namespaces/default/pods", data, nil); err != nil {
+		return 0, err
+	}
+	// What it notes is exact, however late that is read.
+	var started float64
+	if err := node.Await(m.Context(), "the start of "+name, time.Minute, func(context.Context) error {
+		data, err := os.ReadFile(m.Path(startsDir, name))
+		if err != nil {
+			return err
+		}
+		starts, err := parseStarts(data)
+		if err == nil && len(starts) == 0 {
+			err = fmt.Errorf("%s has not started", name)
+		}
+		if err == nil {
+			started = starts[0]
+		}
+		return err
+	}); err != nil {
+		return 0, err
+	}
+	if err := os.Remove(m.Path(startsDir, name)); err != nil {
+		return 0, err
+	}
+	return started - created, api.Request(m.Context(), http.MethodDelete, "/api/v1/namespaces/default/pods/"+name, nil, nil)
+}
+
+// summarizeInnocents adds what the runs say of innocent pods to the figures.
+func (f *Figures) summarizeInnocents(runs []Run) {
+	var all innocents
+	seconds := 0.0
+	for _, run := range runs {
+		if run.Innocents == nil {
+			return
+		}
+		all.Idle = slices.Concat(all.Idle, run.Innocents.Idle)
+		all.Busy = slices.Concat(all.Busy, run.Innocents.Busy)
+		seconds += run.To - run.From
+	}
+	f.InnocentIdle, f.Innocent = figures.Summarize(all.Idle), figures.Summarize(all.Busy)
+	f.RestartRate = float64(f.Restarts) / seconds
+}
+
+// compareInnocents applies the criteria for innocent pods.
+func compareInnocents(s Scenario, reference string, stock, ours Figures, criterion criterionFunc) {
+	limit := restartRate * stock.RestartRate
+	criterion(fmt.Sprintf("restarts per second at least %g of %s's", restartRate, reference), "/s",
+		stock.RestartRate, ours.RestartRate, limit, ours.RestartRate >= limit)
+	if s.FirstStarts {
+		limit := innocentRatio * ours.InnocentIdle.Median
+		criterion(fmt.Sprintf("start of an innocent pod, median, at most %d times that on the idle node", innocentRatio), "s",
+			stock.Innocent.Median, ours.Innocent.Median, limit, ours.Innocent.Median <= limit)
+	}
+}
+
+// innocentRows are the rows of a table that are about innocent pods.
+func innocentRows() []row {
+	return []row{
+		{"restarts per second", "%.2f", func(f Figures) float64 { return f.RestartRate }},
+		{"innocent pod, idle node, median", "%.2f s", func(f Figures) float64 { return f.InnocentIdle.Median }},
+		{"innocent pod, idle node, worst", "%.2f s", func(f Figures) float64 { return f.InnocentIdle.Worst }},
+		{"innocent pod, median", "%.2f s", func(f Figures) float64 { return f.Innocent.Median }},
+		{"innocent pod, worst", "%.2f s", func(f Figures) float64 { return f.Innocent.Worst }},
+	}
+}
