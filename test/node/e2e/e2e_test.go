@@ -135,7 +135,7 @@ func TestNode(t *testing.T) {
 		}
 	})
 	t.Run("Disruptions", func(t *testing.T) {
-		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions) {
+		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions) {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
 	})
@@ -180,7 +180,7 @@ func (s scenario) report(t *testing.T, e *e2e) {
 // Two scenarios of one name would share the folder of their pods.
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, disruptions, gateDisruptions, staticDisruptions,
+	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions,
 		persistScenarios, metricsScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
 		if seen[name] {

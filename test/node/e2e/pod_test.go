@@ -124,10 +124,9 @@ func (e *e2e) newPod(t *testing.T, parts ...string) *pod {
 
 // withVolumes adds the two folders that actor uses.
 func (p *pod) withVolumes(spec v1.PodSpec) v1.PodSpec {
-	spec.Volumes = []v1.Volume{
-		{Name: "pod", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: p.dir}}},
-		{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-	}
+	spec.Volumes = append(slices.Clone(spec.Volumes),
+		v1.Volume{Name: "pod", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: p.dir}}},
+		v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	return spec
 }
 

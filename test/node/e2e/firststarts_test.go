@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+const gateFirstStarts = "KubeletFirstStartsFirst"
+
+// firstStartDisruptions have a kubelet that puts restarts off for first starts, and
+// more pods that crash than may be restarted at once.
+var firstStartDisruptions = []scenario{
+	{"FirstStartsHang", func(t *testing.T, e *e2e) {
+		crashing := e.crashingAtOnce(t)
+		// One waits for its volumes, and another for its image.
+		volume, image := alwaysSpec(nil, container("main", "")), alwaysSpec(nil, container("main", ""))
+		volume.Volumes = []v1.Volume{{Name: "absent", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
+			LocalObjectReference: v1.LocalObjectReference{Name: "absent"},
+		}}}}
+		image.Containers[0].Image, image.Containers[0].ImagePullPolicy = "node.invalid/absent", v1.PullAlways
+		hanging := []*pod{e.create(t, volume, "volume"), e.create(t, image, "image")}
+		e.create(t, podSpec(nil, container("main", "")), "innocent").running()
+		allGoOn(crashing)
+		for _, p := range hanging {
+			assert.Zero(t, p.starts("main"), "starts of %s", p.name)
+		}
+		m := e.scrape(t)
+		assert.NotZero(t, m.histogram(t, metricLateness, "container", causeQueue).GetSampleCount(), "restarts that were put off")
+	}},
+	{"DeletedWhilePutOff", func(t *testing.T, e *e2e) {
+		crashing := e.crashingAtOnce(t)
+		for _, p := range crashing[:5] {
+			p.deletedForGood()
+		}
+		allGoOn(crashing[5:])
+	}},
+}
+
+// crashingAtOnce has the kubelet put first starts first, and creates pods that crash
+// whenever they run.
+func (e *e2e) crashingAtOnce(t *testing.T) (pods []*pod) {
+	e.useCurve(t, node.Curve{Reduced: true, Maximum: time.Second}, "--feature-gates="+gateFirstStarts+"=true")
+	for i := range 8 * runtime.NumCPU() {
+		pods = append(pods, e.create(t, alwaysSpec(nil, container("main", "exit=1")), fmt.Sprint("crashing", i)))
+	}
+	for _, p := range pods {
+		p.event("main", 3, "start")
+	}
+	return pods
+}
+
+// allGoOn waits until each of the pods has restarted as often as any has by now, and
+// then some.
+func allGoOn(pods []*pod) {
+	most := 0
+	for _, p := range pods {
+		most = max(most, p.starts("main"))
+	}
+	for _, p := range pods {
+		p.event("main", most+2, "start")
+	}
+}
