@@ -59,11 +59,13 @@ type Figures struct {
 	Alone       figures.Summary `json:"alone,omitzero"`
 	AloneStarts figures.Summary `json:"aloneStarts,omitzero"`
 	// InnocentIdle and Innocent are how long after their creation innocent pods
-	// started, on the idle node and while others crashed, and RestartRate how many
-	// restarts of the latter there were in a second.
-	InnocentIdle figures.Summary `json:"innocentIdle,omitzero"`
-	Innocent     figures.Summary `json:"innocent,omitzero"`
-	RestartRate  float64         `json:"restartRate,omitempty"`
+	// started, on the idle node and while others crashed, RestartRate how many
+	// restarts of the latter there were in a second, and FewestRestarts how many the
+	// pod had in the window that had the fewest.
+	InnocentIdle   figures.Summary `json:"innocentIdle,omitzero"`
+	Innocent       figures.Summary `json:"innocent,omitzero"`
+	RestartRate    float64         `json:"restartRate,omitempty"`
+	FewestRestarts int             `json:"fewestRestarts,omitempty"`
 	// CPUPerRestart is in milliseconds.
 	CPUPerRestart float64 `json:"cpuPerRestart"`
 	// Best has the least mean lateness and the least CPU per restart of any round.
