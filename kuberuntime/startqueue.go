@@ -3,7 +3,7 @@
 package kuberuntime
 
 import (
-	linked "container/list"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,10 +34,9 @@ type StartQueue[K comparable] struct {
 
 	// starts has those under way, and the restarts whose turn it is.
 	starts map[K]start
-	// waiting has a K for each restart that waits, in their order, and places says
-	// where in it.
-	waiting linked.List
-	places  map[K]*linked.Element
+	// waiting has the restarts that wait, in their order. A node has some hundred
+	// containers: to look through them costs nothing beside a start.
+	waiting []K
 }
 
 // start is a start that has not ended.
@@ -54,12 +53,9 @@ type start struct {
 // Otherwise it waits, until Next returns it.
 func (q *StartQueue[K]) Restart(k K, now time.Time) (ok, waited bool) {
 	s, called := q.starts[k]
-	if !called && (q.waiting.Len() > 0 || !q.room(now)) {
-		if q.places[k] == nil {
-			if q.places == nil {
-				q.places = map[K]*linked.Element{}
-			}
-			q.places[k] = q.waiting.PushBack(k)
+	if !called && (len(q.waiting) > 0 || !q.room(now)) {
+		if !slices.Contains(q.waiting, k) {
+			q.waiting = append(q.waiting, k)
 		}
 		return false, false
 	}
@@ -82,11 +78,11 @@ func (q *StartQueue[K]) End(k K) {
 // is none. Have Restart called for it soon, or else End. Call Next after everything
 // else, until it returns false, and at the time that Expiry returns.
 func (q *StartQueue[K]) Next(now time.Time) (k K, ok bool) {
-	if q.waiting.Len() == 0 || !q.room(now) {
+	if len(q.waiting) == 0 || !q.room(now) {
 		return k, false
 	}
-	k = q.waiting.Remove(q.waiting.Front()).(K)
-	delete(q.places, k)
+	k = q.waiting[0]
+	q.waiting = slices.Delete(q.waiting, 0, 1)
 	q.count(k, start{waited: true, until: now.Add(comeLimit)})
 	return k, true
 }
@@ -94,7 +90,7 @@ func (q *StartQueue[K]) Next(now time.Time) (k K, ok bool) {
 // Expiry returns when the next start ceases to count because it takes too long, or
 // false if nothing waits for that.
 func (q *StartQueue[K]) Expiry(now time.Time) (at time.Time, ok bool) {
-	if q.waiting.Len() == 0 {
+	if len(q.waiting) == 0 {
 		return at, false
 	}
 	for _, s := range q.starts {
@@ -132,19 +128,16 @@ func (q *StartQueue[K]) count(k K, s start) {
 // RestartDue reports whether DoBackOff would start the container at the time now, and
 // that is a restart: the container exited, or its last start failed. One whose newest
 // instance has not exited was killed a moment ago, and may not be put off: if it ended
-// with 0, nobody might start it later. The message is for people, and the same that
-// the container has in back-off, so that its status stays as it is. Nothing is granted,
-// and no wait begins.
-func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (due bool, why string) {
+// with 0, nobody might start it later. Nothing is granted, and no wait begins.
+func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
 	key, last := Key(pod, container), newest(container.Name, statuses)
-	var exit time.Time
 	switch {
 	case last == nil:
-		due = backOff.Get(key) > 0
+		return backOff.Get(key) > 0 && backOff.PeekAt(key, time.Time{}, now).Allowed
 	case last.State == ContainerStateExited:
 		backOff.Started(key, last.StartedAt, now)
-		due, exit = true, last.exit()
+		return backOff.PeekAt(key, last.exit(), now).Allowed
+	default:
+		return false
 	}
-	d := backOff.PeekAt(key, exit, now)
-	return due && d.Allowed, message(pod, container, d)
 }

@@ -19,6 +19,7 @@ package kuberuntime
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,10 @@ type FirstStarts interface {
 // askAgain is after what time a container that was put off is looked at again. It has
 // its turn long before.
 const askAgain = time.Minute
+
+// putOffContainer is the action of the result of a start that was put off. It is not
+// StartContainer, of which the status of the container is made: it stays as it was.
+const putOffContainer kubecontainer.SyncAction = "PutOffContainer"
 
 // startOrder is the runtime service where first starts come first. A restart that has
 // to wait is put off: its sync ends as if the container were in back-off, and when it
@@ -149,7 +154,11 @@ func (o *startOrder) end(k startKey) {
 }
 
 // syncStart is the start that the sync of a pod makes at present.
-type syncStart struct{ startKey }
+type syncStart struct {
+	startKey
+	// putOff has the names of the containers that the sync has put off.
+	putOff []string
+}
 
 type syncStartKey struct{}
 
@@ -159,16 +168,21 @@ func syncStartOf(ctx context.Context) *syncStart {
 }
 
 // startsOf returns a context for the starts that a sync of the pod makes, and what to
-// call at its end. However the sync ends, no start of it counts any more.
-func (m *kubeGenericRuntimeManager) startsOf(ctx context.Context, pod *v1.Pod) (context.Context, func()) {
+// call with the result at its end. However the sync ends, no start of it counts any more.
+func (m *kubeGenericRuntimeManager) startsOf(ctx context.Context, pod *v1.Pod) (context.Context, func(*kubecontainer.PodSyncResult)) {
 	o := m.startOrder()
 	if o == nil {
-		return ctx, func() {}
+		return ctx, func(*kubecontainer.PodSyncResult) {}
 	}
-	s := &syncStart{startKey{pod: pod.UID}}
-	return context.WithValue(ctx, syncStartKey{}, s), func() {
+	s := &syncStart{startKey: startKey{pod: pod.UID}}
+	return context.WithValue(ctx, syncStartKey{}, s), func(result *kubecontainer.PodSyncResult) {
 		o.end(s.startKey)
 		o.end(startKey{pod: pod.UID})
+		for _, r := range result.SyncResults {
+			if name, ok := r.Target.(string); ok && r.Action == kubecontainer.StartContainer && slices.Contains(s.putOff, name) {
+				r.Action = putOffContainer
+			}
+		}
 	}
 }
 
@@ -185,7 +199,7 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 		s.backOff = ""
 	}
 	now := backOff.Clock.Now()
-	due, why := crashloop.RestartDue(pod, container, CrashLoopStatuses(podStatus), backOff, now)
+	due := crashloop.RestartDue(pod, container, CrashLoopStatuses(podStatus), backOff, now)
 	if podStatus.Restart.InProgress() {
 		_, ran := podStatus.Restart.LastCounts[container.Name]
 		due = due || ran
@@ -202,7 +216,8 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 	})
 	if !ok {
 		klog.FromContext(ctx).V(3).Info("Restart of container is put off for other starts", "pod", klog.KObj(pod), "containerName", container.Name)
-		return true, why, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(askAgain))
+		s.putOff = append(s.putOff, container.Name)
+		return true, "put off for other starts", kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(askAgain))
 	}
 	s.startKey = k
 	defer o.change(func(time.Time) { delete(o.putOff, k.backOff) })

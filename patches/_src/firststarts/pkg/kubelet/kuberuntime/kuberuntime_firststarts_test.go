@@ -84,6 +84,7 @@ type orderedNode struct {
 	m       *kubeGenericRuntimeManager
 	runtime *observedRuntime
 	backOff *flowcontrol.Backoff
+	events  chan string
 	lock    sync.Mutex
 	turns   []types.UID
 	deleted map[types.UID]bool
@@ -93,10 +94,11 @@ type orderedNode struct {
 func newOrderedNode(t *testing.T, limit int) *orderedNode {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
 	ctx := ktesting.Init(t)
-	_, fakeImage, m, err := createTestRuntimeManager(ctx, withRecorder(&record.FakeRecorder{}))
+	recorder := record.NewFakeRecorder(10000)
+	_, fakeImage, m, err := createTestRuntimeManager(ctx, withRecorder(recorder))
 	require.NoError(t, err)
 	fakeImage.SetFakeImages([]string{"busybox"})
-	n := &orderedNode{t: t, ctx: ctx, m: m, deleted: map[types.UID]bool{}}
+	n := &orderedNode{t: t, ctx: ctx, m: m, events: recorder.Events, deleted: map[types.UID]bool{}}
 	n.runtime = &observedRuntime{RuntimeService: m.runtimeService, pods: map[string]types.UID{}}
 	m.runtimeService = firstStartsFirst(n.runtime)
 	m.startOrder().queue.Limit = limit
@@ -145,16 +147,21 @@ func (n *orderedNode) starts(pod *v1.Pod, status *kubecontainer.PodStatus) {
 	require.NoError(n.t, n.sync(pod, status))
 }
 
-// putsOff checks that a sync of the pod puts the start off, and does nothing else.
+// putsOff checks that a sync of the pod puts the start off, and does nothing else: it
+// grants nothing, records no event and has no result that changes the status.
 func (n *orderedNode) putsOff(pod *v1.Pod, status *kubecontainer.PodStatus) {
 	n.t.Helper()
-	before := n.backOff.Get(GetBackoffKey(pod, &pod.Spec.Containers[0]))
-	err := n.sync(pod, status)
+	before, events := n.backOff.Get(GetBackoffKey(pod, &pod.Spec.Containers[0])), len(n.events)
+	result := n.m.SyncPod(n.ctx, pod, status, nil, n.backOff, false)
+	err := result.Error()
 	require.ErrorIs(n.t, err, kubecontainer.ErrCrashLoopBackOff)
 	require.True(n.t, crashloop.IsWaiting(err))
 	require.True(n.t, crashloop.OnlyBackOff(err))
-	require.Contains(n.t, err.Error(), "back-off 0s restarting failed container=")
 	require.Equal(n.t, before, n.backOff.Get(GetBackoffKey(pod, &pod.Spec.Containers[0])), "nothing is granted")
+	require.Len(n.t, n.events, events)
+	for _, r := range result.SyncResults {
+		require.NotEqual(n.t, kubecontainer.StartContainer, r.Action, "it would be the reason in the status")
+	}
 }
 
 // wantTurns checks which pods have been synced for their turn.
@@ -380,7 +387,7 @@ func TestWithoutFirstStartsFirst(t *testing.T) {
 	pod, status := crashed("a")
 	same, end := m.startsOf(context.Background(), pod)
 	require.Equal(t, context.Background(), same)
-	end()
+	end(nil)
 	require.False(t, m.WasPutOff("k"))
 	backOff := flowcontrol.NewBackOff(time.Second, time.Second)
 	for i := range 100 {

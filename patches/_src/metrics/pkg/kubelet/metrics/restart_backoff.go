@@ -78,17 +78,18 @@ func registerRestartBackOff() {
 		restartBackOffLateness.WithLabelValues(t, RestartLatenessOther)
 		restartBackOffResets.WithLabelValues(t)
 	}
-	restartBackOffLateness.WithLabelValues(RestartBackOffContainer, RestartLatenessQueue)
 }
 
 // MeasureRestartBackOff has b, the back-off of that type, report to the metrics.
 func MeasureRestartBackOff(b *flowcontrol.Backoff, backOffType string) {
-	MeasureRestartBackOffByCause(b, backOffType, func(string) string { return RestartLatenessOther })
+	b.SetMetrics(backOffType, restartBackOffProvider{func(string) string { return RestartLatenessOther }})
 }
 
-// MeasureRestartBackOffByCause is MeasureRestartBackOff where cause returns why the
-// restart of a key that is being allowed is late.
+// MeasureRestartBackOffByCause is MeasureRestartBackOff where restarts may be put off
+// for other starts, and cause returns why the restart of a key that is being allowed
+// is late.
 func MeasureRestartBackOffByCause(b *flowcontrol.Backoff, backOffType string, cause func(key string) string) {
+	restartBackOffLateness.WithLabelValues(backOffType, RestartLatenessQueue)
 	b.SetMetrics(backOffType, restartBackOffProvider{cause})
 }
 

@@ -46,7 +46,11 @@ func TestRestartBackOffMetrics(t *testing.T) {
 		kubelet_restart_backoff_resets_total{type="container"} 0
 		kubelet_restart_backoff_resets_total{type="pod"} 1
 	`), "kubelet_restart_backoff_keys", "kubelet_restart_backoff_resets_total"))
-	// By cause, where the key has one.
+	// By cause, where the key has one. Where none is put off, there is no such cause.
+	queue := map[string]string{"cause": RestartLatenessQueue}
+	h, err := testutil.GetHistogramVecFromGatherer(legacyregistry.DefaultGatherer, "kubelet_restart_backoff_lateness_seconds", queue)
+	require.NoError(t, err)
+	require.Empty(t, h)
 	byKey := flowcontrol.NewBackOff(10*time.Second, 300*time.Second)
 	MeasureRestartBackOffByCause(byKey, RestartBackOffContainer, func(key string) string {
 		if key == "a" {
