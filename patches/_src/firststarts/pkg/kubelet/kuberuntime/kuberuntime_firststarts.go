@@ -117,12 +117,16 @@ func (m *kubeGenericRuntimeManager) WasPutOff(key string) bool {
 
 // change changes the queue, and has those pods synced whose turn it is after that.
 func (o *startOrder) change(change func(now time.Time)) {
-	var turns []startKey
+	var (
+		turns []startKey
+		sync  func(types.UID) bool
+	)
 	func() {
 		o.lock.Lock()
 		defer o.lock.Unlock()
 		now := time.Now()
 		change(now)
+		sync = o.sync
 		for k, ok := o.queue.Next(now); ok; k, ok = o.queue.Next(now) {
 			turns = append(turns, k)
 		}
@@ -139,7 +143,7 @@ func (o *startOrder) change(change func(now time.Time)) {
 		}
 	}()
 	for _, k := range turns {
-		if !o.sync(k.pod) {
+		if !sync(k.pod) {
 			o.end(k)
 		}
 	}
