@@ -26,6 +26,8 @@ var firstStartDisruptions = []scenario{
 		volume.Volumes = []v1.Volume{{Name: "absent", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
 			LocalObjectReference: v1.LocalObjectReference{Name: "absent"},
 		}}}}
+		// What no container mounts is not waited for.
+		volume.Containers[0].VolumeMounts = append(volume.Containers[0].VolumeMounts, v1.VolumeMount{Name: "absent", MountPath: "/absent"})
 		image.Containers[0].Image, image.Containers[0].ImagePullPolicy = "node.invalid/absent", v1.PullAlways
 		hanging := []*pod{e.create(t, volume, "volume"), e.create(t, image, "image")}
 		e.create(t, podSpec(nil, container("main", "")), "innocent").running()
@@ -39,7 +41,8 @@ var firstStartDisruptions = []scenario{
 	{"DeletedWhilePutOff", func(t *testing.T, e *e2e) {
 		crashing := e.crashingAtOnce(t)
 		for _, p := range crashing[:5] {
-			p.deletedForGood()
+			// A start that the runtime has been asked for is made.
+			p.deletedWithStarts(1)
 		}
 		allGoOn(crashing[5:])
 	}},
