@@ -258,7 +258,7 @@ func TestMedianOfRounds(t *testing.T) {
 	}
 	assert.Equal(t, Figures{
 		Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 2},
-		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, late: []float64{1, 2, 3}, amid: []float64{1, 2, 3, 4}, InnocentError: 0.93, cpu: []point{{3, 4}},
+		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, Costs: map[string]float64{}, Waits: map[string]float64{}, late: []float64{1, 2, 3}, amid: []float64{1, 2, 3, 4}, InnocentError: 0.93, cpu: []point{{3, 4}},
 	}, median(rounds))
 	assert.Equal(t, 1.0, rounds[0].Requests["GET pods"])
 	assert.Equal(t, 2.0, rounds[2].Requests["GET pods"])
@@ -279,6 +279,8 @@ func example() Report {
 			late:               []float64{0.1 * scale, 0.3},
 			cpu:                []point{{0, 0}, {1, 0.5}},
 			starts:             []point{{0, 2}, {1, 0}},
+			Costs:              map[string]float64{"small": 1, "large": 8 / scale},
+			Waits:              map[string]float64{"runtime": 5},
 			Throttled:          1,
 			NotStarted:         1,
 			Busiest:            60,
@@ -388,6 +390,9 @@ func TestReport(t *testing.T) {
 		"all-fail/110: 110 pods, all fail at once; maximum 1s, a run of 0s, 30s\n",
 		"                                                stock         ours   ours/stock\n",
 		"  kubelet CPU per restart                    10.00 ms      5.00 ms        0.500\n",
+		"    per restart, by the profile: large       8.000 ms     4.000 ms        0.500\n" +
+			"    per restart, by the profile: small       1.000 ms     1.000 ms        1.000\n" +
+			"    waits per restart: runtime                 5.0 ms       5.0 ms        1.000\n",
 		"    GET pods                                     3.00         1.50        0.500\n",
 		"    ContainerStatus                              5.00         2.50        0.500\n",
 		"  goal  p99 lateness, part of stock's: 0.500 (at most 0.400), missed\n",

@@ -72,6 +72,10 @@ type Figures struct {
 	PeakAway float64 `json:"peakAway,omitempty"`
 	PeakBack float64 `json:"peakBack,omitempty"`
 	Busiest  int     `json:"busiest,omitempty"`
+	// Costs and Waits are what the profiles, if any, say that the kubelet needs the
+	// processor for, and what it waits for: by purpose, in milliseconds per restart.
+	Costs map[string]float64 `json:"costs,omitempty"`
+	Waits map[string]float64 `json:"waits,omitempty"`
 	// WarmUp is from the creation of the pods to the window.
 	WarmUp float64 `json:"warmUp"`
 	// APIRestarts and AllRestarts are all restarts until after the window, in the API
@@ -130,6 +134,7 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	f.Syncs = run.Metrics[metricSyncs] / n
 	f.Relists = run.Metrics[metricRelists] / f.Seconds
 	f.Throttled = run.Metrics[metricThrottled] / f.Seconds
+	f.Costs, f.Waits = run.Costs, run.Waits
 	f.innocents(run)
 	if !run.Back.IsZero() {
 		f.recovery(run, s)

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/pprof/profile"
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 
@@ -89,6 +90,10 @@ type Run struct {
 	// Restarts what the runtime had noted by then.
 	APIRestarts int `json:"apiRestarts"`
 	Restarts    int `json:"restarts"`
+	// Costs and Waits are of the profiles, if any were taken: by purpose, in
+	// milliseconds per restart.
+	Costs map[string]float64 `json:"costs,omitempty"`
+	Waits map[string]float64 `json:"waits,omitempty"`
 }
 
 // Sample is what processes have used at a time, three of them and all of the
@@ -352,11 +357,16 @@ func (m *measurement) deleteInnocents() error {
 func (m *measurement) starts() map[string]int {
 	starts := map[string]int{}
 	for _, e := range m.run.Journal {
-		if e.What == memcri.Started && e.Container == mainContainer && strings.HasPrefix(e.Pod, m.Scenario.Mix) {
+		if m.isStart(e) {
 			starts[e.Pod]++
 		}
 	}
 	return starts
+}
+
+// isStart reports whether a container of the mix has started.
+func (m *measurement) isStart(e memcri.Event) bool {
+	return e.What == memcri.Started && e.Container == mainContainer && strings.HasPrefix(e.Pod, m.Scenario.Mix)
 }
 
 // warmUp waits until every pod has started, and every crashing one been restarted
@@ -653,26 +663,49 @@ func (m *measurement) profile() error {
 		return err
 	}
 	m.say("profiling for %v", profiling)
+	before, err := m.control.Journal(m.Context(), len(m.run.Journal))
+	if err != nil {
+		return err
+	}
 	name := strings.ReplaceAll(m.Scenario.name(), "/", "-") + "-" + m.Label
 	// All at the same time: each is of these seconds alone.
-	profiles := map[string]string{"cpu": "profile", "block": "block", "allocs": "allocs"}
-	failed := make(chan error, len(profiles))
-	for kind, path := range profiles {
-		file := filepath.Join(m.Profile, name+"."+kind+".pb.gz")
-		path = fmt.Sprintf("/debug/pprof/%s?seconds=%d", path, int(profiling.Seconds()))
+	kinds := []struct {
+		name, path string
+		taken      *profile.Profile
+	}{{"cpu", "profile", nil}, {"block", "block", nil}, {"allocs", "allocs", nil}}
+	failed := make(chan error, len(kinds))
+	for i := range kinds {
+		kind := &kinds[i]
 		go func() {
-			failed <- m.fromKubelet(path, func(body io.Reader) error {
+			failed <- m.fromKubelet(fmt.Sprintf("/debug/pprof/%s?seconds=%d", kind.path, int(profiling.Seconds())), func(body io.Reader) error {
 				data, err := io.ReadAll(body)
 				if err != nil {
 					return err
 				}
-				return os.WriteFile(file, data, 0o644)
+				if kind.taken, err = profile.ParseData(data); err != nil {
+					return fmt.Errorf("the kubelet's profile %s: %w", kind.path, err)
+				}
+				return os.WriteFile(filepath.Join(m.Profile, name+"."+kind.name+".pb.gz"), data, 0o644)
 			})
 		}()
 	}
-	var err error
-	for range profiles {
+	for range kinds {
 		err = errors.Join(err, <-failed)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	events, err := m.control.Journal(m.Context(), len(m.run.Journal)+len(before))
+	if err != nil {
+		return err
+	}
+	restarts := 0
+	for _, e := range events {
+		if m.isStart(e) {
+			restarts++
+		}
+	}
+	m.run.Costs = costs(kinds[0].taken, cpuPurposes, true, restarts)
+	m.run.Waits = costs(kinds[1].taken, waitPurposes, false, restarts)
+	return nil
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -69,6 +70,18 @@ func (r Result) rows() []row {
 			add("  "+k, format, func(f Figures) float64 { return of(f)[k] })
 		}
 	}
+	// The same, the largest first.
+	largest := func(format, what string, of func(Figures) map[string]float64) {
+		sums := map[string]float64{}
+		for _, f := range r.Figures {
+			for k, v := range of(f) {
+				sums[k] += v
+			}
+		}
+		for _, k := range slices.SortedFunc(maps.Keys(sums), func(a, b string) int { return cmp.Or(cmp.Compare(sums[b], sums[a]), cmp.Compare(a, b)) }) {
+			add("  "+what+": "+k, format, func(f Figures) float64 { return of(f)[k] })
+		}
+	}
 	herd := r.Scenario.Mix == onDependent
 	add("restarts in the window", "%.0f", func(f Figures) float64 { return float64(f.Restarts) })
 	if !herd {
@@ -90,6 +103,8 @@ func (r Result) rows() []row {
 		add("  away, without the first 5 s", "%.2f cores", func(f Figures) float64 { return f.PeakAway })
 		add("  since it is back", "%.2f cores", func(f Figures) float64 { return f.PeakBack })
 	}
+	largest("%.3f ms", "per restart, by the profile", func(f Figures) map[string]float64 { return f.Costs })
+	largest("%.1f ms", "waits per restart", func(f Figures) map[string]float64 { return f.Waits })
 	add("kubelet memory, resident", "%.1f MB", func(f Figures) float64 { return f.Kubelet.Memory / mebibyte })
 	add("kubelet memory, heap", "%.1f MB", func(f Figures) float64 { return f.Heap / mebibyte })
 	use("API server", func(f Figures) Use { return f.APIServer })

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+
+	"github.com/google/pprof/profile"
+)
+
+// purpose is what a part of the kubelet's time is for.
+type purpose struct {
+	what string
+	// functions are parts of the names of functions. A sample with any of these on its
+	// stack is of this purpose, if it is of none before it in the list.
+	functions []string
+}
+
+// cpuPurposes is what the kubelet needs the processor for.
+var cpuPurposes = []purpose{
+	{"garbage collection, the runtime of Go", []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcStart"}},
+	{"start: the container in the runtime, its files and links", []string{".startContainer"}},
+	{"start: removal of the container before", []string{"newPodContainerDeletor", ".(*realContainerGC)."}},
+	{"pod syncs, without the start", []string{".podWorkerLoop", ".(*Kubelet).syncLoop"}},
+	{"relist of one pod, after a start or for an exit", []string{".(*GenericPLEG).relistPod"}},
+	{"relist of all pods, once a second", []string{".(*GenericPLEG).Relist"}},
+	{"status: PATCH of pods", []string{"/status.(*manager)."}},
+	{"events: PATCH and POST", []string{"/tools/record."}},
+	{"watch: pods come back from the API server and are compared", []string{"/kubelet/config.", "/tools/cache."}},
+	{"connection to the API server: HTTP/2 and TLS", []string{"net/http", "golang.org/x/net/http2", "crypto/tls"}},
+	{"connection to the runtime: gRPC", []string{"google.golang.org/grpc"}},
+	{"scheduling, the runtime of Go", []string{"runtime.mcall", "runtime.mstart", "runtime.morestack", "runtime.goexit0"}},
+	{"resource usage: cAdvisor, statistics, eviction", []string{"cadvisor", "/kubelet/stats", "/kubelet/server/stats", "/kubelet/eviction"}},
+}
+
+// waitPurposes is what those goroutines of the kubelet wait for that have to do with
+// restarts. Idle ones, which most are, are of none.
+var waitPurposes = []purpose{
+	{"a start waits for the runtime", []string{".startContainer"}},
+	{"a removal waits for the runtime", []string{"newPodContainerDeletor"}},
+	{"a sync waits for a relist of its pod", []string{".GetNewerThan"}},
+	{"the relist of one pod waits for the runtime", []string{".(*GenericPLEG).relistPod"}},
+	{"the relist of all pods waits for the runtime", []string{".(*GenericPLEG).Relist", ".(*GenericPLEG).changedPods"}},
+	{"a status waits for the API server or for kube-api-qps", []string{"/status.(*manager).syncPod"}},
+	{"an event waits for the API server or for event-qps", []string{"record.recordToSink", "record.(*eventBroadcasterImpl).recordToSink"}},
+}
+
+const otherPurposes = "all other"
+
+// costs returns by purpose the milliseconds for each restart that a profile of the
+// processor or of blocking has. What is of no purpose counts as other if that is
+// wanted.
+func costs(p *profile.Profile, purposes []purpose, other bool, restarts int) map[string]float64 {
+	// Both kinds have a count first, and then nanoseconds.
+	const nanoseconds = 1
+	costs := map[string]float64{}
+	for _, s := range p.Sample {
+		what := purposeOf(s, purposes)
+		if what == "" && !other {
+			continue
+		}
+		if what == "" {
+			what = otherPurposes
+		}
+		costs[what] += float64(s.Value[nanoseconds]) / 1e6 / float64(max(restarts, 1))
+	}
+	return costs
+}
+
+func purposeOf(s *profile.Sample, purposes []purpose) string {
+	for _, p := range purposes {
+		for _, l := range s.Location {
+			for _, line := range l.Line {
+				for _, f := range p.functions {
+					if strings.Contains(line.Function.Name, f) {
+						return p.what
+					}
+				}
+			}
+		}
+	}
+	return ""
+}
