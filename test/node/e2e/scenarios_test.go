@@ -291,6 +291,8 @@ var podScenarios = []scenario{
 	{"DeletedAtTheTrigger", func(t *testing.T, e *e2e) {
 		p := e.create(t, deletable())
 		p.running()
+		// A container that runs may not have written yet that it has started.
+		p.event("other", 1, "start")
 		p.signal("go")
 		p.event("main", 1, "exit:42")
 		p.deletedForGood()

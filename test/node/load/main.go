@@ -185,7 +185,7 @@ type subject struct {
 const jittered = "jittered"
 
 // runs reports whether the kubelet is measured with a scenario. Jitter is for pods
-// that fail at the same instant once; it does not part those that fail all the time.
+// that fail at the same instant once; it does not spread those that fail all the time.
 func (k subject) runs(s Scenario) bool { return k.label != jittered || s.Mix == onDependent }
 
 // run runs each scenario with one kubelet and at once with the other, so that
