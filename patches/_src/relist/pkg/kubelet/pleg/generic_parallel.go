@@ -32,10 +32,12 @@ const relistWorkers = 8
 
 // podStatusRead is a read of the status of a pod, which is over when done is closed.
 type podStatusRead struct {
-	pod    *kubecontainer.Pod
-	done   chan struct{}
-	status *kubecontainer.PodStatus
-	err    error
+	pod *kubecontainer.Pod
+	// reinspect is true if the pod was to be inspected again when the read began.
+	reinspect bool
+	done      chan struct{}
+	status    *kubecontainer.PodStatus
+	err       error
 }
 
 // changedPods returns the pods that differ from when they were last reconciled, and
@@ -56,10 +58,11 @@ func (g *GenericPLEG) changedPods(ctx context.Context) iter.Seq[types.UID] {
 			}
 		}
 		if len(reads) > 1 {
-			g.statusReads = make(map[*kubecontainer.Pod]*podStatusRead, len(reads))
+			g.statusReads = make(map[types.UID]*podStatusRead, len(reads))
 			next := make(chan *podStatusRead, len(reads))
 			for _, r := range reads {
-				g.statusReads[r.pod] = r
+				_, r.reinspect = g.podsToReinspect.LoadAndDelete(r.pod.ID)
+				g.statusReads[r.pod.ID] = r
 				next <- r
 			}
 			close(next)
@@ -77,11 +80,27 @@ func (g *GenericPLEG) changedPods(ctx context.Context) iter.Seq[types.UID] {
 	}
 }
 
+// takeReinspect reports whether the pod is to be inspected again, and forgets that. If
+// it was asked for after the read of changedPods began, that read is not used: it may
+// not have what is to be found. The caller holds relistLock.
+func (g *GenericPLEG) takeReinspect(uid types.UID) bool {
+	_, reinspect := g.podsToReinspect.LoadAndDelete(uid)
+	r, ok := g.statusReads[uid]
+	if !ok {
+		return reinspect
+	}
+	if reinspect {
+		<-r.done
+		delete(g.statusReads, uid)
+	}
+	return reinspect || r.reinspect
+}
+
 // getPodStatus returns the status of a pod that was listed, as GetPodStatus of the
 // runtime does, by the read of changedPods if there is one. The caller holds
 // relistLock.
 func (g *GenericPLEG) getPodStatus(ctx context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
-	r, ok := g.statusReads[pod]
+	r, ok := g.statusReads[pod.ID]
 	if !ok {
 		return g.runtime.GetPodStatus(ctx, pod)
 	}
@@ -91,16 +110,19 @@ func (g *GenericPLEG) getPodStatus(ctx context.Context, pod *kubecontainer.Pod) 
 
 // sameContainers reports whether two listings of a pod have the same containers and
 // sandboxes in the same states, which is when computeEvents finds no event for any
-// of them. Runtimes list them in any order.
+// of them. Runtimes list them in any order, and may list one twice.
 func sameContainers(old, current *kubecontainer.Pod) bool {
 	if old == nil || current == nil {
 		return old == current
 	}
-	return len(old.Containers) == len(current.Containers) && len(old.Sandboxes) == len(current.Sandboxes) &&
-		!slices.ContainsFunc(current.Containers, func(c *kubecontainer.Container) bool {
-			return getContainerState(old, &c.ID) != convertState(c.State)
-		}) &&
-		!slices.ContainsFunc(current.Sandboxes, func(c *kubecontainer.Container) bool {
-			return getContainerState(old, &c.ID) != convertState(c.State)
-		})
+	return hasContainers(old, current) && hasContainers(current, old)
+}
+
+// hasContainers reports whether a pod has all containers and sandboxes of another one
+// in the same states.
+func hasContainers(pod, other *kubecontainer.Pod) bool {
+	differs := func(c *kubecontainer.Container) bool {
+		return getContainerState(pod, &c.ID) != convertState(c.State)
+	}
+	return !slices.ContainsFunc(other.Containers, differs) && !slices.ContainsFunc(other.Sandboxes, differs)
 }

@@ -42,6 +42,7 @@ import (
 type slowRuntime struct {
 	*containertest.FakeRuntime
 	took time.Duration
+	slow types.UID // takes a second
 
 	lock      sync.Mutex
 	listed    []*kubecontainer.Pod
@@ -72,6 +73,9 @@ func (r *slowRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*
 	r.read[pod.ID]++
 	r.lock.Unlock()
 	time.Sleep(r.took)
+	if pod.ID == r.slow {
+		time.Sleep(time.Second)
+	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.now--
@@ -180,6 +184,66 @@ func TestRelistReinspectsWhatFailed(t *testing.T) {
 		require.Equal(t, []*PodLifecycleEvent{{ID: "pod-0", Type: PodSync}}, getEventsFromChannel(g.eventChannel))
 		require.Equal(t, 3, r.read["pod-0"]+r.read["pod-2"])
 	})
+}
+
+// What is to be found by an inspection that is asked for may have happened after the
+// read of a relist that goes on.
+func TestRelistReinspectsAfterRead(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			tCtx := ktesting.Init(t)
+			g, r, cache := relistedPLEG(0)
+			for i := range 5 {
+				r.listed = append(r.listed, podOf(i, kubecontainer.ContainerStateRunning))
+			}
+			if before {
+				// They are read because of that alone.
+				g.Relist(tCtx)
+				for i := range 5 {
+					g.RequestReinspect(types.UID(fmt.Sprint("pod-", i)))
+				}
+			}
+			getEventsFromChannel(g.eventChannel)
+			clear(r.read)
+			r.slow = "pod-1"
+			go g.Relist(tCtx)
+			synctest.Wait()
+			// The slow one is waited for, so that it is asked for while it is read.
+			reconciled := sets.New(r.slow)
+			for _, e := range getEventsFromChannel(g.eventChannel) {
+				reconciled.Insert(e.ID)
+			}
+			for _, p := range r.listed {
+				g.RequestReinspect(p.ID)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for _, p := range r.listed {
+				require.Equal(t, reconciled.Has(p.ID), r.read[p.ID] == 1, p.ID)
+				_, err := cache.Get(p.ID)
+				require.NoError(t, err)
+			}
+			g.Relist(tCtx)
+			for _, p := range r.listed {
+				require.Equal(t, 2, r.read[p.ID], p.ID)
+			}
+		})
+	}
+}
+
+// A container that is listed twice does not stand for one that is gone.
+func TestRelistOfContainersListedTwice(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	g, r, _ := relistedPLEG(0)
+	pod := podOf(0, kubecontainer.ContainerStateRunning, kubecontainer.ContainerStateRunning)
+	r.listed = []*kubecontainer.Pod{pod}
+	g.Relist(tCtx)
+	require.Len(t, getEventsFromChannel(g.eventChannel), 3)
+	gone := pod.Containers[1]
+	pod.Containers[1] = pod.Containers[0]
+	g.Relist(tCtx)
+	require.Equal(t, []*PodLifecycleEvent{{ID: "pod-0", Type: ContainerDied, Data: gone.ID.ID}, {ID: "pod-0", Type: ContainerRemoved, Data: gone.ID.ID}},
+		getEventsFromChannel(g.eventChannel))
 }
 
 // What relists find is what reconciling each record in turn finds.
