@@ -35,14 +35,20 @@ func (kl *Kubelet) putFirstStartsFirst(ctx context.Context) {
 	if !ok || !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
 		return
 	}
-	// A sync of a pod whose worker is busy follows when that is done.
+	// A sync of a pod whose worker is busy follows when that is done. This is not the
+	// sync loop, which may meanwhile have handed a newer pod to the worker: that must
+	// not be the first of the two. The pod manager has it before the worker does.
 	runtime.OnRestartTurn(func(uid types.UID) bool {
-		pod, found := kl.podManager.GetPodByUID(uid)
-		if !found || kl.podWorkers.IsPodTerminationRequested(uid) {
-			return false
+		for {
+			pod, found := kl.podManager.GetPodByUID(uid)
+			if !found || kl.podWorkers.IsPodTerminationRequested(uid) {
+				return false
+			}
+			kl.HandlePodSyncs(ctx, []*v1.Pod{pod})
+			if newest, _ := kl.podManager.GetPodByUID(uid); newest == pod {
+				return true
+			}
 		}
-		kl.HandlePodSyncs(ctx, []*v1.Pod{pod})
-		return true
 	})
 	metrics.MeasureRestartBackOffByCause(kl.crashLoopBackOff, metrics.RestartBackOffContainer, func(key string) string {
 		if runtime.WasPutOff(key) {

@@ -69,3 +69,32 @@ func TestPutFirstStartsFirst(t *testing.T) {
 	require.False(t, runtime.sync("unknown"))
 	require.Equal(t, []types.UID{"a"}, synced)
 }
+
+// The sync loop may hand a new pod to the worker while a turn hands it the old one.
+func TestRestartTurnOfChangedPod(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
+	fake := newTestKubelet(t, false)
+	defer fake.Cleanup()
+	kl, runtime := fake.kubelet, &orderedRuntime{}
+	kl.backOffRuntime = runtime
+	kl.putFirstStartsFirst(tCtx)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a", Name: "a", Namespace: "n"}}
+	kl.podManager.AddPod(pod)
+	var synced []*v1.Pod
+	workers := kl.podWorkers.(*fakePodWorkers)
+	workers.syncPodFn = func(_ context.Context, _ kubetypes.SyncPodType, pod, _ *v1.Pod, _ *kubecontainer.PodStatus) (bool, func(), error) {
+		if len(synced) == 0 {
+			// It came before this one.
+			changed := pod.DeepCopy()
+			changed.Generation++
+			kl.podManager.UpdatePod(changed)
+			synced = append(synced, changed)
+		}
+		synced = append(synced, pod)
+		return false, nil, nil
+	}
+	require.True(t, runtime.sync("a"))
+	require.Len(t, synced, 3)
+	require.Equal(t, int64(1), synced[2].Generation, "the last is the newest")
+}

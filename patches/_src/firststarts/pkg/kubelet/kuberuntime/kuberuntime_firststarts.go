@@ -204,9 +204,12 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 	}
 	now := backOff.Clock.Now()
 	due := crashloop.RestartDue(pod, container, CrashLoopStatuses(podStatus), backOff, now)
-	if podStatus.Restart.InProgress() {
+	if podStatus.Restart.InProgress() && !due {
+		// In its new run too a container may wait, namely if its last start failed.
 		_, ran := podStatus.Restart.LastCounts[container.Name]
-		due = due || ran
+		key := GetBackoffKey(pod, container)
+		state, _ := backOff.SnapshotAt(key, now)
+		due = ran && (!state.Due || backOff.PeekAt(key, time.Time{}, now).Allowed)
 	}
 	if !due {
 		return m.strictDoBackOff(ctx, pod, container, podStatus, backOff)

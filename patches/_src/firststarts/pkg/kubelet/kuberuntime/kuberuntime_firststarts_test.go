@@ -377,6 +377,35 @@ func TestContainersOfOnePod(t *testing.T) {
 	})
 }
 
+// A container that waits for its back-off asks for no turn, also if it ran before its
+// pod was restarted.
+func TestFailedStartInRestartedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newOrderedNode(t, 1)
+		whole, status := fresh("whole")
+		status.Restart = &kubecontainer.PodRestart{LastCounts: map[string]int{whole.Spec.Containers[0].Name: 3}}
+		n.runtime.create = func(types.UID) error { return errors.New("no") }
+		require.ErrorIs(t, n.sync(whole, status), ErrCreateContainer) // It is retried at once, and then in a second.
+		require.ErrorIs(t, n.sync(whole, status), ErrCreateContainer)
+		n.runtime.create = nil
+		call, release := hang()
+		n.runtime.start = call
+		go n.starts(crashed("a"))
+		synctest.Wait()
+		err := n.sync(whole, status)
+		require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
+		at, _ := crashloop.MinBackoffExpiration(err)
+		require.Equal(t, time.Second, time.Until(at))
+		time.Sleep(time.Second)
+		n.putsOff(whole, status)
+		n.runtime.start = nil
+		release()
+		n.wantTurns("whole")
+		n.starts(whole, status)
+		n.wantIdle()
+	})
+}
+
 // Without the gate there is no order, and nothing in the way of a call.
 func TestWithoutFirstStartsFirst(t *testing.T) {
 	ctx := ktesting.Init(t)
