@@ -26,7 +26,8 @@ const (
 // the container runtime busy with few restarts. First starts never wait. Of the
 // restarts as many as Limit are under way at once, and a quarter of that, but one at
 // least, while a first start is. The others wait, and go on in the order in which
-// they came. A K names a start. The zero value has a limit of one. A StartQueue
+// they came. One that comes late to its turn goes on at once, so that after a stall
+// there may be more for a moment. A K names a start. The zero value has a limit of one. A StartQueue
 // has no lock and no clock.
 type StartQueue[K comparable] struct {
 	// Limit is how many restarts may be under way at once.
@@ -126,7 +127,7 @@ func (q *StartQueue[K]) count(k K, s start) {
 }
 
 // RestartDue reports whether DoBackOff would start the container at the time now, and
-// that is a restart: the container exited, or its last start failed. One whose newest
+// that is a restart: the container exited, or two starts in a row failed. One whose newest
 // instance has not exited was killed a moment ago, and may not be put off: if it ended
 // with 0, nobody might start it later. Nothing is granted, and no wait begins.
 func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
