@@ -657,7 +657,7 @@ func (m *measurement) countOnce() error {
 }
 
 // profile takes profiles of the kubelet, which goes on as in the window: of the
-// processor, of what blocks, and of what is allocated.
+// processor, of what blocks, and of the heap at the beginning.
 func (m *measurement) profile() error {
 	if err := os.MkdirAll(m.Profile, 0o755); err != nil {
 		return err
@@ -672,12 +672,12 @@ func (m *measurement) profile() error {
 	kinds := []struct {
 		name, path string
 		taken      *profile.Profile
-	}{{"cpu", "profile", nil}, {"block", "block", nil}, {"allocs", "allocs", nil}}
+	}{{"cpu", fmt.Sprint("profile?seconds=", profiling.Seconds()), nil}, {"block", fmt.Sprint("block?seconds=", profiling.Seconds()), nil}, {"heap", "heap?gc=1", nil}}
 	failed := make(chan error, len(kinds))
 	for i := range kinds {
 		kind := &kinds[i]
 		go func() {
-			failed <- m.fromKubelet(fmt.Sprintf("/debug/pprof/%s?seconds=%d", kind.path, int(profiling.Seconds())), func(body io.Reader) error {
+			failed <- m.fromKubelet("/debug/pprof/"+kind.path, func(body io.Reader) error {
 				data, err := io.ReadAll(body)
 				if err != nil {
 					return err
