@@ -16,33 +16,18 @@
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0"; exit 0; }
 
-# node-e2e.sh --build [Upstream]: from the patched tree, which stays as it is, the kubelet with a back-off that is reset by
-# a run of 15 s in the place of ten minutes, which is all that differs, and upstream's tests.
-if [[ ${1:-} == --build ]]; then
+# node-e2e.sh --build-upstream: upstream's tests, from the patched tree. They take the kubelet that lies beside them.
+if [[ ${1:-} == --build-upstream ]]; then
   load_tree --applied
-  out=$OUTPUT_DIR/$VERSION
-  file=$TREE/pkg/kubelet/crashloop/dobackoff.go
-  usual='FlatReset(backoff.ContainerResetPeriod)' short='FlatReset(15 * time.Second)'
-  text=$(<"$file")
-  [[ $text == *"$usual"* ]] || die "$file does not say \"$usual\", where the period is to be changed for the test"
-  printf '%s\n' "${text/"$usual"/"$short"}" >"$out/short-reset.go"
-  printf '{"Replace": {"%s": "%s"}}\n' "$file" "$out/short-reset.go" >"$out/short-reset.json"
   one_at_a_time
   go_env_for_tree "$TREE"
   scratch_dir WORK
   keep_work_sum "$TREE"
-  build() {
-    local what=$1
-    shift
-    say "Building $what"
-    run_long "$what" "$WORK/log" env -C "$TREE" go "$@" && return
-    show_errors "$WORK/log"
-    die "$what cannot be built in $TREE"
-  }
-  build "kubelet with a short reset" build -v -overlay "$out/short-reset.json" -ldflags '-s -w' -o "$out/kubelet-short-reset" ./cmd/kubelet
-  # It takes the kubelet that lies beside it.
-  [[ ${2:-} != Upstream ]] || build "upstream's tests" test -c -vet=off -ldflags '-s -w' -o "$out/e2e_node.test" ./test/e2e_node
-  exit 0
+  what="upstream's tests"
+  say "Building $what"
+  run_long "$what" "$WORK/log" env -C "$TREE" go test -c -vet=off -ldflags '-s -w' -o "$OUTPUT_DIR/$VERSION/e2e_node.test" ./test/e2e_node && exit
+  show_errors "$WORK/log"
+  die "$what cannot be built in $TREE"
 fi
 
 # scenarios TEST SCENARIO: what to run of a test, whose groups of scenarios have the names below.
@@ -109,8 +94,8 @@ if [[ -n $kubelet ]]; then
   "$KB_HACK/build.sh" --check || exit 1
   patchset apply --keep || exit 1
   load_tree --fetch
-  "$KB_HACK/build.sh" kubelet kube-apiserver kube-controller-manager || exit 1
-  "$0" --build $upstream || exit 1
+  "$KB_HACK/build.sh" kubelet kubelet-short-reset kube-apiserver kube-controller-manager || exit 1
+  [[ -z $upstream ]] || "$0" --build-upstream || exit 1
   out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
   args=(
     -kubelet "$out/kubelet" -kubelet-short-reset "$out/kubelet-short-reset"
