@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/google/pprof/profile"
@@ -31,6 +32,7 @@ var cpuPurposes = []purpose{
 	{"connection to the runtime: gRPC", []string{"google.golang.org/grpc"}},
 	{"scheduling, the runtime of Go", []string{"runtime.mcall", "runtime.mstart", "runtime.morestack", "runtime.goexit0"}},
 	{"resource usage: cAdvisor, statistics, eviction", []string{"cadvisor", "/kubelet/stats", "/kubelet/server/stats", "/kubelet/eviction"}},
+	{"all other", []string{""}},
 }
 
 // waitPurposes is what those goroutines of the kubelet wait for that have to do with
@@ -40,44 +42,30 @@ var waitPurposes = []purpose{
 	{"a removal waits for the runtime", []string{"newPodContainerDeletor"}},
 	{"a sync waits for a relist of its pod", []string{".GetNewerThan"}},
 	{"the relist of one pod waits for the runtime", []string{".(*GenericPLEG).relistPod"}},
-	{"the relist of all pods waits for the runtime", []string{".(*GenericPLEG).Relist", ".(*GenericPLEG).changedPods"}},
+	{"the relist of all pods waits for the runtime", []string{".(*GenericPLEG).Relist"}},
 	{"a status waits for the API server or for kube-api-qps", []string{"/status.(*manager).syncPod"}},
 	{"an event waits for the API server or for event-qps", []string{"record.recordToSink", "record.(*eventBroadcasterImpl).recordToSink"}},
 }
 
-const otherPurposes = "all other"
-
 // costs returns by purpose the milliseconds for each restart that a profile of the
-// processor or of blocking has. What is of no purpose counts as other if that is
-// wanted.
-func costs(p *profile.Profile, purposes []purpose, other bool, restarts int) map[string]float64 {
+// processor or of blocking has.
+func costs(p *profile.Profile, purposes []purpose, restarts int) map[string]float64 {
 	// Both kinds have a count first, and then nanoseconds.
 	const nanoseconds = 1
 	costs := map[string]float64{}
 	for _, s := range p.Sample {
-		what := purposeOf(s, purposes)
-		if what == "" && !other {
-			continue
+		if i := slices.IndexFunc(purposes, func(p purpose) bool { return p.has(s) }); i >= 0 {
+			costs[purposes[i].what] += float64(s.Value[nanoseconds]) / 1e6 / float64(max(restarts, 1))
 		}
-		if what == "" {
-			what = otherPurposes
-		}
-		costs[what] += float64(s.Value[nanoseconds]) / 1e6 / float64(max(restarts, 1))
 	}
 	return costs
 }
 
-func purposeOf(s *profile.Sample, purposes []purpose) string {
-	for _, p := range purposes {
-		for _, l := range s.Location {
-			for _, line := range l.Line {
-				for _, f := range p.functions {
-					if strings.Contains(line.Function.Name, f) {
-						return p.what
-					}
-				}
-			}
-		}
-	}
-	return ""
+// has reports whether any of the functions is on the stack of a sample.
+func (p purpose) has(s *profile.Sample) bool {
+	return slices.ContainsFunc(s.Location, func(l *profile.Location) bool {
+		return slices.ContainsFunc(l.Line, func(line profile.Line) bool {
+			return slices.ContainsFunc(p.functions, func(f string) bool { return strings.Contains(line.Function.Name, f) })
+		})
+	})
 }

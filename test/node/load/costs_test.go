@@ -26,7 +26,7 @@ func TestCosts(t *testing.T) {
 		stack(4, append([]string{"runtime.gcAssistAlloc", "runtime.mallocgc"}, start...)...),
 		stack(6, start[1:]...),
 		stack(8, "google.golang.org/grpc/internal/transport.(*loopyWriter).run"),
-		stack(2, k+"/pleg.(*GenericPLEG).Relist.(*GenericPLEG).changedPods.func2.1"),
+		stack(2, k+"/pleg.(*GenericPLEG).Relist"),
 		stack(20, k+"/volumemanager.(*x).Run"),
 	}}
 	assert.Equal(t, map[string]float64{
@@ -35,11 +35,11 @@ func TestCosts(t *testing.T) {
 		"pod syncs, without the start":                             3,
 		"connection to the runtime: gRPC":                          4,
 		"relist of all pods, once a second":                        1,
-		otherPurposes:                                              10,
-	}, costs(p, cpuPurposes, true, 2))
+		"all other":                                                10,
+	}, costs(p, cpuPurposes, 2))
 	assert.Equal(t, map[string]float64{
 		"a start waits for the runtime":                7,
 		"the relist of all pods waits for the runtime": 1,
-	}, costs(p, waitPurposes, false, 2))
-	assert.Empty(t, costs(&profile.Profile{}, cpuPurposes, true, 0))
+	}, costs(p, waitPurposes, 2))
+	assert.Empty(t, costs(&profile.Profile{}, cpuPurposes, 0))
 }

@@ -239,9 +239,7 @@ func (m *measurement) startAll() (err error) {
 	if err := m.StartKubelet(config, "--kubeconfig="+m.api.Kubeconfig); err != nil {
 		return err
 	}
-	return node.Await(m.Context(), "the node object", time.Minute, func(ctx context.Context) error {
-		return m.api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+node.Name, nil, nil)
-	})
+	return m.api.AwaitNode(m.Context())
 }
 
 // kubeletConfig is what the scenario adds to what every kubelet of a node has. Its
@@ -705,7 +703,7 @@ func (m *measurement) profile() error {
 			restarts++
 		}
 	}
-	m.run.Costs = costs(kinds[0].taken, cpuPurposes, true, restarts)
-	m.run.Waits = costs(kinds[1].taken, waitPurposes, false, restarts)
+	m.run.Costs = costs(kinds[0].taken, cpuPurposes, restarts)
+	m.run.Waits = costs(kinds[1].taken, waitPurposes, restarts)
 	return nil
 }
