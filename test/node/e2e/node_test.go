@@ -60,10 +60,7 @@ func startE2E(t *testing.T) *e2e {
 	require.NoError(t, err)
 	node.Progress("starting the kubelet")
 	e.startKubelet(t)
-	require.NoError(t, node.Await(n.Context(), "the node object", time.Minute, func(ctx context.Context) error {
-		_, err := e.kube.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
-		return err
-	}))
+	require.NoError(t, e.api.AwaitNode(n.Context()))
 	require.NoError(t, e.startControllerManager())
 	e.pods.record(n.Context(), e.kube)
 	return e

@@ -114,6 +114,13 @@ func (n *Node) Serve(api *APIServer) (err error) {
 	})
 }
 
+// AwaitNode waits until the kubelet has registered.
+func (api *APIServer) AwaitNode(ctx context.Context) error {
+	return Await(ctx, "the node object", time.Minute, func(ctx context.Context) error {
+		return api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+Name, nil, nil)
+	})
+}
+
 // Request sends the server a request, with a body where there is one, and lets
 // use, where it is not nil, read the answer.
 func (api *APIServer) Request(ctx context.Context, method, path string, body []byte, use func(io.Reader) error) error {

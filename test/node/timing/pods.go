@@ -3,12 +3,10 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,13 +97,6 @@ func (m *measurement) writeManifests() error {
 		}
 	}
 	return nil
-}
-
-// awaitNode waits until the kubelet has registered.
-func (m *measurement) awaitNode(api *node.APIServer) error {
-	return node.Await(m.Context(), "the node object", time.Minute, func(ctx context.Context) error {
-		return api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+node.Name, nil, nil)
-	})
 }
 
 // createPods creates the scenario's pods.
