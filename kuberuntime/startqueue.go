@@ -27,8 +27,8 @@ const (
 // restarts as many as Limit are under way at once, and a quarter of that, but one at
 // least, while a first start is. The others wait, and go on in the order in which
 // they came. One that comes late to its turn goes on at once, so that after a stall
-// there may be more for a moment. A K names a start. The zero value has a limit of one. A StartQueue
-// has no lock and no clock.
+// there may be more for a moment. A K names a start. The zero value has a limit of
+// one. A StartQueue has no lock and no clock.
 type StartQueue[K comparable] struct {
 	// Limit is how many restarts may be under way at once.
 	Limit int
@@ -127,9 +127,9 @@ func (q *StartQueue[K]) count(k K, s start) {
 }
 
 // RestartDue reports whether DoBackOff would start the container at the time now, and
-// that is a restart: the container exited, or two starts in a row failed. One whose newest
-// instance has not exited was killed a moment ago, and may not be put off: if it ended
-// with 0, nobody might start it later. Nothing is granted, and no wait begins.
+// that is a restart: the container exited, or two starts in a row failed. One whose
+// newest instance has not exited was killed a moment ago, and may not be put off: if it
+// ended with 0, nobody might start it later. Nothing is granted, and no wait begins.
 func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
 	key, last := Key(pod, container), newest(container.Name, statuses)
 	switch {

@@ -187,10 +187,18 @@ func (n *orderedNode) wantIdle() {
 	require.Empty(n.t, o.putOff)
 }
 
-// hang makes a call last until what it returns is called.
-func hang() (call func(types.UID) error, release func()) {
-	c := make(chan struct{})
-	return func(types.UID) error { <-c; return nil }, func() { close(c) }
+// hanging has pods start that crashed, and these starts hang until release is called.
+func (n *orderedNode) hanging(uids ...types.UID) (release func()) {
+	held := make(chan struct{})
+	n.runtime.start = func(types.UID) error { <-held; return nil }
+	for _, uid := range uids {
+		go n.starts(crashed(uid))
+	}
+	synctest.Wait()
+	return func() {
+		n.runtime.start = nil
+		close(held)
+	}
 }
 
 // askingClock calls ask whenever it is asked for the time.
@@ -207,17 +215,13 @@ func (c askingClock) Now() time.Time {
 func TestRestartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newOrderedNode(t, 1)
-		call, release := hang()
-		n.runtime.start = call
-		go n.starts(crashed("a"))
-		synctest.Wait()
+		release := n.hanging("a")
 		b, bStatus := crashed("b")
 		n.putsOff(b, bStatus)
 		c, cStatus := crashed("c")
 		n.putsOff(c, cStatus)
 		n.putsOff(b, bStatus)
 		n.wantTurns()
-		n.runtime.start = nil
 		release()
 		n.wantTurns("b")
 		n.putsOff(c, cStatus)
@@ -241,11 +245,7 @@ func TestRestartsAreBounded(t *testing.T) {
 func TestFirstStartsComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newOrderedNode(t, 2)
-		call, release := hang()
-		n.runtime.start = call
-		go n.starts(crashed("a"))
-		go n.starts(crashed("b"))
-		synctest.Wait()
+		release := n.hanging("a", "b")
 		n.putsOff(crashed("c"))
 		first, status := fresh("first")
 		go n.starts(first, status)
@@ -255,7 +255,6 @@ func TestFirstStartsComeFirst(t *testing.T) {
 		n.wantTurns()
 		time.Sleep(6 * time.Second)
 		n.wantTurns("c")
-		n.runtime.start = nil
 		release()
 		synctest.Wait()
 		n.starts(crashed("c"))
@@ -325,15 +324,11 @@ func TestStartsEnd(t *testing.T) {
 func TestPutOffPodsThatDoNotCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newOrderedNode(t, 1)
-		call, release := hang()
-		n.runtime.start = call
-		go n.starts(crashed("a"))
-		synctest.Wait()
+		release := n.hanging("a")
 		for _, uid := range []types.UID{"deleted", "hangs", "c"} {
 			n.putsOff(crashed(uid))
 		}
 		n.deleted["deleted"] = true
-		n.runtime.start = nil
 		release()
 		n.wantTurns("hangs")
 		time.Sleep(2 * time.Second)
@@ -349,10 +344,7 @@ func TestPutOffPodsThatDoNotCome(t *testing.T) {
 func TestContainersOfOnePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newOrderedNode(t, 1)
-		call, release := hang()
-		n.runtime.start = call
-		go n.starts(crashed("a"))
-		synctest.Wait()
+		release := n.hanging("a")
 
 		pod, status := crashed("two")
 		second := *pod.Spec.Containers[0].DeepCopy()
@@ -367,7 +359,6 @@ func TestContainersOfOnePod(t *testing.T) {
 		wholeStatus.Restart = &kubecontainer.PodRestart{LastCounts: map[string]int{whole.Spec.Containers[0].Name: 3}}
 		n.putsOff(whole, wholeStatus)
 
-		n.runtime.start = nil
 		release()
 		n.wantTurns("two")
 		n.starts(pod, status) // both: the turn of the second comes with the end of the first.
@@ -388,17 +379,13 @@ func TestFailedStartInRestartedPod(t *testing.T) {
 		require.ErrorIs(t, n.sync(whole, status), ErrCreateContainer) // It is retried at once, and then in a second.
 		require.ErrorIs(t, n.sync(whole, status), ErrCreateContainer)
 		n.runtime.create = nil
-		call, release := hang()
-		n.runtime.start = call
-		go n.starts(crashed("a"))
-		synctest.Wait()
+		release := n.hanging("a")
 		err := n.sync(whole, status)
 		require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
 		at, _ := crashloop.MinBackoffExpiration(err)
 		require.Equal(t, time.Second, time.Until(at))
 		time.Sleep(time.Second)
 		n.putsOff(whole, status)
-		n.runtime.start = nil
 		release()
 		n.wantTurns("whole")
 		n.starts(whole, status)
