@@ -154,8 +154,8 @@ func (p *program) findVersion(t *tree) error {
 	}
 	if t.kind == repository {
 		rev := cmp.Or(t.state(t.branch(), "base"), "HEAD")
-		tags, _ := t.lines("tag", "--list", "v1.*", "--points-at", rev)
-		tags = slices.DeleteFunc(tags, func(tag string) bool { return !versionPattern.MatchString(tag) })
+		all, _ := t.lines("tag", "--list", "v1.*", "--points-at", rev)
+		tags := slices.DeleteFunc(slices.Clone(all), func(tag string) bool { return !versionPattern.MatchString(tag) })
 		if len(tags) > 0 {
 			t.version = cmp.Or(t.version, slices.MaxFunc(tags, semver.Compare))
 			if !slices.Contains(tags, t.version) {
@@ -163,6 +163,11 @@ func (p *program) findVersion(t *tree) error {
 					fmt.Sprintf("Check out %s there, or leave KUBE_VERSION unset.", t.version))
 			}
 			return nil
+		}
+		if forks := slices.DeleteFunc(all, func(tag string) bool { return releaseOf(tag) == "" }); len(forks) > 0 && t.version == "" {
+			tag := slices.MaxFunc(forks, func(a, b string) int { return semver.Compare(releaseOf(a), releaseOf(b)) })
+			t.version = releaseOf(tag)
+			p.note("%s is at %s, so it is taken for %s", t.dir, tag, t.version)
 		}
 		if tag := t.try("describe", "--tags", "--abbrev=0", "--match", "v1.*", rev); tag != "" && t.version == "" {
 			if t.version = releaseOf(tag); t.version == "" {
@@ -176,6 +181,9 @@ func (p *program) findVersion(t *tree) error {
 	}
 	how := ""
 	if t.version, how = t.saysVersion(); t.version == "" {
+		t.version, how = p.releaseOfMinor(t.minor()), "the minor version in "+baseVersionFile
+	}
+	if t.version == "" {
 		return fail(fmt.Sprintf("cannot tell which kubernetes release %s is: it has no git tag and no version file", t.dir),
 			"Say it: KUBE_VERSION=v1.37.1 (for example)")
 	}
@@ -213,17 +221,32 @@ func (t *tree) saysVersion() (version, how string) {
 	return "", ""
 }
 
+const baseVersionFile = "staging/src/k8s.io/component-base/version/base.go"
+
 var binaryVersion = regexp.MustCompile(`DefaultKubeBinaryVersion\s*=\s*"(.*)"`)
+
+// minor is the tree's own idea of its minor version, such as v1.37. Releases before 1.31 have none.
+func (t *tree) minor() string {
+	data, _ := os.ReadFile(filepath.Join(t.dir, baseVersionFile))
+	if m := binaryVersion.FindSubmatch(data); m != nil {
+		return "v" + string(m[1])
+	}
+	return ""
+}
 
 // checkMinor: the tree's own idea of its minor version must not contradict t.version.
 func (t *tree) checkMinor() error {
-	data, _ := os.ReadFile(filepath.Join(t.dir, "staging/src/k8s.io/component-base/version/base.go"))
-	m := binaryVersion.FindSubmatch(data)
-	if m != nil && "v"+string(m[1]) != semver.MajorMinor(t.version) {
-		return fail(fmt.Sprintf("%s says of itself that it is kubernetes %s, so it cannot be %s", t.dir, m[1], t.version),
+	if m := t.minor(); m != "" && m != semver.MajorMinor(t.version) {
+		return fail(fmt.Sprintf("%s says of itself that it is kubernetes %s, so it cannot be %s", t.dir, m[1:], t.version),
 			"Set KUBE_VERSION to its release.")
 	}
 	return nil
+}
+
+// releaseOfMinor is the release that the series of a minor version was made on.
+func (p *program) releaseOfMinor(minor string) string {
+	tag, _, _, _ := readBase(filepath.Join(p.patches, cmp.Or(minor, "none")))
+	return tag
 }
 
 // resolve finds the tree and its version. A tree that is missing is fetched, unless KUBE_ROOT names it.

@@ -324,6 +324,7 @@ func TestApplyRefuses(t *testing.T) {
 	t.Run("plain tree of unknown release", func(t *testing.T) {
 		p := newProject(t).plain(t)
 		write(p.root, map[string]string{"staging/src/k8s.io/client-go/go.mod": "module k8s.io/client-go\n\ngo 1.22.0\n\nrequire k8s.io/api v0.0.0\n"})
+		require.NoError(t, os.Remove(filepath.Join(p.root, "staging/src/k8s.io/component-base/version/base.go")))
 		before := p.snapshot(t, p.root)
 		p.fails(t, nil, []string{"cannot tell which kubernetes release", "KUBE_VERSION="}, "hack/patchset.sh", "apply")
 		assert.Equal(t, before, p.snapshot(t, p.root))

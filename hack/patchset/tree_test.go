@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// treeForTest is a program with the series v1.36 and v1.37, and a git tree with these files and tags, each a commit; the
+// last one is checked out.
+func treeForTest(t *testing.T, binary string, tags ...string) (*program, *tree, *bytes.Buffer) {
+	t.Helper()
+	dir, out := t.TempDir(), &bytes.Buffer{}
+	p := &program{ctx: context.Background(), out: out, errOut: out, root: dir, patches: filepath.Join(dir, "patches"), output: filepath.Join(dir, "_output"), kubeRoot: filepath.Join(dir, "kubernetes")}
+	for file, content := range map[string]string{
+		"patches/v1.36/BASE":              "tag: v1.36.3\n",
+		"patches/v1.37/BASE":              "tag: v1.37.1\ntested: v1.37.0 v1.37.1\n",
+		"kubernetes/go.mod":               "module k8s.io/kubernetes\n",
+		"kubernetes/" + baseVersionFile:   "package version\n\nconst DefaultKubeBinaryVersion = \"" + binary + "\"\n",
+		"kubernetes/staging/src/other.go": "package other\n",
+	} {
+		require.NoError(t, writeFile(filepath.Join(dir, file), []byte(content), 0o666))
+	}
+	require.NoError(t, p.needGit())
+	g := p.git(p.kubeRoot)
+	require.NoError(t, g.initialize())
+	require.NoError(t, g.do("add", "-A"))
+	require.NoError(t, g.release("first"))
+	for _, tag := range tags {
+		if tag != "" {
+			require.NoError(t, g.do("tag", tag))
+			continue
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(p.kubeRoot, "new"), nil, 0o666))
+		require.NoError(t, g.do("add", "-A"))
+		require.NoError(t, g.do("-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "ours"))
+	}
+	found, err := p.locate()
+	require.NoError(t, err)
+	return p, found, out
+}
+
+// TestTreeSaysItsSeries: a tree gets the series of its minor version, whatever its tags say besides. An empty tag is a
+// commit without one.
+func TestTreeSaysItsSeries(t *testing.T) {
+	for name, tc := range map[string]struct {
+		binary          string
+		tags            []string
+		version, series string
+		untested        bool
+		says, err       string
+	}{
+		"release":                       {binary: "1.37", tags: []string{"v1.37.1"}, version: "v1.37.1", series: "v1.37"},
+		"older patch version":           {binary: "1.36", tags: []string{"v1.36.0"}, version: "v1.36.0", series: "v1.36", untested: true},
+		"release candidate":             {binary: "1.37", tags: []string{"v1.37.0-rc.1"}, version: "v1.37.0-rc.1", series: "v1.37", untested: true},
+		"release candidate and release": {binary: "1.37", tags: []string{"v1.37.0-rc.1", "v1.37.0"}, version: "v1.37.0", series: "v1.37"},
+		"a fork's tag": {
+			binary: "1.36", tags: []string{"v1.36.1+acme.2"}, version: "v1.36.1", series: "v1.36", untested: true,
+			says: "is at v1.36.1+acme.2, so it is taken for v1.36.1",
+		},
+		"a fork's candidate": {binary: "1.37", tags: []string{"v1.37.0-rc.0+acme.1"}, version: "v1.37.0-rc.0", series: "v1.37", untested: true},
+		"two tags of a fork": {binary: "1.36", tags: []string{"v1.36.3+acme.1", "v1.36.10+acme.1"}, version: "v1.36.10", series: "v1.36", untested: true},
+		"commits after a fork's tag": {
+			binary: "1.36", tags: []string{"v1.36.3+acme.2", ""}, version: "v1.36.3", series: "v1.36",
+			says: "the nearest one before it is v1.36.3+acme.2, so it is taken for v1.36.3",
+		},
+		"no tag":                 {binary: "1.36", version: "v1.36.3", series: "v1.36", says: "because of the minor version in"},
+		"between two minors":     {binary: "1.37", tags: []string{"v1.36.0", ""}, err: "says of itself that it is kubernetes 1.37, so it cannot be v1.36.0"},
+		"a minor without series": {binary: "1.38", tags: []string{"v1.38.0-alpha.1"}, version: "v1.38.0-alpha.1", err: "no series fits kubernetes v1.38.0-alpha.1"},
+		"no tag, and no series":  {binary: "1.38", err: "cannot tell which kubernetes release"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, found, out := treeForTest(t, tc.binary, tc.tags...)
+			err := p.findVersion(found)
+			if err == nil {
+				assert.Equal(t, tc.version, found.version)
+				var dir string
+				var tested bool
+				if dir, tested, err = p.seriesFor(found.version); err == nil {
+					assert.Equal(t, tc.series, filepath.Base(dir))
+					assert.Equal(t, tc.untested, !tested)
+				}
+			}
+			if tc.err != "" {
+				assert.ErrorContains(t, err, tc.err)
+				return
+			}
+			assert.NoError(t, err)
+			assert.Contains(t, out.String(), tc.says)
+		})
+	}
+}
