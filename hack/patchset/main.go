@@ -203,6 +203,15 @@ commits stay as they are. Running it twice changes nothing; one that was killed 
 	refresh.Flags().BoolVar(&r.sourceWins, "library-wins", false, "a conflict is decided for the library and patches/_src")
 	refresh.Flags().BoolVar(&r.check, "check", false, "write nothing; fail if there is something to refresh")
 
+	add(root, "carry VERSION", "begin a series for another minor version",
+		`Carry begins the series of a release whose minor version has none: with the patches of the next newer series, or else
+of the newest. They become commits on the branch of the new series, still on the release that they were made for. Carry
+prints the git rebase that brings them to the new release, and what writes the new series then.
+
+Where a file of patches/_src does not fit the new release, patches/<series>/_src/PATCH/PATH takes its place, with a line in
+patches/<series>/_src/REASONS: "PATCH/PATH: why this release has a version of its own".`, cobra.ExactArgs(1),
+		func(_ *cobra.Command, args []string) error { return p.alone(func() error { return p.carry(args[0]) }) })
+
 	var noBuild bool
 	verify := add(root, "verify [--no-build]", "prove that the series is in order",
 		`Verify proves of the series that fits the tree (found as by apply), in a scratch checkout of its own:
