@@ -96,7 +96,7 @@ func (p *program) carry(version string) error {
 
 // copySeries copies the patches of a series, and the files that its release has of its own.
 func copySeries(s *series, dir, version string) error {
-	files := map[string][]byte{"BASE": fmt.Appendf(nil, "tag: %s\ntested: %[1]s %[1]s\n", version)}
+	files := map[string][]byte{"BASE": fmt.Appendf(nil, "tag: %s\n", version)}
 	var err error
 	if files["series"], err = os.ReadFile(filepath.Join(s.dir, "series")); err != nil {
 		return err

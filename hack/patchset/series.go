@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -60,11 +59,12 @@ func (s source) mode() string {
 
 var patchFile = regexp.MustCompile(`^(\d{4})-(.*)\.patch$`)
 
+// readBase is the release that a series was made on, and the first and the last that it was built and tested on, if it was.
 func readBase(dir string) (tag, first, last string, err error) {
 	file := filepath.Join(dir, "BASE")
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", "", "", fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\" and \"tested: FIRST LAST\"", file)
+		return "", "", "", fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\" and, once it is tested, \"tested: FIRST LAST\"", file)
 	}
 	for line := range strings.Lines(string(data)) {
 		key, value, _ := strings.Cut(line, ":")
@@ -79,7 +79,7 @@ func readBase(dir string) (tag, first, last string, err error) {
 	if !versionPattern.MatchString(tag) {
 		return "", "", "", fmt.Errorf("%s: \"tag: %s\" must name a release, such as \"tag: v1.37.1\"", file, tag)
 	}
-	return tag, cmp.Or(first, tag), cmp.Or(last, tag), nil
+	return tag, first, last, nil
 }
 
 // allSeries are the directories that hold a series, oldest first.
@@ -96,7 +96,11 @@ func (p *program) describeSeries() string {
 		if err != nil {
 			return err.Error()
 		}
-		lines = append(lines, fmt.Sprintf("%s: made on %s, tested from %s to %s", filepath.Base(d), tag, first, last))
+		tested := "not tested yet"
+		if first != "" {
+			tested = fmt.Sprintf("tested from %s to %s", first, last)
+		}
+		lines = append(lines, fmt.Sprintf("%s: made on %s, %s", filepath.Base(d), tag, tested))
 	}
 	if lines == nil {
 		return "there is no series in " + p.patches
@@ -142,7 +146,11 @@ func (p *program) pickSeries(version string) (*series, error) {
 		return nil, err
 	}
 	s, err := p.loadSeries(dir)
-	if err == nil && !tested {
+	switch {
+	case err != nil || tested:
+	case s.first == "":
+		p.note("%s was made on %s, and not tested yet; trying it all the same", s.name, s.tag)
+	default:
 		p.note("%s is outside what %s was tested on (%s to %s); trying it all the same", version, s.name, s.first, s.last)
 	}
 	return s, err

@@ -13,14 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// treeForTest is a program with the series v1.36 and v1.37, and a git tree with these files and tags, each a commit; the
-// last one is checked out.
+// treeForTest is a program with three series, and a git tree with these files and tags, each a commit; the last one is
+// checked out.
 func treeForTest(t *testing.T, binary string, tags ...string) (*program, *tree, *bytes.Buffer) {
 	t.Helper()
 	dir, out := t.TempDir(), &bytes.Buffer{}
 	p := &program{ctx: context.Background(), out: out, errOut: out, root: dir, patches: filepath.Join(dir, "patches"), output: filepath.Join(dir, "_output"), kubeRoot: filepath.Join(dir, "kubernetes")}
 	for file, content := range map[string]string{
-		"patches/v1.36/BASE":              "tag: v1.36.3\n",
+		"patches/v1.35/BASE":              "tag: v1.35.8\n",
+		"patches/v1.36/BASE":              "tag: v1.36.3\ntested: v1.36.3 v1.36.3\n",
 		"patches/v1.37/BASE":              "tag: v1.37.1\ntested: v1.37.0 v1.37.1\n",
 		"kubernetes/go.mod":               "module k8s.io/kubernetes\n",
 		"kubernetes/" + baseVersionFile:   "package version\n\nconst DefaultKubeBinaryVersion = \"" + binary + "\"\n",
@@ -58,6 +59,7 @@ func TestTreeSaysItsSeries(t *testing.T) {
 		says, err       string
 	}{
 		"release":                       {binary: "1.37", tags: []string{"v1.37.1"}, version: "v1.37.1", series: "v1.37"},
+		"a series that is not tested":   {binary: "1.35", tags: []string{"v1.35.8"}, version: "v1.35.8", series: "v1.35", untested: true},
 		"older patch version":           {binary: "1.36", tags: []string{"v1.36.0"}, version: "v1.36.0", series: "v1.36", untested: true},
 		"release candidate":             {binary: "1.37", tags: []string{"v1.37.0-rc.1"}, version: "v1.37.0-rc.1", series: "v1.37", untested: true},
 		"release candidate and release": {binary: "1.37", tags: []string{"v1.37.0-rc.1", "v1.37.0"}, version: "v1.37.0", series: "v1.37"},
