@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify bench node-timing node-load node-e2e apply reverse refresh series stat dist fetch fuzz lint clean
+.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations bench node-timing node-load node-e2e apply reverse refresh series stat dist fetch fuzz lint clean
 
 help: ## print this
 	@echo "Targets:"
@@ -56,6 +56,15 @@ test-kubelet: ## start the patched kubelet with every kind of back-off configura
 
 verify: ## the patches apply, build one by one, round-trip, and reverse
 	@hack/patchset.sh verify
+
+verify-all: ## all series: applied, built and tested, each on its release; goes on where it was
+	@hack/patchset.sh verify-all
+
+matrix: ## which release has what, and what came of its checks: docs/results/releases.md
+	@hack/patchset.sh matrix --write
+
+deviations: ## how each release differs from upstream: docs/deviations.md
+	@hack/patchset.sh deviations --write
 
 bench: ## compare with client-go's back-off at 30 to 1 000 000 keys
 	@go run ./test/bench

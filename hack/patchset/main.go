@@ -227,6 +227,29 @@ patches/<series>/_src/REASONS: "PATCH/PATH: why this release has a version of it
 		func(*cobra.Command, []string) error { return p.verify(!noBuild) })
 	verify.Flags().BoolVar(&noBuild, "no-build", false, "compile nothing")
 
+	var all struct {
+		noBuild bool
+		only    []string
+	}
+	verifyAll := add(root, "verify-all [--no-build] [--only LIST]", "prove that all series are in order",
+		`Verify-all runs, for each series, on the release that it was made on, newest first: verify --no-build, verify, and
+hack/test-patched.sh. A series that fails does not stop the others. What passed is kept in _output/releases and is not run
+again while the series is the same, so that an interrupted run goes on where it was. The logs are there too.`, none,
+		func(*cobra.Command, []string) error { return p.verifyAll(!all.noBuild, all.only) })
+	verifyAll.Flags().BoolVar(&all.noBuild, "no-build", false, "compile nothing, and test nothing")
+	verifyAll.Flags().StringSliceVar(&all.only, "only", nil, "the series to look at, such as v1.36,v1.35")
+	var writeMatrix bool
+	matrix := add(root, "matrix [--write]", "print which release has what, and what came of its checks",
+		`Matrix prints in Markdown what came of the checks of each series, as verify-all and the scripts that need a node have
+left it in _output/releases, and which release has which patch.`, none,
+		func(*cobra.Command, []string) error { return p.matrixCommand(writeMatrix) })
+	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md")
+	var writeDeviations bool
+	deviations := add(root, "deviations [--write]", "print how each release differs from upstream",
+		`Deviations prints in Markdown what each patch changes and why, as its message says.`, none,
+		func(*cobra.Command, []string) error { return p.deviationsCommand(writeDeviations) })
+	deviations.Flags().BoolVar(&writeDeviations, "write", false, "write it to docs/deviations.md")
+
 	add(root, "export", "write the series as mails for git am",
 		`Export writes the series that fits the tree to _output/series/<series>: mails that hold everything, which plain "git am"
 applies in a checkout that knows nothing of this repository.`, none,
@@ -248,6 +271,13 @@ stashes, or commits that no patch file holds) is kept, and named.`, none,
 		func(*cobra.Command, []string) error { return p.clean() })
 
 	// For the scripts.
+	var failed bool
+	record := add(root, "record CHECK [DETAILS]", "keep what came of a check of the tree's series", "", cobra.RangeArgs(1, 2),
+		func(_ *cobra.Command, args []string) error {
+			return p.record(args[0], !failed, strings.Join(args[1:], ""))
+		})
+	record.Flags().BoolVar(&failed, "failed", false, "it failed")
+	record.Hidden = true
 	var fetch, applied bool
 	locate := add(root, "tree", "say, for a shell, which tree is meant", "", none,
 		func(*cobra.Command, []string) error { return p.treeCommand(fetch, applied) })

@@ -374,18 +374,7 @@ func TestRefreshKilled(t *testing.T) {
 func TestRefreshOtherReleases(t *testing.T) {
 	p := newProject(t)
 	const other = "v1.38.0"
-	command := func(dir string, args ...string) {
-		t.Helper()
-		cmd := exec.Command("cp", append([]string{"-Rp"}, args...)...)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, string(out))
-	}
-	command(filepath.Join(p.dir, "patches"), "v1.37", "v1.38")
-	write(p.dir, map[string]string{"patches/v1.38/BASE": "tag: " + other + "\n"})
-	require.NoError(t, os.Mkdir(filepath.Join(p.dir, "_output", other), 0o755))
-	command(filepath.Join(p.dir, "_output"), version+"/kubernetes", other)
-	p.git(filepath.Join(p.dir, "_output", other, "kubernetes"), "tag", other)
+	p.addSeries(t, other, "v1.38")
 	patchset := func(release, command string) (string, error) {
 		return p.try([]string{"KUBE_VERSION=" + release}, "hack/patchset.sh", command)
 	}

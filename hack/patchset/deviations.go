@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+)
+
+// deviations prints in Markdown what each patch of the newest series changes in the behaviour of the kubelet, and why,
+// as its message says, and what another release's message says that is not the same. The messages are the one place
+// where that stands.
+func (p *program) deviations(w io.Writer) error {
+	all, err := p.loadAll(nil)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("there is no series in %s", p.patches)
+	}
+	fmt.Fprint(w, `<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Written by: make deviations -->
+
+# How this differs from upstream
+
+What each patch changes, why, which of upstream's tests expected something else, and when the patch can be dropped. To leave
+a patch out, comment out its line in patches/RELEASE/series, or name it in SKIP. These are the messages of the patches; what
+is left out of a release, and why, is in [results/releases.md](results/releases.md).
+`)
+	for _, q := range all[0].active {
+		newest, err := p.message(q.mail)
+		if err != nil {
+			return err
+		}
+		subject, body, _ := strings.Cut(newest.text, "\n")
+		body = strings.TrimSpace(body)
+		fmt.Fprintf(w, "\n## %s: %s\n", q.name, subject)
+		var same []string
+		others := map[string][]string{}
+		var order []string
+		for _, s := range all {
+			for _, r := range s.active {
+				if r.name != q.name {
+					continue
+				}
+				m, err := p.message(r.mail)
+				if err != nil {
+					return err
+				}
+				_, text, _ := strings.Cut(m.text, "\n")
+				switch text = strings.TrimSpace(text); {
+				case text == body:
+					same = append(same, s.name)
+				default:
+					if others[text] == nil {
+						order = append(order, text)
+					}
+					others[text] = append(others[text], s.name)
+				}
+			}
+		}
+		fmt.Fprintf(w, "\nIn %s:\n\n```text\n%s\n```\n", strings.Join(same, ", "), body)
+		for _, text := range order {
+			fmt.Fprintf(w, "\nIn %s:\n\n```text\n%s\n```\n", strings.Join(others[text], ", "), text)
+		}
+	}
+	return nil
+}
+
+// deviationsCommand prints that, or writes it where it is kept.
+func (p *program) deviationsCommand(write bool) error {
+	return p.page(write, filepath.Join("docs", "deviations.md"), p.deviations)
+}
+
+// page prints a page, or writes it to its file.
+func (p *program) page(write bool, file string, print func(io.Writer) error) error {
+	if !write {
+		return print(p.out)
+	}
+	var b bytes.Buffer
+	if err := print(&b); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(p.root, file), b.Bytes(), 0o666)
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// check is something that a series is tried with on the release that it was made on.
+type check struct {
+	name string
+	what string
+	// run is nil where a script runs the check, and has the result recorded.
+	run func(*program) error
+}
+
+// checks are in the order in which they are run: each one says more, and takes longer.
+var checks = []check{
+	{"patches", "apply, formatting again, plain git am, and reverse", func(p *program) error { return p.verify(false) }},
+	{"build", "kubelet, and go vet of the packages that a patch touches, after each patch", func(p *program) error { return p.verify(true) }},
+	{"tests", "upstream's tests and ours of these packages", (*program).testPatched},
+	{"node-timing", "restarts on a real node, stock against ours", nil},
+	{"node-e2e", "pods on a real node, in every scenario", nil},
+}
+
+// result is what came of a check. It is kept in _output, never in the repository: a clone has to run it again.
+type result struct {
+	// Series is what was checked. Of another series it says nothing.
+	Series  string    `json:"series"`
+	Passed  bool      `json:"passed"`
+	Seconds int       `json:"seconds,omitempty"`
+	At      time.Time `json:"at"`
+	// Details say more in the matrix.
+	Details string `json:"details,omitempty"`
+}
+
+// checked identifies what a check of the series has looked at.
+func (s *series) checked() string {
+	all, _ := s.digest()
+	return s.tag + " " + all
+}
+
+func (p *program) resultFile(s *series, check, ext string) string {
+	return filepath.Join(p.output, "releases", s.tag, check+ext)
+}
+
+// result returns what came of a check of the series as it is now, or nil.
+func (p *program) result(s *series, check string) *result {
+	data, err := os.ReadFile(p.resultFile(s, check, ".json"))
+	var r result
+	if err != nil || json.Unmarshal(data, &r) != nil || r.Series != s.checked() {
+		return nil
+	}
+	return &r
+}
+
+func (p *program) keepResult(s *series, check string, r result) error {
+	r.Series, r.At = s.checked(), time.Now().UTC().Truncate(time.Second)
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(p.resultFile(s, check, ".json"), append(data, '\n'), 0o666)
+}
+
+// record keeps what came of a check that a script has run with the series of the tree.
+func (p *program) record(name string, passed bool, details string) error {
+	var names []string
+	for _, c := range checks {
+		if c.run == nil {
+			names = append(names, c.name)
+		}
+	}
+	if !slices.Contains(names, name) {
+		return fmt.Errorf("%q is no check that is recorded; there are: %s", name, strings.Join(names, ", "))
+	}
+	_, s, err := p.target()
+	if err != nil {
+		return err
+	}
+	return p.keepResult(s, name, result{Passed: passed, Details: details})
+}
+
+func (p *program) testPatched() error {
+	if err := p.alone(func() error { return p.apply(true) }); err != nil {
+		return err
+	}
+	script := filepath.Join(p.root, "hack", "test-patched.sh")
+	env := append(os.Environ(), "KB_ROOT="+p.root, "KUBE_ROOT=", "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion)
+	out, took, err := p.long("test-patched.sh", p.root, env, "bash", script)
+	if err != nil {
+		return fail("tests fail in the patched tree:", lastLines(out, 80))
+	}
+	p.note("ok: tests pass (%d s)", int(took.Seconds()))
+	return nil
+}
+
+// verifyAll runs the checks of each series on the release that it was made on, newest first. What passed before, with
+// the same series, is not run again.
+func (p *program) verifyAll(build bool, only []string) error {
+	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" {
+		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES or SKIP: it is for whole series, on the releases that they were made on")
+	}
+	all, err := p.loadAll(only)
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for _, s := range all {
+		for _, c := range checks {
+			if c.run == nil || c.name != "patches" && !build {
+				continue
+			}
+			if r := p.result(s, c.name); r != nil && r.Passed {
+				p.say("%s %s: passed on %s", s.tag, c.name, r.At.Local().Format(time.DateTime))
+				continue
+			}
+			if err := p.check(s, c); err != nil {
+				if p.ctx.Err() != nil {
+					return context.Cause(p.ctx)
+				}
+				failed++
+				break
+			}
+		}
+	}
+	p.say("In short:")
+	p.summary(p.out, all)
+	if failed > 0 {
+		return fmt.Errorf("%d of %d series are not in order; what was said is in %s", failed, len(all), filepath.Join(p.output, "releases"))
+	}
+	return nil
+}
+
+// loadAll loads the series with these names, or all of them, newest first.
+func (p *program) loadAll(only []string) ([]*series, error) {
+	dirs := p.allSeries()
+	slices.Reverse(dirs)
+	for _, name := range only {
+		if !slices.ContainsFunc(dirs, func(d string) bool { return filepath.Base(d) == name }) {
+			return nil, fail(fmt.Sprintf("there is no series %q", name), p.describeSeries())
+		}
+	}
+	var all []*series
+	for _, d := range dirs {
+		if len(only) > 0 && !slices.Contains(only, filepath.Base(d)) {
+			continue
+		}
+		s, err := p.loadSeries(d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// check runs one check of a series, with a log of what it says.
+func (p *program) check(s *series, c check) error {
+	p.say("%s %s: %s", s.tag, c.name, c.what)
+	name := p.resultFile(s, c.name, ".log")
+	if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+		return err
+	}
+	log, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	q := *p
+	q.kubeVersion, q.out, q.errOut = s.tag, io.MultiWriter(p.out, log), io.MultiWriter(p.errOut, log)
+	start := time.Now()
+	err = c.run(&q)
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	if err != nil {
+		fmt.Fprintf(q.errOut, "FAIL: %s %s: %s\n", s.tag, c.name, indent(err.Error(), "      "))
+	}
+	return cmp.Or(p.keepResult(s, c.name, result{Passed: err == nil, Seconds: int(time.Since(start).Seconds())}), err)
+}
+
+// summary prints a table in Markdown of what came of the checks.
+func (p *program) summary(w io.Writer, all []*series) {
+	row := func(cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
+	head, line := []string{"release"}, []string{"---"}
+	for _, c := range checks {
+		head, line = append(head, c.name), append(line, "---")
+	}
+	row(head...)
+	row(line...)
+	for _, s := range all {
+		cells := []string{s.tag}
+		for _, c := range checks {
+			cells = append(cells, p.result(s, c.name).cell())
+		}
+		row(cells...)
+	}
+}
+
+func (r *result) cell() string {
+	if r == nil {
+		return "not run"
+	}
+	cell := "passes"
+	if !r.Passed {
+		cell = "**fails**"
+	}
+	if r.Details != "" {
+		cell += ": " + r.Details
+	}
+	if r.Seconds > 0 {
+		cell += fmt.Sprintf(" (%v)", time.Duration(r.Seconds)*time.Second)
+	}
+	return cell
+}
+
+// leftOut are the reasons for which a series lacks a patch: the lines "# left out: NAME: reason" of its file.
+func (s *series) leftOut() (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(s.dir, "series"))
+	reasons := map[string]string{}
+	for l := range strings.Lines(string(data)) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(l), "# left out: "); ok {
+			name, reason, _ := strings.Cut(text, ": ")
+			reasons[name] = reason
+		}
+	}
+	return reasons, err
+}
+
+// matrix prints in Markdown which release has which patch, and what came of the checks.
+func (p *program) matrix(w io.Writer) error {
+	all, err := p.loadAll(nil)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(w, `<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Written by: make matrix -->
+
+# Releases
+
+What came of the checks of each series, on the release that it was made on, by the commands that ran here. What was not run
+with the series as it is now says so.
+
+`)
+	p.summary(w, all)
+	fmt.Fprintln(w)
+	for _, c := range checks {
+		fmt.Fprintf(w, "* %s: %s\n", c.name, c.what)
+	}
+	fmt.Fprint(w, "\n## Which release has which patch\n\n")
+	head, line := "| patch |", "|---|"
+	var why []string
+	var names []string
+	for _, s := range all {
+		head, line = head+" "+s.name+" |", line+"---|"
+		for i, q := range s.active {
+			if !slices.Contains(names, q.name) {
+				names = slices.Insert(names, min(i, len(names)), q.name)
+			}
+		}
+	}
+	fmt.Fprintf(w, "%s\n%s\n", head, line)
+	for _, name := range names {
+		fmt.Fprintf(w, "| %s |", name)
+		for _, s := range all {
+			reasons, err := s.leftOut()
+			if err != nil {
+				return err
+			}
+			switch i := slices.IndexFunc(s.active, func(q *patch) bool { return q.name == name }); {
+			case i >= 0:
+				fmt.Fprintf(w, " %d |", s.active[i].number)
+			case reasons[name] != "":
+				fmt.Fprint(w, " – |")
+				why = append(why, fmt.Sprintf("* %s lacks %s: %s", s.name, name, reasons[name]))
+			default:
+				return fmt.Errorf("%s has no patch %q, and no line \"# left out: %s: REASON\"", filepath.Join(s.dir, "series"), name, name)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	if why != nil {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(why, "\n"))
+	}
+	return nil
+}
+
+// matrixCommand prints the matrix, or writes it where it is kept.
+func (p *program) matrixCommand(write bool) error {
+	return p.page(write, filepath.Join("docs", "results", "releases.md"), p.matrix)
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hack
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// addSeries gives the project a series for another release, which has the same files.
+func (p project) addSeries(t *testing.T, release, name string) {
+	t.Helper()
+	command := func(dir string, args ...string) {
+		cmd := exec.Command("cp", append([]string{"-Rp"}, args...)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	command(filepath.Join(p.dir, "patches"), "v1.37", name)
+	write(p.dir, map[string]string{"patches/" + name + "/BASE": "tag: " + release + "\n"})
+	require.NoError(t, os.Mkdir(filepath.Join(p.dir, "_output", release), 0o755))
+	command(filepath.Join(p.dir, "_output"), version+"/kubernetes", release)
+	p.git(filepath.Join(p.dir, "_output", release, "kubernetes"), "tag", release)
+}
+
+// A series that is not in order does not stop the others, and what has passed is not run again until it changes.
+func TestVerifyAll(t *testing.T) {
+	const other = "v1.38.0"
+	p := newProject(t)
+	p.addSeries(t, other, "v1.38")
+	broken := filepath.Join(p.dir, "patches/v1.38", p.patches(t)[2])
+	edit(t, broken, "-\treturn true", "-\treturn maybe")
+	p.fails(t, nil, []string{
+		other + " patches: apply", "does not apply to kubernetes " + other, version + " patches: apply",
+		"| v1.38.0 | **fails**", "| v1.37.1 | passes", "1 of 2 series are not in order",
+	}, "hack/patchset.sh", "verify-all", "--no-build")
+	assert.Contains(t, read(filepath.Join(p.dir, "_output/releases", other, "patches.log")), "does not apply to kubernetes "+other)
+
+	edit(t, broken, "-\treturn maybe", "-\treturn true")
+	out := p.ok(t, "hack/patchset.sh", "verify-all", "--no-build")
+	assert.Contains(t, out, other+" patches: apply")
+	assert.Contains(t, out, version+" patches: passed on ")
+	assert.NotContains(t, out, version+" patches: apply")
+
+	out = p.ok(t, "hack/patchset.sh", "verify-all")
+	assert.Contains(t, out, version+" patches: passed on ")
+	assert.Contains(t, out, version+" build: kubelet")
+	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes`, out)
+
+	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
+	out = p.ok(t, "hack/patchset.sh", "verify-all", "--no-build", "--only", "v1.37")
+	assert.Contains(t, out, version+" patches: apply", "the library is part of the series")
+	assert.NotContains(t, out, other)
+	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| not run \| not run \|`, out)
+
+	p.fails(t, []string{"KUBE_VERSION=" + other}, []string{"verify-all takes no KUBE_ROOT, KUBE_VERSION"}, "hack/patchset.sh", "verify-all")
+	p.fails(t, nil, []string{`there is no series "v1.2"`, "v1.38: made on v1.38.0"}, "hack/patchset.sh", "verify-all", "--only", "v1.2")
+}
+
+// The matrix claims nothing that no command has shown, and gives the reason for each patch that a release lacks.
+func TestMatrix(t *testing.T) {
+	const other = "v1.38.0"
+	p := newProject(t)
+	p.addSeries(t, other, "v1.38")
+	series := filepath.Join(p.dir, "patches/v1.38/series")
+	last := p.patches(t)[2]
+	edit(t, series, last+"\n", "")
+	require.NoError(t, os.Remove(filepath.Join(p.dir, "patches/v1.38", last)))
+	p.fails(t, nil, []string{`patches/v1.38/series has no patch "kubelet-not-late", and no line "# left out: kubelet-not-late: REASON"`}, "hack/patchset.sh", "matrix")
+	edit(t, series, p.patches(t)[1]+"\n", p.patches(t)[1]+"\n# left out: kubelet-not-late: it is never late\n")
+
+	record := func(args ...string) {
+		t.Helper()
+		out, err := p.try([]string{"KUBE_VERSION=" + version}, "hack/patchset.sh", append([]string{"record"}, args...)...)
+		require.NoError(t, err, out)
+	}
+	record("node-e2e", "82 scenarios")
+	record("node-timing", "--failed")
+	out := p.ok(t, "hack/patchset.sh", "matrix")
+	for _, line := range []string{
+		"| release | patches | build | tests | node-timing | node-e2e |",
+		"| v1.38.0 | not run | not run | not run | not run | not run |",
+		"| v1.37.1 | not run | not run | not run | **fails** | passes: 82 scenarios |",
+		"| patch | v1.38 | v1.37 |",
+		"| kubelet-not-late | – | 3 |",
+		"* v1.38 lacks kubelet-not-late: it is never late\n",
+	} {
+		assert.Contains(t, out, line)
+	}
+	p.ok(t, "hack/patchset.sh", "matrix", "--write")
+	assert.Equal(t, out, read(filepath.Join(p.dir, "docs/results/releases.md")))
+
+	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run |")
+	p.fails(t, nil, []string{`"build" is no check that is recorded; there are: node-timing, node-e2e`}, "hack/patchset.sh", "record", "build")
+}
