@@ -33,11 +33,12 @@ func TestParseCPU(t *testing.T) {
 }
 
 func TestParseBusy(t *testing.T) {
-	if got, err := parseBusy([]byte("cpu  100 10 40 900 800 20 25 5 50 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n")); err != nil || got != 2 {
-		t.Errorf("parseBusy = %v, %v, want 2 s", got, err)
+	used, stolen, err := parseBusy([]byte("cpu  100 10 40 900 800 20 30 5 50 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"))
+	if err != nil || used != 2 || stolen != 0.05 {
+		t.Errorf("parseBusy = %v, %v, %v, want 2 s and 0.05 s", used, stolen, err)
 	}
 	for _, bad := range []string{"", "cpu 1 2 3", "cpu a 0 0 0 0 0 0 0", "intr 1 2 3 4 5 6 7 8"} {
-		if _, err := parseBusy([]byte(bad)); err == nil {
+		if _, _, err := parseBusy([]byte(bad)); err == nil {
 			t.Errorf("parseBusy(%q): want an error", bad)
 		}
 	}

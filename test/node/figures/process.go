@@ -51,34 +51,39 @@ func parseCPU(stat []byte) (float64, error) {
 	return total / ticks, nil
 }
 
-// Busy returns the processor time that all processes have used, in seconds.
-func Busy() (float64, error) {
+// Busy returns the processor time that all processes have used, and that which a
+// hypervisor has given to other machines while there was work here, in seconds.
+func Busy() (used, stolen float64, err error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	return parseBusy(stat)
 }
 
-// parseBusy adds up the first line of /proc/stat, without the times in which a
-// processor was idle or waited for a disk.
-func parseBusy(stat []byte) (total float64, err error) {
+// parseBusy reads the first line of /proc/stat. The times in which a processor was idle
+// or waited for a disk are not used.
+func parseBusy(stat []byte) (used, stolen float64, err error) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	f := bytes.Fields(line)
 	// user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user.
 	if len(f) < 9 || string(f[0]) != "cpu" {
-		return 0, fmt.Errorf("line %q does not hold the times of the processors", line)
+		return 0, 0, fmt.Errorf("line %q does not hold the times of the processors", line)
 	}
 	for i, text := range f[1:9] {
 		v, err := strconv.ParseFloat(string(text), 64)
 		if err != nil {
-			return 0, fmt.Errorf("times of the processors %q: %w", line, err)
+			return 0, 0, fmt.Errorf("times of the processors %q: %w", line, err)
 		}
-		if i != 3 && i != 4 {
-			total += v
+		switch i {
+		case 3, 4:
+		case 7:
+			stolen = v / ticks
+		default:
+			used += v / ticks
 		}
 	}
-	return total / ticks, nil
+	return used, stolen, nil
 }
 
 // Memory returns how much of a process is in memory, in bytes.

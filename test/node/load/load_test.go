@@ -123,11 +123,11 @@ func TestMeasure(t *testing.T) {
 			lives("innocent-001", 0.5), lives("innocent-002", 13.25),
 		),
 		Samples: []Sample{
-			{At: at(10), Kubelet: 1, APIServer: 5, All: 10, KubeletMemory: 10},
+			{At: at(10), Kubelet: 1, APIServer: 5, All: 10, Stolen: 3, KubeletMemory: 10},
 			{At: at(10.5), Kubelet: 1.25, APIServer: 5, KubeletMemory: 30},
 			{At: at(11), Kubelet: 1.75, APIServer: 5, KubeletMemory: 20},
 			{At: at(11.5), Kubelet: 2.25, APIServer: 5.5, KubeletMemory: 20},
-			{At: at(20), Kubelet: 3, APIServer: 6, All: 18, KubeletMemory: 20},
+			{At: at(20), Kubelet: 3, APIServer: 6, All: 18, Stolen: 5, KubeletMemory: 20},
 		},
 		Requests: map[string]float64{"GET pods": 8, "PATCH pods": 4},
 		Metrics:  map[string]float64{metricSyncs: 16, metricRelists: 5, metricThrottled: 20},
@@ -155,6 +155,7 @@ func TestMeasure(t *testing.T) {
 	assert.EqualValues(t, 30, f.Kubelet.Memory)
 	assert.InDelta(t, 0.1, f.APIServer.Cores, 1e-9)
 	assert.InDelta(t, 0.5, f.Others, 1e-9)
+	assert.InDelta(t, 0.2, f.Stolen, 1e-9)
 	assert.InDelta(t, 3, f.RequestsPerRestart, 1e-9)
 	assert.InDelta(t, 12, f.RequestsPer10s, 1e-9)
 	assert.Equal(t, map[string]float64{"GET pods": 2, "PATCH pods": 1}, f.Requests)

@@ -34,6 +34,9 @@ type Figures struct {
 	Runtime   Use `json:"runtime"`
 	// Others is what all other processes of the machine used, etcd among them, in cores.
 	Others float64 `json:"others"`
+	// Stolen is what a hypervisor gave to other machines while there was work here, in
+	// cores. Runs in which that differs are not to be compared.
+	Stolen float64 `json:"stolen"`
 	// Heap is the kubelet's largest, in bytes.
 	Heap float64 `json:"heap"`
 	// Requests and RequestsPer10s count the kubelet's requests for pods and events:
@@ -121,6 +124,7 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	f.APIServer = use(func(s Sample) float64 { return s.APIServer }, func(s Sample) float64 { return s.APIServerMemory })
 	f.Runtime = use(func(s Sample) float64 { return s.Runtime }, func(Sample) float64 { return 0 })
 	f.Others = use(func(s Sample) float64 { return s.All - s.Kubelet - s.APIServer - s.Runtime }, func(Sample) float64 { return 0 }).Cores
+	f.Stolen = use(func(s Sample) float64 { return s.Stolen }, func(Sample) float64 { return 0 }).Cores
 	f.Requests, f.Calls = map[string]float64{}, map[string]float64{}
 	for kind, count := range run.Requests {
 		f.Requests[kind] = count / n

@@ -104,6 +104,7 @@ type Sample struct {
 	APIServer       float64   `json:"apiserver"`
 	Runtime         float64   `json:"runtime"`
 	All             float64   `json:"all"`
+	Stolen          float64   `json:"stolen"`
 	KubeletMemory   float64   `json:"kubeletMemory"`
 	APIServerMemory float64   `json:"apiserverMemory"`
 }
@@ -558,7 +559,7 @@ func (m *measurement) sampleOnce() (s Sample, err error) {
 			return s, err
 		}
 	}
-	s.All, err = figures.Busy()
+	s.All, s.Stolen, err = figures.Busy()
 	return s, err
 }
 

@@ -111,6 +111,7 @@ func (r Result) rows() []row {
 	add("API server memory, resident", "%.1f MB", func(f Figures) float64 { return f.APIServer.Memory / mebibyte })
 	add("runtime CPU, mean", "%.2f cores", func(f Figures) float64 { return f.Runtime.Cores })
 	add("all other CPU, mean", "%.2f cores", func(f Figures) float64 { return f.Others })
+	add("CPU that a hypervisor took, mean", "%.2f cores", func(f Figures) float64 { return f.Stolen })
 	add("API requests per 10 s", "%.0f", func(f Figures) float64 { return f.RequestsPer10s })
 	add("API requests per restart", "%.2f", func(f Figures) float64 { return f.RequestsPerRestart })
 	each("%.2f", func(f Figures) map[string]float64 { return f.Requests })
