@@ -99,3 +99,21 @@ func TestMatrix(t *testing.T) {
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run |")
 	p.fails(t, nil, []string{`"build" is no check that is recorded; there are: node-timing, node-e2e`}, "hack/patchset.sh", "record", "build")
 }
+
+// What differs from upstream is what the messages say, of each release that has another message its own.
+func TestDeviations(t *testing.T) {
+	p := newProject(t)
+	p.addSeries(t, "v1.38.0", "v1.38")
+	edit(t, filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2]), "Drop-When: ", "Drop-When: v1.38 is out, or ")
+	out := p.ok(t, "make", "deviations")
+	out += read(filepath.Join(p.dir, "docs/deviations.md"))
+	assert.Contains(t, out, "\n## client-go-rules: client-go: rules\n\nIn v1.38, v1.37:\n\n```text\n")
+	assert.Contains(t, out, "\n## kubelet-not-late: kubelet: not late\n\nIn v1.38:\n\n```text\n")
+	assert.Regexp(t, "(?s)## kubelet-not-late.*\nIn v1.37:\n\n```text\n.*Drop-When: v1.38 is out, or ", out)
+
+	cmd := exec.Command(shared.program, "deviations")
+	cmd.Dir = "../.."
+	page, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(page))
+	assert.Equal(t, string(page), read("../../docs/deviations.md"), "run make deviations")
+}
