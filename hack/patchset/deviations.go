@@ -14,7 +14,7 @@ import (
 // as its message says, and what another release's message says that is not the same. The messages are the one place
 // where that stands.
 func (p *program) deviations(w io.Writer) error {
-	all, err := p.loadAll(nil)
+	all, err := p.loadAll()
 	if err != nil {
 		return err
 	}

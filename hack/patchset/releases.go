@@ -111,12 +111,20 @@ func (p *program) verifyAll(build bool, only []string) error {
 	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" {
 		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES or SKIP: it is for whole series, on the releases that they were made on")
 	}
-	all, err := p.loadAll(only)
+	dirs, err := p.seriesDirs(only)
 	if err != nil {
 		return err
 	}
+	var all []*series
 	failed := 0
-	for _, s := range all {
+	for _, dir := range dirs {
+		s, err := p.loadSeries(dir)
+		if err != nil {
+			fmt.Fprintf(p.errOut, "FAIL: %s: %s\n", filepath.Base(dir), indent(err.Error(), "      "))
+			failed++
+			continue
+		}
+		all = append(all, s)
 		for _, c := range checks {
 			if c.run == nil || c.name != "patches" && !build {
 				continue
@@ -137,13 +145,13 @@ func (p *program) verifyAll(build bool, only []string) error {
 	p.say("In short:")
 	p.summary(p.out, all)
 	if failed > 0 {
-		return fmt.Errorf("%d of %d series are not in order; what was said is in %s", failed, len(all), filepath.Join(p.output, "releases"))
+		return fmt.Errorf("%d of %d series are not in order; what was said is in %s", failed, len(dirs), filepath.Join(p.output, "releases"))
 	}
 	return nil
 }
 
-// loadAll loads the series with these names, or all of them, newest first.
-func (p *program) loadAll(only []string) ([]*series, error) {
+// seriesDirs are the directories of the series with these names, or of all of them, newest first.
+func (p *program) seriesDirs(only []string) ([]string, error) {
 	dirs := p.allSeries()
 	slices.Reverse(dirs)
 	for _, name := range only {
@@ -151,18 +159,21 @@ func (p *program) loadAll(only []string) ([]*series, error) {
 			return nil, fail(fmt.Sprintf("there is no series %q", name), p.describeSeries())
 		}
 	}
+	return slices.DeleteFunc(dirs, func(d string) bool { return len(only) > 0 && !slices.Contains(only, filepath.Base(d)) }), nil
+}
+
+// loadAll loads all series, newest first.
+func (p *program) loadAll() ([]*series, error) {
+	dirs, err := p.seriesDirs(nil)
 	var all []*series
 	for _, d := range dirs {
-		if len(only) > 0 && !slices.Contains(only, filepath.Base(d)) {
-			continue
-		}
 		s, err := p.loadSeries(d)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, s)
 	}
-	return all, nil
+	return all, err
 }
 
 // check runs one check of a series, with a log of what it says.
@@ -240,7 +251,7 @@ func (s *series) leftOut() (map[string]string, error) {
 
 // matrix prints in Markdown which release has which patch, and what came of the checks.
 func (p *program) matrix(w io.Writer) error {
-	all, err := p.loadAll(nil)
+	all, err := p.loadAll()
 	if err != nil {
 		return err
 	}

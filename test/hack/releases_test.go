@@ -58,6 +58,9 @@ func TestVerifyAll(t *testing.T) {
 	assert.NotContains(t, out, other)
 	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| not run \| not run \|`, out)
 
+	write(p.dir, map[string]string{"patches/v1.38/series": "nonsense\n"})
+	p.fails(t, nil, []string{`FAIL: v1.38: `, `"nonsense" is not the name of a patch`, version + " patches: passed on ", "1 of 2 series"}, "hack/patchset.sh", "verify-all", "--no-build")
+
 	p.fails(t, []string{"KUBE_VERSION=" + other}, []string{"verify-all takes no KUBE_ROOT, KUBE_VERSION"}, "hack/patchset.sh", "verify-all")
 	p.fails(t, nil, []string{`there is no series "v1.2"`, "v1.38: made on v1.38.0"}, "hack/patchset.sh", "verify-all", "--only", "v1.2")
 }
