@@ -109,6 +109,8 @@ if [[ -n $kubelet ]]; then
     args+=(-e2e-node "$out/e2e_node.test" -busybox "$busybox" -busybox-tag "$tag")
   fi
 fi
+# The whole is a check of the series. A part says little of it.
+[[ -n ${1:-} || $# -gt 1 ]] || args+=(-record "$KB_HACK/patchset.sh")
 say "Running on a real node"
 state=$OUTPUT_DIR/node
 mkdir -p "$state"

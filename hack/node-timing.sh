@@ -19,6 +19,8 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
 need go runc etcd
 prepare_kubelets kubelet
+# The whole, against the release's kubelet, is a check of the series. A part says little of it.
+(($# > 0)) || [[ -n ${BASE_KUBELET:-} ]] || set -- --record "$KB_HACK/patchset.sh"
 say "Measuring on a real node"
 cd "$KB_ROOT/test/node"
 # The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.

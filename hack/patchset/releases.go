@@ -84,9 +84,13 @@ func (p *program) record(name string, passed bool, details string) error {
 	if !slices.Contains(names, name) {
 		return fmt.Errorf("%q is no check that is recorded; there are: %s", name, strings.Join(names, ", "))
 	}
-	_, s, err := p.target()
+	t, s, err := p.target()
 	if err != nil {
 		return err
+	}
+	if t.version != s.tag || p.kubeRoot != "" {
+		p.note("not kept in %s: that is for the series on %s as it was released", filepath.Join(p.output, "releases"), s.tag)
+		return nil
 	}
 	return p.keepResult(s, name, result{Passed: passed, Details: details})
 }

@@ -36,6 +36,7 @@ var (
 	crashloopFlag  = flag.String("crashloop", "", "the crashloop `binary`")
 	actionFlag     = flag.String("action", string(node.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
+	recordFlag     = flag.String("record", "", "the `program` that keeps for the matrix of releases whether this passes")
 	keepFlag       = flag.Bool("keep", false, "keep the logs also when nothing fails")
 	insideFlag     = flag.Bool("inside", false, "set by the harness in the process that is the node")
 )
@@ -100,6 +101,7 @@ func testOnNode(ctx context.Context) (err error) {
 	}
 	defer func() {
 		err = errors.Join(err, h.Check(os.Stderr))
+		err = errors.Join(err, node.Record(ctx, *recordFlag, "node-e2e", err == nil))
 		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
 	sp := node.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true}

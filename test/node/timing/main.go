@@ -65,9 +65,9 @@ func main() {
 
 // options are the flags of both commands.
 type options struct {
-	stock, base, ours, kubelet, apiserver, only, work, format string
-	seconds, rounds                                           int
-	keep                                                      bool
+	stock, base, ours, kubelet, apiserver, only, work, format, record string
+	seconds, rounds                                                   int
+	keep                                                              bool
 }
 
 func execute(ctx context.Context, command string, args []string, out io.Writer) (err error) {
@@ -84,6 +84,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 		f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with either kubelet, and take all together")
 		f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
 		f.StringVar(&o.only, "only", "", "run only these scenarios, a comma-separated `list` (default: all)")
+		f.StringVar(&o.record, "record", "", "the `program` that keeps for the matrix of releases whether this passes")
 	} else {
 		f.StringVar(&o.kubelet, "kubelet", "", "the kubelet `binary`")
 		f.StringVar(&o.only, "scenario", "max1s", "the `scenario`, or a comma-separated list")
@@ -128,6 +129,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	h.Keep = o.keep
 	defer func() {
 		err = errors.Join(err, h.Check(os.Stderr))
+		err = errors.Join(err, node.Record(ctx, o.record, "node-timing", err == nil))
 		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
 	if command == "timing" {
