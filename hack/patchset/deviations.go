@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -31,48 +32,33 @@ a patch out, comment out its line in patches/RELEASE/series, or name it in SKIP.
 is left out of a release, and why, is in [results/releases.md](results/releases.md).
 `)
 	for _, q := range all[0].active {
-		newest, err := p.message(q.mail)
-		if err != nil {
-			return err
-		}
-		subject, body, _ := strings.Cut(newest.text, "\n")
-		body = strings.TrimSpace(body)
-		fmt.Fprintf(w, "\n## %s: %s\n", q.name, subject)
-		var same []string
-		others := map[string][]string{}
-		var order []string
+		// The first is that of the newest series.
+		var texts []string
+		releases := map[string][]string{}
 		for _, s := range all {
-			for _, r := range s.active {
-				if r.name != q.name {
-					continue
-				}
-				m, err := p.message(r.mail)
-				if err != nil {
-					return err
-				}
-				_, text, _ := strings.Cut(m.text, "\n")
-				switch text = strings.TrimSpace(text); {
-				case text == body:
-					same = append(same, s.name)
-				default:
-					if others[text] == nil {
-						order = append(order, text)
-					}
-					others[text] = append(others[text], s.name)
-				}
+			i := slices.IndexFunc(s.active, func(r *patch) bool { return r.name == q.name })
+			if i < 0 {
+				continue
 			}
+			m, err := p.message(s.active[i].mail)
+			if err != nil {
+				return err
+			}
+			subject, body, _ := strings.Cut(m.text, "\n")
+			if len(texts) == 0 {
+				fmt.Fprintf(w, "\n## %s: %s\n", q.name, subject)
+			}
+			text := strings.TrimSpace(body)
+			if releases[text] == nil {
+				texts = append(texts, text)
+			}
+			releases[text] = append(releases[text], s.name)
 		}
-		fmt.Fprintf(w, "\nIn %s:\n\n```text\n%s\n```\n", strings.Join(same, ", "), body)
-		for _, text := range order {
-			fmt.Fprintf(w, "\nIn %s:\n\n```text\n%s\n```\n", strings.Join(others[text], ", "), text)
+		for _, text := range texts {
+			fmt.Fprintf(w, "\nIn %s:\n\n```text\n%s\n```\n", strings.Join(releases[text], ", "), text)
 		}
 	}
 	return nil
-}
-
-// deviationsCommand prints that, or writes it where it is kept.
-func (p *program) deviationsCommand(write bool) error {
-	return p.page(write, filepath.Join("docs", "deviations.md"), p.deviations)
 }
 
 // page prints a page, or writes it to its file.

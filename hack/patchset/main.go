@@ -242,12 +242,14 @@ again while the series is the same, so that an interrupted run goes on where it 
 	matrix := add(root, "matrix [--write]", "print which release has what, and what came of its checks",
 		`Matrix prints in Markdown what came of the checks of each series, as verify-all and the scripts that need a node have
 left it in _output/releases, and which release has which patch.`, none,
-		func(*cobra.Command, []string) error { return p.matrixCommand(writeMatrix) })
+		func(*cobra.Command, []string) error { return p.page(writeMatrix, "docs/results/releases.md", p.matrix) })
 	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md")
 	var writeDeviations bool
 	deviations := add(root, "deviations [--write]", "print how each release differs from upstream",
 		`Deviations prints in Markdown what each patch changes and why, as its message says.`, none,
-		func(*cobra.Command, []string) error { return p.deviationsCommand(writeDeviations) })
+		func(*cobra.Command, []string) error {
+			return p.page(writeDeviations, "docs/deviations.md", p.deviations)
+		})
 	deviations.Flags().BoolVar(&writeDeviations, "write", false, "write it to docs/deviations.md")
 
 	add(root, "export", "write the series as mails for git am",

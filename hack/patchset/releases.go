@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -205,21 +206,28 @@ func (p *program) check(s *series, c check) error {
 	return cmp.Or(p.keepResult(s, c.name, result{Passed: err == nil, Seconds: int(time.Since(start).Seconds())}), err)
 }
 
+// tableRow prints a row of a table in Markdown.
+func tableRow(w io.Writer, cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
+
+// tableHead prints the head of a table in Markdown.
+func tableHead(w io.Writer, cells ...string) {
+	tableRow(w, cells...)
+	tableRow(w, slices.Repeat([]string{"---"}, len(cells))...)
+}
+
 // summary prints a table in Markdown of what came of the checks.
 func (p *program) summary(w io.Writer, all []*series) {
-	row := func(cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
-	head, line := []string{"release"}, []string{"---"}
+	head := []string{"release"}
 	for _, c := range checks {
-		head, line = append(head, c.name), append(line, "---")
+		head = append(head, c.name)
 	}
-	row(head...)
-	row(line...)
+	tableHead(w, head...)
 	for _, s := range all {
 		cells := []string{s.tag}
 		for _, c := range checks {
 			cells = append(cells, p.result(s, c.name).cell())
 		}
-		row(cells...)
+		tableRow(w, cells...)
 	}
 }
 
@@ -274,44 +282,39 @@ with the series as it is now says so.
 		fmt.Fprintf(w, "* %s: %s\n", c.name, c.what)
 	}
 	fmt.Fprint(w, "\n## Which release has which patch\n\n")
-	head, line := "| patch |", "|---|"
-	var why []string
-	var names []string
+	head := []string{"patch"}
+	var names, why []string
+	leftOut := map[*series]map[string]string{}
 	for _, s := range all {
-		head, line = head+" "+s.name+" |", line+"---|"
+		head = append(head, s.name)
 		for i, q := range s.active {
 			if !slices.Contains(names, q.name) {
 				names = slices.Insert(names, min(i, len(names)), q.name)
 			}
 		}
+		if leftOut[s], err = s.leftOut(); err != nil {
+			return err
+		}
 	}
-	fmt.Fprintf(w, "%s\n%s\n", head, line)
+	tableHead(w, head...)
 	for _, name := range names {
-		fmt.Fprintf(w, "| %s |", name)
+		cells := []string{name}
 		for _, s := range all {
-			reasons, err := s.leftOut()
-			if err != nil {
-				return err
-			}
+			reason := leftOut[s][name]
 			switch i := slices.IndexFunc(s.active, func(q *patch) bool { return q.name == name }); {
 			case i >= 0:
-				fmt.Fprintf(w, " %d |", s.active[i].number)
-			case reasons[name] != "":
-				fmt.Fprint(w, " – |")
-				why = append(why, fmt.Sprintf("* %s lacks %s: %s", s.name, name, reasons[name]))
+				cells = append(cells, strconv.Itoa(s.active[i].number))
+			case reason != "":
+				cells = append(cells, "–")
+				why = append(why, fmt.Sprintf("* %s lacks %s: %s", s.name, name, reason))
 			default:
 				return fmt.Errorf("%s has no patch %q, and no line \"# left out: %s: REASON\"", filepath.Join(s.dir, "series"), name, name)
 			}
 		}
-		fmt.Fprintln(w)
+		tableRow(w, cells...)
 	}
 	if why != nil {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(why, "\n"))
 	}
 	return nil
-}
-
-// matrixCommand prints the matrix, or writes it where it is kept.
-func (p *program) matrixCommand(write bool) error {
-	return p.page(write, filepath.Join("docs", "results", "releases.md"), p.matrix)
 }
