@@ -17,8 +17,6 @@ limitations under the License.
 package features
 
 import (
-	"maps"
-
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/featuregate"
 )
@@ -31,7 +29,7 @@ const RestartPodOnContainerExits featuregate.Feature = "RestartPodOnContainerExi
 
 var restartPodFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	RestartPodOnContainerExits: {
-		{Version: version.MustParse("1.37"), Default: false, PreRelease: featuregate.Alpha},
+		{Version: version.MustParse("1.34"), Default: false, PreRelease: featuregate.Alpha},
 	},
 }
 
@@ -41,9 +39,4 @@ var restartPodFeatureGateDependencies = map[featuregate.Feature][]featuregate.Fe
 	RestartPodOnContainerExits: {ContainerRestartRules},
 }
 
-// Variables are set before init registers what is in upstream's maps.
-var _ = func() bool {
-	maps.Copy(defaultVersionedKubernetesFeatureGates, restartPodFeatureGates)
-	maps.Copy(defaultKubernetesFeatureGateDependencies, restartPodFeatureGateDependencies)
-	return true
-}()
+var _ = addGates(restartPodFeatureGates, restartPodFeatureGateDependencies)

@@ -17,8 +17,6 @@ limitations under the License.
 package features
 
 import (
-	"maps"
-
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/featuregate"
 )
@@ -40,11 +38,11 @@ const (
 
 var crashLoopFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	KubeletDelayFirstContainerRestart: {
-		{Version: version.MustParse("1.37"), Default: false, PreRelease: featuregate.Alpha},
+		{Version: version.MustParse("1.31"), Default: false, PreRelease: featuregate.Alpha},
 	},
 
 	KubeletStrictCrashLoopBackOff: {
-		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+		{Version: version.MustParse("1.31"), Default: true, PreRelease: featuregate.Beta},
 	},
 }
 
@@ -54,9 +52,4 @@ var crashLoopFeatureGateDependencies = map[featuregate.Feature][]featuregate.Fea
 	KubeletStrictCrashLoopBackOff: {},
 }
 
-// Variables are set before init registers what is in upstream's maps.
-var _ = func() bool {
-	maps.Copy(defaultVersionedKubernetesFeatureGates, crashLoopFeatureGates)
-	maps.Copy(defaultKubernetesFeatureGateDependencies, crashLoopFeatureGateDependencies)
-	return true
-}()
+var _ = addGates(crashLoopFeatureGates, crashLoopFeatureGateDependencies)

@@ -17,8 +17,6 @@ limitations under the License.
 package features
 
 import (
-	"maps"
-
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/featuregate"
 )
@@ -29,7 +27,7 @@ const KubeletFirstStartsFirst featuregate.Feature = "KubeletFirstStartsFirst"
 
 var firstStartsFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	KubeletFirstStartsFirst: {
-		{Version: version.MustParse("1.37"), Default: false, PreRelease: featuregate.Alpha},
+		{Version: version.MustParse("1.31"), Default: false, PreRelease: featuregate.Alpha},
 	},
 }
 
@@ -37,9 +35,4 @@ var firstStartsFeatureGateDependencies = map[featuregate.Feature][]featuregate.F
 	KubeletFirstStartsFirst: {KubeletStrictCrashLoopBackOff},
 }
 
-// Variables are set before init registers what is in upstream's maps.
-var _ = func() bool {
-	maps.Copy(defaultVersionedKubernetesFeatureGates, firstStartsFeatureGates)
-	maps.Copy(defaultKubernetesFeatureGateDependencies, firstStartsFeatureGateDependencies)
-	return true
-}()
+var _ = addGates(firstStartsFeatureGates, firstStartsFeatureGateDependencies)

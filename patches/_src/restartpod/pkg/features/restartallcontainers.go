@@ -17,8 +17,6 @@ limitations under the License.
 package features
 
 import (
-	"maps"
-
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/featuregate"
 )
@@ -31,7 +29,7 @@ const KubeletRestartAllContainersBackOff featuregate.Feature = "KubeletRestartAl
 
 var restartAllContainersFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	KubeletRestartAllContainersBackOff: {
-		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+		{Version: version.MustParse("1.35"), Default: true, PreRelease: featuregate.Beta},
 	},
 }
 
@@ -39,9 +37,4 @@ var restartAllContainersFeatureGateDependencies = map[featuregate.Feature][]feat
 	KubeletRestartAllContainersBackOff: {},
 }
 
-// Variables are set before init registers what is in upstream's maps.
-var _ = func() bool {
-	maps.Copy(defaultVersionedKubernetesFeatureGates, restartAllContainersFeatureGates)
-	maps.Copy(defaultKubernetesFeatureGateDependencies, restartAllContainersFeatureGateDependencies)
-	return true
-}()
+var _ = addGates(restartAllContainersFeatureGates, restartAllContainersFeatureGateDependencies)

@@ -40,7 +40,6 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
-	runtimeutil "k8s.io/kubernetes/pkg/kubelet/kuberuntime/util"
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
 	kubepod "k8s.io/kubernetes/pkg/kubelet/pod"
 	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
@@ -440,7 +439,7 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 	if pod.Spec.TerminationGracePeriodSeconds != nil {
 		grace = *pod.Spec.TerminationGracePeriodSeconds
 	}
-	sandboxLost, _, _, _ := runtimeutil.PodSandboxChanged(pod, podStatus)
+	sandboxLost := sandboxChanged(pod, podStatus)
 	started := func(name string, id kubecontainer.ContainerID) bool {
 		spec := kubecontainer.GetContainerSpec(pod, name)
 		if spec == nil || spec.StartupProbe == nil {
@@ -598,7 +597,7 @@ func (kl *Kubelet) stopForRestart(ctx context.Context, pod *v1.Pod, p *podRestar
 		go func() {
 			defer wg.Done()
 			defer utilruntime.HandleCrashWithContext(ctx)
-			id := kubecontainer.ParseContainerID(klog.FromContext(ctx), k.ID)
+			id := parseContainerID(ctx, k.ID)
 			grace := int64(math.Ceil(k.Grace.Seconds()))
 			if err := kl.podRestarts.runtime.StopContainer(ctx, pod, id, name, k.Message, grace); err != nil {
 				results[i].Fail(kubecontainer.ErrKillContainer, err.Error())
@@ -628,8 +627,7 @@ func (kl *Kubelet) relistInStartup(ctx context.Context, uid types.UID) {
 		defer p.relisting.Store(false)
 		for n := p.relists.Add(1); n <= 4; n = p.relists.Add(1) {
 			<-kl.clock.After(25 * time.Millisecond << n)
-			// These are extra: one that finds the queue full is no error.
-			kl.RequestPodRelist(klog.New(nil), uid)
+			kl.requestRelist(uid)
 		}
 	}()
 }

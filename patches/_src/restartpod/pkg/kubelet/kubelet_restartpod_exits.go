@@ -62,7 +62,7 @@ func (kl *Kubelet) newExitWatch(ctx context.Context) *exitWatch {
 	if utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {
 		return nil
 	}
-	// A runtime without events is no error, nor is a hint that finds the queue full.
+	// A runtime without events is no error.
 	silent := klog.New(nil)
 	return &exitWatch{
 		ctx:   ctx,
@@ -70,7 +70,7 @@ func (kl *Kubelet) newExitWatch(ctx context.Context) *exitWatch {
 		stream: func(ctx context.Context, events chan *runtimeapi.ContainerEventResponse) error {
 			return kl.runtimeService.GetContainerEvents(klog.NewContext(ctx, silent), events, nil)
 		},
-		relist: func(uid types.UID) { kl.RequestPodRelist(silent, uid) },
+		relist: kl.requestRelist,
 	}
 }
 
