@@ -30,7 +30,6 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
-	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -68,7 +67,7 @@ func TestSyncPodRestoresBackOffs(t *testing.T) {
 			clock.Step(5 * time.Second)
 			kubelet.crashLoopBackOff = crashloop.NewBackOff(clock, curve)
 			for range 2 {
-				_, _, err := kubelet.SyncPod(tCtx, kubetypes.SyncPodUpdate, pod, nil, status)
+				_, _, err := kubelet.syncPodForTest(tCtx, pod, status)
 				require.NoError(t, err)
 				for name, want := range map[string]time.Duration{"y": 0, "x": 6 * time.Second, "s": 16 * time.Second} {
 					if off {

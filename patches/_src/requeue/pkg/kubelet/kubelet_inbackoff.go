@@ -23,10 +23,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
@@ -45,12 +43,8 @@ type backOffs struct {
 // for its back-off, in the sync that will find so. The status would otherwise be
 // written twice: that the container is terminated, and a sync later that it waits.
 func (kl *Kubelet) noteBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
-	if kl.backOffRuntime == nil || kl.podWorkers.IsPodTerminationRequested(pod.UID) {
+	if kl.backOffRuntime == nil || kl.podWorkers.IsPodTerminationRequested(pod.UID) || restartsAllContainers(pod, podStatus) {
 		return
-	}
-	if utilfeature.DefaultFeatureGate.Enabled(features.RestartAllContainersOnContainerExits) &&
-		kubecontainer.ShouldAllContainersRestart(pod, podStatus, nil) {
-		return // All of it starts, and waits for nothing.
 	}
 	for _, s := range podStatus.ContainerStatuses {
 		if s.State != kubecontainer.ContainerStateExited || podStatus.FindContainerStatusByName(s.Name) != s {
@@ -78,7 +72,7 @@ func (kl *Kubelet) updateReasons(uid types.UID, result kubecontainer.PodSyncResu
 		name, _ := r.Target.(string)
 		reason, known := kl.reasonCache.Get(uid, name)
 		if known && errors.Is(r.Error, kubecontainer.ErrCrashLoopBackOff) && errors.Is(reason.Err, kuberuntime.ErrCreateContainer) {
-			if at, ok := kubecontainer.MinBackoffExpiration(reason.Err); ok && kl.clock.Now().Before(at) {
+			if at, ok := crashloop.MinBackoffExpiration(reason.Err); ok && kl.clock.Now().Before(at) {
 				continue
 			}
 		}

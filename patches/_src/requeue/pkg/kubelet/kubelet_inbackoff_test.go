@@ -28,8 +28,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
-	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -89,7 +89,7 @@ func TestSyncPodShowsBackOffAtOnce(t *testing.T) {
 				SandboxStatuses: []*runtimeapi.PodSandboxStatus{{Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{}, State: runtimeapi.PodSandboxState_SANDBOX_READY}},
 			}
 			for range 2 {
-				_, _, err := kubelet.SyncPod(tCtx, kubetypes.SyncPodUpdate, pod, nil, status)
+				_, _, err := kubelet.syncPodForTest(tCtx, pod, status)
 				if !tc.terminated {
 					require.NoError(t, err)
 				}
@@ -117,18 +117,18 @@ func TestUpdateReasons(t *testing.T) {
 	fake := newTestKubelet(t, false)
 	defer fake.Cleanup()
 	kubelet, now := fake.kubelet, fake.fakeClock.Now()
-	waits := kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(10*time.Second))
+	waits := crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(10*time.Second))
 	steps := []struct {
 		after   time.Duration
 		err     error
 		message string
 		want    string
 	}{
-		{0, kubecontainer.NewBackoffError(kuberuntime.ErrCreateContainer, now.Add(10*time.Second)), "no such device", "CreateContainerError: no such device"},
+		{0, crashloop.NewBackoffError(kuberuntime.ErrCreateContainer, now.Add(10*time.Second)), "no such device", "CreateContainerError: no such device"},
 		{time.Second, waits, "back-off 10s", "CreateContainerError: no such device"},
 		{8 * time.Second, waits, "back-off 10s", "CreateContainerError: no such device"},
 		{time.Second, waits, "back-off 20s", "CrashLoopBackOff: back-off 20s"},
-		{time.Second, kubecontainer.NewBackoffError(kubecontainer.ErrRunContainer, now.Add(30*time.Second)), "no such file", "RunContainerError: no such file"},
+		{time.Second, crashloop.NewBackoffError(kubecontainer.ErrRunContainer, now.Add(30*time.Second)), "no such file", "RunContainerError: no such file"},
 		{time.Second, waits, "back-off 20s", "CrashLoopBackOff: back-off 20s"},
 		{time.Second, nil, "", ""},
 	}

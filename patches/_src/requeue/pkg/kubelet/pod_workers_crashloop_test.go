@@ -17,7 +17,6 @@ limitations under the License.
 package kubelet
 
 import (
-	"context"
 	"errors"
 	"math/rand"
 	"strings"
@@ -25,7 +24,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/klog/v2"
@@ -35,7 +33,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
 // A back-off is requeued for its very end, and does not put off the retry of
@@ -44,7 +42,7 @@ func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 	const period, resync = 10 * time.Second, 60 * time.Second
 	now := time.Unix(1000, 0)
 	waits := func(d time.Duration) error {
-		return kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
+		return crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
 	}
 	other := errors.New("CreateContainerConfigError")
 	tests := []struct {
@@ -65,10 +63,10 @@ func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 			tCtx := ktesting.Init(t)
 			// Jitter, where there is any, shows in some of many rounds.
 			for range 50 {
-				p, _, _ := createPodWorkers(tCtx.Logger())
+				p := podWorkersForTest(tCtx.Logger())
 				p.clock = clocktesting.NewFakePassiveClock(now)
 				p.resyncInterval, p.backOffPeriod = resync, period
-				p.completeWork(tCtx.Logger(), "pod", false, tc.err)
+				p.completeWorkForTest(tCtx.Logger(), false, tc.err)
 				items := p.workQueue.(*fakeQueue).Items()
 				if len(items) != 1 || items[0].Delay < tc.min || items[0].Delay > tc.max {
 					t.Fatalf("queued %v, want a delay of %s to %s", items, tc.min, tc.max)
@@ -125,7 +123,7 @@ func (l *lagging) sync(podStatus *kubecontainer.PodStatus) error {
 		result.AddSyncResult(r)
 		switch l.random.Intn(4) {
 		case 0, 1:
-			r.Fail(kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "waits")
+			r.Fail(crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "waits")
 			l.waits++
 			continue
 		case 2:
@@ -150,16 +148,14 @@ func TestWorkerDoesNotStartTwice(t *testing.T) {
 	cache := kubecontainer.NewCache()
 	cache.Set(uid, l.status(uid), nil, time.Now())
 	done := make(chan struct{})
-	p, _, _ := createPodWorkers(tCtx.Logger())
+	p := podWorkersForTest(tCtx.Logger())
 	p.clock = clock.RealClock{}
 	p.podCache = cache
-	p.podSyncer = &podSyncerFuncs{
-		syncPod: func(_ context.Context, _ kubetypes.SyncPodType, _, _ *v1.Pod, podStatus *kubecontainer.PodStatus) (bool, func(), error) {
-			err := l.sync(podStatus)
-			done <- struct{}{}
-			return false, nil, err
-		},
-	}
+	p.podSyncer = syncerForTest(func(podStatus *kubecontainer.PodStatus) error {
+		err := l.sync(podStatus)
+		done <- struct{}{}
+		return err
+	}, nil)
 
 	// The PLEG: containers exit, and what was seen of them is published a
 	// random number of looks later.
@@ -195,7 +191,7 @@ func TestWorkerDoesNotStartTwice(t *testing.T) {
 	}()
 	pod := newNamedPod(string(uid), "ns", "pod", false)
 	for range syncs {
-		p.UpdatePod(tCtx, UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate})
+		p.updatePodForTest(tCtx, pod)
 		mustSync(t, done)
 	}
 	close(stop)
@@ -215,23 +211,21 @@ func TestWorkerUsesWhatItKnowsWhileWaiting(t *testing.T) {
 	cache := kubecontainer.NewCache()
 	cache.Set(uid, &kubecontainer.PodStatus{ID: uid}, nil, time.Now())
 	done := make(chan struct{})
-	p, _, _ := createPodWorkers(tCtx.Logger())
+	p := podWorkersForTest(tCtx.Logger())
 	p.clock = clock.RealClock{}
 	p.podCache = cache
-	p.podSyncer = &podSyncerFuncs{
-		syncPod: func(context.Context, kubetypes.SyncPodType, *v1.Pod, *v1.Pod, *kubecontainer.PodStatus) (bool, func(), error) {
-			result := kubecontainer.PodSyncResult{SyncResults: []*kubecontainer.SyncResult{{
-				Action: kubecontainer.StartContainer,
-				Error:  kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()),
-			}}}
-			done <- struct{}{}
-			return false, nil, result.Error()
-		},
-	}
+	p.podSyncer = syncerForTest(func(*kubecontainer.PodStatus) error {
+		result := kubecontainer.PodSyncResult{SyncResults: []*kubecontainer.SyncResult{{
+			Action: kubecontainer.StartContainer,
+			Error:  crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()),
+		}}}
+		done <- struct{}{}
+		return result.Error()
+	}, nil)
 	pod := newNamedPod(string(uid), "ns", "pod", false)
 	// Nothing is ever published again.
 	for range 3 {
-		p.UpdatePod(klog.NewContext(tCtx, logger), UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate})
+		p.updatePodForTest(klog.NewContext(tCtx, logger), pod)
 		mustSync(t, done)
 	}
 	if log := logger.GetSink().(klogtesting.Underlier).GetBuffer().String(); strings.Contains(log, "Error syncing pod") {

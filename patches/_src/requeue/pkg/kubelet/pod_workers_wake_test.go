@@ -36,7 +36,7 @@ func TestCompleteWorkInBackOff(t *testing.T) {
 	const period, resync = 10 * time.Second, 60 * time.Second
 	now := time.Unix(1000, 0)
 	waits := func(d time.Duration) error {
-		return kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
+		return crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
 	}
 	for name, tc := range map[string]struct {
 		err         error
@@ -52,10 +52,10 @@ func TestCompleteWorkInBackOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tCtx := ktesting.Init(t)
-			p, _, _ := createPodWorkers(tCtx.Logger())
+			p := podWorkersForTest(tCtx.Logger())
 			p.clock = clocktesting.NewFakePassiveClock(now)
 			p.resyncInterval, p.backOffPeriod = resync, period
-			p.completeWork(tCtx.Logger(), "pod", false, tc.err)
+			p.completeWorkForTest(tCtx.Logger(), false, tc.err)
 			items := p.workQueue.(*fakeQueue).Items()
 			require.Len(t, items, 1)
 			assert.GreaterOrEqual(t, items[0].Delay, tc.least)
@@ -67,26 +67,26 @@ func TestCompleteWorkInBackOff(t *testing.T) {
 // A resync interval below the ordinary retry bounds that, as it always did.
 func TestCompleteWorkWithShortResyncInterval(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	p, _, _ := createPodWorkers(tCtx.Logger())
+	p := podWorkersForTest(tCtx.Logger())
 	p.resyncInterval, p.backOffPeriod = 2*time.Second, 10*time.Second
-	p.completeWork(tCtx.Logger(), "pod", false, errors.New("failed"))
+	p.completeWorkForTest(tCtx.Logger(), false, errors.New("failed"))
 	assert.LessOrEqual(t, p.workQueue.(*fakeQueue).Items()[0].Delay, 3*time.Second)
 }
 
 // The sync loop is woken when a back-off ends, and for nothing else.
 func TestWakingQueue(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	p, _, _ := createPodWorkers(tCtx.Logger())
+	p := podWorkersForTest(tCtx.Logger())
 	now := time.Now()
 	p.clock = clocktesting.NewFakePassiveClock(now)
 	var ticker crashloop.SyncTicker
 	ticks, stop := ticker.Every(time.Hour)
 	defer stop()
 	p.workQueue = wakingQueue{&fakeQueue{}, &ticker}
-	p.completeWork(tCtx.Logger(), "pod", true, nil)
-	p.completeWork(tCtx.Logger(), "pod", false, errors.Join(errors.New("failed"),
-		kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(time.Hour))))
+	p.completeWorkForTest(tCtx.Logger(), true, nil)
+	p.completeWorkForTest(tCtx.Logger(), false, errors.Join(errors.New("failed"),
+		crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(time.Hour))))
 	assert.Empty(t, ticks)
-	p.completeWork(tCtx.Logger(), "pod", false, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now))
+	p.completeWorkForTest(tCtx.Logger(), false, crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now))
 	<-ticks
 }

@@ -355,7 +355,7 @@ func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.
 		}
 	}
 	if w := p.plan.Waiting; w != nil {
-		present.Restart.Waits = kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt)
+		present.Restart.Waits = crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt)
 		present.Restart.Message = w.Message
 	}
 	return &present
@@ -565,7 +565,7 @@ func (p *podRestart) withBackOff(err error) error {
 	if _, found := crashloop.MinBackoffExpiration(err); found {
 		return err
 	}
-	return errors.Join(err, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt))
+	return errors.Join(err, crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt))
 }
 
 // errTerminationRequested ends the sync of a pod that is to be terminated. The pod

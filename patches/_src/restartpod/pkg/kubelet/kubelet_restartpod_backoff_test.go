@@ -27,7 +27,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 
-	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
@@ -53,7 +53,7 @@ func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 		err := r.sync()
 		if delay > 0 {
 			for range 3 {
-				at, found := kubecontainer.MinBackoffExpiration(err)
+				at, found := crashloop.MinBackoffExpiration(err)
 				require.True(t, found, "%v", err)
 				require.Equal(t, ends, at)
 				clock.Step(delay / 4)
@@ -122,7 +122,7 @@ func TestPodBackOffSurvivesGC(t *testing.T) {
 		r.kubelet.podRestarts.gc(func(types.UID) bool { return true })
 	}
 	err := r.sync()
-	at, found := kubecontainer.MinBackoffExpiration(err)
+	at, found := crashloop.MinBackoffExpiration(err)
 	if found {
 		require.Equal(t, exited.Add(10*time.Second), at)
 	}
@@ -146,7 +146,7 @@ func TestPodBackOffHostile(t *testing.T) {
 		r.start("s", "x", "y")
 		r.fake.fakeClock.Step(time.Second)
 		r.exit("x", 88)
-		at, _ := kubecontainer.MinBackoffExpiration(r.sync())
+		at, _ := crashloop.MinBackoffExpiration(r.sync())
 		if want == 0 {
 			require.Zero(t, at, value)
 		} else {

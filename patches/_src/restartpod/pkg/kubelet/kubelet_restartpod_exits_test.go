@@ -43,7 +43,6 @@ import (
 	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
 	"k8s.io/kubernetes/pkg/kubelet/pleg"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
-	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -402,6 +401,9 @@ func TestExitWatchStartsOnce(t *testing.T) {
 		"some events": {50, time.Second, 1200 * time.Millisecond},
 		"no events":   {100, time.Second, 1200 * time.Millisecond},
 	} {
+		if !relistsOnePod {
+			tc.mean, tc.worst = time.Second, 1200*time.Millisecond
+		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				logger, _ := ktesting.NewTestContext(t)
@@ -410,9 +412,9 @@ func TestExitWatchStartsOnce(t *testing.T) {
 				r := &exitsRuntime{FakeRuntime: &containertest.FakeRuntime{}, t: t, uid: uid, random: rand.New(rand.NewSource(1))}
 				cache := kubecontainer.NewCache()
 				events := make(chan *pleg.PodLifecycleEvent, 1000)
-				relists := pleg.NewGenericPLEG(r, events, &pleg.RelistDuration{RelistPeriod: time.Second, RelistThreshold: time.Minute}, cache, clock.RealClock{})
+				relists := newPLEGForTest(r, events, cache)
 				e := newExitsTest(ctx)
-				e.exits.relist = func(uid types.UID) { relists.RequestRelist(klog.New(nil), uid) }
+				e.exits.relist = relists.relist
 				e.set(uid, &podRestart{})
 				stream := <-e.streams
 				r.ended = func() {
@@ -424,19 +426,17 @@ func TestExitWatchStartsOnce(t *testing.T) {
 						}
 					}
 				}
-				p, _, _ := createPodWorkers(logger)
+				p := podWorkersForTest(logger)
 				p.clock, p.podCache = clock.RealClock{}, cache
 				syncs := 0
-				p.podSyncer = &podSyncerFuncs{
-					syncPod: func(_ context.Context, _ kubetypes.SyncPodType, _, _ *v1.Pod, podStatus *kubecontainer.PodStatus) (bool, func(), error) {
-						syncs++
-						r.sync(podStatus)
-						return false, func() { relists.RequestRelist(klog.New(nil), uid) }, nil
-					},
-				}
-				relists.Start(ctx)
+				p.podSyncer = syncerForTest(func(podStatus *kubecontainer.PodStatus) error {
+					syncs++
+					r.sync(podStatus)
+					return nil
+				}, func() { relists.relist(uid) })
+				relists.start(ctx)
 				pod := newNamedPod(string(uid), "ns", "pod", false)
-				update := func() { p.UpdatePod(ctx, UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate}) }
+				update := func() { p.updatePodForTest(ctx, pod) }
 				update()
 				go func() {
 					for {

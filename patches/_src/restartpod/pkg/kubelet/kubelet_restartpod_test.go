@@ -46,7 +46,6 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
-	"k8s.io/kubernetes/pkg/kubelet/pleg"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -259,7 +258,7 @@ func (r *restartTest) sync() error {
 }
 
 func (r *restartTest) syncContext(ctx context.Context) error {
-	_, _, err := r.kubelet.SyncPod(ctx, kubetypes.SyncPodUpdate, r.pod, nil, r.podStatus())
+	_, _, err := r.kubelet.syncPodForTest(ctx, r.pod, r.podStatus())
 	return err
 }
 
@@ -364,9 +363,9 @@ func TestRestartPodBackOff(t *testing.T) {
 	r.exit("s", 88)
 	for range 2 {
 		_, tCtx := ktesting.NewTestContext(t)
-		_, postSync, err := r.kubelet.SyncPod(tCtx, kubetypes.SyncPodUpdate, r.pod, nil, r.podStatus())
+		_, postSync, err := r.kubelet.syncPodForTest(tCtx, r.pod, r.podStatus())
 		require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
-		at, ok := kubecontainer.MinBackoffExpiration(err)
+		at, ok := crashloop.MinBackoffExpiration(err)
 		require.True(t, ok)
 		require.Equal(t, exited.Add(10*time.Second), at)
 		require.Equal(t, syncs, r.syncs, "nothing is started")
@@ -642,7 +641,7 @@ func TestRestartPodStopFails(t *testing.T) {
 	r.kubelet.podRestarts.runtime = failingStopper{}
 	err := r.sync()
 	require.ErrorContains(t, err, "no")
-	_, isBackOff := kubecontainer.MinBackoffExpiration(err)
+	_, isBackOff := crashloop.MinBackoffExpiration(err)
 	require.False(t, isBackOff)
 	require.Equal(t, syncs, r.syncs)
 }
@@ -727,7 +726,7 @@ func TestRestartPodPreviousRunStaysOver(t *testing.T) {
 
 func errOrTerminal(r *restartTest) error {
 	_, tCtx := ktesting.NewTestContext(r.t)
-	isTerminal, _, err := r.kubelet.SyncPod(tCtx, kubetypes.SyncPodUpdate, r.pod, nil, r.podStatus())
+	isTerminal, _, err := r.kubelet.syncPodForTest(tCtx, r.pod, r.podStatus())
 	if isTerminal {
 		err = errors.Join(err, errors.New("terminal"))
 	}
@@ -806,7 +805,7 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 	results := map[string]*kubecontainer.SyncResult{
 		"killed":         {Action: kubecontainer.KillContainer, Target: "x"},
 		"killed in vain": {Action: kubecontainer.KillContainer, Target: "x", Error: kubecontainer.ErrKillContainer},
-		"postStart hook": {Action: kubecontainer.StartContainer, Target: "x", Error: kubecontainer.NewBackoffError(kuberuntime.ErrPostStartHook, time.Now())},
+		"postStart hook": {Action: kubecontainer.StartContainer, Target: "x", Error: crashloop.NewBackoffError(kuberuntime.ErrPostStartHook, time.Now())},
 	}
 	for name, result := range results {
 		t.Run(name, func(t *testing.T) {
@@ -872,7 +871,7 @@ func TestRestartPodWithoutCgroups(t *testing.T) {
 	r.run()
 	r.kubelet.containerManager = withoutCgroups{r.kubelet.containerManager, nil}
 	waits := kubecontainer.NewSyncResult(kubecontainer.StartContainer, "y")
-	waits.Fail(kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "back-off")
+	waits.Fail(crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "back-off")
 	r.result.SyncResults = []*kubecontainer.SyncResult{waits}
 	err := r.sync()
 	require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
@@ -916,7 +915,7 @@ func TestRestartPodSyncFailsInBackOff(t *testing.T) {
 	r.kubelet.containerManager = withoutCgroups{r.kubelet.containerManager, errors.New("no cgroup")}
 	err := r.sync()
 	require.ErrorContains(t, err, "no cgroup")
-	at, found := kubecontainer.MinBackoffExpiration(err)
+	at, found := crashloop.MinBackoffExpiration(err)
 	require.True(t, found)
 	require.Equal(t, r.fake.fakeClock.Now().Add(10*time.Second), at)
 	require.False(t, crashloop.IsWaiting(err))
@@ -1100,6 +1099,9 @@ func TestRestartPodGone(t *testing.T) {
 
 // The relists of Startup come from one goroutine for each pod, at the kubelet's times.
 func TestRelistInStartup(t *testing.T) {
+	if !relistsOnePod {
+		t.Skip("this PLEG looks at all pods, once a second")
+	}
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	relists := make(chan types.UID)
 	r.kubelet.pleg = relister{r.kubelet.pleg, relists}
@@ -1121,14 +1123,4 @@ func TestRelistInStartup(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return !p.relisting.Load() }, time.Minute, time.Millisecond)
 	require.False(t, r.fake.fakeClock.HasWaiters())
-}
-
-type relister struct {
-	pleg.PodLifecycleEventGenerator
-	relists chan types.UID
-}
-
-func (r relister) RequestRelist(logger klog.Logger, uid types.UID) {
-	logger.Error(nil, "would be logged if the queue were full")
-	r.relists <- uid
 }

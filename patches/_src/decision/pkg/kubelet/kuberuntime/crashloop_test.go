@@ -37,6 +37,7 @@ import (
 
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -53,7 +54,7 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tCtx := ktesting.Init(t)
 			recorder := record.NewFakeRecorder(10)
-			_, _, m, err := createTestRuntimeManager(tCtx, withRecorder(recorder))
+			_, _, m, err := runtimeManagerForTest(tCtx, recorder)
 			require.NoError(t, err)
 			tc := testingclock.NewFakeClock(start)
 			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
@@ -73,7 +74,7 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 			for range 3 {
 				waiting, err = ask(status, earlier)
 				assert.True(t, waiting)
-				assert.Equal(t, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, start.Add(40*time.Second)), err)
+				assert.Equal(t, crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, start.Add(40*time.Second)), err)
 			}
 			assert.True(t, errors.Is(err, kubecontainer.ErrCrashLoopBackOff))
 			assert.Len(t, recorder.Events, 1)
@@ -161,13 +162,13 @@ func TestSyncPodFailedStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, !tc.off)
 			tCtx := ktesting.Init(t)
-			fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx, withRecorder(record.NewFakeRecorder(100)))
+			fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, record.NewFakeRecorder(100))
 			require.NoError(t, err)
 			pod, status := makeBasePodAndStatus()
 			pod.Spec.Containers = pod.Spec.Containers[:1]
 			pod.Spec.Containers[0].ImagePullPolicy = v1.PullIfNotPresent
 			fakeImage.SetFakeImages([]string{"busybox"})
-			sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+			sandbox := setFakePodForTest(t, m, fakeRuntime, pod)
 			status.SandboxStatuses[0].Id = sandbox.Id
 			status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
 			tc.fail(m)
@@ -175,19 +176,19 @@ func TestSyncPodFailedStart(t *testing.T) {
 			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
 
 			for _, want := range tc.delays {
-				result := m.SyncPod(tCtx, pod, status, nil, backOff, false)
+				result := m.syncPodForTest(tCtx, pod, status, backOff)
 				r := result.SyncResults[len(result.SyncResults)-1]
 				require.Equal(t, kubecontainer.StartContainer, r.Action)
 				require.ErrorIs(t, r.Error, tc.err)
 				require.Equal(t, tc.err.Error(), r.Error.Error(), "the reason in the status")
 				delay := ordinary
-				if at, ok := kubecontainer.MinBackoffExpiration(result.Error()); ok {
+				if at, ok := crashloop.MinBackoffExpiration(result.Error()); ok {
 					delay = at.Sub(clock.Now())
 				}
 				require.Equal(t, want, delay)
 				if delay > time.Second && want != ordinary {
 					clock.Step(delay - time.Second)
-					result := m.SyncPod(tCtx, pod, status, nil, backOff, false)
+					result := m.syncPodForTest(tCtx, pod, status, backOff)
 					require.ErrorIs(t, result.Error(), kubecontainer.ErrCrashLoopBackOff, "before its time")
 					delay = time.Second
 				}
@@ -202,7 +203,7 @@ func TestSyncPodFailedStart(t *testing.T) {
 func TestDoBackOffNotStrict(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, false)
 	tCtx := ktesting.Init(t)
-	_, _, m, err := createTestRuntimeManager(tCtx, withRecorder(record.NewFakeRecorder(10)))
+	_, _, m, err := runtimeManagerForTest(tCtx, record.NewFakeRecorder(10))
 	require.NoError(t, err)
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	tc := testingclock.NewFakeClock(start)
@@ -246,7 +247,7 @@ func TestDoBackOffAfterAKill(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartAllContainersOnContainerExits, false)
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ContainerRestartRules, tc.gate)
 			tCtx := ktesting.Init(t)
-			_, _, m, err := createTestRuntimeManager(tCtx, withRecorder(record.NewFakeRecorder(10)))
+			_, _, m, err := runtimeManagerForTest(tCtx, record.NewFakeRecorder(10))
 			require.NoError(t, err)
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"}, Spec: v1.PodSpec{RestartPolicy: tc.pod}}
 			c := v1.Container{Name: "c", Image: "i", RestartPolicy: tc.own}

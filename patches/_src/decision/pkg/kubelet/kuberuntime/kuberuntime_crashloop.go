@@ -24,7 +24,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/klog/v2"
 
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -39,14 +38,13 @@ func strictCrashLoopBackOff() bool {
 
 // strictDoBackOff is doBackOff by the rules of pkg/kubelet/crashloop.
 func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
-	if !utilfeature.DefaultFeatureGate.Enabled(features.ContainerRestartRules) &&
+	if !regularContainersHavePolicies() &&
 		slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return c.Name == container.Name }) {
 		withoutPolicy := *container
 		withoutPolicy.RestartPolicy = nil
 		container = &withoutPolicy
 	}
-	recorder := m.recorder.WithLogger(klog.FromContext(ctx))
-	return crashloop.DoBackOff(ctx, recorder, pod, container, CrashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
+	return crashloop.DoBackOff(ctx, m.recorderFor(ctx), pod, container, CrashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
 }
 
 // CrashLoopStatuses returns what pkg/kubelet/crashloop has to know of the

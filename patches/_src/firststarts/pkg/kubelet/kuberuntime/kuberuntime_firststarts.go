@@ -224,7 +224,7 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 	if !ok {
 		klog.FromContext(ctx).V(3).Info("Restart of container is put off for other starts", "pod", klog.KObj(pod), "containerName", container.Name)
 		s.putOff = append(s.putOff, container.Name)
-		return true, "put off for other starts", kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(askAgain))
+		return true, "put off for other starts", crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(askAgain))
 	}
 	s.startKey = k
 	defer o.change(func(time.Time) { delete(o.putOff, k.backOff) })

@@ -93,9 +93,9 @@ type orderedNode struct {
 // newOrderedNode is called in a bubble.
 func newOrderedNode(t *testing.T, limit int) *orderedNode {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
-	ctx := ktesting.Init(t)
+	ctx := ktesting.InitCtx(context.Background(), t)
 	recorder := record.NewFakeRecorder(10000)
-	_, fakeImage, m, err := createTestRuntimeManager(ctx, withRecorder(recorder))
+	_, fakeImage, m, err := runtimeManagerForTest(ctx, recorder)
 	require.NoError(t, err)
 	fakeImage.SetFakeImages([]string{"busybox"})
 	n := &orderedNode{t: t, ctx: ctx, m: m, events: recorder.Events, deleted: map[types.UID]bool{}}
@@ -137,7 +137,7 @@ func fresh(uid types.UID) (*v1.Pod, *kubecontainer.PodStatus) {
 }
 
 func (n *orderedNode) sync(pod *v1.Pod, status *kubecontainer.PodStatus) error {
-	result := n.m.SyncPod(n.ctx, pod, status, nil, n.backOff, false)
+	result := n.m.syncPodForTest(n.ctx, pod, status, n.backOff)
 	return result.Error()
 }
 
@@ -152,7 +152,7 @@ func (n *orderedNode) starts(pod *v1.Pod, status *kubecontainer.PodStatus) {
 func (n *orderedNode) putsOff(pod *v1.Pod, status *kubecontainer.PodStatus) {
 	n.t.Helper()
 	before, events := n.backOff.Get(GetBackoffKey(pod, &pod.Spec.Containers[0])), len(n.events)
-	result := n.m.SyncPod(n.ctx, pod, status, nil, n.backOff, false)
+	result := n.m.syncPodForTest(n.ctx, pod, status, n.backOff)
 	err := result.Error()
 	require.ErrorIs(n.t, err, kubecontainer.ErrCrashLoopBackOff)
 	require.True(n.t, crashloop.IsWaiting(err))
@@ -396,7 +396,7 @@ func TestFailedStartInRestartedPod(t *testing.T) {
 // Without the gate there is no order, and nothing in the way of a call.
 func TestWithoutFirstStartsFirst(t *testing.T) {
 	ctx := ktesting.Init(t)
-	_, _, m, err := createTestRuntimeManager(ctx)
+	_, _, m, err := runtimeManagerForTest(ctx, &record.FakeRecorder{})
 	require.NoError(t, err)
 	service := m.runtimeService
 	require.Equal(t, service, firstStartsFirst(service))

@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
 // timedManager adds to ErrImagePullBackOff when the back-off ends.
@@ -50,5 +50,5 @@ func (m timedManager) EnsureImageExists(ctx context.Context, objRef *v1.ObjectRe
 	// An event from before the last pull counts as having been answered by that: the
 	// delay runs from there.
 	d := m.backOff.Peek(fmt.Sprintf("%s_%s", pod.UID, requestedImage), time.Unix(1, 0))
-	return imageRef, message, kubecontainer.NewBackoffError(err, d.RetryAt)
+	return imageRef, message, crashloop.NewBackoffError(err, d.RetryAt)
 }

@@ -28,7 +28,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
-	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -36,7 +36,7 @@ import (
 // which it is indeed pulled again.
 func TestWithBackOffTime(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	puller, _, fakeRuntime, container, _, _ := pullerTestEnv(tCtx, pullerTestCase{containerImage: "missing_image", policy: v1.PullIfNotPresent}, true, nil)
+	puller, _, fakeRuntime, container, _, _ := pullerTestEnv(t, pullerTestCase{containerImage: "missing_image", policy: v1.PullIfNotPresent}, true, nil)
 	fakeRuntime.ImageList = nil
 	fakeRuntime.Err = errors.New("no such image")
 	clock := testingclock.NewFakeClock(time.Now())
@@ -62,7 +62,7 @@ func TestWithBackOffTime(t *testing.T) {
 			clock.Step(delay / 4)
 			err := ensure()
 			require.False(t, pulled())
-			at, found := kubecontainer.MinBackoffExpiration(err)
+			at, found := crashloop.MinBackoffExpiration(err)
 			require.True(t, found)
 			require.WithinDuration(t, ends, at, 0)
 			require.ErrorIs(t, err, ErrImagePullBackOff)

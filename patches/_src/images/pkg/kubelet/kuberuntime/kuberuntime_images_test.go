@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	testingclock "k8s.io/utils/clock/testing"
@@ -49,7 +50,7 @@ func TestImageVolumesWhileContainersWait(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ImageVolume, true)
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, !tc.off)
 			tCtx := ktesting.Init(t)
-			fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx)
+			fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 			require.NoError(t, err)
 			pod, status := makeBasePodAndStatus()
 			pod.Spec.Containers = pod.Spec.Containers[:2]
@@ -58,7 +59,7 @@ func TestImageVolumesWhileContainersWait(t *testing.T) {
 			}
 			pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "volume:1", PullPolicy: v1.PullAlways}}}}
 			fakeImage.SetFakeImages([]string{"busybox:latest"})
-			sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+			sandbox := setFakePodForTest(t, m, fakeRuntime, pod)
 			status.SandboxStatuses[0].Id = sandbox.Id
 			status.ContainerStatuses = status.ContainerStatuses[:2]
 			clock := testingclock.NewFakeClock(time.Now())
@@ -75,7 +76,7 @@ func TestImageVolumesWhileContainersWait(t *testing.T) {
 					exit()
 				}
 				fakeImage.Called = nil
-				result := m.SyncPod(tCtx, pod, status, nil, backOff, false)
+				result := m.syncPodForTest(tCtx, pod, status, backOff)
 				pulls := 0
 				for _, call := range fakeImage.Called {
 					if call == "PullImage" {

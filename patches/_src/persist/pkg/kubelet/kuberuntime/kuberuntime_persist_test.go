@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -43,13 +44,13 @@ func TestSyncPodSavesBackOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, !off)
 			tCtx := ktesting.Init(t)
-			fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx)
+			fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 			require.NoError(t, err)
 			pod, status := makeBasePodAndStatus()
 			pod.Spec.Containers = pod.Spec.Containers[:1]
 			pod.Spec.Containers[0].ImagePullPolicy = v1.PullIfNotPresent
 			fakeImage.SetFakeImages([]string{"busybox"})
-			sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+			sandbox := setFakePodForTest(t, m, fakeRuntime, pod)
 			fakeRuntime.SetFakeContainers(nil)
 			status.SandboxStatuses[0].Id = sandbox.Id
 			status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
@@ -63,14 +64,14 @@ func TestSyncPodSavesBackOff(t *testing.T) {
 					require.NoError(t, err)
 					want = fmt.Sprintf(`{"key":%q,"attempts":%d,"since":%s}`, key, attempts, since)
 				}
-				result := m.SyncPod(tCtx, pod, status, nil, backOff, false)
+				result := m.syncPodForTest(tCtx, pod, status, backOff)
 				require.NoError(t, result.Error())
 				require.Len(t, fakeRuntime.Containers, 1)
 				for id, c := range fakeRuntime.Containers {
 					require.Equal(t, want, c.Annotations[crashloop.ContainerBackOffAnnotation])
 					c.State = runtimeapi.ContainerState_CONTAINER_EXITED
 					c.FinishedAt = clock.Now().UnixNano()
-					s := m.toKubeContainerStatus(tCtx, pod.UID, &c.ContainerStatus, "test")
+					s := m.statusForTest(tCtx, pod.UID, &c.ContainerStatus)
 					require.Equal(t, want, s.ContainerBackOff)
 					status.ContainerStatuses = []*kubecontainer.Status{s}
 					status.ActiveContainerStatuses = status.ContainerStatuses

@@ -66,7 +66,7 @@ func TestStartsInBackOff(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, !tc.off)
 			tCtx := ktesting.Init(t)
 			recorder := record.NewFakeRecorder(10)
-			_, _, m, err := createTestRuntimeManager(tCtx, withRecorder(recorder))
+			_, _, m, err := runtimeManagerForTest(tCtx, recorder)
 			require.NoError(t, err)
 			pod, status := makeBasePodAndStatus()
 			clock := testingclock.NewFakeClock(start)

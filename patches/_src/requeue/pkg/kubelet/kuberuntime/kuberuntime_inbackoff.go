@@ -38,7 +38,7 @@ func (m *kubeGenericRuntimeManager) StartsInBackOff(ctx context.Context, pod *v1
 	if !strictCrashLoopBackOff() {
 		return result
 	}
-	changes := m.computePodActions(ctx, pod, podStatus, false)
+	changes := m.podActions(ctx, pod, podStatus)
 	if changes.KillPod && !changes.CreateSandbox {
 		return result
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -31,6 +32,7 @@ import (
 
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -47,7 +49,7 @@ func (r *stopRecorder) StopContainer(_ context.Context, _ string, timeout int64)
 
 func TestStopContainer(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	_, _, m, err := createTestRuntimeManager(tCtx)
+	_, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 	require.NoError(t, err)
 	recorder := &stopRecorder{RuntimeService: m.runtimeService}
 	m.runtimeService = recorder
@@ -63,7 +65,7 @@ func TestStopContainer(t *testing.T) {
 // instance, whatever logs there are.
 func TestSyncPodRestartCount(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx)
+	fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 	require.NoError(t, err)
 	pod, status := makeBasePodAndStatus()
 	pod.Spec.RestartPolicy = v1.RestartPolicyNever
@@ -71,7 +73,7 @@ func TestSyncPodRestartCount(t *testing.T) {
 	for i := range pod.Spec.Containers {
 		pod.Spec.Containers[i].ImagePullPolicy = v1.PullIfNotPresent
 	}
-	sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+	sandbox := setFakePodForTest(t, m, fakeRuntime, pod)
 	status.SandboxStatuses[0].Id = sandbox.Id
 	status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
 	status.Restart = &kubecontainer.PodRestart{LastCounts: map[string]int{"foo1": 0, "foo2": 6, "foo3": 2}}
@@ -79,7 +81,7 @@ func TestSyncPodRestartCount(t *testing.T) {
 	for id := range fakeRuntime.Containers {
 		before[id] = true
 	}
-	result := m.SyncPod(tCtx, pod, status, nil, flowcontrol.NewBackOff(time.Second, time.Minute), false)
+	result := m.syncPodForTest(tCtx, pod, status, flowcontrol.NewBackOff(time.Second, time.Minute))
 	require.NoError(t, result.Error())
 	attempts := map[string]uint32{}
 	for id, c := range fakeRuntime.Containers {
@@ -93,27 +95,27 @@ func TestSyncPodRestartCount(t *testing.T) {
 // While a pod waits for its back-off, ephemeral containers alone start.
 func TestSyncPodWaitsForPod(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	fakeRuntime, fakeImage, m, err := createTestRuntimeManager(tCtx)
+	fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 	require.NoError(t, err)
 	pod, status := makeBasePodAndStatus()
 	fakeImage.SetFakeImages([]string{"busybox"})
-	sandbox, _ := makeAndSetFakePod(tCtx, m, fakeRuntime, pod)
+	sandbox := setFakePodForTest(t, m, fakeRuntime, pod)
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
 		Name: "debug", Image: "busybox", ImagePullPolicy: v1.PullIfNotPresent,
 	}}}
 	status.SandboxStatuses[0].Id = sandbox.Id
 	status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
 	at := time.Now().Add(10 * time.Second)
-	status.Restart = &kubecontainer.PodRestart{Waits: kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at), Message: "back-off 10s"}
+	status.Restart = &kubecontainer.PodRestart{Waits: crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at), Message: "back-off 10s"}
 	before := map[string]bool{}
 	for id := range fakeRuntime.Containers {
 		before[id] = true
 	}
 	for _, strict := range []bool{true, false} {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, strict)
-		result := m.SyncPod(tCtx, pod, status, nil, flowcontrol.NewBackOff(time.Second, time.Minute), false)
+		result := m.syncPodForTest(tCtx, pod, status, flowcontrol.NewBackOff(time.Second, time.Minute))
 		require.ErrorIs(t, result.Error(), kubecontainer.ErrCrashLoopBackOff)
-		got, _ := kubecontainer.MinBackoffExpiration(result.Error())
+		got, _ := crashloop.MinBackoffExpiration(result.Error())
 		require.Equal(t, at, got)
 		var started []string
 		for id, c := range fakeRuntime.Containers {
@@ -170,7 +172,7 @@ func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tCtx := ktesting.Init(t)
-			_, _, m, err := createTestRuntimeManager(tCtx)
+			_, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 			require.NoError(t, err)
 			pod, status := makeBasePodAndStatus()
 			pod.Spec.RestartPolicy = v1.RestartPolicyNever

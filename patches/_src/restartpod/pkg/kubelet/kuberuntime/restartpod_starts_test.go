@@ -27,6 +27,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -43,7 +44,7 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, true)
 	gates := restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 	tCtx := ktesting.Init(t)
-	_, _, m, err := createTestRuntimeManager(tCtx)
+	_, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 	require.NoError(t, err)
 	random := rand.New(rand.NewSource(1))
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
