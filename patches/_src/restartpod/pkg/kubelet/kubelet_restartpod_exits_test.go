@@ -457,7 +457,7 @@ func TestExitWatchStartsOnce(t *testing.T) {
 				delete(p.podUpdates, uid)
 				p.podLock.Unlock()
 				time.Sleep(2 * time.Second)
-				relists.(*pleg.GenericPLEG).Stop()
+				relists.PodLifecycleEventGenerator.(*pleg.GenericPLEG).Stop()
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
 
