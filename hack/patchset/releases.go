@@ -17,21 +17,30 @@ import (
 	"time"
 )
 
-// check is something that a series is tried with on the release that it was made on.
+// check is something that a series is tried with.
 type check struct {
 	name string
 	what string
 	// run is nil where a script runs the check, and has the result recorded.
 	run func(*program) error
+	// details say more of a series that passes, or nothing.
+	details func(*series) string
 }
+
+// others is the name of the check that depends on more than the series.
+const others = "others"
 
 // checks are in the order in which they are run: each one says more, and takes longer.
 var checks = []check{
-	{"patches", "apply, formatting again, plain git am, and reverse", func(p *program) error { return p.verify(false) }},
-	{"build", "kubelet, and go vet of the packages that a patch touches, after each patch", func(p *program) error { return p.verify(true) }},
-	{"tests", "upstream's tests and ours of these packages", (*program).testPatched},
-	{"node-timing", "restarts on a real node, stock against ours", nil},
-	{"node-e2e", "pods on a real node, in every scenario", nil},
+	{name: "patches", what: "apply, formatting again, plain git am, and reverse", run: func(p *program) error { return p.verify(false) }},
+	{name: "build", what: "kubelet, and go vet of the packages that a patch touches, after each patch", run: func(p *program) error { return p.verify(true) }},
+	{name: "tests", what: "upstream's tests and ours of these packages", run: (*program).testPatched},
+	{
+		name: others, what: "the series applies to these other patch versions, and reverses",
+		run: (*program).applyToOthers, details: func(s *series) string { return strings.Join(s.applies, " ") },
+	},
+	{name: "node-timing", what: "restarts on a real node, stock against ours"},
+	{name: "node-e2e", what: "pods on a real node, in every scenario"},
 }
 
 // result is what came of a check. It is kept in _output, never in the repository: a clone has to run it again.
@@ -46,8 +55,11 @@ type result struct {
 }
 
 // checked identifies what a check of the series has looked at.
-func (s *series) checked() string {
+func (s *series) checked(check string) string {
 	all, _ := s.digest()
+	if check == others {
+		all += " " + strings.Join(s.applies, " ")
+	}
 	return s.tag + " " + all
 }
 
@@ -59,14 +71,14 @@ func (p *program) resultFile(s *series, check, ext string) string {
 func (p *program) result(s *series, check string) *result {
 	data, err := os.ReadFile(p.resultFile(s, check, ".json"))
 	var r result
-	if err != nil || json.Unmarshal(data, &r) != nil || r.Series != s.checked() {
+	if err != nil || json.Unmarshal(data, &r) != nil || r.Series != s.checked(check) {
 		return nil
 	}
 	return &r
 }
 
 func (p *program) keepResult(s *series, check string, r result) error {
-	r.Series, r.At = s.checked(), time.Now().UTC().Truncate(time.Second)
+	r.Series, r.At = s.checked(check), time.Now().UTC().Truncate(time.Second)
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
@@ -108,6 +120,34 @@ func (p *program) testPatched() error {
 	}
 	p.note("ok: tests pass (%d s)", int(took.Seconds()))
 	return nil
+}
+
+// applyToOthers applies the series to the other releases that its BASE names, in trees that it removes again.
+func (p *program) applyToOthers() error {
+	s, err := p.pickSeries(p.kubeVersion)
+	if err != nil {
+		return err
+	}
+	work, remove, err := scratch(p.output)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	var failed []error
+	for _, version := range s.applies {
+		q := *p
+		q.kubeVersion, q.output = version, filepath.Join(work, version)
+		err := q.apply(false)
+		if err == nil {
+			err = q.reverse(false)
+		}
+		removeAll(q.output)
+		if p.ctx.Err() != nil {
+			return context.Cause(p.ctx)
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
 }
 
 // verifyAll runs the checks of each series on the release that it was made on, newest first. What passed before, with
@@ -203,7 +243,11 @@ func (p *program) check(s *series, c check) error {
 	if err != nil {
 		fmt.Fprintf(q.errOut, "FAIL: %s %s: %s\n", s.tag, c.name, indent(err.Error(), "      "))
 	}
-	return cmp.Or(p.keepResult(s, c.name, result{Passed: err == nil, Seconds: int(time.Since(start).Seconds())}), err)
+	r := result{Passed: err == nil, Seconds: int(time.Since(start).Seconds())}
+	if c.details != nil && r.Passed {
+		r.Details = c.details(s)
+	}
+	return cmp.Or(p.keepResult(s, c.name, r), err)
 }
 
 // tableRow prints a row of a table in Markdown.

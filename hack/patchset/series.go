@@ -26,11 +26,17 @@ const branchPrefix = "kubelet-backoff-"
 // series is a directory under patches/, read.
 type series struct {
 	dir, name, branch string
-	tag               string // the release it was made on
-	first, last       string // the range it was tested on
-	active            []*patch
-	dropped           []string // patch files that are not in "series", or in SKIP
-	travel            *travel
+	base
+	active  []*patch
+	dropped []string // patch files that are not in "series", or in SKIP
+	travel  *travel
+}
+
+// base is what the file BASE of a series says.
+type base struct {
+	tag         string   // the release that it was made on
+	first, last string   // the range that it was built and tested on, if it was
+	applies     []string // other releases of the minor version, which verify-all applies it to
 }
 
 // patch is one patch of a series: the message, the hunks in upstream's files, and the new files.
@@ -59,27 +65,34 @@ func (s source) mode() string {
 
 var patchFile = regexp.MustCompile(`^(\d{4})-(.*)\.patch$`)
 
-// readBase is the release that a series was made on, and the first and the last that it was built and tested on, if it was.
-func readBase(dir string) (tag, first, last string, err error) {
+func readBase(dir string) (base, error) {
+	var b base
 	file := filepath.Join(dir, "BASE")
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return "", "", "", fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\" and, once it is tested, \"tested: FIRST LAST\"", file)
+		return b, fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\" and, once it is tested, \"tested: FIRST LAST\"", file)
 	}
 	for line := range strings.Lines(string(data)) {
 		key, value, _ := strings.Cut(line, ":")
 		f := strings.Fields(value)
 		switch {
 		case key == "tag" && len(f) > 0:
-			tag = f[0]
+			b.tag = f[0]
 		case key == "tested" && len(f) > 0:
-			first, last = f[0], f[len(f)-1]
+			b.first, b.last = f[0], f[len(f)-1]
+		case key == "applies":
+			b.applies = f
 		}
 	}
-	if !versionPattern.MatchString(tag) {
-		return "", "", "", fmt.Errorf("%s: \"tag: %s\" must name a release, such as \"tag: v1.37.1\"", file, tag)
+	if !versionPattern.MatchString(b.tag) {
+		return b, fmt.Errorf("%s: \"tag: %s\" must name a release, such as \"tag: v1.37.1\"", file, b.tag)
 	}
-	return tag, first, last, nil
+	for _, v := range b.applies {
+		if !versionPattern.MatchString(v) || semver.MajorMinor(v) != semver.MajorMinor(b.tag) {
+			return b, fmt.Errorf("%s: \"applies: %s\" must name releases of %s", file, strings.Join(b.applies, " "), semver.MajorMinor(b.tag))
+		}
+	}
+	return b, nil
 }
 
 // allSeries are the directories that hold a series, oldest first.
@@ -92,15 +105,15 @@ func (p *program) allSeries() []string {
 func (p *program) describeSeries() string {
 	var lines []string
 	for _, d := range p.allSeries() {
-		tag, first, last, err := readBase(d)
+		b, err := readBase(d)
 		if err != nil {
 			return err.Error()
 		}
 		tested := "not tested yet"
-		if first != "" {
-			tested = fmt.Sprintf("tested from %s to %s", first, last)
+		if b.first != "" {
+			tested = fmt.Sprintf("tested from %s to %s", b.first, b.last)
 		}
-		lines = append(lines, fmt.Sprintf("%s: made on %s, %s", filepath.Base(d), tag, tested))
+		lines = append(lines, fmt.Sprintf("%s: made on %s, %s", filepath.Base(d), b.tag, tested))
 	}
 	if lines == nil {
 		return "there is no series in " + p.patches
@@ -121,11 +134,11 @@ func (p *program) seriesFor(version string) (dir string, tested bool, err error)
 	}
 	same := ""
 	for _, d := range p.allSeries() {
-		_, first, last, err := readBase(d)
+		b, err := readBase(d)
 		if err != nil {
 			return "", false, err
 		}
-		if semver.Compare(first, version) <= 0 && semver.Compare(version, last) <= 0 {
+		if semver.Compare(b.first, version) <= 0 && semver.Compare(version, b.last) <= 0 {
 			return d, true, nil
 		}
 		if filepath.Base(d) == semver.MajorMinor(version) {
@@ -160,7 +173,7 @@ func (p *program) pickSeries(version string) (*series, error) {
 func (p *program) loadSeries(dir string) (*series, error) {
 	s := &series{dir: dir, name: filepath.Base(dir), branch: branchPrefix + filepath.Base(dir)}
 	var err error
-	if s.tag, s.first, s.last, err = readBase(dir); err != nil {
+	if s.base, err = readBase(dir); err != nil {
 		return nil, err
 	}
 	if s.travel, err = p.readTravel(); err != nil {

@@ -87,8 +87,8 @@ func (p *program) wantedVersion() (string, error) {
 	if len(dirs) == 0 {
 		return "", fmt.Errorf("no series in %s, so KUBE_VERSION must be given, e.g. KUBE_VERSION=v1.37.1", p.patches)
 	}
-	tag, _, _, err := readBase(dirs[len(dirs)-1])
-	return tag, err
+	b, err := readBase(dirs[len(dirs)-1])
+	return b.tag, err
 }
 
 // locate finds the tree. It fetches nothing.
@@ -245,8 +245,8 @@ func (t *tree) checkMinor() error {
 
 // releaseOfMinor is the release that the series of a minor version was made on.
 func (p *program) releaseOfMinor(minor string) string {
-	tag, _, _, _ := readBase(filepath.Join(p.patches, cmp.Or(minor, "none")))
-	return tag
+	b, _ := readBase(filepath.Join(p.patches, cmp.Or(minor, "none")))
+	return b.tag
 }
 
 // resolve finds the tree and its version. A tree that is missing is fetched, unless KUBE_ROOT names it.

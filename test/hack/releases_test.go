@@ -3,9 +3,11 @@
 package hack
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -50,13 +52,36 @@ func TestVerifyAll(t *testing.T) {
 	out = p.ok(t, "hack/patchset.sh", "verify-all")
 	assert.Contains(t, out, version+" patches: passed on ")
 	assert.Contains(t, out, version+" build: kubelet")
-	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes`, out)
+	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes[^|]*\| passes`, out)
+
+	// Another patch version, to which one patch does not apply; the release itself passed already.
+	const newer = "v1.37.2"
+	proxy, base := filepath.Join(t.TempDir(), "proxy"), filepath.Join(p.dir, "patches/v1.37/BASE")
+	files := maps.Clone(kubernetes)
+	files["pkg/kubelet/kubelet.go"] = strings.Replace(files["pkg/kubelet/kubelet.go"], "return true", "return early", 1)
+	makeProxy(proxy, newer)
+	module(proxy, "k8s.io/kubernetes", newer, files)
+	edit(t, base, "tag:", "applies: "+newer+"\ntag:")
+	env := []string{"GOPROXY=file://" + proxy, "GOMODCACHE=" + modcache(t)}
+	p.fails(t, env, []string{
+		version + " tests: passed on ", version + " others: the series applies", p.patches(t)[2] + " does not apply to kubernetes " + newer, "pkg/kubelet/kubelet.go",
+		"| v1.37.1 | passes", "**fails**",
+	}, "hack/patchset.sh", "verify-all", "--only", "v1.37")
+	makeProxy(proxy, newer)
+	env[1] = "GOMODCACHE=" + modcache(t)
+	out, err := p.try(env, "hack/patchset.sh", "verify-all", "--only", "v1.37")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "passes: "+newer)
+	assert.Empty(t, scratch(t, filepath.Join(p.dir, "_output")))
+	edit(t, base, newer, "v1.36.2")
+	p.fails(t, nil, []string{`BASE: "applies: v1.36.2" must name releases of v1.37`}, "hack/patchset.sh", "verify-all")
+	edit(t, base, "applies: v1.36.2\n", "")
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	out = p.ok(t, "hack/patchset.sh", "verify-all", "--no-build", "--only", "v1.37")
 	assert.Contains(t, out, version+" patches: apply", "the library is part of the series")
 	assert.NotContains(t, out, other)
-	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| not run \| not run \|`, out)
+	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| not run \| not run \| not run \|`, out)
 
 	write(p.dir, map[string]string{"patches/v1.38/series": "nonsense\n"})
 	p.fails(t, nil, []string{`FAIL: v1.38: `, `"nonsense" is not the name of a patch`, version + " patches: passed on ", "1 of 2 series"}, "hack/patchset.sh", "verify-all", "--no-build")
@@ -86,9 +111,9 @@ func TestMatrix(t *testing.T) {
 	record("node-timing", "--failed")
 	out := p.ok(t, "hack/patchset.sh", "matrix")
 	for _, line := range []string{
-		"| release | patches | build | tests | node-timing | node-e2e |",
-		"| v1.38.0 | not run | not run | not run | not run | not run |",
-		"| v1.37.1 | not run | not run | not run | **fails** | passes: 82 scenarios |",
+		"| release | patches | build | tests | others | node-timing | node-e2e |",
+		"| v1.38.0 | not run | not run | not run | not run | not run | not run |",
+		"| v1.37.1 | not run | not run | not run | not run | **fails** | passes: 82 scenarios |",
 		"| patch | v1.38 | v1.37 |",
 		"| kubelet-not-late | – | 3 |",
 		"* v1.38 lacks kubelet-not-late: it is never late\n",
@@ -99,7 +124,7 @@ func TestMatrix(t *testing.T) {
 	assert.Equal(t, out, read(filepath.Join(p.dir, "docs/results/releases.md")))
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
-	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run |")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run |")
 	p.fails(t, nil, []string{`"build" is no check that is recorded; there are: node-timing, node-e2e`}, "hack/patchset.sh", "record", "build")
 }
 
