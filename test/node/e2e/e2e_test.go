@@ -101,7 +101,7 @@ func testOnNode(ctx context.Context) (err error) {
 	}
 	defer func() {
 		err = errors.Join(err, h.Check(os.Stderr))
-		err = errors.Join(err, node.Record(ctx, *recordFlag, "node-e2e", err == nil))
+		err = errors.Join(err, node.Record(ctx, *recordFlag, "node-e2e", err == nil, ""))
 		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
 	sp := node.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true}

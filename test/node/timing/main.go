@@ -21,6 +21,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
@@ -32,7 +33,7 @@ var errCriteria = errors.New("not every criterion holds")
 
 const usage = `usage:
   timing timing --stock KUBELET|--base KUBELET --ours KUBELET --apiserver KUBE_APISERVER
-                [--only LIST] [--rounds N] [--seconds N] [--work DIR] [--keep] [-o text|json]
+                [--only LIST | --short] [--rounds N] [--seconds N] [--work DIR] [--keep] [-o text|json]
   timing run --kubelet KUBELET --scenario NAME [--apiserver KUBE_APISERVER]
                 [--seconds N] [--work DIR] [--keep] [-o text|json]
 `
@@ -67,7 +68,7 @@ func main() {
 type options struct {
 	stock, base, ours, kubelet, apiserver, only, work, format, record string
 	seconds, rounds                                                   int
-	keep                                                              bool
+	short, keep                                                       bool
 }
 
 func execute(ctx context.Context, command string, args []string, out io.Writer) (err error) {
@@ -84,6 +85,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 		f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with either kubelet, and take all together")
 		f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
 		f.StringVar(&o.only, "only", "", "run only these scenarios, a comma-separated `list` (default: all)")
+		f.BoolVar(&o.short, "short", false, "run only max1s, default up to 40 s and api5, for less than a minute each: for each release")
 		f.StringVar(&o.record, "record", "", "the `program` that keeps for the matrix of releases whether this passes")
 	} else {
 		f.StringVar(&o.kubelet, "kubelet", "", "the kubelet `binary`")
@@ -107,9 +109,16 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	if o.stock != "" && o.base != "" {
 		return errors.New("--stock and --base exclude each other")
 	}
+	if o.short && (o.only != "" || o.seconds > 0) {
+		return errors.New("--short excludes --only and --seconds")
+	}
 	selected, err := selectScenarios(o.only, time.Duration(o.seconds)*time.Second)
 	if err != nil {
 		return err
+	}
+	details := ""
+	if o.short {
+		selected, details = short(), "short form"
 	}
 	programs := []node.Program{{Flag: "--kubelet", Path: &o.kubelet}}
 	if command == "timing" {
@@ -129,7 +138,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	h.Keep = o.keep
 	defer func() {
 		err = errors.Join(err, h.Check(os.Stderr))
-		err = errors.Join(err, node.Record(ctx, o.record, "node-timing", err == nil))
+		err = errors.Join(err, node.Record(ctx, o.record, "node-timing", err == nil, details))
 		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
 	if command == "timing" {
@@ -143,11 +152,22 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 // round, the other is first.
 func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario, out io.Writer) error {
 	var all []Comparison
+	hasMaximum := true
+	if o.base == "" {
+		help, err := node.Output(ctx, o.stock, "--help")
+		if err != nil {
+			return err
+		}
+		hasMaximum = strings.Contains(help, gateMaximum+"=")
+	}
 	for i, s := range selected {
 		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.Name, s)
-		reference := subject{stockLabel, o.stock, s.forStock(), nil}
+		reference := subject{stockLabel, o.stock, s.forStock(hasMaximum), nil}
 		if o.base != "" {
 			reference = subject{baseLabel, o.base, s, nil}
+		}
+		if s.Maximum > 0 && !hasMaximum {
+			node.Progress("%s: stock is older than maximums, and has the default curve", s.Name)
 		}
 		ours := subject{"ours", o.ours, s, nil}
 		for round := range o.rounds {

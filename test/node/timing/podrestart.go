@@ -28,8 +28,12 @@ const (
 	journalsDir = "journals"
 )
 
-// forStock returns the scenario as a kubelet can run it that lacks what ours adds.
-func (s Scenario) forStock() Scenario {
+// forStock returns the scenario as a kubelet can run it that lacks what ours adds, and
+// the gate KubeletCrashLoopBackOffMax if it is older than v1.32.
+func (s Scenario) forStock(hasMaximum bool) Scenario {
+	if !hasMaximum {
+		s.Maximum = 0
+	}
 	if s.Action == node.ActionRestartPod {
 		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
 	}
@@ -289,7 +293,7 @@ func restartRows(s Scenario) []row {
 // restartString says in words what is measured of restarts of whole pods.
 func (s Scenario) restartString(where string) string {
 	action := string(s.Action)
-	if stock := s.forStock().Action; stock != s.Action {
+	if stock := s.forStock(true).Action; stock != s.Action {
 		action += fmt.Sprintf(" (stock: %s)", stock)
 	}
 	if s.Window > 0 {

@@ -134,7 +134,7 @@ func TestPrintRestarts(t *testing.T) {
 // A stock kubelet refuses the gate, and the action.
 func TestForStock(t *testing.T) {
 	for _, s := range scenarios {
-		if got := s.forStock().Action; got != s.Action && s.Action != node.ActionRestartPod || got == node.ActionRestartPod {
+		if got := s.forStock(true).Action; got != s.Action && s.Action != node.ActionRestartPod || got == node.ActionRestartPod {
 			t.Errorf("%s: a stock kubelet is measured with the action %q", s.Name, got)
 		}
 	}
@@ -143,8 +143,30 @@ func TestForStock(t *testing.T) {
 	if rule.Action != node.ActionRestartPod || !strings.Contains(m.scenarioConfig(), node.GateRestartPod) {
 		t.Errorf("action %s, configuration:\n%s\nwant RestartPod and its gate", rule.Action, m.scenarioConfig())
 	}
-	m.scenario = m.scenario.forStock()
+	m.scenario = m.scenario.forStock(true)
 	if rule = m.pods()[0].Spec.Containers[0].RestartPolicyRules[0]; rule.Action != corev1.ContainerRestartRuleActionRestartAllContainers || strings.Contains(m.scenarioConfig(), node.GateRestartPod) {
 		t.Errorf("for stock: action %s, configuration:\n%s\nwant RestartAllContainers and no gate", rule.Action, m.scenarioConfig())
+	}
+}
+
+// A kubelet older than maximums is compared with its default curve; ours has the gate
+// on, which releases before v1.35 need.
+func TestForOlderRelease(t *testing.T) {
+	for _, s := range short() {
+		ours := measurement{scenario: s}
+		config := ours.scenarioConfig()
+		if got := strings.Contains(config, "featureGates: {KubeletCrashLoopBackOffMax: true}\n"); got != (s.Maximum > 0) {
+			t.Errorf("%s: ours has %q", s.Name, config)
+		}
+		stock := measurement{scenario: s.forStock(false)}
+		if config := stock.scenarioConfig(); strings.Contains(config, "BackOff") {
+			t.Errorf("%s: stock has %q, which it does not know", s.Name, config)
+		}
+		if s.forStock(true).Maximum != s.Maximum {
+			t.Errorf("%s: stock has not the maximum that it could have", s.Name)
+		}
+	}
+	if s := (measurement{scenario: Scenario{Curve: node.Curve{Maximum: time.Second}, FirstStarts: true}}); !strings.Contains(s.scenarioConfig(), "{KubeletCrashLoopBackOffMax: true, KubeletFirstStartsFirst: true}") {
+		t.Errorf("two gates: %q", s.scenarioConfig())
 	}
 }

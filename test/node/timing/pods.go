@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
+
+// gateMaximum lets maxContainerRestartPeriod be set.
+const gateMaximum = "KubeletCrashLoopBackOffMax"
 
 // startsDir is where crashers write down when they start.
 const startsDir = "starts"
@@ -21,17 +25,23 @@ const startsDir = "starts"
 // server listens.
 func (m *measurement) scenarioConfig() string {
 	config := "enableServer: false\nauthentication:\n  webhook: {enabled: false}\n"
+	var gates []string
 	if m.scenario.Reduced {
-		config += "featureGates:\n  ReduceDefaultCrashLoopBackOffDecay: true\n"
+		gates = append(gates, "ReduceDefaultCrashLoopBackOffDecay")
 	}
 	if maximum := m.scenario.Maximum; maximum > 0 {
 		config += fmt.Sprintf("crashLoopBackOff:\n  maxContainerRestartPeriod: %v\n", maximum)
+		// Off by default before v1.35.
+		gates = append(gates, gateMaximum)
 	}
 	if m.scenario.Action == node.ActionRestartPod {
-		config += "featureGates:\n  " + node.GateRestartPod + ": true\n"
+		gates = append(gates, node.GateRestartPod)
 	}
 	if m.scenario.FirstStarts {
-		config += "featureGates:\n  " + gateFirstStarts + ": true\n"
+		gates = append(gates, gateFirstStarts)
+	}
+	if gates != nil {
+		config += "featureGates: {" + strings.Join(gates, ": true, ") + ": true}\n"
 	}
 	return config
 }

@@ -163,6 +163,21 @@ func (s Scenario) String() string {
 	return strings.Join([]string{where, pods, maximum, length}, ", ")
 }
 
+// short returns the scenarios for a release that is not the newest, in which what
+// differs between releases shows: some seven minutes with both kubelets.
+func short() []Scenario {
+	selected, err := selectScenarios("max1s,default,api5", 40*time.Second)
+	if err != nil {
+		panic(err)
+	}
+	for i := range selected {
+		if selected[i].Restarts > 0 {
+			selected[i].Restarts = 4 // up to 40 s
+		}
+	}
+	return selected
+}
+
 // selectScenarios returns the scenarios that a comma-separated list names, in
 // the order they always run in; an empty list means all. A window above zero
 // replaces that of every scenario that has one.
