@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations bench node-timing node-load node-e2e apply reverse refresh series stat dist fetch fuzz lint clean
+.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations bench node-timing node-load node-e2e node-skew apply reverse refresh series stat dist fetch fuzz lint clean
 
 help: ## print this
 	@echo "Targets:"
@@ -77,6 +77,9 @@ node-load: ## measure what restarts cost on a full node, stock kubelet and ours 
 
 node-e2e: ## restart pods in place on a real node, in every scenario (root)
 	@hack/node-e2e.sh '$(SCENARIO)'
+
+node-skew: ## take a real node from kubelet to kubelet of several releases, stock and ours (root)
+	@hack/node-skew.sh
 
 apply: ## apply the series to the tree, on a branch, one commit per patch
 	@hack/patchset.sh apply

@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
-	if *kubeletFlag == "" && *crashloopFlag == "" {
+	if *kubeletFlag == "" && *crashloopFlag == "" && *skewFlag == "" {
 		os.Exit(m.Run())
 	}
 	ctx, stop := node.Interruptible()
@@ -80,6 +80,13 @@ func testOnNode(ctx context.Context) (err error) {
 			{Flag: "-apiserver", Path: apiserverFlag}, {Flag: "-controller-manager", Path: managerFlag},
 		}
 	}
+	if *skewFlag != "" {
+		all := skewed()
+		for i := range all {
+			programs = append(programs, node.Program{Flag: "-skew-kubelets", Path: &all[i]})
+		}
+		programs = append(programs, node.Program{Flag: "-apiserver", Path: apiserverFlag}, node.Program{Flag: "-apiserver-stock", Path: stockAPIServerFlag})
+	}
 	if *crashloopFlag != "" {
 		programs = append(programs, node.Program{Flag: "-crashloop", Path: crashloopFlag})
 	}
@@ -89,7 +96,7 @@ func testOnNode(ctx context.Context) (err error) {
 	if *upstreamFlag != "" {
 		programs = append(programs, node.Program{Flag: "-e2e-node", Path: upstreamFlag}, node.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
-	h, err := node.NewHarness(ctx, *workFlag, programs, node.Needs{Containerd: true, APIServer: *kubeletFlag != ""})
+	h, err := node.NewHarness(ctx, *workFlag, programs, node.Needs{Containerd: true, APIServer: *kubeletFlag != "" || *skewFlag != ""})
 	if err != nil {
 		return err
 	}
@@ -101,9 +108,16 @@ func testOnNode(ctx context.Context) (err error) {
 	}
 	defer func() {
 		err = errors.Join(err, h.Check(os.Stderr))
-		err = errors.Join(err, node.Record(ctx, *recordFlag, "node-e2e", err == nil, ""))
+		check, details := "node-e2e", ""
+		if *skewFlag != "" {
+			check, details = "node-skew", skewedVersions(ctx)
+		}
+		err = errors.Join(err, node.Record(ctx, *recordFlag, check, err == nil, details))
 		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
+	if *skewFlag != "" {
+		return runSkew(ctx, h)
+	}
 	sp := node.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true}
 	return h.Run(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)
 }

@@ -18,6 +18,7 @@ import (
 // The gates that lead back to what upstream does with RestartAllContainers, and
 // with a container that the kubelet itself ended.
 const (
+	gateRestartAllContainers        = "RestartAllContainersOnContainerExits"
 	gateRestartAllContainersBackOff = "KubeletRestartAllContainersBackOff"
 	gateStrictBackOff               = "KubeletStrictCrashLoopBackOff"
 )

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,8 +47,10 @@ func startE2E(t *testing.T) *e2e {
 	klog.SetOutput(log)
 	node.Progress("starting etcd and kube-apiserver")
 	args := []string{"--kubelet-preferred-address-types=" + string(v1.NodeInternalIP)}
-	if e.knows(t, n.Spec.APIServer, node.GateRestartPod) {
-		args = append(args, "--feature-gates="+node.GateRestartPod+"=true")
+	for _, gate := range append([]string{node.GateRestartPod}, gatesOfRules...) {
+		if e.knows(t, n.Spec.APIServer, gate) {
+			args = append(args, "--feature-gates="+gate+"=true")
+		}
 	}
 	e.api, err = n.StartAPIServer(args...)
 	require.NoError(t, err)
@@ -61,7 +62,9 @@ func startE2E(t *testing.T) *e2e {
 	node.Progress("starting the kubelet")
 	e.startKubelet(t)
 	require.NoError(t, e.api.AwaitNode(n.Context()))
-	require.NoError(t, e.startControllerManager())
+	if *managerFlag != "" {
+		require.NoError(t, e.startControllerManager())
+	}
 	e.pods.record(n.Context(), e.kube)
 	return e
 }
@@ -78,6 +81,9 @@ crashLoopBackOff:
 featureGates:
   ReduceDefaultCrashLoopBackOffDecay: %v
 `
+
+// gatesOfRules are those that restart rules need, off by default in older releases.
+var gatesOfRules = []string{"ContainerRestartRules", gateRestartAllContainers, "NodeDeclaredFeatures"}
 
 // usual has the curve 0, 1, 2, 4, 4 … s, and slow 0, 10, 10 … s, for scenarios
 // in which a delay must differ from what else takes time.
@@ -97,7 +103,7 @@ func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
 	manifests := e.Path("manifests")
 	require.NoError(t, os.MkdirAll(manifests, 0o755))
 	config := fmt.Sprintf(e2eKubeletConfig, node.IP, manifests, curve.Maximum, curve.Reduced)
-	for _, gate := range []string{node.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff} {
+	for _, gate := range append([]string{node.GateMaximum, node.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...) {
 		if e.knows(t, e.Spec.Kubelet, gate) {
 			config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
 		}
@@ -116,9 +122,9 @@ func (e *e2e) restartKubelet(t *testing.T, off ...string) {
 // knows reports whether a binary has a gate. It is set only there, so that a
 // stock one can be tried as well.
 func (e *e2e) knows(t *testing.T, binary, gate string) bool {
-	help, err := node.Output(e.ctx, binary, "--help")
+	has, err := node.Knows(e.ctx, binary, gate)
 	require.NoError(t, err)
-	return strings.Contains(help, gate)
+	return has
 }
 
 // startControllerManager starts what looks after Jobs.

@@ -4,6 +4,9 @@ package node
 
 import "time"
 
+// GateMaximum lets a maximum be set. It is off by default before v1.35.
+const GateMaximum = "KubeletCrashLoopBackOffMax"
+
 // Curve is how a kubelet is told to back off.
 type Curve struct {
 	// Maximum is crashLoopBackOff.maxContainerRestartPeriod; zero leaves it unset.

@@ -100,6 +100,13 @@ func Output(ctx context.Context, program string, args ...string) (string, error)
 	return strings.TrimSpace(out.String()), nil
 }
 
+// Knows reports whether a program of kubernetes has a feature gate that can still be
+// switched.
+func Knows(ctx context.Context, program, gate string) (bool, error) {
+	help, err := Output(ctx, program, "--help")
+	return strings.Contains(help, gate+"="), err
+}
+
 // Await repeats a check until it succeeds. An error of the check is not final:
 // the last one explains why the limit was reached.
 func Await(ctx context.Context, what string, limit time.Duration, check func(context.Context) error) error {

@@ -21,7 +21,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
@@ -154,11 +153,10 @@ func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario
 	var all []Comparison
 	hasMaximum := true
 	if o.base == "" {
-		help, err := node.Output(ctx, o.stock, "--help")
-		if err != nil {
+		var err error
+		if hasMaximum, err = node.Knows(ctx, o.stock, node.GateMaximum); err != nil {
 			return err
 		}
-		hasMaximum = strings.Contains(help, gateMaximum+"=")
 	}
 	for i, s := range selected {
 		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.Name, s)

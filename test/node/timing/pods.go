@@ -15,9 +15,6 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// gateMaximum lets maxContainerRestartPeriod be set.
-const gateMaximum = "KubeletCrashLoopBackOffMax"
-
 // startsDir is where crashers write down when they start.
 const startsDir = "starts"
 
@@ -31,8 +28,7 @@ func (m *measurement) scenarioConfig() string {
 	}
 	if maximum := m.scenario.Maximum; maximum > 0 {
 		config += fmt.Sprintf("crashLoopBackOff:\n  maxContainerRestartPeriod: %v\n", maximum)
-		// Off by default before v1.35.
-		gates = append(gates, gateMaximum)
+		gates = append(gates, node.GateMaximum)
 	}
 	if m.scenario.Action == node.ActionRestartPod {
 		gates = append(gates, node.GateRestartPod)

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# node-skew.sh [ARGUMENTS OF THE TEST BINARY]
+#
+# Takes one node from kubelet to kubelet, as an upgrade does and the way back: of each release the stock one, ours, and for
+# the newest the stock one again; with the newest release's API server, once patched and once stock. What runs there must
+# keep running, and what crashes must be restarted by each of them. The releases are those of the newest series, the one
+# before and the third before (RELEASES="v1.34.12 v1.36.3 v1.37.1" are others, the newest last). Builds all of these kubelets,
+# which takes some ten minutes a release the first time. Needs root, for containerd.
+
+# shellcheck source=hack/lib.sh
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,11s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ $(id -u) == 0 ]] || die "node-skew needs root: it runs containerd and kubelets"
+need go runc etcd
+[[ -z ${KUBE_ROOT:-}${KUBE_VERSION:-} ]] || die "node-skew takes no KUBE_ROOT or KUBE_VERSION: it is for several releases, RELEASES=\"v1.36.3 v1.37.1\""
+if [[ -n ${RELEASES:-} ]]; then
+  read -ra releases <<<"$RELEASES"
+else
+  mapfile -t all < <(sed -n 's/^tag: *//p' "$KB_ROOT"/patches/v*/BASE | sort -rV)
+  releases=()
+  for i in 3 1 0; do [[ -z ${all[i]:-} ]] || releases+=("${all[i]}"); done
+fi
+newest=${releases[-1]}
+kubelets=''
+for release in "${releases[@]}"; do
+  export KUBE_VERSION=$release
+  programs=(kubelet)
+  [[ $release != "$newest" ]] || programs+=(kube-apiserver)
+  prepare_kubelets "${programs[@]}"
+  kubelets+=,$OUT/stock/kubelet,$OUT/kubelet
+done
+kubelets+=,$OUT/stock/kubelet
+# The whole is a check of the newest series.
+record=()
+(($# > 0)) || [[ -n ${RELEASES:-} ]] || record=(-record "$KB_HACK/patchset.sh")
+say "Running on a real node"
+state=$OUTPUT_DIR/node
+mkdir -p "$state"
+cd "$KB_ROOT/test/node"
+CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" ./e2e
+# The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
+trap - EXIT INT TERM HUP
+exec "$state/e2e.test" "${record[@]}" -work "$state" -skew-kubelets "${kubelets#,}" -apiserver "$OUT/kube-apiserver" \
+  -apiserver-stock "$OUT/stock/kube-apiserver" -test.run '^TestSkew$' -test.timeout 45m "$@"

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// The flags of TestSkew, which hack/node-skew.sh gives.
+var (
+	skewFlag           = flag.String("skew-kubelets", "", "the kubelets that follow one another on a node, a comma-separated `list` of binaries")
+	stockAPIServerFlag = flag.String("apiserver-stock", "", "the unpatched kube-apiserver `binary`")
+)
+
+// skewed are the kubelets of the flag.
+func skewed() []string {
+	return strings.FieldsFunc(*skewFlag, func(r rune) bool { return r == ',' })
+}
+
+// skewedVersions are the releases that they are of.
+func skewedVersions(ctx context.Context) string {
+	var all []string
+	for _, k := range skewed() {
+		text, _ := node.Output(ctx, k, "--version")
+		version, _, _ := strings.Cut(strings.TrimPrefix(text, "Kubernetes "), "+")
+		all = append(all, version)
+	}
+	slices.Sort(all)
+	return "kubelets " + strings.Join(slices.Compact(all), " ")
+}
+
+// runSkew runs TestSkew with the patched API server, and with the release's, which does
+// not know the action RestartPod.
+func runSkew(ctx context.Context, h *node.Harness) error {
+	var failed []error
+	for _, with := range []struct {
+		title, apiserver string
+		action           v1.ContainerRestartRuleAction
+	}{
+		{"skew", *apiserverFlag, node.ActionRestartPod},
+		{"skew, stock API server", *stockAPIServerFlag, v1.ContainerRestartRuleActionRestartAllContainers},
+	} {
+		node.Progress("%s: %s", with.title, with.action)
+		sp := node.Spec{Kubelet: skewed()[0], APIServer: with.apiserver, Network: true}
+		failed = append(failed, h.Run(ctx, with.title, sp, os.Stdout, append(os.Args[1:], "-inside", "-action", string(with.action))...))
+	}
+	return errors.Join(failed...)
+}
+
+// resyncs is how long a kubelet of a release may take to notice an end: before v1.36
+// one that restarts all containers waits for the next sync of the pod.
+const resyncs = 3 * time.Minute
+
+// TestSkew takes one node from kubelet to kubelet, as an upgrade does and the way back,
+// with an API server that may be of another release. What runs keeps running, what
+// crashes is restarted by each of them, and so is a pod whose rule restarts it, by each
+// that knows the action.
+func TestSkew(t *testing.T) {
+	if !*insideFlag || *skewFlag == "" {
+		t.Skip("this needs root and kubelets of several releases: make node-skew")
+	}
+	kubelets := skewed()
+	e := startE2E(t)
+	t.Cleanup(func() { e.Kubelet.Kill() })
+	ran.Add(1)
+	running := e.create(t, alwaysSpec(nil, container("main", "")), "running")
+	crashing := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), "crashing")
+	pods := []*pod{running, crashing}
+	restarting := func(name string) *pod {
+		p := e.create(t, podSpec(nil, triggering(container("main", "wait=go exit=42")), container("other", "")), name)
+		pods = append(pods, p)
+		return p
+	}
+	oldest := restarting("restarting")
+	running.running()
+	crashing.starting("main", 3)
+	sandboxes := map[*pod][]string{}
+	for i, kubelet := range kubelets {
+		version := e.become(t, kubelet)
+		step := fmt.Sprintf("kubelet %d of %d, %s", i+1, len(kubelets), version)
+		node.Progress("%s", step)
+
+		// Two more than what may have been due before it began.
+		before := crashing.starts("main")
+		crashing.startingWithin("main", before+3, resyncs)
+		if patched(version) {
+			for n := before + 1; n < before+3; n++ {
+				took := crashing.times("main", n+1, "start")[0] - crashing.times("main", n, "exit:3")[0]
+				assert.Less(t, took, usual.Maximum.Seconds()+punctual, "%s: seconds before start %d", step, n+1)
+			}
+		}
+
+		// A pod of the kubelet before, and one of its own.
+		own := restarting(fmt.Sprintf("restarting-%d", i))
+		for _, p := range []*pod{oldest, own} {
+			e.skewedRestart(t, p, step, patched(version))
+		}
+		for _, p := range pods {
+			now := p.listSandboxes()
+			if sandboxes[p] == nil {
+				sandboxes[p] = now
+			}
+			assert.Equal(t, sandboxes[p], now, "%s: sandboxes of pod %s", step, p.name)
+			p.alwaysRunning()
+		}
+		running.assertStarts(map[string]int{"main": 1})
+		crashing.assertStarts(map[string]int{"other": 1})
+		require.False(t, t.Failed(), step)
+		node.Progress("pass  %s", step)
+	}
+}
+
+// become starts another kubelet in the place of the one that runs, and returns its
+// version, once the API server has it.
+func (e *e2e) become(t *testing.T, kubelet string) (version string) {
+	text, err := node.Output(e.ctx, kubelet, "--version")
+	require.NoError(t, err)
+	version = strings.TrimPrefix(text, "Kubernetes ")
+	e.Kubelet.Kill()
+	e.Spec.Kubelet = kubelet
+	e.startKubelet(t)
+	require.NoError(t, node.Await(e.ctx, "the node with kubelet "+version, time.Minute, func(ctx context.Context) error {
+		n, err := e.kube.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got := n.Status.NodeInfo.KubeletVersion; got != version {
+			return fmt.Errorf("it has %s", got)
+		}
+		return nil
+	}))
+	return version
+}
+
+// patched reports whether a kubelet of that version is ours.
+func patched(version string) bool { return strings.Contains(version, "+kubelet-backoff") }
+
+// skewedRestart triggers a restart of the pod. A kubelet that knows the action restarts
+// all of it; ours does that also for an end that a kubelet without the action has left.
+func (e *e2e) skewedRestart(t *testing.T, p *pod, step string, ours bool) {
+	gate := map[v1.ContainerRestartRuleAction]string{
+		node.ActionRestartPod:                             node.GateRestartPod,
+		v1.ContainerRestartRuleActionRestartAllContainers: gateRestartAllContainers,
+	}[v1.ContainerRestartRuleAction(*actionFlag)]
+	n := p.starts("main")
+	left := n > 0 && len(p.exits("main", n)) > 0
+	if !left {
+		p.running()
+		n = p.starts("main")
+		p.signal("go")
+		p.event("main", n, fmt.Sprintf("exit:%d", triggerExit))
+	}
+	if !e.knows(t, e.Spec.Kubelet, gate) {
+		p.latest("the end of main", func(now *v1.Pod) error {
+			if s := statusOf(now, "main"); s.State.Terminated == nil || s.State.Terminated.ExitCode != triggerExit {
+				return fmt.Errorf("main: %+v", s.State)
+			}
+			return nil
+		})
+		assert.NotNil(t, statusOf(p.latest("the status", func(*v1.Pod) error { return nil }), "other").State.Running, "%s: other of pod %s, which nothing stops", step, p.name)
+		assert.Equal(t, n, p.starts("main"), "%s: starts of main of pod %s", step, p.name)
+		return
+	}
+	others := p.starts("other")
+	p.startingWithin("main", n+1, resyncs)
+	p.startingWithin("other", others+1, resyncs)
+	now := p.running()
+	assert.Equal(t, n+1, p.starts("main"), "%s: starts of main of pod %s", step, p.name)
+	assert.Equal(t, others+1, p.starts("other"), "%s: starts of other of pod %s", step, p.name)
+	if !ours {
+		return
+	}
+	last := statusOf(now, "main").LastTerminationState.Terminated
+	if assert.NotNil(t, last, "%s: last state of main of pod %s", step, p.name) {
+		assert.EqualValues(t, triggerExit, last.ExitCode, "%s: exit code in it", step)
+	}
+	p.latest("the end of the restart", func(now *v1.Pod) error {
+		if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse {
+			return fmt.Errorf("the condition is %q", c.Status)
+		}
+		return nil
+	})
+}
