@@ -12,11 +12,11 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations bench node-timing node-load node-e2e node-skew apply reverse refresh series stat dist fetch fuzz lint clean
+.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations bench node-timing node-load node-e2e node-skew node-conformance apply reverse refresh series stat dist fetch fuzz lint clean
 
 help: ## print this
 	@echo "Targets:"
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 18
 	@echo "Variables:"
 	@printf '  %-14s%s\n' \
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
@@ -80,6 +80,9 @@ node-e2e: ## restart pods in place on a real node, in every scenario (root)
 
 node-skew: ## take a real node from kubelet to kubelet of several releases, stock and ours (root)
 	@hack/node-skew.sh
+
+node-conformance: ## upstream's NodeConformance specs, stock kubelet and ours (root)
+	@hack/node-conformance.sh
 
 apply: ## apply the series to the tree, on a branch, one commit per patch
 	@hack/patchset.sh apply

@@ -209,3 +209,36 @@ prepare_kubelets() {
   REFERENCE=(--stock "$OUT/stock/kubelet")
   [[ -z $base ]] || REFERENCE=(--base "$base")
 }
+
+# ---- upstream's tests -----------------------------------------------------------------------------------------------
+
+# need_busybox: sets busybox, to one that an image can be made of.
+need_busybox() {
+  need busybox
+  busybox=$(command -v busybox)
+  if ldd "$busybox" >/dev/null 2>&1; then
+    die "$busybox is not linked statically, so no image can be made of it: on Debian or Ubuntu: apt-get install busybox-static"
+  fi
+}
+
+# upstream_tag IMAGE: the tag of one of the images that upstream's tests in the tree use.
+upstream_tag() {
+  local tag
+  tag=$(sed -nE 's/.*= Config\{[^,]*, "'"$1"'", "([^"]*)"\}.*/\1/p' "$TREE/test/utils/image/manifest.go" | sort -V | tail -n1)
+  [[ -n $tag ]] || die "$TREE/test/utils/image/manifest.go does not say which $1 upstream's tests use"
+  printf '%s' "$tag"
+}
+
+# build_for_tests SRC WHAT COMMAND...: runs in a tree what builds WHAT.
+build_for_tests() {
+  local src=$1 what=$2
+  shift 2
+  one_at_a_time
+  go_env_for_tree "$src"
+  scratch_dir WORK
+  keep_work_sum "$src"
+  say "Building $what in $src"
+  run_long "$what" "$WORK/log" env -C "$src" "$@" && return
+  show_errors "$WORK/log"
+  die "$what cannot be built in $src"
+}

@@ -19,15 +19,8 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 # node-e2e.sh --build-upstream: upstream's tests, from the patched tree. They take the kubelet that lies beside them.
 if [[ ${1:-} == --build-upstream ]]; then
   load_tree --applied
-  one_at_a_time
-  go_env_for_tree "$TREE"
-  scratch_dir WORK
-  keep_work_sum "$TREE"
-  what="upstream's tests"
-  say "Building $what"
-  run_long "$what" "$WORK/log" env -C "$TREE" go test -c -vet=off -ldflags '-s -w' -o "$OUTPUT_DIR/$VERSION/e2e_node.test" ./test/e2e_node && exit
-  show_errors "$WORK/log"
-  die "$what cannot be built in $TREE"
+  build_for_tests "$TREE" "upstream's tests" go test -c -vet=off -ldflags '-s -w' -o "$OUTPUT_DIR/$VERSION/e2e_node.test" ./test/e2e_node
+  exit
 fi
 
 # scenarios TEST SCENARIO: what to run of a test, whose groups of scenarios have the names below.
@@ -83,11 +76,7 @@ esac
 need go runc
 [[ -z $kubelet ]] || need etcd
 if [[ -n $upstream ]]; then
-  need busybox
-  busybox=$(command -v busybox)
-  if ldd "$busybox" >/dev/null 2>&1; then
-    die "$busybox is not linked statically, so no image can be made of it: on Debian or Ubuntu: apt-get install busybox-static"
-  fi
+  need_busybox
 fi
 args=()
 if [[ -n $kubelet ]]; then
@@ -104,8 +93,7 @@ if [[ -n $kubelet ]]; then
   stock=${STOCK_KUBELET:-$out/stock/kubelet}
   [[ -z ${STOCK_KUBELET:-} && ! -e $stock ]] || args+=(-kubelet-stock "$(realpath -- "$stock")")
   if [[ -n $upstream ]]; then
-    tag=$(sed -nE 's/.*configs\[BusyBox\] *= Config\{[^,]*, "busybox", "([^"]*)"\}.*/\1/p' "$TREE/test/utils/image/manifest.go")
-    [[ -n $tag ]] || die "$TREE/test/utils/image/manifest.go does not say which busybox upstream's tests use"
+    tag=$(upstream_tag busybox)
     args+=(-e2e-node "$out/e2e_node.test" -busybox "$busybox" -busybox-tag "$tag")
   fi
 fi

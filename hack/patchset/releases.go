@@ -41,6 +41,7 @@ var checks = []check{
 	},
 	{name: "node-timing", what: "restarts on a real node, stock against ours"},
 	{name: "node-e2e", what: "pods on a real node, in every scenario"},
+	{name: "node-conformance", what: "upstream's NodeConformance specs: ours passes what stock passes"},
 	{name: "node-skew", what: "pods on a real node that goes from kubelet to kubelet of these releases, stock and ours, with the API server of this one"},
 }
 

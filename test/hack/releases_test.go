@@ -111,9 +111,9 @@ func TestMatrix(t *testing.T) {
 	record("node-timing", "--failed")
 	out := p.ok(t, "hack/patchset.sh", "matrix")
 	for _, line := range []string{
-		"| release | patches | build | tests | others | node-timing | node-e2e | node-skew |",
-		"| v1.38.0 | not run | not run | not run | not run | not run | not run | not run |",
-		"| v1.37.1 | not run | not run | not run | not run | **fails** | passes: 82 scenarios | not run |",
+		"| release | patches | build | tests | others | node-timing | node-e2e | node-conformance | node-skew |",
+		"| v1.38.0 | not run | not run | not run | not run | not run | not run | not run | not run |",
+		"| v1.37.1 | not run | not run | not run | not run | **fails** | passes: 82 scenarios | not run | not run |",
 		"| patch | v1.38 | v1.37 |",
 		"| kubelet-not-late | – | 3 |",
 		"* v1.38 lacks kubelet-not-late: it is never late\n",
@@ -124,8 +124,8 @@ func TestMatrix(t *testing.T) {
 	assert.Equal(t, out, read(filepath.Join(p.dir, "docs/results/releases.md")))
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
-	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run | not run |")
-	p.fails(t, nil, []string{`"build" is no check that is recorded; there are: node-timing, node-e2e, node-skew`}, "hack/patchset.sh", "record", "build")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run | not run | not run |")
+	p.fails(t, nil, []string{`"build" is no check that is recorded; there are: node-timing, node-e2e, node-conformance, node-skew`}, "hack/patchset.sh", "record", "build")
 }
 
 // What differs from upstream is what the messages say, of each release that has another message its own.

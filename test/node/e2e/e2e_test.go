@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(code)
 	}
-	if *kubeletFlag == "" && *crashloopFlag == "" && *skewFlag == "" {
+	if *kubeletFlag == "" && *crashloopFlag == "" && *skewFlag == "" && *conformanceFlag == "" {
 		os.Exit(m.Run())
 	}
 	ctx, stop := node.Interruptible()
@@ -87,6 +87,9 @@ func testOnNode(ctx context.Context) (err error) {
 		}
 		programs = append(programs, node.Program{Flag: "-apiserver", Path: apiserverFlag}, node.Program{Flag: "-apiserver-stock", Path: stockAPIServerFlag})
 	}
+	if *conformanceFlag != "" {
+		programs = append(programs, node.Program{Flag: "-ginkgo", Path: ginkgoFlag}, node.Program{Flag: "-agnhost", Path: agnhostFlag}, node.Program{Flag: "-busybox", Path: busyboxFlag})
+	}
 	if *crashloopFlag != "" {
 		programs = append(programs, node.Program{Flag: "-crashloop", Path: crashloopFlag})
 	}
@@ -109,14 +112,20 @@ func testOnNode(ctx context.Context) (err error) {
 	defer func() {
 		err = errors.Join(err, h.Check(os.Stderr))
 		check, details := "node-e2e", ""
-		if *skewFlag != "" {
+		switch {
+		case *skewFlag != "":
 			check, details = "node-skew", skewedVersions(ctx)
+		case *conformanceFlag != "":
+			check = "node-conformance"
 		}
 		err = errors.Join(err, node.Record(ctx, *recordFlag, check, err == nil, details))
 		node.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
 	if *skewFlag != "" {
 		return runSkew(ctx, h)
+	}
+	if *conformanceFlag != "" {
+		return runConformance(ctx, h, os.Stdout)
 	}
 	sp := node.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true}
 	return h.Run(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)

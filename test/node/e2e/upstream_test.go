@@ -42,35 +42,47 @@ func TestUpstream(t *testing.T) {
 	n, err := theNode()
 	require.NoError(t, err)
 	require.NoError(t, n.Import(upstreamBusybox()))
+	report := filepath.Join(n.Spec.Logs, "upstream")
+	require.NoError(t, os.Mkdir(report, 0o755))
+	node.Progress("running upstream's tests: %s", upstreamFocus)
+	log := filepath.Join(n.Spec.Logs, "upstream.log")
+	args := append([]string{"--ginkgo.focus=" + upstreamFocus, "--ginkgo.skip=" + upstreamSkip, "--ginkgo.no-color"}, upstreamArgs(t, n, report)...)
+	if err := runUpstream(t, n, *upstreamFlag, args, log); err != nil {
+		t.Errorf("upstream's tests: %v; the end of %s:\n%s", err, log, node.Tail(log))
+		return
+	}
+	text, err := os.ReadFile(log)
+	require.NoError(t, err)
+	ran := regexp.MustCompile(`(?m)Ran (\d+) of \d+ Specs`).FindSubmatch(text)
+	require.NotNil(t, ran, "%s does not say how many tests ran", log)
+	require.NotEqual(t, "0", string(ran[1]), "tests that ran")
+	node.Progress("pass  %s of upstream's tests", ran[1])
+}
+
+// upstreamArgs are those of upstream's tests for this node.
+func upstreamArgs(t *testing.T, n *node.Node, report string) []string {
+	config := n.Path("upstream.yaml")
+	base := n.KubeletConfig(10248, n.Path("upstream-logs"))
+	require.NoError(t, os.WriteFile(config, []byte(base), 0o644))
+	return []string{
+		"--prepull-images=false", "--report-dir=" + report, "--node-name=" + node.Name,
+		"--container-runtime-endpoint=unix://" + n.RuntimeSocket(), "--kubelet-config-file=" + config,
+		"--kubelet-flags=--hostname-override=" + node.Name + " --node-ip=" + node.IP + " --cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups=",
+	}
+}
+
+// runUpstream runs a program of upstream's tests, without systemd.
+func runUpstream(t *testing.T, n *node.Node, program string, args []string, file string) error {
 	for _, program := range []string{"systemd-run", "journalctl"} {
 		if path, err := exec.LookPath(program); err == nil {
 			require.NoError(t, n.Replace(path, nil))
 		}
 	}
-	config := n.Path("upstream.yaml")
-	base := n.KubeletConfig(10248, n.Path("upstream-logs"))
-	require.NoError(t, os.WriteFile(config, []byte(base), 0o644))
-	report := filepath.Join(n.Spec.Logs, "upstream")
-	require.NoError(t, os.Mkdir(report, 0o755))
-	log, err := os.Create(filepath.Join(n.Spec.Logs, "upstream.log"))
+	log, err := os.Create(file)
 	require.NoError(t, err)
 	defer log.Close()
-	cmd := exec.CommandContext(n.Context(), *upstreamFlag,
-		"--ginkgo.focus="+upstreamFocus, "--ginkgo.skip="+upstreamSkip, "--ginkgo.no-color",
-		"--prepull-images=false", "--report-dir="+report, "--node-name="+node.Name,
-		"--container-runtime-endpoint=unix://"+n.RuntimeSocket(), "--kubelet-config-file="+config,
-		"--kubelet-flags=--hostname-override="+node.Name+" --node-ip="+node.IP+" --cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups=")
-	cmd.Dir = report
+	cmd := exec.CommandContext(n.Context(), program, args...)
+	cmd.Dir = n.Spec.Logs
 	cmd.Stdout, cmd.Stderr = log, log
-	node.Progress("running upstream's tests: %s", upstreamFocus)
-	if err := cmd.Run(); err != nil {
-		t.Errorf("upstream's tests: %v; the end of %s:\n%s", err, log.Name(), node.Tail(log.Name()))
-		return
-	}
-	text, err := os.ReadFile(log.Name())
-	require.NoError(t, err)
-	ran := regexp.MustCompile(`(?m)Ran (\d+) of \d+ Specs`).FindSubmatch(text)
-	require.NotNil(t, ran, "%s does not say how many tests ran", log.Name())
-	require.NotEqual(t, "0", string(ran[1]), "tests that ran")
-	node.Progress("pass  %s of upstream's tests", ran[1])
+	return cmd.Run()
 }

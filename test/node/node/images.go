@@ -8,9 +8,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,13 +30,23 @@ const (
 	pauseImage   = "localhost/kubelet-backoff/pause:test"
 )
 
-// Image is an image that holds one static program and nothing else but links
-// to it, which a program that goes by its name needs.
+// Image is an image that holds static programs, and nothing else unless it has a
+// System.
 type Image struct {
 	// Program is its name in the root folder, and Reference that of the image.
 	Program, Reference string
-	// Links are names in /bin.
+	// Links are names in /bin of the program, which goes by its name, or with Busybox
+	// of that.
 	Links []string
+	// Busybox is a program to go with it.
+	Busybox string
+	// System adds the users and folders that programs expect of one.
+	System bool
+	// User runs the program, and Command follows it, where a container gives none. A
+	// Shell has no program of its own then, but the command.
+	User    string
+	Command []string
+	Shell   bool
 }
 
 var images = []Image{
@@ -41,7 +55,9 @@ var images = []Image{
 	{Program: "pause", Reference: pauseImage},
 }
 
-func (i Image) archive(bin string) string { return filepath.Join(bin, i.Program+".tar") }
+func (i Image) archive(bin string) string {
+	return filepath.Join(bin, strings.ReplaceAll(path.Base(i.Reference), ":", "-")+".tar")
+}
 
 // buildImages builds the programs of the images and packs them. No registry is
 // ever asked: the node's pods never pull.
@@ -58,6 +74,9 @@ func buildImages(ctx context.Context, source, bin string) error {
 	return nil
 }
 
+// Program is the file of a program that the harness has built.
+func (h *Harness) Program(name string) string { return filepath.Join(h.bin, name) }
+
 // Pack makes an image of a program, for nodes to import.
 func (h *Harness) Pack(image Image, program string) error {
 	if err := image.pack(program, image.archive(h.bin)); err != nil {
@@ -73,7 +92,7 @@ func (n *Node) Import(image Image) error {
 }
 
 func (i Image) pack(program, archive string) error {
-	layer, err := layerOf(program, i.Program, i.Links)
+	layer, err := i.layer(program)
 	if err != nil {
 		return err
 	}
@@ -87,7 +106,13 @@ func (i Image) pack(program, archive string) error {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config = v1.Config{Entrypoint: []string{"/" + i.Program}}
+	config.Config = v1.Config{Entrypoint: []string{"/" + i.Program}, Cmd: i.Command, User: i.User}
+	if i.Shell {
+		config.Config.Entrypoint = nil
+	}
+	if i.System {
+		config.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return err
 	}
@@ -98,24 +123,61 @@ func (i Image) pack(program, archive string) error {
 	return tarball.WriteToFile(archive, reference, image)
 }
 
-// layerOf makes a layer of one executable file in the root folder, and of links
-// to it in /bin.
-func layerOf(program, name string, links []string) (v1.Layer, error) {
-	data, err := os.ReadFile(program)
-	if err != nil {
-		return nil, err
-	}
+// system is what programs expect of one: the users of upstream's image agnhost, and
+// folders for everybody.
+var system = []struct {
+	tar.Header
+	content string
+}{
+	{tar.Header{Name: "etc/passwd", Mode: 0o644}, "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n"},
+	{tar.Header{Name: "etc/group", Mode: 0o644}, "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"},
+	{tar.Header{Name: "root/", Mode: 0o700, Typeflag: tar.TypeDir}, ""},
+	{tar.Header{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir}, ""},
+	{tar.Header{Name: "uploads/", Mode: 0o777, Typeflag: tar.TypeDir}, ""},
+	{tar.Header{Name: "var/", Mode: 0o755, Typeflag: tar.TypeDir}, ""},
+}
+
+// layer makes the layer of the image's programs, which lie in the root folder, and of
+// links in /bin.
+func (i Image) layer(program string) (v1.Layer, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
-		return nil, err
+	add := func(h tar.Header, content []byte) error {
+		h.Size = int64(len(content))
+		if h.Typeflag == 0 {
+			h.Typeflag = tar.TypeReg
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			return err
+		}
+		_, err := w.Write(content)
+		return err
 	}
-	if _, err := w.Write(data); err != nil {
-		return nil, err
+	linked := i.Program
+	programs := map[string]string{i.Program: program}
+	if i.Busybox != "" {
+		linked = "busybox"
+		programs[linked] = i.Busybox
 	}
-	for _, link := range links {
-		if err := w.WriteHeader(&tar.Header{Name: "bin/" + link, Linkname: "/" + name, Mode: 0o777, Typeflag: tar.TypeSymlink}); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(programs)) {
+		data, err := os.ReadFile(programs[name])
+		if err != nil {
 			return nil, err
+		}
+		if err := add(tar.Header{Name: name, Mode: 0o755}, data); err != nil {
+			return nil, err
+		}
+	}
+	for _, link := range i.Links {
+		if err := add(tar.Header{Name: "bin/" + link, Linkname: "/" + linked, Mode: 0o777, Typeflag: tar.TypeSymlink}, nil); err != nil {
+			return nil, err
+		}
+	}
+	if i.System {
+		for _, f := range system {
+			if err := add(f.Header, []byte(f.content)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := w.Close(); err != nil {

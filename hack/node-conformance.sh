@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# node-conformance.sh [ARGUMENTS OF THE TEST BINARY]
+#
+# Runs upstream's own NodeConformance specs (test/e2e_node) on a real node, with the release's kubelet and with ours, each
+# with the tests and the API server of its own tree, and compares: ours must pass what the release's passes. The images that
+# the specs use are made of the tree's sources, agnhost and pause, and of busybox; specs that need other images fail with
+# both. Needs root, for containerd.
+
+# shellcheck source=hack/lib.sh
+source "${BASH_SOURCE[0]%/*}/lib.sh"
+[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,9s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ $(id -u) == 0 ]] || die "node-conformance needs root: it runs containerd and kubelets"
+need go runc etcd
+need_busybox
+[[ -z ${BASE_KUBELET:-} ]] || die "node-conformance takes no BASE_KUBELET: it compares with the release's kubelet"
+prepare_kubelets kubelet
+for of in "$TREE" "$OUT/stock/kubernetes"; do
+  to=$OUT/e2e_node.test
+  [[ $of == "$TREE" ]] || to=$OUT/stock/e2e_node.test
+  (build_for_tests "$of" "upstream's tests" go test -c -vet=off -ldflags '-s -w' -o "$to" ./test/e2e_node) || exit 1
+done
+(build_for_tests "$TREE" ginkgo go build -o "$OUT/ginkgo" github.com/onsi/ginkgo/v2/ginkgo) || exit 1
+(build_for_tests "$TREE" agnhost go build -ldflags '-s -w' -o "$OUT/agnhost" ./test/images/agnhost) || exit 1
+images=''
+for image in agnhost busybox nonroot pause; do images+=,$image:$(upstream_tag "$image") || exit 1; done
+say "Running on a real node"
+state=$OUTPUT_DIR/node
+mkdir -p "$state"
+cd "$KB_ROOT/test/node"
+CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" ./e2e
+# The whole is a check of the series.
+(($# > 0)) || set -- -record "$KB_HACK/patchset.sh"
+# The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
+trap - EXIT INT TERM HUP
+exec "$state/e2e.test" -work "$state" -conformance "$OUT/stock,$OUT" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
+  -images "${images#,}" -test.run '^TestConformance$' -test.timeout 90m "$@"

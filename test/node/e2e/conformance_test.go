@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// The flags of TestConformance, which hack/node-conformance.sh gives.
+var (
+	conformanceFlag = flag.String("conformance", "", "two `folders`, of stock and of ours and with a comma between, each with a kubelet and the e2e_node.test of its tree")
+	ginkgoFlag      = flag.String("ginkgo", "", "the ginkgo `binary` of the tree, which runs tests side by side")
+	agnhostFlag     = flag.String("agnhost", "", "the agnhost `binary` of the tree")
+	imagesFlag      = flag.String("images", "", "the tags of upstream's images, a comma-separated `list` such as agnhost:2.66.1,pause:3.10.2")
+	specsFlag       = flag.String("specs", "", "set by the harness: the `file` with the names of the specs to run")
+	reportFlag      = flag.String("report", "", "set by the harness: the `file` for what came of them")
+)
+
+// conformanceLabels are the specs that upstream runs on every change.
+const conformanceLabels = "NodeConformance && !Flaky && !Slow && !Serial && !Disruptive"
+
+// conformanceImages are those of upstream's images that can be made of its sources and
+// of busybox. Specs that need others fail with either kubelet.
+func conformanceImages(busybox string, tags []string) ([]node.Image, error) {
+	list, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s --list: %w", busybox, err)
+	}
+	applets := strings.Fields(string(list))
+	var all []node.Image
+	for _, tag := range tags {
+		i := node.Image{Program: "busybox", Reference: "registry.k8s.io/e2e-test-images/" + tag, Links: applets, System: true}
+		switch name, _, _ := strings.Cut(tag, ":"); name {
+		case "agnhost":
+			i.Program, i.Busybox, i.Command = "agnhost", busybox, []string{"pause"}
+		case "busybox":
+			i.Shell, i.Command = true, []string{"sh"}
+		case "nonroot":
+			i.Shell, i.Command, i.User = true, []string{"sh"}, "1234"
+		case "pause":
+			i = node.Image{Program: "pause", Reference: "registry.k8s.io/" + tag}
+		default:
+			return nil, fmt.Errorf("-images %s: there are agnhost, busybox, nonroot and pause", tag)
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// runConformance runs upstream's specs with both kubelets, and those that end
+// differently once more, alone.
+func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
+	images, err := conformanceImages(*busyboxFlag, strings.Split(*imagesFlag, ","))
+	if err != nil {
+		return err
+	}
+	programs := map[string]string{"agnhost": *agnhostFlag, "busybox": *busyboxFlag, "pause": h.Program("pause")}
+	for _, i := range images {
+		if err := h.Pack(i, programs[i.Program]); err != nil {
+			return err
+		}
+	}
+	dirs := strings.Split(*conformanceFlag, ",")
+	if len(dirs) != 2 {
+		return fmt.Errorf("-conformance %s: want two folders", *conformanceFlag)
+	}
+	reports, err := os.MkdirTemp("", "node-conformance-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(reports)
+	run := func(title, dir string, specs []string) (specStates, error) {
+		names, report := filepath.Join(reports, "specs"), filepath.Join(reports, "report")
+		if err := errors.Join(os.WriteFile(names, []byte(strings.Join(specs, "\n")), 0o644), os.RemoveAll(report)); err != nil {
+			return nil, err
+		}
+		sp := node.Spec{Kubelet: filepath.Join(dir, "kubelet"), Network: true}
+		if err := h.Run(ctx, title, sp, os.Stdout, append(os.Args[1:], "-inside", "-conformance", dir, "-specs", names, "-report", report)...); err != nil {
+			return nil, err
+		}
+		return readStates(report)
+	}
+	var all [2]specStates
+	for i, title := range []string{"conformance, stock", "conformance, ours"} {
+		if all[i], err = run(title, dirs[i], nil); err != nil {
+			return err
+		}
+	}
+	if specs := differing(all[0], all[1]); len(specs) > 0 {
+		node.Progress("%d specs end differently; once more, these alone", len(specs))
+		for i, title := range []string{"conformance, stock again", "conformance, ours again"} {
+			again, err := run(title, dirs[i], specs)
+			if err != nil {
+				return err
+			}
+			maps.Copy(all[i], again)
+		}
+	}
+	return compareStates(out, all[0], all[1])
+}
+
+// specStates are how specs ended: passed, failed, skipped and so on.
+type specStates map[string]string
+
+// readStates reads a report of ginkgo. What a label or a name left out is not in it.
+func readStates(file string) (specStates, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var suites []struct {
+		SpecReports []struct {
+			ContainerHierarchyTexts    []string
+			LeafNodeText, LeafNodeType string
+			State                      string
+			NumAttempts                int
+		}
+	}
+	if err := json.Unmarshal(data, &suites); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	states := specStates{}
+	for _, suite := range suites {
+		for _, s := range suite.SpecReports {
+			if s.LeafNodeType == "It" && (s.State != "skipped" || s.NumAttempts > 0) {
+				states[strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")] = s.State
+			}
+		}
+	}
+	if len(states) == 0 {
+		return nil, fmt.Errorf("%s has no spec that was run", file)
+	}
+	return states, nil
+}
+
+// differing are the specs that end differently.
+func differing(stock, ours specStates) (specs []string) {
+	for _, name := range union(stock, ours) {
+		if stock[name] != ours[name] {
+			specs = append(specs, name)
+		}
+	}
+	return specs
+}
+
+func union(a, b specStates) []string {
+	both := maps.Clone(a)
+	maps.Copy(both, b)
+	return slices.Sorted(maps.Keys(both))
+}
+
+// compareStates prints how many specs ended how, and which failed or ended differently.
+// It is an error if ours does not pass what stock passes.
+func compareStates(w io.Writer, stock, ours specStates) error {
+	counts := map[string]*[2]int{}
+	count := func(states specStates, i int) {
+		for _, state := range states {
+			if counts[state] == nil {
+				counts[state] = &[2]int{}
+			}
+			counts[state][i]++
+		}
+	}
+	count(stock, 0)
+	count(ours, 1)
+	fmt.Fprintf(w, "| specs | stock | ours |\n| --- | --- | --- |\n")
+	for _, state := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Fprintf(w, "| %s | %d | %d |\n", state, counts[state][0], counts[state][1])
+	}
+	worse := 0
+	for _, name := range union(stock, ours) {
+		s, o := cmp.Or(stock[name], "not run"), cmp.Or(ours[name], "not run")
+		if s == o && s != "failed" {
+			continue
+		}
+		fmt.Fprintf(w, "| %s | %s | %s |\n", name, s, o)
+		if s == "passed" && o != s {
+			worse++
+		}
+	}
+	if worse > 0 {
+		return fmt.Errorf("%d specs pass with the stock kubelet, and not with ours", worse)
+	}
+	return nil
+}
+
+// TestConformance runs upstream's specs with one kubelet. They bring their API server and
+// start the kubelet that lies beside them themselves. What fails is for the harness to
+// compare, so only what keeps them from running fails this.
+func TestConformance(t *testing.T) {
+	if !*insideFlag || *conformanceFlag == "" {
+		t.Skip("this needs root and upstream's tests, built: make node-conformance")
+	}
+	ran.Add(1)
+	n, err := theNode()
+	require.NoError(t, err)
+	images, err := conformanceImages(*busyboxFlag, strings.Split(*imagesFlag, ","))
+	require.NoError(t, err)
+	for _, i := range images {
+		require.NoError(t, n.Import(i))
+	}
+	specs, err := os.ReadFile(*specsFlag)
+	require.NoError(t, err)
+	which, processes := []string{"--label-filter=" + conformanceLabels}, 6
+	if len(specs) > 0 {
+		var exact []string
+		for line := range strings.Lines(string(specs)) {
+			exact = append(exact, regexp.QuoteMeta(strings.TrimSuffix(line, "\n")))
+		}
+		which, processes = []string{"--focus=^(" + strings.Join(exact, "|") + ")$"}, 1
+	}
+	report := filepath.Join(n.Spec.Logs, "conformance")
+	require.NoError(t, os.Mkdir(report, 0o755))
+	args := append(which, fmt.Sprintf("--procs=%d", processes), "--json-report=report.json", "--output-dir="+report, "--no-color", "--timeout=40m",
+		filepath.Join(*conformanceFlag, "e2e_node.test"), "--")
+	err = runUpstream(t, n, *ginkgoFlag, append(args, upstreamArgs(t, n, report)...), filepath.Join(n.Spec.Logs, "conformance.log"))
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	data, err := os.ReadFile(filepath.Join(report, "report.json"))
+	require.NoError(t, err, "the end of the log:\n%s", node.Tail(filepath.Join(n.Spec.Logs, "conformance.log")))
+	require.NoError(t, os.WriteFile(*reportFlag, data, 0o644))
+	states, err := readStates(*reportFlag)
+	require.NoError(t, err)
+	passed := 0
+	for _, s := range states {
+		if s == "passed" {
+			passed++
+		}
+	}
+	node.Progress("%d of %d specs pass", passed, len(states))
+}
+
+func TestCompareStates(t *testing.T) {
+	stock := specStates{"a": "passed", "b": "failed", "c": "passed", "d": "skipped", "e": "passed"}
+	ours := specStates{"a": "passed", "b": "failed", "c": "failed", "d": "skipped"}
+	assert.Equal(t, []string{"c", "e"}, differing(stock, ours))
+	var out strings.Builder
+	assert.EqualError(t, compareStates(&out, stock, ours), "2 specs pass with the stock kubelet, and not with ours")
+	for _, line := range []string{"| passed | 3 | 1 |", "| failed | 1 | 2 |", "| b | failed | failed |", "| c | passed | failed |", "| e | passed | not run |"} {
+		assert.Contains(t, out.String(), line+"\n")
+	}
+	assert.NotContains(t, out.String(), "| a |")
+	assert.NoError(t, compareStates(io.Discard, ours, stock), "what only ours passes is no fault")
+}
+
+func TestReadStates(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report")
+	require.NoError(t, os.WriteFile(file, []byte(`[{"SpecReports": [
+		{"LeafNodeType": "BeforeSuite", "State": "passed"},
+		{"ContainerHierarchyTexts": ["[sig-node] Pods", "when"], "LeafNodeType": "It", "LeafNodeText": "run", "State": "passed", "NumAttempts": 1},
+		{"ContainerHierarchyTexts": ["Pods"], "LeafNodeType": "It", "LeafNodeText": "left out", "State": "skipped"},
+		{"ContainerHierarchyTexts": ["Pods"], "LeafNodeType": "It", "LeafNodeText": "skip themselves", "State": "skipped", "NumAttempts": 1}]}]`), 0o644))
+	states, err := readStates(file)
+	require.NoError(t, err)
+	assert.Equal(t, specStates{"[sig-node] Pods when run": "passed", "Pods skip themselves": "skipped"}, states)
+	require.NoError(t, os.WriteFile(file, []byte(`[]`), 0o644))
+	_, err = readStates(file)
+	assert.ErrorContains(t, err, "no spec that was run")
+}
