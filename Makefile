@@ -16,7 +16,7 @@ SCENARIO ?=
 
 help: ## print this
 	@echo "Targets:"
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 20
 	@echo "Variables:"
 	@printf '  %-14s%s\n' \
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
