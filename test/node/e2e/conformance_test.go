@@ -31,12 +31,10 @@ var (
 	ginkgoFlag      = flag.String("ginkgo", "", "the ginkgo `binary` of the tree, which runs tests side by side")
 	agnhostFlag     = flag.String("agnhost", "", "the agnhost `binary` of the tree")
 	imagesFlag      = flag.String("images", "", "the tags of upstream's images, a comma-separated `list` such as agnhost:2.66.1,pause:3.10.2")
+	labelsFlag      = flag.String("labels", "NodeConformance && !Flaky && !Slow && !Serial && !Disruptive", "which specs to run: an `expression` of ginkgo's; by default those that upstream runs on every change")
 	specsFlag       = flag.String("specs", "", "set by the harness: the `file` with the names of the specs to run")
 	reportFlag      = flag.String("report", "", "set by the harness: the `file` for what came of them")
 )
-
-// conformanceLabels are the specs that upstream runs on every change.
-const conformanceLabels = "NodeConformance && !Flaky && !Slow && !Serial && !Disruptive"
 
 // conformanceImages are those of upstream's images that can be made of its sources and
 // of busybox. Specs that need others fail with either kubelet.
@@ -220,7 +218,7 @@ func TestConformance(t *testing.T) {
 	}
 	specs, err := os.ReadFile(*specsFlag)
 	require.NoError(t, err)
-	which, processes := []string{"--label-filter=" + conformanceLabels}, 6
+	which, processes := []string{"--label-filter=" + *labelsFlag}, 6
 	if len(specs) > 0 {
 		var exact []string
 		for line := range strings.Lines(string(specs)) {
