@@ -62,7 +62,7 @@ func TestResolveCrashLoopBackOffWithoutMaximum(t *testing.T) {
 			assert.Equal(t, tc.initial, initial)
 		})
 	}
-	assert.Equal(t, crashloop.DefaultMax, MaxCrashLoopBackOff, "what e2e tests take for the maximum")
+	assert.Equal(t, crashloop.DefaultMax, maximumForE2E, "what e2e tests take for the maximum")
 }
 
 // The gate of another patch counts where that patch is applied, and is not

@@ -25,13 +25,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics/testutil"
 
-	"k8s.io/kubernetes/test/utils/ktesting"
+	"k8s.io/kubernetes/pkg/kubelet/status"
 )
+
+// knownStatuses is a status manager that knows these statuses, and no more.
+type knownStatuses struct {
+	status.Manager
+	statuses map[types.UID]v1.PodStatus
+}
+
+func (m knownStatuses) GetPodStatus(uid types.UID) (v1.PodStatus, bool) {
+	s, ok := m.statuses[uid]
+	return s, ok
+}
 
 // Containers that wait are counted by their statuses, those of a pod that is being
 // terminated not.
 func TestWaitingContainers(t *testing.T) {
-	logger, _ := ktesting.NewTestContext(t)
 	fake := newTestKubelet(t, false)
 	defer fake.Cleanup()
 	kubelet := fake.kubelet
@@ -48,12 +58,14 @@ func TestWaitingContainers(t *testing.T) {
 			kubelet_restart_backoff_waiting_containers `+want+`
 		`), "kubelet_restart_backoff_waiting_containers"))
 	}
+	statuses := map[types.UID]v1.PodStatus{}
+	kubelet.statusManager = knownStatuses{statuses: statuses}
 	check("0")
 	for _, pod := range pods[:2] {
-		kubelet.statusManager.SetPodStatus(logger, pod, v1.PodStatus{
+		statuses[pod.UID] = v1.PodStatus{
 			InitContainerStatuses: []v1.ContainerStatus{waiting("CrashLoopBackOff")},
 			ContainerStatuses:     []v1.ContainerStatus{waiting("CrashLoopBackOff"), waiting("ImagePullBackOff"), {}},
-		})
+		}
 	}
 	check("4")
 	kubelet.podWorkers.(*fakePodWorkers).terminationRequested = map[types.UID]bool{"2": true}

@@ -40,9 +40,10 @@ func (kl *Kubelet) restoreBackOffs(ctx context.Context, pod *v1.Pod, podStatus *
 	for i, s := range podStatus.ContainerStatuses {
 		statuses[i].BackOff = s.ContainerBackOff
 	}
-	for container := range podutil.ContainerIter(&pod.Spec, podutil.InitContainers|podutil.Containers) {
+	podutil.VisitContainers(&pod.Spec, podutil.InitContainers|podutil.Containers, func(container *v1.Container, _ podutil.ContainerType) bool {
 		if crashloop.RestoreBackOff(pod, container, statuses, kl.crashLoopBackOff, kl.crashLoopBackOff.Clock.Now()) {
 			klog.FromContext(ctx).V(2).Info("Restored back-off of container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", container.Name)
 		}
-	}
+		return true
+	})
 }

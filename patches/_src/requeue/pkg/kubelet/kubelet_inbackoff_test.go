@@ -68,15 +68,10 @@ func TestSyncPodShowsBackOffAtOnce(t *testing.T) {
 			kubelet.backOffRuntime = runtime
 			pod := podWithUIDNameNsSpec("12345678", "foo", "new", v1.PodSpec{RestartPolicy: tc.policy, Containers: []v1.Container{{Name: "x"}, {Name: "y"}}})
 			if tc.rule {
-				policy := v1.ContainerRestartPolicyAlways
-				pod.Spec.Containers[0].RestartPolicy = &policy
-				pod.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
-					Action:    v1.ContainerRestartRuleActionRestartAllContainers,
-					ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{7}},
-				}}
+				restartAllForTest(t, &pod.Spec.Containers[0], 7)
 			}
 			kubelet.podManager.SetPods([]*v1.Pod{pod})
-			kubelet.statusManager.SetPodStatus(logger, pod, v1.PodStatus{Phase: v1.PodRunning})
+			kubelet.setPodStatusForTest(logger, pod, v1.PodStatus{Phase: v1.PodRunning})
 			if tc.terminated {
 				kubelet.podWorkers.(*fakePodWorkers).terminationRequested = map[types.UID]bool{pod.UID: true}
 			}

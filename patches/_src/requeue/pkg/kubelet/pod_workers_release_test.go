@@ -18,6 +18,7 @@ package kubelet
 
 import (
 	"context"
+	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -53,4 +54,18 @@ func syncerForTest(sync func(*kubecontainer.PodStatus) error, after func()) *pod
 
 func (kl *Kubelet) syncPodForTest(ctx context.Context, pod *v1.Pod, status *kubecontainer.PodStatus) (isTerminal bool, postSync func(), err error) {
 	return kl.SyncPod(ctx, kubetypes.SyncPodUpdate, pod, nil, status)
+}
+
+func (kl *Kubelet) setPodStatusForTest(logger klog.Logger, pod *v1.Pod, status v1.PodStatus) {
+	kl.statusManager.SetPodStatus(logger, pod, status)
+}
+
+// restartAllForTest has an exit of the container with that code restart all containers.
+func restartAllForTest(_ *testing.T, container *v1.Container, code int32) {
+	policy := v1.ContainerRestartPolicyAlways
+	container.RestartPolicy = &policy
+	container.RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}},
+	}}
 }

@@ -68,15 +68,14 @@ func TestMaxContainerRestartPeriodOfFlagsFileAndDropin(t *testing.T) {
 			if tc.file != "" {
 				file := filepath.Join(dir, "config.yaml")
 				require.NoError(t, os.WriteFile(file, []byte(tc.file), 0o600))
-				kc, err = loadConfigFile(ktesting.Init(t), file)
+				kc, err = loadConfigFileForTest(ktesting.Init(t), file)
 				require.NoError(t, err)
 			}
 			if tc.dropin != "" {
 				dropins := filepath.Join(dir, "config.d")
 				require.NoError(t, os.Mkdir(dropins, 0o700))
 				require.NoError(t, os.WriteFile(filepath.Join(dropins, "10.conf"), []byte(tc.dropin), 0o600))
-				_, err = mergeKubeletConfigurations(kc, dropins)
-				require.NoError(t, err)
+				require.NoError(t, mergeKubeletConfigurationsForTest(kc, dropins))
 			}
 			// Whether the host has cgroup v1 is not what this is about.
 			require.NoError(t, kubeletConfigFlagPrecedence(kc, append(tc.args, "--fail-cgroupv1=false")))

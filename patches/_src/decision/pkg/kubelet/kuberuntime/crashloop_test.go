@@ -63,7 +63,7 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
 			}
 			ask := func(statuses ...*kubecontainer.Status) (bool, error) {
-				waiting, _, err := m.doBackOff(tCtx, pod, &pod.Spec.Containers[0], &kubecontainer.PodStatus{ContainerStatuses: statuses}, backOff)
+				waiting, _, err := m.doBackOffForTest(tCtx, pod, &pod.Spec.Containers[0], &kubecontainer.PodStatus{ContainerStatuses: statuses}, backOff)
 				return waiting, err
 			}
 			waiting, err := ask(earlier)
@@ -170,7 +170,7 @@ func TestSyncPodFailedStart(t *testing.T) {
 			fakeImage.SetFakeImages([]string{"busybox"})
 			sandbox := setFakePodForTest(t, m, fakeRuntime, pod)
 			status.SandboxStatuses[0].Id = sandbox.Id
-			status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
+			setStatusesForTest(status)
 			tc.fail(m)
 			clock := testingclock.NewFakeClock(start)
 			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
@@ -217,7 +217,7 @@ func TestDoBackOffNotStrict(t *testing.T) {
 		{earlier},
 		{{Name: "c", State: kubecontainer.ContainerStateRunning, RestartCount: 1}, earlier},
 	} {
-		waiting, _, err := m.doBackOff(tCtx, pod, &pod.Spec.Containers[0], &kubecontainer.PodStatus{ContainerStatuses: statuses}, backOff)
+		waiting, _, err := m.doBackOffForTest(tCtx, pod, &pod.Spec.Containers[0], &kubecontainer.PodStatus{ContainerStatuses: statuses}, backOff)
 		require.NoError(t, err)
 		require.False(t, waiting)
 		tc.Step(30 * time.Second)
@@ -227,7 +227,7 @@ func TestDoBackOffNotStrict(t *testing.T) {
 // A container that was killed waits only where it is certain that it is restarted
 // after that: by its own policy, if the node honours it, and else by the pod's.
 func TestDoBackOffAfterAKill(t *testing.T) {
-	always, onFailure := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure
+	always, onFailure := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicy("OnFailure")
 	tests := map[string]struct {
 		pod        v1.RestartPolicy
 		own        *v1.ContainerRestartPolicy
@@ -244,8 +244,7 @@ func TestDoBackOffAfterAKill(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartAllContainersOnContainerExits, false)
-			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ContainerRestartRules, tc.gate)
+			restartRulesForTest(t, tc.gate)
 			tCtx := ktesting.Init(t)
 			_, _, m, err := runtimeManagerForTest(tCtx, record.NewFakeRecorder(10))
 			require.NoError(t, err)
@@ -258,9 +257,9 @@ func TestDoBackOffAfterAKill(t *testing.T) {
 			}
 			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(time.Now()))
 			status := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "c", State: kubecontainer.ContainerStateRunning}}}
-			_, _, err = m.doBackOff(tCtx, pod, &c, status, backOff)
+			_, _, err = m.doBackOffForTest(tCtx, pod, &c, status, backOff)
 			require.NoError(t, err, "the first restart is immediate")
-			waits, _, _ := m.doBackOff(tCtx, pod, &c, status, backOff)
+			waits, _, _ := m.doBackOffForTest(tCtx, pod, &c, status, backOff)
 			require.Equal(t, tc.waits, waits)
 		})
 	}

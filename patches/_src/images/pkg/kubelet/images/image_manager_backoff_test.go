@@ -36,7 +36,7 @@ import (
 // which it is indeed pulled again.
 func TestWithBackOffTime(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	puller, _, fakeRuntime, container, _, _ := pullerTestEnv(t, pullerTestCase{containerImage: "missing_image", policy: v1.PullIfNotPresent}, true, nil)
+	puller, fakeRuntime, container := pullerForTest(t, pullerTestCase{containerImage: "missing_image", policy: v1.PullIfNotPresent})
 	fakeRuntime.ImageList = nil
 	fakeRuntime.Err = errors.New("no such image")
 	clock := testingclock.NewFakeClock(time.Now())

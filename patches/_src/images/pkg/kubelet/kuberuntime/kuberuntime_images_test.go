@@ -69,7 +69,7 @@ func TestImageVolumesWhileContainersWait(t *testing.T) {
 					s.State, s.StartedAt, s.FinishedAt = kubecontainer.ContainerStateExited, clock.Now(), clock.Now()
 					s.RestartCount++
 				}
-				status.ActiveContainerStatuses = status.ContainerStatuses
+				setStatusesForTest(status, status.ContainerStatuses...)
 			}
 			for i, want := range tc.pulls {
 				if i < 2 {

@@ -32,7 +32,6 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"k8s.io/kubernetes/pkg/features"
-	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -53,7 +52,7 @@ func TestSyncPodSavesBackOff(t *testing.T) {
 			sandbox := setFakePodForTest(t, m, fakeRuntime, pod)
 			fakeRuntime.SetFakeContainers(nil)
 			status.SandboxStatuses[0].Id = sandbox.Id
-			status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
+			setStatusesForTest(status)
 			clock := testingclock.NewFakeClock(time.Now().UTC().Round(time.Second))
 			backOff := crashloop.NewBackOff(clock, flowcontrol.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
 			key := GetBackoffKey(pod, &pod.Spec.Containers[0])
@@ -73,8 +72,7 @@ func TestSyncPodSavesBackOff(t *testing.T) {
 					c.FinishedAt = clock.Now().UnixNano()
 					s := m.statusForTest(tCtx, pod.UID, &c.ContainerStatus)
 					require.Equal(t, want, s.ContainerBackOff)
-					status.ContainerStatuses = []*kubecontainer.Status{s}
-					status.ActiveContainerStatuses = status.ContainerStatuses
+					setStatusesForTest(status, s)
 					delete(fakeRuntime.Containers, id)
 				}
 				clock.Step(20 * time.Second)

@@ -74,7 +74,7 @@ func TestStartsInBackOff(t *testing.T) {
 			backOff.HasExpiredFunc = flowcontrol.FlatReset(flowcontrol.ContainerResetPeriod)
 			c, s := &pod.Spec.Containers[0], status.ContainerStatuses[0]
 			s.State, s.FinishedAt = kubecontainer.ContainerStateExited, start
-			waiting, _, _ := m.doBackOff(tCtx, pod, c, status, backOff)
+			waiting, _, _ := m.doBackOffForTest(tCtx, pod, c, status, backOff)
 			require.False(t, waiting)
 			s.RestartCount, s.StartedAt, s.FinishedAt = 1, start, start.Add(time.Second)
 			clock.Step(time.Second + tc.after)
@@ -96,7 +96,7 @@ func TestStartsInBackOff(t *testing.T) {
 			}
 			require.Empty(t, recorder.Events)
 			if tc.want {
-				waiting, message, _ := m.doBackOff(tCtx, pod, c, status, backOff)
+				waiting, message, _ := m.doBackOffForTest(tCtx, pod, c, status, backOff)
 				require.True(t, waiting)
 				require.Equal(t, message, m.StartsInBackOff(tCtx, pod, status, backOff).SyncResults[0].Message)
 			}

@@ -122,8 +122,8 @@ func TestKnownPodIsNotRead(t *testing.T) {
 	pod := getTestPod()
 	a, m := newVersionedAPI(pod)
 	for i, want := range [][]string{{"get", "patch"}, {"patch 2"}, {"patch 3"}} {
-		m.SetPodStatus(logger, pod, message(strconv.Itoa(i)))
-		m.syncBatch(ctx, false)
+		m.setPodStatusForTest(logger, pod, message(strconv.Itoa(i)))
+		m.syncBatchForTest(ctx, false)
 		a.assertRequests(t, want...)
 		require.Equal(t, strconv.Itoa(i), a.pod.Status.Message)
 	}
@@ -136,29 +136,29 @@ func TestKnownPodChanges(t *testing.T) {
 	condition := v1.PodCondition{Type: "example.com/theirs", Status: v1.ConditionTrue}
 	pod := getTestPod()
 	a, m := newVersionedAPI(pod)
-	m.SetPodStatus(logger, pod, message("1"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("1"))
+	m.syncBatchForTest(ctx, false)
 
 	theirs := a.pod.DeepCopy()
 	theirs.Status.Phase, theirs.Status.Conditions = v1.PodFailed, []v1.PodCondition{condition}
 	a.change(theirs)
 	a.requests = nil
-	m.SetPodStatus(logger, pod, message("2"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("2"))
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "patch 2", "get", "patch")
 	require.Equal(t, v1.PodRunning, a.pod.Status.Phase)
 	_, c := podutil.GetPodCondition(&a.pod.Status, condition.Type)
 	require.NotNil(t, c)
 
 	// Whoever changed it may do so again.
-	m.SetPodStatus(logger, pod, message("3"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("3"))
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "get", "patch")
 	m.knownPods.pods[pod.UID] = knownPod{at: time.Now().Add(-2 * knownPodLifetime)}
-	m.SetPodStatus(logger, pod, message("4"))
-	m.syncBatch(ctx, false)
-	m.SetPodStatus(logger, pod, message("5"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("4"))
+	m.syncBatchForTest(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("5"))
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "get", "patch", "patch 6")
 }
 
@@ -167,15 +167,15 @@ func TestKnownPodUnchanged(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	pod := getTestPod()
 	a, m := newVersionedAPI(pod)
-	m.SetPodStatus(logger, pod, message("1"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("1"))
+	m.syncBatchForTest(ctx, false)
 	theirs := a.pod.DeepCopy()
 	theirs.Status.Message = "theirs"
 	a.change(theirs)
 	a.requests = nil
 
 	m.podManager.(mutablePodManager).UpdatePod(theirs.DeepCopy())
-	m.syncBatch(ctx, true)
+	m.syncBatchForTest(ctx, true)
 	a.assertRequests(t, "get", "patch")
 	require.Equal(t, "1", a.pod.Status.Message)
 }
@@ -185,32 +185,32 @@ func TestKnownPodFails(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	pod := getTestPod()
 	a, m := newVersionedAPI(pod)
-	m.SetPodStatus(logger, pod, message("1"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("1"))
+	m.syncBatchForTest(ctx, false)
 	a.requests = nil
 
 	a.fails = apierrors.NewInternalError(fmt.Errorf("the server is unwell"))
-	m.SetPodStatus(logger, pod, message("2"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("2"))
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "patch 2")
-	m.syncBatch(ctx, false)
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "get", "patch")
 	a.fails = nil
-	m.syncBatch(ctx, false)
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "get", "patch")
 	require.Equal(t, "2", a.pod.Status.Message)
 
 	gone := a.pod
 	a.pod = nil
 	m.knownPods.pods[pod.UID] = knownPod{pod: gone.DeepCopy()}
-	m.SetPodStatus(logger, pod, message("3"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, pod, message("3"))
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "patch 3", "get")
 
 	again := gone.DeepCopy()
 	again.UID = "another"
 	a.change(again)
-	m.syncBatch(ctx, false)
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "get")
 	_, ok := m.GetPodStatus(pod.UID)
 	require.False(t, ok, "the pod was created anew")
@@ -245,13 +245,13 @@ func TestKnownPodsAreForgotten(t *testing.T) {
 
 	logger, ctx := ktesting.NewTestContext(t)
 	a, m := newVersionedAPI(getTestPod())
-	m.SetPodStatus(logger, getTestPod(), message("1"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, getTestPod(), message("1"))
+	m.syncBatchForTest(ctx, false)
 	a.requests = nil
 	deleted := getTestPod()
 	deleted.DeletionTimestamp = &metav1.Time{Time: now}
 	m.podManager.(mutablePodManager).UpdatePod(deleted)
-	m.SetPodStatus(logger, deleted, message("2"))
-	m.syncBatch(ctx, false)
+	m.setPodStatusForTest(logger, deleted, message("2"))
+	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "get", "patch")
 }

@@ -22,11 +22,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	apitest "k8s.io/cri-api/pkg/apis/testing"
 
+	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -52,4 +55,18 @@ func (m *kubeGenericRuntimeManager) statusForTest(ctx context.Context, _ types.U
 func setFakePodForTest(t *testing.T, m *kubeGenericRuntimeManager, fakeRuntime *apitest.FakeRuntimeService, pod *v1.Pod) *apitest.FakePodSandbox {
 	sandbox, _ := makeAndSetFakePod(t, m, fakeRuntime, pod)
 	return sandbox
+}
+
+func (m *kubeGenericRuntimeManager) doBackOffForTest(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
+	return m.doBackOff(ctx, pod, container, podStatus, backOff)
+}
+
+// setStatusesForTest sets the containers of a pod, all of which are in its newest sandbox.
+func setStatusesForTest(status *kubecontainer.PodStatus, containers ...*kubecontainer.Status) {
+	status.ContainerStatuses, status.ActiveContainerStatuses = containers, containers
+}
+
+// restartRulesForTest has the restart policies and rules of containers count, or not.
+func restartRulesForTest(t *testing.T, enabled bool) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ContainerRestartRules, enabled)
 }

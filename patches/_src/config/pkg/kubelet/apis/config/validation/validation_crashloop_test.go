@@ -28,7 +28,6 @@ import (
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	kubeletscheme "k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
-	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/util/codec"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -42,7 +41,7 @@ func decodeConfig(t *testing.T, data string) *kubeletconfig.KubeletConfiguration
 	t.Helper()
 	_, codecs, err := kubeletscheme.NewSchemeAndCodecs()
 	require.NoError(t, err)
-	kc, err := codec.DecodeKubeletConfiguration(ktesting.Init(t), codecs, []byte(data))
+	kc, err := decodeForTest(ktesting.Init(t), codecs, []byte(data))
 	require.NoError(t, err)
 	return kc
 }
