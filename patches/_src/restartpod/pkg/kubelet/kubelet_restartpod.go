@@ -472,7 +472,7 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 	})
 	logger := klog.FromContext(ctx)
 	for _, e := range p.plan.Events {
-		kl.recorder.WithLogger(logger).Event(pod, e.Type, e.Reason, e.Message)
+		kl.recorderFor(ctx).Event(pod, e.Type, e.Reason, e.Message)
 	}
 	p.measure(&before, now)
 	if w := p.plan.Waiting; w != nil {
@@ -540,7 +540,7 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 		fresh.IPs = podStatus.IPs
 		podStatus = fresh
 		kl.stepRestart(ctx, pod, podStatus)
-		apiPodStatus := kl.generateAPIPodStatus(ctx, pod, podStatus, false)
+		apiPodStatus := kl.apiPodStatus(ctx, pod, podStatus)
 		kl.statusManager.SetPodStatus(logger, pod, apiPodStatus)
 		if apiPodStatus.Phase == v1.PodFailed || apiPodStatus.Phase == v1.PodSucceeded {
 			return nil, fmt.Errorf("the pod has the phase %s since its containers were stopped for a restart", apiPodStatus.Phase)

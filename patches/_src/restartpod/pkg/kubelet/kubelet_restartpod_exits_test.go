@@ -43,7 +43,6 @@ import (
 	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
 	"k8s.io/kubernetes/pkg/kubelet/pleg"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
-	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 const exitEvent = runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
@@ -406,7 +405,6 @@ func TestExitWatchStartsOnce(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				logger, _ := ktesting.NewTestContext(t)
 				ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.New(nil)))
 				const uid = types.UID("pod")
 				r := &exitsRuntime{FakeRuntime: &containertest.FakeRuntime{}, t: t, uid: uid, random: rand.New(rand.NewSource(1))}
@@ -426,7 +424,7 @@ func TestExitWatchStartsOnce(t *testing.T) {
 						}
 					}
 				}
-				p := podWorkersForTest(logger)
+				p := podWorkersForTest(klog.New(nil))
 				p.clock, p.podCache = clock.RealClock{}, cache
 				syncs := 0
 				p.podSyncer = syncerForTest(func(podStatus *kubecontainer.PodStatus) error {

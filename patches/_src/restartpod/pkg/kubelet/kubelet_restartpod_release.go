@@ -21,6 +21,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -41,4 +42,12 @@ func parseContainerID(ctx context.Context, id string) kubecontainer.ContainerID 
 func sandboxChanged(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	changed, _, _, _ := runtimeutil.PodSandboxChanged(pod, podStatus)
 	return changed
+}
+
+func (kl *Kubelet) recorderFor(ctx context.Context) record.EventRecorder {
+	return kl.recorder.WithLogger(klog.FromContext(ctx))
+}
+
+func (kl *Kubelet) apiPodStatus(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) v1.PodStatus {
+	return kl.generateAPIPodStatus(ctx, pod, podStatus, false)
 }

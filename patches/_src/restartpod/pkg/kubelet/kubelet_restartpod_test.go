@@ -393,6 +393,33 @@ func TestRestartPodBackOff(t *testing.T) {
 	require.Equal(t, &v1.ContainerStateWaiting{Reason: PodInitializing}, r.container("x").State.Waiting, "what it waited for is over")
 }
 
+// A pod is over with its regular containers, whatever became of its sidecar: the runtime
+// manager is not asked, which before v1.37 would start the sidecar again.
+func TestRestartPodEndsWithItsSidecar(t *testing.T) {
+	for _, restarting := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarting %v", restarting), func(t *testing.T) {
+			r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+			r.run()
+			if restarting {
+				r.exit("x", 88)
+				require.NoError(t, r.sync())
+				r.fake.fakeClock.Step(2 * time.Second)
+				r.start("a")
+				r.exit("a", 0)
+				r.start("s", "x", "y")
+			}
+			syncs := r.syncs
+			for _, name := range []string{"s", "x", "y"} {
+				r.exit(name, 0)
+			}
+			require.NoError(t, r.sync())
+			require.Equal(t, v1.PodSucceeded, r.status().Phase)
+			require.NotEqual(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+			require.Equal(t, syncs, r.syncs)
+		})
+	}
+}
+
 func TestRestartAllContainers(t *testing.T) {
 	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartAllContainers), nil)
 	r.run()

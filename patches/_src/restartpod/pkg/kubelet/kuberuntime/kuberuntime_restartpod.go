@@ -91,7 +91,7 @@ func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubeconta
 	if !ran {
 		return true
 	}
-	if !HasAnyRegularContainerCreated(pod, podStatus) {
+	if !anyRegularContainerCreated(pod, podStatus) {
 		for i := range pod.Spec.InitContainers {
 			c := &pod.Spec.InitContainers[i]
 			if s := podStatus.FindContainerStatusByName(c.Name); s != nil && !podutil.IsRestartableInitContainer(c) &&

@@ -163,7 +163,7 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 				want = append(want, pod.Spec.Containers[i].Name)
 			}
 		}
-		for _, i := range plan.Start {
+		for _, i := range startsOfRelease(containers, &plan) {
 			got = append(got, containers[i].Name)
 		}
 		slices.Sort(want)

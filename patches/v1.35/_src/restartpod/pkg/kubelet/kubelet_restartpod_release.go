@@ -21,6 +21,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	runtimeutil "k8s.io/kubernetes/pkg/kubelet/kuberuntime/util"
@@ -39,4 +40,12 @@ func parseContainerID(_ context.Context, id string) kubecontainer.ContainerID {
 func sandboxChanged(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	changed, _, _ := runtimeutil.PodSandboxChanged(pod, podStatus)
 	return changed
+}
+
+func (kl *Kubelet) recorderFor(context.Context) record.EventRecorder {
+	return kl.recorder
+}
+
+func (kl *Kubelet) apiPodStatus(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) v1.PodStatus {
+	return kl.generateAPIPodStatus(pod, podStatus, false)
 }
