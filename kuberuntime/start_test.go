@@ -144,7 +144,7 @@ func TestInBackOffAfterALateStart(t *testing.T) {
 // A container that handles SIGTERM exits with 0 when it is killed for a failed
 // probe. With the policy OnFailure nobody would start it after a wait.
 func TestDoBackOffAfterKillDependsOnThePolicy(t *testing.T) {
-	onFailure, always := v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyAlways
+	onFailure, always := v1.ContainerRestartPolicy("OnFailure"), v1.ContainerRestartPolicyAlways
 	for name, tc := range map[string]struct {
 		pod   v1.RestartPolicy
 		own   *v1.ContainerRestartPolicy

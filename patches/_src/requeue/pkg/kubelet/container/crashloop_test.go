@@ -25,7 +25,7 @@ import (
 )
 
 func TestPodSyncResultWaiting(t *testing.T) {
-	waits := SyncResult{Action: StartContainer, Target: "a", Error: NewBackoffError(ErrCrashLoopBackOff, time.Now())}
+	waits := SyncResult{Action: StartContainer, Target: "a", Error: crashloop.NewBackoffError(ErrCrashLoopBackOff, time.Now())}
 	config := SyncResult{Action: ConfigPodSandbox}
 	tests := map[string]struct {
 		result PodSyncResult
@@ -37,7 +37,7 @@ func TestPodSyncResultWaiting(t *testing.T) {
 		"another starts":     {PodSyncResult{SyncResults: []*SyncResult{&config, &waits, {Action: StartContainer}}}, false},
 		"another is killed":  {PodSyncResult{SyncResults: []*SyncResult{{Action: KillContainer}, &config, &waits}}, false},
 		"another fails":      {PodSyncResult{SyncResults: []*SyncResult{&config, {Action: StartContainer, Error: ErrRunContainer}, &waits}}, false},
-		"a start failed":     {PodSyncResult{SyncResults: []*SyncResult{&config, &waits, {Action: StartContainer, Error: NewBackoffError(ErrRunContainer, time.Now())}}}, false},
+		"a start failed":     {PodSyncResult{SyncResults: []*SyncResult{&config, &waits, {Action: StartContainer, Error: crashloop.NewBackoffError(ErrRunContainer, time.Now())}}}, false},
 		"the sync fails":     {PodSyncResult{SyncResults: []*SyncResult{&waits}, SyncError: errors.New("failed")}, false},
 		"a sandbox was made": {PodSyncResult{SyncResults: []*SyncResult{{Action: CreatePodSandbox}, &config, &waits}}, false},
 	}
