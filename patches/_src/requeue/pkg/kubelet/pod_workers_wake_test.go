@@ -64,12 +64,13 @@ func TestCompleteWorkInBackOff(t *testing.T) {
 	}
 }
 
-// A resync interval below the ordinary retry bounds that, as it always did.
+// A resync interval below the ordinary retry bounds that, also beside a back-off.
 func TestCompleteWorkWithShortResyncInterval(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	p := podWorkersForTest(tCtx.Logger())
 	p.resyncInterval, p.backOffPeriod = 2*time.Second, 10*time.Second
-	p.completeWorkForTest(tCtx.Logger(), false, errors.New("failed"))
+	p.completeWorkForTest(tCtx.Logger(), false, errors.Join(errors.New("failed"),
+		crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now().Add(time.Hour))))
 	assert.LessOrEqual(t, p.workQueue.(*fakeQueue).Items()[0].Delay, 3*time.Second)
 }
 
