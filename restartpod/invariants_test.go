@@ -87,8 +87,10 @@ func TestInvariants(t *testing.T) {
 		{"half seconds", search{start: smallWorld(smallPod("Never", restartPod, "asx")), tick: 500 * time.Millisecond, exits: 2, crashes: 1, lostSandboxes: 1}},
 		{"the agent stops containers", search{start: smallWorld(smallPod("Never", restartPod, "sx")), exits: 2, crashes: 1, stops: 2, deletions: 1}},
 	}
-	// The garbage collector is most of the work otherwise.
+	// The garbage collector is most of the work otherwise. Two searches at once would have
+	// it let the heap grow to 7 GB.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(4 << 30))
 	var total atomic.Int64
 	t.Run("searches", func(t *testing.T) {
 		for _, tc := range searches {
