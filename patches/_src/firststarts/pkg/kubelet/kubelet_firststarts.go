@@ -19,7 +19,6 @@ package kubelet
 import (
 	"context"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
@@ -44,7 +43,7 @@ func (kl *Kubelet) putFirstStartsFirst(ctx context.Context) {
 			if !found || kl.podWorkers.IsPodTerminationRequested(uid) {
 				return false
 			}
-			kl.HandlePodSyncs(ctx, []*v1.Pod{pod})
+			kl.handlePodSync(ctx, pod)
 			if newest, _ := kl.podManager.GetPodByUID(uid); newest == pod {
 				return true
 			}

@@ -572,20 +572,6 @@ func (p *podRestart) withBackOff(err error) error {
 // worker has been told, and takes it for the cancellation that it is.
 var errTerminationRequested = fmt.Errorf("the pod is to be terminated: %w", context.Canceled)
 
-// freshPodStatus returns what the runtime says now. The pod cache is up to a
-// second behind.
-func (kl *Kubelet) freshPodStatus(ctx context.Context, pod *v1.Pod) (*kubecontainer.PodStatus, error) {
-	runtimePod, err := kl.containerRuntime.GetPod(ctx, pod.UID)
-	if errors.Is(err, kubecontainer.ErrPodNotFound) {
-		// Nothing of it is left, as SyncTerminatingPod has it.
-		runtimePod, err = &kubecontainer.Pod{ID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Timestamp: kl.clock.Now()}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return kl.containerRuntime.GetPodStatus(ctx, runtimePod)
-}
-
 // stopForRestart stops the containers of the plan, all at once.
 func (kl *Kubelet) stopForRestart(ctx context.Context, pod *v1.Pod, p *podRestart) []*kubecontainer.SyncResult {
 	results := make([]*kubecontainer.SyncResult, len(p.plan.Kill))

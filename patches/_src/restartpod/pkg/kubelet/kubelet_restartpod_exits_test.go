@@ -323,8 +323,8 @@ func (r *exitsRuntime) GetPods(ctx context.Context, _ bool) ([]*kubecontainer.Po
 	return []*kubecontainer.Pod{pod}, err
 }
 
-func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
-	pod := &kubecontainer.Pod{ID: r.uid, Timestamp: time.Now()}
+// addContainers adds to pod what is known of it.
+func (r *exitsRuntime) addContainers(pod *kubecontainer.Pod) {
 	r.doze(3 * time.Millisecond)
 	r.lock.Lock()
 	for _, s := range r.instances {
@@ -332,22 +332,22 @@ func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, e
 	}
 	r.lock.Unlock()
 	r.doze(3 * time.Millisecond)
-	return pod, nil
 }
 
-func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
+// statusOf returns the status with those instances that the runtime is asked for.
+func (r *exitsRuntime) statusOf(asked func(kubecontainer.ContainerID) bool) *kubecontainer.PodStatus {
 	r.doze(3 * time.Millisecond)
 	r.lock.Lock()
-	status := &kubecontainer.PodStatus{ID: pod.ID, TimeStamp: pod.Timestamp}
+	status := &kubecontainer.PodStatus{ID: r.uid}
 	for _, s := range slices.Backward(r.instances) {
-		if pod.FindContainerByID(s.ID) != nil {
+		if asked(s.ID) {
 			copied := *s
 			status.ContainerStatuses = append(status.ContainerStatuses, &copied)
 		}
 	}
 	r.lock.Unlock()
 	r.doze(3 * time.Millisecond)
-	return status, nil
+	return status
 }
 
 // sync starts what the status says has ended.

@@ -18,6 +18,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,4 +51,18 @@ func (kl *Kubelet) recorderFor(ctx context.Context) record.EventRecorder {
 
 func (kl *Kubelet) apiPodStatus(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) v1.PodStatus {
 	return kl.generateAPIPodStatus(ctx, pod, podStatus, false)
+}
+
+// freshPodStatus returns what the runtime says now. The pod cache is up to a
+// second behind.
+func (kl *Kubelet) freshPodStatus(ctx context.Context, pod *v1.Pod) (*kubecontainer.PodStatus, error) {
+	runtimePod, err := kl.containerRuntime.GetPod(ctx, pod.UID)
+	if errors.Is(err, kubecontainer.ErrPodNotFound) {
+		// Nothing of it is left, as SyncTerminatingPod has it.
+		runtimePod, err = &kubecontainer.Pod{ID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Timestamp: kl.clock.Now()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return kl.containerRuntime.GetPodStatus(ctx, runtimePod)
 }

@@ -111,6 +111,7 @@ func restartablePod(action v1.ContainerRestartRuleAction) *v1.Pod {
 }
 
 func newRestartTest(t *testing.T, pod *v1.Pod, gates map[featuregate.Feature]bool) *restartTest {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.NodeDeclaredFeatures, true)
 	for _, name := range []featuregate.Feature{features.RestartPodOnContainerExits, features.RestartAllContainersOnContainerExits} {
 		value, set := gates[name]
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, name, value || !set)
@@ -147,33 +148,6 @@ func (r *restartTest) StopContainer(ctx context.Context, _ *v1.Pod, id kubeconta
 		}
 	}
 	return nil
-}
-
-func (r *restartTest) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
-	if r.gone {
-		return nil, kubecontainer.ErrPodNotFound
-	}
-	status := r.podStatus()
-	pod := kubecontainer.ConvertPodStatusToRunningPod("test", status)
-	for _, s := range status.ContainerStatuses {
-		if s.State != kubecontainer.ContainerStateRunning {
-			pod.Containers = append(pod.Containers, &kubecontainer.Container{ID: s.ID, Name: s.Name, State: s.State})
-		}
-	}
-	return &pod, nil
-}
-
-// GetPodStatus has, as the real one, what the given pod names.
-func (r *restartTest) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
-	status := r.podStatus()
-	status.ContainerStatuses = slices.DeleteFunc(status.ContainerStatuses, func(s *kubecontainer.Status) bool {
-		return pod.FindContainerByName(s.Name) == nil
-	})
-	status.ActiveContainerStatuses = status.ContainerStatuses
-	if len(pod.Sandboxes) == 0 {
-		status.SandboxStatuses = nil
-	}
-	return status, nil
 }
 
 func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *flowcontrol.Backoff, restartAllContainers bool) kubecontainer.PodSyncResult {
@@ -961,7 +935,7 @@ func TestRestartPodComesBack(t *testing.T) {
 	for _, name := range []string{"s", "x", "y"} {
 		r.exit(name, 88)
 	}
-	r.kubelet.podCache = cacheOf{r.kubelet.podCache, r}
+	r.kubelet.podCache = cacheOf{containertest.NewFakeCache(r), r}
 	r.kubelet.podManager.SetPods(nil)
 	require.NoError(t, r.kubelet.HandlePodCleanups(tCtx))
 	require.NoError(t, r.kubelet.SyncTerminatedPod(tCtx, r.pod, r.podStatus()))
@@ -977,7 +951,7 @@ func TestRestartPodComesBack(t *testing.T) {
 }
 
 type cacheOf struct {
-	kubecontainer.ROCache
+	kubecontainer.Cache
 	r *restartTest
 }
 

@@ -33,10 +33,12 @@ import (
 // restart a whole pod is apart from the other.
 func TestValidationOptionsForRestartPod(t *testing.T) {
 	with := func(policy api.ContainerRestartPolicy, action api.ContainerRestartRuleAction) api.Container {
-		return podtest.MakeContainer("c", podtest.SetContainerRestartPolicy(policy), podtest.SetContainerRestartPolicyRules(api.ContainerRestartRule{
-			Action:    action,
-			ExitCodes: &api.ContainerRestartRuleOnExitCodes{Operator: api.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
-		}))
+		return podtest.MakeContainer("c", podtest.SetContainerRestartPolicy(policy), func(c *api.Container) {
+			c.RestartPolicyRules = []api.ContainerRestartRule{{
+				Action:    action,
+				ExitCodes: &api.ContainerRestartRuleOnExitCodes{Operator: api.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+			}}
+		})
 	}
 	container := func(action api.ContainerRestartRuleAction) *api.PodSpec {
 		return &api.PodSpec{Containers: []api.Container{with(api.ContainerRestartPolicyNever, action)}}
@@ -77,6 +79,7 @@ func TestValidationOptionsForRestartPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, map[featuregate.Feature]bool{
+				features.NodeDeclaredFeatures:                 true,
 				features.ContainerRestartRules:                tc.gates.rules,
 				features.RestartPodOnContainerExits:           tc.gates.pod,
 				features.RestartAllContainersOnContainerExits: tc.gates.all,

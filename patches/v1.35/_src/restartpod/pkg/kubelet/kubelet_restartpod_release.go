@@ -49,3 +49,9 @@ func (kl *Kubelet) recorderFor(context.Context) record.EventRecorder {
 func (kl *Kubelet) apiPodStatus(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) v1.PodStatus {
 	return kl.generateAPIPodStatus(pod, podStatus, false)
 }
+
+// freshPodStatus returns what the runtime says now. The pod cache is up to a
+// second behind.
+func (kl *Kubelet) freshPodStatus(ctx context.Context, pod *v1.Pod) (*kubecontainer.PodStatus, error) {
+	return kl.containerRuntime.GetPodStatus(ctx, pod.UID, pod.Name, pod.Namespace)
+}

@@ -49,3 +49,20 @@ type relister struct {
 	pleg.PodLifecycleEventGenerator
 	relists chan types.UID
 }
+
+func (r *restartTest) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
+	if r.gone {
+		return &kubecontainer.PodStatus{ID: r.pod.UID, Name: r.pod.Name, Namespace: r.pod.Namespace}, nil
+	}
+	return r.podStatus(), nil
+}
+
+func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
+	pod := &kubecontainer.Pod{ID: r.uid}
+	r.addContainers(pod)
+	return pod, nil
+}
+
+func (r *exitsRuntime) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
+	return r.statusOf(func(kubecontainer.ContainerID) bool { return true }), nil
+}

@@ -18,6 +18,7 @@ package kubelet
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -51,3 +52,42 @@ type relister struct {
 }
 
 func (r relister) RequestRelist(uid types.UID) { r.relists <- uid }
+
+func (r *restartTest) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
+	if r.gone {
+		return nil, kubecontainer.ErrPodNotFound
+	}
+	status := r.podStatus()
+	pod := kubecontainer.ConvertPodStatusToRunningPod("test", status)
+	for _, s := range status.ContainerStatuses {
+		if s.State != kubecontainer.ContainerStateRunning {
+			pod.Containers = append(pod.Containers, &kubecontainer.Container{ID: s.ID, Name: s.Name, State: s.State})
+		}
+	}
+	return &pod, nil
+}
+
+// GetPodStatus has, as the real one, what the given pod names.
+func (r *restartTest) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
+	status := r.podStatus()
+	status.ContainerStatuses = slices.DeleteFunc(status.ContainerStatuses, func(s *kubecontainer.Status) bool {
+		return pod.FindContainerByName(s.Name) == nil
+	})
+	status.ActiveContainerStatuses = status.ContainerStatuses
+	if len(pod.Sandboxes) == 0 {
+		status.SandboxStatuses = nil
+	}
+	return status, nil
+}
+
+func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
+	pod := &kubecontainer.Pod{ID: r.uid, Timestamp: time.Now()}
+	r.addContainers(pod)
+	return pod, nil
+}
+
+func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
+	status := r.statusOf(func(id kubecontainer.ContainerID) bool { return pod.FindContainerByID(id) != nil })
+	status.TimeStamp = pod.Timestamp
+	return status, nil
+}

@@ -42,6 +42,7 @@ func restartingContainer(policy v1.ContainerRestartPolicy, rules ...v1.Container
 // setWholePodGates sets the gates of the two actions that restart a whole pod.
 func setWholePodGates(t *testing.T, restartPod, restartAllContainers bool) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, map[featuregate.Feature]bool{
+		features.NodeDeclaredFeatures:                 true,
 		features.RestartPodOnContainerExits:           restartPod,
 		features.RestartAllContainersOnContainerExits: restartAllContainers,
 	})

@@ -34,7 +34,7 @@ func restartingContainer(name string, policy core.ContainerRestartPolicy, action
 			ExitCodes: &core.ContainerRestartRuleOnExitCodes{Operator: core.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
 		})
 	}
-	return podtest.MakeContainer(name, podtest.SetContainerRestartPolicy(policy), podtest.SetContainerRestartPolicyRules(rules...))
+	return podtest.MakeContainer(name, podtest.SetContainerRestartPolicy(policy), func(c *core.Container) { c.RestartPolicyRules = rules })
 }
 
 func errorStrings(errs field.ErrorList) []string {

@@ -52,7 +52,9 @@ func TestRestartPodGateOnOffOn(t *testing.T) {
 		ExitCodes: &api.ContainerRestartRuleOnExitCodes{Operator: api.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{88}},
 	}
 	with := func(name string, policy api.ContainerRestartPolicy) api.Container {
-		return podtest.MakeContainer(name, podtest.SetContainerRestartPolicy(policy), podtest.SetContainerRestartPolicyRules(rule))
+		return podtest.MakeContainer(name, podtest.SetContainerRestartPolicy(policy), func(c *api.Container) {
+			c.RestartPolicyRules = []api.ContainerRestartRule{rule}
+		})
 	}
 	terminated := api.ContainerState{Terminated: &api.ContainerStateTerminated{ExitCode: 1}}
 	running := api.ContainerState{Running: &api.ContainerStateRunning{}}
