@@ -57,9 +57,10 @@ type exitWatch struct {
 }
 
 // newExitWatch returns the exitWatch of a kubelet that ends with the context. It is
-// nil where upstream's EventedPLEG does the same for all pods.
+// nil where upstream's EventedPLEG does the same for all pods, and where nobody takes
+// its hints.
 func (kl *Kubelet) newExitWatch(ctx context.Context) *exitWatch {
-	if utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {
+	if !relistsOnePod || utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {
 		return nil
 	}
 	// A runtime without events is no error.

@@ -31,6 +31,9 @@ import (
 
 // What is called in another way in another release of Kubernetes.
 
+// relistsOnePod reports whether the PLEG looks at a single pod when it is asked to.
+const relistsOnePod = true
+
 // requestRelist asks the PLEG to look at a pod, without a word if its queue is full:
 // these are hints.
 func (kl *Kubelet) requestRelist(uid types.UID) { kl.RequestPodRelist(klog.New(nil), uid) }

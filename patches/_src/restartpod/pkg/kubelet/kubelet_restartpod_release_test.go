@@ -31,9 +31,6 @@ import (
 
 // What tests call here has other arguments from release to release.
 
-// relistsOnePod reports whether the PLEG looks at a single pod when it is asked to.
-const relistsOnePod = true
-
 type plegForTest struct {
 	pleg.PodLifecycleEventGenerator
 }

@@ -29,6 +29,9 @@ import (
 
 // What is called in another way in another release of Kubernetes.
 
+// relistsOnePod reports whether the PLEG looks at a single pod when it is asked to.
+const relistsOnePod = false
+
 // requestRelist does nothing: this PLEG only looks at all pods, once a second.
 func (kl *Kubelet) requestRelist(uid types.UID) {}
 

@@ -30,9 +30,6 @@ import (
 
 // What tests call here has other arguments from release to release.
 
-// relistsOnePod reports whether the PLEG looks at a single pod when it is asked to.
-const relistsOnePod = false
-
 type plegForTest struct {
 	pleg.PodLifecycleEventGenerator
 }
