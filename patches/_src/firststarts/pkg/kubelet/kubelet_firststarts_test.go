@@ -17,7 +17,6 @@ limitations under the License.
 package kubelet
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,9 +27,7 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	"k8s.io/kubernetes/pkg/features"
-	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
-	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -56,10 +53,9 @@ func TestPutFirstStartsFirst(t *testing.T) {
 	kl.putFirstStartsFirst(tCtx)
 	var synced []types.UID
 	workers := kl.podWorkers.(*fakePodWorkers)
-	workers.syncPodFn = func(_ context.Context, _ kubetypes.SyncPodType, pod, _ *v1.Pod, _ *kubecontainer.PodStatus) (bool, func(), error) {
+	workers.syncPodFn = syncPodFnForTest(func(pod *v1.Pod) {
 		synced = append(synced, pod.UID)
-		return false, nil, nil
-	}
+	})
 	for _, uid := range []types.UID{"a", "deleted"} {
 		kl.podManager.AddPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: string(uid), Namespace: "n"}})
 	}
@@ -83,7 +79,7 @@ func TestRestartTurnOfChangedPod(t *testing.T) {
 	kl.podManager.AddPod(pod)
 	var synced []*v1.Pod
 	workers := kl.podWorkers.(*fakePodWorkers)
-	workers.syncPodFn = func(_ context.Context, _ kubetypes.SyncPodType, pod, _ *v1.Pod, _ *kubecontainer.PodStatus) (bool, func(), error) {
+	workers.syncPodFn = syncPodFnForTest(func(pod *v1.Pod) {
 		if len(synced) == 0 {
 			// It came before this one.
 			changed := pod.DeepCopy()
@@ -92,8 +88,7 @@ func TestRestartTurnOfChangedPod(t *testing.T) {
 			synced = append(synced, changed)
 		}
 		synced = append(synced, pod)
-		return false, nil, nil
-	}
+	})
 	require.True(t, runtime.sync("a"))
 	require.Len(t, synced, 3)
 	require.Equal(t, int64(1), synced[2].Generation, "the last is the newest")

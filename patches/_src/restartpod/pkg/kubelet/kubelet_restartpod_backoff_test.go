@@ -159,7 +159,7 @@ func TestPodRestartMetrics(t *testing.T) {
 	metrics.Register()
 	metrics.PodInPlaceRestarts.Reset()
 	metrics.PodInPlaceRestartPhaseDuration.Reset()
-	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartAllContainers), nil)
+	r := newRestartTest(t, restartablePod(actionToMeasure), nil)
 	clock := r.fake.fakeClock
 	r.run()
 	r.exit("x", 88)
@@ -175,13 +175,13 @@ func TestPodRestartMetrics(t *testing.T) {
 	r.exit("a", 88)
 	require.Error(t, r.sync(), "triggered again before all had started")
 	r.kubelet.endRestart(t.Context(), r.pod, r.podStatus())
-	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
+	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(strings.ReplaceAll(`
 		# HELP kubelet_pod_in_place_restarts_total [ALPHA] Number of restarts of pods in place that have ended, by the action of the container restart rule and by outcome.
 		# TYPE kubelet_pod_in_place_restarts_total counter
-		kubelet_pod_in_place_restarts_total{action="RestartAllContainers",outcome="Deleted"} 1
-		kubelet_pod_in_place_restarts_total{action="RestartAllContainers",outcome="Restarted"} 1
-		kubelet_pod_in_place_restarts_total{action="RestartAllContainers",outcome="TriggeredAgain"} 1
-	`), "kubelet_pod_in_place_restarts_total"))
+		kubelet_pod_in_place_restarts_total{action="ACTION",outcome="Deleted"} 1
+		kubelet_pod_in_place_restarts_total{action="ACTION",outcome="Restarted"} 1
+		kubelet_pod_in_place_restarts_total{action="ACTION",outcome="TriggeredAgain"} 1
+	`, "ACTION", string(actionToMeasure))), "kubelet_pod_in_place_restarts_total"))
 	for phase, want := range map[restartpod.Phase][2]float64{
 		restartpod.PhaseTerminatingForRestart: {3, 10},
 		restartpod.PhaseStartup:               {2, 3},

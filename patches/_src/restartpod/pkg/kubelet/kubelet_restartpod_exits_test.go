@@ -1,3 +1,5 @@
+//go:build go1.25
+
 /*
 Copyright The Kubernetes Authors.
 
@@ -248,6 +250,9 @@ func TestExitWatchAndGates(t *testing.T) {
 		{"restarts of containers alone", v1.ContainerRestartRuleActionRestart, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.action == restartAll {
+				needsRestartAllContainers(t)
+			}
 			for name, value := range tc.gates {
 				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, name, value)
 			}

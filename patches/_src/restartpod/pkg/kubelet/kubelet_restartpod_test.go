@@ -33,11 +33,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/klog/v2"
 
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
@@ -111,8 +109,7 @@ func restartablePod(action v1.ContainerRestartRuleAction) *v1.Pod {
 }
 
 func newRestartTest(t *testing.T, pod *v1.Pod, gates map[featuregate.Feature]bool) *restartTest {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.NodeDeclaredFeatures, true)
-	for _, name := range []featuregate.Feature{features.RestartPodOnContainerExits, features.RestartAllContainersOnContainerExits} {
+	for _, name := range restartGates {
 		value, set := gates[name]
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, name, value || !set)
 	}
@@ -150,7 +147,7 @@ func (r *restartTest) StopContainer(ctx context.Context, _ *v1.Pod, id kubeconta
 	return nil
 }
 
-func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *flowcontrol.Backoff, restartAllContainers bool) kubecontainer.PodSyncResult {
+func (r *restartTest) syncPod(pod *v1.Pod, podStatus *kubecontainer.PodStatus, restartAllContainers bool) kubecontainer.PodSyncResult {
 	assert.False(r.t, restartAllContainers && !r.upstream, "upstream's way of restarting")
 	r.restartingAll = restartAllContainers
 	r.syncs++
@@ -395,6 +392,7 @@ func TestRestartPodEndsWithItsSidecar(t *testing.T) {
 }
 
 func TestRestartAllContainers(t *testing.T) {
+	needsRestartAllContainers(t)
 	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartAllContainers), nil)
 	r.run()
 	require.Equal(t, v1.ConditionFalse, r.condition(v1.AllContainersRestarting).Status)
@@ -848,9 +846,8 @@ func TestRestartPodStoppedForGood(t *testing.T) {
 	r.result.SyncResults = nil
 	r.exit("x", 88)
 	require.NoError(t, r.sync())
-	logger, _ := ktesting.NewTestContext(t)
 	restarts := func(name string) bool {
-		return kubecontainer.ShouldContainerBeRestarted(logger, kubecontainer.GetContainerSpec(r.syncedPod, name), r.syncedPod, r.podStatus())
+		return shouldBeRestarted(kubecontainer.GetContainerSpec(r.syncedPod, name), r.syncedPod, r.podStatus())
 	}
 	require.False(t, restarts("x"))
 	r.kubelet.reasonCache.add(r.pod.UID, "x", kuberuntime.ErrPostStartHook, "it failed")
@@ -901,8 +898,6 @@ type withoutPodCgroups struct {
 }
 
 func (withoutPodCgroups) Exists(*v1.Pod) bool { return false }
-
-func (c withoutPodCgroups) EnsureExists(klog.Logger, *v1.Pod) error { return c.err }
 
 // A sync that fails while the pod waits does not make it wait longer.
 func TestRestartPodSyncFailsInBackOff(t *testing.T) {
@@ -1073,6 +1068,7 @@ func TestRestartPodRunsAgain(t *testing.T) {
 
 // With the gate off, RestartAllContainers is upstream's.
 func TestRestartAllContainersUpstream(t *testing.T) {
+	needsRestartAllContainers(t)
 	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartAllContainers), nil)
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletRestartAllContainersBackOff, false)
 	r.restartKubelet()

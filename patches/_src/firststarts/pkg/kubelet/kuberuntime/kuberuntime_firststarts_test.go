@@ -1,3 +1,5 @@
+//go:build go1.25
+
 /*
 Copyright The Kubernetes Authors.
 
@@ -90,14 +92,20 @@ type orderedNode struct {
 	deleted map[types.UID]bool
 }
 
-// newOrderedNode is called in a bubble.
-func newOrderedNode(t *testing.T, limit int) *orderedNode {
+// withOrderedNode calls test in a bubble. The runtime manager is made outside: it has
+// goroutines that do not end.
+func withOrderedNode(t *testing.T, limit int, test func(*testing.T, *orderedNode)) {
+	_, fakeImage, m, err := runtimeManagerForTest(ktesting.Init(t), record.NewFakeRecorder(0))
+	require.NoError(t, err)
+	fakeImage.SetFakeImages([]string{"busybox"})
+	synctest.Test(t, func(t *testing.T) { test(t, newOrderedNode(t, m, limit)) })
+}
+
+func newOrderedNode(t *testing.T, m *kubeGenericRuntimeManager, limit int) *orderedNode {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
 	ctx := ktesting.InitCtx(context.Background(), t)
 	recorder := record.NewFakeRecorder(10000)
-	_, fakeImage, m, err := runtimeManagerForTest(ctx, recorder)
-	require.NoError(t, err)
-	fakeImage.SetFakeImages([]string{"busybox"})
+	m.recorder = recorder
 	n := &orderedNode{t: t, ctx: ctx, m: m, events: recorder.Events, deleted: map[types.UID]bool{}}
 	n.runtime = &observedRuntime{RuntimeService: m.runtimeService, pods: map[string]types.UID{}}
 	m.runtimeService = firstStartsFirst(n.runtime)
@@ -213,8 +221,7 @@ func (c askingClock) Now() time.Time {
 }
 
 func TestRestartsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newOrderedNode(t, 1)
+	withOrderedNode(t, 1, func(t *testing.T, n *orderedNode) {
 		release := n.hanging("a")
 		b, bStatus := crashed("b")
 		n.putsOff(b, bStatus)
@@ -243,8 +250,7 @@ func TestRestartsAreBounded(t *testing.T) {
 
 // A first start waits for nothing, and fewer restarts go on beside it.
 func TestFirstStartsComeFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newOrderedNode(t, 2)
+	withOrderedNode(t, 2, func(t *testing.T, n *orderedNode) {
 		release := n.hanging("a", "b")
 		n.putsOff(crashed("c"))
 		first, status := fresh("first")
@@ -284,8 +290,7 @@ func TestStartsEnd(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := newOrderedNode(t, 1)
+			withOrderedNode(t, 1, func(t *testing.T, n *orderedNode) {
 				n.m.startOrder().queue.Restart(startKey{"other", "k"}, time.Now())
 				pod, status := crashed("a")
 				if tc.pod != nil {
@@ -322,8 +327,7 @@ func TestStartsEnd(t *testing.T) {
 // A pod that was deleted while it was put off, and one that does not come, hold
 // nobody up.
 func TestPutOffPodsThatDoNotCome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newOrderedNode(t, 1)
+	withOrderedNode(t, 1, func(t *testing.T, n *orderedNode) {
 		release := n.hanging("a")
 		for _, uid := range []types.UID{"deleted", "hangs", "c"} {
 			n.putsOff(crashed(uid))
@@ -342,8 +346,7 @@ func TestPutOffPodsThatDoNotCome(t *testing.T) {
 // The containers of one pod have their turns one after the other, and those of a pod
 // that is restarted in place wait as well.
 func TestContainersOfOnePod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newOrderedNode(t, 1)
+	withOrderedNode(t, 1, func(t *testing.T, n *orderedNode) {
 		release := n.hanging("a")
 
 		pod, status := crashed("two")
@@ -371,8 +374,7 @@ func TestContainersOfOnePod(t *testing.T) {
 // A container that waits for its back-off asks for no turn, also if it ran before its
 // pod was restarted.
 func TestFailedStartInRestartedPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newOrderedNode(t, 1)
+	withOrderedNode(t, 1, func(t *testing.T, n *orderedNode) {
 		whole, status := fresh("whole")
 		status.Restart = &kubecontainer.PodRestart{LastCounts: map[string]int{whole.Spec.Containers[0].Name: 3}}
 		n.runtime.create = func(types.UID) error { return errors.New("no") }
@@ -416,9 +418,8 @@ func TestWithoutFirstStartsFirst(t *testing.T) {
 
 // TestManyCrashingPods has all of the order used at once.
 func TestManyCrashingPods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const pods, limit = 50, 3
-		n := newOrderedNode(t, limit)
+	const pods, limit = 50, 3
+	withOrderedNode(t, limit, func(t *testing.T, n *orderedNode) {
 		wake := map[types.UID]chan struct{}{}
 		for i := range pods {
 			wake[types.UID(fmt.Sprint(i))] = make(chan struct{}, 1)

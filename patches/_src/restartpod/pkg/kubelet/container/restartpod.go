@@ -20,6 +20,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
 // PodRestart is what starting the containers of a pod has to know of its restarts.
@@ -29,7 +31,7 @@ type PodRestart struct {
 	LastCounts map[string]int
 	// Waits, if not nil, is why no container of the pod starts yet, ephemeral ones
 	// excepted. Message is the same for people.
-	Waits   *BackoffError
+	Waits   *crashloop.BackoffError
 	Message string
 	// BackOff, if not empty, is what the containers that are started keep of the pod's
 	// back-off.
@@ -41,7 +43,7 @@ func (r *PodRestart) InProgress() bool { return r != nil && r.LastCounts != nil 
 
 // Wait returns why the container has to wait for its pod, or nil if it has not. It
 // may be called on nil.
-func (r *PodRestart) Wait(pod *v1.Pod, container *v1.Container) *BackoffError {
+func (r *PodRestart) Wait(pod *v1.Pod, container *v1.Container) *crashloop.BackoffError {
 	if r == nil || slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool {
 		return c.Name == container.Name
 	}) {

@@ -95,13 +95,13 @@ func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubeconta
 		for i := range pod.Spec.InitContainers {
 			c := &pod.Spec.InitContainers[i]
 			if s := podStatus.FindContainerStatusByName(c.Name); s != nil && !podutil.IsRestartableInitContainer(c) &&
-				isInitContainerFailed(s) && !kubecontainer.ShouldContainerBeRestarted(logger, c, pod, podStatus) {
+				isInitContainerFailed(s) && !shouldBeRestarted(logger, c, pod, podStatus) {
 				return false
 			}
 		}
 	}
 	for i := range pod.Spec.Containers {
-		if kubecontainer.ShouldContainerBeRestarted(logger, &pod.Spec.Containers[i], pod, podStatus) {
+		if shouldBeRestarted(logger, &pod.Spec.Containers[i], pod, podStatus) {
 			return true
 		}
 	}
@@ -112,7 +112,7 @@ func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubeconta
 // does not run in a new sandbox, others with a policy of their own running there.
 func endedForGood(logger klog.Logger, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) bool {
 	return !shouldRestartOnFailure(pod) && hasOwnRestartPolicies(pod) &&
-		!kubecontainer.ShouldContainerBeRestarted(logger, container, pod, podStatus)
+		!shouldBeRestarted(logger, container, pod, podStatus)
 }
 
 // hasOwnRestartPolicies reports whether a regular container has a restart policy of

@@ -18,6 +18,7 @@ package kuberuntime
 
 import (
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
@@ -26,4 +27,8 @@ import (
 
 func anyRegularContainerCreated(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	return HasAnyRegularContainerCreated(pod, podStatus)
+}
+
+func shouldBeRestarted(logger klog.Logger, container *v1.Container, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
+	return kubecontainer.ShouldContainerBeRestarted(logger, container, pod, podStatus)
 }

@@ -190,7 +190,7 @@ func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 				}
 			}
 			tc.mutate(pod)
-			actions := m.computePodActions(tCtx, pod, status, false)
+			actions := m.podActions(tCtx, pod, status)
 			require.True(t, actions.KillPod)
 			require.Equal(t, tc.want != nil, actions.CreateSandbox)
 			require.ElementsMatch(t, tc.want, actions.ContainersToStart)

@@ -41,6 +41,7 @@ import (
 // What a Machine plans to start is what computePodActions starts, given the status
 // of the pod without the previous run.
 func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ContainerRestartRules, true)
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, true)
 	gates := restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 	tCtx := ktesting.Init(t)
@@ -154,7 +155,7 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 		}
 
 		var want, got []string
-		actions := m.computePodActions(tCtx, pod, status, false)
+		actions := m.podActions(tCtx, pod, status)
 		if !actions.KillPod {
 			for _, i := range actions.InitContainersToStart {
 				want = append(want, pod.Spec.InitContainers[i].Name)

@@ -21,11 +21,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/features"
 )
 
 // The condition of a restart comes to its end in the API also when the gate is off
@@ -33,9 +30,7 @@ import (
 func TestMergePodStatusRestartConditions(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.NodeDeclaredFeatures, true)
 	for _, enabled := range []bool{true, false} {
-		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, enabled)
-		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartAllContainersOnContainerExits, enabled)
-		for _, conditionType := range []v1.PodConditionType{v1.PodRestarting, v1.AllContainersRestarting} {
+		for _, conditionType := range setRestartGates(t, enabled) {
 			inAPI := v1.PodStatus{Conditions: []v1.PodCondition{{Type: conditionType, Status: v1.ConditionTrue, Reason: "ContainerExited"}}}
 			ended := v1.PodStatus{Conditions: []v1.PodCondition{{Type: conditionType, Status: v1.ConditionFalse, Reason: "ContainersStarted"}}}
 

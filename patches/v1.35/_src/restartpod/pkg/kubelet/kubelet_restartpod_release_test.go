@@ -18,12 +18,17 @@ package kubelet
 
 import (
 	"context"
+	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/pleg"
 )
@@ -63,3 +68,21 @@ func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, e
 func (r *exitsRuntime) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
 	return r.statusOf(func(kubecontainer.ContainerID) bool { return true }), nil
 }
+
+// restartGates are the gates that a restartTest sets.
+var restartGates = []featuregate.Feature{features.NodeDeclaredFeatures, features.RestartPodOnContainerExits, features.RestartAllContainersOnContainerExits}
+
+func needsRestartAllContainers(*testing.T) {}
+
+// actionToMeasure is the action whose restarts a test of metrics makes.
+const actionToMeasure = v1.ContainerRestartRuleActionRestartAllContainers
+
+func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *flowcontrol.Backoff, restartAllContainers bool) kubecontainer.PodSyncResult {
+	return r.syncPod(pod, podStatus, restartAllContainers)
+}
+
+func shouldBeRestarted(container *v1.Container, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
+	return kubecontainer.ShouldContainerBeRestarted(klog.New(nil), container, pod, podStatus)
+}
+
+func (c withoutPodCgroups) EnsureExists(klog.Logger, *v1.Pod) error { return c.err }

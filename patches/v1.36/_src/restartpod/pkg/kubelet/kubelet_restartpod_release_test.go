@@ -19,12 +19,17 @@ package kubelet
 import (
 	"context"
 	"slices"
+	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/pleg"
 )
@@ -88,3 +93,21 @@ func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (
 	status.TimeStamp = pod.Timestamp
 	return status, nil
 }
+
+// restartGates are the gates that a restartTest sets.
+var restartGates = []featuregate.Feature{features.NodeDeclaredFeatures, features.RestartPodOnContainerExits, features.RestartAllContainersOnContainerExits}
+
+func needsRestartAllContainers(*testing.T) {}
+
+// actionToMeasure is the action whose restarts a test of metrics makes.
+const actionToMeasure = v1.ContainerRestartRuleActionRestartAllContainers
+
+func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *flowcontrol.Backoff, restartAllContainers bool) kubecontainer.PodSyncResult {
+	return r.syncPod(pod, podStatus, restartAllContainers)
+}
+
+func shouldBeRestarted(container *v1.Container, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
+	return kubecontainer.ShouldContainerBeRestarted(klog.New(nil), container, pod, podStatus)
+}
+
+func (c withoutPodCgroups) EnsureExists(klog.Logger, *v1.Pod) error { return c.err }

@@ -21,11 +21,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/component-base/featuregate"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
-
-	"k8s.io/kubernetes/pkg/features"
 )
 
 func restartRule(action v1.ContainerRestartRuleAction, exitCode int32) v1.ContainerRestartRule {
@@ -37,15 +32,6 @@ func restartRule(action v1.ContainerRestartRuleAction, exitCode int32) v1.Contai
 
 func restartingContainer(policy v1.ContainerRestartPolicy, rules ...v1.ContainerRestartRule) v1.Container {
 	return v1.Container{RestartPolicy: &policy, RestartPolicyRules: rules}
-}
-
-// setWholePodGates sets the gates of the two actions that restart a whole pod.
-func setWholePodGates(t *testing.T, restartPod, restartAllContainers bool) {
-	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, map[featuregate.Feature]bool{
-		features.NodeDeclaredFeatures:                 true,
-		features.RestartPodOnContainerExits:           restartPod,
-		features.RestartAllContainersOnContainerExits: restartAllContainers,
-	})
 }
 
 func TestContainerShouldRestartWithRestartPod(t *testing.T) {
@@ -120,7 +106,7 @@ func TestIsContainerRestartableWithItsPod(t *testing.T) {
 		}{
 			{action: v1.ContainerRestartRuleActionRestartPod, restartPod: true, want: true},
 			{action: v1.ContainerRestartRuleActionRestartPod, restartAllContainers: true},
-			{action: v1.ContainerRestartRuleActionRestartAllContainers, restartAllContainers: true, want: true},
+			{action: v1.ContainerRestartRuleActionRestartAllContainers, restartAllContainers: true, want: hasRestartAllContainers},
 			{action: v1.ContainerRestartRuleActionRestartAllContainers, restartPod: true},
 		} {
 			t.Run(name+", "+string(tc.action), func(t *testing.T) {

@@ -51,13 +51,11 @@ func TestValidateRestartPodAction(t *testing.T) {
 		always     = core.ContainerRestartPolicyAlways
 		restart    = core.ContainerRestartRuleActionRestart
 		restartPod = core.ContainerRestartRuleActionRestartPod
-		restartAll = core.ContainerRestartRuleActionRestartAllContainers
+		restartAll = core.ContainerRestartRuleAction("RestartAllContainers")
 	)
 	var (
 		none = PodValidationOptions{AllowContainerRestartPolicyRules: true}
 		pod  = PodValidationOptions{AllowContainerRestartPolicyRules: true, AllowRestartPod: true}
-		all  = PodValidationOptions{AllowContainerRestartPolicyRules: true, AllowRestartAllContainers: true}
-		both = PodValidationOptions{AllowContainerRestartPolicyRules: true, AllowRestartAllContainers: true, AllowRestartPod: true}
 	)
 	container := func(c core.Container) core.PodSpec {
 		return podtest.MakePodSpec(podtest.SetContainers(c))
@@ -68,6 +66,8 @@ func TestValidateRestartPodAction(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec core.PodSpec
 		opts PodValidationOptions
+		// all allows RestartAllContainers as well.
+		all  bool
 		want []string
 	}{
 		"container": {spec: container(restartingContainer("c", never, restartPod)), opts: pod},
@@ -76,14 +76,14 @@ func TestValidateRestartPodAction(t *testing.T) {
 			want: []string{`spec.containers[0].restartPolicyRules[0].action: Unsupported value: "RestartPod": supported values: "Restart"`},
 		},
 		"container, only RestartAllContainers allowed": {
-			spec: container(restartingContainer("c", never, restart, restartPod)), opts: all,
+			spec: container(restartingContainer("c", never, restart, restartPod)), opts: none, all: true,
 			want: []string{`spec.containers[0].restartPolicyRules[1].action: Unsupported value: "RestartPod": supported values: "Restart", "RestartAllContainers"`},
 		},
 		"container, RestartAllContainers where only RestartPod is allowed": {
 			spec: container(restartingContainer("c", never, restartAll)), opts: pod,
 			want: []string{`spec.containers[0].restartPolicyRules[0].action: Unsupported value: "RestartAllContainers": supported values: "Restart", "RestartPod"`},
 		},
-		"container, all three actions": {spec: container(restartingContainer("c", never, restart, restartPod, restartAll)), opts: both},
+		"container, all three actions": {spec: container(restartingContainer("c", never, restart, restartPod, restartAll)), opts: pod, all: true},
 		"init container":               {spec: initContainer(restartingContainer("c", never, restartPod)), opts: pod},
 		"init container, not allowed": {
 			spec: initContainer(restartingContainer("c", never, restartPod)), opts: none,
@@ -96,7 +96,7 @@ func TestValidateRestartPodAction(t *testing.T) {
 			want: []string{`spec.initContainers[0].restartPolicyRules: Forbidden: restartPolicyRules are not allowed for init containers with restart policy Always`},
 		},
 		"sidecar, only RestartAllContainers allowed": {
-			spec: initContainer(restartingContainer("c", always, restartPod)), opts: all,
+			spec: initContainer(restartingContainer("c", always, restartPod)), opts: none, all: true,
 			want: []string{`spec.initContainers[0].restartPolicyRules[0].action: Unsupported value: "RestartPod": supported values: "Restart", "RestartAllContainers"`},
 		},
 		"sidecar, RestartAllContainers where only RestartPod is allowed": {
@@ -105,6 +105,9 @@ func TestValidateRestartPodAction(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if tc.all {
+				allowRestartAllContainers(t, &tc.opts)
+			}
 			// Twice, for the sets of supported actions are shared.
 			for range 2 {
 				errs := ValidatePodSpec(&tc.spec, nil, field.NewPath("spec"), tc.opts)
@@ -156,7 +159,7 @@ func TestStateTransitionsWithRestartPod(t *testing.T) {
 		"rule of a sidecar":         {spec(nil, rule, nil), allowed, []string{ephemeral}},
 		"rule of a container":       {spec(nil, nil, rule), allowed, []string{ephemeral}},
 		"no such rule":              {spec(nil, nil, nil), allowed, without},
-		"RestartPod not allowed":    {spec(nil, nil, rule), PodValidationOptions{AllowContainerRestartPolicyRules: true, AllowRestartAllContainers: true}, without},
+		"RestartPod not allowed":    {spec(nil, nil, rule), PodValidationOptions{AllowContainerRestartPolicyRules: true}, without},
 		"rules not allowed":         {spec(nil, nil, rule), PodValidationOptions{AllowRestartPod: true}, without},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,23 +23,11 @@ import (
 	"github.com/stretchr/testify/require"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/component-base/featuregate"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	podtest "k8s.io/kubernetes/pkg/api/pod/testing"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
-	"k8s.io/kubernetes/pkg/features"
 )
-
-func setRestartPodGates(t *testing.T, rules, restartPod bool) {
-	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, map[featuregate.Feature]bool{
-		features.ContainerRestartRules:                rules,
-		features.RestartPodOnContainerExits:           restartPod,
-		features.RestartAllContainersOnContainerExits: false,
-	})
-}
 
 // The lives of pods that use RestartPod, and of one that does not, through an
 // API server whose gate is on, then off, then on again (KEP-5532, "Feature
