@@ -1,0 +1,60 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	runtimeutil "k8s.io/kubernetes/pkg/kubelet/kuberuntime/util"
+)
+
+// What is called in another way in another release of Kubernetes.
+
+// relistsOnePod reports whether the PLEG looks at a single pod when it is asked to.
+const relistsOnePod = false
+
+// requestRelist does nothing: this PLEG only looks at all pods, once a second.
+func (kl *Kubelet) requestRelist(uid types.UID) {}
+
+func parseContainerID(_ context.Context, id string) kubecontainer.ContainerID {
+	return kubecontainer.ParseContainerID(id)
+}
+
+// sandboxChanged reports whether the pod needs another sandbox than the one it has.
+func sandboxChanged(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
+	changed, _, _ := runtimeutil.PodSandboxChanged(pod, podStatus)
+	return changed
+}
+
+func (kl *Kubelet) recorderFor(context.Context) record.EventRecorder {
+	return kl.recorder
+}
+
+func (kl *Kubelet) apiPodStatus(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) v1.PodStatus {
+	return kl.generateAPIPodStatus(pod, podStatus, false)
+}
+
+// freshPodStatus returns what the runtime says now. The pod cache is up to a
+// second behind.
+func (kl *Kubelet) freshPodStatus(ctx context.Context, pod *v1.Pod) (*kubecontainer.PodStatus, error) {
+	return kl.containerRuntime.GetPodStatus(ctx, pod.UID, pod.Name, pod.Namespace)
+}

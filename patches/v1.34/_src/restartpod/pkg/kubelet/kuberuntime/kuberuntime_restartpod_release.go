@@ -1,0 +1,34 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+)
+
+// What is called in another way in another release of Kubernetes.
+
+func anyRegularContainerCreated(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
+	return hasAnyRegularContainerCreated(pod, podStatus)
+}
+
+func shouldBeRestarted(_ klog.Logger, container *v1.Container, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
+	return kubecontainer.ShouldContainerBeRestarted(container, pod, podStatus)
+}

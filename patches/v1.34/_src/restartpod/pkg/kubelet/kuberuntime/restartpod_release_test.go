@@ -1,0 +1,53 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import "k8s.io/kubernetes/pkg/kubelet/restartpod"
+
+// startsOfRelease returns what computePodActions of this release starts where a plan of
+// a Machine says Start. Before v1.37 it takes the exit of a regular container for that
+// of another sandbox: where none runs, and the last init container is a sidecar that does
+// not run either, sidecars start, and the others with a later sync. It is so also
+// where the pod is done: then no sync comes to it.
+func startsOfRelease(containers []restartpod.Container, plan *restartpod.Plan) []int {
+	exited := false
+	var last *restartpod.Container
+	var sidecars []int
+	for i := range containers {
+		c := &containers[i]
+		present := c.Status != nil && (plan.Old == nil || !plan.Old[i])
+		runs := present && c.Status.State == restartpod.StateRunning
+		switch c.Kind {
+		case restartpod.KindRegular:
+			if runs || present && c.Status.State == restartpod.StateCreated {
+				return plan.Start
+			}
+			exited = exited || present
+		case restartpod.KindSidecar:
+			if !runs {
+				sidecars = append(sidecars, i)
+			}
+			last = c
+		case restartpod.KindInit:
+			last = c
+		}
+	}
+	if exited && last != nil && last.Kind == restartpod.KindSidecar && last.Status.State == restartpod.StateExited {
+		return sidecars
+	}
+	return plan.Start
+}
