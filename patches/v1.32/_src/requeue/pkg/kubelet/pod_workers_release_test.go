@@ -18,6 +18,7 @@ package kubelet
 
 import (
 	"context"
+	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -53,4 +54,12 @@ func syncerForTest(sync func(*kubecontainer.PodStatus) error, _ func()) *podSync
 func (kl *Kubelet) syncPodForTest(ctx context.Context, pod *v1.Pod, status *kubecontainer.PodStatus) (isTerminal bool, postSync func(), err error) {
 	isTerminal, err = kl.SyncPod(ctx, kubetypes.SyncPodUpdate, pod, nil, status)
 	return isTerminal, nil, err
+}
+
+func (kl *Kubelet) setPodStatusForTest(_ klog.Logger, pod *v1.Pod, status v1.PodStatus) {
+	kl.statusManager.SetPodStatus(pod, status)
+}
+
+func restartAllForTest(t *testing.T, _ *v1.Container, _ int32) {
+	t.Skip("no rule restarts all containers")
 }

@@ -53,3 +53,19 @@ func setFakePodForTest(t *testing.T, m *kubeGenericRuntimeManager, fakeRuntime *
 	sandbox, _ := makeAndSetFakePod(t, m, fakeRuntime, pod)
 	return sandbox
 }
+
+func (m *kubeGenericRuntimeManager) doBackOffForTest(_ context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
+	return m.doBackOff(pod, container, podStatus, backOff)
+}
+
+// setStatusesForTest sets the containers of a pod, all of which are in its newest sandbox.
+func setStatusesForTest(status *kubecontainer.PodStatus, containers ...*kubecontainer.Status) {
+	status.ContainerStatuses = containers
+}
+
+// restartRulesForTest has the restart policies and rules of containers count, or not.
+func restartRulesForTest(t *testing.T, enabled bool) {
+	if enabled {
+		t.Skip("there are no restart rules")
+	}
+}
