@@ -58,8 +58,8 @@ func TestMaxContainerRestartPeriodOfFlagsFileAndDropin(t *testing.T) {
 		"gate off by drop-in, set by file": {file: header + max4s, dropin: header + gateOff, want: period(4 * time.Second)},
 		"set by drop-in":                   {file: header, dropin: header + max4s, want: period(4 * time.Second)},
 		"null in the file":                 {file: header + null},
-		"null in the drop-in, set by file": {file: header + max4s, dropin: header + null},
-		"all null in the drop-in":          {file: header + max4s, dropin: header + "crashLoopBackOff: null\n"},
+		"null in the drop-in, set by file": {file: header + max4s, dropin: header + null, want: afterNullForTest(period(4 * time.Second))},
+		"all null in the drop-in":          {file: header + max4s, dropin: header + "crashLoopBackOff: null\n", want: afterNullForTest(period(4 * time.Second))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -19,6 +19,8 @@ package app
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	kubeletconfiginternal "k8s.io/kubernetes/pkg/kubelet/apis/config"
 )
 
@@ -32,3 +34,6 @@ func mergeKubeletConfigurationsForTest(kc *kubeletconfiginternal.KubeletConfigur
 	_, err := mergeKubeletConfigurations(kc, dropins)
 	return err
 }
+
+// afterNullForTest is the maximum where a drop-in has null, and the file this one.
+func afterNullForTest(_ *metav1.Duration) *metav1.Duration { return nil }

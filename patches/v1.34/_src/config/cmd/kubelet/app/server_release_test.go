@@ -19,6 +19,8 @@ package app
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	kubeletconfiginternal "k8s.io/kubernetes/pkg/kubelet/apis/config"
 )
 
@@ -31,3 +33,6 @@ func loadConfigFileForTest(ctx context.Context, name string) (*kubeletconfiginte
 func mergeKubeletConfigurationsForTest(kc *kubeletconfiginternal.KubeletConfiguration, dropins string) error {
 	return mergeKubeletConfigurations(kc, dropins)
 }
+
+// afterNullForTest is the maximum where a drop-in has null, and the file this one.
+func afterNullForTest(_ *metav1.Duration) *metav1.Duration { return nil }

@@ -1,0 +1,43 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+)
+
+// What is called in another way in another release of Kubernetes.
+
+func (m *kubeGenericRuntimeManager) recorderFor(context.Context) record.EventRecorder {
+	return m.recorder
+}
+
+// regularContainersHavePolicies reports whether the restart policy of a container that is
+// neither an init container nor a sidecar counts.
+func regularContainersHavePolicies() bool { return false }
+
+// GetBackoffKey returns the key of a container's back-off.
+func GetBackoffKey(pod *v1.Pod, container *v1.Container) string { return getStableKey(pod, container) }
+
+func (m *kubeGenericRuntimeManager) podActions(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) podActions {
+	return m.computePodActions(ctx, pod, podStatus)
+}

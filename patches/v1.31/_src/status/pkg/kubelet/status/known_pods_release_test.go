@@ -1,0 +1,34 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+)
+
+// What tests call here has other arguments from release to release.
+
+func (m *manager) setPodStatusForTest(_ klog.Logger, pod *v1.Pod, status v1.PodStatus) {
+	m.SetPodStatus(pod, status)
+}
+
+func (m *manager) syncBatchForTest(_ context.Context, all bool) {
+	m.syncBatch(all)
+}
