@@ -63,10 +63,11 @@ func (p *program) carry(version string) error {
 	}
 	// The commits of the old series, on the release that it was made on. With the old release's files git merges; the
 	// hunks alone would have to fit.
-	if err := t.do("fetch", "-q", "--no-tags", p.treeDir(from.tag), "refs/tags/"+from.tag); err != nil {
+	tag := "refs/tags/" + from.tag
+	if err := t.do("fetch", "-q", "--no-tags", p.treeDir(from.tag), tag+":"+tag); err != nil {
 		return err
 	}
-	base := t.commitID("FETCH_HEAD")
+	base := t.commitID(tag)
 	commits, err := p.compose(t.git, base, from, t)
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (p *program) carry(version string) error {
 	}
 	p.say("%s has the %d patches of %s, and %s has them as commits, on kubernetes %s. Now:", dir, len(commits), from.name, branch, from.tag)
 	at := quoteShell(t.dir)
-	p.note("git -C %s rebase --onto %s %.12s", at, version, base)
+	p.note("git -C %s rebase --onto %s %s", at, version, from.tag)
 	p.note("hack/patchset.sh pin %s", version)
 	p.note("KUBE_VERSION=%s hack/patchset.sh refresh --base %s", version, version)
 	return nil

@@ -288,8 +288,8 @@ stashes, or commits that no patch file holds) is kept, and named.`, none,
 	locate.Flags().BoolVar(&fetch, "fetch", false, "get it if it is not there")
 	locate.Flags().BoolVar(&applied, "applied", false, "fail unless the series is applied and checked out")
 	add(root, "checkout DIR", "make a checkout of the tree without the series", "", cobra.ExactArgs(1),
-		func(_ *cobra.Command, args []string) error { return p.checkoutCommand(args[0]) }).Hidden = true
-	add(root, "packages", "the Go packages that the series touches", "", none,
-		func(*cobra.Command, []string) error { return p.packagesCommand() }).Hidden = true
+		func(_ *cobra.Command, args []string) error { return p.checkoutCommand(args[0]) })
+	add(root, "packages", "print the Go packages that the series touches", "", none,
+		func(*cobra.Command, []string) error { return p.packagesCommand() })
 	return root
 }

@@ -145,3 +145,38 @@ func TestDeviations(t *testing.T) {
 	require.NoError(t, err, string(page))
 	assert.Equal(t, string(page), read("../../docs/deviations.md"), "run make deviations")
 }
+
+// A series for the next minor version begins with the commits of its neighbour, and the commands that carry prints
+// bring them to the new release.
+func TestCarry(t *testing.T) {
+	const next = "v1.38.0"
+	p := newProject(t)
+	proxy := filepath.Join(t.TempDir(), "proxy")
+	files := maps.Clone(kubernetes)
+	files["pkg/kubelet/kubelet.go"] = strings.Replace(files["pkg/kubelet/kubelet.go"], "package kubelet\n", "// Package kubelet is newer.\npackage kubelet\n", 1)
+	makeProxy(proxy, version)
+	makeProxy(proxy, next)
+	module(proxy, "k8s.io/kubernetes", next, files)
+	env := []string{"GOPROXY=file://" + proxy, "GOMODCACHE=" + modcache(t)}
+	run := func(name string, args ...string) string {
+		t.Helper()
+		out, err := p.try(env, name, args...)
+		require.NoError(t, err, out)
+		return out
+	}
+	p.fails(t, env, []string{"patches/v1.37 is there already"}, "hack/patchset.sh", "carry", "v1.37.5")
+	out := run("hack/patchset.sh", "carry", next)
+	tree := filepath.Join(p.dir, "_output", next, "kubernetes")
+	assert.Contains(t, out, "rebase --onto "+next+" "+version+"\n")
+	p.git(tree, "rebase", "-q", "--onto", next, version)
+	for _, command := range []string{"hack/patchset.sh pin " + next, "KUBE_VERSION=" + next + " hack/patchset.sh refresh --base " + next} {
+		assert.Contains(t, out, command)
+		run("bash", "-c", command)
+	}
+	assert.Equal(t, "tag: "+next+"\n", read(filepath.Join(p.dir, "patches/v1.38/BASE")))
+	env = append(env, "KUBE_VERSION="+next)
+	assert.Contains(t, run("hack/patchset.sh", "verify", "--no-build"), "Series v1.38 is in order on kubernetes "+next)
+	assert.Contains(t, read(filepath.Join(tree, "pkg/kubelet/kubelet.go")), "// Package kubelet is newer.\n")
+	assert.Contains(t, read(filepath.Join(tree, "pkg/kubelet/kubelet.go")), "return false", "the last patch is applied")
+	p.fails(t, env[:2], []string{"patches/v1.38 is there already"}, "hack/patchset.sh", "carry", next)
+}
