@@ -208,8 +208,8 @@ commits stay as they are. Running it twice changes nothing; one that was killed 
 of the newest. They become commits on the branch of the new series, still on the release that they were made for. Carry
 prints the git rebase that brings them to the new release, and what writes the new series then.
 
-Where a file of patches/_src does not fit the new release, patches/<series>/_src/PATCH/PATH takes its place, with a line in
-patches/<series>/_src/REASONS: "PATCH/PATH: why this release has a version of its own".`, cobra.ExactArgs(1),
+Where a file of patches/_src does not fit the new release, patches/<series>/_src/PATCH/PATH takes its place, for this release and
+those before it that have none of their own, with a line in patches/<series>/_src/REASONS: "PATCH/PATH: why".`, cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.alone(func() error { return p.carry(args[0]) }) })
 
 	var noBuild bool

@@ -456,8 +456,8 @@ func (r *refresher) sourceChanges() (map[string]source, error) {
 		}
 		at := r.keptAt(k, e)
 		if e.final.blob == "" {
-			if strings.HasPrefix(at, filepath.Join(r.s.dir, sourceDir)+string(filepath.Separator)) {
-				return nil, fail(fmt.Sprintf("%s was removed on %s, but is a version of this release alone", k.path, r.s.branch),
+			if rel, ok := strings.CutPrefix(at, r.patches+string(filepath.Separator)+"v"); ok {
+				return nil, fail(fmt.Sprintf("%s was removed on %s, but is the version of v%s", k.path, r.s.branch, strings.Split(rel, string(filepath.Separator))[0]),
 					fmt.Sprintf("Remove %s and its line in %s, then refresh.", at, reasonsFile))
 			}
 			changes[at] = source{path: k.path}
@@ -740,9 +740,17 @@ func (r *refresher) write(head, tip string, changes map[string]source, wanted ma
 func (r *refresher) requireOthers() error {
 	changed := map[string]bool{} // the directories of other series
 	for k, e := range r.entries {
-		own := strings.HasPrefix(r.keptAt(k, e), filepath.Join(r.s.dir, sourceDir)+string(filepath.Separator))
-		if !own && (e.final != e.kept || e.final != e.tree) {
-			for _, dir := range r.elsewhere(k.patch) {
+		if e.final == e.kept && e.final == e.tree {
+			continue
+		}
+		for _, dir := range r.elsewhere(k.patch) {
+			s, err := r.loadSeries(dir)
+			if err != nil {
+				return err
+			}
+			// A file that was removed is known no more.
+			i := slices.IndexFunc(s.active, func(q *patch) bool { return q.name == k.patch })
+			if f, ok := s.active[i].files[k.path]; !ok || f.path == r.keptAt(k, e) {
 				changed[dir] = true
 			}
 		}

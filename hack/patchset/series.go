@@ -179,7 +179,7 @@ func (p *program) loadSeries(dir string) (*series, error) {
 	if s.travel, err = p.readTravel(); err != nil {
 		return nil, err
 	}
-	if err := s.checkOverrides(filepath.Join(dir, sourceDir)); err != nil {
+	if err := p.checkOverrides(s); err != nil {
 		return nil, err
 	}
 	file := filepath.Join(dir, "series")
@@ -258,7 +258,7 @@ const sourceDir = "_src"
 const reasonsFile = "REASONS"
 
 // filesOf are the files that a patch of this name brings: the library's files, those of patches/_src, and in their place
-// those that the release has of its own.
+// the release's version, which is its own or that of the next newer release that has one.
 func (p *program) filesOf(s *series, name string) (map[string]source, error) {
 	files, err := s.travel.render(p.root, name)
 	if err != nil {
@@ -274,9 +274,17 @@ func (p *program) filesOf(s *series, name string) (map[string]source, error) {
 		}
 		files[path] = f
 	}
-	own, err := readSources(filepath.Join(s.dir, sourceDir, name))
-	maps.Copy(files, own)
-	return files, err
+	for _, dir := range slices.Backward(p.allSeries()) {
+		versions, err := readSources(filepath.Join(dir, sourceDir, name))
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(files, versions)
+		if dir == s.dir {
+			break
+		}
+	}
+	return files, nil
 }
 
 // readSources are the files below a directory, by their path in it.
@@ -320,8 +328,10 @@ func checkContent(file string, content []byte) error {
 	return nil
 }
 
-// checkOverrides: each file that the release has of its own is listed, with the reason.
-func (s *series) checkOverrides(own string) error {
+// checkOverrides: each file that the release has of its own is listed, with the reason, and differs from the one that it
+// takes the place of.
+func (p *program) checkOverrides(s *series) error {
+	own := filepath.Join(s.dir, sourceDir)
 	overrides := map[string]bool{}
 	list := filepath.Join(own, reasonsFile)
 	lines, err := readLines(list)
@@ -342,12 +352,15 @@ func (s *series) checkOverrides(own string) error {
 	delete(files, reasonsFile)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if !overrides[name] {
-			return fail(fmt.Sprintf("%s is a version of %s alone, but %s has no reason for it", files[name].path, s.name, list),
-				fmt.Sprintf("Add the line \"%s: REASON\", or make the change in %s.", name, filepath.Join(filepath.Dir(s.dir), sourceDir, name)))
+			return fail(fmt.Sprintf("%s is the version of %s, but %s has no reason for it", files[name].path, s.name, list),
+				fmt.Sprintf("Add the line \"%s: REASON\", or make the change in %s.", name, filepath.Join(p.patches, sourceDir, name)))
 		}
-		shared, err := os.ReadFile(filepath.Join(filepath.Dir(s.dir), sourceDir, filepath.FromSlash(name)))
-		if err == nil && string(shared) == string(files[name].content) {
-			return fmt.Errorf("%s is the same as the version of all releases: remove it, and its line in %s", files[name].path, list)
+		newer, content, err := p.newerVersion(s, name)
+		if err != nil {
+			return err
+		}
+		if newer != "" && string(content) == string(files[name].content) {
+			return fmt.Errorf("%s is the same as %s: remove it, and its line in %s", files[name].path, newer, list)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(overrides)) {
@@ -356,6 +369,19 @@ func (s *series) checkOverrides(own string) error {
 		}
 	}
 	return nil
+}
+
+// newerVersion is the file that the release has without one of its own: of the next newer release that has one, or that
+// of all releases. There may be none.
+func (p *program) newerVersion(s *series, name string) (file string, content []byte, err error) {
+	dirs := p.allSeries()
+	for _, dir := range append(dirs[slices.Index(dirs, s.dir)+1:], p.patches) {
+		file = filepath.Join(dir, sourceDir, filepath.FromSlash(name))
+		if content, err = os.ReadFile(file); !errors.Is(err, fs.ErrNotExist) {
+			return file, content, err
+		}
+	}
+	return "", nil, nil
 }
 
 // digest changes when the patches, or the files that they bring, change; mails when the patches do.

@@ -517,12 +517,58 @@ func TestOverride(t *testing.T) {
 
 	p.git(p.root, "rm", "-q", "pkg/kubelet/ours.go")
 	p.amend(t, 1)
-	p.fails(t, nil, []string{"a version of this release alone", "REASONS"}, "hack/patchset.sh", "refresh")
+	p.fails(t, nil, []string{"is the version of v1.37", "REASONS"}, "hack/patchset.sh", "refresh")
 	p.git(p.root, "reset", "-q", "--hard", "ORIG_HEAD")
 	p.ok(t, "hack/patchset.sh", "reverse", "--force")
 
 	write(p.dir, map[string]string{own: read(filepath.Join(p.dir, src("pkg/kubelet/ours.go")))})
-	p.fails(t, nil, []string{"is the same as the version of all releases"}, "hack/patchset.sh", "apply")
+	p.fails(t, nil, []string{"is the same as "}, "hack/patchset.sh", "apply")
+}
+
+// TestOlderOverride: the version of a release is that of those before it, until one has its own.
+func TestOlderOverride(t *testing.T) {
+	const newest, oldest = "v1.38.0", "v1.36.0"
+	p := newProject(t)
+	p.addSeries(t, newest, "v1.38")
+	p.addSeries(t, oldest, "v1.36")
+	name := second + "/pkg/kubelet/ours.go"
+	returns := func(n int) string {
+		return fmt.Sprintf("package kubelet\n\nfunc ours() int { return %d }\n\nvar _ = ours\n", n)
+	}
+	own := func(series string) string { return "patches/" + series + "/_src/" + name }
+	write(p.dir, map[string]string{
+		src("pkg/kubelet/ours.go"): returns(1), own("v1.37"): returns(7),
+		"patches/v1.37/_src/REASONS": name + ": before v1.38, it returns seven\n",
+	})
+	in := func(release, command string) string {
+		t.Helper()
+		out, err := p.try([]string{"KUBE_VERSION=" + release}, "hack/patchset.sh", command)
+		require.NoError(t, err, out)
+		return out
+	}
+	ours := func(release string) string {
+		return filepath.Join(p.dir, "_output", release, "kubernetes/pkg/kubelet/ours.go")
+	}
+	for release, n := range map[string]int{newest: 1, version: 7, oldest: 7} {
+		in(release, "apply")
+		assert.Equal(t, returns(n), read(ours(release)), release)
+	}
+
+	// The way back from either is to that version, and the other is named.
+	tree := filepath.Dir(filepath.Dir(filepath.Dir(ours(oldest))))
+	edit(t, ours(oldest), "return 7", "return 8")
+	p.git(tree, "commit", "-q", "-a", "--fixup", "HEAD~1")
+	p.git(tree, "-c", "sequence.editor=:", "rebase", "-q", "-i", "--autosquash", oldest)
+	out, err := p.try([]string{"KUBE_VERSION=" + oldest}, "hack/patchset.sh", "refresh")
+	require.Error(t, err, out)
+	assert.Contains(t, out, "v1.36 is refreshed, but v1.37 has files that have changed, too")
+	assert.Equal(t, returns(8), read(filepath.Join(p.dir, own("v1.37"))))
+	assert.Equal(t, returns(1), read(filepath.Join(p.dir, src("pkg/kubelet/ours.go"))))
+	in(version, "refresh")
+	assert.Equal(t, returns(8), read(ours(version)))
+
+	write(p.dir, map[string]string{own("v1.36"): returns(8), "patches/v1.36/_src/REASONS": name + ": so it is\n"})
+	p.fails(t, []string{"KUBE_VERSION=" + oldest}, []string{own("v1.36") + " is the same as ", own("v1.37") + ": remove it"}, "hack/patchset.sh", "apply")
 }
 
 // TestSources: what cannot be brought is refused, and named.
