@@ -28,7 +28,6 @@ import (
 // The condition of a restart comes to its end in the API also when the gate is off
 // by then. What the kubelet does not write is left alone.
 func TestMergePodStatusRestartConditions(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.NodeDeclaredFeatures, true)
 	for _, enabled := range []bool{true, false} {
 		for _, conditionType := range setRestartGates(t, enabled) {
 			inAPI := v1.PodStatus{Conditions: []v1.PodCondition{{Type: conditionType, Status: v1.ConditionTrue, Reason: "ContainerExited"}}}

@@ -28,7 +28,7 @@ const RestartAllContainersOnContainerExits featuregate.Feature = "RestartAllCont
 var laterFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	// Deprecated, so that AllAlpha and AllBeta leave it off, and no help names it.
 	RestartAllContainersOnContainerExits: {
-		{Version: version.MustParse("1.34"), Default: false, LockToDefault: true, PreRelease: featuregate.Deprecated},
+		{Version: version.MustParse("1.0"), Default: false, LockToDefault: true, PreRelease: featuregate.Deprecated},
 	},
 }
 

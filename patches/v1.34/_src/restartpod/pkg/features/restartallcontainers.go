@@ -28,7 +28,7 @@ const KubeletRestartAllContainersBackOff featuregate.Feature = "KubeletRestartAl
 var restartAllContainersFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	// Deprecated, so that AllAlpha and AllBeta leave it off, and no help names it.
 	KubeletRestartAllContainersBackOff: {
-		{Version: version.MustParse("1.34"), Default: false, LockToDefault: true, PreRelease: featuregate.Deprecated},
+		{Version: version.MustParse("1.0"), Default: false, LockToDefault: true, PreRelease: featuregate.Deprecated},
 	},
 }
 
