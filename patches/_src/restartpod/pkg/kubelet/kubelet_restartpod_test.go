@@ -342,7 +342,7 @@ func TestRestartPodBackOff(t *testing.T) {
 		require.Equal(t, syncs, r.syncs, "nothing is started")
 		// After the first of these syncs the statuses have to be read again.
 		require.Equal(t, r.stopped == nil, crashloop.IsWaiting(err))
-		require.Equal(t, r.stopped != nil, postSync != nil)
+		require.Equal(t, r.stopped != nil && hasPostSync, postSync != nil)
 		r.stopped = nil
 	}
 	require.Equal(t, []string{

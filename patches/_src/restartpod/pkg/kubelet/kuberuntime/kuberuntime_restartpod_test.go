@@ -171,6 +171,7 @@ func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
+			restartRulesForTest(t, true)
 			tCtx := ktesting.Init(t)
 			_, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 			require.NoError(t, err)

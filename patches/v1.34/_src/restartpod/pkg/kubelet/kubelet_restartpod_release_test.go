@@ -86,3 +86,6 @@ func shouldBeRestarted(container *v1.Container, pod *v1.Pod, podStatus *kubecont
 }
 
 func (c withoutPodCgroups) EnsureExists(*v1.Pod) error { return c.err }
+
+// hasPostSync tells whether SyncPod returns what is to be done after it.
+const hasPostSync = false

@@ -111,3 +111,6 @@ func shouldBeRestarted(container *v1.Container, pod *v1.Pod, podStatus *kubecont
 }
 
 func (c withoutPodCgroups) EnsureExists(klog.Logger, *v1.Pod) error { return c.err }
+
+// hasPostSync tells whether SyncPod returns what is to be done after it.
+const hasPostSync = true
