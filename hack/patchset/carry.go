@@ -95,7 +95,8 @@ func (p *program) carry(version string) error {
 	return nil
 }
 
-// copySeries copies the patches of a series, and the files that its release has of its own.
+// copySeries copies the patches of a series. Versions of new files that an older release needs are inherited, and a newer
+// one has those of all.
 func copySeries(s *series, dir, version string) error {
 	files := map[string][]byte{"BASE": fmt.Appendf(nil, "tag: %s\n", version)}
 	var err error
@@ -104,13 +105,6 @@ func copySeries(s *series, dir, version string) error {
 	}
 	for _, q := range s.active {
 		files[q.file] = []byte(q.mail)
-	}
-	own, err := readSources(filepath.Join(s.dir, sourceDir))
-	if err != nil {
-		return err
-	}
-	for name, f := range own {
-		files[filepath.Join(sourceDir, name)] = f.content
 	}
 	if slices.ContainsFunc(glob(s.dir, "*.patch"), func(f string) bool { return files[filepath.Base(f)] == nil }) {
 		return fmt.Errorf("%s/series leaves out patches: put them back, or delete their files", s.dir)
