@@ -24,7 +24,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
@@ -51,7 +50,7 @@ func (kl *Kubelet) noteBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kub
 			continue
 		}
 		if s.ExitCode == 0 && slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
-			return c.Name == s.Name && !podutil.IsRestartableInitContainer(&c)
+			return c.Name == s.Name && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
 		}) {
 			continue // It is done.
 		}
