@@ -177,6 +177,13 @@ one_at_a_time() {
 
 patchset() { "$KB_HACK/patchset.sh" "$@"; }
 
+# apply_series: applies it where it is not applied yet. What a check then shows is recorded for it as it is now.
+apply_series() {
+  patchset apply --keep || exit 1
+  KB_CHECKED=$(patchset checked) || exit 1
+  export KB_CHECKED
+}
+
 # load_tree [--fetch | --applied]: sets TREE, TREE_KIND (git, plain or missing) and, of a git tree, COMMIT, COMMIT_TIME and
 # TREE_STATE (clean or dirty). Where the series is checked out, BRANCH and BASE are its branch and the commit it starts at.
 # --fetch gets a tree that is missing, --applied fails unless the series is checked out; VERSION is known with either, and
@@ -201,7 +208,7 @@ prepare_kubelets() {
     release=(kube-apiserver)
   fi
   "$KB_HACK/build.sh" --check || exit 1
-  patchset apply --keep || exit 1
+  apply_series
   load_tree --fetch
   "$KB_HACK/build.sh" "$@" || exit 1
   "$KB_HACK/build.sh" --stock "${release[@]}" || exit 1

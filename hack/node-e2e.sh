@@ -81,7 +81,7 @@ fi
 args=()
 if [[ -n $kubelet ]]; then
   "$KB_HACK/build.sh" --check || exit 1
-  patchset apply --keep || exit 1
+  apply_series
   load_tree --fetch
   "$KB_HACK/build.sh" kubelet kubelet-short-reset kube-apiserver kube-controller-manager || exit 1
   [[ -z $upstream ]] || "$0" --build-upstream || exit 1

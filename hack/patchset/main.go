@@ -41,13 +41,14 @@ type program struct {
 	kubeRoot, kubeVersion string
 	skip                  string // numbers of patches to leave out
 	seriesName            string // the series to take, whatever the tree's release
+	checked               string // what a script that records a check has begun with
 }
 
 func newProgram(ctx context.Context) (*program, error) {
 	p := &program{
 		ctx: ctx, out: os.Stdout, errOut: os.Stderr, root: os.Getenv("KB_ROOT"),
 		kubeRoot: os.Getenv("KUBE_ROOT"), kubeVersion: os.Getenv("KUBE_VERSION"),
-		skip: os.Getenv("SKIP"), seriesName: os.Getenv("KB_SERIES"),
+		skip: os.Getenv("SKIP"), seriesName: os.Getenv("KB_SERIES"), checked: os.Getenv("KB_CHECKED"),
 	}
 	dir, err := os.Getwd()
 	if p.root == "" {
@@ -281,6 +282,8 @@ stashes, or commits that no patch file holds) is kept, and named.`, none,
 		})
 	record.Flags().BoolVar(&failed, "failed", false, "it failed")
 	record.Hidden = true
+	add(root, "checked", "print what identifies the tree's series", "", none,
+		func(*cobra.Command, []string) error { return p.checkedCommand() }).Hidden = true
 	var fetch, applied bool
 	locate := add(root, "tree", "say, for a shell, which tree is meant", "", none,
 		func(*cobra.Command, []string) error { return p.treeCommand(fetch, applied) })

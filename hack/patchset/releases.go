@@ -88,7 +88,8 @@ func (p *program) keepResult(s *series, check string, r result) error {
 	return writeFile(p.resultFile(s, check, ".json"), append(data, '\n'), 0o666)
 }
 
-// record keeps what came of a check that a script has run with the series of the tree.
+// record keeps what came of a check that a script has run with the series of the tree, if that is still the one that the
+// script began with.
 func (p *program) record(name string, passed bool, details string) error {
 	var names []string
 	for _, c := range checks {
@@ -107,7 +108,20 @@ func (p *program) record(name string, passed bool, details string) error {
 		p.note("not kept in %s: that is for the series on %s as it was released", filepath.Join(p.output, "releases"), s.tag)
 		return nil
 	}
+	if p.checked != "" && p.checked != s.checked(name) {
+		p.note("not kept in %s: series %s is not any more what the programs were built of", filepath.Join(p.output, "releases"), s.name)
+		return nil
+	}
 	return p.keepResult(s, name, result{Passed: passed, Details: details})
+}
+
+// checkedCommand prints what identifies the tree's series, for a script to have with it while it builds and runs.
+func (p *program) checkedCommand() error {
+	_, s, err := p.target()
+	if err == nil {
+		fmt.Fprintln(p.out, s.checked(""))
+	}
+	return err
 }
 
 func (p *program) testPatched() error {

@@ -102,13 +102,17 @@ func TestMatrix(t *testing.T) {
 	p.fails(t, nil, []string{`patches/v1.38/series has no patch "kubelet-not-late", and no line "# left out: kubelet-not-late: REASON"`}, "hack/patchset.sh", "matrix")
 	edit(t, series, p.patches(t)[1]+"\n", p.patches(t)[1]+"\n# left out: kubelet-not-late: it is never late\n")
 
-	record := func(args ...string) {
+	record := func(checked string, args ...string) {
 		t.Helper()
-		out, err := p.try([]string{"KUBE_VERSION=" + version}, "hack/patchset.sh", append([]string{"record"}, args...)...)
+		out, err := p.try([]string{"KUBE_VERSION=" + version, "KB_CHECKED=" + checked}, "hack/patchset.sh", append([]string{"record"}, args...)...)
 		require.NoError(t, err, out)
 	}
-	record("node-e2e", "82 scenarios")
-	record("node-timing", "--failed")
+	checked, err := p.try([]string{"KUBE_VERSION=" + version}, "hack/patchset.sh", "checked")
+	require.NoError(t, err, checked)
+	record("another one", "node-e2e", "82 scenarios")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run |", "the programs were built of another series")
+	record(strings.TrimSpace(checked), "node-e2e", "82 scenarios")
+	record("", "node-timing", "--failed")
 	out := p.ok(t, "hack/patchset.sh", "matrix")
 	for _, line := range []string{
 		"| release | patches | build | tests | others | node-timing | node-e2e | node-conformance | node-skew |",
