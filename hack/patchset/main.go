@@ -233,8 +233,8 @@ those before it that have none of their own, with a line in patches/<series>/_sr
 		only    []string
 	}
 	verifyAll := add(root, "verify-all [--no-build] [--only LIST]", "prove that all series are in order",
-		`Verify-all runs, for each series, on the release that it was made on, newest first: verify --no-build, verify, and
-hack/test-patched.sh. Then it applies the series to the other patch versions that BASE names ("applies: v1.37.0 v1.37.2"),
+		`Verify-all runs, for each series, on the release that it was made on, newest first: verify --no-build,
+hack/test-patched.sh, and verify. Then it applies the series to the other patch versions that BASE names ("applies: v1.37.0 v1.37.2"),
 and reverses it. A series that fails does not stop the others. What passed is kept in _output/releases and is not run again
 while the series is the same, so that an interrupted run goes on where it was. The logs are there too.`, none,
 		func(*cobra.Command, []string) error { return p.verifyAll(!all.noBuild, all.only) })

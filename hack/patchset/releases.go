@@ -33,8 +33,8 @@ const others = "others"
 // checks are in the order in which they are run: each one says more, and takes longer.
 var checks = []check{
 	{name: "patches", what: "apply, formatting again, plain git am, and reverse", run: func(p *program) error { return p.verify(false) }},
+	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: (*program).testPatched},
 	{name: "build", what: "kubelet, and go vet of the packages that a patch touches, after each patch", run: func(p *program) error { return p.verify(true) }},
-	{name: "tests", what: "upstream's tests and ours of these packages", run: (*program).testPatched},
 	{
 		name: others, what: "the series applies to these other patch versions, and reverses",
 		run: (*program).applyToOthers, details: func(s *series) string { return strings.Join(s.applies, " ") },

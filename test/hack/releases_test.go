@@ -115,7 +115,7 @@ func TestMatrix(t *testing.T) {
 	record("", "node-timing", "--failed")
 	out := p.ok(t, "hack/patchset.sh", "matrix")
 	for _, line := range []string{
-		"| release | patches | build | tests | others | node-timing | node-e2e | node-conformance | node-skew |",
+		"| release | patches | tests | build | others | node-timing | node-e2e | node-conformance | node-skew |",
 		"| v1.38.0 | not run | not run | not run | not run | not run | not run | not run | not run |",
 		"| v1.37.1 | not run | not run | not run | not run | **fails** | passes: 82 scenarios | not run | not run |",
 		"| patch | v1.38 | v1.37 |",
