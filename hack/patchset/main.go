@@ -244,8 +244,8 @@ while the series is the same, so that an interrupted run goes on where it was. T
 	matrix := add(root, "matrix [--write]", "print which release has what, and what came of its checks",
 		`Matrix prints in Markdown what came of the checks of each series, as verify-all and the scripts that need a node have
 left it in _output/releases, and which release has which patch.`, none,
-		func(*cobra.Command, []string) error { return p.page(writeMatrix, "docs/results/releases.md", p.matrix) })
-	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md")
+		func(*cobra.Command, []string) error { return p.matrixCommand(writeMatrix) })
+	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md, and a summary into README.md")
 	var writeDeviations bool
 	deviations := add(root, "deviations [--write]", "print how each release differs from upstream",
 		`Deviations prints in Markdown what each patch changes and why, as its message says.`, none,

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -289,6 +290,41 @@ func (p *program) summary(w io.Writer, all []*series) {
 		}
 		tableRow(w, cells...)
 	}
+}
+
+// overview is the table of README: how many patches each release has, which not, and what it has passed.
+func (p *program) overview() (string, error) {
+	all, err := p.loadAll()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	tableHead(&b, "release", "patches", "left out", "passed")
+	for _, s := range all {
+		leftOut, err := s.leftOut()
+		if err != nil {
+			return "", err
+		}
+		var passed []string
+		for _, c := range checks {
+			if r := p.result(s, c.name); r != nil && r.Passed {
+				passed = append(passed, c.name)
+			}
+		}
+		tableRow(&b, s.tag, strconv.Itoa(len(s.active)), strings.Join(slices.Sorted(maps.Keys(leftOut)), ", "), strings.Join(passed, ", "))
+	}
+	return b.String(), nil
+}
+
+func (p *program) matrixCommand(write bool) error {
+	if err := p.page(write, "docs/results/releases.md", p.matrix); err != nil || !write {
+		return err
+	}
+	table, err := p.overview()
+	if err != nil {
+		return err
+	}
+	return p.intoReadme("make matrix", table)
 }
 
 func (r *result) cell() string {

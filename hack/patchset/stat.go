@@ -17,9 +17,6 @@ import (
 // generatedPattern is for files that upstream's tools write.
 var generatedPattern = regexp.MustCompile(`^api/openapi-spec/|/zz_generated\.|/generated\.proto$|/types_swagger_doc_generated\.go$|/applyconfigurations/|^test/compatibility_lifecycle/reference/`)
 
-// The table is between these lines in README.md.
-const statBegin, statEnd = "<!-- make stat -->\n", "<!-- end of make stat -->\n"
-
 func (p *program) statCommand(write bool) error {
 	table, err := p.stat()
 	if err != nil {
@@ -29,17 +26,23 @@ func (p *program) statCommand(write bool) error {
 		_, err = fmt.Fprint(p.out, table)
 		return err
 	}
+	return p.intoReadme("make stat", table)
+}
+
+// intoReadme puts a table between the lines of README.md that name the command which makes it.
+func (p *program) intoReadme(command, table string) error {
+	begin, end := "<!-- "+command+" -->\n", "<!-- end of "+command+" -->\n"
 	file := filepath.Join(p.root, "README.md")
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	before, rest, ok1 := strings.Cut(string(data), statBegin)
-	_, after, ok2 := strings.Cut(rest, statEnd)
+	before, rest, ok1 := strings.Cut(string(data), begin)
+	_, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
-		return fmt.Errorf("%s does not have the lines %q and %q, between which the table belongs", file, statBegin, statEnd)
+		return fmt.Errorf("%s does not have the lines %q and %q, between which the table belongs", file, begin, end)
 	}
-	return writeFile(file, []byte(before+statBegin+table+statEnd+after), 0o666)
+	return writeFile(file, []byte(before+begin+table+end+after), 0o666)
 }
 
 // stat is the table of README: the changed lines of upstream's files, by patch and file.

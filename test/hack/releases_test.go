@@ -124,7 +124,10 @@ func TestMatrix(t *testing.T) {
 	} {
 		assert.Contains(t, out, line)
 	}
+	write(p.dir, map[string]string{"README.md": "a\n<!-- make matrix -->\nold\n<!-- end of make matrix -->\nb\n"})
 	p.ok(t, "hack/patchset.sh", "matrix", "--write")
+	assert.Equal(t, "a\n<!-- make matrix -->\n| release | patches | left out | passed |\n| --- | --- | --- | --- |\n"+
+		"| v1.38.0 | 2 | kubelet-not-late |  |\n| v1.37.1 | 3 |  | node-e2e |\n<!-- end of make matrix -->\nb\n", read(filepath.Join(p.dir, "README.md")))
 	assert.Equal(t, out, read(filepath.Join(p.dir, "docs/results/releases.md")))
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
