@@ -21,8 +21,12 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/klog/v2"
 
+	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
@@ -61,7 +65,11 @@ func (kl *Kubelet) setPodStatusForTest(logger klog.Logger, pod *v1.Pod, status v
 }
 
 // restartAllForTest has an exit of the container with that code restart all containers.
-func restartAllForTest(_ *testing.T, container *v1.Container, code int32) {
+func restartAllForTest(t *testing.T, container *v1.Container, code int32) {
+	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, map[featuregate.Feature]bool{
+		features.NodeDeclaredFeatures:                 true,
+		features.RestartAllContainersOnContainerExits: true,
+	})
 	policy := v1.ContainerRestartPolicyAlways
 	container.RestartPolicy = &policy
 	container.RestartPolicyRules = []v1.ContainerRestartRule{{
