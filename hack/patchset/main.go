@@ -233,10 +233,11 @@ those before it that have none of their own, with a line in patches/<series>/_sr
 		only    []string
 	}
 	verifyAll := add(root, "verify-all [--no-build] [--only LIST]", "prove that all series are in order",
-		`Verify-all runs, for each series, on the release that it was made on, newest first: verify --no-build,
-hack/test-patched.sh, and verify. Then it applies the series to the other patch versions that BASE names ("applies: v1.37.0 v1.37.2"),
-and reverses it. A series that fails does not stop the others. What passed is kept in _output/releases and is not run again
-while the series is the same, so that an interrupted run goes on where it was. The logs are there too.`, none,
+		`Verify-all runs, for each series, on the release that it was made on: verify --no-build, then hack/test-patched.sh,
+then verify, each for all series, newest first. Then it applies the series to the other patch versions that BASE names
+("applies: v1.37.0 v1.37.2"), and reverses it. A series that fails does not stop the others. What passed is kept in
+_output/releases and is not run again while the series is the same, so that an interrupted run goes on where it was. The
+logs are there too.`, none,
 		func(*cobra.Command, []string) error { return p.verifyAll(!all.noBuild, all.only) })
 	verifyAll.Flags().BoolVar(&all.noBuild, "no-build", false, "compile nothing, and test nothing")
 	verifyAll.Flags().StringSliceVar(&all.only, "only", nil, "the series to look at, such as v1.36,v1.35")

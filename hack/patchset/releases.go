@@ -167,8 +167,7 @@ func (p *program) applyToOthers() error {
 	return errors.Join(failed...)
 }
 
-// verifyAll runs the checks of each series on the release that it was made on, newest first. What passed before, with
-// the same series, is not run again.
+// verifyAll runs the checks, each for all series, newest first. What passed before, with the same series, is not run again.
 func (p *program) verifyAll(build bool, only []string) error {
 	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" {
 		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES or SKIP: it is for whole series, on the releases that they were made on")
@@ -187,23 +186,25 @@ func (p *program) verifyAll(build bool, only []string) error {
 			continue
 		}
 		all = append(all, s)
-		for _, c := range checks {
-			if c.run == nil || c.name != "patches" && !build {
-				continue
-			}
+	}
+	// What is quick is done for all of them before what takes long. Where one check fails, those after it would, too.
+	left := slices.Clone(all)
+	for _, c := range checks {
+		if c.run == nil || c.name != "patches" && !build {
+			continue
+		}
+		left = slices.DeleteFunc(left, func(s *series) bool {
 			if r := p.result(s, c.name); r != nil && r.Passed {
 				p.say("%s %s: passed on %s", s.tag, c.name, r.At.Local().Format(time.DateTime))
-				continue
+				return false
 			}
-			if err := p.check(s, c); err != nil {
-				if p.ctx.Err() != nil {
-					return context.Cause(p.ctx)
-				}
-				failed++
-				break
-			}
+			return p.ctx.Err() == nil && p.check(s, c) != nil
+		})
+		if p.ctx.Err() != nil {
+			return context.Cause(p.ctx)
 		}
 	}
+	failed += len(all) - len(left)
 	p.say("In short:")
 	p.summary(p.out, all)
 	if failed > 0 {
