@@ -98,10 +98,16 @@ var metricsScenarios = []scenario{
 		pods[2].starting("other", 5)
 		whole.starting("main", 4)
 		whole.starting("other", 4)
-		for _, p := range []*pod{all, hasty} {
-			p.starting("main", 3)
-			p.starting("other", 3)
-		}
+		all.starting("main", 3)
+		all.starting("other", 3)
+		hasty.starting("main", 3)
+		// Its second run may be over before its program has begun.
+		hasty.latest("two restarts of other", func(now *v1.Pod) error {
+			if n := statusOf(now, "other").RestartCount; n != 2 {
+				return fmt.Errorf("there were %d", n)
+			}
+			return nil
+		})
 		failing.latest("the failure", func(now *v1.Pod) error {
 			if now.Status.Phase != v1.PodFailed {
 				return fmt.Errorf("the phase is %s", now.Status.Phase)
