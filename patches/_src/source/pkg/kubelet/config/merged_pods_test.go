@@ -24,7 +24,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
-	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // versioned returns a pod as the API server has it in some version.
@@ -37,11 +36,10 @@ func versioned(name, version string, phase v1.PodPhase) *v1.Pod {
 // An object that was merged before is not compared again, and any other one is merged
 // as ever.
 func TestMergedPods(t *testing.T) {
-	_, ctx := ktesting.NewTestContext(t)
-	s := newPodStorage(make(chan kubetypes.PodUpdate, 10), nil, &mockPodStartupSLIObserver{})
+	s := podStorageForTest()
 	source := kubetypes.ApiserverSource
 	merge := func(pods ...*v1.Pod) string {
-		adds, updates, _, removes, reconciles := s.merge(ctx, source, sourceUpdate{Pods: pods})
+		adds, updates, _, removes, reconciles := s.mergeForTest(t, source, pods)
 		return fmt.Sprintf("%d added, %d updated, %d reconciled, %d removed", len(adds.Pods), len(updates.Pods), len(reconciles.Pods), len(removes.Pods))
 	}
 	const none = "0 added, 0 updated, 0 reconciled, 0 removed"

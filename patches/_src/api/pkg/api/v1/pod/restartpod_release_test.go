@@ -28,7 +28,7 @@ import (
 
 // What differs from release to release.
 
-// hasRestartAllContainers tells whether a rule can restart all containers of the pod.
+// hasRestartAllContainers reports whether a rule can restart all containers of the pod.
 const hasRestartAllContainers = true
 
 // setWholePodGates sets the gates of the two actions that restart a whole pod.

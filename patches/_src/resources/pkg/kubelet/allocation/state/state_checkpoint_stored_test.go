@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"k8s.io/kubernetes/pkg/kubelet/checkpointmanager"
-	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // failingCheckpoints counts what is written, and fails on demand.
@@ -46,9 +45,8 @@ func (c *failingCheckpoints) CreateCheckpoint(name string, checkpoint checkpoint
 // The resources of a container that starts again are not stored again, unless they
 // differ, or the last attempt to store something failed.
 func TestStoredContainerResources(t *testing.T) {
-	logger, _ := ktesting.NewTestContext(t)
 	dir := t.TempDir()
-	state, err := NewStateCheckpoint(logger, dir, "test")
+	state, err := stateForTest(t, dir)
 	require.NoError(t, err)
 	sc := state.(*stateCheckpoint)
 	checkpoints := &failingCheckpoints{CheckpointManager: sc.checkpointManager}
@@ -59,7 +57,7 @@ func TestStoredContainerResources(t *testing.T) {
 	set := func(quantity string, written int) {
 		t.Helper()
 		checkpoints.written = 0
-		err := sc.SetContainerResources(logger, "pod-a", "x", cpu(quantity))
+		err := sc.setForTest(t, cpu(quantity))
 		require.ErrorIs(t, err, checkpoints.err)
 		require.Equal(t, written, checkpoints.written)
 	}
@@ -77,7 +75,7 @@ func TestStoredContainerResources(t *testing.T) {
 	set("3", 1)
 	set("3", 0)
 
-	restored, err := NewStateCheckpoint(logger, dir, "test")
+	restored, err := stateForTest(t, dir)
 	require.NoError(t, err)
 	require.True(t, restored.(*stateCheckpoint).storedContainerResources("pod-a", "x", cpu("3")))
 }

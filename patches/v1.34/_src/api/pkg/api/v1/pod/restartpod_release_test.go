@@ -27,7 +27,7 @@ import (
 
 // What differs from release to release.
 
-// hasRestartAllContainers tells whether a rule can restart all containers of the pod.
+// hasRestartAllContainers reports whether a rule can restart all containers of the pod.
 const hasRestartAllContainers = false
 
 // setWholePodGates sets the gates of the actions that restart a whole pod.

@@ -19,44 +19,14 @@ package kubelet
 import (
 	"context"
 	"slices"
-	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/component-base/featuregate"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
-	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/pleg"
 )
 
 // What tests call here has other arguments from release to release.
-
-type plegForTest struct {
-	pleg.PodLifecycleEventGenerator
-}
-
-func newPLEGForTest(runtime kubecontainer.Runtime, events chan *pleg.PodLifecycleEvent, cache kubecontainer.Cache) plegForTest {
-	duration := &pleg.RelistDuration{RelistPeriod: time.Second, RelistThreshold: time.Minute}
-	return plegForTest{pleg.NewGenericPLEG(runtime, events, duration, cache, clock.RealClock{})}
-}
-
-func (p plegForTest) start(ctx context.Context) { p.Start(ctx) }
-func (p plegForTest) relist(uid types.UID)      { p.RequestRelist(klog.New(nil), uid) }
-
-type relister struct {
-	pleg.PodLifecycleEventGenerator
-	relists chan types.UID
-}
-
-func (r relister) RequestRelist(logger klog.Logger, uid types.UID) {
-	logger.Error(nil, "would be logged if the queue were full")
-	r.relists <- uid
-}
 
 func (r *restartTest) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
 	if r.gone {
@@ -97,23 +67,5 @@ func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (
 	return status, nil
 }
 
-// restartGates are the gates that a restartTest sets.
-var restartGates = []featuregate.Feature{features.NodeDeclaredFeatures, features.RestartPodOnContainerExits, features.RestartAllContainersOnContainerExits}
-
-func needsRestartAllContainers(*testing.T) {}
-
-// actionToMeasure is the action whose restarts a test of metrics makes.
-const actionToMeasure = v1.ContainerRestartRuleActionRestartAllContainers
-
-func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *flowcontrol.Backoff, restartAllContainers bool) kubecontainer.PodSyncResult {
-	return r.syncPod(pod, podStatus, restartAllContainers)
-}
-
-func shouldBeRestarted(container *v1.Container, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
-	return kubecontainer.ShouldContainerBeRestarted(klog.New(nil), container, pod, podStatus)
-}
-
-func (c withoutPodCgroups) EnsureExists(klog.Logger, *v1.Pod) error { return c.err }
-
-// hasPostSync tells whether SyncPod returns what is to be done after it.
+// hasPostSync reports whether SyncPod returns what is to be done after it.
 const hasPostSync = true

@@ -19,55 +19,16 @@ package kubelet
 import (
 	"context"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/pleg"
 )
 
 // What tests call here has other arguments from release to release.
-
-type plegForTest struct {
-	pleg.PodLifecycleEventGenerator
-}
-
-func newPLEGForTest(runtime kubecontainer.Runtime, events chan *pleg.PodLifecycleEvent, cache kubecontainer.Cache) plegForTest {
-	duration := &pleg.RelistDuration{RelistPeriod: time.Second, RelistThreshold: time.Minute}
-	return plegForTest{pleg.NewGenericPLEG(klog.New(nil), runtime, events, duration, cache, clock.RealClock{})}
-}
-
-func (p plegForTest) start(context.Context) { p.Start() }
-func (p plegForTest) relist(types.UID)      {}
-
-type relister struct {
-	pleg.PodLifecycleEventGenerator
-	relists chan types.UID
-}
-
-func (r *restartTest) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
-	if r.gone {
-		return &kubecontainer.PodStatus{ID: r.pod.UID, Name: r.pod.Name, Namespace: r.pod.Namespace}, nil
-	}
-	return r.podStatus(), nil
-}
-
-func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
-	pod := &kubecontainer.Pod{ID: r.uid}
-	r.addContainers(pod)
-	return pod, nil
-}
-
-func (r *exitsRuntime) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
-	return r.statusOf(func(kubecontainer.ContainerID) bool { return true }), nil
-}
 
 // restartGates are the gates that a restartTest sets.
 var restartGates = []featuregate.Feature{features.ContainerRestartRules, features.RestartPodOnContainerExits}
@@ -86,6 +47,3 @@ func shouldBeRestarted(container *v1.Container, pod *v1.Pod, podStatus *kubecont
 }
 
 func (c withoutPodCgroups) EnsureExists(*v1.Pod) error { return c.err }
-
-// hasPostSync tells whether SyncPod returns what is to be done after it.
-const hasPostSync = false

@@ -1,0 +1,47 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+)
+
+// What tests call here has other arguments from release to release.
+
+func (r *restartTest) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
+	if r.gone {
+		return &kubecontainer.PodStatus{ID: r.pod.UID, Name: r.pod.Name, Namespace: r.pod.Namespace}, nil
+	}
+	return r.podStatus(), nil
+}
+
+func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
+	pod := &kubecontainer.Pod{ID: r.uid}
+	r.addContainers(pod)
+	return pod, nil
+}
+
+func (r *exitsRuntime) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
+	return r.statusOf(func(kubecontainer.ContainerID) bool { return true }), nil
+}
+
+// hasPostSync reports whether SyncPod returns what is to be done after it.
+const hasPostSync = false
