@@ -738,16 +738,21 @@ func (r *refresher) write(head, tip string, changes map[string]source, wanted ma
 
 // requireOthers: no other release has files that this refresh changed, unless its branch has them already as they are now.
 func (r *refresher) requireOthers() error {
-	changed := map[string]bool{} // the directories of other series
+	others := map[string]*series{} // by directory
+	changed := map[string]bool{}
 	for k, e := range r.entries {
 		if e.final == e.kept && e.final == e.tree {
 			continue
 		}
 		for _, dir := range r.elsewhere(k.patch) {
-			s, err := r.loadSeries(dir)
-			if err != nil {
-				return err
+			if others[dir] == nil {
+				s, err := r.loadSeries(dir)
+				if err != nil {
+					return err
+				}
+				others[dir] = s
 			}
+			s := others[dir]
 			// A file that was removed is known no more.
 			i := slices.IndexFunc(s.active, func(q *patch) bool { return q.name == k.patch })
 			if f, ok := s.active[i].files[k.path]; !ok || f.path == r.keptAt(k, e) {
@@ -757,10 +762,7 @@ func (r *refresher) requireOthers() error {
 	}
 	var names, commands []string
 	for _, dir := range slices.Sorted(maps.Keys(changed)) {
-		s, err := r.loadSeries(dir)
-		if err != nil {
-			return err
-		}
+		s := others[dir]
 		t := &tree{git: r.program.git(r.treeDir(s.tag))}
 		digest, _ := s.digest()
 		command := "make verify KUBE_VERSION=" + s.tag
