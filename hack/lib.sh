@@ -195,6 +195,9 @@ load_tree() {
   eval "$variables"
 }
 
+# releases: what the series were made on, newest first.
+releases() { sed -n 's/^tag: *//p' "$KB_ROOT"/patches/v*/BASE | sort -rV; }
+
 # ---- kubelets to compare --------------------------------------------------------------------------------------------
 
 # prepare_kubelets PROGRAM...: applies the series where it is not applied yet, builds the programs from the patched tree, and
@@ -218,6 +221,19 @@ prepare_kubelets() {
 }
 
 # ---- upstream's tests -----------------------------------------------------------------------------------------------
+
+# run_e2e ARGUMENT...: runs test/node/e2e in the place of the script. The harness cleans up after itself and must see Ctrl-C
+# as the terminal sends it: no script in between.
+run_e2e() {
+  local state=$OUTPUT_DIR/node
+  say "Running on a real node"
+  mkdir -p "$state"
+  (cd "$KB_ROOT" && CGO_ENABLED=0 GOWORK=off go build -o "$state/crashloop" ./cmd/crashloop)
+  cd "$KB_ROOT/test/node"
+  CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" ./e2e
+  trap - EXIT INT TERM HUP
+  exec "$state/e2e.test" -work "$state" -crashloop "$state/crashloop" "$@"
+}
 
 # need_busybox: sets busybox, to one that an image can be made of.
 need_busybox() {

@@ -25,14 +25,7 @@ done
 (build_for_tests "$TREE" agnhost go build -ldflags '-s -w' -o "$OUT/agnhost" ./test/images/agnhost) || exit 1
 images=''
 for image in agnhost busybox nonroot pause; do images+=,$image:$(upstream_tag "$image") || exit 1; done
-say "Running on a real node"
-state=$OUTPUT_DIR/node
-mkdir -p "$state"
-cd "$KB_ROOT/test/node"
-CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" ./e2e
 # The whole is a check of the series.
 (($# > 0)) || set -- -record "$KB_HACK/patchset.sh"
-# The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
-trap - EXIT INT TERM HUP
-exec "$state/e2e.test" -work "$state" -conformance "$OUT/stock,$OUT" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
+run_e2e -conformance "$OUT/stock,$OUT" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
   -images "${images#,}" -test.run '^TestConformance$' -test.timeout 90m "$@"

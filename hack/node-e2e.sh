@@ -99,13 +99,4 @@ if [[ -n $kubelet ]]; then
 fi
 # The whole is a check of the series. A part says little of it.
 [[ -n ${1:-} || $# -gt 1 ]] || args+=(-record "$KB_HACK/patchset.sh")
-say "Running on a real node"
-state=$OUTPUT_DIR/node
-mkdir -p "$state"
-(cd "$KB_ROOT" && CGO_ENABLED=0 GOWORK=off go build -o "$state/crashloop" ./cmd/crashloop)
-args+=(-crashloop "$state/crashloop")
-cd "$KB_ROOT/test/node"
-CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" ./e2e
-# The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
-trap - EXIT INT TERM HUP
-exec "$state/e2e.test" "${args[@]}" -work "$state" -test.run "$run" -test.parallel 6 -test.timeout 45m "${@:2}"
+run_e2e "${args[@]}" -test.run "$run" -test.parallel 6 -test.timeout 45m "${@:2}"

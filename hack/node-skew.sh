@@ -18,7 +18,7 @@ need go runc etcd
 if [[ -n ${RELEASES:-} ]]; then
   read -ra releases <<<"$RELEASES"
 else
-  mapfile -t all < <(sed -n 's/^tag: *//p' "$KB_ROOT"/patches/v*/BASE | sort -rV)
+  mapfile -t all < <(releases)
   releases=()
   for i in 3 1 0; do [[ -z ${all[i]:-} ]] || releases+=("${all[i]}"); done
 fi
@@ -35,12 +35,5 @@ kubelets+=,$OUT/stock/kubelet
 # The whole is a check of the newest series.
 record=()
 (($# > 0)) || [[ -n ${RELEASES:-} ]] || record=(-record "$KB_HACK/patchset.sh")
-say "Running on a real node"
-state=$OUTPUT_DIR/node
-mkdir -p "$state"
-cd "$KB_ROOT/test/node"
-CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" ./e2e
-# The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
-trap - EXIT INT TERM HUP
-exec "$state/e2e.test" "${record[@]}" -work "$state" -skew-kubelets "${kubelets#,}" -apiserver "$OUT/kube-apiserver" \
+run_e2e "${record[@]}" -skew-kubelets "${kubelets#,}" -apiserver "$OUT/kube-apiserver" \
   -apiserver-stock "$OUT/stock/kube-apiserver" -test.run '^TestSkew$' -test.timeout 45m "$@"

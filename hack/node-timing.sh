@@ -23,7 +23,7 @@ prepare_kubelets kubelet
 # The whole, against the release's kubelet, is a check of the series. A part says little of it. Of an older release it is the
 # short form, because the newest one shows the rest.
 if (($# == 0)) && [[ -z ${BASE_KUBELET:-} ]]; then
-  newest=$(sed -n 's/^tag: *//p' "$KB_ROOT"/patches/v*/BASE | sort -V | tail -n1)
+  newest=$(releases | head -n1)
   [[ ${VERSION%.*} == "${newest%.*}" ]] || set -- --short
   set -- "$@" --record "$KB_HACK/patchset.sh"
 fi
