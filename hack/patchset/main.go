@@ -223,24 +223,27 @@ those before it that have none of their own, with a line in patches/<series>/_sr
     everything
   - upstream's hack/verify-boilerplate.sh passes, of the files that the series changes, and hack/verify-featuregates.sh
     (--no-build leaves the latter out, which compiles)
-  - after each patch ./cmd/kubelet builds, and the packages which that patch touches pass go vet, tests included
-    (--no-build leaves this out)`, none,
-		func(*cobra.Command, []string) error { return p.verify(!noBuild) })
+  - after each patch all packages of the kubelet compile, and those which that patch touches pass go vet, tests included;
+    after the last one kubelet and kube-apiserver build (--no-build leaves this out)`, none,
+		func(*cobra.Command, []string) error { return p.verify(true, !noBuild) })
 	verify.Flags().BoolVar(&noBuild, "no-build", false, "compile nothing")
 
 	var all struct {
-		noBuild bool
-		only    []string
+		only, checks []string
 	}
-	verifyAll := add(root, "verify-all [--no-build] [--only LIST]", "prove that all series are in order",
-		`Verify-all runs, for each series, on the release that it was made on: verify --no-build, then hack/test-patched.sh,
-then verify, each for all series, newest first. Then it applies the series to the other patch versions that BASE names
-("applies: v1.37.0 v1.37.2"), and reverses it. A series that fails does not stop the others. What passed is kept in
-_output/releases and is not run again while the series is the same, so that an interrupted run goes on where it was. The
-logs are there too.`, none,
-		func(*cobra.Command, []string) error { return p.verifyAll(!all.noBuild, all.only) })
-	verifyAll.Flags().BoolVar(&all.noBuild, "no-build", false, "compile nothing, and test nothing")
-	verifyAll.Flags().StringSliceVar(&all.only, "only", nil, "the series to look at, such as v1.36,v1.35")
+	verifyAll := add(root, "verify-all [--only LIST] [--check LIST]", "prove that all series are in order",
+		`Verify-all runs these checks of each series, on the release that it was made on, each check for all series, newest first:
+
+  patches  verify --no-build
+  tests    hack/test-patched.sh
+  build    what verify compiles
+  others   the series applies to the other patch versions that BASE names ("applies: v1.37.0 v1.37.2"), and reverses
+
+A series that fails does not stop the others. What passed is kept in _output/releases and is not run again while the series
+is the same, so that an interrupted run goes on where it was. The logs are there too.`, none,
+		func(*cobra.Command, []string) error { return p.verifyAll(all.only, all.checks) })
+	verifyAll.Flags().StringSliceVar(&all.only, "only", nil, "the series to look at, such as v1.36,v1.35, or newest")
+	verifyAll.Flags().StringSliceVar(&all.checks, "check", nil, "the checks to run, such as patches,tests")
 	var writeMatrix bool
 	matrix := add(root, "matrix [--write]", "print which release has what, and what came of its checks",
 		`Matrix prints in Markdown what came of the checks of each series, as verify-all and the scripts that need a node have

@@ -33,9 +33,9 @@ const others = "others"
 
 // checks are in the order in which they are run: each one says more, and takes longer.
 var checks = []check{
-	{name: "patches", what: "apply, formatting again, plain git am, and reverse", run: func(p *program) error { return p.verify(false) }},
+	{name: "patches", what: "apply, formatting again, plain git am, and reverse", run: func(p *program) error { return p.verify(true, false) }},
 	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: (*program).testPatched},
-	{name: "build", what: "kubelet, and go vet of the packages that a patch touches, after each patch", run: func(p *program) error { return p.verify(true) }},
+	{name: "build", what: "after each patch the packages of the kubelet and go vet, after the last one kubelet and kube-apiserver", run: func(p *program) error { return p.verify(false, true) }},
 	{
 		name: others, what: "the series applies to these other patch versions, and reverses",
 		run: (*program).applyToOthers, details: func(s *series) string { return strings.Join(s.applies, " ") },
@@ -89,17 +89,22 @@ func (p *program) keepResult(s *series, check string, r result) error {
 	return writeFile(p.resultFile(s, check, ".json"), append(data, '\n'), 0o666)
 }
 
-// record keeps what came of a check that a script has run with the series of the tree, if that is still the one that the
-// script began with.
-func (p *program) record(name string, passed bool, details string) error {
+// checkNames are the checks that verify-all runs, or those that scripts record.
+func checkNames(recorded bool) string {
 	var names []string
 	for _, c := range checks {
-		if c.run == nil {
+		if (c.run == nil) == recorded {
 			names = append(names, c.name)
 		}
 	}
-	if !slices.Contains(names, name) {
-		return fmt.Errorf("%q is no check that is recorded; there are: %s", name, strings.Join(names, ", "))
+	return strings.Join(names, ", ")
+}
+
+// record keeps what came of a check that a script has run with the series of the tree, if that is still the one that the
+// script began with.
+func (p *program) record(name string, passed bool, details string) error {
+	if !slices.ContainsFunc(checks, func(c check) bool { return c.run == nil && c.name == name }) {
+		return fmt.Errorf("%q is no check that is recorded; there are: %s", name, checkNames(true))
 	}
 	t, s, err := p.target()
 	if err != nil {
@@ -168,9 +173,17 @@ func (p *program) applyToOthers() error {
 }
 
 // verifyAll runs the checks, each for all series, newest first. What passed before, with the same series, is not run again.
-func (p *program) verifyAll(build bool, only []string) error {
+func (p *program) verifyAll(only, names []string) error {
 	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" {
 		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES or SKIP: it is for whole series, on the releases that they were made on")
+	}
+	selected := slices.DeleteFunc(slices.Clone(checks), func(c check) bool {
+		return c.run == nil || len(names) > 0 && !slices.Contains(names, c.name)
+	})
+	for _, name := range names {
+		if !slices.ContainsFunc(selected, func(c check) bool { return c.name == name }) {
+			return fmt.Errorf("%q is no check that verify-all runs; there are: %s", name, checkNames(false))
+		}
 	}
 	dirs, err := p.seriesDirs(only)
 	if err != nil {
@@ -189,10 +202,7 @@ func (p *program) verifyAll(build bool, only []string) error {
 	}
 	// What is quick is done for all of them before what takes long. Where one check fails, those after it would, too.
 	left := slices.Clone(all)
-	for _, c := range checks {
-		if c.run == nil || c.name != "patches" && !build {
-			continue
-		}
+	for _, c := range selected {
 		left = slices.DeleteFunc(left, func(s *series) bool {
 			if r := p.result(s, c.name); r != nil && r.Passed {
 				p.say("%s %s: passed on %s", s.tag, c.name, r.At.Local().Format(time.DateTime))
@@ -213,11 +223,17 @@ func (p *program) verifyAll(build bool, only []string) error {
 	return nil
 }
 
-// seriesDirs are the directories of the series with these names, or of all of them, newest first.
+// seriesDirs are the directories of the series with these names, or of all of them, newest first. "newest" stands for the
+// name of that one.
 func (p *program) seriesDirs(only []string) ([]string, error) {
 	dirs := p.allSeries()
 	slices.Reverse(dirs)
-	for _, name := range only {
+	only = slices.Clone(only)
+	for i, name := range only {
+		if name == "newest" && len(dirs) > 0 {
+			name = filepath.Base(dirs[0])
+			only[i] = name
+		}
 		if !slices.ContainsFunc(dirs, func(d string) bool { return filepath.Base(d) == name }) {
 			return nil, fail(fmt.Sprintf("there is no series %q", name), p.describeSeries())
 		}
@@ -294,11 +310,7 @@ func (p *program) summary(w io.Writer, all []*series) {
 }
 
 // overview is the table of README: how many patches each release has, which not, and what it has passed.
-func (p *program) overview() (string, error) {
-	all, err := p.loadAll()
-	if err != nil {
-		return "", err
-	}
+func (p *program) overview(all []*series) (string, error) {
 	var b strings.Builder
 	tableHead(&b, "release", "patches", "left out", "passed")
 	for _, s := range all {
@@ -318,10 +330,15 @@ func (p *program) overview() (string, error) {
 }
 
 func (p *program) matrixCommand(write bool) error {
-	if err := p.page(write, "docs/results/releases.md", p.matrix); err != nil || !write {
+	all, err := p.loadAll()
+	if err != nil {
 		return err
 	}
-	table, err := p.overview()
+	page := func(w io.Writer) error { return p.matrix(w, all) }
+	if err := p.page(write, "docs/results/releases.md", page); err != nil || !write {
+		return err
+	}
+	table, err := p.overview(all)
 	if err != nil {
 		return err
 	}
@@ -359,11 +376,7 @@ func (s *series) leftOut() (map[string]string, error) {
 }
 
 // matrix prints in Markdown which release has which patch, and what came of the checks.
-func (p *program) matrix(w io.Writer) error {
-	all, err := p.loadAll()
-	if err != nil {
-		return err
-	}
+func (p *program) matrix(w io.Writer, all []*series) error {
 	fmt.Fprint(w, `<!-- SPDX-License-Identifier: Apache-2.0 -->
 <!-- Written by: make matrix -->
 
@@ -389,9 +402,11 @@ with the series as it is now says so.
 				names = slices.Insert(names, min(i, len(names)), q.name)
 			}
 		}
-		if leftOut[s], err = s.leftOut(); err != nil {
+		reasons, err := s.leftOut()
+		if err != nil {
 			return err
 		}
+		leftOut[s] = reasons
 	}
 	tableHead(w, head...)
 	for _, name := range names {

@@ -40,18 +40,18 @@ func TestVerifyAll(t *testing.T) {
 	p.fails(t, nil, []string{
 		other + " patches: apply", "does not apply to kubernetes " + other, version + " patches: apply",
 		"| v1.38.0 | **fails**", "| v1.37.1 | passes", "1 of 2 series are not in order",
-	}, "hack/patchset.sh", "verify-all", "--no-build")
+	}, "hack/patchset.sh", "verify-all", "--check", "patches")
 	assert.Contains(t, read(filepath.Join(p.dir, "_output/releases", other, "patches.log")), "does not apply to kubernetes "+other)
 
 	edit(t, broken, "-\treturn maybe", "-\treturn true")
-	out := p.ok(t, "hack/patchset.sh", "verify-all", "--no-build")
+	out := p.ok(t, "hack/patchset.sh", "verify-all", "--check", "patches")
 	assert.Contains(t, out, other+" patches: apply")
 	assert.Contains(t, out, version+" patches: passed on ")
 	assert.NotContains(t, out, version+" patches: apply")
 
 	out = p.ok(t, "hack/patchset.sh", "verify-all")
 	assert.Contains(t, out, version+" patches: passed on ")
-	assert.Contains(t, out, version+" build: kubelet")
+	assert.Contains(t, out, version+" build: after each patch")
 	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes[^|]*\| passes`, out)
 
 	// Another patch version, to which one patch does not apply; the release itself passed already.
@@ -78,15 +78,20 @@ func TestVerifyAll(t *testing.T) {
 	edit(t, base, "applies: v1.36.2\n", "")
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
-	out = p.ok(t, "hack/patchset.sh", "verify-all", "--no-build", "--only", "v1.37")
+	out = p.ok(t, "hack/patchset.sh", "verify-all", "--check", "patches", "--only", "v1.37")
 	assert.Contains(t, out, version+" patches: apply", "the library is part of the series")
 	assert.NotContains(t, out, other)
 	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| not run \| not run \| not run \|`, out)
 
 	write(p.dir, map[string]string{"patches/v1.38/series": "nonsense\n"})
-	p.fails(t, nil, []string{`FAIL: v1.38: `, `"nonsense" is not the name of a patch`, version + " patches: passed on ", "1 of 2 series"}, "hack/patchset.sh", "verify-all", "--no-build")
+	p.fails(t, nil, []string{`FAIL: v1.38: `, `"nonsense" is not the name of a patch`, version + " patches: passed on ", "1 of 2 series"}, "hack/patchset.sh", "verify-all", "--check", "patches")
 
 	p.fails(t, []string{"KUBE_VERSION=" + other}, []string{"verify-all takes no KUBE_ROOT, KUBE_VERSION"}, "hack/patchset.sh", "verify-all")
+	out = p.ok(t, "hack/patchset.sh", "verify-all", "--check", "patches,build", "--only", "v1.37")
+	assert.Contains(t, out, version+" build: ")
+	assert.NotContains(t, out, version+" tests")
+	p.fails(t, nil, []string{`"node-e2e" is no check that verify-all runs; there are: patches, tests, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
+	p.fails(t, nil, []string{"FAIL: v1.38", "1 of 1 series"}, "hack/patchset.sh", "verify-all", "--check", "patches", "--only", "newest")
 	p.fails(t, nil, []string{`there is no series "v1.2"`, "v1.38: made on v1.38.0"}, "hack/patchset.sh", "verify-all", "--only", "v1.2")
 }
 
