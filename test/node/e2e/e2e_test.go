@@ -194,8 +194,11 @@ func (s scenario) report(t *testing.T, e *e2e) {
 	start := time.Now()
 	defer func() {
 		verdict := "pass"
-		if t.Failed() {
+		switch {
+		case t.Failed():
 			verdict = "FAIL"
+		case t.Skipped():
+			verdict = "skip"
 		}
 		node.Progress("%s  %s (%.1f s)", verdict, s.name, time.Since(start).Seconds())
 	}()

@@ -56,6 +56,7 @@ var gateDisruptions = []scenario{
 
 	// The way back to upstream's path, for those restarts that upstream has.
 	{"RestartAllContainersAsUpstream", func(t *testing.T, e *e2e) {
+		e.requireGate(t, gateRestartAllContainers)
 		t.Cleanup(func() { e.restartKubelet(t) })
 		e.Kubelet.Kill()
 		e.startKubeletWith(t, slow, gateRestartAllContainersBackOff)

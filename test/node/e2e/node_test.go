@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -125,6 +127,24 @@ func (e *e2e) knows(t *testing.T, binary, gate string) bool {
 	has, err := node.Knows(e.ctx, binary, gate)
 	require.NoError(t, err)
 	return has
+}
+
+// requireGate skips the scenario if the kubelet's release does not have what the gate is
+// for.
+func (e *e2e) requireGate(t *testing.T, gate string) {
+	if !e.knows(t, e.Spec.Kubelet, gate) {
+		node.Progress("%s: this kubelet has no gate %s", t.Name(), gate)
+		t.SkipNow()
+	}
+}
+
+// before reports whether the kubelet is of a release before v1.minor.
+func (e *e2e) before(t *testing.T, minor uint) bool {
+	text, err := node.Output(e.ctx, e.Spec.Kubelet, "--version")
+	require.NoError(t, err)
+	of, err := version.ParseSemantic(strings.TrimPrefix(text, "Kubernetes "))
+	require.NoError(t, err)
+	return of.Minor() < minor
 }
 
 // startControllerManager starts what looks after Jobs.

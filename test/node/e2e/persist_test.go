@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
@@ -252,7 +253,8 @@ var persistScenarios = []scenario{
 }
 
 // useCurve restarts the kubelet with another curve, and with more arguments, for
-// one scenario.
+// one scenario. It waits for the end of the pods of others, whose back-off the new kubelet
+// would restore.
 func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 	t.Helper()
 	e.kubeletArgs = args
@@ -260,6 +262,13 @@ func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 		e.kubeletArgs = nil
 		e.restartKubelet(t)
 	})
+	require.NoError(t, node.Await(e.ctx, "the end of all pods", time.Minute, func(ctx context.Context) error {
+		pods, err := e.kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("there is pod %s", pods.Items[0].Name)
+		}
+		return err
+	}))
 	e.Kubelet.Kill()
 	e.startKubeletWith(t, curve)
 }

@@ -198,6 +198,7 @@ var podScenarios = []scenario{
 		assert.InDelta(t, 3.5, waited, 1, "seconds from the trigger to SIGTERM after a preStop hook that hangs, with a grace period of 3 s")
 	}},
 	{"RestartAllContainersKillsAtOnce", func(t *testing.T, e *e2e) {
+		e.requireGate(t, gateRestartAllContainers)
 		p := e.create(t, podSpec(
 			[]v1.Container{preStop(sidecar("sidecar1", "linger=5s"), time.Second)},
 			triggeringBy(container("main", "wait=go exit=42", ""), v1.ContainerRestartRuleActionRestartAllContainers),
@@ -252,12 +253,18 @@ var podScenarios = []scenario{
 		const triggers = 10
 		p := e.create(t, podSpec([]v1.Container{sidecar("sidecar1", "")},
 			triggering(container("main", append(slices.Repeat([]string{"exit=42"}, triggers), "")...))))
+		late := punctual
+		if e.before(t, 36) {
+			// Nothing looks at a single pod there: that all containers have stopped is noticed up
+			// to a second later, too.
+			late++
+		}
 		for k := range triggers {
 			exit := p.event("main", k+1, "exit:42")
 			delay := curve(k).Seconds()
 			took := p.event("main", k+2, "start") - exit
 			assert.GreaterOrEqual(t, took, delay-0.05, "seconds that restart %d waited", k+1)
-			assert.Less(t, took, delay+2, "seconds that restart %d waited", k+1)
+			assert.Less(t, took, delay+late, "seconds that restart %d waited", k+1)
 		}
 		after := p.latest("the end of the last restart", func(now *v1.Pod) error {
 			if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse || statusOf(now, "main").RestartCount != triggers {
