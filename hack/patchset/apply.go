@@ -17,6 +17,9 @@ func (p *program) apply(keep bool) error {
 	if err != nil {
 		return err
 	}
+	if err := p.requireRelease(t); err != nil {
+		return err
+	}
 	p.say("Series %s (%d patches, made on %s) for kubernetes %s in %s", s.name, len(s.active), s.tag, t.version, t.dir)
 	if len(s.dropped) > 0 {
 		p.note("left out: %s", strings.Join(s.dropped, " "))

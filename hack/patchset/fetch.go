@@ -358,7 +358,7 @@ func (p *program) readPins(version string) (*pins, error) {
 	s := &pins{hashes: map[module.Version]string{}}
 	quiet := *p
 	quiet.seriesName = ""
-	dir, _, err := quiet.seriesFor(version)
+	dir, err := quiet.seriesFor(version)
 	if err != nil {
 		p.note("no series fits kubernetes %s, so there are no hashes to compare with", version)
 		return s, nil
@@ -401,7 +401,7 @@ func (p *program) pin(version string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := p.seriesFor(version); err != nil {
+	if _, err := p.seriesFor(version); err != nil {
 		return err
 	}
 	d, remove, err := p.download(version)

@@ -182,7 +182,7 @@ for fetch to compare with from then on. Hashes that are there are not replaced.`
 KUBE_ROOT (a git checkout or a plain source tree), or else _output/KUBE_VERSION/kubernetes, fetched when missing. When
 anything fails the tree is put back as it was, bit for bit. "patchset reverse" undoes it.
 
-SKIP="4 6" in the environment leaves these patches out, as if their lines in "series" were commented out.`, none,
+SKIP="4 6" or SKIP="config images" in the environment leaves these patches out, as if their lines in "series" were commented out.`, none,
 		func(*cobra.Command, []string) error { return p.alone(func() error { return p.apply(keep) }) })
 	apply.Flags().BoolVar(&keep, "keep", false, "be content with a series branch that somebody has edited since")
 
@@ -241,7 +241,14 @@ those before it that have none of their own, with a line in patches/<series>/_sr
 
 A series that fails does not stop the others. What passed is kept in _output/releases and is not run again while the series
 is the same, so that an interrupted run goes on where it was. The logs are there too.`, none,
-		func(*cobra.Command, []string) error { return p.verifyAll(all.only, all.checks) })
+		func(c *cobra.Command, _ []string) error {
+			for name, list := range map[string][]string{"only": all.only, "check": all.checks} {
+				if c.Flags().Changed(name) && len(list) == 0 {
+					return fmt.Errorf("--%s is empty; leave it out for all", name)
+				}
+			}
+			return p.verifyAll(all.only, all.checks)
+		})
 	verifyAll.Flags().StringSliceVar(&all.only, "only", nil, "the series to look at, such as v1.36,v1.35, or newest")
 	verifyAll.Flags().StringSliceVar(&all.checks, "check", nil, "the checks to run, such as patches,tests")
 	var writeMatrix bool

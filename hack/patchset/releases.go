@@ -110,8 +110,12 @@ func (p *program) record(name string, passed bool, details string) error {
 	if err != nil {
 		return err
 	}
-	if t.version != s.tag || p.kubeRoot != "" {
-		p.note("not kept in %s: that is for the series on %s as it was released", filepath.Join(p.output, "releases"), s.tag)
+	if t.version != s.tag || p.kubeRoot != "" || p.skip != "" {
+		p.note("not kept in %s: that is for the whole series on %s as it was released", filepath.Join(p.output, "releases"), s.tag)
+		return nil
+	}
+	if why := t.differsFrom(s); why != "" {
+		p.note("not kept in %s: %s", filepath.Join(p.output, "releases"), why)
 		return nil
 	}
 	if p.checked != "" && p.checked != s.checked(name) {
@@ -123,16 +127,46 @@ func (p *program) record(name string, passed bool, details string) error {
 
 // checkedCommand prints what identifies the tree's series, for a script to have with it while it builds and runs.
 func (p *program) checkedCommand() error {
+	shell := p.out
+	p.out = p.errOut
 	_, s, err := p.target()
 	if err == nil {
-		fmt.Fprintln(p.out, s.checked(""))
+		fmt.Fprintln(shell, s.checked(""))
 	}
 	return err
 }
 
+// differsFrom says why a tree is not the release with the series, and no more; or nothing.
+func (t *tree) differsFrom(s *series) string {
+	a, err := t.requireApplied()
+	if err != nil {
+		return err.Error()
+	}
+	digest, _ := s.digest()
+	switch {
+	case a.base != t.commitID("refs/tags/"+t.version):
+		return fmt.Sprintf("%s of %s is not based on %s", a.branch, t.dir, t.version)
+	case t.commitID("HEAD") != a.tip:
+		return fmt.Sprintf("%s of %s has been edited since the series was applied", a.branch, t.dir)
+	case t.state(a.branch, "digest") != digest:
+		return fmt.Sprintf("%s of %s was made from other sources than %s has", a.branch, t.dir, s.dir)
+	}
+	if dirty, err := t.dirty(); err != nil || len(dirty) > 0 {
+		return t.dir + " has changes that are not committed"
+	}
+	return ""
+}
+
 func (p *program) testPatched() error {
-	if err := p.alone(func() error { return p.apply(true) }); err != nil {
+	if err := p.alone(func() error { return p.apply(false) }); err != nil {
 		return err
+	}
+	t, s, err := p.target()
+	if err != nil {
+		return err
+	}
+	if why := t.differsFrom(s); why != "" {
+		return errors.New(why)
 	}
 	script := filepath.Join(p.root, "hack", "test-patched.sh")
 	env := append(os.Environ(), "KB_ROOT="+p.root, "KUBE_ROOT=", "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion)
@@ -208,6 +242,10 @@ func (p *program) verifyAll(only, names []string) error {
 				p.say("%s %s: passed on %s", s.tag, c.name, r.At.Local().Format(time.DateTime))
 				return false
 			}
+			if c.name == others && len(s.applies) == 0 {
+				p.say("%s %s: %s names none (\"applies:\")", s.tag, c.name, filepath.Join(s.dir, "BASE"))
+				return false
+			}
 			return p.ctx.Err() == nil && p.check(s, c) != nil
 		})
 		if p.ctx.Err() != nil {
@@ -241,8 +279,9 @@ func (p *program) seriesDirs(only []string) ([]string, error) {
 	return slices.DeleteFunc(dirs, func(d string) bool { return len(only) > 0 && !slices.Contains(only, filepath.Base(d)) }), nil
 }
 
-// loadAll loads all series, newest first.
+// loadAll loads all series, newest first. SKIP is for applying.
 func (p *program) loadAll() ([]*series, error) {
+	p.skip = ""
 	dirs, err := p.seriesDirs(nil)
 	var all []*series
 	for _, d := range dirs {
@@ -274,8 +313,17 @@ func (p *program) check(s *series, c check) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
 	}
+	// Whoever edits the series meanwhile must not have the result for what it was.
+	now, failed := p.loadSeries(s.dir)
+	changed := failed != nil || now.checked(c.name) != s.checked(c.name)
+	if changed {
+		err = fmt.Errorf("%s changed while this ran: run it again", s.dir)
+	}
 	if err != nil {
 		fmt.Fprintf(q.errOut, "FAIL: %s %s: %s\n", s.tag, c.name, indent(err.Error(), "      "))
+	}
+	if changed {
+		return err
 	}
 	r := result{Passed: err == nil, Seconds: int(time.Since(start).Seconds())}
 	if c.details != nil && r.Passed {
@@ -334,15 +382,16 @@ func (p *program) matrixCommand(write bool) error {
 	if err != nil {
 		return err
 	}
-	page := func(w io.Writer) error { return p.matrix(w, all) }
-	if err := p.page(write, "docs/results/releases.md", page); err != nil || !write {
-		return err
+	if write {
+		table, err := p.overview(all)
+		if err != nil {
+			return err
+		}
+		if err := p.intoReadme("make matrix", table); err != nil {
+			return err
+		}
 	}
-	table, err := p.overview(all)
-	if err != nil {
-		return err
-	}
-	return p.intoReadme("make matrix", table)
+	return p.page(write, "docs/results/releases.md", func(w io.Writer) error { return p.matrix(w, all) })
 }
 
 func (r *result) cell() string {
@@ -354,7 +403,7 @@ func (r *result) cell() string {
 		cell = "**fails**"
 	}
 	if r.Details != "" {
-		cell += ": " + r.Details
+		cell += ": " + strings.NewReplacer("|", `\|`, "\n", " ").Replace(r.Details)
 	}
 	if r.Seconds > 0 {
 		cell += fmt.Sprintf(" (%v)", time.Duration(r.Seconds)*time.Second)
@@ -369,6 +418,10 @@ func (s *series) leftOut() (map[string]string, error) {
 	for l := range strings.Lines(string(data)) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(l), "# left out: "); ok {
 			name, reason, _ := strings.Cut(text, ": ")
+			active := slices.ContainsFunc(s.active, func(q *patch) bool { return q.name == name })
+			if reason == "" || active || reasons[name] != "" {
+				return nil, fmt.Errorf("%s: \"# left out: %s\" must be \"# left out: NAME: REASON\", once, of a patch that the series lacks", filepath.Join(s.dir, "series"), text)
+			}
 			reasons[name] = reason
 		}
 	}
@@ -407,6 +460,13 @@ with the series as it is now says so.
 			return err
 		}
 		leftOut[s] = reasons
+	}
+	for _, s := range all {
+		for name := range leftOut[s] {
+			if !slices.Contains(names, name) {
+				return fmt.Errorf("%s: \"# left out: %s\" names a patch that no series has", filepath.Join(s.dir, "series"), name)
+			}
+		}
 	}
 	tableHead(w, head...)
 	for _, name := range names {

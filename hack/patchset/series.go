@@ -34,9 +34,8 @@ type series struct {
 
 // base is what the file BASE of a series says.
 type base struct {
-	tag         string   // the release that it was made on
-	first, last string   // the range that it was built and tested on, if it was
-	applies     []string // other releases of the minor version, which verify-all applies it to
+	tag     string   // the release that it was made on
+	applies []string // other releases of the minor version, which verify-all applies it to
 }
 
 // patch is one patch of a series: the message, the hunks in upstream's files, and the new files.
@@ -68,28 +67,31 @@ var patchFile = regexp.MustCompile(`^(\d{4})-(.*)\.patch$`)
 func readBase(dir string) (base, error) {
 	var b base
 	file := filepath.Join(dir, "BASE")
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return b, fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\" and, once it is tested, \"tested: FIRST LAST\"", file)
+	if !exists(file) {
+		return b, fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\", and may hold \"applies: v1.37.0 v1.37.2\"", file)
 	}
-	for line := range strings.Lines(string(data)) {
-		key, value, _ := strings.Cut(line, ":")
-		f := strings.Fields(value)
-		switch {
-		case key == "tag" && len(f) > 0:
-			b.tag = f[0]
-		case key == "tested" && len(f) > 0:
-			b.first, b.last = f[0], f[len(f)-1]
-		case key == "applies":
-			b.applies = f
+	lines, err := readLines(file)
+	if err != nil {
+		return b, err
+	}
+	for _, l := range lines {
+		key, value, _ := strings.Cut(l.text, ":")
+		switch key {
+		case "tag":
+			b.tag = strings.TrimSpace(value)
+		case "applies":
+			b.applies = strings.Fields(value)
+		default:
+			return b, fmt.Errorf("%s line %d: %q must begin with \"tag:\" or \"applies:\"", file, l.number, l.text)
 		}
 	}
-	if !versionPattern.MatchString(b.tag) {
-		return b, fmt.Errorf("%s: \"tag: %s\" must name a release, such as \"tag: v1.37.1\"", file, b.tag)
+	minor := filepath.Base(dir)
+	if !versionPattern.MatchString(b.tag) || semver.MajorMinor(b.tag) != minor {
+		return b, fmt.Errorf("%s: \"tag: %s\" must name a release of %s, such as \"tag: %s.1\"", file, b.tag, minor, minor)
 	}
 	for _, v := range b.applies {
-		if !versionPattern.MatchString(v) || semver.MajorMinor(v) != semver.MajorMinor(b.tag) {
-			return b, fmt.Errorf("%s: \"applies: %s\" must name releases of %s", file, strings.Join(b.applies, " "), semver.MajorMinor(b.tag))
+		if !versionPattern.MatchString(v) || semver.MajorMinor(v) != minor {
+			return b, fmt.Errorf("%s: \"applies: %s\" must name releases of %s", file, strings.Join(b.applies, " "), minor)
 		}
 	}
 	return b, nil
@@ -109,11 +111,11 @@ func (p *program) describeSeries() string {
 		if err != nil {
 			return err.Error()
 		}
-		tested := "not tested yet"
-		if b.first != "" {
-			tested = fmt.Sprintf("tested from %s to %s", b.first, b.last)
+		made := fmt.Sprintf("%s: made on %s", filepath.Base(d), b.tag)
+		if len(b.applies) > 0 {
+			made += ", applies to " + strings.Join(b.applies, " ")
 		}
-		lines = append(lines, fmt.Sprintf("%s: made on %s, %s", filepath.Base(d), b.tag, tested))
+		lines = append(lines, made)
 	}
 	if lines == nil {
 		return "there is no series in " + p.patches
@@ -121,50 +123,32 @@ func (p *program) describeSeries() string {
 	return strings.Join(lines, "\n")
 }
 
-// seriesFor is the directory of the series for a release, and whether that was tested on it. A release of the same minor
-// version outside the tested range is tried, because the range only says what was tried already; a release of another
-// minor version is refused.
-func (p *program) seriesFor(version string) (dir string, tested bool, err error) {
+// seriesFor is the directory of the series for a release: that of its minor version.
+func (p *program) seriesFor(version string) (dir string, err error) {
 	if p.seriesName != "" {
 		dir = filepath.Join(p.patches, p.seriesName)
 		if _, err := os.Stat(filepath.Join(dir, "BASE")); err != nil {
-			return "", false, fail(fmt.Sprintf("KB_SERIES=%s: there is no such series", p.seriesName), p.describeSeries())
+			return "", fail(fmt.Sprintf("KB_SERIES=%s: there is no such series", p.seriesName), p.describeSeries())
 		}
-		return dir, true, nil
+		return dir, nil
 	}
-	same := ""
-	for _, d := range p.allSeries() {
-		b, err := readBase(d)
-		if err != nil {
-			return "", false, err
-		}
-		if semver.Compare(b.first, version) <= 0 && semver.Compare(version, b.last) <= 0 {
-			return d, true, nil
-		}
-		if filepath.Base(d) == semver.MajorMinor(version) {
-			same = d
-		}
-	}
-	if same == "" {
-		return "", false, fail(fmt.Sprintf("no series fits kubernetes %s. There are, in %s:", version, p.patches), p.describeSeries(),
+	dir = filepath.Join(p.patches, semver.MajorMinor(version))
+	if !slices.Contains(p.allSeries(), dir) {
+		return "", fail(fmt.Sprintf("no series fits kubernetes %s. There are, in %s:", version, p.patches), p.describeSeries(),
 			"Choose one of these releases with KUBE_VERSION, or try a series on another release with KB_SERIES=NAME.")
 	}
-	return same, false, nil
+	return dir, nil
 }
 
-// pickSeries loads the series for a release.
+// pickSeries loads the series for a release. One that BASE does not name is tried: BASE says only what was tried already.
 func (p *program) pickSeries(version string) (*series, error) {
-	dir, tested, err := p.seriesFor(version)
+	dir, err := p.seriesFor(version)
 	if err != nil {
 		return nil, err
 	}
 	s, err := p.loadSeries(dir)
-	switch {
-	case err != nil || tested:
-	case s.first == "":
-		p.note("%s was made on %s, and not tested yet; trying it all the same", s.name, s.tag)
-	default:
-		p.note("%s is outside what %s was tested on (%s to %s); trying it all the same", version, s.name, s.first, s.last)
+	if err == nil && p.seriesName == "" && version != s.tag && !slices.Contains(s.applies, version) {
+		p.note("%s is none of the releases that %s is tried on (%s); trying it all the same", version, s.name, strings.Join(append([]string{s.tag}, s.applies...), " "))
 	}
 	return s, err
 }
@@ -210,7 +194,10 @@ func (p *program) loadSeries(dir string) (*series, error) {
 		names[q.name] = true
 		numbers = append(numbers, fmt.Sprintf("%d %s", q.number, q.name))
 		n := len(skip)
-		if skip = slices.DeleteFunc(skip, func(word string) bool { return strings.TrimLeft(word, "0") == strconv.Itoa(q.number) }); len(skip) < n {
+		skip = slices.DeleteFunc(skip, func(word string) bool {
+			return word == q.name || strings.TrimLeft(word, "0") == strconv.Itoa(q.number)
+		})
+		if len(skip) < n {
 			continue
 		}
 		if q.files, err = p.filesOf(s, q.name); err != nil {
@@ -219,7 +206,7 @@ func (p *program) loadSeries(dir string) (*series, error) {
 		s.active = append(s.active, q)
 	}
 	if len(skip) > 0 {
-		return nil, fail(fmt.Sprintf("SKIP=%q: %s has no patch of the number %s. There are:", p.skip, s.name, strings.Join(skip, " or ")), numbers...)
+		return nil, fail(fmt.Sprintf("SKIP=%q: %s has no patch %s. There are:", p.skip, s.name, strings.Join(skip, " or ")), numbers...)
 	}
 	for _, f := range glob(dir, "[0-9][0-9][0-9][0-9]-*.patch") {
 		if !slices.ContainsFunc(s.active, func(q *patch) bool { return q.file == filepath.Base(f) }) {
@@ -287,6 +274,9 @@ func (p *program) filesOf(s *series, name string) (map[string]source, error) {
 	return files, nil
 }
 
+// leftover are the names of files that editors, merges and killed commands leave behind, which git may ignore.
+var leftover = regexp.MustCompile(`^\.|~$|\.(orig|rej)$`)
+
 // readSources are the files below a directory, by their path in it.
 func readSources(dir string) (map[string]source, error) {
 	files := map[string]source{}
@@ -294,7 +284,7 @@ func readSources(dir string) (map[string]source, error) {
 		if errors.Is(err, fs.ErrNotExist) && file == dir {
 			return fs.SkipAll
 		}
-		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), newPrefix) {
+		if err != nil || d.IsDir() || leftover.MatchString(d.Name()) {
 			return err
 		}
 		info, err := d.Info()

@@ -37,10 +37,10 @@ func (p *program) intoReadme(command, table string) error {
 	if err != nil {
 		return err
 	}
-	before, rest, ok1 := strings.Cut(string(data), begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok1 || !ok2 {
-		return fmt.Errorf("%s does not have the lines %q and %q, between which the table belongs", file, begin, end)
+	before, rest, _ := strings.Cut(string(data), begin)
+	_, after, ok := strings.Cut(rest, end)
+	if !ok || strings.Count(string(data), begin) != 1 || strings.Count(string(data), end) != 1 {
+		return fmt.Errorf("%s must have the lines %q and %q once, between which the table belongs", file, begin, end)
 	}
 	return writeFile(file, []byte(before+begin+table+end+after), 0o666)
 }

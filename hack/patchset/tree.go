@@ -99,6 +99,9 @@ func (p *program) locate() (*tree, error) {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			return nil, fmt.Errorf("KUBE_ROOT=%s is not a directory", dir)
 		}
+		if strings.Contains(dir, "\n") {
+			return nil, fmt.Errorf("KUBE_ROOT=%q: git does not take a line break in a path", dir)
+		}
 		real, err := filepath.EvalSymlinks(dir)
 		if err == nil {
 			dir, err = filepath.Abs(real)
@@ -156,6 +159,10 @@ func (p *program) findVersion(t *tree) error {
 		rev := cmp.Or(t.state(t.branch(), "base"), "HEAD")
 		all, _ := t.lines("tag", "--list", "v1.*", "--points-at", rev)
 		tags := slices.DeleteFunc(slices.Clone(all), func(tag string) bool { return !versionPattern.MatchString(tag) })
+		// At the first alpha release of a minor version, the tree is still of the one before.
+		if m := t.minor(); m != "" {
+			tags = slices.DeleteFunc(tags, func(tag string) bool { return semver.MajorMinor(tag) != m })
+		}
 		if len(tags) > 0 {
 			t.version = cmp.Or(t.version, slices.MaxFunc(tags, semver.Compare))
 			if !slices.Contains(tags, t.version) {
@@ -407,6 +414,28 @@ func (p *program) stock(t *tree, dir string) (git, string, error) {
 	}
 	r, err := t.borrow(dir, commit)
 	return r, commit, err
+}
+
+// requireRelease: a tree that fetch made has its release checked out, or the series on that. While a series is carried to
+// it, it has another one.
+func (p *program) requireRelease(t *tree) error {
+	if p.kubeRoot != "" || t.kind != repository {
+		return nil
+	}
+	a, err := t.findApplied()
+	if err != nil {
+		return err
+	}
+	base := t.commitID("HEAD")
+	if a != nil && t.branch() == a.branch {
+		base = a.base
+	}
+	if base == t.commitID("refs/tags/"+t.version) {
+		return nil
+	}
+	return fail(fmt.Sprintf("%s has %.12s checked out, or the series on that, which is not %s", t.dir, base, t.version),
+		"If a series is being carried to it: finish the git rebase and the refresh that \"carry\" printed.",
+		fmt.Sprintf("Otherwise check out %s there, or name the tree with KUBE_ROOT.", t.version))
 }
 
 // unfinished is where apply makes the repository of a plain tree.

@@ -21,8 +21,8 @@ func treeForTest(t *testing.T, binary string, tags ...string) (*program, *tree, 
 	p := &program{ctx: context.Background(), out: out, errOut: out, root: dir, patches: filepath.Join(dir, "patches"), output: filepath.Join(dir, "_output"), kubeRoot: filepath.Join(dir, "kubernetes")}
 	for file, content := range map[string]string{
 		"patches/v1.35/BASE":              "tag: v1.35.8\n",
-		"patches/v1.36/BASE":              "tag: v1.36.3\ntested: v1.36.3 v1.36.3\n",
-		"patches/v1.37/BASE":              "tag: v1.37.1\ntested: v1.37.0 v1.37.1\n",
+		"patches/v1.36/BASE":              "tag: v1.36.3\n",
+		"patches/v1.37/BASE":              "tag: v1.37.1\n",
 		"kubernetes/go.mod":               "module k8s.io/kubernetes\n",
 		"kubernetes/" + baseVersionFile:   "package version\n\nconst DefaultKubeBinaryVersion = \"" + binary + "\"\n",
 		"kubernetes/staging/src/other.go": "package other\n",
@@ -48,6 +48,14 @@ func treeForTest(t *testing.T, binary string, tags ...string) (*program, *tree, 
 	return p, found, out
 }
 
+// KUBE_VERSION is the way out where a tag says nothing of the release.
+func TestForksOwnNumbers(t *testing.T) {
+	p, found, _ := treeForTest(t, "1.36", "v1.2.0")
+	p.kubeVersion = "v1.36.3"
+	require.NoError(t, p.findVersion(found))
+	assert.Equal(t, "v1.36.3", found.version)
+}
+
 // TestTreeSaysItsSeries: a tree gets the series of its minor version, whatever its tags say besides. An empty tag is a
 // commit without one.
 func TestTreeSaysItsSeries(t *testing.T) {
@@ -55,20 +63,21 @@ func TestTreeSaysItsSeries(t *testing.T) {
 		binary          string
 		tags            []string
 		version, series string
-		untested        bool
 		says, err       string
 	}{
 		"release":                       {binary: "1.37", tags: []string{"v1.37.1"}, version: "v1.37.1", series: "v1.37"},
-		"a series that is not tested":   {binary: "1.35", tags: []string{"v1.35.8"}, version: "v1.35.8", series: "v1.35", untested: true},
-		"older patch version":           {binary: "1.36", tags: []string{"v1.36.0"}, version: "v1.36.0", series: "v1.36", untested: true},
-		"release candidate":             {binary: "1.37", tags: []string{"v1.37.0-rc.1"}, version: "v1.37.0-rc.1", series: "v1.37", untested: true},
+		"the first alpha of the next":   {binary: "1.36", tags: []string{"v1.36.3", "v1.37.0-alpha.0"}, version: "v1.36.3", series: "v1.36"},
+		"an alpha of another minor":     {binary: "1.36", tags: []string{"v1.37.0-alpha.0"}, err: "says of itself that it is kubernetes 1.36, so it cannot be v1.37.0-alpha.0"},
+		"a fork's own numbers":          {binary: "1.36", tags: []string{"v1.2.0"}, err: "says of itself that it is kubernetes 1.36, so it cannot be v1.2.0"},
+		"older patch version":           {binary: "1.36", tags: []string{"v1.36.0"}, version: "v1.36.0", series: "v1.36"},
+		"release candidate":             {binary: "1.37", tags: []string{"v1.37.0-rc.1"}, version: "v1.37.0-rc.1", series: "v1.37"},
 		"release candidate and release": {binary: "1.37", tags: []string{"v1.37.0-rc.1", "v1.37.0"}, version: "v1.37.0", series: "v1.37"},
 		"a fork's tag": {
-			binary: "1.36", tags: []string{"v1.36.1+acme.2"}, version: "v1.36.1", series: "v1.36", untested: true,
+			binary: "1.36", tags: []string{"v1.36.1+acme.2"}, version: "v1.36.1", series: "v1.36",
 			says: "is at v1.36.1+acme.2, so it is taken for v1.36.1",
 		},
-		"a fork's candidate": {binary: "1.37", tags: []string{"v1.37.0-rc.0+acme.1"}, version: "v1.37.0-rc.0", series: "v1.37", untested: true},
-		"two tags of a fork": {binary: "1.36", tags: []string{"v1.36.3+acme.1", "v1.36.10+acme.1"}, version: "v1.36.10", series: "v1.36", untested: true},
+		"a fork's candidate": {binary: "1.37", tags: []string{"v1.37.0-rc.0+acme.1"}, version: "v1.37.0-rc.0", series: "v1.37"},
+		"two tags of a fork": {binary: "1.36", tags: []string{"v1.36.3+acme.1", "v1.36.10+acme.1"}, version: "v1.36.10", series: "v1.36"},
 		"commits after a fork's tag": {
 			binary: "1.36", tags: []string{"v1.36.3+acme.2", ""}, version: "v1.36.3", series: "v1.36",
 			says: "the nearest one before it is v1.36.3+acme.2, so it is taken for v1.36.3",
@@ -84,10 +93,8 @@ func TestTreeSaysItsSeries(t *testing.T) {
 			if err == nil {
 				assert.Equal(t, tc.version, found.version)
 				var dir string
-				var tested bool
-				if dir, tested, err = p.seriesFor(found.version); err == nil {
+				if dir, err = p.seriesFor(found.version); err == nil {
 					assert.Equal(t, tc.series, filepath.Base(dir))
-					assert.Equal(t, tc.untested, !tested)
 				}
 			}
 			if tc.err != "" {

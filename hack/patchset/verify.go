@@ -54,6 +54,9 @@ func (p *program) verify(form, build bool) error {
 	if err != nil {
 		return err
 	}
+	if err := p.requireRelease(t); err != nil {
+		return err
+	}
 	if build {
 		if err := p.checkGo(t); err != nil {
 			return err

@@ -27,7 +27,11 @@ func (p project) addSeries(t *testing.T, release, name string) {
 	write(p.dir, map[string]string{"patches/" + name + "/BASE": "tag: " + release + "\n"})
 	require.NoError(t, os.Mkdir(filepath.Join(p.dir, "_output", release), 0o755))
 	command(filepath.Join(p.dir, "_output"), version+"/kubernetes", release)
-	p.git(filepath.Join(p.dir, "_output", release, "kubernetes"), "tag", release)
+	tree := filepath.Join(p.dir, "_output", release, "kubernetes")
+	const base = "staging/src/k8s.io/component-base/version/base.go"
+	write(tree, map[string]string{base: ofMinor(read(filepath.Join(tree, base)), release)})
+	p.git(tree, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-a", "-m", release)
+	p.git(tree, "tag", release)
 }
 
 // A series that is not in order does not stop the others, and what has passed is not run again until it changes.
@@ -52,7 +56,35 @@ func TestVerifyAll(t *testing.T) {
 	out = p.ok(t, "hack/patchset.sh", "verify-all")
 	assert.Contains(t, out, version+" patches: passed on ")
 	assert.Contains(t, out, version+" build: after each patch")
-	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes[^|]*\| passes`, out)
+	assert.Contains(t, out, version+" others: "+filepath.Join(p.dir, "patches/v1.37/BASE")+" names none")
+	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes[^|]*\| not run`, out)
+
+	// What is in the tree beside the series, or in its place, has not been tested with it.
+	tree := filepath.Join(p.dir, "_output", version, "kubernetes")
+	require.NoError(t, os.RemoveAll(filepath.Join(p.dir, "_output/releases", version, "tests.json")))
+	write(tree, map[string]string{"pkg/kubelet/mine.go": "package kubelet\n"})
+	p.git(tree, "add", "-A")
+	p.fails(t, nil, []string{"has changes that are not committed", "**fails**"}, "hack/patchset.sh", "verify-all", "--only", "v1.37", "--check", "tests")
+	p.git(tree, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "mine")
+	p.fails(t, nil, []string{"has been edited since the series was applied", "**fails**"}, "hack/patchset.sh", "verify-all", "--only", "v1.37", "--check", "tests")
+	p.git(tree, "reset", "-q", "--hard", "HEAD~")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "verify-all", "--only", "v1.37", "--check", "tests"), version+" tests: upstream's tests")
+
+	// A series that is edited while a check runs gets no result, whichever it was that was checked.
+	results := filepath.Join(p.dir, "_output/releases", version, "tests.json")
+	require.NoError(t, os.RemoveAll(results))
+	bin, rules := t.TempDir(), filepath.Join(p.dir, "backoff/rules.go")
+	write(bin, map[string]string{"go": "#!/bin/sh\n[ \"$1\" != test ] || echo '// x' >>'" + rules + "'\nexec \"$REAL_GO\" \"$@\"\n"})
+	require.NoError(t, os.Chmod(filepath.Join(bin, "go"), 0o755))
+	realGo, err := exec.LookPath("go")
+	require.NoError(t, err)
+	before := read(rules)
+	out, err = p.try([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "REAL_GO=" + realGo}, "hack/patchset.sh", "verify-all", "--only", "v1.37", "--check", "tests")
+	require.Error(t, err, out)
+	assert.Contains(t, out, "changed while this ran")
+	assert.NoFileExists(t, results)
+	write(p.dir, map[string]string{"backoff/rules.go": before})
+	p.ok(t, "hack/patchset.sh", "verify-all", "--only", "v1.37", "--check", "tests")
 
 	// Another patch version, to which one patch does not apply; the release itself passed already.
 	const newer = "v1.37.2"
@@ -69,13 +101,15 @@ func TestVerifyAll(t *testing.T) {
 	}, "hack/patchset.sh", "verify-all", "--only", "v1.37")
 	makeProxy(proxy, newer)
 	env[1] = "GOMODCACHE=" + modcache(t)
-	out, err := p.try(env, "hack/patchset.sh", "verify-all", "--only", "v1.37")
+	out, err = p.try(env, "hack/patchset.sh", "verify-all", "--only", "v1.37")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "passes: "+newer)
 	assert.Empty(t, scratch(t, filepath.Join(p.dir, "_output")))
 	edit(t, base, newer, "v1.36.2")
 	p.fails(t, nil, []string{`BASE: "applies: v1.36.2" must name releases of v1.37`}, "hack/patchset.sh", "verify-all")
-	edit(t, base, "applies: v1.36.2\n", "")
+	edit(t, base, "applies: v1.36.2\n", "apply: v1.37.2\n")
+	p.fails(t, nil, []string{`BASE line 1: "apply: v1.37.2" must begin with "tag:" or "applies:"`}, "hack/patchset.sh", "verify-all")
+	edit(t, base, "apply: v1.37.2\n", "")
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	out = p.ok(t, "hack/patchset.sh", "verify-all", "--check", "patches", "--only", "v1.37")
@@ -90,6 +124,7 @@ func TestVerifyAll(t *testing.T) {
 	out = p.ok(t, "hack/patchset.sh", "verify-all", "--check", "patches,build", "--only", "v1.37")
 	assert.Contains(t, out, version+" build: ")
 	assert.NotContains(t, out, version+" tests")
+	p.fails(t, nil, []string{"--only is empty"}, "hack/patchset.sh", "verify-all", "--only=")
 	p.fails(t, nil, []string{`"node-e2e" is no check that verify-all runs; there are: patches, tests, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
 	p.fails(t, nil, []string{"FAIL: v1.38", "1 of 1 series"}, "hack/patchset.sh", "verify-all", "--check", "patches", "--only", "newest")
 	p.fails(t, nil, []string{`there is no series "v1.2"`, "v1.38: made on v1.38.0"}, "hack/patchset.sh", "verify-all", "--only", "v1.2")
@@ -107,22 +142,41 @@ func TestMatrix(t *testing.T) {
 	p.fails(t, nil, []string{`patches/v1.38/series has no patch "kubelet-not-late", and no line "# left out: kubelet-not-late: REASON"`}, "hack/patchset.sh", "matrix")
 	edit(t, series, p.patches(t)[1]+"\n", p.patches(t)[1]+"\n# left out: kubelet-not-late: it is never late\n")
 
-	record := func(checked string, args ...string) {
+	edit(t, series, "it is never late\n", "it is never late\n# left out: client-go-rules: it is there\n")
+	p.fails(t, nil, []string{`"# left out: client-go-rules: it is there" must be`}, "hack/patchset.sh", "matrix")
+	edit(t, series, "# left out: client-go-rules: it is there\n", "# left out: nobody: x\n")
+	p.fails(t, nil, []string{`"# left out: nobody" names a patch that no series has`}, "hack/patchset.sh", "matrix")
+	edit(t, series, "# left out: nobody: x\n", "")
+
+	record := func(checked string, args ...string) string {
 		t.Helper()
 		out, err := p.try([]string{"KUBE_VERSION=" + version, "KB_CHECKED=" + checked}, "hack/patchset.sh", append([]string{"record"}, args...)...)
 		require.NoError(t, err, out)
+		return out
 	}
+	assert.Contains(t, record("", "node-e2e"), "not kept", "the series is not applied")
+	p.ok(t, "make", "apply", "KUBE_VERSION="+version)
 	checked, err := p.try([]string{"KUBE_VERSION=" + version}, "hack/patchset.sh", "checked")
 	require.NoError(t, err, checked)
 	record("another one", "node-e2e", "82 scenarios")
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run |", "the programs were built of another series")
-	record(strings.TrimSpace(checked), "node-e2e", "82 scenarios")
+	tree := filepath.Join(p.dir, "_output", version, "kubernetes")
+	p.git(tree, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", "mine")
+	assert.Contains(t, record(strings.TrimSpace(checked), "node-e2e"), "has been edited since the series was applied")
+	p.git(tree, "reset", "-q", "--hard", "HEAD~")
+	record(strings.TrimSpace(checked), "node-e2e", "82|scenarios")
 	record("", "node-timing", "--failed")
+	partial, err := p.try([]string{"KUBE_VERSION=" + version, "SKIP=3"}, "hack/patchset.sh", "record", "node-e2e")
+	require.NoError(t, err, partial)
+	assert.Contains(t, partial, "not kept")
+	withSkip, err := p.try([]string{"SKIP=3"}, "hack/patchset.sh", "matrix")
+	require.NoError(t, err, withSkip)
 	out := p.ok(t, "hack/patchset.sh", "matrix")
+	assert.Equal(t, out, withSkip, "SKIP is for applying")
 	for _, line := range []string{
 		"| release | patches | tests | build | others | node-timing | node-e2e | node-conformance | node-skew |",
 		"| v1.38.0 | not run | not run | not run | not run | not run | not run | not run | not run |",
-		"| v1.37.1 | not run | not run | not run | not run | **fails** | passes: 82 scenarios | not run | not run |",
+		"| v1.37.1 | not run | not run | not run | not run | **fails** | passes: 82\\|scenarios | not run | not run |",
 		"| patch | v1.38 | v1.37 |",
 		"| kubelet-not-late | – | 3 |",
 		"* v1.38 lacks kubelet-not-late: it is never late\n",
@@ -134,6 +188,8 @@ func TestMatrix(t *testing.T) {
 	assert.Equal(t, "a\n<!-- make matrix -->\n| release | patches | left out | passed |\n| --- | --- | --- | --- |\n"+
 		"| v1.38.0 | 2 | kubelet-not-late |  |\n| v1.37.1 | 3 |  | node-e2e |\n<!-- end of make matrix -->\nb\n", read(filepath.Join(p.dir, "README.md")))
 	assert.Equal(t, out, read(filepath.Join(p.dir, "docs/results/releases.md")))
+	edit(t, filepath.Join(p.dir, "README.md"), "b\n", "<!-- make matrix -->\nold\n<!-- end of make matrix -->\n")
+	p.fails(t, nil, []string{"README.md must have the lines"}, "hack/patchset.sh", "matrix", "--write")
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run | not run | not run |")
@@ -180,6 +236,9 @@ func TestCarry(t *testing.T) {
 	out := run("hack/patchset.sh", "carry", next)
 	tree := filepath.Join(p.dir, "_output", next, "kubernetes")
 	assert.Contains(t, out, "rebase --onto "+next+" "+version+"\n")
+	for _, args := range [][]string{{"verify", "--no-build"}, {"apply", "--keep"}} {
+		p.fails(t, append(env, "KUBE_VERSION="+next), []string{"which is not " + next, "finish the git rebase"}, "hack/patchset.sh", args...)
+	}
 	p.git(tree, "rebase", "-q", "--onto", next, version)
 	for _, command := range []string{"hack/patchset.sh pin " + next, "KUBE_VERSION=" + next + " hack/patchset.sh refresh --base " + next} {
 		assert.Contains(t, out, command)

@@ -361,11 +361,12 @@ func TestRefreshKilled(t *testing.T) {
 	})
 	t.Run("a file half written", func(t *testing.T) {
 		p := applied(t)
-		write(p.dir, map[string]string{"backoff/.new.rules.go": "package", src("pkg/kubelet/.new.ours.go"): "package"})
+		write(p.dir, map[string]string{"backoff/.new.rules.go": "package", src("pkg/kubelet/.new.ours.go"): "package",
+			src("pkg/kubelet/.ours.go.swp"): "editing", src("pkg/kubelet/ours.go~"): "before", src("pkg/kubelet/ours.go.orig"): "before"})
 		edit(t, filepath.Join(p.root, "pkg/kubelet/ours.go"), "return 1", "return 2")
 		p.amend(t, 1)
 		p.refreshed(t)
-		assert.Empty(t, p.git(p.root, "ls-files", "*.new.*"))
+		assert.Empty(t, p.git(p.root, "ls-files", "*.new.*", "*.swp", "*~", "*.orig"))
 		assert.NoFileExists(t, filepath.Join(p.dir, src("pkg/kubelet/.new.ours.go")))
 	})
 }

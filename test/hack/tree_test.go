@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/semver"
 )
 
 // The scripts run here on a kubernetes of a dozen files, served by a module proxy that is a directory, from a copy of
@@ -109,7 +110,7 @@ client-go-rules backoff staging/src/k8s.io/client-go/util/flowcontrol *.go -expo
 
 ` + second + ` kuberuntime pkg/kubelet/restart *.go # and a comment
 `,
-	"patches/v1.37/BASE":       "tag: v1.37.1\ntested: v1.37.0 v1.37.3\n",
+	"patches/v1.37/BASE":       "tag: v1.37.1\n",
 	"backoff/export_test.go":   "package backoff\n",
 	"go.mod":                   "module github.com/kubelet-backoff/kubelet-backoff\n\ngo 1.22.0\n",
 	"test/not-a-test/.gitkeep": "",
@@ -277,8 +278,17 @@ func makeProxy(dir, version string) {
 	staged := "v0." + strings.TrimPrefix(version, "v1.")
 	module(dir, "k8s.io/kubernetes", version, kubernetes)
 	for name, files := range staging {
+		files = maps.Clone(files)
+		if base, ok := files["version/base.go"]; ok {
+			files["version/base.go"] = ofMinor(base, version)
+		}
 		module(dir, "k8s.io/"+name, staged, files)
 	}
+}
+
+// ofMinor is base.go of a release.
+func ofMinor(base, version string) string {
+	return strings.Replace(base, "1.37", strings.TrimPrefix(semver.MajorMinor(version), "v"), 1)
 }
 
 func module(dir, path, version string, files map[string]string) {
