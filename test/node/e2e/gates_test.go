@@ -120,6 +120,7 @@ var gateDisruptions = []scenario{
 var staticDisruptions = []scenario{
 	// Where a restart is known from is the API alone.
 	{"KubeletKilledInStartupOfStaticPod", func(t *testing.T, e *e2e) {
+		e.requireRulesOfStaticPods(t)
 		p := e.createStatic(t, slowly())
 		before := p.running()
 		p.signal("go")
@@ -128,6 +129,7 @@ var staticDisruptions = []scenario{
 		p.once(restart{before: before, cause: "main"})
 	}},
 	{"StaticPodChangesItsRules", func(t *testing.T, e *e2e) {
+		e.requireRulesOfStaticPods(t)
 		spec := func(code int32) v1.PodSpec {
 			main := container("main", "wait=go exit=42", "")
 			return podSpec(nil, ruled(main, v1.ContainerRestartRuleAction(*actionFlag), v1.ContainerRestartRuleOnExitCodesOpIn, code), container("other", ""))

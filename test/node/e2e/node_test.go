@@ -133,9 +133,22 @@ func (e *e2e) knows(t *testing.T, binary, gate string) bool {
 // for.
 func (e *e2e) requireGate(t *testing.T, gate string) {
 	if !e.knows(t, e.Spec.Kubelet, gate) {
-		node.Progress("%s: this kubelet has no gate %s", t.Name(), gate)
-		t.SkipNow()
+		skip(t, "this kubelet has no gate "+gate)
 	}
+}
+
+// requireRulesOfStaticPods skips the scenario before v1.35, where a kubelet takes no
+// static pod with restart rules.
+func (e *e2e) requireRulesOfStaticPods(t *testing.T) {
+	if e.before(t, 35) {
+		skip(t, "this kubelet takes no restart rules in static pods")
+	}
+}
+
+// skip skips the scenario, and says why also without -test.v.
+func skip(t *testing.T, why string) {
+	node.Progress("%s: %s", t.Name(), why)
+	t.SkipNow()
 }
 
 // before reports whether the kubelet is of a release before v1.minor.
