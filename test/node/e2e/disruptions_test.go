@@ -218,11 +218,12 @@ var disruptions = []scenario{
 		})
 		long := fmt.Sprintf("sleep=%v exit=42", shortReset+2*time.Second)
 		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", long, "exit=42", ""))))
+		late := e.punctual(t)
 		for i, k := range []int{0, 1, 2, 0, 1} {
 			exit := p.event("main", i+1, "exit:42")
 			took := p.event("main", i+2, "start") - exit
 			assert.GreaterOrEqual(t, took, curve(k).Seconds()-0.05, "seconds that restart %d waited", i+1)
-			assert.Less(t, took, curve(k).Seconds()+1.5, "seconds that restart %d waited", i+1)
+			assert.Less(t, took, curve(k).Seconds()+late, "seconds that restart %d waited", i+1)
 		}
 	}},
 }

@@ -253,12 +253,7 @@ var podScenarios = []scenario{
 		const triggers = 10
 		p := e.create(t, podSpec([]v1.Container{sidecar("sidecar1", "")},
 			triggering(container("main", append(slices.Repeat([]string{"exit=42"}, triggers), "")...))))
-		late := punctual
-		if e.before(t, 36) {
-			// Nothing looks at a single pod there: that all containers have stopped is noticed up
-			// to a second later, too.
-			late++
-		}
+		late := e.punctual(t)
 		for k := range triggers {
 			exit := p.event("main", k+1, "exit:42")
 			delay := curve(k).Seconds()
