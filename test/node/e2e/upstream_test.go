@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,7 +47,15 @@ func TestUpstream(t *testing.T) {
 	require.NoError(t, os.Mkdir(report, 0o755))
 	node.Progress("running upstream's tests: %s", upstreamFocus)
 	log := filepath.Join(n.Spec.Logs, "upstream.log")
-	args := append([]string{"--ginkgo.focus=" + upstreamFocus, "--ginkgo.skip=" + upstreamSkip, "--ginkgo.no-color"}, upstreamArgs(t, n, report)...)
+	var gates []string
+	for _, gate := range gatesOfRules {
+		has, err := node.Knows(n.Context(), n.Spec.Kubelet, gate)
+		require.NoError(t, err)
+		if has {
+			gates = append(gates, gate+"=true")
+		}
+	}
+	args := append([]string{"--feature-gates=" + strings.Join(gates, ","), "--ginkgo.focus=" + upstreamFocus, "--ginkgo.skip=" + upstreamSkip, "--ginkgo.no-color"}, upstreamArgs(t, n, report)...)
 	if err := runUpstream(t, n, *upstreamFlag, args, log); err != nil {
 		t.Errorf("upstream's tests: %v; the end of %s:\n%s", err, log, node.Tail(log))
 		return
