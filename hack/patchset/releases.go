@@ -46,7 +46,8 @@ var checks = []check{
 	{name: "node-skew", what: "pods on a real node that goes from kubelet to kubelet of these releases, stock and ours, with the API server of this one"},
 }
 
-// result is what came of a check. It is kept in _output, never in the repository: a clone has to run it again.
+// result is what came of a check. A clone runs its checks itself, and keeps their results in _output. make matrix copies them
+// to the repository, for the page alone: the checks of all releases are more than one machine runs in a day.
 type result struct {
 	// Series is what was checked. Of another series it says nothing.
 	Series  string    `json:"series"`
@@ -78,6 +79,43 @@ func (p *program) result(s *series, check string) *result {
 		return nil
 	}
 	return &r
+}
+
+// results are results by release and check.
+type results map[string]map[string]*result
+
+func (r results) of(s *series, check string) *result { return r[s.tag][check] }
+
+// resultsFile is what the page of make matrix is made of.
+const resultsFile = "docs/results/releases.json"
+
+// results returns the latest results of the series as they are now, of this clone and of those that wrote resultsFile.
+func (p *program) results(all []*series) (results, error) {
+	file := filepath.Join(p.root, resultsFile)
+	data, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var stored results
+	if err == nil {
+		if err := json.Unmarshal(data, &stored); err != nil {
+			return nil, fmt.Errorf("%s: %w; restore the file, or remove it", file, err)
+		}
+	}
+	latest := results{}
+	for _, s := range all {
+		latest[s.tag] = map[string]*result{}
+		for _, c := range checks {
+			r := p.result(s, c.name)
+			if old := stored.of(s, c.name); old != nil && old.Series == s.checked(c.name) && (r == nil || old.At.After(r.At)) {
+				r = old
+			}
+			if r != nil {
+				latest[s.tag][c.name] = r
+			}
+		}
+	}
+	return latest, nil
 }
 
 func (p *program) keepResult(s *series, check string, r result) error {
@@ -254,7 +292,7 @@ func (p *program) verifyAll(only, names []string) error {
 	}
 	failed += len(all) - len(left)
 	p.say("In short:")
-	p.summary(p.out, all)
+	summary(p.out, all, p.result)
 	if failed > 0 {
 		return fmt.Errorf("%d of %d series are not in order; what was said is in %s", failed, len(dirs), filepath.Join(p.output, "releases"))
 	}
@@ -342,7 +380,7 @@ func tableHead(w io.Writer, cells ...string) {
 }
 
 // summary prints a table in Markdown of what came of the checks.
-func (p *program) summary(w io.Writer, all []*series) {
+func summary(w io.Writer, all []*series, of func(*series, string) *result) {
 	head := []string{"release"}
 	for _, c := range checks {
 		head = append(head, c.name)
@@ -351,14 +389,14 @@ func (p *program) summary(w io.Writer, all []*series) {
 	for _, s := range all {
 		cells := []string{s.tag}
 		for _, c := range checks {
-			cells = append(cells, p.result(s, c.name).cell())
+			cells = append(cells, of(s, c.name).cell())
 		}
 		tableRow(w, cells...)
 	}
 }
 
 // overview is the table of README: how many patches each release has, which not, and what it has passed.
-func (p *program) overview(all []*series) (string, error) {
+func overview(all []*series, latest results) (string, error) {
 	var b strings.Builder
 	tableHead(&b, "release", "patches", "left out", "passed")
 	for _, s := range all {
@@ -368,7 +406,7 @@ func (p *program) overview(all []*series) (string, error) {
 		}
 		var passed []string
 		for _, c := range checks {
-			if r := p.result(s, c.name); r != nil && r.Passed {
+			if r := latest.of(s, c.name); r != nil && r.Passed {
 				passed = append(passed, c.name)
 			}
 		}
@@ -382,8 +420,12 @@ func (p *program) matrixCommand(write bool) error {
 	if err != nil {
 		return err
 	}
+	latest, err := p.results(all)
+	if err != nil {
+		return err
+	}
 	if write {
-		table, err := p.overview(all)
+		table, err := overview(all, latest)
 		if err != nil {
 			return err
 		}
@@ -391,7 +433,14 @@ func (p *program) matrixCommand(write bool) error {
 			return err
 		}
 	}
-	return p.page(write, "docs/results/releases.md", func(w io.Writer) error { return p.matrix(w, all) })
+	if err := p.page(write, "docs/results/releases.md", func(w io.Writer) error { return matrix(w, all, latest) }); err != nil || !write {
+		return err
+	}
+	data, err := json.MarshalIndent(latest, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(p.root, resultsFile), append(data, '\n'), 0o666)
 }
 
 func (r *result) cell() string {
@@ -429,17 +478,17 @@ func (s *series) leftOut() (map[string]string, error) {
 }
 
 // matrix prints in Markdown which release has which patch, and what came of the checks.
-func (p *program) matrix(w io.Writer, all []*series) error {
+func matrix(w io.Writer, all []*series, latest results) error {
 	fmt.Fprint(w, `<!-- SPDX-License-Identifier: Apache-2.0 -->
 <!-- Written by: make matrix -->
 
 # Releases
 
-What came of the checks of each series, on the release that it was made on, by the commands that ran here. What was not run
-with the series as it is now says so.
+What came of the checks of each series, on the release that it was made on, by the commands that ran. What was not run with
+the series as it is now says so. [releases.json](releases.json) says when each one ran.
 
 `)
-	p.summary(w, all)
+	summary(w, all, latest.of)
 	fmt.Fprintln(w)
 	for _, c := range checks {
 		fmt.Fprintf(w, "* %s: %s\n", c.name, c.what)

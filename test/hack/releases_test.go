@@ -188,6 +188,18 @@ func TestMatrix(t *testing.T) {
 	assert.Equal(t, "a\n<!-- make matrix -->\n| release | patches | left out | passed |\n| --- | --- | --- | --- |\n"+
 		"| v1.38.0 | 2 | kubelet-not-late |  |\n| v1.37.1 | 3 |  | node-e2e |\n<!-- end of make matrix -->\nb\n", read(filepath.Join(p.dir, "README.md")))
 	assert.Equal(t, out, read(filepath.Join(p.dir, "docs/results/releases.md")))
+
+	require.NoError(t, os.RemoveAll(filepath.Join(p.dir, "_output/releases")))
+	assert.Equal(t, out, p.ok(t, "hack/patchset.sh", "matrix"), "the checks ran in a clone that is gone")
+	record("", "node-timing")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| passes | passes: 82\\|scenarios |", "the later result counts")
+	results := filepath.Join(p.dir, "docs/results/releases.json")
+	kept := read(results)
+	write(p.dir, map[string]string{"docs/results/releases.json": "{"})
+	p.fails(t, nil, []string{results + ": unexpected end of JSON input"}, "hack/patchset.sh", "matrix", "--write")
+	assert.Equal(t, "{", read(results))
+	write(p.dir, map[string]string{"docs/results/releases.json": kept})
+
 	edit(t, filepath.Join(p.dir, "README.md"), "b\n", "<!-- make matrix -->\nold\n<!-- end of make matrix -->\n")
 	p.fails(t, nil, []string{"README.md must have the lines"}, "hack/patchset.sh", "matrix", "--write")
 
