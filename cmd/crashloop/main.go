@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/process"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 )
 
 // The exit statuses.

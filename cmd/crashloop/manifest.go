@@ -26,7 +26,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 )
 
 // manifestDecoder knows the objects that podSpec does. It returns an object

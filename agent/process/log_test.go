@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
 )
 
 // log returns the entries of a log file: times, streams, tags and lines.

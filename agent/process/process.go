@@ -19,8 +19,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 

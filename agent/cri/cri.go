@@ -28,7 +28,7 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 	utilexec "k8s.io/utils/exec"
 
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
