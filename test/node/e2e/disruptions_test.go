@@ -218,7 +218,7 @@ var disruptions = []scenario{
 		})
 		long := fmt.Sprintf("sleep=%v exit=42", shortReset+2*time.Second)
 		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", long, "exit=42", ""))))
-		late := e.punctual(t)
+		late := 1.5 + e.relist(t)
 		for i, k := range []int{0, 1, 2, 0, 1} {
 			exit := p.event("main", i+1, "exit:42")
 			took := p.event("main", i+2, "start") - exit

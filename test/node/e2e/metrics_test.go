@@ -92,7 +92,7 @@ var metricsScenarios = []scenario{
 		// A release without this action has one more of the other.
 		restarts, seconds := map[string]float64{actionPod: 3 + 2 + 1}, map[string]float64{actionPod: (1 + 2) + 1}
 		action := actionPod
-		if e.knows(t, e.Spec.Kubelet, gateRestartAllContainers) {
+		if e.knows(t, gateRestartAllContainers) {
 			action = actionAll
 		}
 		restarts[action] += 2
@@ -340,7 +340,7 @@ var recordingScenarios = []scenario{
 			}
 		}
 		e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=2s exit=42"), node.ActionRestartPod), container("other", "")), "pod")
-		if e.knows(t, e.Spec.Kubelet, gateRestartAllContainers) {
+		if e.knows(t, gateRestartAllContainers) {
 			e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=3s exit=42"), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "")), "all")
 		}
 		e.create(t, podSpec([]v1.Container{container("init1", "exit=0", "exit=1")}, triggeringBy(container("main", "sleep=60s exit=42"), node.ActionRestartPod)), "failing")

@@ -49,10 +49,8 @@ func startE2E(t *testing.T) *e2e {
 	klog.SetOutput(log)
 	node.Progress("starting etcd and kube-apiserver")
 	args := []string{"--kubelet-preferred-address-types=" + string(v1.NodeInternalIP)}
-	for _, gate := range append([]string{node.GateRestartPod}, gatesOfRules...) {
-		if e.knows(t, n.Spec.APIServer, gate) {
-			args = append(args, "--feature-gates="+gate+"=true")
-		}
+	for _, gate := range known(t, n, n.Spec.APIServer, append([]string{node.GateRestartPod}, gatesOfRules...)) {
+		args = append(args, "--feature-gates="+gate+"=true")
 	}
 	e.api, err = n.StartAPIServer(args...)
 	require.NoError(t, err)
@@ -105,10 +103,9 @@ func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
 	manifests := e.Path("manifests")
 	require.NoError(t, os.MkdirAll(manifests, 0o755))
 	config := fmt.Sprintf(e2eKubeletConfig, node.IP, manifests, curve.Maximum, curve.Reduced)
-	for _, gate := range append([]string{node.GateMaximum, node.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...) {
-		if e.knows(t, e.Spec.Kubelet, gate) {
-			config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
-		}
+	gates := append([]string{node.GateMaximum, node.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...)
+	for _, gate := range known(t, e.Node, e.Spec.Kubelet, gates) {
+		config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
 	}
 	args := append([]string{"--kubeconfig=" + e.api.Kubeconfig, "--node-ip=" + node.IP}, e.kubeletArgs...)
 	require.NoError(t, e.StartKubelet(config, args...))
@@ -121,18 +118,25 @@ func (e *e2e) restartKubelet(t *testing.T, off ...string) {
 	e.startKubelet(t, off...)
 }
 
-// knows reports whether a binary has a gate. It is set only there, so that a
-// stock one can be tried as well.
-func (e *e2e) knows(t *testing.T, binary, gate string) bool {
-	has, err := node.Knows(e.ctx, binary, gate)
-	require.NoError(t, err)
-	return has
+// known returns the gates that a binary has. A gate is set only there, so that a stock
+// binary can be tried as well.
+func known(t *testing.T, n *node.Node, binary string, gates []string) []string {
+	return slices.DeleteFunc(slices.Clone(gates), func(gate string) bool {
+		has, err := node.Knows(n.Context(), binary, gate)
+		require.NoError(t, err)
+		return !has
+	})
+}
+
+// knows reports whether the kubelet has a gate.
+func (e *e2e) knows(t *testing.T, gate string) bool {
+	return len(known(t, e.Node, e.Spec.Kubelet, []string{gate})) > 0
 }
 
 // requireGate skips the scenario if the kubelet's release does not have what the gate is
 // for.
 func (e *e2e) requireGate(t *testing.T, gate string) {
-	if !e.knows(t, e.Spec.Kubelet, gate) {
+	if !e.knows(t, gate) {
 		skip(t, "this kubelet has no gate "+gate)
 	}
 }
@@ -153,11 +157,17 @@ func skip(t *testing.T, why string) {
 
 // before reports whether the kubelet is of a release before v1.minor.
 func (e *e2e) before(t *testing.T, minor uint) bool {
-	text, err := node.Output(e.ctx, e.Spec.Kubelet, "--version")
+	text, err := kubeletVersion(e.ctx, e.Spec.Kubelet)
 	require.NoError(t, err)
-	of, err := version.ParseSemantic(strings.TrimPrefix(text, "Kubernetes "))
+	of, err := version.ParseSemantic(text)
 	require.NoError(t, err)
 	return of.Minor() < minor
+}
+
+// kubeletVersion is the version that a kubelet says it is of, such as v1.36.3.
+func kubeletVersion(ctx context.Context, kubelet string) (string, error) {
+	text, err := node.Output(ctx, kubelet, "--version")
+	return strings.TrimPrefix(text, "Kubernetes "), err
 }
 
 // startControllerManager starts what looks after Jobs.

@@ -39,13 +39,14 @@ const clockError = 0.01
 // after the start of the kubelet, whichever is later.
 const punctual = 2.0
 
-// punctual is the same for a pod that is restarted. A kubelet before v1.36 never looks at
-// a single pod, so that all containers have stopped is noticed up to a second later, too.
-func (e *e2e) punctual(t *testing.T) float64 {
+// relist is how many seconds later the restart of a whole pod may be. A kubelet before v1.36
+// never looks at a single pod, and so notices up to a second later that all containers have
+// stopped.
+func (e *e2e) relist(t *testing.T) float64 {
 	if e.before(t, 36) {
-		return punctual + 1
+		return 1
 	}
-	return punctual
+	return 0
 }
 
 // persistScenarios kill the kubelet while something waits, and check that the next

@@ -36,9 +36,9 @@ func skewed() []string {
 func skewedVersions(ctx context.Context) string {
 	var all []string
 	for _, k := range skewed() {
-		text, _ := node.Output(ctx, k, "--version")
-		version, _, _ := strings.Cut(strings.TrimPrefix(text, "Kubernetes "), "+")
-		all = append(all, version)
+		version, _ := kubeletVersion(ctx, k)
+		release, _, _ := strings.Cut(version, "+")
+		all = append(all, release)
 	}
 	slices.Sort(all)
 	return "kubelets " + strings.Join(slices.Compact(all), " ")
@@ -128,9 +128,8 @@ func TestSkew(t *testing.T) {
 // become starts another kubelet in the place of the one that runs, and returns its
 // version, once the API server has it.
 func (e *e2e) become(t *testing.T, kubelet string) (version string) {
-	text, err := node.Output(e.ctx, kubelet, "--version")
+	version, err := kubeletVersion(e.ctx, kubelet)
 	require.NoError(t, err)
-	version = strings.TrimPrefix(text, "Kubernetes ")
 	e.Kubelet.Kill()
 	e.Spec.Kubelet = kubelet
 	e.startKubelet(t)
@@ -165,7 +164,7 @@ func (e *e2e) skewedRestart(t *testing.T, p *pod, step string, ours bool) {
 		p.signal("go")
 		p.event("main", n, fmt.Sprintf("exit:%d", triggerExit))
 	}
-	if !e.knows(t, e.Spec.Kubelet, gate) {
+	if !e.knows(t, gate) {
 		p.latest("the end of main", func(now *v1.Pod) error {
 			if s := statusOf(now, "main"); s.State.Terminated == nil || s.State.Terminated.ExitCode != triggerExit {
 				return fmt.Errorf("main: %+v", s.State)

@@ -48,12 +48,8 @@ func TestUpstream(t *testing.T) {
 	node.Progress("running upstream's tests: %s", upstreamFocus)
 	log := filepath.Join(n.Spec.Logs, "upstream.log")
 	var gates []string
-	for _, gate := range gatesOfRules {
-		has, err := node.Knows(n.Context(), n.Spec.Kubelet, gate)
-		require.NoError(t, err)
-		if has {
-			gates = append(gates, gate+"=true")
-		}
+	for _, gate := range known(t, n, n.Spec.Kubelet, gatesOfRules) {
+		gates = append(gates, gate+"=true")
 	}
 	args := append([]string{"--feature-gates=" + strings.Join(gates, ","), "--ginkgo.focus=" + upstreamFocus, "--ginkgo.skip=" + upstreamSkip, "--ginkgo.no-color"}, upstreamArgs(t, n, report)...)
 	if err := runUpstream(t, n, *upstreamFlag, args, log); err != nil {
