@@ -22,7 +22,8 @@ type Run struct {
 	// Journals holds, for each pod that is restarted as a whole, what happened to
 	// its containers. Such a run has no other observations.
 	Journals map[string][]node.JournalEvent `json:"journals,omitempty"`
-	// Alone is what a restart takes without a kubelet, where pods are restarted once.
+	// Alone is what a restart takes without a kubelet, where pods are restarted once or
+	// lateness is compared.
 	Alone *Alone `json:"alone,omitempty"`
 	// Innocents is nil unless the scenario has innocent pods.
 	Innocents *innocents `json:"innocents,omitempty"`
@@ -54,8 +55,8 @@ type Figures struct {
 	// PodRestart covers restarts of whole pods, from the exit of the trigger until
 	// the last container has started again. All but Restarts is empty beside it.
 	PodRestart figures.Summary `json:"podRestart,omitzero"`
-	// Alone is the same without a kubelet, and AloneStarts what of that the creations and
-	// starts of the containers took.
+	// Alone is the same, or where lateness is compared the lateness, without a kubelet, and
+	// AloneStarts what of that the creations and starts of the containers took.
 	Alone       figures.Summary `json:"alone,omitzero"`
 	AloneStarts figures.Summary `json:"aloneStarts,omitzero"`
 	// InnocentIdle and Innocent are how long after their creation innocent pods
@@ -95,11 +96,19 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 	var (
 		f                        = Figures{Rounds: len(runs)}
 		intervals, lates, firsts []float64
+		alone                    []float64
 		steps                    = map[int][]float64{}
 		cpu                      float64
 		requests                 map[string]float64
 	)
 	for i, run := range runs {
+		if run.Alone != nil {
+			for _, starts := range run.Alone.Crashes {
+				for i := 1; i < len(starts); i++ {
+					alone = append(alone, starts[i]-starts[i-1]-aloneDelay.Seconds())
+				}
+			}
+		}
 		earlier, restarts := len(lates), f.Restarts
 		for pod, starts := range run.Starts {
 			if !slices.IsSorted(starts) {
@@ -140,6 +149,7 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 		}
 	}
 	f.Interval, f.Lateness, f.First = figures.Summarize(intervals), figures.Summarize(lates), figures.Summarize(firsts)
+	f.Alone = figures.Summarize(alone)
 	if s.Maximum == 0 {
 		for n := 1; len(steps[n]) > 0; n++ {
 			f.ByRestart = append(f.ByRestart, Step{s.Delay(n).Seconds(), figures.Summarize(steps[n]).Mean})

@@ -24,6 +24,7 @@ func TestMeasureWindow(t *testing.T) {
 		},
 		From: 10.2, To: 15, CPU: 0.05,
 		Requests: map[string]float64{"GET pods": 10, "PATCH pods": 5},
+		Alone:    &Alone{Crashes: map[string][]float64{"c": {20, 21.125, 22.375}, "d": {20, 21.125}}},
 	}
 	f, err := measure([]Run{run}, Scenario{Curve: node.Curve{Maximum: time.Second}})
 	if err != nil {
@@ -47,6 +48,9 @@ func TestMeasureWindow(t *testing.T) {
 	}
 	if !near(f.RequestsPerRestart, 3) || !near(f.Requests["GET pods"], 2) || !near(f.Requests["PATCH pods"], 1) {
 		t.Errorf("RequestsPerRestart = %v, %v, want 3: 2 GET, 1 PATCH", f.RequestsPerRestart, f.Requests)
+	}
+	if f.Alone.Count != 3 || f.Alone.Median != 0.125 || f.Alone.Worst != 0.25 {
+		t.Errorf("Alone = %+v, want 0.125, 0.25 and 0.125", f.Alone)
 	}
 	if f.ByRestart != nil {
 		t.Errorf("ByRestart = %v, want none where all delays are equal", f.ByRestart)

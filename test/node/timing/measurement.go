@@ -104,8 +104,11 @@ func (m *measurement) run() (run Run, err error) {
 		return run, err
 	}
 	m.Kubelet.End()
-	if m.scenario.Action != "" && m.scenario.Window == 0 {
+	switch {
+	case m.scenario.Action != "" && m.scenario.Window == 0:
 		run.Alone, err = m.restartAlone()
+	case m.scenario.LatenessRatio > 0:
+		run.Alone, err = m.crashAlone()
 	}
 	return run, err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -19,16 +20,24 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// aloneRestarts is how often the pod without a kubelet is restarted.
-const aloneRestarts = 10
+// aloneRestarts is how often a pod without a kubelet is restarted, and aloneDelay how long a
+// container that exits at once waits before that: with several such pods, the runtime has as
+// much to do at a time as with a kubelet whose maximum is as long.
+const (
+	aloneRestarts = 10
+	aloneDelay    = time.Second
+)
 
 // Alone is a pod that was restarted by the container runtime alone, by a client
 // that knows what to do next at any time: no kubelet can be faster.
 type Alone struct {
-	Journal []node.JournalEvent `json:"journal"`
+	Journal []node.JournalEvent `json:"journal,omitempty"`
 	// Starts holds, for each restart, the time in seconds that the runtime took to
 	// create and to start the four containers, one after the other.
-	Starts []float64 `json:"starts"`
+	Starts []float64 `json:"starts,omitempty"`
+	// Crashes holds, for each pod of one container that exits at once, when that
+	// started: seconds of uptime.
+	Crashes map[string][]float64 `json:"crashes,omitempty"`
 }
 
 // alonePod is that pod.
@@ -49,11 +58,6 @@ type alonePod struct {
 // be no kubelet, which would remove the pod.
 func (m *measurement) restartAlone() (*Alone, error) {
 	m.say("restarting a pod without a kubelet")
-	conn, err := grpc.NewClient("unix://"+m.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
 	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
 	defer cancel()
 	pod := m.pods()[0]
@@ -64,22 +68,11 @@ func (m *measurement) restartAlone() (*Alone, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	p := &alonePod{
-		RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn),
-		spec:                 pod.Spec,
-		gracefully:           m.scenario.Action == node.ActionRestartPod,
-		ids:                  map[string]string{},
-		exits:                make(chan string, 10*aloneRestarts),
-		ended:                map[string]bool{},
-	}
-	events, err := p.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	p, closeConn, err := m.runAlone(ctx, pod)
 	if err != nil {
 		return nil, err
 	}
-	go p.read(events, pod.Name)
-	if err := p.runSandbox(ctx, pod.Name, m.Path("alone-logs")); err != nil {
-		return nil, err
-	}
+	defer closeConn()
 	alone := &Alone{}
 	for n := range aloneRestarts + 1 {
 		if n > 0 {
@@ -103,6 +96,80 @@ func (m *measurement) restartAlone() (*Alone, error) {
 	}
 	alone.Journal, err = m.journal(pod)
 	return alone, err
+}
+
+// crashAlone restarts containers such as the scenario's by the runtime alone. There must be no
+// kubelet.
+func (m *measurement) crashAlone() (*Alone, error) {
+	m.say("restarting containers without a kubelet")
+	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
+	defer cancel()
+	pods := m.pods()
+	errs := make([]error, len(pods))
+	var wg sync.WaitGroup
+	for i, pod := range pods {
+		pod.Name = fmt.Sprintf("alone-%02d", i+1)
+		pod.Spec.Containers[0].Args = []string{"/starts/" + pod.Name}
+		wg.Go(func() { errs[i] = m.crash(ctx, pod) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	all, err := m.starts()
+	maps.DeleteFunc(all, func(name string, _ []float64) bool {
+		return !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Name == name })
+	})
+	return &Alone{Crashes: all}, err
+}
+
+// crash restarts the container of a pod whenever the delay after its end is over.
+func (m *measurement) crash(ctx context.Context, pod *corev1.Pod) error {
+	p, closeConn, err := m.runAlone(ctx, pod)
+	if err != nil {
+		return err
+	}
+	defer closeConn()
+	for n := range aloneRestarts + 1 {
+		if n > 0 {
+			time.Sleep(aloneDelay)
+		}
+		if _, err := p.start(ctx, uint32(n), m.Path(startsDir)); err != nil {
+			return err
+		}
+		if err := p.awaitEnd(pod.Spec.Containers[0].Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runAlone makes the sandbox of a pod, whose containers its caller starts. The function
+// that it returns closes the connection.
+func (m *measurement) runAlone(ctx context.Context, pod *corev1.Pod) (p *alonePod, closeConn func(), err error) {
+	conn, err := grpc.NewClient("unix://"+m.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			conn.Close()
+		}
+	}()
+	p = &alonePod{
+		RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn),
+		spec:                 pod.Spec,
+		gracefully:           m.scenario.Action == node.ActionRestartPod,
+		ids:                  map[string]string{},
+		exits:                make(chan string, 10*aloneRestarts),
+		ended:                map[string]bool{},
+	}
+	events, err := p.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		return nil, nil, err
+	}
+	go p.read(events, pod.Name)
+	return p, func() { conn.Close() }, p.runSandbox(ctx, pod.Name, m.Path("logs-"+pod.Name))
 }
 
 // runSandbox makes the sandbox, on the host's network as those of the scenario.

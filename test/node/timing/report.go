@@ -113,9 +113,13 @@ func compareCost(s Scenario, base, ours Figures, criterion criterionFunc) {
 
 // compareIntervals applies the criteria for restarts of containers.
 func compareIntervals(s Scenario, stock, ours Figures, criterion criterionFunc) {
-	limit := s.LatenessRatio * stock.Lateness.Mean
-	criterion(fmt.Sprintf("mean lateness at most %g of stock's", s.LatenessRatio), "s",
-		stock.Lateness.Mean, ours.Lateness.Mean, limit, ours.Lateness.Mean <= limit)
+	// What the runtime takes to create and start a container belongs to the interval, is the
+	// same for both, and is up to the machine.
+	runtime := min(stock.Alone.Mean, ours.Alone.Mean)
+	stockMean, oursMean := stock.Lateness.Mean-runtime, ours.Lateness.Mean-runtime
+	limit := s.LatenessRatio * stockMean
+	criterion(fmt.Sprintf("mean lateness beyond the runtime's at most %g of stock's", s.LatenessRatio), "s",
+		stockMean, oursMean, limit, oursMean <= limit)
 	// Without this a kubelet that does not back off at all would pass.
 	criterion("no restart before its delay has passed", "s",
 		stock.Lateness.Least, ours.Lateness.Least, -tooEarly, ours.Lateness.Least >= -tooEarly)
@@ -190,6 +194,7 @@ func rows(s Scenario, f ...Figures) []row {
 	out = append(out,
 		row{"lateness, mean", "%.3f s", func(f Figures) float64 { return f.Lateness.Mean }},
 		row{"lateness, worst", "%.3f s", func(f Figures) float64 { return f.Lateness.Worst }},
+		row{"lateness without a kubelet, mean", "%.3f s", func(f Figures) float64 { return f.Alone.Mean }},
 		row{"first restart (delay 0), mean", "%.3f s", func(f Figures) float64 { return f.First.Mean }},
 		row{"first restart (delay 0), worst", "%.3f s", func(f Figures) float64 { return f.First.Worst }},
 		row{"kubelet CPU per restart", "%.1f ms", func(f Figures) float64 { return f.CPUPerRestart }},

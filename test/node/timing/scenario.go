@@ -26,7 +26,8 @@ type Scenario struct {
 	// restart. Where it is zero, Restarts of the (then only) pod end the run.
 	Window   time.Duration `json:"window"`
 	Restarts int           `json:"restarts"`
-	// LatenessRatio is how much of stock's mean lateness ours may have.
+	// LatenessRatio is how much of stock's mean lateness ours may have, both beyond what the
+	// container runtime takes for a restart without a kubelet.
 	LatenessRatio float64 `json:"latenessRatio,omitempty"`
 	// Action restarts whole pods instead of containers: it is what a rule answers
 	// the exit of one container with. With a Window, which then begins with the
