@@ -26,6 +26,8 @@ type check struct {
 	run func(*program) error
 	// details say more of a series that passes, or nothing.
 	details func(*series) string
+	// exact is true if the check looks at the patch files, and not at what they make of the code.
+	exact bool
 }
 
 // others is the name of the check that depends on more than the series.
@@ -33,12 +35,12 @@ const others = "others"
 
 // checks are in the order in which they are run: each one says more, and takes longer.
 var checks = []check{
-	{name: "patches", what: "apply, formatting again, plain git am, and reverse", run: func(p *program) error { return p.verify(true, false) }},
+	{name: "patches", what: "apply, formatting again, plain git am, and reverse", exact: true, run: func(p *program) error { return p.verify(true, false) }},
 	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: (*program).testPatched},
 	{name: "build", what: "after each patch the packages of the kubelet and go vet, after the last one kubelet and kube-apiserver", run: func(p *program) error { return p.verify(false, true) }},
 	{
 		name: others, what: "the series applies to these other patch versions, and reverses",
-		run: (*program).applyToOthers, details: func(s *series) string { return strings.Join(s.applies, " ") },
+		exact: true, run: (*program).applyToOthers, details: func(s *series) string { return strings.Join(s.applies, " ") },
 	},
 	{name: "node-timing", what: "restarts on a real node, stock against ours"},
 	{name: "node-e2e", what: "pods on a real node, in every scenario"},
@@ -59,12 +61,15 @@ type result struct {
 }
 
 // checked identifies what a check of the series has looked at.
-func (s *series) checked(check string) string {
-	all, _ := s.digest()
-	if check == others {
-		all += " " + strings.Join(s.applies, " ")
+func (s *series) checked(name string) string {
+	digest := s.codeDigest()
+	if slices.ContainsFunc(checks, func(c check) bool { return c.name == name && c.exact }) {
+		digest, _ = s.digest()
 	}
-	return s.tag + " " + all
+	if name == others {
+		digest += " " + strings.Join(s.applies, " ")
+	}
+	return s.tag + " " + digest
 }
 
 func (p *program) resultFile(s *series, check, ext string) string {

@@ -74,7 +74,7 @@ func TestVerifyAll(t *testing.T) {
 	results := filepath.Join(p.dir, "_output/releases", version, "tests.json")
 	require.NoError(t, os.RemoveAll(results))
 	bin, rules := t.TempDir(), filepath.Join(p.dir, "backoff/rules.go")
-	write(bin, map[string]string{"go": "#!/bin/sh\n[ \"$1\" != test ] || echo '// x' >>'" + rules + "'\nexec \"$REAL_GO\" \"$@\"\n"})
+	write(bin, map[string]string{"go": "#!/bin/sh\n[ \"$1\" != test ] || echo 'var x int' >>'" + rules + "'\nexec \"$REAL_GO\" \"$@\"\n"})
 	require.NoError(t, os.Chmod(filepath.Join(bin, "go"), 0o755))
 	realGo, err := exec.LookPath("go")
 	require.NoError(t, err)
@@ -203,6 +203,8 @@ func TestMatrix(t *testing.T) {
 	edit(t, filepath.Join(p.dir, "README.md"), "b\n", "<!-- make matrix -->\nold\n<!-- end of make matrix -->\n")
 	p.fails(t, nil, []string{"README.md must have the lines"}, "hack/patchset.sh", "matrix", "--write")
 
+	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "// Rule rules.", "// Rule is the rule.")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "passes: 82\\|scenarios |", "a comment is no code")
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run | not run | not run |")
 	p.fails(t, nil, []string{`"build" is no check that is recorded; there are: node-timing, node-e2e, node-conformance, node-skew`}, "hack/patchset.sh", "record", "build")

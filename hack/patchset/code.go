@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// codeDigest changes when the code that the series makes of a release changes. Messages of patches and comments are no code:
+// what hours of tests and measurements have shown of a series holds when its prose is mended.
+func (s *series) codeDigest() string {
+	h := sha256.New()
+	for _, q := range s.active {
+		fmt.Fprintln(h, q.file)
+		writeHunks(h, q.mail)
+		for _, path := range slices.Sorted(maps.Keys(q.files)) {
+			f := q.files[path]
+			code := f.content
+			if strings.HasSuffix(path, ".go") {
+				code = goTokens(f.content)
+			}
+			fmt.Fprintf(h, "%s %s %d\n%s", path, f.mode(), len(code), code)
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// goTokens returns the source without the comments that change nothing. Where it cannot be sure, it returns the source.
+func goTokens(source []byte) []byte {
+	// The comments of an example are what it has to print.
+	if bytes.Contains(source, []byte("\nfunc Example")) {
+		return source
+	}
+	var s scanner.Scanner
+	set := token.NewFileSet()
+	s.Init(set.AddFile("", -1, len(source)), source, nil, scanner.ScanComments)
+	var b bytes.Buffer
+	for {
+		_, tok, text := s.Scan()
+		switch {
+		case tok == token.EOF && s.ErrorCount > 0:
+			return source
+		case tok == token.EOF:
+			return b.Bytes()
+		case tok == token.COMMENT && !counts(text):
+		default:
+			fmt.Fprintf(&b, "%v %s\n", tok, text)
+		}
+	}
+}
+
+// counts reports whether a tool reads the comment: the compiler a directive, and upstream's generators a marker.
+func counts(comment string) bool {
+	return !strings.HasPrefix(comment, "// ") || strings.HasPrefix(comment, "// +")
+}
+
+var (
+	fileOfHunk = regexp.MustCompile(`^\+\+\+ (?:b/)?(.*?)\t?$`)
+	hunkHead   = regexp.MustCompile(`^(@@ -\S+) \+\S+ @@.*$`)
+)
+
+// writeHunks writes what the patch changes in files of the release. That a hunk stands elsewhere shows by its place in the
+// release.
+func writeHunks(w io.Writer, mail string) {
+	_, diff, _ := strings.Cut(mail, "\ndiff --git ")
+	golang := false
+	for line := range strings.Lines(diff) {
+		line = strings.TrimSuffix(line, "\n")
+		if m := fileOfHunk.FindStringSubmatch(line); m != nil {
+			golang = strings.HasSuffix(m[1], ".go")
+		}
+		if m := hunkHead.FindStringSubmatch(line); m != nil {
+			line = m[1]
+		}
+		if added, ok := strings.CutPrefix(line, "+"); ok && golang {
+			if added = strings.TrimSpace(added); added == "" || strings.HasPrefix(added, "//") && !counts(added) {
+				continue
+			}
+		}
+		if !strings.HasPrefix(line, "index ") {
+			fmt.Fprintln(w, line)
+		}
+	}
+}
