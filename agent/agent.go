@@ -3,48 +3,73 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// Options are what an Agent works with.
+// Options are what an Agent works with. Pod and Runtime are required.
 type Options struct {
-	// Pod is a valid pod with all defaults. It is not changed.
-	Pod   *v1.Pod
+	// Pod is a valid pod: see Validate of agent/manifest. What is not set has the
+	// API's default. Name, namespace and UID are to be set. It is not changed, and
+	// pods may share what it points to.
+	Pod *v1.Pod
+	// Runtime runs the pod's containers.
+	Runtime Runtime
+	// Gates are the feature gates for restart rules. The zero value is a node
+	// without them.
 	Gates restartpod.Gates
-	// ContainerBackOff and PodBackOff may be those of other pods too.
+	// ContainerBackOff and PodBackOff are those of containers, and of the restart of
+	// whole pods. Other pods may have the same. Nil is the default curve, 10 s to
+	// 5 min, for this pod alone.
 	ContainerBackOff, PodBackOff *backoff.Backoff
-	Runtime                      Runtime
-	// Recorder gets the kubelet's events.
-	Recorder record.EventRecorder
+	// Recorder gets the kubelet's events, of the pod or, with a reference that has a
+	// FieldPath, of a container. Nil records nothing.
+	Recorder kuberuntime.EventRecorder
 	// Report gets the status as it is seen, before what follows from it is
-	// decided, and again after that was done.
+	// decided, and again after that was done. It is called by whoever called Run or
+	// Step. Nothing in a Status changes later.
 	Report func(Status)
+	// Probe runs probes in place of the agent, which calls Runtime.Exec or connects
+	// to the container by itself. The result output says why a probe failed. An
+	// error is neither success nor failure. When ctx is done, the probe has timed
+	// out or is of no more use.
+	Probe func(ctx context.Context, instance string, probe *v1.Probe) (output string, ok bool, err error)
 	// StatusFile is where the pod's status is kept for the next agent, if the
 	// containers outlive this one, and else "".
 	StatusFile string
+	// Clock is the clock of Run: the present, and when Run wakes. Nil is the real
+	// one. Back-offs are asked with the time that it gives.
+	Clock clock.Clock
 }
 
-// Agent runs one pod. The goroutine of Run alone uses its fields. What others
-// have found out they hand over through calls.
+// Agent runs one pod, either by Run or by calls of Step. Its methods may not be
+// called concurrently, Delete excepted.
 type Agent struct {
 	Options
 	machine    *restartpod.Machine
 	containers []container
+	// now is the present, ctx is for calls of the runtime, and starting for those
+	// that start something: it is done when the pod is deleted. spawn makes a call
+	// that may take long, and has what that returns called before a later sync.
+	now           func() time.Time
+	ctx, starting context.Context
+	spawn         func(call func() (then func()))
+	// begun is when the first sync was, and startedAt when the pod began, maybe with
+	// an agent before this one.
+	begun, startedAt time.Time
 	// recovered is true once the runtime has told what an agent before left.
 	recovered  bool
 	conditions []v1.PodCondition
-	startedAt  time.Time
-	// starting is the context of Run and of what starts something. It is done when
-	// the pod is deleted.
-	starting context.Context
-	deleted  bool
+	deleted    bool
 	// stoppingSince is when the pod began to be stopped for good, and else zero.
 	// The phase is the one that it had come to by itself then, and so Running if it
 	// was deleted; deletedPhase is what such a pod has when it was stopped, and "" for
@@ -67,9 +92,10 @@ type Agent struct {
 	// stopped has the instances that this agent or one before it stops for
 	// themselves, and not with the pod: restartpod.Status.StoppedByAgent.
 	stopped map[string]bool
+	// again is true when the runtime has stopped something since State was called.
+	again bool
 	// told and saved keep what repeats itself from being told or written again.
 	told, saved string
-	calls       chan func()
 }
 
 // container is a container of the pod.
@@ -89,37 +115,85 @@ type container struct {
 	// due is when the next instance is to start, and timed where that is counted.
 	due   time.Time
 	timed *Restarts
-	// failedAt is when the newest start failed, or when it is tried again after one
-	// that could not create anything, of which missing is the error.
-	failedAt time.Time
-	missing  error
+	// failedAt is when the newest start failed, or when it is tried again if nothing
+	// could be created: missingUntil is that until then.
+	failedAt, missingUntil time.Time
 	// stop is the end that the agent makes of instance, and probe its probes. Both
 	// are nil without any.
 	stop  *stop
 	probe *prober
 }
 
-// stop is the end that an agent makes of an instance.
-type stop struct {
-	// hooked is closed when the preStop hook has ended, or there is none.
-	hooked chan struct{}
-	// deadline is when it gets SIGKILL, and zero until it is its turn to stop.
-	deadline time.Time
-}
-
-// New returns the agent of a pod.
-func New(o Options) *Agent {
+// New returns the agent of a pod. An error is for a status file that cannot be
+// read, and names it.
+func New(o Options) (*Agent, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	for _, b := range []**backoff.Backoff{&o.ContainerBackOff, &o.PodBackOff} {
+		if *b == nil {
+			*b = kuberuntime.NewBackOff(o.Clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
+		}
+	}
 	a := &Agent{
-		Options: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), startedAt: time.Now(),
-		phase: v1.PodRunning, restarting: restartpod.PhaseRunning, lost: map[string]bool{}, startedBefore: map[string]bool{}, stopped: map[string]bool{}, calls: make(chan func()),
+		Options: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), phase: v1.PodRunning, restarting: restartpod.PhaseRunning,
+		lost: map[string]bool{}, startedBefore: map[string]bool{}, stopped: map[string]bool{},
 	}
 	spec := &a.Pod.Spec
 	for i, c := range restartpod.Containers(spec, o.Gates) {
-		if n := len(spec.InitContainers); i < n {
+		switch n := len(spec.InitContainers); {
+		case i < n:
 			a.containers = append(a.containers, container{Container: c, spec: &spec.InitContainers[i]})
-		} else {
+		case c.Kind == restartpod.KindRegular:
 			a.containers = append(a.containers, container{Container: c, spec: &spec.Containers[i-n]})
 		}
+	}
+	return a, a.load()
+}
+
+// gracePeriod is the pod's, or that of a probe which has one of its own.
+func (a *Agent) gracePeriod(probe *v1.Probe) time.Duration {
+	seconds := ptr.Deref(a.Pod.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	if probe != nil {
+		seconds = ptr.Deref(probe.TerminationGracePeriodSeconds, seconds)
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// seconds is a number of seconds of a probe, or what the API has for 0.
+func seconds(n, otherwise int32) time.Duration {
+	return time.Duration(cmp.Or(n, otherwise)) * time.Second
+}
+
+// event records an event of the pod, or of a container unless c is nil.
+func (a *Agent) event(c *container, eventType, reason, format string, args ...any) {
+	switch {
+	case a.Recorder == nil:
+	case c == nil:
+		a.Recorder.Eventf(a.Pod, eventType, reason, format, args...)
+	default:
+		path := "spec.initContainers{" + c.Name + "}"
+		if c.Kind == restartpod.KindRegular {
+			path = "spec.containers{" + c.Name + "}"
+		}
+		a.Recorder.Eventf(&v1.ObjectReference{
+			Kind: "Pod", APIVersion: "v1", Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID, FieldPath: path,
+		}, eventType, reason, format, args...)
+	}
+}
+
+// fail tells an error of the pod, once if it repeats itself.
+func (a *Agent) fail(reason, prefix string, err error) {
+	if text := prefix + err.Error(); text != a.told {
+		a.told = text
+		a.event(nil, v1.EventTypeWarning, reason, "%s", text)
+	}
+}
+
+// earlier returns the earlier of two times of which zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
 	return a
 }

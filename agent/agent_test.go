@@ -20,9 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
@@ -59,14 +57,17 @@ type node struct {
 	started   map[string]int
 	// stopErrs are the errors of the next calls of Stop.
 	stopErrs []error
-	// starting, if there is any, is what Start waits for.
-	starting  chan struct{}
-	ended     map[string]chan struct{}
-	sandboxes int
-	ready     bool
-	err       error
-	changed   chan struct{}
-	trace     []string
+	// starting, if there is any, is what Start waits for, and startTakes how long it
+	// takes.
+	starting   chan struct{}
+	startTakes time.Duration
+	ended      map[string]chan struct{}
+	sandboxes  int
+	ready      bool
+	err        error
+	killed     bool
+	changed    chan struct{}
+	trace      []string
 	// exec answers commands by their first word.
 	exec map[string]func(ctx context.Context) (int, error)
 }
@@ -82,9 +83,21 @@ func (n *node) tell(format string, args ...any) {
 	n.trace = append(n.trace, fmt.Sprintf("%v ", time.Since(n.begin))+fmt.Sprintf(format, args...))
 }
 
+// kill ends the agent, and nothing that it has begun.
+func (n *node) kill() {
+	n.mutex.Lock()
+	n.killed = true
+	n.mutex.Unlock()
+	n.changed <- struct{}{}
+}
+
 func (n *node) State(context.Context) (State, error) {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
+	if n.killed {
+		n.killed = false
+		goruntime.Goexit()
+	}
 	s := State{SandboxReady: n.ready, IP: "127.0.0.1", Instances: map[string]Instance{}}
 	for name, i := range n.instances {
 		s.Instances[name] = i
@@ -109,6 +122,7 @@ func (n *node) Start(ctx context.Context, c *v1.Container, restarts int) (string
 			return "", ctx.Err()
 		}
 	}
+	time.Sleep(n.startTakes)
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
 	var l life
@@ -223,13 +237,9 @@ func (n *node) Remove(context.Context) error {
 
 func (n *node) Changed() <-chan struct{} { return n.changed }
 
-// events is a record.EventRecorder that writes what the kubelet's clients would
+// events is a recorder that writes what the kubelet's clients would
 // see into a node's trace.
 type events struct{ node *node }
-
-func (e events) Event(object runtime.Object, eventType, reason, message string) {
-	e.Eventf(object, eventType, reason, "%s", message)
-}
 
 func (e events) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
 	e.node.mutex.Lock()
@@ -243,30 +253,15 @@ func (e events) Eventf(object runtime.Object, eventType, reason, format string, 
 	}
 }
 
-func (e events) AnnotatedEventf(object runtime.Object, _ map[string]string, eventType, reason, format string, args ...any) {
-	e.Eventf(object, eventType, reason, format, args...)
-}
-
-var _ record.EventRecorder = events{}
-
-// pod reads the spec of a pod and adds what manifests have by default.
+// pod reads the spec of a pod. Its probes fail sooner than by default.
 func pod(t *testing.T, spec string) *v1.Pod {
 	t.Helper()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u"}}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
-	if p.Spec.RestartPolicy == "" {
-		p.Spec.RestartPolicy = v1.RestartPolicyAlways
-	}
-	if p.Spec.TerminationGracePeriodSeconds == nil {
-		p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](30)
-	}
-	for _, containers := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range containers {
-			for _, probe := range []*v1.Probe{containers[i].StartupProbe, containers[i].LivenessProbe} {
-				if probe != nil {
-					probe.PeriodSeconds, probe.TimeoutSeconds = max(probe.PeriodSeconds, 1), max(probe.TimeoutSeconds, 1)
-					probe.FailureThreshold, probe.SuccessThreshold = max(probe.FailureThreshold, 1), 1
-				}
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for _, probe := range []*v1.Probe{c.StartupProbe, c.LivenessProbe} {
+			if probe != nil {
+				probe.PeriodSeconds, probe.FailureThreshold = max(probe.PeriodSeconds, 1), max(probe.FailureThreshold, 1)
 			}
 		}
 	}
@@ -278,16 +273,15 @@ var allGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, R
 // agent returns an agent of the pod on the node, with the curve of a default
 // node.
 func (n *node) agent(p *v1.Pod, change ...func(*Options)) *Agent {
-	c, curve := clock.RealClock{}, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second}
-	o := Options{
-		Pod: p, Gates: allGates, Runtime: n, Recorder: events{n}, Report: func(Status) {},
-		ContainerBackOff: kuberuntime.NewBackOff(c, curve),
-		PodBackOff:       kuberuntime.NewBackOff(c, curve),
-	}
+	o := Options{Pod: p, Gates: allGates, Runtime: n, Recorder: events{n}}
 	for _, f := range change {
 		f(&o)
 	}
-	return New(o)
+	a, err := New(o)
+	if err != nil {
+		panic(err)
+	}
+	return a
 }
 
 // run runs a pod in a bubble whose time passes when nothing else happens, for
@@ -298,11 +292,7 @@ func (n *node) run(t *testing.T, a *Agent, d time.Duration) (v1.PodPhase, string
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan v1.PodPhase)
-	go func() {
-		phase, err := a.Run(ctx)
-		require.NoError(t, err)
-		done <- phase
-	}()
+	go func() { done <- a.Run(ctx) }()
 	select {
 	case phase := <-done:
 		return phase, n.text()
@@ -365,15 +355,15 @@ containers:
 				0s start setup#1 restarts=0
 				3s exit setup#1 code=0
 				3s start proxy#1 restarts=0
-				3s exec proxy#1 up
-				3s Warning Unhealthy: Startup probe failed: output
-				5s exec proxy#1 up
-				5s Warning Unhealthy: Startup probe failed: output
-				7s exec proxy#1 up
-				7s start fetch#1 restarts=0
-				8s exit fetch#1 code=0
-				8s start a#1 restarts=0
-				8s start b#1 restarts=0
+				4s exec proxy#1 up
+				4s Warning Unhealthy: Startup probe failed: output
+				6s exec proxy#1 up
+				6s Warning Unhealthy: Startup probe failed: output
+				8s exec proxy#1 up
+				8s start fetch#1 restarts=0
+				9s exit fetch#1 code=0
+				9s start a#1 restarts=0
+				9s start b#1 restarts=0
 			`,
 		},
 		{
@@ -528,22 +518,22 @@ containers:
 			want: `
 				0s sandbox 1
 				0s start main#1 restarts=0
-				2s exec main#1 up
-				2s Warning Unhealthy: Liveness probe failed: output
-				5s exec main#1 up
-				5s Warning Unhealthy: Liveness probe failed: output
-				5s Normal Killing: Container main failed liveness probe, will be restarted
-				5s stop main#1 grace=5s
-				5s exit main#1 code=0
-				5s start main#2 restarts=1
-				7s exec main#2 up
-				7s Warning Unhealthy: Liveness probe failed: output
-				10s exec main#2 up
-				10s Warning Unhealthy: Liveness probe failed: output
-				10s Normal Killing: Container main failed liveness probe, will be restarted
-				10s stop main#2 grace=5s
-				10s exit main#2 code=0
-				10s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
+				3s exec main#1 up
+				3s Warning Unhealthy: Liveness probe failed: output
+				6s exec main#1 up
+				6s Warning Unhealthy: Liveness probe failed: output
+				6s Normal Killing: Container main failed liveness probe, will be restarted
+				6s stop main#1 grace=5s
+				6s exit main#1 code=0
+				6s start main#2 restarts=1
+				9s exec main#2 up
+				9s Warning Unhealthy: Liveness probe failed: output
+				12s exec main#2 up
+				12s Warning Unhealthy: Liveness probe failed: output
+				12s Normal Killing: Container main failed liveness probe, will be restarted
+				12s stop main#2 grace=5s
+				12s exit main#2 code=0
+				12s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
 			`,
 		},
 		{
@@ -560,14 +550,14 @@ containers:
 			want: `
 				0s sandbox 1
 				0s start main#1 restarts=0
-				0s exec main#1 up
-				0s Warning Unhealthy: Startup probe failed: output
 				1s exec main#1 up
 				1s Warning Unhealthy: Startup probe failed: output
-				1s Normal Killing: Container main failed startup probe
-				1s stop main#1 grace=30s
-				1s exit main#1 code=143
-				1s remove
+				2s exec main#1 up
+				2s Warning Unhealthy: Startup probe failed: output
+				2s Normal Killing: Container main failed startup probe
+				2s stop main#1 grace=30s
+				2s exit main#1 code=143
+				2s remove
 			`,
 		},
 		{
@@ -579,20 +569,20 @@ containers:
 				func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
 				func(context.Context) (int, error) { return 0, nil },
 			)},
-			lasts: 4 * time.Second,
+			lasts: 6 * time.Second,
 			phase: v1.PodRunning,
 			want: `
 				0s sandbox 1
 				0s start main#1 restarts=0
-				0s exec main#1 up
-				0s Warning Unhealthy: Liveness probe errored and resulted in unknown state: boom
 				1s exec main#1 up
-				4s Warning Unhealthy: Liveness probe failed: command timed out after 3s
-				4s Normal Killing: Container main failed liveness probe, will be restarted
-				4s stop main#1 grace=30s
-				4s exit main#1 code=7
-				4s start main#2 restarts=1
-				4s exec main#2 up
+				1s Warning Unhealthy: Liveness probe errored and resulted in unknown state: boom
+				2s exec main#1 up
+				5s Warning Unhealthy: Liveness probe failed: command timed out after 3s
+				5s Normal Killing: Container main failed liveness probe, will be restarted
+				5s stop main#1 grace=30s
+				5s exit main#1 code=7
+				5s start main#2 restarts=1
+				6s exec main#2 up
 			`,
 		},
 		{
@@ -709,12 +699,12 @@ containers: [{name: main, livenessProbe: {exec: {command: [up]}}}]`,
 			want: `
 				0s sandbox 1
 				0s start main#1 restarts=0
-				0s exec main#1 up
-				0s Warning Unhealthy: Liveness probe failed: output
-				0s Normal Killing: Container main failed liveness probe
-				0s stop main#1 grace=30s
-				0s exit main#1 code=0
-				0s remove
+				1s exec main#1 up
+				1s Warning Unhealthy: Liveness probe failed: output
+				1s Normal Killing: Container main failed liveness probe
+				1s stop main#1 grace=30s
+				1s exit main#1 code=0
+				1s remove
 			`,
 		},
 		{
@@ -728,19 +718,18 @@ containers:
   restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [137]}}]`,
 			lives: map[string][]life{"main": {{stopsWell: true}}},
 			exec:  map[string]func(context.Context) (int, error){"up": failTimes(1)},
-			lasts: 1500 * time.Millisecond,
+			lasts: 2500 * time.Millisecond,
 			phase: v1.PodRunning,
 			want: `
 				0s sandbox 1
 				0s start main#1 restarts=0
-				0s exec main#1 up
-				0s Warning Unhealthy: Liveness probe failed: output
-				0s Normal Killing: Container main failed liveness probe, will be restarted
-				0s stop main#1 grace=30s
-				0s exit main#1 code=0
-				0s start main#2 restarts=1
-				0s exec main#2 up
-				1s exec main#2 up
+				1s exec main#1 up
+				1s Warning Unhealthy: Liveness probe failed: output
+				1s Normal Killing: Container main failed liveness probe, will be restarted
+				1s stop main#1 grace=30s
+				1s exit main#1 code=0
+				1s start main#2 restarts=1
+				2s exec main#2 up
 			`,
 		},
 		{
@@ -792,22 +781,21 @@ containers:
 			exec: map[string]func(context.Context) (int, error){
 				"slow": func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
 			},
-			lasts: 15 * time.Second,
+			lasts: 20 * time.Second,
 			phase: v1.PodRunning,
 			want: `
 				0s sandbox 1
 				0s start main#1 restarts=0
-				0s exec main#1 slow
-				5s Warning Unhealthy: Liveness probe failed: command timed out after 5s
 				5s exec main#1 slow
 				10s Warning Unhealthy: Liveness probe failed: command timed out after 5s
 				10s exec main#1 slow
 				15s Warning Unhealthy: Liveness probe failed: command timed out after 5s
-				15s Normal Killing: Container main failed liveness probe, will be restarted
-				15s stop main#1 grace=30s
-				15s exit main#1 code=143
-				15s start main#2 restarts=1
-				15s exec main#2 slow
+				15s exec main#1 slow
+				20s Warning Unhealthy: Liveness probe failed: command timed out after 5s
+				20s Normal Killing: Container main failed liveness probe, will be restarted
+				20s stop main#1 grace=30s
+				20s exit main#1 code=143
+				20s start main#2 restarts=1
 			`,
 		},
 		{
@@ -819,18 +807,17 @@ containers:
   lifecycle: {preStop: {exec: {command: [bye]}}}
   livenessProbe: {exec: {command: [up]}}`,
 			exec:  map[string]func(context.Context) (int, error){"up": failTimes(1)},
-			lasts: 500 * time.Millisecond,
+			lasts: 1500 * time.Millisecond,
 			phase: v1.PodRunning,
 			want: `
 				0s sandbox 1
 				0s start main#1 restarts=0
-				0s exec main#1 up
-				0s Warning Unhealthy: Liveness probe failed: output
-				0s Normal Killing: Container main failed liveness probe, will be restarted
-				0s stop main#1 grace=2s
-				0s exit main#1 code=143
-				0s start main#2 restarts=1
-				0s exec main#2 up
+				1s exec main#1 up
+				1s Warning Unhealthy: Liveness probe failed: output
+				1s Normal Killing: Container main failed liveness probe, will be restarted
+				1s stop main#1 grace=2s
+				1s exit main#1 code=143
+				1s start main#2 restarts=1
 			`,
 		},
 		{
@@ -1014,20 +1001,20 @@ containers:
 			name: "all run",
 			dies: 2 * time.Second,
 			want: `
-				5s exit main#1 code=88
-				5s Normal PodRestarting: Container main exited with code 88, triggering pod restart
-				5s Normal Killing: Stopping container helper, the pod is being restarted
-				5s stop helper#1 grace=30s
-				8s exit helper#1 code=143
-				8s Normal Killing: Stopping container proxy, the pod is being restarted
-				8s stop proxy#1 grace=27s
-				8s exit proxy#1 code=143
-				8s start setup#2 restarts=1
-				9s exit setup#2 code=0
-				9s start proxy#2 restarts=1
-				9s exec proxy#2 up
-				9s start main#2 restarts=1
-				9s start helper#2 restarts=1
+				6s exit main#1 code=88
+				6s Normal PodRestarting: Container main exited with code 88, triggering pod restart
+				6s Normal Killing: Stopping container helper, the pod is being restarted
+				6s stop helper#1 grace=30s
+				9s exit helper#1 code=143
+				9s Normal Killing: Stopping container proxy, the pod is being restarted
+				9s stop proxy#1 grace=27s
+				9s exit proxy#1 code=143
+				9s start setup#2 restarts=1
+				10s exit setup#2 code=0
+				10s start proxy#2 restarts=1
+				11s exec proxy#2 up
+				11s start main#2 restarts=1
+				11s start helper#2 restarts=1
 			`,
 		},
 		{
@@ -1035,28 +1022,28 @@ containers:
 			dies: 6 * time.Second,
 			want: `
 				7s Normal Killing: Stopping container helper, the pod is being restarted
-				7s stop helper#1 grace=28s
-				8s exit helper#1 code=143
-				8s Normal Killing: Stopping container proxy, the pod is being restarted
-				8s stop proxy#1 grace=27s
-				8s exit proxy#1 code=143
-				8s start setup#2 restarts=1
-				9s exit setup#2 code=0
-				9s start proxy#2 restarts=1
-				9s exec proxy#2 up
-				9s start main#2 restarts=1
-				9s start helper#2 restarts=1
+				7s stop helper#1 grace=29s
+				9s exit helper#1 code=143
+				9s Normal Killing: Stopping container proxy, the pod is being restarted
+				9s stop proxy#1 grace=27s
+				9s exit proxy#1 code=143
+				9s start setup#2 restarts=1
+				10s exit setup#2 code=0
+				10s start proxy#2 restarts=1
+				11s exec proxy#2 up
+				11s start main#2 restarts=1
+				11s start helper#2 restarts=1
 			`,
 		},
 		{
 			name: "the new generation is being started",
-			dies: 8500 * time.Millisecond,
+			dies: 9500 * time.Millisecond,
 			want: `
-				9s exit setup#2 code=0
-				9.5s start proxy#2 restarts=1
-				9.5s exec proxy#2 up
-				9.5s start main#2 restarts=1
-				9.5s start helper#2 restarts=1
+				10s exit setup#2 code=0
+				10.5s start proxy#2 restarts=1
+				11.5s exec proxy#2 up
+				11.5s start main#2 restarts=1
+				11.5s start helper#2 restarts=1
 			`,
 		},
 		{name: "the pod was restarted", dies: 20 * time.Second, want: ``},
@@ -1074,7 +1061,7 @@ containers:
 				go first.Run(t.Context())
 				<-time.After(tc.dies)
 				synctest.Wait()
-				first.calls <- goruntime.Goexit
+				n.kill()
 				synctest.Wait()
 				n.mutex.Lock()
 				n.trace = nil
@@ -1254,7 +1241,7 @@ func TestStatusFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		_, err := n.agent(pod(t, `containers: [{name: main}]`), func(o *Options) { o.StatusFile = file }).Run(t.Context())
+		_, err := New(Options{Pod: pod(t, `containers: [{name: main}]`), Runtime: n, StatusFile: file})
 		require.ErrorContains(t, err, file+": unexpected end of JSON input; remove it to have what was saved forgotten")
 		require.Empty(t, n.trace)
 	})
@@ -1266,20 +1253,19 @@ func TestStopError(t *testing.T) {
 		n := newNode()
 		n.exec["up"] = failTimes(1)
 		n.stopErrs = []error{errors.New("busy"), errors.New("busy")}
-		_, trace := n.run(t, n.agent(pod(t, `containers: [{name: main, livenessProbe: {exec: {command: [up]}, periodSeconds: 60}}]`)), 3*time.Second)
+		_, trace := n.run(t, n.agent(pod(t, `containers: [{name: main, livenessProbe: {exec: {command: [up]}, periodSeconds: 2}}]`)), 5*time.Second)
 		require.Equal(t, lines(`
 			0s sandbox 1
 			0s start main#1 restarts=0
-			0s exec main#1 up
-			0s Warning Unhealthy: Liveness probe failed: output
-			0s Normal Killing: Container main failed liveness probe, will be restarted
-			0s stop main#1 grace=30s
-			1s Warning FailedKillPod: error killing pod: busy
-			1s stop main#1 grace=30s
+			2s exec main#1 up
+			2s Warning Unhealthy: Liveness probe failed: output
+			2s Normal Killing: Container main failed liveness probe, will be restarted
 			2s stop main#1 grace=30s
-			2s exit main#1 code=143
-			2s start main#2 restarts=1
-			2s exec main#2 up
+			2s Warning FailedKillPod: error killing pod: busy
+			3s stop main#1 grace=29s
+			4s stop main#1 grace=28s
+			4s exit main#1 code=143
+			4s start main#2 restarts=1
 		`), trace)
 	})
 }
@@ -1562,7 +1548,7 @@ containers:
 		go first.Run(t.Context())
 		<-time.After(2 * time.Second)
 		synctest.Wait()
-		first.calls <- goruntime.Goexit
+		n.kill()
 		synctest.Wait()
 		n.end("main#1", 137)
 		_, trace := n.run(t, n.agent(pod(t, spec), o), 10*time.Second)
@@ -1588,7 +1574,7 @@ containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: Re
 		<-time.After(6 * time.Second) // The first generation takes 5 s to stop.
 		synctest.Wait()
 		require.Contains(t, n.text(), "exit setup#2 code=1\n")
-		first.calls <- goruntime.Goexit
+		n.kill()
 		synctest.Wait()
 		phase, trace := n.run(t, n.agent(pod(t, spec), o), time.Hour)
 		require.Equal(t, v1.PodFailed, phase)
@@ -1605,4 +1591,46 @@ func TestSandboxLostAfterwards(t *testing.T) {
 		require.Equal(t, v1.PodSucceeded, phase)
 		require.Equal(t, "0s remove\n", trace)
 	})
+}
+
+// Containers that fail as soon as they are started all have their turn, those
+// first that have waited longest, though starts take longer than their back-off.
+func TestStartAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.startTakes = 100 * time.Millisecond
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u"}}
+		for i := range 100 {
+			name := fmt.Sprintf("c%02d", i)
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: name})
+			n.lives[name] = []life{exits(1, 0)}
+		}
+		b := kuberuntime.NewBackOff(clock.RealClock{}, backoff.Curve{Initial: time.Second, Max: time.Second})
+		n.run(t, n.agent(p, func(o *Options) { o.ContainerBackOff = b }), 61*time.Second)
+		for name := range n.lives {
+			require.InDelta(t, 6, n.started[name], 1, name)
+		}
+	})
+}
+
+// The phase is Succeeded or Failed only when the sidecars have ended too.
+func TestPhaseWithSidecars(t *testing.T) {
+	for code, want := range map[int32]v1.PodPhase{0: v1.PodSucceeded, 3: v1.PodFailed} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			n.lives["main"] = []life{exits(code, time.Second)}
+			n.lives["proxy"] = []life{{takes: 5 * time.Second}}
+			phases := map[v1.PodPhase]time.Duration{}
+			a := n.agent(pod(t, `{restartPolicy: Never, initContainers: [{name: proxy, restartPolicy: Always}], containers: [{name: main}]}`), func(o *Options) {
+				o.Report = func(s Status) {
+					if _, ok := phases[s.Phase]; !ok {
+						phases[s.Phase] = time.Since(n.begin)
+					}
+				}
+			})
+			phase, _ := n.run(t, a, time.Minute)
+			require.Equal(t, want, phase)
+			require.Equal(t, map[v1.PodPhase]time.Duration{v1.PodPending: 0, v1.PodRunning: 0, want: 6 * time.Second}, phases)
+		})
+	}
 }

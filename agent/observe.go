@@ -4,8 +4,6 @@ package agent
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,8 +12,9 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// observe takes over what the runtime has, and tells what is new of it.
-func (a *Agent) observe(ctx context.Context, state State) {
+// observe takes over what the runtime has, tells what is new of it, and goes on with
+// probes. It returns when the next one is due, or zero.
+func (a *Agent) observe(now time.Time, state State) (next time.Time) {
 	for i := range a.containers {
 		c := &a.containers[i]
 		instance, ok := state.Instances[c.Name]
@@ -33,13 +32,15 @@ func (a *Agent) observe(ctx context.Context, state State) {
 			a.tellStart(c)
 		}
 		if c.probe == nil && c.stop == nil && instance.State == restartpod.StateRunning {
-			c.probe = a.newProber(ctx, c, state.IP)
+			c.probe = &prober{started: c.spec.StartupProbe == nil || a.startedBefore[instance.ID], since: instance.StartedAt}
 		}
 		if instance.State == restartpod.StateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
 			c.probe.end()
 			c.lastExit = terminated(&instance)
 		}
+		next = earlier(next, a.probe(now, c, state.IP))
 	}
+	return next
 }
 
 // tellStart records the start of an instance, and how late it was. What an
@@ -48,11 +49,11 @@ func (a *Agent) tellStart(c *container) {
 	if !a.recovered {
 		return
 	}
-	a.Recorder.Event(a.ref(c), v1.EventTypeNormal, "Created", "Container created")
+	a.event(c, v1.EventTypeNormal, "Created", "Container created")
 	if c.instance.Reason == ReasonStartError {
-		a.Recorder.Eventf(a.ref(c), v1.EventTypeWarning, "Failed", "Error: %s", c.instance.Message)
+		a.event(c, v1.EventTypeWarning, "Failed", "Error: %s", c.instance.Message)
 	} else {
-		a.Recorder.Event(a.ref(c), v1.EventTypeNormal, "Started", "Container started")
+		a.event(c, v1.EventTypeNormal, "Started", "Container started")
 	}
 	if r := c.timed; r != nil && !c.instance.StartedAt.IsZero() {
 		late := max(c.instance.StartedAt.Sub(c.due), 0)
@@ -84,7 +85,7 @@ func terminated(i *Instance) *v1.ContainerStateTerminated {
 func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 	o := restartpod.Observation{
 		Now: now, SandboxLost: !state.SandboxReady, Deleted: a.deleted,
-		GracePeriod: time.Duration(*a.Pod.Spec.TerminationGracePeriodSeconds) * time.Second,
+		GracePeriod: a.gracePeriod(nil),
 		Containers:  make([]restartpod.Container, len(a.containers)),
 	}
 	for i := range a.containers {
@@ -96,8 +97,8 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 		s := c.instance.Status
 		s.Started = c.probe.hasStarted()
 		s.StoppedByAgent = a.stopped[s.ID]
-		if s.StoppedByAgent && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
-			s.ExitCode = ExitCodeKilled // The kubelet restarts it without a look at the exit code.
+		if s.StoppedByAgent && s.State == restartpod.StateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
+			s.State = restartpod.StateCreated // The kubelet starts it without a look at the exit code.
 		}
 		o.Containers[i].Status = &s
 	}
@@ -111,7 +112,7 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 // that a policy or rules of their own restart. Unlike the kubelet, it also runs
 // again what has succeeded with the policy OnFailure, while something else has
 // not. It returns true while the end of what is left is waited for.
-func (a *Agent) loseSandbox(ctx context.Context, now time.Time, state State) (ending bool) {
+func (a *Agent) loseSandbox(now time.Time, state State) (ending bool) {
 	o := a.observation(now, state)
 	if a.finalPhase(o) != v1.PodRunning {
 		return false
@@ -124,14 +125,14 @@ func (a *Agent) loseSandbox(ctx context.Context, now time.Time, state State) (en
 		}
 		lost = true
 		if c.instance.State != restartpod.StateExited {
-			a.kill(ctx, now, c, restartpod.Kill{Container: i, ID: c.instance.ID, Message: "Stopping container " + c.Name})
+			a.kill(now, c, restartpod.Kill{Container: i, ID: c.instance.ID, Message: "Stopping container " + c.Name})
 			ending = true
 		}
 	}
 	if ending || !lost || a.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
 		return ending
 	}
-	a.Recorder.Event(a.Pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	a.event(nil, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	for i := range a.containers {
 		if instance := a.containers[i].instance; instance != nil {
 			a.lost[instance.ID] = true
@@ -156,15 +157,6 @@ func (a *Agent) timePodRestart() {
 		first.due = a.retryAt
 		a.restarts.Waited += a.retryAt.Sub(ended)
 	}
-}
-
-// deadline is when the pod is over by activeDeadlineSeconds, or zero.
-func (a *Agent) deadline() time.Time {
-	s := a.Pod.Spec.ActiveDeadlineSeconds
-	if s == nil {
-		return time.Time{}
-	}
-	return a.startedAt.Add(time.Duration(*s) * time.Second)
 }
 
 // finalPhase is Succeeded or Failed if the pod has come to its end, and else
@@ -206,12 +198,14 @@ func (a *Agent) phaseOfDeleted() v1.PodPhase {
 	return v1.PodSucceeded
 }
 
-// status is what there is to tell of the pod.
+// status is the pod's status. Its phase is Succeeded or Failed only when nothing
+// runs any more, as with mergePodStatus of pkg/kubelet/status.
 func (a *Agent) status() Status {
 	s := Status{
-		Phase: v1.PodPending, Reason: a.failedReason, Message: a.failedMessage, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
+		Phase: v1.PodPending, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
 		RetryAt: a.retryAt, Restarts: a.restarts, Containers: make([]ContainerStatus, 0, len(a.containers)),
 	}
+	running := false
 	for i := range a.containers {
 		c := &a.containers[i]
 		if c.Kind == restartpod.KindRegular && c.instance != nil {
@@ -222,12 +216,13 @@ func (a *Agent) status() Status {
 		}
 		if c.instance != nil {
 			status.ID = c.instance.ID
+			running = running || c.instance.State != restartpod.StateExited
 		}
 		status.State = a.containerState(c)
 		s.Containers = append(s.Containers, status)
 	}
-	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning {
-		s.Phase = phase
+	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning && !running {
+		s.Phase, s.Reason, s.Message = phase, a.failedReason, a.failedMessage
 	}
 	return s
 }
@@ -249,24 +244,5 @@ func (a *Agent) containerState(c *container) v1.ContainerState {
 		return waiting("PodInitializing", "")
 	default:
 		return waiting("ContainerCreating", "")
-	}
-}
-
-// ref refers to a container as the kubelet's events do.
-func (a *Agent) ref(c *container) *v1.ObjectReference {
-	path := "spec.initContainers{%s}"
-	if c.Kind == restartpod.KindRegular {
-		path = "spec.containers{%s}"
-	}
-	return &v1.ObjectReference{
-		Kind: "Pod", APIVersion: "v1", Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID, FieldPath: fmt.Sprintf(path, c.Name),
-	}
-}
-
-// fail tells an error of the pod, once if it repeats itself.
-func (a *Agent) fail(reason, prefix string, err error) {
-	if text := prefix + err.Error(); text != a.told {
-		a.told = text
-		a.Recorder.Event(a.Pod, v1.EventTypeWarning, reason, text)
 	}
 }

@@ -3,41 +3,43 @@
 package agent
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
-// prober probes one instance of a container.
+// prober probes one instance of a container: its startup probe until that has
+// passed, then its liveness probe.
 type prober struct {
 	// started is true from when the startup probe has passed, or there is none.
 	started bool
-	// failed is the probe that failed for good, and failedAs its name. Of either
-	// kind none is run afterwards.
+	// failed is the probe that failed for good, and failedAs what messages call it.
 	failed   *v1.Probe
 	failedAs string
-	cancel   context.CancelFunc
+	// ended is true once nothing is probed any more.
+	ended bool
+	// since is what the next probe comes after: the beginning of the one before, or
+	// of the instance, or when the startup probe passed. failures is how many in a
+	// row have failed since.
+	since    time.Time
+	failures int32
+	// running is the probe that has not answered yet, or nil.
+	running *attempt
 }
 
-const (
-	startupProbe  = "Startup"
-	livenessProbe = "Liveness"
-)
+// attempt is one run of a probe.
+type attempt struct {
+	cancel context.CancelCauseFunc
+	// deadline is when it is too late, and zero where that is not the agent's to see.
+	deadline time.Time
+}
 
 func (p *prober) hasStarted() bool { return p != nil && p.started }
 
@@ -45,224 +47,131 @@ func (p *prober) hasFailed() bool { return p != nil && p.failed != nil }
 
 // end ends the probes.
 func (p *prober) end() {
-	if p != nil {
-		p.cancel()
+	if p == nil {
+		return
+	}
+	p.ended = true
+	if p.running != nil {
+		p.running.cancel(nil)
+		p.running = nil
 	}
 }
 
-// newProber begins to probe the instance of a container of the pod with that IP:
-// its startup probe until that has passed, then its liveness probe.
-func (a *Agent) newProber(ctx context.Context, c *container, ip string) *prober {
-	ctx, cancel := context.WithCancel(ctx)
-	startup, liveness := c.spec.StartupProbe, c.spec.LivenessProbe
-	p := &prober{cancel: cancel, started: startup == nil || a.startedBefore[c.instance.ID]}
-	t := target{a, c, c.instance.ID, ip}
-	startedAt := c.instance.StartedAt
-	fail := func(probe *v1.Probe, name string) {
-		a.call(ctx, func() { p.failed, p.failedAs = probe, name })
+// probe goes on with the probes of a container's instance. It returns when to call
+// it again, or zero.
+//
+// The times of probes are those of the worker that pkg/kubelet/prober has for each
+// container: it ticks once a period from when it first saw the pod, and probes what
+// runs at the tick, started before and has passed its initial delay. So the first
+// probe comes within a period after the start. A tick during a probe is made up for
+// when that ends. Unlike the kubelet's, which for some seconds after a restart of the
+// kubelet begin at a random time within the period, all workers tick together.
+func (a *Agent) probe(now time.Time, c *container, ip string) (next time.Time) {
+	p := c.probe
+	if p == nil || p.ended || p.failed != nil {
+		return time.Time{}
 	}
-	go func(started bool) {
-		if !started {
-			if !t.until(ctx, startup, startupProbe, startedAt, true) {
-				fail(startup, startupProbe)
-				return
-			}
-			a.call(ctx, func() { p.started = true })
+	if p.running != nil {
+		if now.Before(p.running.deadline) || p.running.deadline.IsZero() {
+			return p.running.deadline
 		}
-		if liveness != nil && !t.until(ctx, liveness, livenessProbe, startedAt, false) {
-			fail(liveness, livenessProbe)
-		}
-	}(p.started)
-	return p
+		p.running.cancel(context.DeadlineExceeded)
+		p.running.deadline = time.Time{}
+		return time.Time{}
+	}
+	spec := c.spec.StartupProbe
+	if p.started {
+		spec = c.spec.LivenessProbe
+	}
+	if spec == nil {
+		return time.Time{}
+	}
+	after := p.since
+	if at := c.instance.StartedAt.Add(time.Duration(spec.InitialDelaySeconds)*time.Second - 1); at.After(after) {
+		after = at
+	}
+	if due := tick(a.begun, seconds(spec.PeriodSeconds, 10), after); now.Before(due) {
+		return due
+	}
+	p.since = now
+	a.attempt(now, c, spec, ip)
+	return a.probe(now, c, ip)
 }
 
-// unfit returns with what grace period and message a container is to be killed
-// whose probe has failed, or which the runtime does not know to run or to have
-// ended. There is no message if it is fit, or is being stopped.
-func (a *Agent) unfit(c *container) (grace time.Duration, message string) {
-	seconds := *a.Pod.Spec.TerminationGracePeriodSeconds
-	switch {
-	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():
-		return 0, ""
-	case c.instance.State == restartpod.StateUnknown:
-		return time.Duration(seconds) * time.Second, fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State)
-	case c.instance.State != restartpod.StateRunning, !c.probe.hasFailed():
-		return 0, ""
+// tick returns the first of the times from begin on, one in every period, that is
+// after.
+func tick(begin time.Time, period time.Duration, after time.Time) time.Time {
+	if after.Before(begin) {
+		return begin
 	}
-	grace = time.Duration(ptr.Deref(c.probe.failed.TerminationGracePeriodSeconds, seconds)) * time.Second
-	message = fmt.Sprintf("Container %s failed %s probe", c.Name, strings.ToLower(c.probe.failedAs))
-	switch {
-	case c.Kind != restartpod.KindRegular:
-		message = "Init c" + message[1:]
-	case c.Policy != v1.ContainerRestartPolicyNever:
-		message += ", will be restarted"
-	}
-	return grace, message
+	return begin.Add(after.Sub(begin).Truncate(period) + period)
 }
 
-// target is an instance to probe.
-type target struct {
-	agent *Agent
-	c     *container
-	id    string
-	ip    string
-}
-
-// until runs a probe until it has failed failureThreshold times in a row, or
-// with once until it has succeeded, or ctx is done. It returns false when it has
-// failed.
-func (t target) until(ctx context.Context, probe *v1.Probe, name string, startedAt time.Time, once bool) bool {
-	at := startedAt.Add(time.Duration(probe.InitialDelaySeconds) * time.Second)
-	for failures := int32(0); ; at = at.Add(time.Duration(probe.PeriodSeconds) * time.Second) {
-		now := time.Now()
-		if at.Before(now) {
-			at = now // A probe that took longer than the period puts off the next one.
-		} else {
-			select {
-			case <-time.After(at.Sub(now)):
-			case <-ctx.Done():
-				return true
-			}
-		}
-		output, ok, err := t.probe(ctx, probe)
-		if ctx.Err() != nil {
-			return true
-		}
-		recorder := t.agent.Recorder
+// attempt runs a probe once.
+func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe, ip string) {
+	p, id, timeout := c.probe, c.instance.ID, seconds(spec.TimeoutSeconds, 1)
+	ctx, cancel := context.WithCancelCause(a.ctx)
+	try := &attempt{cancel: cancel}
+	if a.Probe != nil || spec.Exec != nil {
+		try.deadline = now.Add(timeout)
+	}
+	p.running = try
+	a.spawn(func() func() {
+		var output string
+		var ok bool
+		var err error
 		switch {
-		case err != nil:
-			recorder.Eventf(t.agent.ref(t.c), v1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in unknown state: %s", name, err)
-		case ok && once:
-			return true
-		case ok:
-			failures = 0
+		case a.Probe != nil:
+			output, ok, err = a.Probe(deadlineContext{ctx, try.deadline}, id, spec)
+		case spec.Exec != nil:
+			var bytes []byte
+			var code int
+			bytes, code, err = a.Runtime.Exec(deadlineContext{ctx, now.Add(timeout)}, id, expand.All(spec.Exec.Command, c.spec.Env))
+			output, ok = string(bytes), code == 0
 		default:
-			recorder.Eventf(t.agent.ref(t.c), v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", name, output)
-			if failures++; failures >= probe.FailureThreshold {
-				return false
+			output, ok, err = network{ctx, ip, c.spec.Ports, timeout}.probe(spec)
+		}
+		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			output, ok, err = fmt.Sprintf("command timed out after %v", timeout), false, nil
+		}
+		cancel(nil)
+		return func() {
+			if p.running == try {
+				p.running = nil
+				a.probed(c, spec, output, ok, err)
 			}
 		}
-	}
+	})
 }
 
-// probe runs a probe once. An error is neither success nor failure.
-func (t target) probe(ctx context.Context, probe *v1.Probe) (output string, ok bool, err error) {
-	timeout := time.Duration(probe.TimeoutSeconds) * time.Second
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+// probed takes the result of a probe.
+func (a *Agent) probed(c *container, spec *v1.Probe, output string, ok bool, err error) {
+	p, name := c.probe, "Startup"
+	if p.started {
+		name = "Liveness"
+	}
 	switch {
-	case probe.Exec != nil:
-		out, code, err := t.agent.Runtime.Exec(ctx, t.id, manifest.Expand(probe.Exec.Command, t.c.spec.Env))
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return fmt.Sprintf("command timed out after %v", timeout), false, nil
+	case err != nil:
+		a.event(c, v1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in unknown state: %s", name, err)
+	case !ok:
+		a.event(c, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", name, output)
+		if p.failures++; p.failures >= cmp.Or(spec.FailureThreshold, 3) {
+			p.failed, p.failedAs = spec, strings.ToLower(name)
 		}
-		return string(out), code == 0, err
-	case probe.HTTPGet != nil:
-		return t.get(ctx, probe.HTTPGet)
-	case probe.TCPSocket != nil:
-		address, err := t.address(probe.TCPSocket.Host, probe.TCPSocket.Port)
-		if err != nil {
-			return "", false, err
+	default:
+		p.failures = 0
+		if !p.started {
+			p.started, p.since = true, a.now()
 		}
-		connection, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return err.Error(), false, nil
-		}
-		return "", true, connection.Close()
 	}
-	return "", false, errors.New("the probe has no handler")
 }
 
-// maxResponse is how much is read of the answer to a probe, as in
-// pkg/probe/http.
-const maxResponse = 10 << 10
-
-func (t target) get(ctx context.Context, get *v1.HTTPGetAction) (output string, ok bool, err error) {
-	address, err := t.address(get.Host, get.Port)
-	if err != nil {
-		return "", false, err
-	}
-	u, err := url.Parse(get.Path)
-	if err != nil {
-		u = &url.URL{Path: get.Path}
-	}
-	u.Scheme, u.Host = strings.ToLower(string(get.Scheme)), address
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return "", false, err
-	}
-	request.Header.Set("User-Agent", "kube-probe/1.37")
-	request.Header.Set("Accept", "*/*")
-	own := http.Header{}
-	for _, h := range get.HTTPHeaders {
-		own.Add(h.Name, h.Value)
-	}
-	for name, values := range own {
-		request.Header[name] = values
-	}
-	if host := own.Get("Host"); host != "" {
-		request.Host = host
-	}
-	client := &http.Client{
-		// Certificates are not verified, and proxies not used, as by the kubelet.
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, DisableCompression: true},
-		CheckRedirect: func(next *http.Request, via []*http.Request) error {
-			switch {
-			case next.URL.Hostname() != via[0].URL.Hostname():
-				return http.ErrUseLastResponse // It has answered: a success.
-			case len(via) >= 10:
-				return errors.New("stopped after 10 redirects")
-			}
-			return nil
-		},
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err.Error(), false, nil
-	}
-	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxResponse)); err != nil {
-		return err.Error(), false, nil
-	}
-	if response.StatusCode < http.StatusOK || response.StatusCode >= http.StatusBadRequest {
-		return fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode), false, nil
-	}
-	return "", true, nil
+// deadlineContext has the deadline of a call by the agent's clock, which ends the
+// Context inside then.
+type deadlineContext struct {
+	context.Context
+	at time.Time
 }
 
-// address resolves a port of the container, by its name if it has one.
-func (t target) address(host string, port intstr.IntOrString) (string, error) {
-	if host == "" {
-		host = t.ip
-	}
-	number := port.IntValue()
-	if port.Type == intstr.String && number == 0 {
-		for _, p := range t.c.spec.Ports {
-			if p.Name == port.StrVal {
-				number = int(p.ContainerPort)
-			}
-		}
-	}
-	if number < 1 || number > 65535 {
-		return "", fmt.Errorf("container %s has no port %s", t.c.Name, port.String())
-	}
-	return net.JoinHostPort(host, strconv.Itoa(number)), nil
-}
-
-// runHook runs a hook until ctx is done.
-func (a *Agent) runHook(ctx context.Context, id string, hook *v1.LifecycleHandler) error {
-	switch {
-	case hook.Exec != nil:
-		output, code, err := a.Runtime.Exec(ctx, id, hook.Exec.Command)
-		if err == nil && code != 0 {
-			err = fmt.Errorf("exit code %d: %s", code, output)
-		}
-		return err
-	case hook.Sleep != nil:
-		select {
-		case <-time.After(time.Duration(hook.Sleep.Seconds) * time.Second):
-		case <-ctx.Done():
-		}
-	}
-	return nil
-}
+// Deadline returns the deadline, which is for a runtime that has to name it.
+func (c deadlineContext) Deadline() (time.Time, bool) { return c.at, true }

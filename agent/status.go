@@ -10,12 +10,14 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// Status is what an Agent tells of its pod.
+// Status is the status of an Agent's pod.
 type Status struct {
+	// Phase is Succeeded or Failed once nothing of the pod runs any more.
 	Phase v1.PodPhase
 	// Reason and Message say why the pod failed, where no container tells.
 	Reason, Message string
-	Conditions      []v1.PodCondition
+	// Conditions are those of restarts of the whole pod: restartpod.Plan.Conditions.
+	Conditions []v1.PodCondition
 	// Terminating is true from when the pod is being stopped for good.
 	Terminating bool
 	// RetryAt is when the restart of the whole pod goes on, while it waits for
@@ -28,8 +30,9 @@ type Status struct {
 	Containers []ContainerStatus
 }
 
-// ContainerStatus is what an Agent tells of a container.
+// ContainerStatus is the status of a container.
 type ContainerStatus struct {
+	// Name and Kind are the container's.
 	Name string
 	Kind restartpod.Kind
 	// State is as in v1.ContainerStatus.

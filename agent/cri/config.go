@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 )
 
@@ -74,7 +74,7 @@ func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 	annotations[annotationDir] = r.dir
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: r.pod.Name, Namespace: r.pod.Namespace, Uid: string(r.pod.UID), Attempt: attempt},
-		LogDirectory: filepath.Join(r.dir, agent.LogsDir),
+		LogDirectory: filepath.Join(r.dir, podfiles.Logs),
 		Labels:       labels, Annotations: annotations,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 			NamespaceOptions: namespaces(r.pod),
@@ -194,7 +194,7 @@ func securityContext(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 	return config
 }
 
-func (r *Runtime) volume(name string) string { return filepath.Join(r.dir, agent.VolumesDir, name) }
+func (r *Runtime) volume(name string) string { return filepath.Join(r.dir, podfiles.Volumes, name) }
 
 // makeVolumes makes the folders of volumes that are not there yet. Any user may
 // write in them, as in the kubelet's.
@@ -212,14 +212,14 @@ func (r *Runtime) makeVolumes() error {
 }
 
 func (r *Runtime) logFile(container string, restarts int) string {
-	return filepath.Join(r.dir, agent.LogsDir, container, strconv.Itoa(restarts)+".log")
+	return filepath.Join(r.dir, podfiles.Logs, container, strconv.Itoa(restarts)+".log")
 }
 
 // makeLogFolder makes the folder of a container's logs and removes from it what
-// is older than the newest agent.MaxLogFiles, and what an earlier pod left, to
+// is older than the newest podfiles.MaxLogFiles, and what an earlier pod left, to
 // which the runtime would append.
 func (r *Runtime) makeLogFolder(container string, restarts int) error {
-	dir := filepath.Join(r.dir, agent.LogsDir, container)
+	dir := filepath.Join(r.dir, podfiles.Logs, container)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (r *Runtime) makeLogFolder(container string, restarts int) error {
 	for _, e := range entries {
 		number, isLog := strings.CutSuffix(e.Name(), ".log")
 		n, err := strconv.Atoi(number)
-		if !isLog || err != nil || n < restarts && n > restarts-agent.MaxLogFiles {
+		if !isLog || err != nil || n < restarts && n > restarts-podfiles.MaxLogFiles {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {

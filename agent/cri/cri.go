@@ -29,6 +29,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -44,6 +45,14 @@ const (
 	// being begun. Containerd 2.2's shim, which is one for the whole pod, hangs for
 	// good when many are at once.
 	stopPeriod = 100 * time.Millisecond
+)
+
+// What New has in a pod's folder: LogsDir has a folder with logs for each container,
+// and StatusFile is the file that is to be agent.Options.StatusFile, for a pod that
+// outlives its agent.
+const (
+	LogsDir    = podfiles.Logs
+	StatusFile = podfiles.Status
 )
 
 // Runtime runs one pod through a CRI endpoint. It implements agent.Runtime. An
@@ -81,7 +90,7 @@ type Runtime struct {
 // the pod's folder, an absolute path; New makes those of its volumes. Output gets
 // the lines that containers write from now on. The caller is to call Close at the
 // end: ctx is for New alone.
-func New(ctx context.Context, endpoint string, pod *v1.Pod, dir string, output agent.Output) (r *Runtime, err error) {
+func New(ctx context.Context, endpoint string, pod *v1.Pod, dir string, output func(container string, line []byte)) (r *Runtime, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("runtime endpoint %s: %w", endpoint, err)
@@ -101,7 +110,7 @@ func New(ctx context.Context, endpoint string, pod *v1.Pod, dir string, output a
 	return r, nil
 }
 
-func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criapi.ImageManagerService, pod *v1.Pod, dir string, output agent.Output) (*Runtime, error) {
+func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criapi.ImageManagerService, pod *v1.Pod, dir string, output func(container string, line []byte)) (*Runtime, error) {
 	r := &Runtime{
 		pod: pod, dir: dir, runtime: runtime, images: images,
 		changed: make(chan struct{}, 1), stops: make(chan struct{}, 1), unstartable: map[string]*runtimeapi.ContainerStatus{},
@@ -144,8 +153,8 @@ func (r *Runtime) removeOthers(ctx context.Context) error {
 				r.pod.Namespace, r.pod.Name, dir)
 		}
 		if s.Labels[labelPodUID] != string(r.pod.UID) {
-			err := errors.Join(r.runtime.StopPodSandbox(ctx, s.Id), r.runtime.RemovePodSandbox(ctx, s.Id), os.RemoveAll(filepath.Join(dir, agent.VolumesDir)),
-				os.RemoveAll(filepath.Join(dir, agent.StatusFileName)))
+			err := errors.Join(r.runtime.StopPodSandbox(ctx, s.Id), r.runtime.RemovePodSandbox(ctx, s.Id), os.RemoveAll(filepath.Join(dir, podfiles.Volumes)),
+				os.RemoveAll(filepath.Join(dir, podfiles.Status)))
 			if err != nil {
 				return err
 			}
@@ -497,7 +506,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, command []string) ([]byte
 	}
 	stdout, stderr, err := r.runtime.ExecSync(ctx, id, command, timeout)
 	output := slices.Concat(stdout, stderr)
-	output = output[:min(len(output), agent.MaxExecOutput)]
+	output = output[:min(len(output), podfiles.MaxExecOutput)]
 	var exit utilexec.CodeExitError
 	if errors.As(err, &exit) {
 		return output, exit.Code, nil
@@ -520,5 +529,5 @@ func (r *Runtime) Remove(ctx context.Context) error {
 	if err := each(ctx, sandboxes, r.runtime.RemovePodSandbox); err != nil {
 		return err
 	}
-	return os.RemoveAll(filepath.Join(r.dir, agent.VolumesDir))
+	return os.RemoveAll(filepath.Join(r.dir, podfiles.Volumes))
 }

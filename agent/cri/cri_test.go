@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
@@ -634,7 +635,7 @@ func TestOutputInOrder(t *testing.T) {
 
 func TestLogsKept(t *testing.T) {
 	r, f, _ := started(t, testPod("main"))
-	dir := filepath.Join(r.dir, agent.LogsDir, "main")
+	dir := filepath.Join(r.dir, podfiles.Logs, "main")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	for _, name := range []string{"9.log", "0.log", "notes.txt"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("old"), 0o644))

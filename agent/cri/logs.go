@@ -13,8 +13,6 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-client/pkg/logs"
-
-	"github.com/kubelet-backoff/kubelet-backoff/agent"
 )
 
 const (
@@ -29,7 +27,7 @@ const (
 // followers give what instances write to output.
 type followers struct {
 	runtime criapi.RuntimeService
-	output  agent.Output
+	output  func(container string, line []byte)
 	wg      sync.WaitGroup
 
 	mu sync.Mutex
@@ -41,7 +39,7 @@ type followers struct {
 	read map[string]chan struct{}
 }
 
-func newFollowers(runtime criapi.RuntimeService, output agent.Output) *followers {
+func newFollowers(runtime criapi.RuntimeService, output func(container string, line []byte)) *followers {
 	return &followers{runtime: runtime, output: output, ended: map[string]chan struct{}{}, read: map[string]chan struct{}{}}
 }
 

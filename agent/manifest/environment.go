@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
 // Environment returns the environment variables that the pod sets for a
@@ -20,7 +22,7 @@ import (
 func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error) {
 	var env []v1.EnvVar
 	for _, e := range c.Env {
-		value := expand(e.Value, env)
+		value := expand.String(e.Value, env)
 		if source := e.ValueFrom; source != nil && e.Value == "" {
 			if isOptional(source) {
 				continue
@@ -93,43 +95,7 @@ func Command(c *v1.Container, env []v1.EnvVar) []string {
 	return Expand(slices.Concat(c.Command, c.Args), env)
 }
 
-// Expand replaces $(NAME) by the variable's value in each string. $$ stands for
-// $, so that $$(NAME) is left as $(NAME); what names no variable stays as it is.
-// It is what third_party/forked/golang/expansion does, which the kubelet uses for
-// command and args.
-func Expand(list []string, env []v1.EnvVar) []string {
-	expanded := make([]string, 0, len(list))
-	for _, s := range list {
-		expanded = append(expanded, expand(s, env))
-	}
-	return expanded
-}
-
-func expand(s string, env []v1.EnvVar) string {
-	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(s, "$")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		s = after
-		if rest, ok := strings.CutPrefix(s, "$"); ok {
-			b.WriteByte('$')
-			s = rest
-			continue
-		}
-		rest, opened := strings.CutPrefix(s, "(")
-		name, rest, closed := strings.Cut(rest, ")")
-		if !opened || !closed {
-			b.WriteByte('$')
-			continue
-		}
-		s = rest
-		if i := slices.IndexFunc(env, func(v v1.EnvVar) bool { return v.Name == name }); i >= 0 {
-			b.WriteString(env[i].Value)
-		} else {
-			b.WriteString("$(" + name + ")")
-		}
-	}
-}
+// Expand replaces $(NAME) by the variable's value in each string, as the kubelet does
+// in command and args. $$ stands for $, so that $$(NAME) is left as $(NAME); what
+// names no variable stays as it is.
+func Expand(list []string, env []v1.EnvVar) []string { return expand.All(list, env) }

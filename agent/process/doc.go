@@ -29,3 +29,9 @@
 // A process that somebody else starts for the container, such as a daemon of
 // containers, is not the container's.
 package process
+
+import "github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
+
+// LogsDir is the folder within a pod's folder that has the logs, a folder for each
+// container.
+const LogsDir = podfiles.Logs

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
 // The kubelet's containerLogMaxSize, and the longest line of a log, which is
@@ -161,7 +161,7 @@ func (l *containerLog) prune() {
 		}
 	}
 	slices.SortStableFunc(others, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
-	for _, info := range others[min(len(others), agent.MaxLogFiles-1):] {
+	for _, info := range others[min(len(others), podfiles.MaxLogFiles-1):] {
 		os.Remove(filepath.Join(l.dir, info.Name()))
 	}
 }

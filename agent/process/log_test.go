@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
 // log returns the entries of a log file: times, streams, tags and lines.
@@ -134,7 +134,7 @@ func TestFlood(t *testing.T) {
 
 	entries, err := os.ReadDir(filepath.Join(p.dir, "logs/c"))
 	require.NoError(t, err)
-	require.Len(t, entries, agent.MaxLogFiles)
+	require.Len(t, entries, podfiles.MaxLogFiles)
 	require.Equal(t, "0.log", entries[0].Name())
 	var kept []int
 	for _, e := range append(entries[1:], entries[0]) { // by time
@@ -148,7 +148,7 @@ func TestFlood(t *testing.T) {
 			kept = append(kept, n)
 		}
 	}
-	require.Greater(t, len(kept)*width, (agent.MaxLogFiles-1)*maxLogSize*9/10)
+	require.Greater(t, len(kept)*width, (podfiles.MaxLogFiles-1)*maxLogSize*9/10)
 	require.Equal(t, lines, kept[len(kept)-1])
 	for i := range kept {
 		require.Equal(t, kept[0]+i, kept[i])

@@ -17,7 +17,7 @@ import (
 type Runtime struct{ agent.Runtime }
 
 // New returns an error: the runtime needs Linux.
-func New(*v1.Pod, string, agent.Output, func(container, message string)) (*Runtime, error) {
+func New(*v1.Pod, string, func(container string, line []byte), func(container, message string)) (*Runtime, error) {
 	return nil, errors.New("the process runtime needs Linux, and this is " + runtime.GOOS)
 }
 

@@ -20,18 +20,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-const podIP = "127.0.0.1"
+const (
+	podIP = "127.0.0.1"
+	// exitCodeKilled is that of a process which got SIGKILL.
+	exitCodeKilled = 137
+)
 
 // Runtime runs the containers of a pod as processes. It implements
 // agent.Runtime.
 type Runtime struct {
 	pod     *v1.Pod
 	dir     string
-	output  agent.Output
+	output  func(container string, line []byte)
 	warn    func(container, message string)
 	changed chan struct{}
 
@@ -70,7 +75,7 @@ type instance struct {
 // and goes on as the next line. warn gets a message when a container's log cannot
 // be written, and again only after it could be; the container goes on, and output
 // misses nothing.
-func New(pod *v1.Pod, dir string, output agent.Output, warn func(container, message string)) (*Runtime, error) {
+func New(pod *v1.Pod, dir string, output func(container string, line []byte), warn func(container, message string)) (*Runtime, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -90,7 +95,7 @@ func New(pod *v1.Pod, dir string, output agent.Output, warn func(container, mess
 	return r, nil
 }
 
-func (r *Runtime) volumes() string { return filepath.Join(r.dir, agent.VolumesDir) }
+func (r *Runtime) volumes() string { return filepath.Join(r.dir, podfiles.Volumes) }
 
 // State implements agent.Runtime.
 func (r *Runtime) State(context.Context) (agent.State, error) {
@@ -126,7 +131,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	log := r.logs[c.Name]
 	if log == nil {
 		log = &containerLog{
-			dir:    filepath.Join(r.dir, agent.LogsDir, c.Name),
+			dir:    filepath.Join(r.dir, podfiles.Logs, c.Name),
 			output: func(line []byte) { r.output(c.Name, line) },
 			warn:   func(message string) { r.warn(c.Name, message) },
 		}
@@ -207,7 +212,7 @@ func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
 	s.ExitCode, s.FinishedAt = exit.ExitCode, exit.At
 	if !known {
 		// The shim was killed, and so the first process got SIGKILL.
-		s.ExitCode, s.FinishedAt = agent.ExitCodeKilled, time.Now()
+		s.ExitCode, s.FinishedAt = exitCodeKilled, time.Now()
 		s.Message = "the container's parent process ended early"
 	}
 	if text := i.shim.started.Error; text != "" {
@@ -280,7 +285,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 	r.mu.Unlock()
 	defer i.execs.Done()
 
-	output := &boundedBuffer{max: agent.MaxExecOutput}
+	output := &boundedBuffer{max: podfiles.MaxExecOutput}
 	s, err := newStream(output)
 	if err != nil {
 		return nil, 0, err

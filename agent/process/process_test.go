@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -411,7 +412,7 @@ func TestExec(t *testing.T) {
 	output, code, err = exec(t.Context(), "head -c 1000000 /dev/zero")
 	require.NoError(t, err)
 	require.Zero(t, code)
-	require.Len(t, output, agent.MaxExecOutput)
+	require.Len(t, output, podfiles.MaxExecOutput)
 	_, _, err = p.Exec(t.Context(), id, []string{"no-such-command"})
 	require.ErrorContains(t, err, "executable file not found")
 	_, _, err = p.Exec(t.Context(), "unknown", []string{"true"})

@@ -260,7 +260,7 @@ func (r *podRun) run(pods []podManifest) error {
 		case <-ended:
 			ended = nil
 			go func() {
-				written <- r.printer.close(func(pod *v1.Pod) string { return filepath.Join(r.dir(pod), agent.LogsDir) })
+				written <- r.printer.close(func(pod *v1.Pod) string { return filepath.Join(r.dir(pod), process.LogsDir) })
 			}()
 		case err := <-written:
 			return r.result(phases, errors.Join(errs...), err, stopped)
@@ -356,7 +356,11 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 			return "", err
 		}
 		defer runtime.Close()
-		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, agent.StatusFileName)
+		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, cri.StatusFile)
 	}
-	return agent.New(o).Run(ctx)
+	a, err := agent.New(o)
+	if err != nil {
+		return "", err
+	}
+	return a.Run(ctx), nil
 }

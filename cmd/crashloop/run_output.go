@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
@@ -167,28 +166,21 @@ type runSummary struct {
 
 // recorder returns a recorder for the events of a pod. An object of theirs that
 // refers to a container of the pod tells which.
-func (p *printer) recorder(pod *v1.Pod) record.EventRecorder { return podRecorder{p, pod} }
+func (p *printer) recorder(pod *v1.Pod) podRecorder { return podRecorder{p, pod} }
 
 type podRecorder struct {
 	printer *printer
 	pod     *v1.Pod
 }
 
-func (r podRecorder) Event(object runtime.Object, eventType, reason, message string) {
+// Eventf implements kuberuntime.EventRecorder.
+func (r podRecorder) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
 	container := ""
 	if ref, ok := object.(*v1.ObjectReference); ok {
 		_, after, _ := strings.Cut(ref.FieldPath, "{") // spec.containers{main}
 		container = strings.TrimSuffix(after, "}")
 	}
-	r.printer.add(r.pod, runEvent{Container: container, Type: eventType, Reason: reason, Message: message})
-}
-
-func (r podRecorder) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
-	r.Event(object, eventType, reason, fmt.Sprintf(format, args...))
-}
-
-func (r podRecorder) AnnotatedEventf(object runtime.Object, _ map[string]string, eventType, reason, format string, args ...any) {
-	r.Eventf(object, eventType, reason, format, args...)
+	r.printer.add(r.pod, runEvent{Container: container, Type: eventType, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
 // warn writes a warning that is no event of the kubelet. The pod may be nil and
@@ -203,7 +195,7 @@ func (p *printer) warn(pod *v1.Pod, container, reason, message string) {
 //
 // Lines are passed on byte by byte, as kubectl logs does it. Above a table
 // control characters are escaped, for they could write over it.
-func (p *printer) output(pod *v1.Pod) agent.Output {
+func (p *printer) output(pod *v1.Pod) func(container string, line []byte) {
 	return func(container string, line []byte) {
 		if p.format == outputJSON {
 			return

@@ -109,7 +109,7 @@ func scenario(p *printed) {
 
 	p.warn(nil, "", "NotHonoured", "not honoured by the process runtime: spec.containers.image")
 	report(agent.Status{Phase: v1.PodPending})
-	recorder.Event(ref("spec.initContainers{setup}"), v1.EventTypeNormal, "Started", "Container started")
+	recorder.Eventf(ref("spec.initContainers{setup}"), v1.EventTypeNormal, "Started", "Container started")
 	setup.State = running()
 	report(agent.Status{Phase: v1.PodPending})
 	p.step(redrawPause)
@@ -130,7 +130,7 @@ func scenario(p *printed) {
 	main.LastExit = exited("m1", 1, p.clock.Now().Add(-4*time.Millisecond))
 	main.State = v1.ContainerState{Terminated: main.LastExit}
 	report(agent.Status{Phase: v1.PodRunning})
-	recorder.Event(ref("spec.containers{main}"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container main")
+	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container main")
 	main.State, main.RetryAt = waiting("CrashLoopBackOff"), main.LastExit.FinishedAt.Add(10*time.Second)
 	report(agent.Status{Phase: v1.PodRunning})
 	p.step(9996 * time.Millisecond)
@@ -144,7 +144,7 @@ func scenario(p *printed) {
 	main.State = v1.ContainerState{Terminated: main.LastExit}
 	restarting := agent.Status{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: restartpod.PodRestarting, Status: v1.ConditionTrue}}}
 	report(restarting)
-	recorder.Event(pod, v1.EventTypeNormal, "PodRestarting", "Container main exited with code 88, triggering pod restart")
+	recorder.Eventf(pod, v1.EventTypeNormal, "PodRestarting", "Container main exited with code 88, triggering pod restart")
 	restarting.RetryAt = p.clock.Now().Add(20 * time.Second)
 	setup.State, main.State = waiting("PodInitializing"), waiting("PodInitializing")
 	report(restarting)
@@ -232,7 +232,7 @@ func TestRunOutputOfPods(t *testing.T) {
 	var out bytes.Buffer
 	testPrinter(t, &out, outputPlain, nil, pods, func(t *testing.T, p *printed) {
 		for _, pod := range pods {
-			p.recorder(pod).Event(&v1.ObjectReference{FieldPath: "spec.containers{main}"}, v1.EventTypeNormal, "Started", "Container started")
+			p.recorder(pod).Eventf(&v1.ObjectReference{FieldPath: "spec.containers{main}"}, v1.EventTypeNormal, "Started", "Container started")
 			p.output(pod)("main", []byte("hello"))
 			p.status(pod, podIs(v1.PodSucceeded, agent.ContainerStatus{Name: "main", State: running()}))
 		}
@@ -391,7 +391,7 @@ func TestRunOutputAfterItsEnd(t *testing.T) {
 		closed := make(chan error)
 		go func() { closed <- p.close(func(*v1.Pod) string { return "/logs" }) }()
 		<-stopped // Nothing waits for a printer that ends.
-		p.recorder(pod).Event(pod, v1.EventTypeNormal, "TooLate", "")
+		p.recorder(pod).Eventf(pod, v1.EventTypeNormal, "TooLate", "")
 		p.status(pod, podIs(v1.PodFailed))
 		close(w.proceed)
 		require.NoError(t, <-closed)

@@ -232,8 +232,8 @@ func TestRunActiveDeadline(t *testing.T) {
 		main#1 running
 		pod DeadlineExceeded: Pod was active on the node longer than the specified deadline
 		main Killing: Stopping container main
-		pod PodFailed: DeadlineExceeded: Pod was active on the node longer than the specified deadline
 		main#1 exited(143)
+		pod PodFailed: DeadlineExceeded: Pod was active on the node longer than the specified deadline
 		main restarts=0
 		pod Failed restarts=0`)
 }

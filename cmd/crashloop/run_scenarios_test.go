@@ -64,11 +64,11 @@ func TestRunMainContainer(t *testing.T) {
 	c.exit("main", 0)
 	c.expect(`
 		main#2 exited(0)
-		proxy Killing: Stopping container proxy
-		pod PodFailed`)
+		proxy Killing: Stopping container proxy`)
 	c.exit("proxy", 0)
 	c.ends(exitFailed, `
 		proxy#2 exited(0)
+		pod PodFailed
 		setup restarts=1
 		proxy restarts=1
 		main restarts=1
@@ -130,7 +130,7 @@ func TestRunSidecar(t *testing.T) {
 		c.exit("main", 0)
 		c.until("proxy Killing: Stopping container proxy")
 		c.exit("proxy", 0)
-		c.until("logs#3 exited(143)")
+		c.until("pod PodSucceeded")
 		c.ends(exitSucceeded, `
 			setup restarts=2
 			logs restarts=2
@@ -157,8 +157,8 @@ func TestRunSidecar(t *testing.T) {
 		c.ends(exitSucceeded, `
 			main#1 exited(0)
 			proxy Killing: Stopping container proxy
-			pod PodSucceeded
 			proxy#2 exited(143)
+			pod PodSucceeded
 			proxy restarts=1
 			setup restarts=0
 			main restarts=0
@@ -226,8 +226,8 @@ func TestRunSecondInitContainer(t *testing.T) {
 		main#1 running
 		main#1 exited(0)
 		proxy Killing: Stopping container proxy
-		pod PodSucceeded
 		proxy#3 exited(143)
+		pod PodSucceeded
 		fetch restarts=2
 		proxy restarts=2
 		setup restarts=2
@@ -440,7 +440,7 @@ func TestRunIgnoresSigterm(t *testing.T) {
 	c.exit("stubborn", 0)
 	c.expect("stubborn#2 exited(0)")
 	c.exit("main", 0)
-	c.until("proxy#2 exited(143)")
+	c.until("pod PodSucceeded")
 	c.ends(exitSucceeded, `
 		proxy restarts=1
 		main restarts=1

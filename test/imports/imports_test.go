@@ -49,6 +49,23 @@ var limits = []struct {
 		never:    []string{root + "/kuberuntime", "k8s.io/client-go/...", "k8s.io/component-base/..."},
 		modules:  18,
 	},
+	{
+		name: "agent",
+		packages: []string{
+			root + "/backoff", root + "/kuberuntime", root + "/restartpod", root + "/agent/internal/expand",
+			"k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/utils/...",
+		},
+		never:   []string{root + "/agent/manifest", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/component-base/..."},
+		modules: 18,
+	},
+	{
+		name: "agent/process",
+		packages: []string{
+			root + "/agent/...", root + "/restartpod", "golang.org/x/sys/unix", "k8s.io/api/core/v1", "k8s.io/apimachinery/...",
+		},
+		never:   []string{root + "/agent/cri", "google.golang.org/grpc/...", "k8s.io/client-go/..."},
+		modules: 40,
+	},
 }
 
 // listed is what `go list -json` says of a package.

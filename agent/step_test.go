@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	goruntime "runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// script is a runtime in virtual time, in which nothing takes time but the lives of
+// instances.
+type script struct {
+	now    time.Time
+	ready  bool
+	runs   time.Duration // how long each instance runs; 0 is for ever
+	code   int32
+	newest map[string]Instance
+	starts []time.Duration
+	stops  int
+	up     time.Duration // how long after its start Exec succeeds
+	begin  time.Time
+}
+
+func newScript(runs time.Duration, code int32) *script {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	return &script{now: begin, begin: begin, runs: runs, code: code, newest: map[string]Instance{}}
+}
+
+func (s *script) State(context.Context) (State, error) {
+	return State{SandboxReady: s.ready, Instances: s.newest}, nil
+}
+
+func (s *script) CreateSandbox(context.Context) error {
+	s.ready = true
+	return nil
+}
+
+func (s *script) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
+	id := fmt.Sprintf("%s#%d", c.Name, restarts)
+	s.starts = append(s.starts, s.now.Sub(s.begin))
+	s.newest[c.Name] = Instance{Status: restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: s.now}, Restarts: restarts}
+	return id, nil
+}
+
+func (s *script) exit(name string, code int32) {
+	i := s.newest[name]
+	i.State, i.ExitCode, i.FinishedAt = restartpod.StateExited, code, s.now
+	s.newest[name] = i
+}
+
+func (s *script) Stop(_ context.Context, id string, _ time.Duration) error {
+	s.stops++
+	name, _, _ := strings.Cut(id, "#")
+	s.exit(name, 143)
+	return nil
+}
+
+func (s *script) Exec(_ context.Context, id string, _ []string) ([]byte, int, error) {
+	name, _, _ := strings.Cut(id, "#")
+	if s.now.Sub(s.newest[name].StartedAt) < s.up {
+		return []byte("down"), 1, nil
+	}
+	return nil, 0, nil
+}
+
+func (s *script) Remove(context.Context) error { return nil }
+
+func (s *script) Changed() <-chan struct{} { return nil }
+
+// drive has the agent run its pod for a time, and reports whether the pod is gone.
+func (s *script) drive(a *Agent, d time.Duration) bool {
+	for end := s.now.Add(d); ; {
+		next, done := a.Step(context.Background(), s.now)
+		if done {
+			return true
+		}
+		for _, i := range s.newest {
+			if i.State == restartpod.StateRunning && s.runs > 0 {
+				next = earlier(next, i.StartedAt.Add(s.runs))
+			}
+		}
+		if next.IsZero() || next.After(end) {
+			s.now = end
+			return false
+		}
+		s.now = next
+		for name, i := range s.newest {
+			if i.State == restartpod.StateRunning && s.runs > 0 && !s.now.Before(i.StartedAt.Add(s.runs)) {
+				s.exit(name, s.code)
+			}
+		}
+	}
+}
+
+func (s *script) agent(t *testing.T, p *v1.Pod) *Agent {
+	t.Helper()
+	a, err := New(Options{Pod: p, Runtime: s})
+	require.NoError(t, err)
+	return a
+}
+
+// A day of a pod that crashes takes no time, no goroutine and no clock.
+func TestStep(t *testing.T) {
+	s := newScript(time.Second, 1)
+	a := s.agent(t, pod(t, `containers: [{name: main}]`))
+	began := time.Now()
+	require.False(t, s.drive(a, 24*time.Hour))
+	require.Less(t, time.Since(began), 500*time.Millisecond)
+	// Each runs for a second, and waits for 0, 10, 20, 40, 80, 160, 300, 300 ... s.
+	require.Equal(t, []time.Duration{0, 1, 12, 33, 74, 155, 316, 617, 918}, inSeconds(s.starts[:9]))
+	require.Len(t, s.starts, 8+(86400-617)/301)
+
+	a.Delete()
+	require.True(t, s.drive(a, time.Minute))
+	require.Equal(t, v1.PodFailed, a.status().Phase)
+}
+
+func inSeconds(all []time.Duration) (list []time.Duration) {
+	for _, d := range all {
+		list = append(list, d/time.Second)
+	}
+	return list
+}
+
+// BenchmarkDay is of a pod that crashes for a day.
+func BenchmarkDay(b *testing.B) {
+	p := pod(&testing.T{}, `containers: [{name: main}]`)
+	b.ReportAllocs()
+	for b.Loop() {
+		s := newScript(time.Second, 1)
+		a, err := New(Options{Pod: p, Runtime: s})
+		require.NoError(b, err)
+		s.drive(a, 24*time.Hour)
+	}
+}
+
+// A startup probe is run within a period after the start, and not at once: a
+// program that is up after 2.5 s passes the second or the third time. If it is
+// killed after the second, the next start is at a tick.
+func TestStartupProbe(t *testing.T) {
+	for _, tc := range []struct {
+		runs  time.Duration
+		stops int
+		last  string
+	}{{0, 0, "main#0"}, {61300 * time.Millisecond, 0, "main#1"}, {61800 * time.Millisecond, 1, "main#2"}} {
+		s := newScript(tc.runs, 1)
+		s.up = 2500 * time.Millisecond
+		s.drive(s.agent(t, pod(t, `
+containers:
+- name: main
+  startupProbe: {exec: {command: [up]}, periodSeconds: 2, failureThreshold: 2}
+  livenessProbe: {exec: {command: [up]}}`)), 100*time.Second)
+		require.Equal(t, tc.stops, s.stops)
+		require.Equal(t, tc.last, s.newest["main"].ID)
+		require.Equal(t, restartpod.StateRunning, s.newest["main"].State)
+	}
+}
+
+// Ticks are those of the worker, and not of the instance.
+func TestTick(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, tc := range []struct{ after, want time.Duration }{
+		{-time.Hour, 0}, {-1, 0}, {0, 10 * time.Second}, {1, 10 * time.Second}, {10*time.Second - 1, 10 * time.Second}, {10 * time.Second, 20 * time.Second},
+	} {
+		require.Equal(t, tc.want, tick(begin, 10*time.Second, begin.Add(tc.after)).Sub(begin), "after %v", tc.after)
+	}
+}
+
+// What the agent itself stopped is started again with the exit code that it had:
+// with 0 too, where the policy is OnFailure.
+func TestStoppedWithZero(t *testing.T) {
+	s := newScript(0, 0)
+	a := s.agent(t, pod(t, `{restartPolicy: OnFailure, containers: [{name: main}]}`))
+	s.drive(a, time.Second)
+	a.stopped["main#0"] = true
+	s.exit("main", 0)
+	state, _ := s.State(t.Context())
+	a.observe(s.now, state)
+	require.Zero(t, a.observation(s.now, state).Containers[0].Status.ExitCode)
+	s.drive(a, time.Second)
+	require.Equal(t, "main#1", s.newest["main"].ID)
+}
+
+// Run waits by the clock that it was given.
+func TestRunByClock(t *testing.T) {
+	c := clocktesting.NewFakeClock(newScript(0, 1).begin)
+	r := failing{newScript(0, 1), c, make(chan struct{})}
+	a, err := New(Options{Pod: pod(t, `containers: [{name: main}]`), Runtime: r, Clock: c})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan v1.PodPhase)
+	go func() { done <- a.Run(ctx) }()
+	<-r.started
+	<-r.started // The first restart has no delay.
+	for !c.HasWaiters() {
+		goruntime.Gosched()
+	}
+	c.Step(10 * time.Second)
+	<-r.started
+	cancel()
+	require.Equal(t, v1.PodRunning, <-done)
+	require.Equal(t, []time.Duration{0, 0, 10}, inSeconds(r.starts))
+}
+
+// failing is a script whose containers exit as soon as they were started.
+type failing struct {
+	*script
+	clock   *clocktesting.FakeClock
+	started chan struct{}
+}
+
+func (r failing) Start(ctx context.Context, c *v1.Container, restarts int) (string, error) {
+	r.now = r.clock.Now()
+	id, err := r.script.Start(ctx, c, restarts)
+	r.exit(c.Name, 1)
+	r.started <- struct{}{}
+	return id, err
+}
+
+// The package has no time but that of Options.Clock and Step.
+func TestNoClock(t *testing.T) {
+	clock := regexp.MustCompile(`\btime\.(Now|Since|Until|After|AfterFunc|Sleep|Tick|NewTimer|NewTicker)\(|context\.With(Timeout|Deadline)`)
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if !strings.HasSuffix(file, "_test.go") {
+			require.Empty(t, clock.FindAllString(string(text), -1), file)
+		}
+	}
+}

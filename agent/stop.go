@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// stop is the end that an agent makes of an instance.
+type stop struct {
+	// hookUntil is when the preStop hook ends at the latest, and zero when it has
+	// ended or there is none. cancelHook ends one that runs in the instance.
+	hookUntil  time.Time
+	cancelHook context.CancelFunc
+	// kill is what is to be done when the hook has ended, and deadline when the
+	// instance gets SIGKILL. It is zero until it is its turn to stop.
+	kill     *restartpod.Kill
+	deadline time.Time
+	// retryAt is when to try again after an error.
+	retryAt time.Time
+}
+
+// kill begins to stop an instance, unless it is being stopped in time already.
+// proceed goes on with it.
+func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
+	a.beginStop(now, c, k.PreStop, k.Grace, k.Message)
+	if s, deadline := c.stop, now.Add(k.Grace); s.deadline.IsZero() || deadline.Before(s.deadline) {
+		s.deadline, s.kill = deadline, &k
+	}
+}
+
+// beginStop ends the probes of an instance and runs its preStop hook.
+func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.Duration, message string) {
+	if c.stop != nil {
+		return
+	}
+	s := &stop{}
+	c.stop = s
+	c.probe.end()
+	a.event(c, v1.EventTypeNormal, "Killing", "%s", message)
+	if !preStop || grace == 0 || c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {
+		return
+	}
+	switch hook := c.spec.Lifecycle.PreStop; {
+	case hook.Sleep != nil:
+		s.hookUntil = now.Add(min(grace, time.Duration(hook.Sleep.Seconds)*time.Second))
+	case hook.Exec != nil:
+		s.hookUntil = now.Add(grace)
+		var ctx context.Context
+		ctx, s.cancelHook = context.WithCancel(a.ctx)
+		id := c.instance.ID
+		a.spawn(func() func() {
+			output, code, err := a.Runtime.Exec(deadlineContext{ctx, now.Add(grace)}, id, hook.Exec.Command)
+			if err == nil && code != 0 {
+				err = fmt.Errorf("exit code %d: %s", code, output)
+			}
+			return func() { a.hookEnded(c, s, err) }
+		})
+	}
+}
+
+// hookEnded notes that the preStop hook of a container has ended.
+func (a *Agent) hookEnded(c *container, s *stop, err error) {
+	if s.hookUntil.IsZero() {
+		return
+	}
+	s.hookUntil = time.Time{}
+	if s.cancelHook != nil {
+		s.cancelHook()
+	}
+	if err != nil {
+		a.event(c, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+}
+
+// proceed goes on with the stop of a container, if it is being stopped. It returns
+// when to call it again, or zero.
+func (a *Agent) proceed(now time.Time, c *container) (next time.Time) {
+	s := c.stop
+	if s == nil {
+		return time.Time{}
+	}
+	if !s.hookUntil.IsZero() && !now.Before(s.hookUntil) {
+		var err error
+		if s.cancelHook != nil {
+			err = context.DeadlineExceeded
+		}
+		a.hookEnded(c, s, err)
+	}
+	switch {
+	case s.kill == nil:
+		return s.hookUntil
+	case now.Before(s.retryAt):
+		return s.retryAt
+	case s.kill.PreStop && !s.hookUntil.IsZero() && now.Before(s.deadline):
+		return earlier(s.hookUntil, s.deadline)
+	}
+	k := s.kill
+	s.kill = nil
+	grace := k.Grace
+	if k.PreStop {
+		grace = max(s.deadline.Sub(now), restartpod.MinimumGracePeriod)
+	}
+	a.spawn(func() func() {
+		err := a.Runtime.Stop(a.ctx, k.ID, grace)
+		return func() {
+			if err == nil {
+				a.again = true
+				return
+			}
+			a.fail("FailedKillPod", "error killing pod: ", err)
+			if s.retryAt = a.now().Add(errorRetry); s.kill == nil {
+				s.kill = k
+			}
+		}
+	})
+	if s.kill != nil {
+		return s.retryAt
+	}
+	return s.hookUntil
+}
+
+// end goes on with stopping the pod for good. It returns when to go on, and true
+// once the pod is gone.
+func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
+	a.waiting, a.retryAt = nil, time.Time{}
+	o.GracePeriod = max(o.GracePeriod, time.Second) // As in calculateEffectiveGracePeriod of pkg/kubelet.
+	for i := range a.containers {
+		c := &a.containers[i]
+		c.wait("", "", time.Time{})
+		if c.instance != nil && c.instance.State == restartpod.StateRunning {
+			// The kubelet runs all hooks at the beginning, also those of sidecars.
+			a.beginStop(o.Now, c, true, o.GracePeriod, "Stopping container "+c.Name)
+		}
+	}
+	kills, next := o.Stop(a.stoppingSince)
+	for _, k := range kills {
+		a.kill(o.Now, &a.containers[k.Container], k)
+	}
+	if kills != nil {
+		return next, false
+	}
+	if a.phase == v1.PodRunning {
+		a.deletedPhase = a.phaseOfDeleted()
+	}
+	if err := errors.Join(a.Runtime.Remove(a.ctx), a.forget()); err != nil {
+		a.fail("FailedKillPod", "error killing pod: ", err)
+		return o.Now.Add(errorRetry), false
+	}
+	return time.Time{}, true
+}
+
+// unfit returns with what grace period and message a container is to be killed
+// whose probe has failed, or which the runtime does not know to run or to have
+// ended. There is no message if it is fit, or is being stopped.
+func (a *Agent) unfit(c *container) (grace time.Duration, message string) {
+	switch {
+	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():
+		return 0, ""
+	case c.instance.State == restartpod.StateUnknown:
+		return a.gracePeriod(nil), fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State)
+	case c.instance.State != restartpod.StateRunning, !c.probe.hasFailed():
+		return 0, ""
+	}
+	message = "Container " + c.Name + " failed " + c.probe.failedAs + " probe"
+	switch {
+	case c.Kind != restartpod.KindRegular:
+		message = "Init c" + message[1:]
+	case c.Policy != v1.ContainerRestartPolicyNever:
+		message += ", will be restarted"
+	}
+	return a.gracePeriod(c.probe.failed), message
+}
