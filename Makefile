@@ -36,7 +36,7 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 	@echo "==> go test -race ./..."
 	@CGO_ENABLED=1 go test -race ./...
 	@$(MAKE) search
-	@for dir in test/node examples/agent; do \
+	@for dir in test/node test/agent; do \
 	  echo "==> go test -race ./... in $$dir"; \
 	  (cd "$$dir" && CGO_ENABLED=1 go test -race ./...); \
 	done

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command agent is a node agent: a runtime, in which containers are processes of this machine, and a pod for it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	v1 "k8s.io/api/core/v1"
+)
+
+// processes implements agent.Runtime.
+type processes struct {
+	newest, running sync.Map // of agent.Instance by the container's name, of *os.Process by the instance's ID
+	changed         chan struct{}
+}
+
+func (p *processes) State(context.Context) (agent.State, error) {
+	s := agent.State{SandboxReady: true, IP: "127.0.0.1", Instances: map[string]agent.Instance{}}
+	p.newest.Range(func(name, i any) bool { s.Instances[name.(string)] = i.(agent.Instance); return true })
+	return s, nil
+}
+func (p *processes) CreateSandbox(context.Context) error { return nil } // There is nothing to make.
+func (p *processes) Remove(context.Context) error        { return nil }
+func (p *processes) Changed() <-chan struct{}            { return p.changed }
+func (p *processes) set(container string, i agent.Instance) {
+	p.newest.Store(container, i)
+	select {
+	case p.changed <- struct{}{}:
+	default: // The agent has yet to look at the change before.
+	}
+}
+func (p *processes) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
+	cmd := exec.Command(c.Command[0], append(c.Command[1:], c.Args...)...)
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	s := restartpod.Status{ID: fmt.Sprint(c.Name, "#", restarts), State: restartpod.StateRunning, StartedAt: time.Now()}
+	p.running.Store(s.ID, cmd.Process)
+	p.set(c.Name, agent.Instance{Status: s, Restarts: restarts})
+	go func() {
+		cmd.Wait()
+		s.State, s.ExitCode, s.FinishedAt = restartpod.StateExited, int32(cmd.ProcessState.ExitCode()), time.Now()
+		p.set(c.Name, agent.Instance{Status: s, Restarts: restarts})
+	}()
+	return s.ID, nil
+}
+func (p *processes) Stop(_ context.Context, id string, grace time.Duration) error {
+	process, _ := p.running.Load(id)
+	time.AfterFunc(grace, func() { process.(*os.Process).Kill() })
+	process.(*os.Process).Signal(syscall.SIGTERM)
+	return nil // The agent sees in State when it has ended.
+}
+func (p *processes) Exec(context.Context, string, []string) (output []byte, exitCode int, err error) {
+	return nil, 0, errors.ErrUnsupported // It is for exec probes and hooks.
+}
+func main() {
+	pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyOnFailure, Containers: []v1.Container{{
+		Name: "main", Command: []string{"sh", "-c", "mkdir once && exit 3; rmdir once"}, // It fails the first time.
+	}}}}
+	pod.Name, pod.Namespace, pod.UID = "worker", "default", "b36a0a9e"
+	a, err := agent.New(agent.Options{
+		Pod: pod, Runtime: &processes{changed: make(chan struct{}, 1)},
+		Report: func(s agent.Status) { fmt.Printf("%s, %d restarts\n", s.Phase, s.Containers[0].Restarts.Count) },
+	})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(a.Run(context.Background()))
+}
