@@ -23,15 +23,16 @@ import (
 // script is a runtime in virtual time, in which nothing takes time but the lives of
 // instances.
 type script struct {
-	now    time.Time
-	ready  bool
-	runs   time.Duration // how long each instance runs; 0 is for ever
-	code   int32
-	newest map[string]Instance
-	starts []time.Duration
-	stops  int
-	up     time.Duration // how long after its start Exec succeeds
-	begin  time.Time
+	now     time.Time
+	ready   bool
+	runs    time.Duration // how long each instance runs; 0 is for ever
+	code    int32
+	newest  map[string]Instance
+	starts  []time.Duration
+	started []string
+	stops   int
+	up      time.Duration // how long after its start Exec succeeds
+	begin   time.Time
 }
 
 func newScript(runs time.Duration, code int32) *script {
@@ -50,7 +51,7 @@ func (s *script) CreateSandbox(context.Context) error {
 
 func (s *script) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
 	id := fmt.Sprintf("%s#%d", c.Name, restarts)
-	s.starts = append(s.starts, s.now.Sub(s.begin))
+	s.starts, s.started = append(s.starts, s.now.Sub(s.begin)), append(s.started, c.Name)
 	s.newest[c.Name] = Instance{Status: restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: s.now}, Restarts: restarts}
 	return id, nil
 }
@@ -167,6 +168,23 @@ containers:
 		require.Equal(t, tc.last, s.newest["main"].ID)
 		require.Equal(t, restartpod.StateRunning, s.newest["main"].State)
 	}
+}
+
+// What may start in a sync starts then, and first what exited first. An init
+// container or sidecar keeps its place before it.
+func TestStartOrder(t *testing.T) {
+	s := newScript(0, 1)
+	a := s.agent(t, pod(t, `
+initContainers: [{name: proxy, restartPolicy: Always}]
+containers: [{name: a}, {name: b}, {name: c}]`))
+	s.drive(a, time.Second)
+	for i, name := range []string{"c", "a", "b", "proxy"} {
+		s.now = s.begin.Add(time.Duration(i+1) * time.Second)
+		s.exit(name, 1)
+	}
+	s.started = nil
+	s.drive(a, time.Second)
+	require.Equal(t, []string{"proxy", "c", "a", "b"}, s.started)
 }
 
 // Ticks are those of the worker, and not of the instance.

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest judges the pods that crashloop run takes: it fills in what an
-// API server would, refuses what an API server, a kubelet or a runtime would, and
-// tells which fields have no effect. It also resolves the environment and the
-// command of a container.
 package manifest
 
 import (

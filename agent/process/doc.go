@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process is the runtime in which each container is a process on this
-// machine, with all that it starts. It needs Linux and no privileges.
+// Package process is the runtime of package agent in which each container is a
+// process on this machine, with all that it starts. It needs Linux and no
+// privileges, and a program that uses it calls [Shim] first of all.
 //
 // Each container has a parent of its own, the shim, which is the agent's
 // executable started once more. The shim adopts what loses its parent among the

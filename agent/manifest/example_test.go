@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest_test
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+func Example() {
+	var pod v1.Pod
+	err := yaml.Unmarshal([]byte(`
+metadata: {name: worker}
+spec:
+  nodeName: elsewhere
+  containers:
+  - name: main
+    image: example.com/worker
+    command: [/bin/echo, $(GREETING)]
+    env: [{name: WHO, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: GREETING, value: "hello $(WHO)"}]
+    livenessProbe: {httpGet: {port: 80}, periodSeconds: -1}
+`), &pod)
+	if err != nil {
+		panic(err)
+	}
+	manifest.Default(&pod)
+	warnings, errs := manifest.Validate(&pod, restartpod.Gates{}, manifest.Process)
+	for _, w := range warnings {
+		fmt.Println("warning:", w.Detail)
+	}
+	for _, err := range errs {
+		fmt.Println("error:", err)
+	}
+	c := &pod.Spec.Containers[0]
+	env, err := manifest.Environment(&pod, c, "10.0.0.1")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(manifest.Command(c, env))
+
+	// Output:
+	// warning: not honoured by the process runtime: spec.containers[0].image, spec.nodeName
+	// error: spec.containers[0].livenessProbe.periodSeconds: Invalid value: -1: must be at least 1
+	// [/bin/echo hello worker]
+}
