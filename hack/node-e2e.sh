@@ -8,9 +8,9 @@
 # tests of restart rules: all of them, or the scenarios whose name matches SCENARIO, a regular expression such as Deleted
 # in any group, Pods/Deleted in one, or Pods, Disruptions, Persist or Metrics for a whole group, or with Upstream upstream's
 # tests alone, or with CrashloopRun or one such as CrashloopRun/Killed or CrashloopRun/Pods/Killed those of crashloop run,
-# which need no kubelet. Persist/Upgrade goes from the release's kubelet to ours and back; it takes STOCK_KUBELET=FILE of
-# the environment, or the kubelet that make node-timing has built, and is skipped where there is neither. Needs root, for
-# containerd.
+# which need no kubelet, or with Twins those that compare both. Persist/Upgrade goes from the release's kubelet to ours and
+# back; it takes STOCK_KUBELET=FILE of the environment, or the kubelet that make node-timing has built, and is skipped where
+# there is neither. Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -60,6 +60,8 @@ upstream=Upstream kubelet=kubelet
 case ${1:-} in
   '') run='^Test(CrashloopRun|Node|Upstream)$' ;;
   Upstream) run='^TestUpstream$' ;;
+  # The one half compares with the other.
+  Twins) run='^Test(CrashloopRun|Node)$/^Disruptions$/^Twins' upstream='' ;;
   CrashloopRun) run='^TestCrashloopRun$' upstream='' kubelet='' ;;
   CrashloopRun/*)
     require_scenario TestCrashloopRun "${1#*/}"

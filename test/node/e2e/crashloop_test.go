@@ -284,6 +284,7 @@ var crashloopDisruptions = []scenario{
 		assert.NotEqual(t, before, p.listSandboxes())
 		p.interrupt()
 	}},
+	{"Twins", crashloopTwins},
 }
 
 // runEvent is a line that crashloop run -o json prints.

@@ -226,4 +226,7 @@ var disruptions = []scenario{
 			assert.Less(t, took, curve(k).Seconds()+late, "seconds that restart %d waited", i+1)
 		}
 	}},
+
+	// All that crashloop run does with a pod, the kubelet does, too.
+	{"TwinsOfCrashloopRun", kubeletTwins},
 }

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// twin is a pod that runs twice, with crashloop run and with the kubelet. Both must do the
+// same with it.
+type twin struct {
+	name string
+	spec v1.PodSpec
+	// script has what happens from outside, and what is waited for before the traces are
+	// compared: "CONTAINER START EVENT" of the journal, "CONTAINER NUMBER exits", "put FILE" or
+	// "sleep DURATION".
+	script []string
+	// phase is that of a pod that ends by itself.
+	phase v1.PodPhase
+}
+
+// twins have a second between things whose order matters, where nothing else keeps it.
+var twins = []twin{
+	{name: "crashes", spec: alwaysSpec(nil, container("main", "exit=3", "exit=3", "exit=3", ""), container("other", "")), script: []string{"main 4 start"}},
+	{name: "succeeds-and-is-restarted", spec: alwaysSpec(nil, container("main", "exit=0", "exit=0", "")), script: []string{"main 3 start"}},
+	{name: "on-failure", spec: onFailure(nil, container("main", "exit=1", "sleep=1s exit=0")), phase: v1.PodSucceeded},
+	{name: "never", spec: podSpec(nil, container("main", "exit=7"), container("other", "sleep=2s exit=0")), phase: v1.PodFailed},
+	{name: "init-containers", spec: alwaysSpec([]v1.Container{container("one", "sleep=1s exit=0"), container("two", "exit=0")}, container("main", "")), script: []string{"main 1 start"}},
+	{name: "init-retries", spec: alwaysSpec([]v1.Container{container("one", "exit=1", "exit=1", "exit=0")}, container("main", "")), script: []string{"main 1 start"}},
+	{name: "init-fails", spec: podSpec([]v1.Container{container("one", "exit=1")}, container("main", "")), phase: v1.PodFailed},
+	{name: "sidecar-crashes", spec: alwaysSpec([]v1.Container{sidecar("proxy", "sleep=4s exit=2", ""), container("one", "exit=0")}, container("main", "")), script: []string{"proxy 2 start"}},
+	{
+		name: "sidecar-outlives-the-pod", spec: podSpec([]v1.Container{sidecar("proxy", "linger=2s")}, container("main", "sleep=1s exit=0")),
+		phase: v1.PodSucceeded,
+	},
+	{
+		name: "sidecars-stop-in-order", spec: podSpec([]v1.Container{sidecar("first", "linger=1s"), sidecar("second", "linger=1s")}, container("main", "exit=5")),
+		phase: v1.PodFailed,
+	},
+	{
+		name: "restarts-the-pod", spec: podSpec([]v1.Container{container("one", "exit=0"), sidecar("proxy", "")}, triggeringBy(container("main", "wait=go exit=42", ""), node.ActionRestartPod), preStop(container("other", ""), time.Second)),
+		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
+	},
+	{
+		name: "restarts-the-pod-thrice", spec: podSpec(nil, triggeringBy(container("main", "sleep=1s exit=42", "sleep=1s exit=42", "sleep=1s exit=42", ""), node.ActionRestartPod), container("other", "")),
+		script: []string{"main 4 start", "other 4 start"},
+	},
+	{
+		name: "restarts-all-containers", spec: podSpec([]v1.Container{sidecar("proxy", "")}, triggeringBy(container("main", "wait=go exit=42", ""), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "linger=5s")),
+		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
+	},
+	{
+		name: "restart-rule", spec: podSpec(nil, ruled(container("main", "exit=9", "sleep=1s exit=0"), v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleOnExitCodesOpIn, 9)),
+		phase: v1.PodSucceeded,
+	},
+	{
+		name: "ignores-sigterm", spec: withGrace(2, podSpec(nil, triggeringBy(container("main", "sleep=1s exit=42", ""), node.ActionRestartPod), container("other", "term=ignore", ""))),
+		script: []string{"main 2 start", "other 2 start"},
+	},
+	{name: "active-deadline", spec: withDeadline(4, alwaysSpec(nil, container("main", ""))), phase: v1.PodFailed},
+	{
+		name: "liveness-probe", spec: alwaysSpec(nil, probed(container("main", "", ""), func(c *v1.Container) { c.LivenessProbe = exists("alive", 1, 2) })),
+		script: []string{"main 1 exit:143", "put alive", "main 2 start"},
+	},
+	{
+		name: "startup-probe", spec: alwaysSpec([]v1.Container{probed(sidecar("proxy", ""), func(c *v1.Container) { c.StartupProbe = exists("up", 2, 2) })}, container("main", "")),
+		script: []string{"proxy 1 start", "sleep 1500ms", "put up", "main 1 start", "sleep 3s"},
+	},
+	{
+		name: "cannot-execute", spec: alwaysSpec(nil, executing(container("main"), "/nothing"), container("other", "")),
+		script: []string{"other 1 start", "main 4 exits"},
+	},
+	{
+		name: "two-crash", spec: alwaysSpec(nil, container("main", "exit=1", "exit=1", ""), container("other", "sleep=3s exit=2", "sleep=3s exit=2", "")),
+		script: []string{"main 3 start", "other 3 start"},
+	},
+}
+
+func onFailure(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
+	spec := podSpec(inits, containers...)
+	spec.RestartPolicy = v1.RestartPolicyOnFailure
+	return spec
+}
+
+func withGrace(seconds int64, spec v1.PodSpec) v1.PodSpec {
+	spec.TerminationGracePeriodSeconds = &seconds
+	return spec
+}
+
+func withDeadline(seconds int64, spec v1.PodSpec) v1.PodSpec {
+	spec.ActiveDeadlineSeconds = &seconds
+	return spec
+}
+
+func probed(c v1.Container, add func(*v1.Container)) v1.Container {
+	add(&c)
+	return c
+}
+
+func executing(c v1.Container, command ...string) v1.Container {
+	c.Command = command
+	return c
+}
+
+// exists is a probe for a file of the pod.
+func exists(file string, period, threshold int32) *v1.Probe {
+	return &v1.Probe{
+		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/actor", "exists", file}}},
+		PeriodSeconds: period, FailureThreshold: threshold,
+	}
+}
+
+// twinTrace is what happened to a pod, without what differs from run to run.
+type twinTrace struct {
+	journal []node.JournalEvent
+	// events has each event of the pod and its containers once, sorted.
+	events []string
+	// conditions are those of restarts of the pod.
+	conditions []string
+	// exits has how often each container exited, and how the last time.
+	exits map[string]string
+	phase v1.PodPhase
+}
+
+// agentTraces are those of TestCrashloopRun, which runs before TestNode.
+var agentTraces = struct {
+	sync.Mutex
+	of map[string]twinTrace
+}{of: map[string]twinTrace{}}
+
+// crashloopTwins runs the twins with crashloop run.
+func crashloopTwins(t *testing.T, e *e2e) {
+	eachTwin(t, func(t *testing.T, tw twin) {
+		p := e.newCrashloopPod(t, tw.spec)
+		require.NoError(t, os.WriteFile(p.config(), []byte(fmt.Sprintf(twinsConfig, usual.Maximum, usual.Reduced)), 0o644))
+		p.start()
+		p.act(tw, p.signal, func(name string, n int) {
+			p.tellings("exits of "+name, n, func(e runEvent) bool { return e.Container == name && e.ExitCode != nil })
+		})
+		trace := twinTrace{phase: cmp.Or(tw.phase, v1.PodRunning)}
+		if tw.phase == "" {
+			trace.conditions = p.savedConditions()
+		} else {
+			p.ends(map[v1.PodPhase]int{v1.PodSucceeded: 0, v1.PodFailed: 1}[tw.phase])
+		}
+		trace.journal = p.journal()
+		p.addToldEvents(&trace)
+		if tw.phase == "" {
+			p.interrupt()
+		}
+		agentTraces.Lock()
+		defer agentTraces.Unlock()
+		agentTraces.of[tw.name] = trace
+	})
+}
+
+// eachTwin runs all twins at the same time, and returns when they have ended.
+func eachTwin(t *testing.T, run func(*testing.T, twin)) {
+	t.Run("pods", func(t *testing.T) {
+		for _, tw := range twins {
+			t.Run(tw.name, func(t *testing.T) {
+				t.Parallel()
+				run(t, tw)
+			})
+		}
+	})
+}
+
+// twinsConfig has the curve and the gates of the kubelet.
+const twinsConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+crashLoopBackOff: {maxContainerRestartPeriod: %s}
+featureGates: {ReduceDefaultCrashLoopBackOffDecay: %v, ` + node.GateMaximum + `: true, ContainerRestartRules: true, ` + node.GateRestartPod + `: true, ` + gateRestartAllContainers + `: true}
+`
+
+// act does what the script says.
+func (p *pod) act(tw twin, put func(string), exits func(string, int)) {
+	p.t.Helper()
+	for _, line := range tw.script {
+		switch f := strings.Fields(line); f[0] {
+		case "put":
+			put(f[1])
+		case "sleep":
+			d, err := time.ParseDuration(f[1])
+			require.NoError(p.t, err)
+			time.Sleep(d)
+		default:
+			n, err := strconv.Atoi(f[1])
+			require.NoError(p.t, err)
+			if f[2] == "exits" {
+				exits(f[0], n)
+			} else {
+				p.event(f[0], n, f[2])
+			}
+		}
+	}
+	if tw.phase == "" {
+		time.Sleep(1500 * time.Millisecond) // for what follows: events, and the status
+	}
+}
+
+// savedConditions are the conditions that the agent has saved.
+func (p *crashloopPod) savedConditions() []string {
+	p.t.Helper()
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(p.volume)), "status.json"))
+	require.NoError(p.t, err)
+	var status v1.PodStatus
+	require.NoError(p.t, json.Unmarshal(text, &status))
+	return restartConditions(status.Conditions)
+}
+
+func restartConditions(all []v1.PodCondition) (found []string) {
+	for _, c := range all {
+		if c.Type == conditionOf(node.ActionRestartPod) || c.Type == v1.AllContainersRestarting {
+			found = append(found, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// addToldEvents adds what the agent has printed.
+func (p *crashloopPod) addToldEvents(trace *twinTrace) {
+	p.t.Helper()
+	text, err := os.ReadFile(p.output)
+	require.NoError(p.t, err)
+	trace.exits = map[string]string{}
+	exits := map[string]int{}
+	for line := range bytes.Lines(text) {
+		var e runEvent
+		require.NoError(p.t, json.Unmarshal(line, &e))
+		switch {
+		case e.ExitCode != nil:
+			exits[e.Container]++
+			trace.exits[e.Container] = fmt.Sprintf("%d times, last %d %s", exits[e.Container], *e.ExitCode, e.Reason)
+		case slices.Contains(ownReasons, e.Reason):
+		default:
+			trace.events = append(trace.events, p.eventText(e.Container, e.Type, e.Reason, e.Message))
+		}
+	}
+	trace.events = distinct(trace.events)
+}
+
+// distinct returns each event once, without those of waits that a kubelet on a busy machine
+// does not see, because they are over before it looks.
+func distinct(events []string) []string {
+	events = slices.DeleteFunc(events, func(e string) bool { return strings.Contains(e, ": waiting 1s, ") })
+	slices.Sort(events)
+	return slices.Compact(events)
+}
+
+// ownReasons are those of lines of crashloop run that are no events of the kubelet, and
+// kubeletReasons those of events about what the agent has nothing to do with.
+var (
+	ownReasons     = []string{"CrashLoopBackOff", "PodSucceeded", "PodFailed", "Summary"}
+	kubeletReasons = []string{"Pulled", "Scheduled", "MissingClusterDNS"}
+)
+
+var eventTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+// eventText is an event without the names and times of this run.
+func (p *pod) eventText(container, eventType, reason, message string) string {
+	message = strings.NewReplacer(p.name, "POD", string(p.uid), "UID").Replace(message)
+	return fmt.Sprintf("%s %s %s: %s", cmp.Or(container, "pod"), eventType, reason, eventTime.ReplaceAllString(message, "TIME"))
+}
+
+// kubeletTwins runs the twins with the kubelet, and compares.
+func kubeletTwins(t *testing.T, e *e2e) {
+	if e.before(t, 37) {
+		skip(t, "the agent does what the kubelet of v1.37 does")
+	}
+	if len(agentTraces.of) == 0 {
+		skip(t, "there is nothing to compare with: crashloop run has run none of these pods (SCENARIO=CrashloopRun/Twins is the other half)")
+	}
+	eachTwin(t, func(t *testing.T, tw twin) {
+		want, ok := agentTraces.of[tw.name]
+		require.True(t, ok, "crashloop run has not run it to its end")
+		p := e.create(t, tw.spec, "kubelet")
+		p.act(tw, p.put, func(name string, n int) {
+			p.latest("the exits of "+name, func(now *v1.Pod) error {
+				if got := exitsOf(statusOf(now, name)); got < n {
+					return fmt.Errorf("there are %d", got)
+				}
+				return nil
+			})
+		})
+		phase := cmp.Or(tw.phase, v1.PodRunning)
+		last := p.latest("the phase", func(now *v1.Pod) error {
+			if now.Status.Phase != phase {
+				return fmt.Errorf("it is %s, not %s", now.Status.Phase, phase)
+			}
+			return nil
+		})
+		got := twinTrace{journal: p.journal(), phase: phase, exits: exitsIn(last), events: p.events()}
+		if tw.phase == "" {
+			got.conditions = restartConditions(last.Status.Conditions)
+		}
+		compareTwins(t, want, got)
+	})
+}
+
+// exitsIn says of each container how often it exited, and how the last time.
+func exitsIn(now *v1.Pod) map[string]string {
+	exits := map[string]string{}
+	for _, s := range statuses(now) {
+		if n := exitsOf(s); n > 0 {
+			last := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated)
+			exits[s.Name] = fmt.Sprintf("%d times, last %d %s", n, last.ExitCode, last.Reason)
+		}
+	}
+	return exits
+}
+
+// exitsOf is how often a container exited. One that waits to be restarted has done so once more
+// than it was restarted.
+func exitsOf(s v1.ContainerStatus) int {
+	if s.State.Terminated == nil && s.LastTerminationState.Terminated == nil {
+		return 0
+	}
+	if s.State.Running != nil {
+		return int(s.RestartCount)
+	}
+	return int(s.RestartCount) + 1
+}
+
+// events are those that the API server has of the pod.
+func (p *pod) events() (all []string) {
+	p.t.Helper()
+	list, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(p.ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.uid)})
+	require.NoError(p.t, err)
+	for _, e := range list.Items {
+		if slices.Contains(kubeletReasons, e.Reason) {
+			continue
+		}
+		_, container, _ := strings.Cut(e.InvolvedObject.FieldPath, "{")
+		all = append(all, p.eventText(strings.TrimSuffix(container, "}"), e.Type, e.Reason, e.Message))
+	}
+	return distinct(all)
+}
+
+// compareTwins compares what the agent and the kubelet have done.
+func compareTwins(t *testing.T, agent, kubelet twinTrace) {
+	assert.Equal(t, byContainer(agent.journal), byContainer(kubelet.journal), "journal of each container: crashloop run, kubelet")
+	assert.Equal(t, agent.exits, kubelet.exits, "exits: crashloop run, kubelet")
+	assert.Equal(t, agent.conditions, kubelet.conditions, "conditions: crashloop run, kubelet")
+	assert.Equal(t, agent.events, kubelet.events, "events: crashloop run, kubelet")
+	// What is close together may come in either order.
+	const apart = 0.4
+	at := map[string]float64{}
+	for _, e := range kubelet.journal {
+		at[fmt.Sprint(e.Container, e.Start, e.Event)] = e.At
+	}
+	for i, a := range agent.journal {
+		for _, b := range agent.journal[i+1:] {
+			first, ok1 := at[fmt.Sprint(a.Container, a.Start, a.Event)]
+			second, ok2 := at[fmt.Sprint(b.Container, b.Start, b.Event)]
+			if ok1 && ok2 && b.At-a.At > apart && first-second > apart {
+				t.Errorf("crashloop run has %q of start %d of %s before %q of start %d of %s, and the kubelet after it",
+					a.Event, a.Start, a.Container, b.Event, b.Start, b.Container)
+			}
+		}
+	}
+}
+
+// byContainer has the events of each container in their order.
+func byContainer(journal []node.JournalEvent) map[string][]string {
+	all := map[string][]string{}
+	for _, e := range journal {
+		// How often a container that ignores SIGTERM says so is up to the machine.
+		if e.Event != "alive" {
+			all[e.Container] = append(all[e.Container], fmt.Sprintf("%d %s", e.Start, e.Event))
+		}
+	}
+	return all
+}
+
+func TestCompareTwins(t *testing.T) {
+	names := map[string]bool{}
+	for _, tw := range twins {
+		assert.False(t, names[tw.name], tw.name)
+		names[tw.name] = true
+		assert.True(t, tw.phase != "" || len(tw.script) > 0, tw.name)
+	}
+	assert.GreaterOrEqual(t, len(twins), 20)
+	journal := []node.JournalEvent{{At: 1, Container: "a", Start: 1, Event: "start"}, {At: 2, Container: "b", Start: 1, Event: "start"}}
+	other := slices.Clone(journal)
+	other[0].At = 3
+	same := &testing.T{}
+	compareTwins(same, twinTrace{journal: journal}, twinTrace{journal: journal})
+	assert.False(t, same.Failed())
+	for name, trace := range map[string]twinTrace{
+		"order": {journal: other}, "exits": {journal: journal, exits: map[string]string{"a": "1 times, last 1 Error"}},
+		"conditions": {journal: journal, conditions: []string{"c"}}, "events": {journal: journal, events: []string{"e"}},
+		"journal": {journal: journal[:1]},
+	} {
+		different := &testing.T{}
+		compareTwins(different, twinTrace{journal: journal}, trace)
+		assert.True(t, different.Failed(), name)
+	}
+}
