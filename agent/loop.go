@@ -73,7 +73,7 @@ func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 // own, and returns when to call it again: zero for never. It is to be called
 // before that whenever the runtime's State has changed, as at the exit of a
 // container. The result done is true once the pod has ended and was removed;
-// Phase has how it ended.
+// Status has how it ended.
 //
 // Nothing else is started: all calls of the runtime are made before Step returns,
 // and so a probe or hook takes no time but that of a sleep. A Stop is to return
@@ -130,7 +130,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 
 func (a *Agent) report() {
 	if a.Report != nil {
-		a.Report(a.status())
+		a.Report(a.Status())
 	}
 }
 

@@ -198,9 +198,10 @@ func (a *Agent) phaseOfDeleted() v1.PodPhase {
 	return v1.PodSucceeded
 }
 
-// status is the pod's status. Its phase is Succeeded or Failed only when nothing
-// runs any more, as with mergePodStatus of pkg/kubelet/status.
-func (a *Agent) status() Status {
+// Status returns the status of the pod as of the last Step. While Run runs it is
+// for Options.Report alone. The phase is Succeeded or Failed only when nothing runs
+// any more, as with mergePodStatus of pkg/kubelet/status.
+func (a *Agent) Status() Status {
 	s := Status{
 		Phase: v1.PodPending, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
 		RetryAt: a.retryAt, Restarts: a.restarts, Containers: make([]ContainerStatus, 0, len(a.containers)),

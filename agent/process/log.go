@@ -8,10 +8,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -21,10 +19,12 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
-// The kubelet's containerLogMaxSize, and the longest line of a log, which is
-// containerd's max_container_log_line_size.
+// The kubelet's containerLogMaxSize, what is added to the name of a log that has
+// reached it, and the longest line of a log, which is containerd's
+// max_container_log_line_size.
 const (
 	maxLogSize = 10 << 20
+	before     = ".1"
 	maxLine    = 16 << 10
 )
 
@@ -45,11 +45,15 @@ type containerLog struct {
 	failing bool
 }
 
-// begin makes the log one of a new instance.
+// begin makes the log one of a new instance, and removes that of an old one.
 func (l *containerLog) begin(restarts int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.path = filepath.Join(l.dir, strconv.Itoa(restarts)+".log")
+	path := func(n int) string { return filepath.Join(l.dir, strconv.Itoa(n)+".log") }
+	old := path(restarts - podfiles.MaxLogFiles)
+	os.Remove(old)
+	os.Remove(old + before)
+	l.path = path(restarts)
 	l.tell(l.open())
 }
 
@@ -100,11 +104,9 @@ func (l *containerLog) tell(err error) {
 }
 
 func (l *containerLog) write() error {
-	if l.file != nil && l.size > 0 && l.size+int64(len(l.entry)) > maxLogSize {
+	if l.file != nil && l.size+int64(len(l.entry)) > maxLogSize {
 		l.close()
-		// A name of the kubelet's has no fraction of a second, for it does not
-		// rotate as often.
-		if err := os.Rename(l.path, l.path+"."+time.Now().Format("20060102-150405.000000000")); err != nil {
+		if err := os.Rename(l.path, l.path+before); err != nil {
 			return err
 		}
 	}
@@ -114,19 +116,13 @@ func (l *containerLog) write() error {
 		}
 	}
 	n, err := l.file.Write(l.entry)
-	if err != nil {
-		if n > 0 {
-			err = errors.Join(err, l.file.Truncate(l.size)) // Half an entry is none.
-		}
+	if l.size += int64(n); err != nil {
 		l.close()
-		return err
 	}
-	l.size += int64(n)
-	return nil
+	return err
 }
 
 func (l *containerLog) open() error {
-	l.close()
 	if err := os.MkdirAll(l.dir, 0o755); err != nil {
 		return err
 	}
@@ -134,36 +130,14 @@ func (l *containerLog) open() error {
 	if err != nil {
 		return err
 	}
-	info, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return err
-	}
-	l.file, l.size = f, info.Size()
-	l.prune()
-	return nil
+	l.file = f
+	l.size, err = f.Seek(0, io.SeekEnd)
+	return err
 }
 
 func (l *containerLog) close() {
 	l.file.Close() // nil has a Close that only returns an error
 	l.file = nil
-}
-
-// prune removes the oldest files of the container. Their numbers do not tell
-// which these are: an agent may have begun anew. What cannot be removed is for
-// the next time.
-func (l *containerLog) prune() {
-	entries, _ := os.ReadDir(l.dir)
-	var others []fs.FileInfo
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && e.Name() != filepath.Base(l.path) {
-			others = append(others, info)
-		}
-	}
-	slices.SortStableFunc(others, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
-	for _, info := range others[min(len(others), podfiles.MaxLogFiles-1):] {
-		os.Remove(filepath.Join(l.dir, info.Name()))
-	}
 }
 
 // lineSplitter makes lines of what a stream brings.

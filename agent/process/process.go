@@ -68,7 +68,9 @@ type instance struct {
 }
 
 // New returns the runtime of a pod. It makes the pod's emptyDir volumes in the
-// folder dir, which has to exist, and removes what they had before.
+// folder dir, which has to exist, and removes what they had before. Of a container
+// the logs of the newest five instances are kept, and of each the last 10 MiB at
+// least. Those of an earlier run stay until instances of the same number take over.
 //
 // output gets what the containers write, of each container one line at a time
 // but of several at once; a line is the callee's to keep. It is cut after 16 KiB,
