@@ -111,9 +111,10 @@ func tick(begin time.Time, period time.Duration, after time.Time) time.Time {
 func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe, ip string) {
 	p, id, timeout := c.probe, c.instance.ID, seconds(spec.TimeoutSeconds, 1)
 	ctx, cancel := context.WithCancelCause(a.ctx)
+	timed := deadlineContext{ctx, now.Add(timeout)}
 	try := &attempt{cancel: cancel}
 	if a.Probe != nil || spec.Exec != nil {
-		try.deadline = now.Add(timeout)
+		try.deadline = timed.at
 	}
 	p.running = try
 	a.spawn(func() func() {
@@ -122,11 +123,11 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe, ip string) 
 		var err error
 		switch {
 		case a.Probe != nil:
-			output, ok, err = a.Probe(deadlineContext{ctx, try.deadline}, id, spec)
+			output, ok, err = a.Probe(timed, id, spec)
 		case spec.Exec != nil:
 			var bytes []byte
 			var code int
-			bytes, code, err = a.Runtime.Exec(deadlineContext{ctx, now.Add(timeout)}, id, expand.All(spec.Exec.Command, c.spec.Env))
+			bytes, code, err = a.Runtime.Exec(timed, id, expand.All(spec.Exec.Command, c.spec.Env))
 			output, ok = string(bytes), code == 0
 		default:
 			output, ok, err = network{ctx, ip, c.spec.Ports, timeout}.probe(spec)

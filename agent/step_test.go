@@ -188,6 +188,26 @@ containers: [{name: a}, {name: b}, {name: c}]`))
 	require.Equal(t, []string{"proxy", "c", "a", "b"}, s.started)
 }
 
+// Whoever has no network has probes of all kinds run by Options.Probe.
+func TestOptionsProbe(t *testing.T) {
+	s := newScript(0, 1)
+	var probed []string
+	a, err := New(Options{
+		Pod: pod(t, `
+containers:
+- {name: main, livenessProbe: {httpGet: {port: 80}, periodSeconds: 10, failureThreshold: 2, terminationGracePeriodSeconds: 5}}`), Runtime: s,
+		Probe: func(ctx context.Context, instance string, probe *v1.Probe) (string, bool, error) {
+			deadline, ok := ctx.Deadline()
+			probed = append(probed, fmt.Sprintf("%s %v %t %d", instance, deadline.Sub(s.now), ok, probe.HTTPGet.Port.IntVal))
+			return "", false, nil
+		},
+	})
+	require.NoError(t, err)
+	s.drive(a, 25*time.Second)
+	require.Equal(t, []string{"main#0 1s true 80", "main#0 1s true 80"}, probed)
+	require.Equal(t, "main#1", s.newest["main"].ID)
+}
+
 // Ticks are those of the worker, and not of the instance.
 func TestTick(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

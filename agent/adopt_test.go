@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// An agent that comes after one that was killed goes on where that was.
+func TestAdopt(t *testing.T) {
+	spec := `
+restartPolicy: Never
+initContainers:
+- {name: setup}
+- {name: proxy, restartPolicy: Always, startupProbe: {exec: {command: [up]}}}
+containers:
+- {name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}
+- {name: helper}`
+	for _, tc := range []struct {
+		name string
+		// dies is when the first agent is killed; the next one begins a second later.
+		dies time.Duration
+		want string
+	}{
+		{
+			name: "all run",
+			dies: 2 * time.Second,
+			want: `
+				6s exit main#1 code=88
+				6s Normal PodRestarting: Container main exited with code 88, triggering pod restart
+				6s Normal Killing: Stopping container helper, the pod is being restarted
+				6s stop helper#1 grace=30s
+				9s exit helper#1 code=143
+				9s Normal Killing: Stopping container proxy, the pod is being restarted
+				9s stop proxy#1 grace=27s
+				9s exit proxy#1 code=143
+				9s start setup#2 restarts=1
+				10s exit setup#2 code=0
+				10s start proxy#2 restarts=1
+				11s exec proxy#2 up
+				11s start main#2 restarts=1
+				11s start helper#2 restarts=1
+			`,
+		},
+		{
+			name: "the old generation is being stopped",
+			dies: 6 * time.Second,
+			want: `
+				7s Normal Killing: Stopping container helper, the pod is being restarted
+				7s stop helper#1 grace=29s
+				9s exit helper#1 code=143
+				9s Normal Killing: Stopping container proxy, the pod is being restarted
+				9s stop proxy#1 grace=27s
+				9s exit proxy#1 code=143
+				9s start setup#2 restarts=1
+				10s exit setup#2 code=0
+				10s start proxy#2 restarts=1
+				11s exec proxy#2 up
+				11s start main#2 restarts=1
+				11s start helper#2 restarts=1
+			`,
+		},
+		{
+			name: "the new generation is being started",
+			dies: 9500 * time.Millisecond,
+			want: `
+				10s exit setup#2 code=0
+				10.5s start proxy#2 restarts=1
+				11.5s exec proxy#2 up
+				11.5s start main#2 restarts=1
+				11.5s start helper#2 restarts=1
+			`,
+		},
+		{name: "the pod was restarted", dies: 20 * time.Second, want: ``},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				n.exec["up"] = failTimes(0)
+				n.lives = map[string][]life{
+					"setup": {exits(0, time.Second)}, "main": {exits(88, 4*time.Second), {}}, "helper": {{takes: 3 * time.Second}, {takes: 3 * time.Second}},
+				}
+				file := filepath.Join(t.TempDir(), "status.json")
+				o := func(o *Options) { o.StatusFile = file }
+				first := n.agent(pod(t, spec), o)
+				go first.Run(t.Context())
+				<-time.After(tc.dies)
+				synctest.Wait()
+				n.kill()
+				synctest.Wait()
+				n.mutex.Lock()
+				n.trace = nil
+				n.mutex.Unlock()
+				<-time.After(time.Second)
+				_, trace := n.run(t, n.agent(pod(t, spec), o), 60*time.Second)
+				require.Equal(t, lines(tc.want), strings.TrimPrefix(trace, "\n"))
+			})
+		})
+	}
+}
+
+// What an agent was stopping for a failed probe when it was killed is no trigger
+// for the next one.
+func TestAdoptStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.exec["up"] = failTimes(1)
+		n.lives["main"] = []life{{takes: 5 * time.Second}}
+		file := filepath.Join(t.TempDir(), "status.json")
+		o := func(o *Options) { o.StatusFile = file }
+		spec := `
+restartPolicy: Never
+containers:
+- name: main
+  livenessProbe: {exec: {command: [up]}}
+  restartPolicy: Always
+  restartPolicyRules: [{action: RestartPod, exitCodes: {operator: NotIn, values: [0]}}]`
+		first := n.agent(pod(t, spec), o)
+		go first.Run(t.Context())
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		n.kill()
+		synctest.Wait()
+		n.end("main#1", 137)
+		_, trace := n.run(t, n.agent(pod(t, spec), o), 10*time.Second)
+		require.Contains(t, trace, "2s exit main#1 code=137\n2s start main#2 restarts=1\n")
+		require.NotContains(t, trace, "PodRestarting")
+	})
+}
+
+// A pod that has failed stays so, whatever agent goes on with it.
+func TestAdoptFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives = map[string][]life{"proxy": {{takes: 5 * time.Second}}, "setup": {exits(0, 0), exits(1, 0)}, "main": {exits(88, 0)}}
+		n.lives["proxy"] = append(n.lives["proxy"], n.lives["proxy"][0])
+		file := filepath.Join(t.TempDir(), "status.json")
+		spec := `
+restartPolicy: Never
+initContainers: [{name: proxy, restartPolicy: Always}, {name: setup}]
+containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}]`
+		o := func(o *Options) { o.StatusFile = file }
+		first := n.agent(pod(t, spec), o)
+		go first.Run(t.Context())
+		<-time.After(6 * time.Second) // The first generation takes 5 s to stop.
+		synctest.Wait()
+		require.Contains(t, n.text(), "exit setup#2 code=1\n")
+		n.kill()
+		synctest.Wait()
+		phase, trace := n.run(t, n.agent(pod(t, spec), o), time.Hour)
+		require.Equal(t, v1.PodFailed, phase)
+		require.NotContains(t, trace, "start setup#3")
+	})
+}
+
+// A sandbox that is lost has the pod started again from its first init container,
+// but where the restart policy is Never.
+func TestSandboxLost(t *testing.T) {
+	for policy, want := range map[v1.RestartPolicy]string{
+		v1.RestartPolicyAlways: `
+			2s Normal Killing: Stopping container proxy
+			2s stop proxy#1 grace=0s
+			2s exit proxy#1 code=137
+			2s Normal SandboxChanged: Pod sandbox changed, it will be killed and re-created.
+			2s sandbox 2
+			2s start setup#2 restarts=1
+			2s exit setup#2 code=0
+			2s start proxy#2 restarts=1
+			2s start main#2 restarts=1
+		`,
+		v1.RestartPolicyNever: `
+			2s Normal Killing: Stopping container proxy
+			2s stop proxy#1 grace=30s
+			2s exit proxy#1 code=143
+			2s remove
+		`,
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				n.lives["setup"] = []life{exits(0, 0)}
+				p := pod(t, `{initContainers: [{name: setup}, {name: proxy, restartPolicy: Always}], containers: [{name: main}]}`)
+				p.Spec.RestartPolicy = policy
+				time.AfterFunc(2*time.Second, func() {
+					n.mutex.Lock()
+					n.ready, n.trace = false, nil
+					n.mutex.Unlock()
+					n.end("main#1", 255)
+				})
+				_, trace := n.run(t, n.agent(p), 3*time.Second)
+				require.Equal(t, "2s exit main#1 code=255\n"+lines(want), trace)
+			})
+		})
+	}
+}
+
+// A pod that had succeeded before its sandbox was lost does not run again.
+func TestSandboxLostAfterwards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.instances["main"] = Instance{Status: restartpod.Status{ID: "main#1", State: restartpod.StateExited, FinishedAt: time.Now()}}
+		phase, trace := n.run(t, n.agent(pod(t, `{restartPolicy: OnFailure, containers: [{name: main}]}`)), time.Minute)
+		require.Equal(t, v1.PodSucceeded, phase)
+		require.Equal(t, "0s remove\n", trace)
+	})
+}
+
+// While the runtime does not answer nothing is decided, and it is told once.
+func TestRuntimeError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{exits(1, 2500*time.Millisecond), {}}
+		time.AfterFunc(time.Second, func() { n.setError(errors.New("connection refused")) })
+		time.AfterFunc(6*time.Second, func() { n.setError(nil) })
+		_, trace := n.run(t, n.agent(pod(t, `containers: [{name: main}]`)), 20*time.Second)
+		require.Equal(t, lines(`
+			0s sandbox 1
+			0s start main#1 restarts=0
+			2.5s exit main#1 code=1
+			2.5s Warning FailedSync: connection refused
+			6.5s start main#2 restarts=1
+		`), trace)
+	})
+}

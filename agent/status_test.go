@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// The status has what people are told: states, waits, and how late restarts were.
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{exits(3, time.Second)}
+		n.lives["setup"] = []life{exits(0, 0)}
+		var all []Status
+		a := n.agent(pod(t, `{initContainers: [{name: setup}], containers: [{name: main}]}`), func(o *Options) {
+			o.Report = func(s Status) { all = append(all, s) }
+		})
+		n.run(t, a, 13*time.Second)
+		i := slices.IndexFunc(all, func(s Status) bool { return !s.Containers[1].RetryAt.IsZero() })
+		require.Positive(t, i)
+		begin := n.begin
+		exit := &v1.ContainerStateTerminated{
+			ExitCode: 3, Reason: "Error", ContainerID: "main#2", StartedAt: metav1.NewTime(begin.Add(time.Second)), FinishedAt: metav1.NewTime(begin.Add(2 * time.Second)),
+		}
+		require.Equal(t, ContainerStatus{
+			Name: "main", Kind: restartpod.KindRegular, ID: "main#2", Started: true, LastExit: exit, RetryAt: begin.Add(12 * time.Second),
+			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
+				Reason: "CrashLoopBackOff", Message: "back-off 10s restarting failed container=main pod=p_default(u)",
+			}},
+			Restarts: Restarts{Count: 1, Timed: 1},
+		}, all[i].Containers[1])
+		require.Equal(t, "PodInitializing", all[0].Containers[1].State.Waiting.Reason)
+		require.Equal(t, v1.PodPending, all[0].Phase)
+		require.Equal(t, v1.PodRunning, all[i].Phase)
+		require.Equal(t, "Completed", all[i].Containers[0].State.Terminated.Reason)
+		last := all[len(all)-1]
+		require.True(t, last.Terminating)
+		require.Equal(t, Restarts{Count: 2, Timed: 2, Waited: 10 * time.Second}, last.Containers[1].Restarts)
+	})
+}
+
+// Why a container cannot be made is the reason of its waiting state.
+func TestStatusOfWaitingError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{{cannot: &WaitingError{Reason: "ErrImagePull", Err: errors.New("no registry")}}}
+		n.lives["other"] = []life{{cannot: errors.New("no space")}}
+		var last Status
+		a := n.agent(pod(t, `containers: [{name: main}, {name: other}]`), func(o *Options) {
+			o.Report = func(s Status) {
+				if !s.Terminating {
+					last = s
+				}
+			}
+		})
+		n.run(t, a, 5*time.Second)
+		require.Equal(t, &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "ErrImagePull: no registry"}, last.Containers[0].State.Waiting)
+		require.Equal(t, &v1.ContainerStateWaiting{Reason: "CreateContainerError", Message: "no space"}, last.Containers[1].State.Waiting)
+		require.Equal(t, n.begin.Add(10*time.Second), last.Containers[0].RetryAt)
+		require.Equal(t, n.begin.Add(10*time.Second), last.Containers[1].RetryAt)
+	})
+}
+
+// What could not be started is a restart, of which it is not known how late it
+// was.
+func TestStatusOfStartError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{exits(1, time.Second), {cannotExecute: true}}
+		var last Status
+		a := n.agent(pod(t, `containers: [{name: main}]`), func(o *Options) { o.Report = func(s Status) { last = s } })
+		_, trace := n.run(t, a, 5*time.Second)
+		require.Contains(t, trace, "1s Warning Failed: Error: no such file\n")
+		require.Equal(t, Restarts{Count: 1}, last.Containers[0].Restarts)
+		require.Equal(t, ReasonStartError, last.Containers[0].LastExit.Reason)
+	})
+}
+
+// The waits after failed starts count as those after exits, each once. The time
+// until what is missing is looked for again is no back-off.
+func TestStatusOfFailedStarts(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		err            error
+		starts, waited time.Duration
+	}{
+		{"created", errors.New("no space"), 31 * time.Second, 30 * time.Second},
+		{"missing", &WaitingError{Reason: "CreateContainerConfigError", Err: errors.New("no settings")}, 21 * time.Second, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				n.lives["main"] = []life{exits(1, time.Second), {cannot: tc.err}, {cannot: tc.err}, {}}
+				var last Status
+				a := n.agent(pod(t, `containers: [{name: main}]`), func(o *Options) { o.Report = func(s Status) { last = s } })
+				_, trace := n.run(t, a, time.Minute)
+				require.Contains(t, trace, fmt.Sprintf("%v start main#2 restarts=1\n", tc.starts))
+				require.Equal(t, Restarts{Count: 1, Timed: 1, Waited: tc.waited}, last.Containers[0].Restarts)
+			})
+		})
+	}
+}
+
+// What is over is the last state of a container and never its present one, and
+// decides on nothing, however a restart of the pod ends.
+func TestStatusOfPreviousRun(t *testing.T) {
+	const spec = `
+restartPolicy: Never
+activeDeadlineSeconds: 5
+containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [0]}}]}]`
+	const message = "Container main exited with code 0, triggering pod restart"
+	for _, tc := range []struct {
+		name string
+		// lasts is after what time the pod is deleted.
+		lasts time.Duration
+		phase v1.PodPhase
+	}{
+		{"deleted in back-off", 3 * time.Second, v1.PodRunning},
+		{"deadline in back-off", time.Minute, v1.PodFailed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				n.lives["main"] = []life{exits(0, time.Second)}
+				var all []Status
+				a := n.agent(pod(t, spec), func(o *Options) { o.Report = func(s Status) { all = append(all, s) } })
+				phase, trace := n.run(t, a, tc.lasts)
+				require.Contains(t, trace, "2s Warning BackOff: Back-off restarting pod p: "+message+": waiting 10s\n")
+				require.Equal(t, tc.phase, phase)
+				waited := false
+				for _, s := range all {
+					require.NotEqual(t, v1.PodSucceeded, s.Phase)
+					c := s.Containers[0]
+					if s.RetryAt.IsZero() && !s.Terminating {
+						continue
+					}
+					// The container waits, for the back-off and after it for ever.
+					require.Nil(t, c.State.Terminated)
+					require.NotNil(t, c.LastExit)
+					require.Equal(t, "main#2", c.LastExit.ContainerID)
+					if !s.RetryAt.IsZero() {
+						waited = true
+						require.Equal(t, &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s restarting pod p: " + message}, c.State.Waiting)
+					} else {
+						require.Equal(t, "ContainerCreating", c.State.Waiting.Reason)
+					}
+				}
+				require.True(t, waited)
+				last := all[len(all)-1]
+				require.True(t, last.Terminating)
+				require.Equal(t, v1.ConditionFalse, last.Conditions[0].Status)
+				require.Equal(t, restartpod.ReasonPodDeleted, last.Conditions[0].Reason)
+			})
+		})
+	}
+}
+
+// At most one of the two conditions is True.
+func TestStatusConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{exits(88, time.Second), exits(99, time.Second), {}}
+		var all []Status
+		a := n.agent(pod(t, `
+containers:
+- name: main
+  restartPolicy: Always
+  restartPolicyRules:
+  - {action: RestartPod, exitCodes: {operator: In, values: [88]}}
+  - {action: RestartAllContainers, exitCodes: {operator: In, values: [99]}}`), func(o *Options) { o.Report = func(s Status) { all = append(all, s) } })
+		n.run(t, a, 20*time.Second)
+		seen := map[v1.PodConditionType]bool{}
+		for _, s := range all {
+			var isTrue []v1.PodConditionType
+			for _, c := range s.Conditions {
+				if c.Status == v1.ConditionTrue {
+					isTrue = append(isTrue, c.Type)
+					seen[c.Type] = true
+				}
+			}
+			require.LessOrEqual(t, len(isTrue), 1)
+		}
+		require.Equal(t, map[v1.PodConditionType]bool{restartpod.PodRestarting: true, v1.AllContainersRestarting: true}, seen)
+		require.Len(t, all[len(all)-1].Conditions, 2)
+	})
+}
+
+// A status file that cannot be read ends the agent before it does anything.
+func TestStatusFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "status.json")
+	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		_, err := New(Options{Pod: pod(t, `containers: [{name: main}]`), Runtime: n, StatusFile: file})
+		require.ErrorContains(t, err, file+": unexpected end of JSON input; remove it to have what was saved forgotten")
+		require.Empty(t, n.trace)
+	})
+}
