@@ -52,9 +52,9 @@ type Options struct {
 }
 
 // Agent runs one pod, either by Run or by calls of Step. Its methods may not be
-// called concurrently, Delete excepted.
+// called concurrently.
 type Agent struct {
-	Options
+	o          Options
 	machine    *restartpod.Machine
 	containers []container
 	// now is the present, ctx is for calls of the runtime, and starting for those
@@ -136,10 +136,10 @@ func New(o Options) (*Agent, error) {
 		}
 	}
 	a := &Agent{
-		Options: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), phase: v1.PodRunning, restarting: restartpod.PhaseRunning,
+		o: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), phase: v1.PodRunning, restarting: restartpod.PhaseRunning,
 		lost: map[string]bool{}, startedBefore: map[string]bool{}, stopped: map[string]bool{},
 	}
-	spec := &a.Pod.Spec
+	spec := &a.o.Pod.Spec
 	for i, c := range restartpod.Containers(spec, o.Gates) {
 		switch n := len(spec.InitContainers); {
 		case i < n:
@@ -153,7 +153,7 @@ func New(o Options) (*Agent, error) {
 
 // gracePeriod is the pod's, or that of a probe which has one of its own.
 func (a *Agent) gracePeriod(probe *v1.Probe) time.Duration {
-	seconds := ptr.Deref(a.Pod.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	seconds := ptr.Deref(a.o.Pod.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	if probe != nil {
 		seconds = ptr.Deref(probe.TerminationGracePeriodSeconds, seconds)
 	}
@@ -168,16 +168,16 @@ func seconds(n, otherwise int32) time.Duration {
 // event records an event of the pod, or of a container unless c is nil.
 func (a *Agent) event(c *container, eventType, reason, format string, args ...any) {
 	switch {
-	case a.Recorder == nil:
+	case a.o.Recorder == nil:
 	case c == nil:
-		a.Recorder.Eventf(a.Pod, eventType, reason, format, args...)
+		a.o.Recorder.Eventf(a.o.Pod, eventType, reason, format, args...)
 	default:
 		path := "spec.initContainers{" + c.Name + "}"
 		if c.Kind == restartpod.KindRegular {
 			path = "spec.containers{" + c.Name + "}"
 		}
-		a.Recorder.Eventf(&v1.ObjectReference{
-			Kind: "Pod", APIVersion: "v1", Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID, FieldPath: path,
+		a.o.Recorder.Eventf(&v1.ObjectReference{
+			Kind: "Pod", APIVersion: "v1", Namespace: a.o.Pod.Namespace, Name: a.o.Pod.Name, UID: a.o.Pod.UID, FieldPath: path,
 		}, eventType, reason, format, args...)
 	}
 }

@@ -29,7 +29,7 @@ func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	calls := make(chan func())
-	a.ctx, a.now = ctx, a.Clock.Now
+	a.ctx, a.now = ctx, a.o.Clock.Now
 	a.spawn = func(call func() func()) {
 		go func() {
 			select {
@@ -56,10 +56,10 @@ func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 			}
 			continue
 		}
-		timer := a.Clock.NewTimer(wait)
+		timer := a.o.Clock.NewTimer(wait)
 		select {
 		case <-timer.C():
-		case <-a.Runtime.Changed():
+		case <-a.o.Runtime.Changed():
 		case then := <-calls:
 			then()
 		case <-deletion:
@@ -84,8 +84,8 @@ func (a *Agent) Step(ctx context.Context, now time.Time) (next time.Time, done b
 	return a.sync()
 }
 
-// Delete has the next Step begin to stop the pod, as it is when the API has it
-// deleted. Run does so when its context is done.
+// Delete has the next Step begin to stop the pod, as one that is deleted from the
+// API. Run has its context for that.
 func (a *Agent) Delete() { a.deleted = true }
 
 // sync looks at the pod and does what there is to do. It returns when to call it
@@ -98,7 +98,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 	if a.startedAt.IsZero() {
 		a.startedAt = now
 	}
-	state, err := a.Runtime.State(a.ctx)
+	state, err := a.o.Runtime.State(a.ctx)
 	if err != nil {
 		a.fail("FailedSync", "", err)
 		return now.Add(errorRetry), false
@@ -129,8 +129,8 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 }
 
 func (a *Agent) report() {
-	if a.Report != nil {
-		a.Report(a.Status())
+	if a.o.Report != nil {
+		a.o.Report(a.Status())
 	}
 }
 
@@ -184,7 +184,7 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 
 // deadline is when the pod is over by activeDeadlineSeconds, or zero.
 func (a *Agent) deadline() time.Time {
-	s := a.Pod.Spec.ActiveDeadlineSeconds
+	s := a.o.Pod.Spec.ActiveDeadlineSeconds
 	if s == nil {
 		return time.Time{}
 	}

@@ -129,7 +129,7 @@ func (a *Agent) loseSandbox(now time.Time, state State) (ending bool) {
 			ending = true
 		}
 	}
-	if ending || !lost || a.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
+	if ending || !lost || a.o.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
 		return ending
 	}
 	a.event(nil, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
@@ -171,7 +171,7 @@ func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 		c := &o.Containers[i]
 		switch {
 		case c.Kind != restartpod.KindRegular:
-		case a.containers[i].old || c.Status == nil || c.Status.State != restartpod.StateExited || a.Gates.OnExit(c, c.Status.ExitCode) != "":
+		case a.containers[i].old || c.Status == nil || c.Status.State != restartpod.StateExited || a.o.Gates.OnExit(c, c.Status.ExitCode) != "":
 			return v1.PodRunning
 		case c.Status.ExitCode != 0:
 			phase = v1.PodFailed
@@ -191,7 +191,7 @@ func (a *Agent) phaseOfDeleted() v1.PodPhase {
 		exited := c.instance != nil && c.instance.State == restartpod.StateExited && !c.old
 		switch {
 		case c.Kind == restartpod.KindRegular && (!exited || c.instance.ExitCode != 0),
-			c.Kind == restartpod.KindInit && exited && c.instance.ExitCode != 0 && a.Gates.OnExit(&c.Container, c.instance.ExitCode) == "":
+			c.Kind == restartpod.KindInit && exited && c.instance.ExitCode != 0 && a.o.Gates.OnExit(&c.Container, c.instance.ExitCode) == "":
 			return v1.PodFailed
 		}
 	}
@@ -241,7 +241,7 @@ func (a *Agent) containerState(c *container) v1.ContainerState {
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(i.StartedAt)}}
 	case i != nil && i.State == restartpod.StateExited && !c.old && !a.lost[i.ID]:
 		return v1.ContainerState{Terminated: c.lastExit}
-	case c.Kind == restartpod.KindRegular && len(a.Pod.Spec.InitContainers) > 0:
+	case c.Kind == restartpod.KindRegular && len(a.o.Pod.Spec.InitContainers) > 0:
 		return waiting("PodInitializing", "")
 	default:
 		return waiting("ContainerCreating", "")

@@ -113,7 +113,7 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe, ip string) 
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	timed := deadlineContext{ctx, now.Add(timeout)}
 	try := &attempt{cancel: cancel}
-	if a.Probe != nil || spec.Exec != nil {
+	if a.o.Probe != nil || spec.Exec != nil {
 		try.deadline = timed.at
 	}
 	p.running = try
@@ -122,12 +122,12 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe, ip string) 
 		var ok bool
 		var err error
 		switch {
-		case a.Probe != nil:
-			output, ok, err = a.Probe(timed, id, spec)
+		case a.o.Probe != nil:
+			output, ok, err = a.o.Probe(timed, id, spec)
 		case spec.Exec != nil:
 			var bytes []byte
 			var code int
-			bytes, code, err = a.Runtime.Exec(timed, id, expand.All(spec.Exec.Command, c.spec.Env))
+			bytes, code, err = a.o.Runtime.Exec(timed, id, expand.All(spec.Exec.Command, c.spec.Env))
 			output, ok = string(bytes), code == 0
 		default:
 			output, ok, err = network{ctx, ip, c.spec.Ports, timeout}.probe(spec)

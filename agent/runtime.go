@@ -26,10 +26,10 @@ type Runtime interface {
 	// ready.
 	CreateSandbox(ctx context.Context) error
 	// Start starts a new instance of a container, which has restarts instances
-	// before it, and returns its ID. An instance that could be made but not started has exited with
-	// ExitCodeStartError and ReasonStartError, and is no error. After an error,
-	// which may be a *WaitingError, there is no new instance. ctx is done when the
-	// pod is deleted; an error then is no failure of the container.
+	// before it, and returns its ID. An instance that could be made but not started
+	// has exited with ExitCodeStartError and ReasonStartError, and is no error.
+	// After an error, which may be a *WaitingError, there is no new instance. ctx is
+	// done when the pod is deleted; an error then is no failure of the container.
 	//
 	// Command, args and environment are as in the manifest: the functions Expand
 	// and Environment of agent/manifest resolve what they refer to.
@@ -92,8 +92,10 @@ const (
 // reason, the start is tried again after ten seconds, and the container's curve
 // does not advance. Any other error of Start counts as an exit.
 type WaitingError struct {
+	// Reason is that of v1.ContainerStateWaiting.
 	Reason string
-	Err    error
+	// Err is what went wrong.
+	Err error
 }
 
 // Error returns the reason and the text of the error.

@@ -31,7 +31,7 @@ func (a *Agent) decide(now time.Time, c *container) decision {
 	if now.Before(c.missingUntil) {
 		return decision{c.missingUntil, c.waitReason, c.message}
 	}
-	wait, message, err := kuberuntime.DoBackOff(a.starting, a.Recorder, a.Pod, c.spec, c.statuses(), a.ContainerBackOff, now)
+	wait, message, err := kuberuntime.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, c.statuses(), a.o.ContainerBackOff, now)
 	if !wait {
 		return decision{}
 	}
@@ -57,7 +57,7 @@ func (c *container) statuses() []kuberuntime.ContainerStatus {
 // to try again those that have to wait, or zero.
 func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) {
 	if len(list) > 0 && o.SandboxLost {
-		if err := a.Runtime.CreateSandbox(a.starting); err != nil {
+		if err := a.o.Runtime.CreateSandbox(a.starting); err != nil {
 			if a.starting.Err() == nil {
 				a.fail("FailedCreatePodSandBox", "Failed to create pod sandbox: ", err)
 			}
@@ -121,7 +121,7 @@ func (a *Agent) start(now time.Time, c *container) {
 		}
 	}
 	c.wait("", "", time.Time{})
-	if _, err := a.Runtime.Start(a.starting, c.spec, restarts); err != nil && a.starting.Err() == nil {
+	if _, err := a.o.Runtime.Start(a.starting, c.spec, restarts); err != nil && a.starting.Err() == nil {
 		a.startFailed(a.now(), c, err)
 	}
 }
@@ -138,7 +138,7 @@ func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	c.wait(reason, err.Error(), time.Time{})
 	a.event(c, v1.EventTypeWarning, "Failed", "Error: %v", err)
 	// What it returns says when decide has it started again.
-	_ = kuberuntime.StartFailed(a.Pod, c.spec, created, err, a.ContainerBackOff, now)
+	_ = kuberuntime.StartFailed(a.o.Pod, c.spec, created, err, a.o.ContainerBackOff, now)
 	if !created {
 		c.failedAt = now.Add(missingRetry)
 		c.retryAt, c.missingUntil = c.failedAt, c.failedAt

@@ -16,10 +16,10 @@ import (
 
 // load reads the status that an agent before this one has saved.
 func (a *Agent) load() error {
-	if a.StatusFile == "" {
+	if a.o.StatusFile == "" {
 		return nil
 	}
-	data, err := os.ReadFile(a.StatusFile)
+	data, err := os.ReadFile(a.o.StatusFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (a *Agent) load() error {
 	}
 	var status savedStatus
 	if err := json.Unmarshal(data, &status); err != nil {
-		return fmt.Errorf("%s: %w; remove it to have what was saved forgotten", a.StatusFile, err)
+		return fmt.Errorf("%s: %w; remove it to have what was saved forgotten", a.o.StatusFile, err)
 	}
 	a.conditions = status.Conditions
 	if status.StartTime != nil {
@@ -55,7 +55,7 @@ type savedStatus struct {
 // agent stopped for itself. The pod goes on if that fails, at the risk that
 // Plan.Conditions speaks of.
 func (a *Agent) save() {
-	if a.StatusFile == "" {
+	if a.o.StatusFile == "" {
 		return
 	}
 	startTime := metav1.NewTime(a.startedAt)
@@ -73,7 +73,7 @@ func (a *Agent) save() {
 	}
 	data, err := json.Marshal(status)
 	if err == nil && string(data) != a.saved {
-		if err = replaceFile(a.StatusFile, data); err == nil {
+		if err = replaceFile(a.o.StatusFile, data); err == nil {
 			a.saved = string(data)
 		}
 	}
@@ -101,10 +101,10 @@ func replaceFile(path string, data []byte) error {
 
 // forget removes what was saved.
 func (a *Agent) forget() error {
-	if a.StatusFile == "" {
+	if a.o.StatusFile == "" {
 		return nil
 	}
-	if err := os.Remove(a.StatusFile); !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(a.o.StatusFile); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -57,7 +57,7 @@ func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.
 		ctx, s.cancelHook = context.WithCancel(a.ctx)
 		id := c.instance.ID
 		a.spawn(func() func() {
-			output, code, err := a.Runtime.Exec(deadlineContext{ctx, now.Add(grace)}, id, hook.Exec.Command)
+			output, code, err := a.o.Runtime.Exec(deadlineContext{ctx, now.Add(grace)}, id, hook.Exec.Command)
 			if err == nil && code != 0 {
 				err = fmt.Errorf("exit code %d: %s", code, output)
 			}
@@ -109,7 +109,7 @@ func (a *Agent) proceed(now time.Time, c *container) (next time.Time) {
 		grace = max(s.deadline.Sub(now), restartpod.MinimumGracePeriod)
 	}
 	a.spawn(func() func() {
-		err := a.Runtime.Stop(a.ctx, k.ID, grace)
+		err := a.o.Runtime.Stop(a.ctx, k.ID, grace)
 		return func() {
 			if err == nil {
 				a.again = true
@@ -150,7 +150,7 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	if a.phase == v1.PodRunning {
 		a.deletedPhase = a.phaseOfDeleted()
 	}
-	if err := errors.Join(a.Runtime.Remove(a.ctx), a.forget()); err != nil {
+	if err := errors.Join(a.o.Runtime.Remove(a.ctx), a.forget()); err != nil {
 		a.fail("FailedKillPod", "error killing pod: ", err)
 		return o.Now.Add(errorRetry), false
 	}
