@@ -92,8 +92,11 @@ type Agent struct {
 	// stopped has the instances that this agent or one before it stops for
 	// themselves, and not with the pod: restartpod.Status.StoppedByAgent.
 	stopped map[string]bool
-	// again is true when the runtime has stopped something since State was called.
+	// again is true when something has happened since the newest sync that one is to
+	// see.
 	again bool
+	// ip is what State had.
+	ip string
 	// told and saved keep what repeats itself from being told or written again.
 	told, saved string
 }

@@ -38,17 +38,21 @@ func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 			}
 		}()
 	}
-	for {
-		a.deleted = a.starting.Err() != nil
-		next, gone := a.sync()
-		if gone {
-			return a.phase
+	var next time.Time
+	for a.again = true; ; {
+		if now := a.now(); a.again || !now.Before(next) {
+			var gone bool
+			a.deleted = a.starting.Err() != nil
+			if next, gone = a.sync(); gone {
+				return a.phase
+			}
+			if limit := now.Add(resync); next.IsZero() || next.After(limit) {
+				next = limit
+			}
 		}
-		wait := resync
-		if !next.IsZero() {
-			wait = min(resync, next.Sub(a.now()))
-		}
-		if wait <= 0 {
+		due := earlier(next, a.runProbes(a.now()))
+		wait := due.Sub(a.now())
+		if a.again || wait <= 0 {
 			select {
 			case then := <-calls:
 				then()
@@ -60,10 +64,11 @@ func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 		select {
 		case <-timer.C():
 		case <-a.o.Runtime.Changed():
+			a.again = true
 		case then := <-calls:
 			then()
 		case <-deletion:
-			deletion = nil
+			deletion, a.again = nil, true
 		}
 		timer.Stop()
 	}
@@ -81,7 +86,13 @@ func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 func (a *Agent) Step(ctx context.Context, now time.Time) (next time.Time, done bool) {
 	a.ctx, a.starting, a.now = ctx, ctx, func() time.Time { return now }
 	a.spawn = func(call func() func()) { call()() }
-	return a.sync()
+	if next, done = a.sync(); done {
+		return next, true
+	}
+	if next = earlier(next, a.runProbes(now)); a.again {
+		next = now
+	}
+	return next, false
 }
 
 // Delete has the next Step begin to stop the pod, as one that is deleted from the
@@ -92,6 +103,7 @@ func (a *Agent) Delete() { a.deleted = true }
 // again if nothing happens before, zero for never, and whether the pod is gone.
 func (a *Agent) sync() (next time.Time, gone bool) {
 	now := a.now()
+	a.again = false
 	if a.begun.IsZero() {
 		a.begun = now
 	}
@@ -103,7 +115,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 		a.fail("FailedSync", "", err)
 		return now.Add(errorRetry), false
 	}
-	probes := a.observe(now, state)
+	a.observe(state)
 	a.report()
 	if !a.recovered {
 		a.machine.Recover(a.conditions, a.observation(now, state).Containers)
@@ -122,10 +134,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 		next = earlier(next, a.proceed(now, &a.containers[i]))
 	}
 	a.report()
-	if a.again {
-		next, a.again = now, false
-	}
-	return earlier(next, probes), false
+	return next, false
 }
 
 func (a *Agent) report() {

@@ -12,9 +12,9 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// observe takes over what the runtime has, tells what is new of it, and goes on with
-// probes. It returns when the next one is due, or zero.
-func (a *Agent) observe(now time.Time, state State) (next time.Time) {
+// observe takes over what the runtime has, and tells what is new of it.
+func (a *Agent) observe(state State) {
+	a.ip = state.IP
 	for i := range a.containers {
 		c := &a.containers[i]
 		instance, ok := state.Instances[c.Name]
@@ -38,9 +38,7 @@ func (a *Agent) observe(now time.Time, state State) (next time.Time) {
 			c.probe.end()
 			c.lastExit = terminated(&instance)
 		}
-		next = earlier(next, a.probe(now, c, state.IP))
 	}
-	return next
 }
 
 // tellStart records the start of an instance, and how late it was. What an

@@ -57,6 +57,14 @@ func (p *prober) end() {
 	}
 }
 
+// runProbes goes on with all probes. It returns when to call it again, or zero.
+func (a *Agent) runProbes(now time.Time) (next time.Time) {
+	for i := range a.containers {
+		next = earlier(next, a.probe(now, &a.containers[i]))
+	}
+	return next
+}
+
 // probe goes on with the probes of a container's instance. It returns when to call
 // it again, or zero.
 //
@@ -66,7 +74,7 @@ func (p *prober) end() {
 // probe comes within a period after the start. A tick during a probe is made up for
 // when that ends. Unlike the kubelet's, which for some seconds after a restart of the
 // kubelet begin at a random time within the period, all workers tick together.
-func (a *Agent) probe(now time.Time, c *container, ip string) (next time.Time) {
+func (a *Agent) probe(now time.Time, c *container) (next time.Time) {
 	p := c.probe
 	if p == nil || p.ended || p.failed != nil {
 		return time.Time{}
@@ -94,8 +102,8 @@ func (a *Agent) probe(now time.Time, c *container, ip string) (next time.Time) {
 		return due
 	}
 	p.since = now
-	a.attempt(now, c, spec, ip)
-	return a.probe(now, c, ip)
+	a.attempt(now, c, spec)
+	return a.probe(now, c)
 }
 
 // tick returns the first of the times from begin on, one in every period, that is
@@ -108,8 +116,8 @@ func tick(begin time.Time, period time.Duration, after time.Time) time.Time {
 }
 
 // attempt runs a probe once.
-func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe, ip string) {
-	p, id, timeout := c.probe, c.instance.ID, seconds(spec.TimeoutSeconds, 1)
+func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
+	p, id, ip, timeout := c.probe, c.instance.ID, a.ip, seconds(spec.TimeoutSeconds, 1)
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	timed := deadlineContext{ctx, now.Add(timeout)}
 	try := &attempt{cancel: cancel}
@@ -157,12 +165,12 @@ func (a *Agent) probed(c *container, spec *v1.Probe, output string, ok bool, err
 	case !ok:
 		a.event(c, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", name, output)
 		if p.failures++; p.failures >= cmp.Or(spec.FailureThreshold, 3) {
-			p.failed, p.failedAs = spec, strings.ToLower(name)
+			p.failed, p.failedAs, a.again = spec, strings.ToLower(name), true
 		}
 	default:
 		p.failures = 0
 		if !p.started {
-			p.started, p.since = true, a.now()
+			p.started, p.since, a.again = true, a.now(), true
 		}
 	}
 }

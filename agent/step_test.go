@@ -227,7 +227,7 @@ func TestStoppedWithZero(t *testing.T) {
 	a.stopped["main#0"] = true
 	s.exit("main", 0)
 	state, _ := s.State(t.Context())
-	a.observe(s.now, state)
+	a.observe(state)
 	require.Zero(t, a.observation(s.now, state).Containers[0].Status.ExitCode)
 	s.drive(a, time.Second)
 	require.Equal(t, "main#1", s.newest["main"].ID)

@@ -71,7 +71,7 @@ func (a *Agent) hookEnded(c *container, s *stop, err error) {
 	if s.hookUntil.IsZero() {
 		return
 	}
-	s.hookUntil = time.Time{}
+	s.hookUntil, a.again = time.Time{}, true
 	if s.cancelHook != nil {
 		s.cancelHook()
 	}
@@ -111,8 +111,7 @@ func (a *Agent) proceed(now time.Time, c *container) (next time.Time) {
 	a.spawn(func() func() {
 		err := a.o.Runtime.Stop(a.ctx, k.ID, grace)
 		return func() {
-			if err == nil {
-				a.again = true
+			if a.again = true; err == nil {
 				return
 			}
 			a.fail("FailedKillPod", "error killing pod: ", err)
