@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -211,10 +213,22 @@ type document struct {
 	object map[string]any
 }
 
+// maxFile is how many bytes a file may have. The kubelet has no limit, and its
+// whole configuration a thousandth of it.
+const maxFile = 4 << 20
+
 func (d *document) read() error {
-	var err error
-	if d.data, err = os.ReadFile(d.source.File); err != nil {
+	f, err := os.Open(d.source.File)
+	if err != nil {
 		return readError(d.source.File, err)
+	}
+	defer f.Close()
+	d.data, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return readError(d.source.File, err)
+	case len(d.data) > maxFile:
+		return d.blame(fmt.Errorf("more than %d MiB, which is the limit", maxFile>>20))
 	}
 	return nil
 }

@@ -13,16 +13,25 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
+// maxEnvironment is how much all variables of a container may be together: what
+// Linux passes to a program by default.
+const maxEnvironment = 2 << 20
+
 // Environment returns the environment variables that the pod sets for a
 // container: their sources resolved and $(NAME) expanded with the variables
 // before, each name once with its last value. A variable whose source is missing
-// and optional is left out. An error names the variable and is for a source that
-// Validate refuses. It does what makeEnvironmentVariables of pkg/kubelet does,
-// but for services, and in the order of the spec.
+// and optional is left out. An error names the variable, and is for a source that
+// Validate refuses, for a value of more than 128 KiB and for more than 2 MiB in
+// all. It does what makeEnvironmentVariables of pkg/kubelet does, but for
+// services, and in the order of the spec.
 func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error) {
-	var env []v1.EnvVar
+	var names []string
+	values, size := map[string]string{}, 0
 	for _, e := range c.Env {
-		value := expand.String(e.Value, env)
+		value, ok := expand.String(e.Value, values)
+		if !ok {
+			return nil, fmt.Errorf("env %s: its value is more than %d KiB with all references expanded", e.Name, expand.Max>>10)
+		}
 		if source := e.ValueFrom; source != nil && e.Value == "" {
 			if isOptional(source) {
 				continue
@@ -35,11 +44,18 @@ func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error
 				return nil, fmt.Errorf("env %s: %w", e.Name, err)
 			}
 		}
-		if i := slices.IndexFunc(env, func(v v1.EnvVar) bool { return v.Name == e.Name }); i >= 0 {
-			env[i].Value = value
-			continue
+		old, known := values[e.Name]
+		if !known {
+			names = append(names, e.Name)
 		}
-		env = append(env, v1.EnvVar{Name: e.Name, Value: value})
+		values[e.Name] = value
+		if size += len(e.Name) + len(value) - len(old); size > maxEnvironment {
+			return nil, fmt.Errorf("env %s: with it there are more than %d MiB of variables", e.Name, maxEnvironment>>20)
+		}
+	}
+	var env []v1.EnvVar
+	for _, name := range names {
+		env = append(env, v1.EnvVar{Name: name, Value: values[name]})
 	}
 	return env, nil
 }
@@ -97,5 +113,6 @@ func Command(c *v1.Container, env []v1.EnvVar) []string {
 
 // Expand replaces $(NAME) by the variable's value in each string, as the kubelet does
 // in command and args. $$ stands for $, so that $$(NAME) is left as $(NAME); what
-// names no variable stays as it is.
+// names no variable stays as it is, and so does a string that would become longer
+// than 128 KiB, which Validate refuses in a command.
 func Expand(list []string, env []v1.EnvVar) []string { return expand.All(list, env) }

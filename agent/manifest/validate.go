@@ -19,6 +19,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
@@ -175,8 +176,12 @@ func (v *validator) validateContainer(c *v1.Container, init bool, path *field.Pa
 	if !slices.Contains(policies, c.ImagePullPolicy) {
 		v.add(field.NotSupported(path.Child("imagePullPolicy"), c.ImagePullPolicy, policies))
 	}
-	ports := v.validatePorts(c.Ports, path.Child("ports"))
+	before := len(v.errs)
 	v.validateEnv(c, path)
+	if len(v.errs) == before {
+		v.validateExpansion(c, path)
+	}
+	ports := v.validatePorts(c.Ports, path.Child("ports"))
 	v.validateMounts(c.VolumeMounts, path.Child("volumeMounts"))
 
 	probes := []struct {
@@ -279,6 +284,28 @@ func (v *validator) validateEnv(c *v1.Container, path *field.Path) {
 		}
 		if (from.ConfigMapRef == nil) == (from.SecretRef == nil) {
 			v.add(field.Invalid(path, from.Prefix, "must have one of configMapRef, secretRef"))
+		}
+	}
+}
+
+// validateExpansion adds an error for what the expansion of $(NAME) makes too
+// long.
+func (v *validator) validateExpansion(c *v1.Container, path *field.Path) {
+	env, err := Environment(v.pod, c, "")
+	if err != nil {
+		v.add(field.Invalid(path.Child("env"), field.OmitValueType{}, err.Error()))
+	}
+	values := map[string]string{}
+	for _, e := range env {
+		values[e.Name] = e.Value
+	}
+	for i, s := range slices.Concat(c.Command, c.Args) {
+		at := path.Child("command").Index(i)
+		if n := len(c.Command); i >= n {
+			at = path.Child("args").Index(i - n)
+		}
+		if _, ok := expand.String(s, values); !ok {
+			v.add(field.TooLong(at, "", expand.Max))
 		}
 	}
 }

@@ -279,7 +279,7 @@ func (r *report) addErrors(err error) {
 			file, detail = fileErr.File, fileErr.Err
 		}
 		issue := newErrorIssue(file, "", detail)
-		issue.text = err.Error() // It says --feature-gates where there is no file.
+		issue.text = printable(err.Error()) // It says --feature-gates where there is no file.
 		r.Errors = append(r.Errors, issue)
 	}
 }
@@ -287,7 +287,7 @@ func (r *report) addErrors(err error) {
 // newIssue returns an issue of which all but the detail may be empty.
 func newIssue(file, object, field, detail string) issueReport {
 	parts := slices.DeleteFunc([]string{file, object, field, detail}, func(s string) bool { return s == "" })
-	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: strings.Join(parts, ": ")}
+	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: printable(strings.Join(parts, ": "))}
 }
 
 // newErrorIssue returns the issue of an error, with its field if it has one.
@@ -297,7 +297,7 @@ func newErrorIssue(file, object string, err error) issueReport {
 		return newIssue(file, object, "", err.Error())
 	}
 	issue := newIssue(file, object, fieldErr.Field, fieldErr.ErrorBody())
-	if fieldErr.Type != field.ErrorTypeRequired && fieldErr.Type != field.ErrorTypeForbidden {
+	if _, omit := fieldErr.BadValue.(field.OmitValueType); !omit && fieldErr.Type != field.ErrorTypeRequired && fieldErr.Type != field.ErrorTypeForbidden {
 		issue.BadValue = fieldErr.BadValue // Those two are about no value.
 	}
 	return issue

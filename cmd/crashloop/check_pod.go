@@ -146,11 +146,11 @@ func result(kind restartpod.Kind, exitCode int32, action v1.ContainerRestartRule
 }
 
 func writePod(b *bytes.Buffer, pod podReport) {
-	fmt.Fprintf(b, "\n%s in %s\n", pod.Object, pod.File)
+	fmt.Fprintf(b, "\n%s in %s\n", printable(pod.Object), printable(pod.File))
 	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "  CONTAINER\tKIND\tPOLICY\tEXIT CODE\tWHAT FOLLOWS")
 	for _, c := range pod.Containers {
-		name, kind, policy := c.Name, string(c.Kind), string(c.RestartPolicy)
+		name, kind, policy := cell(c.Name), string(c.Kind), string(c.RestartPolicy)
 		for i, exit := range c.Exits {
 			codes := ranges(exit.ExitCodes)
 			switch {

@@ -8,12 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // lock keeps other processes from locking the file until unlock is called or
-// this process ends.
+// this process ends. The file has the time of its newest lock.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -26,5 +27,11 @@ func lock(path string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	locked, err := f.Stat()
+	if now, statErr := os.Stat(path); err == nil && (statErr != nil || !os.SameFile(locked, now)) {
+		f.Close()
+		return lock(path) // prune has removed it meanwhile.
+	}
+	os.Chtimes(path, time.Time{}, time.Now())
 	return func() { f.Close() }, nil
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +54,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case errors.As(err, &status):
 		return int(status)
 	default:
-		fmt.Fprintf(stderr, "error: %v\nSee '%s --help'.\n", err, cmd.CommandPath())
+		// Only the suggestions of cobra have several lines.
+		text, suggestions, _ := strings.Cut(err.Error(), "\n\nDid you")
+		if suggestions != "" {
+			suggestions = "\n\nDid you" + suggestions
+		}
+		fmt.Fprintf(stderr, "error: %s%s\nSee '%s --help'.\n", printable(text), suggestions, cmd.CommandPath())
 		return exitUsage
 	}
 }

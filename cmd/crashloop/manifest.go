@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -70,9 +69,6 @@ func podSpec(object runtime.Object) (*v1.PodSpec, *field.Path) {
 	return nil, nil
 }
 
-// stdinFile is stdin among the manifests.
-const stdinFile = "-"
-
 // manifestName is what a report calls a file of manifests.
 func manifestName(file string) string {
 	if file == stdinFile {
@@ -87,6 +83,9 @@ type issues struct {
 	Errors   []issueReport `json:"errors,omitempty"`
 }
 
+// maxManifest is how many bytes a file of manifests may have.
+const maxManifest = 4 << 20
+
 // visitObject gets an object of a manifest that is no list: the name of the
 // file, the object's kind, namespace and name, and the object.
 type visitObject func(file, name string, object runtime.Object)
@@ -94,18 +93,9 @@ type visitObject func(file, name string, object runtime.Object)
 // readManifest visits the objects in a file of manifests. It tells whether there
 // was a list without items.
 func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) (empty bool) {
-	var data []byte
-	var err error
-	if file == stdinFile {
-		data, err = io.ReadAll(stdin)
-	} else {
-		data, err = os.ReadFile(file)
-	}
+	data, err := readFile(file, stdin, maxManifest)
 	file = manifestName(file)
 	if err != nil {
-		if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
-			err = pathErr.Err // The issue has the path.
-		}
 		r.Errors = append(r.Errors, newIssue(file, "", "", err.Error()))
 		return false
 	}
@@ -151,9 +141,6 @@ const noItems = "none: there is nothing to look at"
 // is for as long as the object's own is not known. It tells whether the object is
 // or holds a list without items.
 func (r *issues) readDocument(file, name string, data []byte, visit visitObject) (empty bool) {
-	if content, err := yaml.YAMLToJSON(data); err == nil && string(content) == "null" {
-		return false
-	}
 	object, kind, err := manifestDecoder.Decode(data, nil, nil)
 	strictErr, isStrict := runtime.AsStrictDecodingError(err)
 	switch {
@@ -165,20 +152,23 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 		r.Warnings = append(r.Warnings, newIssue(file, kind.Kind, "", detail))
 		return false
 	case runtime.IsMissingKind(err):
+		if content, err := yaml.YAMLToJSON(data); err == nil && string(content) == "null" {
+			return false
+		}
 		r.Errors = append(r.Errors, newIssue(file, name, "kind", "must be set"))
 		return false
 	case runtime.IsMissingVersion(err):
 		r.Errors = append(r.Errors, newIssue(file, name, "apiVersion", "must be set"))
 		return false
 	case err != nil && !isStrict:
-		r.Errors = append(r.Errors, newIssue(file, name, "", err.Error()))
+		r.Errors = append(r.Errors, newIssue(file, name, "", oneLine(err)))
 		return false
 	}
 
 	name = objectName(object, kind.Kind)
 	if isStrict {
 		for _, err := range strictErr.Errors() {
-			path, detail := "", err.Error()
+			path, detail := "", oneLine(err)
 			if quoted, ok := strings.CutPrefix(detail, "unknown field "); ok {
 				if unquoted, err := strconv.Unquote(quoted); err == nil {
 					path, detail = unquoted, "unknown field"+near(unquoted)
@@ -209,6 +199,9 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 	}))
 	return false
 }
+
+// oneLine is the text of an error, of which the YAML decoder makes several lines.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n  ", " ") }
 
 // objectName is kind, namespace and name, as far as they are set.
 func objectName(object runtime.Object, kind string) string {

@@ -109,7 +109,7 @@ func in(s *sourceReport) string {
 	case s.Kind == config.SourceFlag:
 		return " in --feature-gates"
 	default:
-		return " in " + s.File
+		return " in " + printable(s.File)
 	}
 }
 

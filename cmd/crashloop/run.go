@@ -151,6 +151,7 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 	if err != nil {
 		return err
 	}
+	prune(root, maxCachedPods, maxCachedBytes)
 	return newRun(o, c, root, pods, stdout, stderr).run(pods)
 }
 
@@ -292,10 +293,10 @@ const sameSignal = 500 * time.Millisecond
 // result tells the errors, and returns what the exit status is to be.
 func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped os.Signal) error {
 	if err != nil {
-		fmt.Fprintln(r.stderr, "error:", err)
+		fmt.Fprintln(r.stderr, "error:", printable(err.Error()))
 	}
 	if outputErr != nil {
-		fmt.Fprintln(r.stderr, "error: the output is not complete:", outputErr)
+		fmt.Fprintln(r.stderr, "error: the output is not complete:", printable(outputErr.Error()))
 	}
 	switch {
 	case err != nil, slices.Contains(phases, v1.PodFailed):
@@ -328,7 +329,8 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 		return "", err
 	}
 	// A pod of the same name from another manifest is not to run beside it either.
-	unlock, err := lock(filepath.Join(r.root, pod.Namespace+"_"+pod.Name+".lock"))
+	name := pod.Namespace + "_" + pod.Name
+	unlock, err := lock(filepath.Join(r.root, name+lockSuffix))
 	if err != nil {
 		return "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -357,6 +359,11 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 		}
 		defer runtime.Close()
 		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, cri.StatusFile)
+	}
+	for _, other := range podFolders(r.root, name) {
+		if other != dir && !inUse(other) {
+			os.RemoveAll(other)
+		}
 	}
 	a, err := agent.New(o)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -216,7 +217,7 @@ func (p *printer) output(pod *v1.Pod) func(container string, line []byte) {
 		before := len(p.pending)
 		p.pending = fmt.Appendf(p.pending, "%9.3fs  %-*s | ", p.since().Seconds(), p.labelWidth, p.label(pod, container))
 		if p.format == outputTable {
-			p.pending = appendEscaped(p.pending, string(line))
+			p.pending = appendEscaped(p.pending, string(line), func(r rune) bool { return r == '\t' || !unicode.IsControl(r) })
 		} else {
 			p.pending = append(p.pending, line...)
 		}
@@ -315,8 +316,7 @@ func (p *printer) addLocked(pod *v1.Pod, e runEvent) {
 		p.pending = p.appendJSON(p.pending, pod, e)
 	} else {
 		line := fmt.Appendf(nil, "%9.3fs  %-*s   %-16s  ", p.since().Seconds(), p.labelWidth, p.label(pod, e.Container), e.Reason)
-		line = appendEscaped(line, strings.TrimSpace(e.Message))
-		p.pending = append(append(p.pending, bytes.TrimRight(line, " ")...), '\n')
+		p.pending = append(p.pending, strings.TrimRight(string(line)+printable(strings.TrimSpace(e.Message)), " ")+"\n"...)
 	}
 	notify(p.wake)
 }
@@ -506,7 +506,7 @@ func (p *printer) summary(logs func(*v1.Pod) string) []byte {
 			writeRestarts(tab, "the whole pod", s.Restarts)
 		}
 		tab.Flush()
-		fmt.Fprintf(&b, "  Logs: %s\n", logs(pod))
+		fmt.Fprintf(&b, "  Logs: %s\n", printable(logs(pod)))
 	}
 	return b.Bytes()
 }

@@ -279,6 +279,28 @@ func TestRunTwice(t *testing.T) {
 		pod Succeeded restarts=0`)
 }
 
+// Of a pod whose manifest has changed, the folder takes the place of the one
+// before, but for one that containers may use.
+func TestRunKeepsOneFolder(t *testing.T) {
+	t.Parallel()
+	pod := newPod(never, script("main", "exit 0"))
+	first := startRun(t, pod)
+	first.until("pod Succeeded restarts=0")
+	first.ends(exitSucceeded, "")
+	used := filepath.Join(first.root, "default_"+pod.Name+"_used")
+	require.NoError(t, os.Mkdir(used, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(used, "status.json"), nil, 0o600))
+	old := first.dir()
+	require.DirExists(t, old)
+	pod.UID += "-changed"
+	second := newCommand(t, []*v1.Pod{pod}).in(first.root).start().read()
+	second.until("pod Succeeded restarts=0")
+	require.Equal(t, exitSucceeded, second.wait())
+	require.NoDirExists(t, old)
+	require.DirExists(t, second.dir())
+	require.DirExists(t, used)
+}
+
 // escaping is a container that does what it can to get away.
 func escaping(name string) v1.Container {
 	return script(name, `

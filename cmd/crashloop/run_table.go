@@ -11,7 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/text/width"
 	v1 "k8s.io/api/core/v1"
@@ -192,8 +191,7 @@ func containerRows(names []string, statuses []agent.ContainerStatus, now time.Ti
 		if !c.RetryAt.IsZero() {
 			next = countdown(c.RetryAt, now)
 		}
-		state := string(appendEscaped(nil, strings.ReplaceAll(stateOf(c.State), "\t", " ")))
-		fmt.Fprintf(tab, "%s\t%s%s\t%d\t%s\t%s\n", names[i], kind, state, c.Restarts.Count, exit, next)
+		fmt.Fprintf(tab, "%s\t%s%s\t%d\t%s\t%s\n", names[i], kind, printable(stateOf(c.State)), c.Restarts.Count, exit, next)
 	}
 	tab.Flush()
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
@@ -241,26 +239,6 @@ func countdown(to, now time.Time) string {
 		return "now"
 	}
 	return "in " + duration.HumanDuration((left + time.Second - 1).Truncate(time.Second))
-}
-
-// appendEscaped appends a text that is to stand in one line, without anything
-// that a terminal would act on but tabs: control characters and what is no UTF-8
-// stand as in a Go string.
-func appendEscaped(to []byte, s string) []byte {
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			to = fmt.Appendf(to, `\x%02x`, s[0])
-		case unicode.IsControl(r) && r != '\t':
-			quoted := strconv.QuoteRune(r)
-			to = append(to, quoted[1:len(quoted)-1]...)
-		default:
-			to = append(to, s[:size]...)
-		}
-		s = s[size:]
-	}
-	return to
 }
 
 // cut returns as much of a line as has room in the columns, with … at the end if

@@ -370,8 +370,8 @@ func TestRunTableEscapes(t *testing.T) {
 			`    0.000s  main | \x1b[2J\x1b[31mred\r\b\x00\x7f\u009b\xff     世界 e` + "\u0301",
 			`    0.000s  main   Unhealthy         a\x1b[A\nb`,
 			"Pod worker  Running",
-			"CONTAINER  KIND  STATE                R…",
-			`main       init  Bad\x1b[2J Reason\n  0`,
+			"CONTAINER  KIND  STATE                 …",
+			`main       init  Bad\x1b[2J\tReason\n  0`,
 		}, s.lines())
 		// A second drawing finds the first, though a line above it fills two rows.
 		p.output(pod)("main", []byte(strings.Repeat("世界", 15)))

@@ -25,6 +25,9 @@ import (
 // thousand containers are a hundredth of it.
 const maxMetrics = 64 << 20
 
+// maxToken is how many bytes a file with a token may have.
+const maxToken = 1 << 20
+
 type statusOptions struct {
 	metrics   string
 	tokenFile string
@@ -115,9 +118,8 @@ func (o *statusOptions) validate(stdin io.Reader) error {
 		return fmt.Errorf("--timeout %s is not more than 0", o.timeout)
 	}
 	if f, ok := stdin.(*os.File); ok && o.metrics == stdinFile && term.IsTerminal(int(f.Fd())) {
-		return errors.New("the metrics are read from stdin, which is a terminal:\n" +
-			"  kubectl get --raw /api/v1/nodes/NODE/proxy/metrics | crashloop status\n" +
-			"or name a file or a URL with --metrics")
+		return errors.New("the metrics are read from stdin, which is a terminal: name a file or a URL with --metrics, " +
+			"or pipe them in: kubectl get --raw /api/v1/nodes/NODE/proxy/metrics | crashloop status")
 	}
 	return nil
 }
@@ -140,10 +142,8 @@ func status(ctx context.Context, o statusOptions, stdin io.Reader) (*statusRepor
 	case u != nil:
 		source = u.Redacted()
 		data, err = fetchMetrics(ctx, o, u)
-	case o.metrics == stdinFile:
-		data, err = readMetrics(stdin)
 	default:
-		data, err = readMetricsFile(o.metrics)
+		data, err = readFile(o.metrics, stdin, maxMetrics)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
@@ -154,33 +154,6 @@ func status(ctx context.Context, o statusOptions, stdin io.Reader) (*statusRepor
 	}
 	r.Source = source
 	return r, nil
-}
-
-// readMetrics reads all there is, unless that is too much.
-func readMetrics(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxMetrics+1))
-	if err == nil && len(data) > maxMetrics {
-		return nil, fmt.Errorf("more than %d MiB: no kubelet has so many metrics", maxMetrics>>20)
-	}
-	return data, err
-}
-
-func readMetricsFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, withoutPath(err)
-	}
-	defer f.Close()
-	data, err := readMetrics(f)
-	return data, withoutPath(err)
-}
-
-// withoutPath returns an error without the path that its caller adds.
-func withoutPath(err error) error {
-	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
-		return pathErr.Err
-	}
-	return err
 }
 
 // fetchMetrics gets the metrics from a URL.
@@ -218,7 +191,7 @@ func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, err
 	if response.StatusCode != http.StatusOK {
 		return nil, errors.New(explainStatus(response.StatusCode, o))
 	}
-	data, err := readMetrics(response.Body)
+	data, err := readAll(response.Body, maxMetrics)
 	if err != nil {
 		return nil, explainHTTP(err, o)
 	}
@@ -227,9 +200,9 @@ func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, err
 
 // readToken reads a bearer token. No error has any of it.
 func readToken(path string) (string, error) {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path, nil, maxToken)
 	if err != nil {
-		return "", withoutPath(err)
+		return "", err
 	}
 	token := strings.TrimSpace(string(data))
 	if token == "" {
@@ -279,19 +252,4 @@ func explainStatus(code int, o statusOptions) string {
 	default:
 		return text
 	}
-}
-
-// printable returns a text with all that a terminal would act on, and all that
-// cannot be seen, as in a Go string.
-func printable(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if strconv.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
 }

@@ -5,30 +5,45 @@
 package expand
 
 import (
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
 
-// All is String for each of the strings.
+// Max is how long a string may become, in bytes: the longest that Linux passes to a
+// program (MAX_ARG_STRLEN).
+const Max = 128 << 10
+
+// All is String for each of the strings. One that would become too long stays as it
+// is.
 func All(list []string, env []v1.EnvVar) []string {
+	values := make(map[string]string, len(env))
+	for _, e := range env {
+		if _, ok := values[e.Name]; !ok {
+			values[e.Name] = e.Value
+		}
+	}
 	expanded := make([]string, 0, len(list))
 	for _, s := range list {
-		expanded = append(expanded, String(s, env))
+		if value, ok := String(s, values); ok {
+			s = value
+		}
+		expanded = append(expanded, s)
 	}
 	return expanded
 }
 
 // String replaces $(NAME) by the variable's value. $$ stands for $, so that
-// $$(NAME) is left as $(NAME); what names no variable stays as it is.
-func String(s string, env []v1.EnvVar) string {
+// $$(NAME) is left as $(NAME); what names no variable stays as it is. It returns
+// false for what would become longer than Max.
+func String(s string, values map[string]string) (string, bool) {
 	var b strings.Builder
-	for {
+	parenthesis := true // whether there is one to come that closes
+	for b.Len() <= Max {
 		before, after, found := strings.Cut(s, "$")
 		b.WriteString(before)
 		if !found {
-			return b.String()
+			break
 		}
 		s = after
 		if rest, ok := strings.CutPrefix(s, "$"); ok {
@@ -36,17 +51,20 @@ func String(s string, env []v1.EnvVar) string {
 			s = rest
 			continue
 		}
-		rest, opened := strings.CutPrefix(s, "(")
-		name, rest, closed := strings.Cut(rest, ")")
-		if !opened || !closed {
+		name, rest := "", ""
+		if parenthesis && strings.HasPrefix(s, "(") {
+			name, rest, parenthesis = strings.Cut(s[1:], ")")
+		}
+		if !parenthesis || !strings.HasPrefix(s, "(") {
 			b.WriteByte('$')
 			continue
 		}
 		s = rest
-		if i := slices.IndexFunc(env, func(v v1.EnvVar) bool { return v.Name == name }); i >= 0 {
-			b.WriteString(env[i].Value)
+		if value, ok := values[name]; ok {
+			b.WriteString(value)
 		} else {
 			b.WriteString("$(" + name + ")")
 		}
 	}
+	return b.String(), b.Len() <= Max
 }

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+// What is in a name that is to write over the line before, to add a row to a
+// table and to show what follows in another order. Nothing of it is harmless.
+const hostileText = "x\r\x1b[1A\n  forged  container  Never  any  stays terminated\t\u202e\xff\u0085"
+
+func requireHarmless(t *testing.T, output string) {
+	t.Helper()
+	for line := range strings.Lines(output) {
+		line = strings.TrimSuffix(line, "\n")
+		require.NotContains(t, []string{"forged", "warning: forged", "error: forged"}, strings.TrimSpace(line[:min(len(line), 8)]), "a forged line: %q", output)
+		for _, r := range line {
+			require.False(t, unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar, "%q in %q", r, line)
+		}
+	}
+}
+
+func TestHostileNames(t *testing.T) {
+	dir := t.TempDir()
+	hostile := strings.ToValidUTF8(strings.TrimSuffix(hostileText, "\u0085"), "") // JSON and YAML have no other.
+	object := map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": hostile, "namespace": hostile, "labels": map[string]any{hostile: hostile}},
+		"spec": map[string]any{hostile: 1, "restartPolicy": "Never", "containers": []any{
+			map[string]any{"name": hostile, "command": []any{hostile}, "image": hostile},
+			map[string]any{"name": "main  container  Never  any  forged"},
+		}},
+	}
+	pod, err := json.Marshal(object)
+	require.NoError(t, err)
+	other, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": hostile, "metadata": map[string]any{"name": hostile}})
+	require.NoError(t, err)
+	twice := "apiVersion: v1\nkind: Pod\n\"" + `a\r\e[1A\nforged` + "\": 1\n\"" + `a\r\e[1A\nforged` + "\": 2\n"
+	file := filepath.Join(dir, strings.ReplaceAll(hostileText, "/", ""))
+	require.NoError(t, os.WriteFile(file, []byte(string(pod)+"\n---\n"+string(other)+"\n---\n"+twice), 0o600))
+	config := filepath.Join(dir, "config\x1b[1A\nforged")
+	require.NoError(t, os.WriteFile(config, []byte(`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", `+string(pod[1:])), 0o600))
+
+	for _, args := range [][]string{
+		{"check", file}, {"check", file + "missing"}, {"check", "--config", config}, {"check", "--config", file}, {"check", "--config-dir", dir},
+		{"run", file}, {"run", file + "missing"}, {"run", "--config", config, "-"}, {"run", "-o", file, "-"}, {"run", "--root-dir", "/dev/null/" + file, "testdata/run-ignored.yaml"},
+		{"status", "--metrics", file}, {"status", "--metrics", file + "missing"}, {"status", "--metrics", "testdata/status/node.prom", "--token-file", file},
+		{"--" + hostileText}, {hostileText},
+	} {
+		var stdout, stderr bytes.Buffer
+		run(args, strings.NewReader(""), &stdout, &stderr)
+		require.NotEmpty(t, stdout.String()+stderr.String())
+		requireHarmless(t, stdout.String())
+		requireHarmless(t, stderr.String())
+	}
+
+	// A name with spaces is one cell.
+	var stdout, stderr bytes.Buffer
+	run([]string{"check", file}, nil, &stdout, &stderr)
+	require.Contains(t, stdout.String(), "\n  \"main  container  Never  any  forged\"  ")
+	require.Equal(t, 2, strings.Count(stdout.String(), "any        stays terminated"), "a row for each container")
+
+	for format, decode := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": func(data []byte, to any) error { return yaml.Unmarshal(data, to) }} {
+		stdout.Reset()
+		run([]string{"check", "-o", format, file}, nil, &stdout, &stderr)
+		var r report
+		require.NoError(t, decode(stdout.Bytes(), &r))
+		require.Equal(t, "Pod "+hostile+"/"+hostile, r.Pods[0].Object, format)
+		require.Equal(t, hostile, r.Pods[0].Containers[0].Name)
+		require.Equal(t, "spec."+hostile, r.Warnings[0].Field)
+	}
+}
+
+// limited runs the command and returns what is on stderr. It fails unless the
+// command refuses what it reads, with little of everything.
+func limited(t *testing.T, stdin *os.File, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	cmd.Stdin = stdin
+	output, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, exitFailed, cmd.ProcessState.ExitCode(), "%.1000s", output)
+	// The time that it takes is that of a machine with nothing else to do.
+	require.Less(t, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), 2*time.Second, "%.1000s", output)
+	require.Less(t, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, int64(200<<10), "KiB")
+	return string(output)
+}
+
+func TestInputLimits(t *testing.T) {
+	big := filepath.Join(t.TempDir(), "big.yaml")
+	require.NoError(t, os.WriteFile(big, nil, 0o600))
+	require.NoError(t, os.Truncate(big, 100_000_000))
+	for _, args := range [][]string{
+		{"check", "/dev/zero"}, {"check", big}, {"check", "--config", "/dev/zero"}, {"check", "--config", big}, {"check", "-"},
+		{"run", "/dev/zero"}, {"run", big}, {"run", "--config", "/dev/zero", "-"}, {"run", "-"},
+		{"status", "--metrics", "https://localhost:1/metrics", "--token-file", "/dev/zero"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			zero, err := os.Open("/dev/zero")
+			require.NoError(t, err)
+			defer zero.Close()
+			require.Regexp(t, "more than [14] MiB, which is the\\s+limit", limited(t, zero, args...))
+		})
+	}
+}
+
+func TestExpansionLimits(t *testing.T) {
+	pod := func(container string, env ...string) string {
+		return "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {restartPolicy: Never, containers: [{name: main, " + container + ", env: [" + strings.Join(env, ", ") + "]}]}}"
+	}
+	doubling := []string{"{name: E0, value: ten-bytes.}"}
+	for i := range 30 {
+		doubling = append(doubling, fmt.Sprintf("{name: E%d, value: $(E%d)$(E%d)}", i+1, i, i))
+	}
+	large := []string{"{name: E, value: " + strings.Repeat("x", 100<<10) + "}"}
+	for i := range 10_000 {
+		large = append(large, fmt.Sprintf("{name: E%d, value: $(E)}", i))
+	}
+	for _, tc := range []struct{ name, manifest, want string }{
+		{"doubling references", pod("command: ['true']", doubling...), "spec.containers[0].env: Invalid value: env E14: its value is more than 128 KiB with all references expanded"},
+		{"many references", pod("command: ['true']", large[0], "{name: F, value: "+strings.Repeat("$(E)", 100_000)+"}"), "spec.containers[0].env: Invalid value: env F: its value is more than 128 KiB with all references expanded"},
+		{"many variables", pod("command: ['true']", large...), "spec.containers[0].env: Invalid value: env E19: with it there are more than 2 MiB of variables"},
+		{"unclosed references", pod("command: ['true', '" + strings.Repeat("$(", 1<<19) + "']"), "spec.containers[0].command[1]: Too long: may not be more than 131072 bytes"},
+		{"an argument", pod("command: ['true'], args: [a, $(E)$(E)]", large[0]), "spec.containers[0].args[1]: Too long: may not be more than 131072 bytes"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pod.yaml")
+			require.NoError(t, os.WriteFile(file, []byte(tc.manifest), 0o600))
+			stderr := limited(t, nil, "run", "--root-dir", filepath.Join(t.TempDir(), "root"), file)
+			require.Contains(t, stderr, tc.want+"\n")
+		})
+	}
+}
+
+func TestPrune(t *testing.T) {
+	root := t.TempDir()
+	now := time.Now()
+	add := func(name string, age time.Duration, size int64, files ...string) {
+		for _, file := range append(files, "logs/main/0.log") {
+			path := filepath.Join(root, name+"_uid", file)
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			require.NoError(t, os.Truncate(path, size))
+		}
+		path := filepath.Join(root, name+lockSuffix)
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		require.NoError(t, os.Chtimes(path, time.Time{}, now.Add(-age)))
+	}
+	names := func() (names []string) {
+		entries, err := os.ReadDir(root)
+		require.NoError(t, err)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	add("a_one", 4*time.Hour, 100)
+	add("a_two", 3*time.Hour, 100, "status.json")
+	add("a_three", 2*time.Hour, 100)
+	add("a_four", time.Hour, 100)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "other"), nil, 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(root, "a_one_more"), 0o700)) // No name of a pod has "_".
+	unlock, err := lock(filepath.Join(root, "a_three.lock"))
+	require.NoError(t, err)
+	all := names()
+
+	prune(root, 4, 500)
+	require.Equal(t, all, names(), "within the limits")
+	prune(root, 1, 500)
+	require.Equal(t, []string{"a_three.lock", "a_three_uid", "a_two.lock", "a_two_uid", "other"},
+		names(), "a_three is locked, now the newest; containers may run of a_two")
+	unlock()
+	prune(root, 4, 150)
+	require.Equal(t, []string{"a_three.lock", "a_three_uid", "a_two.lock", "a_two_uid", "other"}, names(), "the newest is kept")
+	prune(root, 4, 50)
+	require.Equal(t, []string{"a_two.lock", "a_two_uid", "other"}, names())
+	prune(filepath.Join(root, "missing"), 1, 1)
+}
