@@ -80,7 +80,7 @@ Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
 			}
 			r := check(o, manifests, cmd.InOrStdin())
 			if err := write(cmd.OutOrStdout(), r); err != nil {
-				fmt.Fprintln(cmd.ErrOrStderr(), "error:", err)
+				newIssueWriter(cmd.ErrOrStderr(), o.output).error(err.Error())
 				return exitError(exitFailed)
 			}
 			if !r.Valid {

@@ -109,7 +109,7 @@ func TestReportThatIsNotWritten(t *testing.T) {
 	for _, format := range outputFormats() {
 		var stderr bytes.Buffer
 		require.Equal(t, exitFailed, run([]string{"check", "-o", format}, nil, brokenWriter{}, &stderr), format)
-		require.Equal(t, "error: no space left on device\n", stderr.String(), format)
+		require.Equal(t, map[bool]string{false: "error: no space left on device\n", true: `{"severity":"error","detail":"no space left on device"}` + "\n"}[format == outputJSON], stderr.String(), format)
 	}
 }
 

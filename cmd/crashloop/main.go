@@ -25,6 +25,11 @@ const (
 	// pods that failed.
 	exitFailed = 1
 	exitUsage  = 2
+	// The following are run's: for a manifest or a configuration that is refused,
+	// and for pods that a limit has stopped. As timeout(1) has it, the last is 124.
+	exitRefused     = 3
+	exitMaxRestarts = 4
+	exitTimeout     = 124
 )
 
 // exitError ends a command that has written why, with that exit status. All
@@ -53,6 +58,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exitSucceeded
 	case errors.As(err, &status):
 		return int(status)
+	case wantsJSON(args):
+		newIssueWriter(stderr, outputJSON).error(err.Error())
+		return exitUsage
 	default:
 		// Only the suggestions of cobra have several lines.
 		text, suggestions, _ := strings.Cut(err.Error(), "\n\nDid you")
@@ -62,6 +70,17 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "error: %s%s\nSee '%s --help'.\n", printable(text), suggestions, cmd.CommandPath())
 		return exitUsage
 	}
+}
+
+// wantsJSON reports whether the arguments, which are not valid, ask for JSON.
+func wantsJSON(args []string) bool {
+	text := " " + strings.Join(args, " ") + " "
+	for _, flag := range []string{"-o ", "-o=", "-o", "--output ", "--output="} {
+		if strings.Contains(text, " "+flag+outputJSON+" ") {
+			return true
+		}
+	}
+	return false
 }
 
 func newRootCommand() *cobra.Command {

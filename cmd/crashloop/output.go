@@ -130,6 +130,32 @@ func seconds(d metav1.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
 }
 
+// issueWriter writes issues that are in no report: as lines, or as JSON objects.
+type issueWriter struct {
+	w    io.Writer
+	json bool
+}
+
+func newIssueWriter(w io.Writer, format string) issueWriter {
+	return issueWriter{w, format == outputJSON}
+}
+
+// write writes a warning or an error.
+func (w issueWriter) write(severity string, issue issueReport) {
+	if !w.json {
+		fmt.Fprintf(w.w, "%s: %s\n", severity, issue.text)
+		return
+	}
+	encoder := json.NewEncoder(w.w)
+	encoder.SetEscapeHTML(false)
+	encoder.Encode(struct {
+		Severity string `json:"severity"`
+		issueReport
+	}{severity, issue})
+}
+
+func (w issueWriter) error(text string) { w.write("error", newIssue("", "", "", text)) }
+
 func writeIssues(b *bytes.Buffer, title string, issues []issueReport) {
 	if len(issues) == 0 {
 		return

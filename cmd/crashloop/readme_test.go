@@ -48,16 +48,13 @@ var (
 func bySource(text string) map[string][]string {
 	lines := map[string][]string{}
 	for line := range strings.Lines(text) {
-		line = times.ReplaceAllString(line, "TIME")
+		line, _, _ = strings.Cut(times.ReplaceAllString(line, "TIME"), ", next restart in ")
 		line = spaces.ReplaceAllString(strings.TrimSpace(line), " ")
 		source := ""
 		if words := strings.SplitN(line, " ", 4); len(words) == 4 && words[0] == "TIME" {
 			source = words[1]
-			switch words[2] {
-			case "|":
+			if words[2] == "|" {
 				source += " |"
-			case "BackOff", "CrashLoopBackOff":
-				continue
 			}
 		}
 		lines[source] = append(lines[source], line)

@@ -39,12 +39,15 @@ type runOptions struct {
 	endpoint string
 	rootDir  string
 	output   string
+	// timeout is 0 and maxRestarts negative without a limit.
+	timeout     time.Duration
+	maxRestarts int
 }
 
 func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--root-dir DIR] [-o FORMAT] MANIFEST ...",
+		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [-o FORMAT] MANIFEST ...",
 		Short: "Run pods on this machine, with the kubelet's restart behaviour",
 		Long: `Run the pods of the manifests until they have ended or Ctrl-C is pressed, as a
 kubelet of this project does: the order of init containers, sidecars and
@@ -73,12 +76,15 @@ error.
 
 On a terminal there is a table of the containers below what happens and what
 they write; elsewhere there are only lines. With -o json each event is an object
-on a line of its own, and the containers' output is in their logs alone.
+on a line of its own, warnings and errors are that on stderr, and the containers'
+output is in their logs alone.
 
-Exit status: 0 all pods succeeded; 1 one failed, or is invalid, or cannot be run;
-2 wrong usage; else 130 stopped by Ctrl-C, 143 by SIGTERM, whatever phase that
-gave the pods. At the first Ctrl-C the pods are stopped with their grace period,
-at the second crashloop ends at once.`,
+Exit status: 0 all pods succeeded; 1 one failed by itself, or cannot be run, or
+the output cannot be written; 2 wrong usage; 3 a manifest or the configuration is
+refused, and nothing was run; else, whatever phase that gave the pods, 4 stopped
+by --max-restarts, 124 by --timeout, 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP.
+At the first Ctrl-C the pods are stopped with their grace period, at the second
+crashloop ends at once.`,
 		Example: `  # what happens to this pod on a node with the default configuration
   crashloop run pod.yaml
 
@@ -96,6 +102,9 @@ at the second crashloop ends at once.`,
 			if !slices.Contains(runOutputFormats(), o.output) {
 				return unknownFormat(o.output, runOutputFormats())
 			}
+			if o.timeout < 0 {
+				return fmt.Errorf("--timeout %s is less than 0", o.timeout)
+			}
 			return runPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -103,8 +112,10 @@ at the second crashloop ends at once.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as in the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
 	flags.StringVar(&o.rootDir, "root-dir", "", "the folder for logs and volumes (default crashloop in the user's cache folder)")
+	flags.DurationVar(&o.timeout, "timeout", 0, "stop the pods after this time (default never)")
+	flags.IntVar(&o.maxRestarts, "max-restarts", -1, "stop the pods instead of restarting a container once more than so often (default -1, never)")
 	addOutputFlag(cmd, &o.output, runOutputFormats())
-	namePlaceholders(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR"})
+	namePlaceholders(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N"})
 	must(cmd.MarkFlagDirname("root-dir"))
 	return cmd
 }
@@ -115,6 +126,7 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 	// What libraries log has no place between the lines or above the table.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 
+	issues := newIssueWriter(stderr, o.output)
 	r := &report{}
 	c := r.addConfig(o.configOptions)
 	var pods []podManifest
@@ -130,19 +142,19 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 		if w.File == "" && w.Field == "" {
 			continue // It is about image pulls.
 		}
-		fmt.Fprintln(stderr, "warning:", w.text)
+		issues.write("warning", w)
 	}
 	for _, e := range r.Errors {
-		fmt.Fprintln(stderr, "error:", e.text)
+		issues.write("error", e)
 	}
 	if len(r.Errors) > 0 {
-		return exitError(exitFailed)
+		return exitError(exitRefused)
 	}
 	root := o.rootDir
 	if root == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			fmt.Fprintf(stderr, "error: there is no folder for logs and volumes (%v): set --root-dir\n", err)
+			issues.error(fmt.Sprintf("there is no folder for logs and volumes (%v): set --root-dir", err))
 			return exitError(exitFailed)
 		}
 		root = filepath.Join(cache, "crashloop")
@@ -152,7 +164,7 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 		return err
 	}
 	prune(root, maxCachedPods, maxCachedBytes)
-	return newRun(o, c, root, pods, stdout, stderr).run(pods)
+	return newRun(o, c, root, pods, stdout, issues).run(pods)
 }
 
 // addGatesNotHonoured warns of gates that are off and lead a kubelet back to
@@ -190,10 +202,14 @@ type podRun struct {
 	// containerBackOff and podBackOff are those of the node.
 	containerBackOff, podBackOff *backoff.Backoff
 	printer                      *printer
-	stderr                       io.Writer
+	issues                       issueWriter
+	timeout                      time.Duration
+	maxRestarts                  int
+	// tooMany gets what is restarted too often.
+	tooMany chan string
 }
 
-func newRun(o runOptions, c *config.Config, root string, pods []podManifest, stdout, stderr io.Writer) *podRun {
+func newRun(o runOptions, c *config.Config, root string, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
 	curve, clock := config.Resolve(c.Settings), clock.RealClock{}
 	podCurve := curve.Curve
 	podCurve.DelayFirst = false // The restart of a pod never waits the first time.
@@ -202,7 +218,8 @@ func newRun(o runOptions, c *config.Config, root string, pods []podManifest, std
 		list = append(list, p.pod)
 	}
 	return &podRun{
-		root: root, endpoint: o.endpoint, gates: restartGates(c.FeatureGate), stderr: stderr,
+		root: root, endpoint: o.endpoint, gates: restartGates(c.FeatureGate), issues: issues,
+		timeout: o.timeout, maxRestarts: o.maxRestarts, tooMany: make(chan string, 1),
 		containerBackOff: kuberuntime.NewBackOff(clock, curve.Curve), podBackOff: kuberuntime.NewBackOff(clock, podCurve),
 		printer: newPrinter(stdout, o.output, list, terminalSize(stdout), clock),
 	}
@@ -234,8 +251,13 @@ func (r *podRun) run(pods []podManifest) error {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	defer signal.Stop(signals)
+	defer r.printer.stayBelow()()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	var timeout <-chan time.Time
+	if r.timeout > 0 {
+		timeout = time.After(r.timeout)
+	}
 
 	var wg sync.WaitGroup
 	phases, errs := make([]v1.PodPhase, len(pods)), make([]error, len(pods))
@@ -253,8 +275,16 @@ func (r *podRun) run(pods []podManifest) error {
 		wg.Wait()
 		close(ended)
 	}()
-	var stopped os.Signal
-	var stoppedAt time.Time
+	// stopped is the exit status of what stopped the pods first, and signalled when
+	// a signal did or would have.
+	stopped := exitSucceeded
+	var signalled time.Time
+	stop := func(status int, reason, message string) {
+		if r.printer.warn(nil, "", reason, message); stopped == exitSucceeded {
+			stopped = status
+		}
+		cancel()
+	}
 	unread := r.printer.unread
 	for {
 		select {
@@ -268,41 +298,47 @@ func (r *podRun) run(pods []podManifest) error {
 		case <-unread:
 			unread = nil
 			cancel()
+		case <-timeout:
+			timeout = nil
+			stop(exitTimeout, "Timeout", fmt.Sprintf("--timeout %s is over%s", r.timeout, stopping))
+		case what := <-r.tooMany:
+			stop(exitMaxRestarts, "MaxRestarts", fmt.Sprintf("%s was restarted --max-restarts %d times%s", what, r.maxRestarts, stopping))
 		case s := <-signals:
 			switch {
-			case stopped == nil:
-				stopped, stoppedAt = s, time.Now()
+			case signalled.IsZero():
+				signalled = time.Now()
 				again := "; once more ends what is left at once"
 				if r.endpoint != "" {
 					again = "; once more leaves what is left running"
 				}
-				r.printer.warn(nil, "", "Stopping", s.String()+": the pods are stopped within their grace periods"+again)
-				cancel()
-			case s != syscall.SIGHUP && time.Since(stoppedAt) > sameSignal:
+				stop(exitStatus(s), "Stopping", s.String()+stopping+again)
+			case s == os.Interrupt || s != syscall.SIGHUP && time.Since(signalled) > sameSignal:
 				return exitError(exitStatus(s)) // And whatever depends on this process ends with it.
 			}
 		}
 	}
 }
 
-// sameSignal is how soon after the first another signal comes that is no second
+const stopping = ": the pods are stopped within their grace periods"
+
+// sameSignal is how soon after the first another SIGTERM comes that is no second
 // wish: the command timeout signals its child and then the child's group. A
 // terminal that closes may send two SIGHUPs at any time.
 const sameSignal = 500 * time.Millisecond
 
 // result tells the errors, and returns what the exit status is to be.
-func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped os.Signal) error {
+func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped int) error {
 	if err != nil {
-		fmt.Fprintln(r.stderr, "error:", printable(err.Error()))
+		r.issues.error(err.Error())
 	}
 	if outputErr != nil {
-		fmt.Fprintln(r.stderr, "error: the output is not complete:", printable(outputErr.Error()))
+		r.issues.error("the output is not complete: " + outputErr.Error())
 	}
 	switch {
 	case err != nil, slices.Contains(phases, v1.PodFailed):
 		return exitError(exitFailed)
-	case stopped != nil && slices.Contains(phases, v1.PodRunning):
-		return exitError(exitStatus(stopped))
+	case stopped != exitSucceeded && slices.Contains(phases, v1.PodRunning):
+		return exitError(stopped)
 	case outputErr != nil:
 		return exitError(exitFailed)
 	}
@@ -318,12 +354,36 @@ func exitStatus(s os.Signal) int {
 	return exitFailed
 }
 
+// restartsTooOften looks at a status of a pod, as it is seen before what follows from it is
+// decided, and reports whether a container has exited that has been restarted as
+// often as it may be, and would be again.
+func (r *podRun) restartsTooOften(pod *v1.Pod, s agent.Status) bool {
+	if r.maxRestarts < 0 || s.Terminating {
+		return false
+	}
+	containers := restartpod.Containers(&pod.Spec, r.gates)
+	for i, c := range s.Containers {
+		t := c.State.Terminated
+		again := t != nil && r.gates.OnExit(&containers[i], t.ExitCode) != ""
+		if c.Restarts.Count > r.maxRestarts || again && c.Restarts.Count == r.maxRestarts {
+			select {
+			case r.tooMany <- "container " + c.Name + " of pod " + pod.Namespace + "/" + pod.Name:
+			default:
+			}
+			return true
+		}
+	}
+	return false
+}
+
 func (r *podRun) dir(pod *v1.Pod) string {
 	return filepath.Join(r.root, strings.Join([]string{pod.Namespace, pod.Name, string(pod.UID)}, "_"))
 }
 
 // runPod runs a pod until it has ended or ctx is done and it was stopped.
 func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	dir := r.dir(pod)
 	if err := os.MkdirAll(r.root, 0o700); err != nil {
 		return "", err
@@ -340,7 +400,11 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 	}
 	o := agent.Options{
 		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff,
-		Recorder: r.printer.recorder(pod), Report: func(s agent.Status) { r.printer.status(pod, s) },
+		Recorder: r.printer.recorder(pod), Report: func(s agent.Status) {
+			if r.printer.status(pod, s); ctx.Err() == nil && r.restartsTooOften(pod, s) {
+				cancel()
+			}
+		},
 	}
 	if r.endpoint == "" {
 		o.Runtime, err = process.New(pod, dir, r.printer.output(pod), func(container, message string) {

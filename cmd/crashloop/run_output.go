@@ -92,6 +92,19 @@ type printer struct {
 	leftOut          int
 	statuses         map[types.NamespacedName]agent.Status
 	closed           bool
+	// held are lines that may go on with a wait.
+	held []heldLine
+	// away is true as long as nothing is to be drawn, and left when the table that
+	// was drawn is not to be touched any more.
+	away, left bool
+}
+
+// heldLine is an exit or a failed start until the next status says what follows.
+type heldLine struct {
+	runEvent
+	pod  *v1.Pod
+	line []byte
+	last bool // No other status is waited for.
 }
 
 // newPrinter returns a printer for these pods, whose names do not change any
@@ -236,6 +249,9 @@ func (p *printer) status(pod *v1.Pod, s agent.Status) {
 		return
 	}
 	old, known := p.statuses[podKey(pod)]
+	for i := range p.held {
+		p.held[i].last = p.held[i].last || p.held[i].pod == pod
+	}
 	p.statuses[podKey(pod)] = s
 	before := make(map[string]agent.ContainerStatus, len(old.Containers))
 	for _, c := range old.Containers {
@@ -259,6 +275,7 @@ func (p *printer) status(pod *v1.Pod, s agent.Status) {
 	if !s.RetryAt.Equal(old.RetryAt) {
 		p.addWaitLocked(pod, "", reasonCrashLoopBackOff, s.RetryAt, s.Restarts.Count)
 	}
+	p.releaseLocked(func(h heldLine) bool { return h.last })
 	if s.Phase != old.Phase {
 		message := joinNonEmpty(": ", s.Reason, s.Message)
 		switch s.Phase {
@@ -296,9 +313,16 @@ func (p *printer) addWaitLocked(pod *v1.Pod, container, reason string, retryAt t
 		return
 	}
 	wait := max(0, retryAt.Sub(p.clock.Now())).Round(100 * time.Millisecond)
+	message := "next restart in " + seconds(metav1.Duration{Duration: wait})
+	for i := range p.held {
+		if h := &p.held[i]; h.pod == pod && h.Container == container {
+			h.line = append(h.line, ", "+message...)
+			return
+		}
+	}
 	p.addLocked(pod, runEvent{
 		Container: container, Type: v1.EventTypeWarning, Reason: reason,
-		Message: "next restart in " + seconds(metav1.Duration{Duration: wait}), RestartCount: &restarts, RetryAt: retryAt,
+		Message: message, RestartCount: &restarts, RetryAt: retryAt,
 	})
 }
 
@@ -312,12 +336,47 @@ func (p *printer) addLocked(pod *v1.Pod, e runEvent) {
 	if p.closed {
 		return
 	}
+	defer notify(p.wake)
 	if p.format == outputJSON {
 		p.pending = p.appendJSON(p.pending, pod, e)
-	} else {
-		line := fmt.Appendf(nil, "%9.3fs  %-*s   %-16s  ", p.since().Seconds(), p.labelWidth, p.label(pod, e.Container), e.Reason)
-		p.pending = append(p.pending, strings.TrimRight(string(line)+printable(strings.TrimSpace(e.Message)), " ")+"\n"...)
+		return
 	}
+	switch e.Reason {
+	case "BackOff", "Created": // The line of the exit says it, or Started is next.
+		return
+	}
+	line := fmt.Appendf(nil, "%9.3fs  %-*s   %-16s  ", p.since().Seconds(), p.labelWidth, p.label(pod, e.Container), e.Reason)
+	line = []byte(strings.TrimRight(string(line)+printable(strings.TrimSpace(e.Message)), " "))
+	failed := e.Reason == "Failed" && e.Container != ""
+	if !failed && e.ExitCode == nil {
+		p.releaseLocked(func(h heldLine) bool { return h.pod == pod })
+		p.pending = append(append(p.pending, line...), '\n')
+		return
+	}
+	// The exit of what could not be started says what the event has said.
+	p.held = slices.DeleteFunc(p.held, func(h heldLine) bool {
+		return h.pod == pod && h.Container == e.Container && h.ExitCode == nil && e.Reason == agent.ReasonStartError
+	})
+	p.held = append(p.held, heldLine{runEvent: e, pod: pod, line: line})
+}
+
+// releaseLocked writes those of the lines that are held.
+func (p *printer) releaseLocked(those func(heldLine) bool) {
+	p.held = slices.DeleteFunc(p.held, func(h heldLine) bool {
+		if !those(h) {
+			return false
+		}
+		p.pending = append(append(p.pending, h.line...), '\n')
+		return true
+	})
+}
+
+// leave has the table that is on the terminal stay there, and the next one drawn
+// below all that others write. With away it is not drawn until the next call.
+func (p *printer) leave(away bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away, p.left = away, true
 	notify(p.wake)
 }
 
@@ -418,6 +477,13 @@ func (p *printer) flush() {
 		columns, rows = 80, 24 // As terminals are that do not tell.
 	}
 	p.mu.Lock()
+	if p.away {
+		p.mu.Unlock()
+		return
+	}
+	if p.left {
+		p.left, p.screen.drawn = false, nil
+	}
 	if p.leftOut > 0 {
 		p.addLocked(nil, runEvent{Type: v1.EventTypeWarning, Reason: "OutputLeftOut",
 			Message: fmt.Sprintf("%d lines of output were not read in time; they are in the logs", p.leftOut)})
@@ -467,7 +533,8 @@ func (p *printer) stall() {
 // error of that. What a printer is told afterwards is passed over.
 func (p *printer) close(logs func(*v1.Pod) string) error {
 	p.mu.Lock()
-	p.closed = true
+	p.releaseLocked(func(heldLine) bool { return true })
+	p.closed, p.away = true, false
 	p.room.Broadcast()
 	p.mu.Unlock()
 	close(p.closing)

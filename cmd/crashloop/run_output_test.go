@@ -129,7 +129,7 @@ func scenario(p *printed) {
 	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "Unhealthy", "Liveness probe failed: %s", "not <ok>\n")
 	main.LastExit = exited("m1", 1, p.clock.Now().Add(-4*time.Millisecond))
 	main.State = v1.ContainerState{Terminated: main.LastExit}
-	report(agent.Status{Phase: v1.PodRunning})
+	p.status(pod, agent.Status{Phase: v1.PodRunning, Containers: []agent.ContainerStatus{setup, main}}) // What follows is in the next one.
 	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container main")
 	main.State, main.RetryAt = waiting("CrashLoopBackOff"), main.LastExit.FinishedAt.Add(10*time.Second)
 	report(agent.Status{Phase: v1.PodRunning})
@@ -227,6 +227,59 @@ func TestRunOutputJSONLines(t *testing.T) {
 }
 
 // Pods of one name are told apart by their namespaces.
+// One crash is one line, also of several containers at once and of a start that
+// failed. What an exit has to do with comes after it.
+func TestRunOutputOfCrashes(t *testing.T) {
+	var out bytes.Buffer
+	pods := []*v1.Pod{testPod("a", "web", "one", "two"), testPod("a", "db", "main")}
+	testPrinter(t, &out, outputPlain, nil, pods, func(t *testing.T, p *printed) {
+		crashed := func(name string, code int32) agent.ContainerStatus {
+			s := agent.ContainerStatus{Name: name, Kind: restartpod.KindRegular, LastExit: exited(name+"0", code, p.clock.Now())}
+			s.State = v1.ContainerState{Terminated: s.LastExit}
+			return s
+		}
+		waits := func(s agent.ContainerStatus, d time.Duration) agent.ContainerStatus {
+			s.State, s.RetryAt = waiting("CrashLoopBackOff"), p.clock.Now().Add(d)
+			return s
+		}
+		one, two := crashed("one", 1), crashed("two", 2)
+		ref := func(name string) *v1.ObjectReference {
+			return &v1.ObjectReference{FieldPath: "spec.containers{" + name + "}"}
+		}
+		p.status(pods[0], podIs(v1.PodRunning, one, two))
+		p.recorder(pods[0]).Eventf(ref("one"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container one")
+		p.recorder(pods[1]).Eventf(ref("main"), v1.EventTypeNormal, "Started", "Container started") // Another pod's is not in the way.
+		p.status(pods[0], podIs(v1.PodRunning, waits(one, 10*time.Second), waits(two, 20*time.Second)))
+
+		p.recorder(pods[1]).Eventf(ref("main"), v1.EventTypeWarning, "Failed", "Error: no such file")
+		p.status(pods[1], podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: waiting("CreateContainerError"), RetryAt: p.clock.Now().Add(5 * time.Second)}))
+		p.status(pods[1], podIs(v1.PodRunning))
+		p.recorder(pods[1]).Eventf(ref("main"), v1.EventTypeWarning, "Failed", "Error: no such program")
+		failed := crashed("main", agent.ExitCodeStartError)
+		failed.LastExit.Reason, failed.LastExit.Message = agent.ReasonStartError, "no such program"
+		p.status(pods[1], podIs(v1.PodRunning, failed))
+		p.status(pods[1], podIs(v1.PodRunning, waits(failed, 40*time.Second)))
+
+		third := crashed("one", 3)
+		third.LastExit.ContainerID = "one1"
+		p.status(pods[0], podIs(v1.PodRunning, third, waits(two, 20*time.Second)))
+		p.recorder(pods[0]).Eventf(pods[0], v1.EventTypeNormal, "PodRestarting", "Container one exited with code 3, triggering pod restart")
+		fourth := crashed("two", 4)
+		fourth.LastExit.ContainerID = "two1"
+		p.status(pods[0], podIs(v1.PodRunning, third, fourth)) // The last: nothing follows.
+		p.closed(t)
+	})
+	lines, _, _ := strings.Cut(out.String(), "\n\n")
+	require.Equal(t, `    0.000s  db/main   Started           Container started
+    0.000s  web/one   Error             exited with code 1, next restart in 10s
+    0.000s  web/two   Error             exited with code 2, next restart in 20s
+    0.000s  db/main   Failed            Error: no such file, next restart in 5s
+    0.000s  db/main   StartError        exited with code 128: no such program, next restart in 40s
+    0.000s  web/one   Error             exited with code 3
+    0.000s  web       PodRestarting     Container one exited with code 3, triggering pod restart
+    0.000s  web/two   Error             exited with code 4`, lines)
+}
+
 func TestRunOutputOfPods(t *testing.T) {
 	pods := []*v1.Pod{testPod("a", "web", "main"), testPod("b", "web", "main", "x"), testPod("a", "db", "main")}
 	var out bytes.Buffer

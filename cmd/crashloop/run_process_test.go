@@ -53,7 +53,7 @@ func TestRunEndsWhenNobodyReads(t *testing.T) {
 	c.exit("main", 0) // Of which it writes.
 	require.Equal(t, exitFailed, c.wait())
 	require.Empty(t, processesOf(c.pod.Name))
-	require.Equal(t, "error: the output is not complete: write /dev/stdout: broken pipe\n", c.errors())
+	require.Equal(t, `{"severity":"error","detail":"the output is not complete: write /dev/stdout: broken pipe"}`+"\n", c.errors())
 	c.requireOnlyLogs()
 }
 
@@ -69,7 +69,7 @@ func TestRunOnFullDisk(t *testing.T) {
 	c.cmd.Stdout = full
 	c.start()
 	require.Equal(t, exitFailed, c.wait())
-	require.Equal(t, "error: the output is not complete: write /dev/stdout: no space left on device\n", c.errors())
+	require.Equal(t, `{"severity":"error","detail":"the output is not complete: write /dev/stdout: no space left on device"}`+"\n", c.errors())
 	require.FileExists(t, filepath.Join(c.dir(), "logs", "main", "1.log"), "of the restart")
 	require.Empty(t, processesOf(c.pod.Name))
 }
@@ -270,7 +270,7 @@ func TestRunTwice(t *testing.T) {
 	second := newCommand(t, []*v1.Pod{pod}).in(c.root).start().read()
 	second.expect("end")
 	require.Equal(t, exitFailed, second.wait())
-	require.Equal(t, fmt.Sprintf("error: pod default/%s: another crashloop runs it (%s is locked): end that one, or set another --root-dir\n", pod.Name, filepath.Join(c.root, "default_"+pod.Name+".lock")), second.errors())
+	require.Equal(t, fmt.Sprintf(`{"severity":"error","detail":"pod default/%s: another crashloop runs it (%s is locked): end that one, or set another --root-dir"}`+"\n", pod.Name, filepath.Join(c.root, "default_"+pod.Name+".lock")), second.errors())
 	c.tell("main", "")
 	c.ends(exitSucceeded, `
 		main#1 exited(0)
@@ -577,8 +577,8 @@ func TestRunWarnsOfGates(t *testing.T) {
 	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}, "--feature-gates", "KubeletStrictCrashLoopBackOff=false,KubeletRestartAllContainersBackOff=false", "-").start().read()
 	c.until("end")
 	require.Equal(t, exitSucceeded, c.wait())
-	require.Equal(t, `warning: featureGates: KubeletStrictCrashLoopBackOff=false is not honoured: crashloop run has only the behaviour with that gate on
-warning: featureGates: KubeletRestartAllContainersBackOff=false is not honoured: crashloop run has only the behaviour with that gate on
+	require.Equal(t, `{"severity":"warning","field":"featureGates","detail":"KubeletStrictCrashLoopBackOff=false is not honoured: crashloop run has only the behaviour with that gate on"}
+{"severity":"warning","field":"featureGates","detail":"KubeletRestartAllContainersBackOff=false is not honoured: crashloop run has only the behaviour with that gate on"}
 `, c.errors())
 }
 
@@ -587,7 +587,7 @@ func TestRunCannotWrite(t *testing.T) {
 	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}).in("/dev/null/root").start().read()
 	c.until("end")
 	require.Equal(t, exitFailed, c.wait())
-	require.Equal(t, "error: mkdir /dev/null: not a directory\n", c.errors())
+	require.Equal(t, `{"severity":"error","detail":"mkdir /dev/null: not a directory"}`+"\n", c.errors())
 }
 
 // The golden file of a case is testdata/run/refused-NAME.golden.
@@ -597,16 +597,16 @@ func TestRunRefuses(t *testing.T) {
 		args []string
 		want int
 	}{
-		{"invalid", []string{"testdata/run-invalid.yaml"}, exitFailed},
-		{"other-kinds", []string{"testdata/run-other-kinds.yaml", "testdata/missing.yaml"}, exitFailed},
-		{"same-name", []string{"testdata/run-same-name.yaml", "testdata/run-ignored.yaml"}, exitFailed},
-		{"malformed", []string{"testdata/pods-malformed.yaml"}, exitFailed},
-		{"stdin", []string{"-"}, exitFailed},
-		{"config", []string{"--config", "testdata/slow.yaml", "testdata/run-ignored.yaml"}, exitFailed},
+		{"invalid", []string{"testdata/run-invalid.yaml"}, exitRefused},
+		{"other-kinds", []string{"testdata/run-other-kinds.yaml", "testdata/missing.yaml"}, exitRefused},
+		{"same-name", []string{"testdata/run-same-name.yaml", "testdata/run-ignored.yaml"}, exitRefused},
+		{"malformed", []string{"testdata/pods-malformed.yaml"}, exitRefused},
+		{"stdin", []string{"-"}, exitRefused},
+		{"config", []string{"--config", "testdata/slow.yaml", "testdata/run-ignored.yaml"}, exitRefused},
 		{"no-manifest", nil, exitUsage},
 		{"format", []string{"-o", "yaml", "testdata/run-ignored.yaml"}, exitUsage},
 		{"flag", []string{"--runtime", "cri", "testdata/run-ignored.yaml"}, exitUsage},
-		{"gate", []string{"--feature-gates", "RestartPodOnContainerExit=true", "testdata/run-ignored.yaml"}, exitFailed},
+		{"gate", []string{"--feature-gates", "RestartPodOnContainerExit=true", "testdata/run-ignored.yaml"}, exitRefused},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -79,8 +79,7 @@ not readable; 2 wrong usage.`,
 				err = write(cmd.OutOrStdout(), r)
 			}
 			if err != nil {
-				// Some of it is the text of whoever wrote the metrics.
-				fmt.Fprintln(cmd.ErrOrStderr(), "error:", printable(err.Error()))
+				newIssueWriter(cmd.ErrOrStderr(), o.output).error(err.Error())
 				return exitError(exitFailed)
 			}
 			return nil

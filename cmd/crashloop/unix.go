@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,4 +35,26 @@ func lock(path string) (unlock func(), err error) {
 	}
 	os.Chtimes(path, time.Time{}, time.Now())
 	return func() { f.Close() }, nil
+}
+
+// stayBelow keeps the table from being drawn over what the shell and its user
+// write between Ctrl-Z and fg, until end is called.
+func (p *printer) stayBelow() (end func()) {
+	if p.size == nil {
+		return func() {}
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, unix.SIGTSTP, unix.SIGCONT)
+	go func() {
+		for s := range signals {
+			p.leave(s == unix.SIGTSTP)
+			if s == unix.SIGTSTP {
+				unix.Kill(unix.Getpid(), unix.SIGSTOP)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
 }

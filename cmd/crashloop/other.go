@@ -6,3 +6,6 @@ package main
 
 // lock does nothing: no runtime is tried on such systems.
 func lock(string) (unlock func(), err error) { return func() {}, nil }
+
+// stayBelow does nothing: there is no Ctrl-Z.
+func (p *printer) stayBelow() (end func()) { return func() {} }

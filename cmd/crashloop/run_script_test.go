@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+)
+
+// What scripts rely on: limits, exit statuses, errors that they can read.
+
+func TestRunTimeout(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(always, container("main", preStop("read x <$CTL/main.hook"))), "--timeout", "1s", "-")
+	c.expect(`
+		main#1 running
+		run Timeout: --timeout 1s is over: the pods are stopped within their grace periods
+		main Killing: Stopping container main`)
+	c.interrupt() // As much as without a timeout.
+	c.tell("main.hook", "")
+	c.ends(exitTimeout, `
+		main#1 exited(143)
+		pod PodFailed
+		main restarts=0
+		pod Failed restarts=0`)
+}
+
+// A pod that has ended in time has its own exit status.
+func TestRunEndsBeforeTimeout(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, script("main", "exit 5")), "--timeout", "10m", "--max-restarts", "0", "-")
+	c.ends(exitFailed, `
+		main#1 running
+		main#1 exited(5)
+		pod PodFailed
+		main restarts=0
+		pod Failed restarts=0`)
+}
+
+func TestRunMaxRestarts(t *testing.T) {
+	t.Parallel()
+	for n, policy := range []v1.RestartPolicy{onFailure, always} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			c := startRun(t, newPod(policy, container("main"), container("other")), "--max-restarts", fmt.Sprint(n), "-")
+			c.expect(`
+				main#1 running
+				other#1 running`)
+			if n > 0 { // With Always, an exit with 0 counts too.
+				c.exit("main", 0)
+				c.expect(`
+					main#1 exited(0)
+					main#2 running`)
+			} else {
+				c.exit("other", 0) // That is no reason to restart it.
+				c.expect("other#1 exited(0)")
+			}
+			c.exit("main", 1)
+			c.expect(fmt.Sprintf("main#%d exited(1)", n+1))
+			c.until(fmt.Sprintf("run MaxRestarts: container main of pod default/POD was restarted --max-restarts %d times: the pods are stopped within their grace periods", n))
+			c.until(fmt.Sprintf("main restarts=%d", n))
+			require.Equal(t, exitMaxRestarts, c.wait())
+			require.Empty(t, processesOf(c.pod.Name))
+		})
+	}
+}
+
+// Restarts of the whole pod are restarts of its containers.
+func TestRunMaxRestartsOfPod(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(never, container("main", restartPodOn88)), "--config", "testdata/run/kubelet.yaml", "--max-restarts", "1", "-")
+	c.exit("main", 88)
+	c.until("main#2 running")
+	c.exit("main", 88)
+	c.until("main#2 exited(88)")
+	c.until("main restarts=1")
+	require.Equal(t, exitMaxRestarts, c.wait())
+}
+
+func TestRunErrorsAsJSON(t *testing.T) {
+	tests := []struct {
+		args []string
+		want int
+		line issueReport
+	}{
+		{[]string{"run", "-o", "json", "testdata/run-same-name.yaml"}, exitRefused, issueReport{
+			File: "testdata/run-same-name.yaml", Object: "Pod default/web", Field: "metadata.name", BadValue: "default/web",
+			Detail: `Duplicate value: "default/web": there is another one in testdata/run-same-name.yaml`,
+		}},
+		{[]string{"run", "-o=json"}, exitUsage, issueReport{Detail: "there is no MANIFEST to run: name a file, or - for stdin"}},
+		{[]string{"run", "--bogus", "x", "-ojson"}, exitUsage, issueReport{Detail: "unknown flag: --bogus"}},
+		{[]string{"run", "--timeout", "-1s", "--output", "json", "-"}, exitUsage, issueReport{Detail: "--timeout -1s is less than 0"}},
+		{[]string{"status", "--metrics", "testdata/a\nb", "--output=json"}, exitFailed, issueReport{Detail: "testdata/a\nb: no such file or directory"}},
+	}
+	for _, tc := range tests {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, tc.want, run(tc.args, strings.NewReader(""), &stdout, &stderr), "%q", tc.args)
+		require.Empty(t, stdout.String())
+		var line struct {
+			Severity string
+			issueReport
+		}
+		require.NoError(t, json.Unmarshal(stderr.Bytes(), &line), "%q: %s", tc.args, &stderr)
+		require.Equal(t, "error", line.Severity)
+		require.Equal(t, tc.line, line.issueReport)
+	}
+}
+
+// The second Ctrl-C counts however soon it comes.
+func TestRunSecondInterrupt(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(always, escaping("main"), container("other", preStop("sleep 1000"))))
+	c.until("other#1 running")
+	began := time.Now()
+	c.signal(os.Interrupt)
+	c.until("run Stopping: interrupt: the pods are stopped within their grace periods; once more ends what is left at once")
+	c.signal(os.Interrupt)
+	require.Equal(t, 130, c.wait())
+	if took := time.Since(began); took > sameSignal {
+		t.Logf("not soon, on this machine: %v", took)
+	}
+	c.requireNoProcess()
+}
+
+// What the shell and its user write between Ctrl-Z and fg stays.
+func TestRunStopAndContinue(t *testing.T) {
+	t.Parallel()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there is no terminal: %v", err)
+	}
+	defer master.Close()
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer slave.Close()
+
+	pod := newPod(always, container("main"))
+	c := newCommand(t, []*v1.Pod{pod}, "-o", "table", "--config", "testdata/run/kubelet.yaml", "-")
+	c.cmd.Stdout = slave
+	c.cmd.Env = append(c.cmd.Env, "TERM=xterm")
+	// In a group of its own, which a shell stops, with a parent that may continue it.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.start()
+	output := make(chan string, 1000)
+	go func() {
+		defer close(output)
+		for b := make([]byte, 4096); ; {
+			n, err := master.Read(b)
+			if err != nil {
+				return
+			}
+			output <- string(b[:n])
+		}
+	}()
+	var seen string
+	until := func(want string) (before string) {
+		for !strings.Contains(seen, want) {
+			select {
+			case text := <-output:
+				seen += text
+			case <-time.After(patience):
+				require.FailNow(t, "nothing more comes", "want %q in %q", want, seen)
+			}
+		}
+		before, seen, _ = strings.Cut(seen, want)
+		return before
+	}
+	until("CONTAINER  STATE")
+	c.signal(syscall.SIGTSTP)
+	require.Eventually(t, func() bool {
+		stat, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(c.cmd.Process.Pid), "stat"))
+		return err == nil && strings.HasPrefix(string(stat[bytes.LastIndexByte(stat, ')'):]), ") T ")
+	}, patience, time.Millisecond)
+	_, err = slave.WriteString("[1]+  Stopped\r\n")
+	require.NoError(t, err)
+	until("[1]+  Stopped\r")
+	c.signal(syscall.SIGCONT)
+	require.NotContains(t, until("CONTAINER  STATE"), "\x1b", "the cursor does not go up")
+	c.signal(os.Interrupt)
+	require.Contains(t, until("Logs: "), "\x1b[", "the table that was drawn since is replaced")
+	require.Equal(t, 130, c.wait())
+}
