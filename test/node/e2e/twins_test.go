@@ -82,8 +82,8 @@ var twins = []twin{
 		script: []string{"main 1 exit:143", "put alive", "main 2 start"},
 	},
 	{
-		name: "startup-probe", spec: alwaysSpec([]v1.Container{probed(sidecar("proxy", ""), func(c *v1.Container) { c.StartupProbe = exists("up", 2, 2) })}, container("main", "")),
-		script: []string{"proxy 1 start", "sleep 1500ms", "put up", "main 1 start", "sleep 3s"},
+		name: "startup-probe", spec: alwaysSpec([]v1.Container{probed(sidecar("proxy", ""), func(c *v1.Container) { c.StartupProbe = exists("up", 1, 8) })}, container("main", "")),
+		script: []string{"proxy 1 start", "sleep 2500ms", "put up", "main 1 start", "sleep 3s"},
 	},
 	{
 		name: "cannot-execute", spec: alwaysSpec(nil, executing(container("main"), "/nothing"), container("other", "")),
