@@ -244,10 +244,13 @@ need_busybox() {
   fi
 }
 
-# upstream_tag IMAGE: the tag of one of the images that upstream's tests in the tree use.
+# upstream_tags IMAGE: the tags of one of the images that upstream's tests in the tree use, the newest last.
+upstream_tags() { sed -nE 's/.*= Config\{[^,]*, "'"$1"'", "([^"]*)"\}.*/\1/p' "$TREE/test/utils/image/manifest.go" | sort -uV; }
+
+# upstream_tag IMAGE: the newest of them. There must be one.
 upstream_tag() {
   local tag
-  tag=$(sed -nE 's/.*= Config\{[^,]*, "'"$1"'", "([^"]*)"\}.*/\1/p' "$TREE/test/utils/image/manifest.go" | sort -V | tail -n1)
+  tag=$(upstream_tags "$1" | tail -n1)
   [[ -n $tag ]] || die "$TREE/test/utils/image/manifest.go does not say which $1 upstream's tests use"
   printf '%s' "$tag"
 }

@@ -123,8 +123,8 @@ func (i Image) pack(program, archive string) error {
 	return tarball.WriteToFile(archive, reference, image)
 }
 
-// system is what programs expect of one: the users of upstream's image agnhost, and
-// folders for everybody.
+// system is what programs expect of one: the users of upstream's image agnhost, folders for
+// everybody, and commands.
 var system = []struct {
 	tar.Header
 	content string
@@ -135,6 +135,12 @@ var system = []struct {
 	{tar.Header{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir}, ""},
 	{tar.Header{Name: "uploads/", Mode: 0o777, Typeflag: tar.TypeDir}, ""},
 	{tar.Header{Name: "var/", Mode: 0o755, Typeflag: tar.TypeDir}, ""},
+	// What upstream's tests call, and Debian's busybox has not: nmeter -d0 %3t, and curl URL.
+	{tar.Header{Name: "bin/nmeter", Mode: 0o755}, `#!/bin/sh
+set -- $(adjtimex | awk '/tv_sec/ { s = $2 } /tv_usec/ { printf "%d %03d", s, $2 / 1000 }')
+echo "$(date -u -d "@$1" +%T).$2"
+`},
+	{tar.Header{Name: "bin/curl", Mode: 0o755}, "#!/bin/sh\nexec wget -q -O - \"$@\"\n"},
 }
 
 // layer makes the layer of the image's programs, which lie in the root folder, and of
