@@ -260,10 +260,12 @@ func (p *crashloopPod) addToldEvents(trace *twinTrace) {
 	trace.events = distinct(trace.events)
 }
 
-// distinct returns each event once, without those of waits that a kubelet on a busy machine
-// does not see, because they are over before it looks.
+// shortWait is in an event of a wait that may be over before a busy machine comes to it.
+var shortWait = regexp.MustCompile(`: waiting [12]s, `)
+
+// distinct returns each event once, without those of short waits.
 func distinct(events []string) []string {
-	events = slices.DeleteFunc(events, func(e string) bool { return strings.Contains(e, ": waiting 1s, ") })
+	events = slices.DeleteFunc(events, func(e string) bool { return shortWait.MatchString(e) })
 	slices.Sort(events)
 	return slices.Compact(events)
 }
