@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -163,9 +162,12 @@ func (a *Agent) gracePeriod(probe *v1.Probe) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// seconds is a number of seconds of a probe, or what the API has for 0.
+// seconds is a number of seconds of a probe, or what the API has if it is not set.
 func seconds(n, otherwise int32) time.Duration {
-	return time.Duration(cmp.Or(n, otherwise)) * time.Second
+	if n < 1 {
+		n = otherwise
+	}
+	return time.Duration(n) * time.Second
 }
 
 // event records an event of the pod, or of a container unless c is nil.
