@@ -77,7 +77,7 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 	for _, i := range list {
 		c := &a.containers[i]
 		if a.starting.Err() != nil {
-			return o.Now
+			return o.Now.Add(errorRetry) // Run looks at once: the pod is deleted.
 		}
 		now := a.now()
 		d := a.decide(now, c)
