@@ -65,7 +65,7 @@ func (r *Runtime) selector() map[string]string {
 }
 
 // sandboxConfig is generatePodSandboxConfig of pkg/kubelet/kuberuntime for what
-// crashloop run honours.
+// Support names.
 func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 	labels, annotations := map[string]string{}, map[string]string{}
 	maps.Copy(labels, r.pod.Labels)
@@ -118,7 +118,7 @@ func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 }
 
 // containerConfig is generateContainerConfig of pkg/kubelet/kuberuntime for what
-// crashloop run honours.
+// Support names.
 func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP string) (*runtimeapi.ContainerConfig, error) {
 	env, err := manifest.Environment(r.pod, c, podIP)
 	if err != nil {

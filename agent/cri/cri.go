@@ -76,7 +76,7 @@ type Runtime struct {
 }
 
 // New connects to a CRI endpoint, such as unix:///run/containerd/containerd.sock,
-// and adopts the pod if it is there. A pod of the same name that crashloop run
+// and adopts the pod if it is there. A pod of the same name that an agent
 // made of another manifest, which is to say with another UID, is removed. dir is
 // the pod's folder, an absolute path; New makes those of its volumes. Output gets
 // the lines that containers write from now on. The caller is to call Close at the
