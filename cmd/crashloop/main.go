@@ -93,7 +93,7 @@ func newRootCommand() *cobra.Command {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version
 	}
-	root.AddCommand(newCheckCommand(), newRunCommand(), newStatusCommand())
+	root.AddCommand(newCheckCommand(), newPlanCommand(), newRunCommand(), newStatusCommand())
 	return root
 }
 

@@ -14,8 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// transcript is a command of README and what it prints.
-var transcript = regexp.MustCompile("(?s)\n```\n\\$ go run ./cmd/crashloop (run [^\n]*)\n(.*?)\n```\n")
+// transcript is a command of README and what it prints, and planTranscript one whose output has
+// no times of this machine.
+var (
+	transcript     = regexp.MustCompile("(?s)\n```\n\\$ go run ./cmd/crashloop (run [^\n]*)\n(.*?)\n```\n")
+	planTranscript = regexp.MustCompile("(?s)\n```\n\\$ crashloop (plan [^\n]*)\n(.*?)```\n")
+)
 
 // README shows what the command prints. With -update it is written anew.
 func TestREADME(t *testing.T) {
@@ -35,6 +39,22 @@ func TestREADME(t *testing.T) {
 		return
 	}
 	require.Equal(t, bySource(string(readme[m[4]:m[5]])), bySource(got))
+}
+
+// README shows what plan prints. With -update it is written again.
+func TestREADMEPlan(t *testing.T) {
+	t.Chdir("../..")
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	m := planTranscript.FindSubmatchIndex(readme)
+	require.NotNil(t, m, "README has no plan")
+	var output bytes.Buffer
+	require.Equal(t, exitSucceeded, run(strings.Fields(string(readme[m[2]:m[3]])), strings.NewReader(""), &output, &output), &output)
+	if *update {
+		require.NoError(t, os.WriteFile("README.md", bytes.Join([][]byte{readme[:m[4]], output.Bytes(), readme[m[5]:]}, nil), 0o644))
+		return
+	}
+	require.Equal(t, string(readme[m[4]:m[5]]), output.String())
 }
 
 var (

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plan says what will happen to a pod: it runs the agent in virtual time, with
+// containers that do what a script says. It has no formula for delays or restarts: packages
+// config, backoff, kuberuntime, restartpod and agent decide, as they do on a node.
+package plan
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// Options are what a plan is made of.
+type Options struct {
+	// Pod is a valid pod with all defaults. Its status is where the plan begins.
+	Pod   *v1.Pod
+	Gates restartpod.Gates
+	// Curve is that of the node.
+	Curve backoff.Curve
+	// Lives has a script for each container that has one. Others have that of Assumed.
+	Lives map[string]Lives
+	// Recovers has, for containers, how long after Begin each instance that starts runs for ever.
+	Recovers map[string]time.Duration
+	// Begin is the present, and For how much of the future the plan has.
+	Begin time.Time
+	For   time.Duration
+	// Seed makes what is drawn of distributions. The same one gives the same plan.
+	Seed uint64
+}
+
+// Kind is what happens.
+type Kind string
+
+// The kinds of entries.
+const (
+	Start      Kind = "Start"
+	Exit       Kind = "Exit"
+	Wait       Kind = "Wait"
+	Reset      Kind = "Reset"
+	PodRestart Kind = "PodRestart"
+	PodWait    Kind = "PodWait"
+	PodEnd     Kind = "PodEnd"
+)
+
+// Entry is a line of the plan.
+type Entry struct {
+	Time time.Time `json:"time"`
+	Kind Kind      `json:"kind"`
+	// Container is empty where the pod is concerned.
+	Container string `json:"container,omitempty"`
+	// Restarts is for a start: how many instances there were before.
+	Restarts int `json:"restarts,omitempty"`
+	// ExitCode and RanSeconds are for an exit.
+	ExitCode   *int32  `json:"exitCode,omitempty"`
+	RanSeconds float64 `json:"ranSeconds,omitempty"`
+	// DelaySeconds and Until are for a wait: the back-off, and when it ends.
+	DelaySeconds float64    `json:"delaySeconds,omitempty"`
+	Until        *time.Time `json:"until,omitempty"`
+	Message      string     `json:"message,omitempty"`
+}
+
+// Plan is what will happen.
+type Plan struct {
+	Begin   time.Time `json:"begin"`
+	End     time.Time `json:"end"`
+	Entries []Entry   `json:"entries"`
+	// Containers has the sums of each container, in the order of the spec.
+	Containers []Summary   `json:"containers"`
+	Phase      v1.PodPhase `json:"phase"`
+}
+
+// Summary is what comes of a container within the plan.
+type Summary struct {
+	Name     string `json:"name"`
+	Restarts int    `json:"restarts"`
+	// RanSeconds is how long it ran in the plan.
+	RanSeconds float64 `json:"ranSeconds"`
+}
+
+// most is how many entries a plan has at most.
+const most = 100_000
+
+// Make makes the plan. An error is for a status that contradicts itself or the curve, and names
+// the field, or for a plan that is too long.
+func Make(o Options) (*Plan, error) {
+	m := &maker{
+		Options: o,
+		plan:    &Plan{Begin: o.Begin, End: o.Begin.Add(o.For), Entries: []Entry{}},
+		specs:   slices.Concat(o.Pod.Spec.InitContainers, o.Pod.Spec.Containers),
+		waits:   map[string]time.Time{},
+	}
+	podCurve := o.Curve
+	podCurve.DelayFirst = false // The restart of a pod never waits the first time.
+	// The agent names the time of whatever it asks them.
+	m.backOff, m.podBackOff = kuberuntime.NewBackOff(nil, o.Curve), kuberuntime.NewBackOff(nil, podCurve)
+	m.backOff.SetMetrics("", m)
+	m.runtime = &scripted{
+		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: Assumed(o.Pod, o.Lives), recovers: map[string]time.Time{},
+		instances: map[string]agent.Instance{}, exits: map[string]exit{}, starts: map[string]int{},
+		started: m.started, exited: m.exited,
+	}
+	for name, after := range o.Recovers {
+		m.runtime.recovers[name] = o.Begin.Add(after)
+	}
+	if err := m.resume(); err != nil {
+		return nil, err
+	}
+	return m.plan, m.run()
+}
+
+// maker makes a plan.
+type maker struct {
+	Options
+	plan                *Plan
+	specs               []v1.Container
+	runtime             *scripted
+	backOff, podBackOff *backoff.Backoff
+	statusFile          string
+	// resets is how often the reset rule held for a start that is not noted yet.
+	resets int
+	// waits has when the noted wait of each container ends, and of the pod under "".
+	waits map[string]time.Time
+}
+
+// run steps the agent from one thing that happens to the next.
+func (m *maker) run() error {
+	a, err := agent.New(agent.Options{
+		Pod: m.Pod, Runtime: m.runtime, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
+		Recorder: m, Report: m.report, StatusFile: m.statusFile,
+		Probe: func(context.Context, string, *v1.Probe) (string, bool, error) { return "", true, nil },
+	})
+	if m.statusFile != "" {
+		defer os.RemoveAll(filepath.Dir(m.statusFile))
+	}
+	if err != nil {
+		return err
+	}
+	order := make([]string, len(m.specs))
+	for i := range m.specs {
+		order[i] = m.specs[i].Name
+	}
+	// A pod that comes to no rest in a moment would take for ever.
+	const restless = 10_000
+	for now, steps := m.Begin, 0; ; steps++ {
+		next, done := a.Step(context.Background(), now)
+		m.plan.Phase = a.Status().Phase
+		if done {
+			m.add(Entry{Kind: PodEnd, Message: string(m.plan.Phase)})
+			break
+		}
+		if exits := m.runtime.next(); next.IsZero() || !exits.IsZero() && exits.Before(next) {
+			next = exits
+		}
+		if next.IsZero() || next.After(m.plan.End) {
+			break
+		}
+		if next.After(now) {
+			now, steps = next, 0
+		}
+		if len(m.plan.Entries) > most || steps > restless {
+			return fmt.Errorf("by %s the plan has more than %d lines: ask for less of the future, or for longer runs", now.Format(time.RFC3339), most)
+		}
+		m.runtime.advance(now, order)
+	}
+	m.sum()
+	return nil
+}
+
+// add adds an entry, unless it is later than the plan.
+func (m *maker) add(e Entry) {
+	e.Time = m.runtime.now
+	m.plan.Entries = append(m.plan.Entries, e)
+}
+
+func (m *maker) started(container string, restarts int) {
+	for ; m.resets > 0; m.resets-- {
+		m.add(Entry{Kind: Reset, Container: container})
+	}
+	m.add(Entry{Kind: Start, Container: container, Restarts: restarts})
+}
+
+func (m *maker) exited(container string, code int32, ran time.Duration) {
+	m.add(Entry{Kind: Exit, Container: container, ExitCode: &code, RanSeconds: ran.Seconds()})
+}
+
+// Eventf takes the agent's events. What they say of containers, entries have from the runtime.
+func (m *maker) Eventf(_ runtime.Object, _, reason, format string, args ...any) {
+	if reason == restartpod.EventPodRestarting {
+		m.add(Entry{Kind: PodRestart, Message: fmt.Sprintf(format, args...)})
+	}
+}
+
+// report notes waits that are new.
+func (m *maker) report(s agent.Status) {
+	m.wait(Entry{Kind: PodWait}, s.RetryAt.Add(-podDelay(s)), s.RetryAt)
+	for _, c := range s.Containers {
+		since := c.RetryAt
+		if c.LastExit != nil {
+			since = c.LastExit.FinishedAt.Time
+		}
+		m.wait(Entry{Kind: Wait, Container: c.Name}, since, c.RetryAt)
+	}
+}
+
+// podDelay is the back-off of the pod that its containers wait for.
+func podDelay(s agent.Status) time.Duration {
+	for _, c := range s.Containers {
+		if w := c.State.Waiting; w != nil {
+			if text := podBackOff.FindStringSubmatch(w.Message); text != nil {
+				d, _ := time.ParseDuration(text[1])
+				return d
+			}
+		}
+	}
+	return 0
+}
+
+func (m *maker) wait(e Entry, since, until time.Time) {
+	if until.Equal(m.waits[e.Container]) {
+		return
+	}
+	m.waits[e.Container] = until
+	if until.After(m.runtime.now) {
+		e.Until, e.DelaySeconds = &until, until.Sub(since).Seconds()
+		m.add(e)
+	}
+}
+
+// sum sums up each container.
+func (m *maker) sum() {
+	for _, c := range m.specs {
+		s := Summary{Name: c.Name}
+		since := time.Time{}
+		if i, ok := m.runtime.instances[c.Name]; ok && i.State == restartpod.StateRunning && m.runtime.starts[c.Name] == 0 {
+			since = m.Begin // It runs from before the plan to its end.
+		}
+		for _, e := range m.plan.Entries {
+			switch {
+			case e.Container != c.Name:
+			case e.Kind == Start:
+				if since = e.Time; e.Restarts > 0 {
+					s.Restarts++
+				}
+			case e.Kind == Exit:
+				s.RanSeconds += min(e.Time.Sub(m.Begin).Seconds(), e.RanSeconds)
+				since = time.Time{}
+			}
+		}
+		if !since.IsZero() {
+			s.RanSeconds += m.plan.End.Sub(since).Seconds()
+		}
+		m.plan.Containers = append(m.plan.Containers, s)
+	}
+}
+
+// The methods of backoff.MetricsProvider: of all that it may count, a plan shows resets.
+
+func (m *maker) NewKeysMetric(string) backoff.GaugeMetric { return nil }
+
+func (m *maker) NewDelayMetric(string) backoff.HistogramMetric { return nil }
+
+func (m *maker) NewLatenessMetric(string) backoff.HistogramMetric { return nil }
+
+func (m *maker) NewResetsMetric(string) backoff.CounterMetric { return m }
+
+// Inc counts a reset.
+func (m *maker) Inc() { m.resets++ }

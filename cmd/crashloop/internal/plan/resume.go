@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// Assumed returns the lives of all containers: those given, and for the others what is likely.
+// A container that has exited before goes on like that. In a pod that never ran, init containers
+// succeed after a second, and the first regular container fails after a second, unless any lives
+// are given. All else runs.
+func Assumed(pod *v1.Pod, given map[string]Lives) map[string]Lives {
+	all := map[string]Lives{}
+	for i, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		status, _ := statusOf(pod, c.Name)
+		last := lastExit(status)
+		life := Life{Runs: true}
+		switch sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways; {
+		case given[c.Name] != nil:
+			all[c.Name] = given[c.Name]
+			continue
+		case last != nil:
+			life = Life{Code: last.ExitCode, After: max(last.FinishedAt.Sub(last.StartedAt.Time), 0)}
+		case i < len(pod.Spec.InitContainers) && !sidecar:
+			life = Life{After: time.Second}
+		case i == len(pod.Spec.InitContainers) && len(given) == 0 && status == nil:
+			life = Life{Code: 1, After: time.Second}
+		}
+		all[c.Name] = Lives{life}
+	}
+	return all
+}
+
+// statusOf returns the status of a container, or nil, and its path.
+func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, *field.Path) {
+	for list, statuses := range map[string][]v1.ContainerStatus{
+		"initContainerStatuses": pod.Status.InitContainerStatuses, "containerStatuses": pod.Status.ContainerStatuses,
+	} {
+		for i := range statuses {
+			if statuses[i].Name == name {
+				return &statuses[i], field.NewPath("status", list).Index(i)
+			}
+		}
+	}
+	return nil, nil
+}
+
+// lastExit is the newest exit in a status, or nil.
+func lastExit(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	switch {
+	case s == nil:
+		return nil
+	case s.State.Terminated != nil:
+		return s.State.Terminated
+	}
+	return s.LastTerminationState.Terminated
+}
+
+// The messages of containers that wait for their own back-off, and for that of the pod.
+var (
+	containerBackOff = regexp.MustCompile(`^back-off (\S+) restarting failed container=`)
+	podBackOff       = regexp.MustCompile(`^back-off (\S+) restarting pod `)
+)
+
+// resume puts the runtime and the back-offs in the state that the pod's status has.
+func (m *maker) resume() error {
+	for i := range m.specs {
+		c := &m.specs[i]
+		s, path := statusOf(m.Pod, c.Name)
+		if s == nil {
+			continue
+		}
+		instance, err := m.instance(s, path)
+		if err != nil {
+			return err
+		}
+		if instance == nil {
+			continue
+		}
+		m.runtime.instances[c.Name], m.runtime.ready = *instance, true
+		if instance.State == restartpod.StateRunning {
+			m.runtime.script(c.Name, m.runtime.lives[c.Name].of(0), instance.StartedAt)
+		}
+		if err := m.restore(c, s, instance, path); err != nil {
+			return err
+		}
+	}
+	if len(m.Pod.Status.Conditions) == 0 && m.Pod.Status.StartTime == nil {
+		return nil
+	}
+	// The agent has the rest of the status from where an agent before it has left it.
+	dir, err := os.MkdirTemp("", "crashloop-plan-")
+	if err != nil {
+		return err
+	}
+	m.statusFile = filepath.Join(dir, "status.json")
+	data, err := json.Marshal(m.Pod.Status)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.statusFile, data, 0o600)
+}
+
+// instance returns the newest instance of a container by its status, or nil if it has none.
+func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instance, error) {
+	if s.RestartCount < 0 {
+		return nil, field.Invalid(path.Child("restartCount"), s.RestartCount, "must be 0 or more")
+	}
+	i := &agent.Instance{Restarts: int(s.RestartCount)}
+	if r := s.State.Running; r != nil {
+		if s.State.Terminated != nil {
+			return nil, field.Forbidden(path.Child("state"), "a container is either running or terminated")
+		}
+		i.ID, i.State, i.StartedAt = s.ContainerID, restartpod.StateRunning, r.StartedAt.Time
+		return i, m.checkTimes(path.Child("state", "running"), i.StartedAt, i.StartedAt)
+	}
+	last := lastExit(s)
+	if last == nil {
+		return nil, nil
+	}
+	terminated := path.Child("lastState", "terminated")
+	if s.State.Terminated != nil {
+		terminated = path.Child("state", "terminated")
+	}
+	i.ID, i.State, i.ExitCode = last.ContainerID, restartpod.StateExited, last.ExitCode
+	i.StartedAt, i.FinishedAt = last.StartedAt.Time, last.FinishedAt.Time
+	return i, m.checkTimes(terminated, i.StartedAt, i.FinishedAt)
+}
+
+func (m *maker) checkTimes(path *field.Path, startedAt, finishedAt time.Time) error {
+	switch {
+	case finishedAt.Before(startedAt):
+		return field.Invalid(path.Child("finishedAt"), finishedAt.Format(time.RFC3339), "must not be before startedAt, "+startedAt.Format(time.RFC3339))
+	case startedAt.After(m.Begin):
+		return field.Invalid(path.Child("startedAt"), startedAt.Format(time.RFC3339), "must not be after the present, "+m.Begin.Format(time.RFC3339))
+	case finishedAt.After(m.Begin):
+		return field.Invalid(path.Child("finishedAt"), finishedAt.Format(time.RFC3339), "must not be after the present, "+m.Begin.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// restore gives a container, or the pod, the back-off that its status shows. Where no wait shows
+// it, every restart so far counts as one in a row.
+func (m *maker) restore(c *v1.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
+	b, key := m.backOff, kuberuntime.Key(m.Pod, c)
+	state := backoff.KeyState{Attempts: i.Restarts, LastUpdate: i.StartedAt}
+	if w := s.State.Waiting; w != nil && i.State == restartpod.StateExited {
+		text := containerBackOff.FindStringSubmatch(w.Message)
+		if pod := podBackOff.FindStringSubmatch(w.Message); pod != nil {
+			b, key, text = m.podBackOff, restartpod.New(m.podBackOff, m.Pod, m.Gates).BackOffKey(), pod
+		}
+		if text != nil {
+			attempt, err := m.attempt(text[1], path.Child("state", "waiting", "message"))
+			if err != nil {
+				return err
+			}
+			state.Attempts, state.WaitingSince = attempt-1, i.FinishedAt
+		}
+	}
+	if state.Attempts == 0 {
+		return nil
+	}
+	return b.RestoreAt(key, state, m.Begin)
+}
+
+// attempt is the restart that has to wait for a delay.
+func (m *maker) attempt(text string, path *field.Path) (int, error) {
+	delay, err := time.ParseDuration(text)
+	if err == nil {
+		for n, d := range m.Curve.Delays() {
+			if d == delay && d > 0 {
+				return n + 1, nil
+			}
+		}
+	}
+	return 0, field.Invalid(path, "back-off "+text, "is not on the node's curve: see crashloop check, and set --config, --config-dir and --feature-gates as the node has them")
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// stopped is the exit code of a container that ends at SIGTERM.
+const stopped = 128 + 15
+
+// scripted is an agent.Runtime in virtual time: its containers do what a script says, and all
+// else takes no time.
+type scripted struct {
+	now       time.Time
+	random    *rand.Rand
+	lives     map[string]Lives
+	recovers  map[string]time.Time
+	instances map[string]agent.Instance
+	// exits has when the instances that run exit by themselves.
+	exits map[string]exit
+	// starts counts those of each container in the plan.
+	starts  map[string]int
+	ready   bool
+	started func(container string, restarts int)
+	exited  func(container string, code int32, ran time.Duration)
+}
+
+// exit is one that is still to come.
+type exit struct {
+	at   time.Time
+	code int32
+}
+
+func (s *scripted) State(context.Context) (agent.State, error) {
+	return agent.State{SandboxReady: s.ready, IP: "127.0.0.1", Instances: s.instances}, nil
+}
+
+func (s *scripted) CreateSandbox(context.Context) error {
+	s.ready = true
+	return nil
+}
+
+func (s *scripted) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
+	id := fmt.Sprintf("%s#%d", c.Name, restarts)
+	s.instances[c.Name] = agent.Instance{
+		Status:   restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: s.now},
+		Restarts: restarts,
+	}
+	life := s.lives[c.Name].of(s.starts[c.Name])
+	s.starts[c.Name]++
+	if at, ok := s.recovers[c.Name]; ok && !s.now.Before(at) {
+		life = Life{Runs: true}
+	}
+	s.started(c.Name, restarts)
+	s.script(c.Name, life, s.now)
+	return id, nil
+}
+
+// script has the instance that runs live from then on.
+func (s *scripted) script(container string, l Life, from time.Time) {
+	if !l.Runs {
+		s.exits[container] = exit{from.Add(l.runs(s.random)), l.Code}
+	}
+}
+
+func (s *scripted) Stop(_ context.Context, id string, _ time.Duration) error {
+	for name, i := range s.instances {
+		if i.ID == id {
+			s.end(name, stopped)
+		}
+	}
+	return nil
+}
+
+// Exec is for hooks, which succeed at once.
+func (s *scripted) Exec(context.Context, string, []string) ([]byte, int, error) { return nil, 0, nil }
+
+func (s *scripted) Remove(context.Context) error { return nil }
+
+func (s *scripted) Changed() <-chan struct{} { return nil }
+
+// end ends an instance, if it runs.
+func (s *scripted) end(name string, code int32) {
+	i := s.instances[name]
+	if i.State != restartpod.StateRunning {
+		return
+	}
+	i.State, i.ExitCode, i.FinishedAt = restartpod.StateExited, code, s.now
+	s.instances[name] = i
+	delete(s.exits, name)
+	s.exited(name, code, s.now.Sub(i.StartedAt))
+}
+
+// next returns when the next instance exits by itself, or zero.
+func (s *scripted) next() (at time.Time) {
+	for _, e := range s.exits {
+		if at.IsZero() || e.at.Before(at) {
+			at = e.at
+		}
+	}
+	return at
+}
+
+// advance moves the time, and ends what exits by then.
+func (s *scripted) advance(to time.Time, order []string) {
+	s.now = to
+	for _, name := range order {
+		if e, ok := s.exits[name]; ok && !e.at.After(to) {
+			s.end(name, e.code)
+		}
+	}
+}

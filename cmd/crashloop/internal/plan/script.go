@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Life is what one instance of a container does: it exits with Code after some time, or runs
+// until it is stopped.
+type Life struct {
+	// Runs is true for an instance that does not exit by itself.
+	Runs bool
+	Code int32
+	// After is how long the instance runs. With Spread it is drawn for each instance.
+	After  time.Duration
+	Spread Spread
+	// Until is the greatest time of a uniform Spread.
+	Until time.Duration
+}
+
+// Spread is how the times of instances are distributed.
+type Spread string
+
+// The spreads. An exponential one has the mean After, a uniform one lies from After to Until.
+const (
+	Fixed       Spread = ""
+	Exponential Spread = "exp"
+	Uniform     Spread = "uniform"
+)
+
+// Lives are those of the instances of a container, one after the other. The last one is that of
+// all later instances, too.
+type Lives []Life
+
+// longest keeps sums of times within what a time.Time and a person can have.
+const longest = 365 * 24 * time.Hour
+
+var spread = regexp.MustCompile(`^(exp|uniform)\(([^,()]+)(?:,([^,()]+))?\)$`)
+
+// ParseLives parses lives with commas between, each "CODE@AFTER" or "runs". AFTER is a duration,
+// exp(MEAN) or uniform(LEAST,GREATEST). An error names what is wrong in it, and what would be
+// right.
+func ParseLives(text string) (Lives, error) {
+	var lives Lives
+	for _, part := range splitLives(text) {
+		life, err := parseLife(strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		lives = append(lives, life)
+	}
+	return lives, nil
+}
+
+// splitLives splits at the commas outside of parentheses.
+func splitLives(text string) (parts []string) {
+	depth, from := 0, 0
+	for i, r := range text {
+		switch {
+		case r == '(':
+			depth++
+		case r == ')':
+			depth--
+		case r == ',' && depth == 0:
+			parts, from = append(parts, text[from:i]), i+1
+		}
+	}
+	return append(parts, text[from:])
+}
+
+func parseLife(text string) (l Life, err error) {
+	if text == "runs" {
+		return Life{Runs: true}, nil
+	}
+	code, after, ok := strings.Cut(text, "@")
+	if !ok {
+		return l, fmt.Errorf(`%q must be CODE@AFTER, such as 1@5s, or "runs"`, text)
+	}
+	n, err := strconv.ParseUint(code, 10, 8)
+	if err != nil {
+		return l, fmt.Errorf("%q: the exit code %q must be a number from 0 to 255", text, code)
+	}
+	l.Code = int32(n)
+	first, second := after, ""
+	if m := spread.FindStringSubmatch(after); m != nil {
+		l.Spread, first, second = Spread(m[1]), m[2], m[3]
+	}
+	if l.After, err = parseTime(text, first); err != nil {
+		return l, err
+	}
+	switch {
+	case l.Spread == Uniform && second == "":
+		return l, fmt.Errorf("%q: uniform has two times, as in uniform(1s,10s)", text)
+	case l.Spread == Exponential && second != "":
+		return l, fmt.Errorf("%q: exp has one time, the mean, as in exp(30s)", text)
+	case l.Spread == Uniform:
+		if l.Until, err = parseTime(text, second); err == nil && l.Until < l.After {
+			err = fmt.Errorf("%q: %s is less than %s", text, second, first)
+		}
+	}
+	return l, err
+}
+
+func parseTime(text, value string) (time.Duration, error) {
+	d, err := time.ParseDuration(strings.TrimSpace(value))
+	if err != nil || d < 0 || d > longest {
+		return 0, fmt.Errorf("%q: %q must be a duration from 0s to %v, such as 500ms, 5s or 2h", text, value, longest)
+	}
+	return d, nil
+}
+
+// of returns the life of the n-th instance, counted from 0.
+func (l Lives) of(n int) Life { return l[min(n, len(l)-1)] }
+
+// runs is how long an instance with the life runs.
+func (l Life) runs(r *rand.Rand) time.Duration {
+	switch l.Spread {
+	case Exponential:
+		return time.Duration(min(r.ExpFloat64()*float64(l.After), float64(longest)))
+	case Uniform:
+		return l.After + time.Duration(math.Round(r.Float64()*float64(l.Until-l.After)))
+	}
+	return l.After
+}
+
+// String returns the life as ParseLives takes it.
+func (l Life) String() string {
+	switch {
+	case l.Runs:
+		return "runs"
+	case l.Spread == Exponential:
+		return fmt.Sprintf("%d@exp(%v)", l.Code, l.After)
+	case l.Spread == Uniform:
+		return fmt.Sprintf("%d@uniform(%v,%v)", l.Code, l.After, l.Until)
+	}
+	return fmt.Sprintf("%d@%v", l.Code, l.After)
+}

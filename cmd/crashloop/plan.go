@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
+)
+
+type planOptions struct {
+	configOptions
+	exits, recovers []string
+	length          time.Duration
+	at              string
+	seed            uint64
+	output          string
+}
+
+// longestPlan is the most of the future that a plan has.
+const longestPlan = 365 * 24 * time.Hour
+
+func newPlanCommand() *cobra.Command {
+	var o planOptions
+	cmd := &cobra.Command{
+		Use:   "plan [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--for DURATION] [-o FORMAT] MANIFEST ...",
+		Short: "Print when the containers of a pod will be restarted",
+		Long: `Print what will happen to the pods of the manifests, or of their pod templates:
+starts, exits, waits, restarts of the pod, and resets of the back-off after a run
+of more than ten minutes. A pod with a status, as kubectl get pod -o yaml prints
+it, goes on from there: the first line says when it is restarted next.
+
+No container is run. The code that 'crashloop run' and a patched kubelet have
+decides in virtual time; starting a container takes none, and probes and hooks
+succeed. --exit says what a container does, in a list whose last LIFE repeats:
+
+  1@5s               exits with 1 after five seconds
+  1@exp(30s)         after a time drawn from a distribution with the mean 30 s
+  0@uniform(1m,2m)   after one minute to two
+  runs               does not exit
+
+With --recover, what starts after that time runs. Without --exit, a container that
+has exited before goes on like that; in a pod that never ran, init containers
+succeed and the first container fails, each after a second.
+
+Exit status: 0 there is a plan, 1 a manifest, its status or the configuration is
+not valid, 2 wrong usage.`,
+		Example: `  # a container that fails after three seconds each time
+  crashloop plan --exit main=1@3s pod.yaml
+
+  # it depends on something that comes back after twelve minutes
+  crashloop plan --exit main=1@3s --recover main=12m pod.yaml
+
+  # when is a pod restarted next
+  kubectl get pod NAME -o yaml | crashloop plan -`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeManifests,
+		RunE: func(cmd *cobra.Command, manifests []string) error {
+			if len(manifests) == 0 {
+				return errors.New("there is no MANIFEST to plan: name a file, or - for stdin")
+			}
+			if !slices.Contains(planOutputFormats, o.output) {
+				return unknownFormat(o.output, planOutputFormats)
+			}
+			return planPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	addConfigFlags(cmd, &o.configOptions)
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.exits, "exit", nil, "what a container does")
+	flags.StringArrayVar(&o.recovers, "recover", nil, "after what time a container that starts runs")
+	flags.DurationVar(&o.length, "for", time.Hour, "how much of the future is printed")
+	flags.StringVar(&o.at, "at", "", "the present, in the form of RFC 3339 (default now)")
+	flags.Uint64Var(&o.seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
+	addOutputFlag(cmd, &o.output, planOutputFormats)
+	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "for": "DURATION", "at": "TIME", "seed": "N"})
+	return cmd
+}
+
+var planOutputFormats = []string{outputJSON, outputTable}
+
+// podPlan is the plan of a pod, as JSON has it.
+type podPlan struct {
+	File   string `json:"file"`
+	Object string `json:"object"`
+	// Assumed has the lives that no --exit names.
+	Assumed map[string]string `json:"assumed,omitempty"`
+	*plan.Plan
+}
+
+// planPods plans the pods of the manifests. It has written its errors when it returns an
+// exitError.
+func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	begin := time.Now()
+	if o.at != "" {
+		var err error
+		if begin, err = time.Parse(time.RFC3339, o.at); err != nil {
+			return fmt.Errorf("--at %q must be a time such as %s", o.at, begin.UTC().Format(time.RFC3339))
+		}
+	}
+	if o.length <= 0 || o.length > longestPlan {
+		return fmt.Errorf("--for %v must be more than 0s and at most %v", o.length, longestPlan)
+	}
+	exits, err := parseNamed("--exit", o.exits, plan.ParseLives)
+	if err != nil {
+		return err
+	}
+	recovers, err := parseNamed("--recover", o.recovers, func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err == nil && (d < 0 || d > longestPlan) {
+			err = fmt.Errorf("%q must be from 0s to %v", text, longestPlan)
+		}
+		return d, err
+	})
+	if err != nil {
+		return err
+	}
+	r := &report{}
+	c := r.addConfig(o.configOptions)
+	var plans []podPlan
+	if c != nil {
+		plans = r.addPlans(manifests, stdin, restartGates(c.FeatureGate), plan.Options{
+			Gates: restartGates(c.FeatureGate), Curve: config.Resolve(c.Settings).Curve,
+			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
+		})
+	}
+	issues := newIssueWriter(stderr, o.output)
+	for _, w := range r.Warnings {
+		if w.File != "" || w.Field != "" { // Others are about image pulls.
+			issues.write("warning", w)
+		}
+	}
+	for _, e := range r.Errors {
+		issues.write("error", e)
+	}
+	if len(r.Errors) > 0 {
+		return exitError(exitFailed)
+	}
+	if err := writePlans(stdout, o.output, plans); err != nil {
+		issues.error(err.Error())
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// parseNamed parses the values NAME=VALUE of a flag.
+func parseNamed[V any](flag string, values []string, parse func(string) (V, error)) (map[string]V, error) {
+	named := map[string]V{}
+	for _, text := range values {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%s %q must be NAME=VALUE, with the name of a container", flag, text)
+		}
+		if _, ok := named[name]; ok {
+			return nil, fmt.Errorf("%s %q: %q has one already", flag, text, name)
+		}
+		v, err := parse(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", flag, name, err)
+		}
+		named[name] = v
+	}
+	return named, nil
+}
+
+// addPlans returns the plans of the pods and pod templates in the manifests. What keeps one
+// from being made is added to the report.
+func (r *report) addPlans(manifests []string, stdin io.Reader, gates restartpod.Gates, o plan.Options) (plans []podPlan) {
+	known := map[string]bool{}
+	for _, file := range manifests {
+		errs := len(r.Errors)
+		found := false
+		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
+			spec, path := podSpec(object)
+			if spec == nil {
+				return
+			}
+			found = true
+			pod, ok := object.(*v1.Pod)
+			if !ok {
+				_, object, _ := strings.Cut(name, " ")
+				pod = &v1.Pod{Spec: *spec}
+				pod.Name = object[strings.LastIndex(object, "/")+1:]
+			}
+			if list := validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: gates}); len(list) > 0 {
+				for _, err := range list {
+					r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+				}
+				return
+			}
+			if len(spec.Containers) == 0 {
+				r.Errors = append(r.Errors, newErrorIssue(file, name, field.Required(path.Child("containers"), "a pod has at least one")))
+				return
+			}
+			manifest.Default(pod)
+			o.Pod = pod
+			p, err := plan.Make(o)
+			if err != nil {
+				r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+				return
+			}
+			result := podPlan{File: file, Object: name, Assumed: map[string]string{}, Plan: p}
+			for container, lives := range plan.Assumed(pod, o.Lives) {
+				known[container] = true
+				if _, ok := o.Lives[container]; !ok {
+					result.Assumed[container] = lives[0].String()
+				}
+			}
+			plans = append(plans, result)
+		})
+		if !found && len(r.Errors) == errs {
+			r.Errors = append(r.Errors, newIssue(manifestName(file), "", "", "there is neither a pod nor a pod template in it"))
+		}
+	}
+	if len(r.Errors) == 0 {
+		for flag, names := range map[string][]string{"--exit": slices.Sorted(maps.Keys(o.Lives)), "--recover": slices.Sorted(maps.Keys(o.Recovers))} {
+			for _, name := range names {
+				if !known[name] {
+					r.Errors = append(r.Errors, newIssue("", "", flag, fmt.Sprintf("no pod has a container %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))))
+				}
+			}
+		}
+	}
+	return plans
+}
+
+func writePlans(w io.Writer, format string, plans []podPlan) error {
+	var b bytes.Buffer
+	for i, p := range plans {
+		if format == outputJSON {
+			data, err := json.Marshal(p)
+			if err != nil {
+				return err
+			}
+			b.Write(append(data, '\n'))
+			continue
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		writePlan(&b, p)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// writePlan writes a plan for people.
+func writePlan(b *bytes.Buffer, p podPlan) {
+	fmt.Fprintf(b, "%s in %s: %s\n", printable(p.Object), printable(manifestName(p.File)), nextRestart(p.Plan))
+	for _, name := range slices.Sorted(maps.Keys(p.Assumed)) {
+		fmt.Fprintf(b, "assumed: --exit %s=%s\n", cell(name), p.Assumed[name])
+	}
+	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "TIME\tAFTER\tCONTAINER\tWHAT")
+	for _, e := range p.Entries {
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\n", at(p.Plan, e.Time), short(e.Time.Sub(p.Begin)), cell(e.Container), describe(p.Plan, e))
+	}
+	tab.Flush()
+	length := p.End.Sub(p.Begin)
+	for _, s := range p.Containers {
+		if s.Restarts > 0 {
+			fmt.Fprintf(b, "%s: %d restarts in %s, down for %.1f%% of it\n", cell(s.Name), s.Restarts, short(length), 100*max(1-s.RanSeconds/length.Seconds(), 0))
+		}
+	}
+}
+
+// at is a time of the plan, with the day in a plan of several.
+func at(p *plan.Plan, t time.Time) string {
+	if p.End.Sub(p.Begin) >= 24*time.Hour {
+		return t.Format(time.DateTime)
+	}
+	return t.Format(time.TimeOnly)
+}
+
+// nextRestart says when the first restart is.
+func nextRestart(p *plan.Plan) string {
+	for _, e := range p.Entries {
+		if e.Kind == plan.Start && e.Restarts > 0 {
+			in := "now"
+			if d := e.Time.Sub(p.Begin); d > 0 {
+				in = "in " + short(d)
+			}
+			return fmt.Sprintf("next restart at %s, %s", at(p, e.Time), in)
+		}
+	}
+	return "no restart in " + short(p.End.Sub(p.Begin))
+}
+
+// describe says in words what happens.
+func describe(p *plan.Plan, e plan.Entry) string {
+	switch e.Kind {
+	case plan.Start:
+		if e.Restarts > 0 {
+			return fmt.Sprintf("starts, restart %d", e.Restarts)
+		}
+		return "starts"
+	case plan.Exit:
+		return fmt.Sprintf("exits with code %d after %s", *e.ExitCode, short(time.Duration(e.RanSeconds*float64(time.Second))))
+	case plan.Wait, plan.PodWait:
+		return fmt.Sprintf("waits until %s, back-off %s", at(p, *e.Until), short(time.Duration(e.DelaySeconds*float64(time.Second))))
+	case plan.Reset:
+		return "ran for more than ten minutes: the back-off starts over"
+	case plan.PodRestart:
+		return "the pod is restarted: " + printable(e.Message)
+	}
+	return cmp.Or(printable(e.Message), string(e.Kind))
+}
+
+// short is a duration to a tenth of a second.
+func short(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const planPod = `apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {containers: [{name: main, image: a}, {name: other, image: b}]}
+`
+
+// planned runs crashloop plan with a manifest on standard input.
+func planned(t *testing.T, manifest string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status = run(append([]string{"plan", "--at", "2026-01-01T12:00:00Z"}, args...), strings.NewReader(manifest), &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+func TestPlan(t *testing.T) {
+	status, out, errs := planned(t, planPod, "--for", "1m", "--exit", "main=1@3s", "--recover", "main=20s", "-")
+	assert.Equal(t, exitSucceeded, status, errs)
+	assert.Empty(t, errs)
+	assert.Equal(t, `Pod web in stdin: next restart at 12:00:03, in 3s
+assumed: --exit other=runs
+TIME      AFTER  CONTAINER  WHAT
+12:00:00  0s     main       starts
+12:00:00  0s     other      starts
+12:00:03  3s     main       exits with code 1 after 3s
+12:00:03  3s     main       starts, restart 1
+12:00:06  6s     main       exits with code 1 after 3s
+12:00:06  6s     main       waits until 12:00:16, back-off 10s
+12:00:16  16s    main       starts, restart 2
+12:00:19  19s    main       exits with code 1 after 3s
+12:00:19  19s    main       waits until 12:00:39, back-off 20s
+12:00:39  39s    main       starts, restart 3
+main: 3 restarts in 1m0s, down for 50.0% of it
+`, out)
+}
+
+// What goes in is what check takes: other kinds, several pods, a node's configuration.
+func TestPlanManifests(t *testing.T) {
+	const deployment = `
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api}
+spec: {template: {spec: {containers: [{name: main, image: a}]}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+`
+	config := filepath.Join(t.TempDir(), "kubelet.yaml")
+	require.NoError(t, os.WriteFile(config, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncrashLoopBackOff: {maxContainerRestartPeriod: 2s}\n"), 0o600))
+	status, out, errs := planned(t, planPod+deployment, "--config", config, "--for", "48h", "--exit", "main=1@3h", "-o", "json", "-")
+	assert.Equal(t, exitSucceeded, status, errs)
+	decoder := json.NewDecoder(strings.NewReader(out))
+	for _, object := range []string{"Pod web", "Deployment api"} {
+		var p podPlan
+		require.NoError(t, decoder.Decode(&p))
+		assert.Equal(t, object, p.Object)
+		assert.Equal(t, 16, p.Containers[0].Restarts)
+	}
+	assert.False(t, decoder.More())
+	_, out, _ = planned(t, planPod, "--for", "48h", "--exit", "main=1@3h", "-")
+	assert.Contains(t, out, "\n2026-01-01 18:00:00  6h0m0s   main       ran for more than ten minutes: the back-off starts over\n")
+}
+
+func TestPlanErrors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		manifest string
+		args     []string
+		status   int
+		want     string
+	}{
+		"no manifest":       {"", nil, exitUsage, "there is no MANIFEST to plan"},
+		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "stdin: there is neither a pod nor a pod template in it"},
+		"no container":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "spec.containers: Required value"},
+		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitFailed, `--exit: no pod has a container "mian": there are main, other`},
+		"life":              {planPod, []string{"--exit", "main=1", "-"}, exitUsage, `--exit main: "1" must be CODE@AFTER`},
+		"name":              {planPod, []string{"--exit", "1@3s", "-"}, exitUsage, `--exit "1@3s" must be NAME=VALUE`},
+		"twice":             {planPod, []string{"--exit", "main=1@3s", "--exit", "main=runs", "-"}, exitUsage, `"main" has one already`},
+		"recover":           {planPod, []string{"--recover", "main=-1s", "-"}, exitUsage, `--recover main: "-1s" must be from 0s to 8760h0m0s`},
+		"for ever":          {planPod, []string{"--for", "1000000h", "-"}, exitUsage, "--for 1000000h0m0s must be more than 0s and at most 8760h0m0s"},
+		"nothing":           {planPod, []string{"--for", "0s", "-"}, exitUsage, "--for 0s must be more than 0s"},
+		"time":              {planPod, []string{"--at", "noon", "-"}, exitUsage, `--at "noon" must be a time such as`},
+		"format":            {planPod, []string{"-o", "yaml", "-"}, exitUsage, `no output format "yaml"`},
+		"rules": {
+			strings.Replace(planPod, "{name: main, image: a}", "{name: main, image: a, restartPolicyRules: [{action: Restart}]}", 1),
+			[]string{"-"}, exitFailed, "spec.containers[0]",
+		},
+		"status": {planPod + `status: {containerStatuses: [{name: main, restartCount: -1}]}`, []string{"-"}, exitFailed, "status.containerStatuses[0].restartCount: Invalid value: -1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, out, errs := planned(t, tc.manifest, tc.args...)
+			assert.Equal(t, tc.status, status)
+			assert.Empty(t, out)
+			assert.Contains(t, errs, tc.want)
+		})
+	}
+}
