@@ -31,8 +31,10 @@ const (
 // forStock returns the scenario as a kubelet can run it that lacks what ours adds, and
 // the gate KubeletCrashLoopBackOffMax if it is older than v1.32.
 func (s Scenario) forStock(hasMaximum bool) Scenario {
-	if !hasMaximum {
-		s.Maximum = 0
+	if !hasMaximum && s.Maximum > 0 {
+		// On the default curve the first whole wait in the window is that of 20 s, which takes
+		// upstream 30.
+		s.Maximum, s.Window = 0, max(s.Window, 75*time.Second)
 	}
 	if s.Action == node.ActionRestartPod {
 		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers

@@ -110,7 +110,11 @@ func (m *measurement) crashAlone() (*Alone, error) {
 	for i, pod := range pods {
 		pod.Name = fmt.Sprintf("alone-%02d", i+1)
 		pod.Spec.Containers[0].Args = []string{"/starts/" + pod.Name}
-		wg.Go(func() { errs[i] = m.crash(ctx, pod) })
+		wg.Go(func() {
+			// Pods that a kubelet restarts do not stay in step either.
+			time.Sleep(aloneDelay * time.Duration(i) / time.Duration(len(pods)))
+			errs[i] = m.crash(ctx, pod)
+		})
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {

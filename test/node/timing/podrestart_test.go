@@ -162,6 +162,9 @@ func TestForOlderRelease(t *testing.T) {
 		if config := stock.scenarioConfig(); strings.Contains(config, "BackOff") {
 			t.Errorf("%s: stock has %q, which it does not know", s.Name, config)
 		}
+		if window := stock.scenario.Window; s.Window > 0 && window <= 60*time.Second || s.Window == 0 && window > 0 {
+			t.Errorf("%s: in %v stock has no whole wait of 20 s, or the scenario should have no window", s.Name, window)
+		}
 		if s.forStock(true).Maximum != s.Maximum {
 			t.Errorf("%s: stock has not the maximum that it could have", s.Name)
 		}
