@@ -13,83 +13,83 @@ import (
 )
 
 // Backoff keeps an exponential back-off per key. It corrects
-// k8s.io/client-go/util/flowcontrol.Backoff. Set the exported fields before the
-// first call of a method; the methods may be called concurrently. The zero value
-// never makes a key wait.
+// k8s.io/client-go/util/flowcontrol.Backoff; the package comment lists the
+// differences. Set the exported fields before the first method call. The methods are
+// safe for concurrent use. The zero value never makes a key wait.
 type Backoff struct {
-	// RWMutex is there because client-go's type has its methods. It guards
+	// RWMutex is embedded because client-go's type exports its methods. It guards
 	// nothing.
 	sync.RWMutex
 	// Clock is read by the methods that do not take the time as an argument. Nil
-	// means the real one.
+	// means the real clock.
 	Clock clock.Clock
-	// HasExpiredFunc reports whether an event at eventTime starts a key over that
-	// last advanced at lastUpdate; see FlatReset. GC calls it with the present as
-	// eventTime. Nil means ProportionalReset. It is called with the lock held
-	// that guards all keys, so it must be fast and must not call a method of the
-	// same Backoff. If it panics, the lock is released and the key is unchanged.
+	// HasExpiredFunc reports whether an event at eventTime resets a key that last
+	// advanced at lastUpdate; see FlatReset. GC passes the current time as eventTime.
+	// Nil means ProportionalReset. The function is called with the lock of all keys
+	// held, so it must be fast and must not call a method of the same Backoff. If it
+	// panics, the lock is released and the key is unchanged.
 	HasExpiredFunc func(eventTime time.Time, lastUpdate time.Time, maxDuration time.Duration) bool
-	// DelayFirstRestart makes the first restart after a reset wait for the
-	// initial delay, as the Kubernetes documentation says, instead of being
-	// immediate, as the kubelet has always been (kubernetes/kubernetes#133472).
-	// It concerns Decide, Start, Fail and IsInBackOffSince.
+	// DelayFirstRestart makes the first restart after a reset wait for the initial
+	// delay, as the Kubernetes documentation says. By default it is immediate, as in
+	// the kubelet (kubernetes/kubernetes#133472). The option affects Decide, Start,
+	// Fail and IsInBackOffSince.
 	DelayFirstRestart bool
 
-	// lock guards perItemBackoff. A plain one costs half of what an RWMutex does,
-	// and no method holds it for long.
+	// lock guards perItemBackoff. A Mutex costs half as much as an RWMutex here, and
+	// no method holds it for long.
 	lock sync.Mutex
 	// 0 <= defaultDuration <= maxDuration.
 	defaultDuration time.Duration
 	maxDuration     time.Duration
 	extras          *extras
-	// perItemBackoff has the name of client-go's map, whose tests look into it.
+	// perItemBackoff has the name of client-go's map, which client-go's tests read.
 	perItemBackoff map[string]*backoffEntry
 }
 
-// extras is what most Backoffs do without, and then have nil for.
+// extras holds the options that most Backoffs do not use. It is nil for those.
 type extras struct {
 	maxJitterFactor float64
 	observer        observer
 }
 
-// observer is told what happens; see SetMetrics. All but decided is called with the
-// lock held.
+// observer is notified of changes; see SetMetrics. All methods except decided are
+// called with the lock held.
 type observer interface {
 	keyAdded()
 	keyRemoved()
-	// recovered is for a key that GC removes by the reset rule, if it does not wait.
+	// recovered is called when GC removes a key that does not wait.
 	recovered()
 	decided(id string, d Decision, now time.Time)
 }
 
-// backoffEntry is the state of a key. last and from are distances from epoch on
-// the monotonic clock, as is the argument at of its methods. It takes 32 bytes and
-// has no pointers.
+// backoffEntry is the state of a key. The fields last and from, and the argument at
+// of the methods, are distances from epoch on the monotonic clock. An entry takes 32
+// bytes and has no pointers.
 type backoffEntry struct {
-	// last is when the key last advanced. A start that nobody decided and one that
-	// failed move it as well: it is the time from which a run is measured.
+	// last is when the key last advanced. A start without a decision and a failed
+	// start set it too: the length of a run is measured from it.
 	last time.Duration
-	// event is the event after which a check found the key waiting, or else the one
-	// that the last advance answered, as it was given; from is when the former
-	// happened, as well as that could be known then. That it is the same event shows by
-	// the first and not by the second, so that a step of the wall clock changes no
-	// wait. from counts only while waiting.
+	// event identifies the event that the key waits after, or else the event that the
+	// last advance answered. from is the time of the event that the key waits after,
+	// as far as it was known at the check, and is valid only while waiting. Events
+	// are compared by event and not by from, so that a step of the wall clock does
+	// not change a wait.
 	event, from time.Duration
-	// attempts is how often the key advanced since its last reset. It is 0 only
-	// while the first start is due.
+	// attempts counts the advances since the last reset. It is 0 only while the first
+	// start is due.
 	attempts int32
 	waiting  bool
 	// granted is true from an advance until it is given back or the start fails.
 	granted bool
-	// due is set from when a start failed, or was given back, to the next one. That
+	// due is set from a failed or returned start until the next start. The next start
 	// follows no new event: its wait counts from last.
 	due due
-	// ran is true from when Started moved last to the next advance. That start is
-	// known, and ends no wait that began after it.
+	// ran is true from the time Started set last until the next advance. The start at
+	// last is then known, and does not end a wait that began after it.
 	ran bool
 }
 
-// due is why a start is due that follows no event.
+// due is the reason why a start without an event is due.
 type due uint8
 
 const (
@@ -100,31 +100,31 @@ const (
 
 const maxAttempts = math.MaxInt32
 
-// epoch is what times are measured from. No decision depends on which time it is.
+// epoch is the origin of all stored times. No decision depends on its value.
 var epoch = time.Now()
 
-// jitterSeed makes the jitter of two processes differ.
+// jitterSeed gives each process its own jitter.
 var jitterSeed = maphash.MakeSeed()
 
-// NewBackOff returns a Backoff on the real clock whose delays start at initial
-// and double up to max. Durations below 0 count as 0, an initial above max as max.
+// NewBackOff returns a Backoff on the real clock. Its delays start at initial and
+// double up to max. A negative duration counts as 0, and initial is clamped to max.
 func NewBackOff(initial, max time.Duration) *Backoff {
 	return NewBackOffWithJitter(initial, max, 0)
 }
 
-// NewBackOffWithJitter is NewBackOff with a random addition to each delay of up
-// to maxJitterFactor times the delay before it, or for the first times itself;
-// the sum is clamped to max. A maxJitterFactor of 0 or less adds nothing.
+// NewBackOffWithJitter is like NewBackOff and adds random jitter of up to
+// maxJitterFactor times the previous delay, or times the first delay itself. The sum
+// is clamped to max. A maxJitterFactor of 0 or less adds nothing.
 func NewBackOffWithJitter(initial, max time.Duration, maxJitterFactor float64) *Backoff {
 	return NewFakeBackOffWithJitter(initial, max, clock.RealClock{}, maxJitterFactor)
 }
 
-// NewFakeBackOff is NewBackOff on the clock tc.
+// NewFakeBackOff is like NewBackOff with the clock tc.
 func NewFakeBackOff(initial, max time.Duration, tc clock.Clock) *Backoff {
 	return NewFakeBackOffWithJitter(initial, max, tc, 0)
 }
 
-// NewFakeBackOffWithJitter is NewBackOffWithJitter on the clock tc.
+// NewFakeBackOffWithJitter is like NewBackOffWithJitter with the clock tc.
 func NewFakeBackOffWithJitter(initial, max time.Duration, tc clock.Clock, maxJitterFactor float64) *Backoff {
 	b := &Backoff{Clock: tc}
 	if maxJitterFactor > 0 {
@@ -139,42 +139,41 @@ func NewFakeBackOffWithJitter(initial, max time.Duration, tc clock.Clock, maxJit
 	return b
 }
 
-// Decision is the answer to one question: may this key restart now?
+// Decision is the answer to the question whether a key may restart now.
 type Decision struct {
-	// Allowed is true when the restart may happen now.
+	// Allowed reports whether the restart may happen now.
 	Allowed bool
-	// Delay is how long this restart has to wait, jitter included; 0 for an
-	// immediate one.
+	// Delay is how long this restart has to wait, jitter included. It is 0 for an
+	// immediate restart.
 	Delay time.Duration
-	// RetryAt is the time from which the restart is allowed: the event time
-	// plus Delay, or earlier after the clock stepped back. It is on the clock of
-	// the time that was passed as now, and not after that if Allowed.
+	// RetryAt is the time from which the restart is allowed: the event time plus
+	// Delay, or earlier after the clock stepped back. It is on the same clock as the
+	// argument now. If Allowed, it is not after now.
 	RetryAt time.Time
-	// Attempt counts the restarts since the last reset, this one included: it
-	// is 1 for the first, and 0 for a start that is no restart.
+	// Attempt counts the restarts since the last reset, including this one. It is 1
+	// for the first restart, and 0 for a start that is not a restart.
 	Attempt int
-	// Reset is true when the reset rule has just started the key over. A key
-	// that GC removed by that rule before is new instead.
+	// Reset reports whether the reset rule has just reset the key. A key that GC
+	// removed by that rule earlier counts as new instead.
 	Reset bool
-	// FirstWait is true for the first check that found this restart waiting,
-	// and false for all later ones.
+	// FirstWait is true for the first check that found this restart waiting, and
+	// false for all later checks.
 	FirstWait bool
-	// Again is true when this start was allowed before, and given back.
+	// Again reports whether this start was allowed before and given back.
 	Again bool
 }
 
 // Decide reports whether the key may restart now after an event (an exit) at
-// eventTime, and if so advances the key to its next delay. It is
-// IsInBackOffSince, Get and Next of client-go in one step.
+// eventTime. If so, it advances the key to its next delay. It combines
+// IsInBackOffSince, Get and Next of client-go.
 //
-// It answers one event with one start. An event at or before the time of the last
-// start was answered by that, and counts as having happened then: so whoever asks
-// again, and whoever asks because that start came to nothing, waits for the next
-// delay. GiveBack takes back a start that was not made.
+// One event permits one start. An event at or before the time of the last start is
+// already answered, and counts as happening at that start. A caller that asks again,
+// or whose start came to nothing, therefore waits for the next delay. GiveBack takes
+// back a start that was not made.
 //
-// An event in the future counts as happening now. An eventTime at or before the
-// Unix epoch means unknown: the event counts as having happened at the first
-// check that saw it.
+// An event in the future counts as happening now. An eventTime at or before the Unix
+// epoch means unknown: the event counts as happening at the first check that saw it.
 func (p *Backoff) Decide(id string, eventTime time.Time) (d Decision) {
 	p.decide(&d, id, eventTime, p.now())
 	return d
@@ -195,13 +194,13 @@ func (p *Backoff) decide(d *Decision, id string, eventTime, now time.Time) {
 	known := p.perItemBackoff[id]
 	var q question
 	p.ask(&q, now)
-	now = q.now // which the observer is told
+	now = q.now // the observer gets the corrected time
 	known.unanswered(&q, eventTime)
 	p.grant(d, id, known, &q)
 }
 
-// Allow is Decide for a restart that does not wait, whatever the key's delay is: the
-// key advances, and the Decision has no delay.
+// Allow is Decide for a restart that does not wait, regardless of the key's delay.
+// The key advances, and the Decision has no delay.
 func (p *Backoff) Allow(id string, eventTime time.Time) Decision {
 	return p.AllowAt(id, eventTime, p.now())
 }
@@ -215,7 +214,7 @@ func (p *Backoff) AllowAt(id string, eventTime, now time.Time) (d Decision) {
 	return d
 }
 
-// Peek returns what Decide would, and changes nothing.
+// Peek returns the Decision that Decide would return, and changes nothing.
 func (p *Backoff) Peek(id string, eventTime time.Time) Decision {
 	return p.PeekAt(id, eventTime, p.now())
 }
@@ -233,10 +232,10 @@ func (p *Backoff) PeekAt(id string, eventTime, now time.Time) (d Decision) {
 	return d
 }
 
-// Start is Decide for a start that follows no exit: the first one, or one after
-// all instances were removed. It is allowed at once and counts as no attempt,
-// unless the start before it failed: then it is decided as after an exit at that
-// time. See Fail.
+// Start is Decide for a start that follows no exit: the first one, or one after all
+// instances were removed. It is allowed at once and does not count as an attempt. If
+// the previous start failed, Start decides as after an exit at the time of that
+// failure. See Fail.
 func (p *Backoff) Start(id string) Decision {
 	return p.StartAt(id, p.now())
 }
@@ -266,9 +265,9 @@ func (p *Backoff) start(d *Decision, id string, now time.Time) time.Time {
 	return q.now
 }
 
-// Fail notes that a start of the key failed: that which Decide or Start allowed,
-// or the first. It counts as an exit at this time, and the Decision is that on
-// the next attempt, which is for Decide or Start to allow.
+// Fail records that a start of the key failed: the start that Decide or Start
+// allowed, or the first one. The failure counts as an exit at this time. The returned
+// Decision is about the next attempt, which Decide or Start must still allow.
 func (p *Backoff) Fail(id string) Decision {
 	return p.FailAt(id, p.now())
 }
@@ -284,14 +283,14 @@ func (p *Backoff) FailAt(id string, now time.Time) (d Decision) {
 	asked := e
 	p.rule(&d, id, true, &asked, &q)
 	p.store(id, e)
-	d.FirstWait = false // for the check that finds it waiting
+	d.FirstWait = false // the check that finds it waiting sets this
 	return d
 }
 
-// GiveBack takes back the last advance of the key, because the start that it
-// allowed was not made and nothing that could have run exists. The next Decide
-// about the same event, or Start, allows it again at once, as the same attempt.
-// Without an advance to take back, or after Fail, it does nothing.
+// GiveBack takes back the last advance of the key. Call it if the start was not made
+// and nothing exists that could have run. The next Decide about the same event, or
+// the next Start, allows the start again at once, as the same attempt. GiveBack does
+// nothing if there is no advance to take back, or after Fail.
 func (p *Backoff) GiveBack(id string) {
 	p.GiveBackAt(id, p.now())
 }
@@ -308,14 +307,14 @@ func (p *Backoff) GiveBackAt(id string, now time.Time) {
 	p.ask(&q, now)
 	e.attempts--
 	e.waiting, e.granted, e.due, e.ran = false, false, dueGivenBack, false
-	// The wait is over already, and was no run.
+	// The wait is already over, and no run followed.
 	e.last = saturatingSub(min(e.last, q.at), p.delay(id, e.attempts))
 }
 
-// Started notes that the key's last start took effect at startedAt, if that is
-// later than known: the length of a run counts from there, and not from when the
-// start was allowed. A startedAt in the future or unknown, and one while the key
-// waits, change nothing.
+// Started records that the key's last start took effect at startedAt, if that is
+// later than the known time. The length of a run then counts from startedAt and not
+// from when the start was allowed. Started does nothing if startedAt is unknown or in
+// the future, or while the key waits.
 func (p *Backoff) Started(id string, startedAt, now time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -329,9 +328,9 @@ func (p *Backoff) Started(id string, startedAt, now time.Time) {
 	}
 }
 
-// EndWait notes that what the key stands for has started although nothing was
-// asked, so that its wait, if it has been found waiting, is over. The key keeps
-// its delay; its next run counts from now, and its next wait is one of its own.
+// EndWait records that the container of the key has started without a decision. A
+// wait that was seen is over. The key keeps its delay: the next run counts from now,
+// and the next wait is a new one.
 func (p *Backoff) EndWait(id string) {
 	p.EndWaitAt(id, p.now())
 }
@@ -349,7 +348,7 @@ func (p *Backoff) EndWaitAt(id string, now time.Time) {
 }
 
 // Get returns the delay that the next restart of the key has to wait, jitter
-// included, and 0 for a key that is not known.
+// included. It returns 0 for an unknown key.
 func (p *Backoff) Get(id string) time.Duration {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -360,9 +359,9 @@ func (p *Backoff) Get(id string) time.Duration {
 	return p.delay(id, e.attempts)
 }
 
-// Next advances the key to its next delay, or back to the initial one when the
-// key is new or the reset rule holds for eventTime. The delay counts as begun
-// now. For eventTime see Decide.
+// Next advances the key to its next delay, or resets it to the initial delay if the
+// key is new or the reset rule holds for eventTime. The delay counts from now. For
+// eventTime see Decide.
 func (p *Backoff) Next(id string, eventTime time.Time) {
 	p.NextAt(id, eventTime, p.now())
 }
@@ -397,14 +396,14 @@ func (p *Backoff) Reset(id string) {
 	p.remove(id)
 }
 
-// DeleteEntry forgets the key. It is client-go's second name for Reset.
+// DeleteEntry forgets the key. It is the same as Reset; client-go has both names.
 func (p *Backoff) DeleteEntry(id string) {
 	p.Reset(id)
 }
 
 // IsInBackOffSince reports whether the key still has to wait after an event at
-// eventTime. For eventTime see Decide; but as nothing is granted here, an event
-// before the key's last advance is taken as it is, as by client-go.
+// eventTime. For eventTime see Decide. As it grants no start, it does not move an
+// event from before the key's last advance. Neither does client-go.
 func (p *Backoff) IsInBackOffSince(id string, eventTime time.Time) bool {
 	return p.IsInBackOffSinceAt(id, eventTime, p.now())
 }
@@ -426,8 +425,8 @@ func (p *Backoff) IsInBackOffSinceAt(id string, eventTime, now time.Time) bool {
 	return !d.Allowed
 }
 
-// IsInBackOffSinceUpdate reports whether less than the key's delay lay between
-// the last advance of the key and eventTime, which is usually the present.
+// IsInBackOffSinceUpdate reports whether the time between the last advance of the key
+// and eventTime is less than the key's delay. eventTime is usually the current time.
 func (p *Backoff) IsInBackOffSinceUpdate(id string, eventTime time.Time) bool {
 	return p.IsInBackOffSinceUpdateAt(id, eventTime, p.now())
 }
@@ -457,16 +456,16 @@ func (p *Backoff) IsInBackOffSinceUpdateAt(id string, eventTime, now time.Time) 
 	return saturatingSub(q.at, e.from) < delay
 }
 
-// gcStep is how many keys GC looks at before it lets others have the lock, and
-// smallMap how many it puts into a new map at once.
+// gcStep is how many keys GC checks before it yields the lock. smallMap is the
+// largest number of keys that GC copies into a new map.
 const (
 	gcStep   = 256
 	smallMap = 4096
 )
 
-// GC forgets the keys for which the reset rule holds at present. The age of a key
-// that waits counts from the end of its wait. The lock is released now and then,
-// so that other calls are not held up.
+// GC forgets the keys for which the reset rule holds now. The age of a waiting key
+// counts from the end of its wait. GC releases the lock from time to time, so that it
+// does not block other calls.
 func (p *Backoff) GC() {
 	p.GCAt(p.now())
 }
@@ -478,8 +477,8 @@ func (p *Backoff) GCAt(now time.Time) {
 	at := monotonic(now)
 	var kept []string
 	visited, removed := 0, false
-	// The iterator is used under the lock alone, and a map may change between its
-	// steps. But after shrink it is the map of before.
+	// The iterator is used only under the lock, and a map may change between its
+	// steps. After shrink the iterator is still on the old map.
 	for id, e := range p.perItemBackoff {
 		if p.perItemBackoff[id] != e {
 			continue
@@ -495,7 +494,8 @@ func (p *Backoff) GCAt(now time.Time) {
 		}
 		if visited++; visited%gcStep == 0 {
 			p.lock.Unlock()
-			// Whoever waits for the lock gets it; it would not if GC took it again.
+			// A waiting goroutine gets the lock. Without this, GC would take it
+			// again first.
 			runtime.Gosched()
 			p.lock.Lock()
 		}
@@ -518,8 +518,8 @@ func (p *Backoff) collectable(id string, e *backoffEntry, now time.Time, at time
 	return p.expired(now, now.Add(-age))
 }
 
-// shrink gives memory back, which a map does not by itself: it makes the map anew
-// if few keys are left. These are the kept ones, unless others came meanwhile.
+// shrink replaces the map if few keys are left, because a map does not shrink by
+// itself. It does nothing if other calls added or removed keys meanwhile.
 func (p *Backoff) shrink(kept []string) {
 	if len(p.perItemBackoff) != len(kept) {
 		return
@@ -535,7 +535,7 @@ func (p *Backoff) shrink(kept []string) {
 	p.perItemBackoff = smaller
 }
 
-// grant rules on the question, stores what follows and advances the key if it is
+// grant decides the question, stores the result and advances the key if the start is
 // allowed. The caller holds the lock.
 func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, q *question) {
 	if known == nil {
@@ -556,8 +556,8 @@ func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, q *question
 	}
 }
 
-// rule rules on the question for a key in state e, which may be stored or not, and
-// notes in e that the key waits, if it does.
+// rule decides the question for a key in state e, which need not be stored. If the
+// key has to wait, rule records the wait in e.
 func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *question) {
 	d.Reset, d.Again = known && p.hasExpired(e, q), e.due == dueGivenBack
 	if !known || d.Reset {
@@ -565,7 +565,7 @@ func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *q
 			d.Allowed, d.Attempt, d.RetryAt = true, 1, q.now.Add(-q.age)
 			return
 		}
-		// From the event on the key is as one that has advanced once.
+		// After the event the key counts as having advanced once.
 		*e = backoffEntry{last: saturatingSub(q.at, q.age)}
 	}
 	if p.DelayFirstRestart {
@@ -583,22 +583,22 @@ func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *q
 	}
 }
 
-// delay is what a key with so many attempts waits, jitter included.
+// delay returns how long a key with this many attempts waits, jitter included.
 func (p *Backoff) delay(id string, attempts int32) time.Duration {
 	if attempts == 0 {
 		return 0
 	}
 	d := p.maxDuration
-	// The comparison shifts max and not initial, so that nothing overflows.
+	// The comparison shifts max and not initial, so that it cannot overflow.
 	if n := attempts - 1; p.defaultDuration <= p.maxDuration>>n {
 		d = p.defaultDuration << n
 	}
 	if p.extras != nil && p.extras.maxJitterFactor > 0 {
 		jitter := random(id, attempts) * p.extras.maxJitterFactor * float64(d)
 		if attempts > 1 {
-			jitter /= 2 // a factor of the delay before, which is half of d
+			jitter /= 2 // the factor applies to the previous delay, half of d
 		}
-		// Written this way round for factors that make jitter NaN.
+		// This form of the comparison also handles factors that make jitter NaN.
 		if jitter < float64(p.maxDuration-d) {
 			return d + time.Duration(jitter)
 		}
@@ -607,8 +607,8 @@ func (p *Backoff) delay(id string, attempts int32) time.Duration {
 	return d
 }
 
-// random is a number in [0, 1) that depends on the key and its attempts alone,
-// so that all checks of one wait see the same jitter. It is one step of the
+// random returns a number in [0, 1) that depends only on the key and its attempts.
+// All checks of one wait therefore see the same jitter. It is one step of the
 // generator splitmix64.
 func random(id string, attempts int32) float64 {
 	x := maphash.String(jitterSeed, id) + uint64(attempts)*0x9e3779b97f4a7c15
@@ -617,8 +617,8 @@ func random(id string, attempts int32) float64 {
 	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
-// hasExpired asks the reset rule. The times have the right difference although the
-// wall clock may have stepped during the run.
+// hasExpired applies the reset rule. The difference of the two times is right even if
+// the wall clock stepped during the run.
 func (p *Backoff) hasExpired(e *backoffEntry, q *question) bool {
 	return p.expired(q.now.Add(-q.age), q.now.Add(-e.since(q.at)))
 }
@@ -653,21 +653,21 @@ func (p *Backoff) remove(id string) {
 	}
 }
 
-// question is what is asked about a key.
+// question holds the arguments of a decision.
 type question struct {
-	// now is the present, and at its distance from epoch.
+	// now is the current time, and at its distance from epoch.
 	now time.Time
 	at  time.Duration
-	// event is what to know the event by, and age how long ago it was.
+	// event identifies the event, and age is how long ago it was.
 	event, age time.Duration
 }
 
-// ask sets the present.
+// ask sets the current time.
 func (p *Backoff) ask(q *question, now time.Time) {
 	q.now, q.at = now, monotonic(now)
 	if q.at == math.MinInt64 {
-		// A caller passed the zero time by mistake. It would make all that is known of
-		// the key a long time ago.
+		// A caller passed the zero time by mistake. With it, everything known of the
+		// key would seem a long time ago.
 		q.now = p.now()
 		q.at = monotonic(q.now)
 	}
@@ -680,7 +680,7 @@ func (p *Backoff) observer() observer {
 	return p.extras.observer
 }
 
-// now is the present on the clock.
+// now returns the current time of the clock.
 func (p *Backoff) now() time.Time {
 	if p.Clock == nil {
 		return time.Now()
@@ -688,7 +688,7 @@ func (p *Backoff) now() time.Time {
 	return p.Clock.Now()
 }
 
-// entryOf is a copy of an entry, the zero one for nil.
+// entryOf returns a copy of an entry, or the zero entry for nil.
 func entryOf(e *backoffEntry) backoffEntry {
 	if e == nil {
 		return backoffEntry{}
@@ -696,13 +696,13 @@ func entryOf(e *backoffEntry) backoffEntry {
 	return *e
 }
 
-// since is how long ago the key last advanced.
+// since returns how long ago the key last advanced.
 func (e *backoffEntry) since(at time.Duration) time.Duration {
 	return saturatingSub(at, e.last)
 }
 
-// look makes the question one about the event at eventTime, which is as old as can
-// be known.
+// look sets the question's event to the one at eventTime. Its age is the best that is
+// known.
 func (e *backoffEntry) look(q *question, eventTime time.Time) {
 	event, age := wall(eventTime), q.now.Sub(eventTime)
 	known := event != unknownEvent && age >= 0
@@ -719,9 +719,9 @@ func (e *backoffEntry) look(q *question, eventTime time.Time) {
 }
 
 // unanswered is look for Decide. The key's last advance answered its own event and
-// all before it, which count from then. An event before that after which the key
-// waits already is no news, unless the time of the latter was not known. e may be
-// nil.
+// all earlier ones: they count from that advance. An event before the one that the
+// key waits after changes nothing, unless the time of the latter was unknown. e may
+// be nil.
 func (e *backoffEntry) unanswered(q *question, eventTime time.Time) {
 	if e == nil {
 		new(backoffEntry).look(q, eventTime)
@@ -733,8 +733,8 @@ func (e *backoffEntry) unanswered(q *question, eventTime time.Time) {
 		waited = max(saturatingSub(q.at, e.from), 0)
 	}
 	if since < 0 {
-		// Another call overtook this one, or the clock stepped back and has no monotonic
-		// reading. Either way the event counts from when it was first seen.
+		// Another call overtook this one, or the clock stepped back and has no
+		// monotonic reading. In both cases the event counts from its first check.
 		since = waited
 	}
 	if since < q.age || q.event != unknownEvent && q.event == e.event && !e.waiting {
@@ -745,8 +745,8 @@ func (e *backoffEntry) unanswered(q *question, eventTime time.Time) {
 	}
 }
 
-// noteWait notes that the key waits after the event, and reports whether this is a
-// new wait. A later event than that after which it waits makes it a new one.
+// noteWait records that the key waits after the event, and reports whether this wait
+// is new. A wait is new if the event is later than the one that the key waits after.
 func (e *backoffEntry) noteWait(q *question) (first bool) {
 	from := saturatingSub(q.at, q.age)
 	switch {
@@ -755,38 +755,38 @@ func (e *backoffEntry) noteWait(q *question) (first bool) {
 	case q.event > 0 && e.event == unknownEvent:
 		e.event, e.from = q.event, from
 	}
-	// It is later only if the clock stepped back and has no monotonic reading. By how
-	// much is not known, so the wait counts from now.
+	// from is later than now only if the clock stepped back and has no monotonic
+	// reading. The size of the step is unknown, so the wait counts from now.
 	e.from = min(e.from, q.at)
 	return first
 }
 
-// advance moves the key to its next delay, which answers the event.
+// advance moves the key to its next delay and records the event as answered.
 func (e *backoffEntry) advance(q *question) {
 	e.attempts = min(e.attempts, maxAttempts-1) + 1
 	e.event, e.last, e.waiting, e.granted, e.due, e.ran = q.event, q.at, false, true, notDue, false
 }
 
-// started notes a start that was not decided on. e may be nil.
+// started records a start without a decision. e may be nil.
 func (e *backoffEntry) started(at time.Duration) {
 	if e != nil {
 		e.last, e.waiting, e.granted, e.due, e.ran = at, false, false, notDue, false
 	}
 }
 
-// monotonic is t's distance from epoch: on the monotonic clock if t has a reading
-// of it, and on the wall clock otherwise.
+// monotonic returns the distance of t from epoch. It uses the monotonic clock if t
+// has a reading of it, and the wall clock otherwise.
 func monotonic(t time.Time) time.Duration { return t.Sub(epoch) }
 
-// unknownEvent is an event at or before the Unix epoch, and answeredEvent any before
-// the last advance. No other event has these times.
+// unknownEvent is an event at or before the Unix epoch. answeredEvent is any event
+// before the last advance. No other event has these values.
 const (
 	unknownEvent  time.Duration = 0
 	answeredEvent time.Duration = -1
 )
 
-// wall is t's distance from the Unix epoch on the wall clock, within the range of
-// time.Duration, or unknownEvent.
+// wall returns the distance of t from the Unix epoch on the wall clock, clamped to
+// the range of time.Duration, or unknownEvent.
 func wall(t time.Time) time.Duration {
 	const most = math.MaxInt64/int64(time.Second) - 1
 	s := t.Unix()
@@ -796,8 +796,8 @@ func wall(t time.Time) time.Duration {
 	return time.Duration(min(s, most))*time.Second + time.Duration(t.Nanosecond())
 }
 
-// saturatingSub is a-b, kept within ±math.MaxInt64 so that its negation does
-// not overflow either.
+// saturatingSub returns a-b, clamped to ±math.MaxInt64 so that its negation does not
+// overflow either.
 func saturatingSub(a, b time.Duration) time.Duration {
 	d := a - b
 	switch {

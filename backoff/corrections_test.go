@@ -13,7 +13,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// dropIn is what client-go's Backoff and this one have in common.
+// dropIn is the common interface of client-go's Backoff and this one.
 type dropIn interface {
 	Get(id string) time.Duration
 	Next(id string, eventTime time.Time)
@@ -127,7 +127,7 @@ var corrections = []struct {
 		for range 6 {
 			b.Next("a", tc.Now())
 		}
-		// It runs for 400 s, and waits for 300 s in which GC comes by.
+		// It runs for 400 s, and waits for 300 s while GC runs.
 		tc.Step(400 * time.Second)
 		exit := tc.Now()
 		for waited := range 300 {
@@ -216,7 +216,7 @@ var corrections = []struct {
 			tc.SetTime(start)
 			b.Next("a", start)
 			tc.Step(400 * time.Second)
-			// One exit is asked about twice.
+			// Two callers ask about the same exit.
 			exit := start.Add(time.Second)
 			if !allowed(b, "a", exit) {
 				return fmt.Errorf("not allowed after its delay")
@@ -250,8 +250,8 @@ var corrections = []struct {
 	}},
 }
 
-// allowed asks whether a restart may happen now and advances the key if so: with
-// Decide where there is one, and otherwise with the calls that it stands for.
+// allowed reports whether a restart may happen now and advances the key if so.
+// It uses Decide if b has it, and otherwise the calls that Decide replaces.
 func allowed(b dropIn, id string, exit time.Time) bool {
 	if b, ok := b.(*Backoff); ok {
 		return b.Decide(id, exit).Allowed

@@ -4,20 +4,20 @@ package backoff
 
 import "time"
 
-// Curve is the delays of a key that is never reset: the k-th is Initial doubled
-// k-1 times, and at most Max.
+// Curve describes the delays of a key that is never reset. The k-th delay is
+// Initial doubled k-1 times, but at most Max.
 type Curve struct {
-	// Initial is the least delay that is not zero. Initial <= Max.
+	// Initial is the shortest delay that is not zero. Initial <= Max.
 	Initial time.Duration
-	// Max is the greatest delay.
+	// Max is the longest delay.
 	Max time.Duration
 	// DelayFirst makes the first restart wait for Initial. Otherwise it is
 	// immediate, and the second waits for Initial.
 	DelayFirst bool
 }
 
-// Delay returns what the restart number attempt waits, counted from 1. It is 0
-// for an attempt below 1, and always if Initial is not above 0.
+// Delay returns how long the restart number attempt waits, counted from 1. It
+// returns 0 for an attempt below 1, and always if Initial is 0 or less.
 func (c Curve) Delay(attempt int) time.Duration {
 	first := 1
 	if !c.DelayFirst {
@@ -36,8 +36,8 @@ func (c Curve) Delay(attempt int) time.Duration {
 	return min(d, max(c.Max, 0))
 }
 
-// Delays returns the delays up to the first that is Max. As every later one is
-// Max too, they are the whole curve. They are 0 alone if Initial is not above 0.
+// Delays returns the delays up to the first one that equals Max. All later
+// delays are Max too. It returns a single 0 if Initial is 0 or less.
 func (c Curve) Delays() []time.Duration {
 	var delays []time.Duration
 	for attempt := 1; ; attempt++ {

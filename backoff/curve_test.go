@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Curve says what a Backoff does.
+// A Curve gives the delays of a Backoff.
 func TestCurveAgreesWithBackoff(t *testing.T) {
 	durations := []time.Duration{math.MinInt64, -1, 0, 1, time.Second, 10 * time.Second, 300 * time.Second, math.MaxInt64/2 + 1, math.MaxInt64}
 	for _, initial := range durations {

@@ -20,7 +20,7 @@ type step struct {
 
 func seconds(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
 
-// describe puts a Decision into words; times are relative to start.
+// describe formats a Decision; times are relative to start.
 func describe(d Decision) string {
 	s := "wait"
 	if d.Allowed {
@@ -210,7 +210,7 @@ func TestDecideSteps(t *testing.T) {
 			{701, 11, "go #2 10s until 11s"},
 			{3e9, 12, "wait #3 20s until 32s first"}, // a hundred years
 			{3e9, 32, "go #3 20s until 32s"},
-			{3e9, 52, "wait #4 40s until 1m12s first"}, // one stamp is one exit
+			{3e9, 52, "wait #4 40s until 1m12s first"}, // the same timestamp is the same exit
 		}},
 		{"an exit stamped in the future, asked about in the past of that", kubelet(300, 300), []step{
 			{0, 0, "go #1 0s until 0s"},
@@ -252,7 +252,8 @@ func TestDecideSteps(t *testing.T) {
 	}
 }
 
-// kubelet makes a Backoff as a kubelet has it; initial and limit are seconds.
+// kubelet returns a constructor of a kubelet's Backoff; initial and limit are in
+// seconds.
 func kubelet(initial, limit float64) func() *Backoff {
 	return func() *Backoff {
 		b := NewBackOff(durationOf(initial), durationOf(limit))
@@ -304,11 +305,11 @@ func TestDropInMethodsAgreeWithDecide(t *testing.T) {
 	}
 }
 
-// A container in back-off whose instances are removed starts without being
-// asked about, and when it exits again its wait is a new one.
+// The instances of a container in back-off are removed, and it starts without a
+// decision. When it exits again, its wait is a new one.
 func TestEndWait(t *testing.T) {
 	b := kubelet(300, 300)()
-	b.EndWaitAt("a", seconds(0)) // not known
+	b.EndWaitAt("a", seconds(0)) // unknown key
 	b.DecideAt("a", seconds(0), seconds(0))
 	b.EndWaitAt("a", seconds(1)) // not waiting
 	for i, s := range []step{
@@ -329,7 +330,8 @@ func TestEndWait(t *testing.T) {
 func TestGC(t *testing.T) {
 	tests := []struct {
 		name string
-		// wait is when the key is found waiting after an exit then, 0 for never.
+		// wait is when the key is found waiting after an exit at that time, or 0
+		// for never.
 		wait      float64
 		now       float64
 		collected bool
@@ -357,7 +359,7 @@ func TestGC(t *testing.T) {
 	}
 }
 
-// A rule that always holds must not make GC remove a waiting key.
+// GC must not remove a waiting key, even if the rule always holds.
 func TestGCKeepsWaitingKeyWhateverTheRule(t *testing.T) {
 	b := kubelet(10, 300)()
 	b.NextAt("a", seconds(0), seconds(0))
@@ -373,8 +375,7 @@ func TestGCKeepsWaitingKeyWhateverTheRule(t *testing.T) {
 	}
 }
 
-// A factor that is not a number, or so large that the jitter is not one, still
-// gives a delay on the curve.
+// A jitter factor of NaN or infinity still gives a delay on the curve.
 func TestJitterFactors(t *testing.T) {
 	for _, factor := range []float64{-1, 0, 0.5, 1e300, math.Inf(1), math.NaN()} {
 		for _, initial := range []time.Duration{0, time.Second, time.Minute} {

@@ -9,8 +9,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// An agent asks before each restart, with the time of the exit, and comes back
-// at RetryAt if the answer is no.
+// An agent asks before each restart and passes the time of the exit. If the
+// restart is not allowed, the agent asks again at RetryAt.
 func ExampleBackoff_DecideAt() {
 	b := backoff.NewBackOff(10*time.Second, 300*time.Second)
 	b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)

@@ -13,7 +13,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// Of many that ask about one exit, one may start the container, in each window.
+// Many callers ask about one exit: in each window only one may start the
+// container.
 func TestOneExitOneStart(t *testing.T) {
 	b := kubelet(300, 300)()
 	b.DecideAt("a", seconds(0), seconds(0))
@@ -40,7 +41,7 @@ func TestOneExitOneStart(t *testing.T) {
 	}
 }
 
-// call is one call of a method, at a time in seconds, and what it gives.
+// call is one method call, at a time in seconds, and its result.
 type call struct {
 	method string
 	event  float64
@@ -82,7 +83,7 @@ func TestStarts(t *testing.T) {
 			{"decide", 1, 1, "go #1 0s until 1s"},
 			{"fail", 0, 4, "wait #2 10s until 14s"},
 			{"decide", 1, 5, "wait #2 10s until 14s first"},
-			{"decide", 3, 6, "wait #2 10s until 14s"}, // an instance that could not be started
+			{"decide", 3, 6, "wait #2 10s until 14s"}, // an instance that did not start
 			{"decide", 1, 14, "go #2 10s until 14s"},
 			{"fail", 0, 15, "wait #3 20s until 35s"},
 			{"fail", 0, 15, "wait #3 20s until 35s"},
@@ -153,7 +154,7 @@ func TestStarts(t *testing.T) {
 		}},
 		{"a run counts from when the start took effect", kubelet(10, 300), []call{
 			{"decide", 0, 0, "go #1 0s until 0s"},
-			{"started", 900, 902, ""}, // the image was pulled for a quarter of an hour
+			{"started", 900, 902, ""}, // the image pull took 15 minutes
 			{"decide", 902, 902, "wait #2 10s until 15m12s first"},
 			{"started", 905, 905, ""}, // not while it waits
 			{"decide", 902, 912, "go #2 10s until 15m12s"},
@@ -263,7 +264,7 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// An answer never lies after the present if it allows the restart.
+// RetryAt of an allowed restart is never in the future.
 func TestRetryAtOfAllowed(t *testing.T) {
 	for _, event := range []time.Time{{}, start, seconds(1e9), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		b := kubelet(10, 300)()
@@ -286,7 +287,7 @@ func panicking(t *testing.T, f func()) {
 	f()
 }
 
-// A panic in what the user gave leaves no lock held.
+// A panic in a user's function leaves no lock held.
 func TestPanicsReleaseTheLock(t *testing.T) {
 	t.Run("HasExpiredFunc", func(t *testing.T) {
 		b := kubelet(10, 300)()
@@ -314,7 +315,7 @@ func TestPanicsReleaseTheLock(t *testing.T) {
 	})
 }
 
-// GC gives the memory of keys back, whether some are left or none.
+// GC frees the memory of removed keys, whether some keys are left or none.
 func TestGCGivesMemoryBack(t *testing.T) {
 	heap := func() uint64 {
 		runtime.GC()
@@ -348,7 +349,7 @@ func TestGCGivesMemoryBack(t *testing.T) {
 	}
 }
 
-// The reset rule gets the time of the event and that of the last advance.
+// The reset rule gets the time of the event and the time of the last advance.
 func TestHasExpiredFuncGetsTheTimes(t *testing.T) {
 	b := NewBackOff(10*time.Second, 300*time.Second)
 	var got [2]time.Time
@@ -375,7 +376,8 @@ func TestHasExpiredFuncGetsTheTimes(t *testing.T) {
 	}
 }
 
-// One GC goes by what is there now, whatever another has done meanwhile.
+// GC checks the current state of each key, even if another GC runs at the same
+// time.
 func TestConcurrentGCKeepsFreshKeys(t *testing.T) {
 	const keys = 3 * gcStep
 	for range 30 {

@@ -15,42 +15,43 @@ type CounterMetric interface {
 	Inc()
 }
 
-// HistogramMetric is a distribution of observed values.
+// HistogramMetric collects observed values.
 type HistogramMetric interface {
 	Observe(float64)
 }
 
-// KeyedHistogramMetric is a HistogramMetric that is told which key a value is of, by
-// a call of ObserveKey in place of Observe.
+// KeyedHistogramMetric is a HistogramMetric that also gets the key of each value.
+// ObserveKey is then called instead of Observe.
 type KeyedHistogramMetric interface {
 	HistogramMetric
 	ObserveKey(key string, value float64)
 }
 
-// MetricsProvider makes the metrics of a Backoff, as the provider of
-// client-go's workqueue does for a queue. Each method is called once for each
-// call of SetMetrics, with the name that was passed there. It may return nil for
-// a metric that it does not have.
+// MetricsProvider creates the metrics of a Backoff, as the provider of client-go's
+// workqueue does for a queue. Each call of SetMetrics calls each method once with the
+// given name. A method may return nil for a metric that the provider does not
+// support.
 type MetricsProvider interface {
-	// NewKeysMetric counts the keys that are known at present.
+	// NewKeysMetric returns the gauge of currently known keys.
 	NewKeysMetric(name string) GaugeMetric
-	// NewDelayMetric observes the delay in seconds of each restart when it is
-	// allowed, 0 for an immediate one. Its count is that of the restarts: one that is
-	// given back and allowed again is one.
+	// NewDelayMetric returns the histogram of the delays of allowed restarts, in
+	// seconds. An immediate restart has a delay of 0. A restart that is given back
+	// and allowed again is observed once.
 	NewDelayMetric(name string) HistogramMetric
-	// NewLatenessMetric observes how many seconds after the end of its delay a
-	// restart that had a delay was allowed. It may be a KeyedHistogramMetric.
+	// NewLatenessMetric returns the histogram of how long after the end of its delay
+	// a restart was allowed, in seconds. Restarts without a delay are not observed.
+	// The result may be a KeyedHistogramMetric.
 	NewLatenessMetric(name string) HistogramMetric
-	// NewResetsMetric counts how often the reset rule started a key over, or had GC
-	// forget one that did not wait.
+	// NewResetsMetric returns the counter of resets: the reset rule reset a key, or
+	// GC forgot a key that did not wait.
 	NewResetsMetric(name string) CounterMetric
 }
 
-// SetMetrics makes p report to the metrics that provider makes for name. Call it
-// before the first other method. Keys are counted from then on; all else concerns
-// Decide, Start and GC alone. The metrics are called by whatever goroutine calls p,
-// some with p's lock held, so that they must not call a method of p.
-// Without a call of SetMetrics nothing is reported.
+// SetMetrics makes p report to the metrics that provider creates for name. Call it
+// before any other method. The gauge counts the keys from then on. The other metrics
+// cover only Decide, Allow, Start and GC. The metrics are called by the goroutine
+// that calls p, in part with p's lock held, so they must not call a method of p.
+// Without SetMetrics, p reports nothing.
 func (p *Backoff) SetMetrics(name string, provider MetricsProvider) {
 	m := metrics{
 		keys:     provider.NewKeysMetric(name),
@@ -76,14 +77,14 @@ func (p *Backoff) SetMetrics(name string, provider MetricsProvider) {
 	p.extras.observer = m
 }
 
-// metrics has all of its fields.
+// metrics has no nil field.
 type metrics struct {
 	keys            GaugeMetric
 	delay, lateness HistogramMetric
 	resets          CounterMetric
 }
 
-// noMetric takes the place of a metric that a provider does not have.
+// noMetric replaces a metric that a provider does not support.
 type noMetric struct{}
 
 func (noMetric) Inc()            {}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// recorder is a MetricsProvider that notes what it is told.
+// recorder is a MetricsProvider that records the values.
 type recorder struct{ got map[string][]float64 }
 
 type recorded struct {
@@ -54,7 +54,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// keyedRecorder is a recorder whose lateness is told the keys.
+// keyedRecorder is a recorder whose lateness metric gets the keys.
 type keyedRecorder struct{ recorder }
 
 type keyed struct{ recorded }
@@ -83,7 +83,7 @@ func TestKeyedLateness(t *testing.T) {
 	}
 }
 
-// panics is a provider some of whose metrics panic, and others are nil.
+// panics is a provider with some metrics that panic, and some that are nil.
 type panics struct{}
 
 type panicMetric struct{}

@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// reading is what the real clock returns when its wall clock shows wall and
-// its monotonic clock shows monotonic. No function of the standard library
-// makes such a time, so it is put together from its parts.
+// reading returns what the real clock returns when its wall clock shows wall and its
+// monotonic clock shows monotonic. No function of the standard library makes such a
+// time, so it is built from its fields.
 func reading(t *testing.T, wall time.Time, monotonic time.Duration) time.Time {
 	t.Helper()
 	r := time.Now()
@@ -27,8 +27,8 @@ func reading(t *testing.T, wall time.Time, monotonic time.Duration) time.Time {
 	return r
 }
 
-// With the readings of a real clock a wait ends on time although the wall clock
-// steps, and the length of a run is right.
+// With readings of a real clock, a wait ends on time although the wall clock steps, and
+// the length of a run is right.
 func TestWallClockStepsUnderMonotonicClock(t *testing.T) {
 	at := func(wall, monotonic float64) time.Time {
 		return reading(t, seconds(wall), time.Duration(monotonic*float64(time.Second)))
@@ -57,7 +57,7 @@ func TestWallClockStepsUnderMonotonicClock(t *testing.T) {
 		if d := b.DecideAt("a", seconds(5), at(15+hour, 15)); !d.Allowed {
 			t.Error(describe(d))
 		}
-		// The exit after that is stamped by the new time.
+		// The next exit has a timestamp of the new time.
 		if d := b.DecideAt("a", seconds(17+hour), at(18+hour, 18)); d.Allowed || d.RetryAt.Sub(at(18+hour, 18)) != 19*time.Second {
 			t.Error(describe(d))
 		}
@@ -116,8 +116,8 @@ func TestWallClockStepsUnderMonotonicClock(t *testing.T) {
 	})
 }
 
-// A runtime may have the exit of an instance before its start. The start is known after
-// the first check, and whatever the wall clock does it does not end the wait after it.
+// A runtime may report the exit of an instance before its start. The start then becomes
+// known after the first check, and must not end the wait, whatever the wall clock does.
 func TestStartedDuringItsOwnWait(t *testing.T) {
 	for name, drift := range map[string]float64{"nanoseconds": 9e-9, "slewed": 0.1, "stepped back": -3, "stepped forward": 3600} {
 		t.Run(name, func(t *testing.T) {

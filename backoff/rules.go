@@ -7,23 +7,24 @@ import (
 	"time"
 )
 
-// ContainerResetPeriod is how long a container has to run for its next restart
-// to count as a first one: 10 minutes, the "recovery threshold" of KEP-5593.
+// ContainerResetPeriod is 10 minutes, the "recovery threshold" of KEP-5593.
+// After a run longer than this, the next restart of a container counts as a
+// first one.
 const ContainerResetPeriod = 10 * time.Minute
 
-// FlatReset returns a rule for HasExpiredFunc that starts a key over after an
-// event more than period after the key last advanced. As a key advances when
-// its container starts and the event is the container's exit, what counts is
-// how long the container ran and not how long it waited before. The kubelet's
-// rule is FlatReset(ContainerResetPeriod).
+// FlatReset returns a rule for HasExpiredFunc. It resets a key on an event more
+// than period after the key last advanced. A key advances when its container
+// starts, and the event is the container's exit. So the rule measures how long
+// the container ran, and not how long it waited before. The kubelet's rule is
+// FlatReset(ContainerResetPeriod).
 func FlatReset(period time.Duration) func(eventTime, lastUpdate time.Time, maxDuration time.Duration) bool {
 	return func(eventTime, lastUpdate time.Time, _ time.Duration) bool {
 		return eventTime.Sub(lastUpdate) > period
 	}
 }
 
-// ProportionalReset starts a key over after an event more than twice the
-// maximal delay after the key last advanced. It is the default rule.
+// ProportionalReset is the default rule. It resets a key on an event more than
+// twice the maximum delay after the key last advanced.
 func ProportionalReset(eventTime, lastUpdate time.Time, maxDuration time.Duration) bool {
 	period := time.Duration(math.MaxInt64)
 	if maxDuration <= period/2 {

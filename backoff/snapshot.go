@@ -7,25 +7,26 @@ import (
 	"time"
 )
 
-// KeyState is what is known of a key, in a form that can be stored. The delay is
-// not part of it: it follows from Attempts and the curve of the Backoff that the
-// state is restored to. A jittered delay may differ after that. Nor is a grant:
-// GiveBack does nothing for a key that was restored after it.
+// KeyState is the state of a key in a form that can be stored. It does not
+// contain the delay, which follows from Attempts and the curve of the Backoff
+// that the state is restored to. A jittered delay may therefore differ after a
+// restore. KeyState does not contain a grant either: GiveBack does nothing for a
+// restored key.
 type KeyState struct {
-	// Attempts is how often the key advanced since its last reset. It is 0 only
+	// Attempts counts the advances of the key since its last reset. It is 0 only
 	// while the first start is due.
 	Attempts int `json:"attempts"`
-	// LastUpdate is when the key last advanced, or started or failed to start
-	// after that.
+	// LastUpdate is when the key last advanced. A later start, or a later failed
+	// start, also sets it.
 	LastUpdate time.Time `json:"lastUpdate"`
-	// WaitingSince is when the event happened after which a check found the key
-	// waiting, and zero if none did. It is not before LastUpdate.
+	// WaitingSince is the time of the event that the key was found waiting
+	// after, or zero if the key does not wait. It is not before LastUpdate.
 	WaitingSince time.Time `json:"waitingSince"`
-	// Due is true if the last start failed or was given back.
+	// Due reports whether the last start failed or was given back.
 	Due bool `json:"due,omitempty"`
 }
 
-// Snapshot returns the state of the key, and false if it is not known.
+// Snapshot returns the state of the key, and false for an unknown key.
 func (p *Backoff) Snapshot(id string) (KeyState, bool) {
 	return p.SnapshotAt(id, p.now())
 }
@@ -41,8 +42,9 @@ func (p *Backoff) SnapshotAt(id string, now time.Time) (KeyState, bool) {
 	return e.state(now), true
 }
 
-// Restore puts a key in the given state, whether it was known or not. It fails
-// and changes nothing for a state that Snapshot cannot have made by now.
+// Restore sets the key to the given state, and replaces a known key. It returns
+// an error and changes nothing for a state that Snapshot cannot have returned
+// before now. The error names the field, its value and what would be valid.
 func (p *Backoff) Restore(id string, s KeyState) error {
 	return p.RestoreAt(id, s, p.now())
 }
@@ -64,7 +66,7 @@ func (p *Backoff) RestoreAt(id string, s KeyState, now time.Time) error {
 	case waiting && s.WaitingSince.After(now):
 		return fmt.Errorf("waitingSince: %s: must not be after the present, %s", s.WaitingSince.Format(time.RFC3339), now.Format(time.RFC3339))
 	}
-	// What happened so long ago on the wall clock did so on the monotonic one.
+	// An interval on the wall clock has the same length on the monotonic clock.
 	ago := func(t time.Time) time.Duration {
 		return saturatingSub(monotonic(now), now.Round(0).Sub(t))
 	}
@@ -81,9 +83,9 @@ func (p *Backoff) RestoreAt(id string, s KeyState, now time.Time) error {
 	return nil
 }
 
-// All returns an iterator over the keys and their states, for use in a range
-// clause. The order is not defined. A key that is added or removed meanwhile
-// may be left out; the body of the loop may call any method of p.
+// All returns an iterator over the keys and their states, for a range statement.
+// The order is not defined. A key that is added or removed during the iteration
+// may be left out. The loop body may call any method of p.
 func (p *Backoff) All() func(yield func(string, KeyState) bool) {
 	return p.AllAt(p.now())
 }
@@ -92,7 +94,7 @@ func (p *Backoff) All() func(yield func(string, KeyState) bool) {
 func (p *Backoff) AllAt(now time.Time) func(yield func(string, KeyState) bool) {
 	return func(yield func(string, KeyState) bool) {
 		p.lock.Lock()
-		// The iterator is used under the lock alone, as in GCAt.
+		// As in GCAt, the iterator is used only under the lock.
 		for id, e := range p.perItemBackoff {
 			if p.perItemBackoff[id] != e {
 				continue
@@ -108,7 +110,7 @@ func (p *Backoff) AllAt(now time.Time) func(yield func(string, KeyState) bool) {
 	}
 }
 
-// state is the entry as times of the present wall clock.
+// state returns the entry with times of the current wall clock.
 func (e *backoffEntry) state(now time.Time) KeyState {
 	at := func(t time.Duration) time.Time {
 		return now.Round(0).UTC().Add(-max(saturatingSub(monotonic(now), t), 0))

@@ -58,7 +58,7 @@ func TestSnapshotRestore(t *testing.T) {
 		if !known || got != state {
 			t.Errorf("%s has state %v, %t, want %v", id, got, known, state)
 		}
-		for range 2 { // the second time over a key that is known
+		for range 2 { // the second time over a known key
 			if err := restored.RestoreAt(id, got, seconds(110)); err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestAttemptsSaturate(t *testing.T) {
 	}
 }
 
-// What a Snapshot has can be restored, whatever happened before.
+// Every state that Snapshot returns can be restored.
 func TestRestoreTakesEverySnapshot(t *testing.T) {
 	for name, prepare := range map[string]func(b *Backoff){
 		"advanced": func(b *Backoff) { b.NextAt("a", start, start) },
@@ -179,7 +179,7 @@ func TestRestoreTakesEverySnapshot(t *testing.T) {
 	}
 }
 
-// While All is under way GC may put the keys into a new map.
+// GC may replace the map while All iterates.
 func TestAllWhileGCMakesANewMap(t *testing.T) {
 	b := kubelet(10, 300)()
 	const keys = 100
@@ -214,12 +214,12 @@ func TestSnapshotAcrossClockSteps(t *testing.T) {
 	const step = 300
 	b := kubelet(300, 300)()
 	b.DecideAt("a", seconds(0), at(0, 0))
-	b.DecideAt("a", seconds(step+9), at(step+10, 10)) // the wall clock has stepped by five minutes
+	b.DecideAt("a", seconds(step+9), at(step+10, 10)) // the wall clock stepped by five minutes
 	s, _ := b.SnapshotAt("a", at(step+20, 20))
 	if want := seconds(step + 9); !s.WaitingSince.Equal(want) {
 		t.Errorf("waiting since %s, want %s", s.WaitingSince, want)
 	}
-	// The Backoff that it is restored to began before another step.
+	// The other Backoff was created before another step.
 	other := kubelet(300, 300)()
 	other.NextAt("b", at(0, 1000), at(0, 1000))
 	if err := other.RestoreAt("a", s, at(step+30, 1030)); err != nil {

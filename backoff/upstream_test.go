@@ -23,7 +23,7 @@ func makeUpstream(initial, max time.Duration, tc clock.Clock, jitter float64, ru
 	return b
 }
 
-// Every check must be able to fail, and every difference must be documented.
+// Every check must fail on upstream's type, and doc.go must have a row for it.
 func TestUpstreamFailsEveryCorrection(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
@@ -44,16 +44,16 @@ func TestUpstreamFailsEveryCorrection(t *testing.T) {
 	assert.Equal(t, len(corrections), documented, "rows in doc.go")
 }
 
-// pair drives a Backoff of each kind through the same operations on one clock
-// and excuses three of the documented differences, clock-steps-back, gc-cuts-wait
-// and event-answered. The others are not reachable with what it is fed.
+// pair runs the same operations on a Backoff of each kind, with one clock. It excuses
+// three of the documented differences: clock-steps-back, gc-cuts-wait and
+// event-answered. Its operations cannot reach the others.
 type pair struct {
 	tc       *testingclock.FakeClock
 	ours     *Backoff
 	upstream *flowcontrol.Backoff
 	rule     resetRule
-	// advanced is when a key last advanced, event the newest event after that after
-	// which upstream said that it waits, and firstWait when its wait began.
+	// advanced is when a key last advanced. event is the newest later event after
+	// which upstream reported a wait, and firstWait is when that wait began.
 	advanced, firstWait, event map[string]time.Time
 	log                        []string
 }
@@ -69,8 +69,8 @@ func newPair(initial, limit time.Duration, rule resetRule) *pair {
 	return p
 }
 
-// waiting compares two answers to "does it wait after the event?" and returns
-// ours.
+// waiting compares the two answers to "does the key wait after the event?" and
+// returns ours.
 func (p *pair) waiting(id string, event time.Time, ours, upstream bool) (bool, error) {
 	if ours != upstream {
 		return ours, fmt.Errorf("%s waits: ours %t, upstream %t", id, ours, upstream)
@@ -84,7 +84,7 @@ func (p *pair) waiting(id string, event time.Time, ours, upstream bool) (bool, e
 	return ours, nil
 }
 
-// forget is for when a key advances, or is gone.
+// forget is called when a key advances or is removed.
 func (p *pair) forget(id string) {
 	delete(p.firstWait, id)
 	delete(p.event, id)
@@ -92,8 +92,8 @@ func (p *pair) forget(id string) {
 
 const operations = 8
 
-// do carries out operation op on key id; amount is how far the clock or the
-// event time moves.
+// do applies operation op to key id; amount is how far the clock or the event time
+// moves.
 func (p *pair) do(op int, id string, amount time.Duration) error {
 	event := p.tc.Now().Add(-amount)
 	p.log = append(p.log, fmt.Sprintf("operation %d, %s, %s", op, id, amount))
@@ -149,8 +149,8 @@ func (p *pair) do(op int, id string, amount time.Duration) error {
 	case 7:
 		delay := p.upstream.Get(id)
 		d := p.ours.Decide(id, event)
-		// An event that was answered counts from the answer, and one before that after
-		// which the key waits already is no news.
+		// An answered event counts from the answer. An event before the one that the
+		// key waits after changes nothing.
 		for _, later := range []time.Time{p.advanced[id], p.event[id], p.firstWait[id]} {
 			if delay > 0 && event.Before(later) {
 				event = later
@@ -175,7 +175,7 @@ func (p *pair) do(op int, id string, amount time.Duration) error {
 	return nil
 }
 
-// run reads a configuration and operations from data until it is used up.
+// run reads a configuration and then operations from data until none is left.
 func run(data []byte) error {
 	next := func() int {
 		if len(data) == 0 {
