@@ -9,8 +9,9 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// The delays of a node that sets nothing, and of one with the gate
-// ReduceDefaultCrashLoopBackOffDecay (KEP-4603, "Front loaded decay curve").
+// The delays of a node with the default configuration, and of a node with the
+// feature gate ReduceDefaultCrashLoopBackOffDecay (KEP-4603, "Front loaded decay
+// curve").
 const (
 	DefaultInitial = 10 * time.Second
 	DefaultMax     = 300 * time.Second
@@ -18,56 +19,56 @@ const (
 	ReducedMax     = 60 * time.Second
 )
 
-// The least and the greatest value of crashLoopBackOff.maxContainerRestartPeriod,
-// both included (KEP-5593, "Conflict resolution").
+// The minimum and maximum value of crashLoopBackOff.maxContainerRestartPeriod,
+// both inclusive (KEP-5593, "Conflict resolution").
 const (
 	LeastMaxContainerRestartPeriod    = 1 * time.Second
 	GreatestMaxContainerRestartPeriod = 300 * time.Second
 )
 
-// Settings is all that a node's curve depends on.
+// Settings holds everything that a node's curve depends on.
 type Settings struct {
 	// MaxContainerRestartPeriod is the field of that name in the
-	// KubeletConfiguration, nil when it is not set. It has no default: a default
-	// of 300 s would be taken for the operator's wish, and win over the reduced
-	// decay.
+	// KubeletConfiguration. Nil means not set. It has no default, because a
+	// default of 300 s would look like the operator's choice and override the
+	// reduced decay.
 	MaxContainerRestartPeriod *time.Duration
-	// The feature gates, by their names.
+	// The feature gates, by name.
 	KubeletCrashLoopBackOffMax         bool
 	ReduceDefaultCrashLoopBackOffDecay bool
 	KubeletDelayFirstContainerRestart  bool
 }
 
-// Reason says what a value of a Curve comes from.
+// Reason is the origin of a value of a Curve.
 type Reason string
 
 // The reasons.
 const (
-	// ReasonDefault is the value of a node that sets nothing.
+	// ReasonDefault is the default of a node.
 	ReasonDefault Reason = "Default"
 	// ReasonReducedDecay is the gate ReduceDefaultCrashLoopBackOffDecay.
 	ReasonReducedDecay Reason = "ReducedDecay"
 	// ReasonPerNodeMaximum is crashLoopBackOff.maxContainerRestartPeriod.
 	ReasonPerNodeMaximum Reason = "PerNodeMaximum"
-	// ReasonClamped is an initial delay lowered to a maximum below it.
+	// ReasonClamped is an initial delay lowered to a smaller maximum.
 	ReasonClamped Reason = "Clamped"
 )
 
-// Curve is a node's container restart back-off, and what its values come from.
+// Curve is a node's container restart back-off and the origin of its values.
 type Curve struct {
 	backoff.Curve
 	InitialReason Reason
 	MaxReason     Reason
-	// Ignored is true if MaxContainerRestartPeriod is set and not honoured, the
-	// gate KubeletCrashLoopBackOffMax being off.
+	// Ignored is true if MaxContainerRestartPeriod is set but not honoured
+	// because the gate KubeletCrashLoopBackOffMax is off.
 	Ignored bool
 }
 
 // Resolve returns the curve of a node. It corrects newCrashLoopBackOff of
-// pkg/kubelet in two ways: without MaxContainerRestartPeriod the maximum is that
-// of the gates and not 300 s, and nil is tolerated. A value out of range, which
-// validation refuses, is brought into range here, so that a caller without
-// validation has a back-off all the same.
+// pkg/kubelet in two ways. Without MaxContainerRestartPeriod the maximum comes
+// from the gates and is not always 300 s. A nil value is accepted. Resolve clamps
+// a value out of range, which validation rejects, so that a caller without
+// validation still has a back-off.
 func Resolve(s Settings) Curve {
 	c := Curve{
 		Curve:         backoff.Curve{Initial: DefaultInitial, Max: DefaultMax, DelayFirst: s.KubeletDelayFirstContainerRestart},
@@ -92,13 +93,13 @@ func Resolve(s Settings) Curve {
 	return c
 }
 
-// String is the curve in a line, for a log: the delays, and what the initial
-// delay and the maximum come from.
+// String formats the curve in one line for a log: the delays, and the origin of
+// the initial delay and of the maximum.
 func (c Curve) String() string {
 	return fmt.Sprintf("%v … (initial %v: %s, maximum %v: %s)", c.Delays(), c.Initial, c.InitialReason, c.Max, c.MaxReason)
 }
 
-// Warning says what is set and has no effect, or is "".
+// Warning returns a message if a setting has no effect, and "" otherwise.
 func (c Curve) Warning() string {
 	if !c.Ignored {
 		return ""

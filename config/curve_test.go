@@ -14,12 +14,12 @@ import (
 
 func settingsMax(d time.Duration) *time.Duration { return &d }
 
-// The conflict tables of the KEPs, row by row. Their column "Effective initial
-// value" is in some rows not the initial value but the configured maximum. The
-// prose above each table lowers the initial value to the maximum when that is
-// lower, and raises it nowhere; newCrashLoopBackOff of pkg/kubelet does the
-// same. These rows follow prose and code. The rows with 301 s, which no kubelet
-// starts with, are tests of the validation.
+// The conflict tables of the KEPs, row by row. In some rows the column
+// "Effective initial value" has the configured maximum instead of the initial
+// value. The prose above each table lowers the initial value to a smaller
+// maximum, and never raises it; newCrashLoopBackOff of pkg/kubelet does the
+// same. These rows follow prose and code. The rows with 301 s, which the
+// kubelet rejects at start, are tests of the validation.
 func TestResolveConflictTables(t *testing.T) {
 	const (
 		disabled    = time.Duration(-1) // the gate KubeletCrashLoopBackOffMax
@@ -28,12 +28,12 @@ func TestResolveConflictTables(t *testing.T) {
 	tests := []struct {
 		kep, scenario string
 		reduced       bool
-		// max is the column KubeletCrashLoopBackOffMax, in the earlier KEPs
-		// EnableKubeletCrashLoopBackoffMax.
+		// max is the column KubeletCrashLoopBackOffMax. In the earlier KEPs its
+		// name is EnableKubeletCrashLoopBackoffMax.
 		max time.Duration
 		// table is the column "Effective initial value".
 		table time.Duration
-		// initial differs from table exactly when instead says why.
+		// initial differs from table exactly if instead gives the reason.
 		initial, wantMax         time.Duration
 		instead                  string
 		initialReason, maxReason Reason
@@ -93,7 +93,7 @@ func TestResolveConflictTables(t *testing.T) {
 	}
 }
 
-// What the prose around the tables says, and what they leave out.
+// The prose around the tables, and cases that the KEPs leave out.
 func TestResolve(t *testing.T) {
 	defaults := Curve{Curve: backoff.Curve{Initial: DefaultInitial, Max: DefaultMax}, InitialReason: ReasonDefault, MaxReason: ReasonDefault}
 	reduced := Curve{Curve: backoff.Curve{Initial: ReducedInitial, Max: ReducedMax}, InitialReason: ReasonReducedDecay, MaxReason: ReasonReducedDecay}

@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config finds out which container restart back-off a node has: it
-// reads the kubelet's configuration as the kubelet does, and resolves from it
-// the effective curve.
+// Package config resolves the container restart back-off of a node. It reads the
+// kubelet's configuration in the same way as the kubelet.
 //
-//   - Load reads a KubeletConfiguration, a drop-in directory and the feature
-//     gates of the command line, and keeps what concerns restarts: Settings.
-//   - Resolve makes the Curve of these Settings.
+//   - [Load] reads a KubeletConfiguration file, a drop-in directory and the
+//     feature gates of the command line. It keeps only what affects restarts: the
+//     [Settings] and where each value comes from.
+//   - [Resolve] returns the effective [Curve] of these Settings: the initial and
+//     the maximum delay, and the reason for each.
 //
-// What it describes is the kubelet of this project's patches. Where that one
-// differs from upstream's v1.37:
+// For example:
 //
-//   - crashLoopBackOff.maxContainerRestartPeriod has no default. Upstream fills
-//     in 300 s while the gate KubeletCrashLoopBackOffMax is on. That value then
-//     takes the place of the 60 s of ReduceDefaultCrashLoopBackOffDecay, and the
-//     kubelet refuses to start when a flag or a drop-in turns the gate off.
-//   - The field is not honoured while the gate is off, and the kubelet says so
-//     (KEP-5593, "Conflict resolution"). Upstream refuses to start.
+//	c, err := config.Load("/var/lib/kubelet/config.yaml", "", nil)
+//	if err != nil {
+//		return err
+//	}
+//	fmt.Println(config.Resolve(c.Settings))
 //
-// The back-off of image pulls is separate: nothing here affects it.
+// The package describes a kubelet with the patches of this project. It differs
+// from upstream's v1.37 in two ways:
+//
+//   - crashLoopBackOff.maxContainerRestartPeriod has no default. Upstream
+//     defaults it to 300 s while the gate KubeletCrashLoopBackOffMax is on. The
+//     default then overrides the 60 s of ReduceDefaultCrashLoopBackOffDecay, and
+//     the kubelet refuses to start if a flag or a drop-in turns the gate off.
+//   - While the gate is off, the field is ignored with a warning (KEP-5593,
+//     "Conflict resolution"). Upstream refuses to start.
+//
+// Image pulls have a separate back-off, which this package does not affect.
 package config

@@ -16,23 +16,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The feature gates that concern restarts, with the KEP of each and its stages.
+// The feature gates for restarts, with the KEP and the stages of each.
 const (
-	// KubeletCrashLoopBackOffMax allows a maximal delay for each node: KEP-5593,
+	// KubeletCrashLoopBackOffMax allows a maximum delay for each node: KEP-5593,
 	// alpha in 1.32, beta and on since 1.35.
 	KubeletCrashLoopBackOffMax featuregate.Feature = "KubeletCrashLoopBackOffMax"
-	// ReduceDefaultCrashLoopBackOffDecay makes the delays of a node without such
-	// a maximum 1 s to 60 s: KEP-4603, alpha since 1.33.
+	// ReduceDefaultCrashLoopBackOffDecay sets the delays of a node without such a
+	// maximum to 1 s up to 60 s: KEP-4603, alpha since 1.33.
 	ReduceDefaultCrashLoopBackOffDecay featuregate.Feature = "ReduceDefaultCrashLoopBackOffDecay"
 	// KubeletDelayFirstContainerRestart makes the first restart wait too:
 	// kubernetes/kubernetes#133472, alpha. Upstream does not have it.
 	KubeletDelayFirstContainerRestart featuregate.Feature = "KubeletDelayFirstContainerRestart"
-	// KubeletStrictCrashLoopBackOff has a container that the kubelet killed, for
-	// instance after a failed liveness probe, and one whose start failed, wait as
-	// one that exited: beta, on. Off is upstream's doBackOff, which does not have
-	// the gate.
+	// KubeletStrictCrashLoopBackOff makes two kinds of containers wait like a
+	// container that exited: one that the kubelet killed, for example after a
+	// failed liveness probe, and one that failed to start. Beta, on. Off restores
+	// upstream's doBackOff. Upstream does not have the gate.
 	KubeletStrictCrashLoopBackOff featuregate.Feature = "KubeletStrictCrashLoopBackOff"
-	// KubeletFirstStartsFirst has restarts make way for first starts of pods: alpha.
+	// KubeletFirstStartsFirst makes restarts wait for first starts of pods: alpha.
 	// Upstream does not have it.
 	KubeletFirstStartsFirst featuregate.Feature = "KubeletFirstStartsFirst"
 	// ContainerRestartRules allows a restart policy and rules for each container:
@@ -42,24 +42,24 @@ const (
 	// RestartAllContainers in these rules: KEP-5532, alpha in 1.35, beta and on
 	// since 1.36.
 	RestartAllContainersOnContainerExits featuregate.Feature = "RestartAllContainersOnContainerExits"
-	// KubeletRestartAllContainersBackOff gives the action RestartAllContainers the
-	// pod's back-off and restartpod's way of restarting: beta, on. Off is
-	// upstream's way, which does not have the gate.
+	// KubeletRestartAllContainersBackOff handles the action RestartAllContainers
+	// with restartpod and the pod's back-off: beta, on. Off restores upstream's
+	// implementation. Upstream does not have the gate.
 	KubeletRestartAllContainersBackOff featuregate.Feature = "KubeletRestartAllContainersBackOff"
-	// RestartPodOnContainerExits allows the action RestartPod in these rules:
-	// KEP-5532 in an earlier form, alpha. Upstream does not have it.
+	// RestartPodOnContainerExits allows the action RestartPod in these rules: an
+	// earlier form of KEP-5532, alpha. Upstream does not have it.
 	RestartPodOnContainerExits featuregate.Feature = "RestartPodOnContainerExits"
 )
 
 const (
-	// nodeDeclaredFeatures is known because another gate depends on it.
+	// nodeDeclaredFeatures is here because another gate depends on it.
 	nodeDeclaredFeatures featuregate.Feature = "NodeDeclaredFeatures"
 	// The gates that component-base adds to every FeatureGate.
 	allAlpha featuregate.Feature = "AllAlpha"
 	allBeta  featuregate.Feature = "AllBeta"
 )
 
-// gateOrder is the order in which Config.Gates lists them.
+// gateOrder is the order of Config.Gates.
 var gateOrder = []featuregate.Feature{
 	KubeletCrashLoopBackOffMax,
 	ReduceDefaultCrashLoopBackOffDecay,
@@ -72,10 +72,10 @@ var gateOrder = []featuregate.Feature{
 	RestartPodOnContainerExits,
 }
 
-// NewFeatureGate returns the gates that concern restarts, all unset, with the
-// stages, defaults and dependencies that they have in pkg/features of
-// kubernetes 1.37. AllAlpha and AllBeta act on them. Each call returns a new
-// one: nothing is shared.
+// NewFeatureGate returns the feature gates for restarts, all unset. Stages,
+// defaults and dependencies are those of pkg/features in Kubernetes 1.37.
+// AllAlpha and AllBeta apply to them. Each call returns a new, independent
+// FeatureGate.
 func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 	since := func(minor uint, spec featuregate.FeatureSpec) featuregate.FeatureSpec {
 		spec.Version = version.MajorMinor(1, minor)
@@ -106,24 +106,23 @@ func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 		}),
 	)
 	if err != nil {
-		panic(err) // The table holds no input.
+		panic(err) // The table does not depend on input.
 	}
 	return gate
 }
 
-// formerGates has the names of the KEPs' drafts.
+// formerGates has the names from drafts of the KEPs.
 var formerGates = map[string]featuregate.Feature{
 	"EnableKubeletCrashLoopBackoffMax": KubeletCrashLoopBackOffMax,
 	"EnableRapidCrashLoopBackoffDecay": KubeletCrashLoopBackOffMax,
 }
 
-// maxGateEdits is how far a name may be from a gate's and still be taken for it.
-// Kubernetes 1.37 has no other gate that is less than 7 edits away.
+// maxGateEdits is the largest edit distance at which a name counts as a misspelled
+// gate. Kubernetes 1.37 has no other gate at a distance below 7.
 const maxGateEdits = 2
 
-// nearGate returns the gate that is meant by a name, in any case, that is none
-// of the known ones. The order matters to a name between AllAlpha and AllBeta
-// alone.
+// nearGate returns the gate that an unknown name most likely means, in any case.
+// The order matters only for a name between AllAlpha and AllBeta.
 func nearGate(name string, known map[featuregate.Feature]featuregate.FeatureSpec) (featuregate.Feature, bool) {
 	for _, gate := range slices.Sorted(maps.Keys(known)) {
 		if edits(strings.ToLower(name), strings.ToLower(string(gate))) <= maxGateEdits {
@@ -138,11 +137,11 @@ func nearGate(name string, known map[featuregate.Feature]featuregate.FeatureSpec
 	return "", false
 }
 
-// edits returns how many bytes have to be inserted, removed or replaced to make
-// b of a (the Levenshtein distance), or more than maxGateEdits if it is more.
+// edits returns the Levenshtein distance of a and b in bytes, or a number above
+// maxGateEdits if the distance exceeds maxGateEdits.
 func edits(a, b string) int {
 	if d := len(a) - len(b); d < -maxGateEdits || d > maxGateEdits {
-		return maxGateEdits + 1 // At any length of a, which is input.
+		return maxGateEdits + 1 // Do not depend on the length of a, which is input.
 	}
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -163,10 +162,10 @@ func edits(a, b string) int {
 	return row[len(b)]
 }
 
-// setGates sets what gate knows of values. It passes over other names, for the
-// kubelet has a hundred more, but not over those that are near to a known one:
-// the kubelet refuses them as unrecognized. fileOf names the file to blame for a
-// gate, or for all of them together when the name is empty.
+// setGates sets the gates of values that gate knows. It ignores other names,
+// because the kubelet has a hundred more gates. A name close to a known one is an
+// error, because the kubelet rejects it as unrecognized. fileOf returns the file
+// to name in an error about a gate, or about all gates for an empty name.
 func setGates(gate featuregate.MutableVersionedFeatureGate, values map[string]bool, fileOf func(name string) string) error {
 	path := field.NewPath("featureGates")
 	var errs []error
@@ -180,7 +179,7 @@ func setGates(gate featuregate.MutableVersionedFeatureGate, values map[string]bo
 			errs = append(errs, &Error{File: fileOf(name), Err: err})
 		}
 	}
-	// Without a logger, for component-base logs each GA gate that is set.
+	// component-base logs each GA gate that is set, so pass no logger.
 	if err := gate.(featuregate.MutableFeatureGateWithLogger).SetFromMapWithLogger(klog.Logger{}, set); err != nil {
 		errs = append(errs, &Error{File: fileOf(""), Err: field.Forbidden(path, err.Error())})
 	}

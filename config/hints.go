@@ -18,8 +18,8 @@ const (
 	maxPath               = crashLoopBackOffField + "." + maxField
 )
 
-// nearFields has the right path for paths, in lower case, that are near to it:
-// the spellings of the KEPs' drafts, a wrong nesting, a wrong case.
+// nearFields maps likely mistakes, in lower case, to the right path: spellings from
+// drafts of the KEPs, wrong nesting, wrong case.
 var nearFields = map[string]string{
 	"crashloopbackoff":                                  crashLoopBackOffField,
 	"crashloopbackoff.maxcontainerrestartperiod":        maxPath,
@@ -30,7 +30,7 @@ var nearFields = map[string]string{
 	"featuregates":                                      "featureGates",
 }
 
-// misspelt returns the paths in object that nearFields has, but for the right ones.
+// misspelt returns the paths in object that are mistakes in nearFields.
 func misspelt(object map[string]any) []string {
 	var paths []string
 	for name, value := range object {
@@ -49,11 +49,11 @@ func misspelt(object map[string]any) []string {
 	return paths
 }
 
-// strictMessage is what the strict decoder of apimachinery says of JSON.
+// strictMessage matches an error of apimachinery's strict decoder about JSON.
 var strictMessage = regexp.MustCompile(`^(unknown|duplicate) field (".*")$`)
 
-// warnings makes warnings of what the strict decoder says, and of misspellings
-// below a field that it calls unknown.
+// warnings converts the errors of the strict decoder to warnings. It adds
+// misspellings below an unknown field.
 func (d *document) warnings(strict []error) []Warning {
 	var warnings []Warning
 	unknown := map[string]bool{}
@@ -68,7 +68,8 @@ func (d *document) warnings(strict []error) []Warning {
 		}
 		switch {
 		case d.dropIn() && (match == nil || match[1] == "duplicate"):
-			// The kubelet refuses a drop-in with duplicates: an error, not a warning.
+			// The kubelet rejects a drop-in with duplicates, so that is an error and
+			// not a warning.
 		case match == nil:
 			warnings = append(warnings, Warning{File: d.source.File, Detail: oneLine(err.Error()) + ": the last one counts"})
 		case match[1] == "duplicate":
@@ -90,8 +91,8 @@ func (d *document) warnings(strict []error) []Warning {
 	return warnings
 }
 
-// maxTypeError returns what is wrong with the type of maxContainerRestartPeriod
-// in object, and nil if that is not it. anyCase is for drop-ins.
+// maxTypeError returns an error if maxContainerRestartPeriod in object has the wrong
+// type, and nil otherwise. anyCase is for drop-ins.
 func maxTypeError(object map[string]any, anyCase bool) *field.Error {
 	path := field.NewPath(crashLoopBackOffField)
 	for name, value := range object {

@@ -27,33 +27,33 @@ import (
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// Config is what concerns restarts in a kubelet's configuration.
+// Config is the part of a kubelet's configuration that affects restarts.
 type Config struct {
 	Settings
 	// MaxSource is where MaxContainerRestartPeriod is set.
 	MaxSource Source
-	// Gates are the feature gates that concern restarts, in a fixed order.
+	// Gates are the feature gates for restarts, in a fixed order.
 	Gates []Gate
-	// FeatureGate has the same gates, for code that asks for one.
+	// FeatureGate holds the same gates for callers that need the interface.
 	FeatureGate featuregate.FeatureGate
-	// Warnings are in the order of the files, those about files that are not read
-	// at the end.
+	// Warnings are in the order of the files. Warnings about files that are not
+	// read come last.
 	Warnings []Warning
 }
 
-// Gate is a feature gate and where its value comes from.
+// Gate is a feature gate and the origin of its value.
 type Gate struct {
 	Name featuregate.Feature
-	// Stage is ALPHA, BETA, DEPRECATED, or empty for GA, as component-base has it.
+	// Stage is ALPHA, BETA, DEPRECATED, or empty for GA, as in component-base.
 	Stage   string
 	Enabled bool
-	// SetBy is the name under which the gate is set: its own, AllAlpha or
-	// AllBeta. It is empty for a default.
+	// SetBy is the name that sets the gate: its own name, AllAlpha or AllBeta.
+	// It is empty for a default.
 	SetBy  featuregate.Feature
 	Source Source
 }
 
-// Source is where a value is set. The zero value stands for nowhere: the value
+// Source is the place where a value is set. The zero value means that the value
 // is a default.
 type Source struct {
 	Kind SourceKind
@@ -61,26 +61,26 @@ type Source struct {
 	File string
 }
 
-// SourceKind says by what means a value is set.
+// SourceKind is the kind of a Source.
 type SourceKind string
 
-// The means, in the order in which the later wins over the earlier.
+// The kinds, in ascending order of precedence.
 const (
 	SourceFile   SourceKind = "File"
 	SourceDropIn SourceKind = "DropIn"
 	SourceFlag   SourceKind = "Flag"
 )
 
-// Warning is something in a file that the kubelet accepts, and that most likely
-// is not what was meant.
+// Warning is about a setting that the kubelet accepts but that is probably a
+// mistake.
 type Warning struct {
 	File string
-	// Field is the path of a field, empty for a warning about a whole file.
+	// Field is the path of a field. It is empty for a warning about a whole file.
 	Field  string
 	Detail string
 }
 
-// String is the warning in a line.
+// String formats the warning in one line.
 func (w Warning) String() string {
 	if w.Field == "" {
 		return w.File + ": " + w.Detail
@@ -88,15 +88,15 @@ func (w Warning) String() string {
 	return w.File + ": " + w.Field + ": " + w.Detail
 }
 
-// Error is an error and the file it is in.
+// Error is an error with its file.
 type Error struct {
-	// File is empty for an error in the command line's feature gates.
+	// File is empty for an error in the feature gates of the command line.
 	File string
-	// Err is a *field.Error where a field is to blame.
+	// Err is a *field.Error if it is about a field.
 	Err error
 }
 
-// Error is the error in a line.
+// Error formats the error in one line.
 func (e *Error) Error() string {
 	if e.File == "" {
 		return "--feature-gates: " + e.Err.Error()
@@ -107,29 +107,27 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Load reads the configuration of a kubelet that is started with --config=file,
-// --config-dir=dir and the feature gates of flags, each of which may be empty.
-// It does what RunE of cmd/kubelet/app does:
+// Load reads the configuration of a kubelet that runs with --config=file, --config-dir=dir and the
+// feature gates of flags. Each of the three may be empty. Load follows RunE of cmd/kubelet/app:
 //
-//   - The file is decoded as v1beta1, and its unknown fields are dropped. Names
-//     count with their case.
+//   - The file is decoded as v1beta1. Unknown fields are dropped. Field names are
+//     case-sensitive.
 //   - The *.conf files of dir and its subdirectories, in lexical order, are JSON
-//     merge patches of it (RFC 7386): null removes. Here a name counts in any
-//     case, as encoding/json has it, and duplicate keys are errors.
-//   - A feature gate of flags wins over the same gate in a file. Gates and their
-//     dependencies must hold in the file alone, in file and drop-ins, and with
-//     the flags.
+//     merge patches of the file (RFC 7386), where null removes a value. As in
+//     encoding/json, field names are not case-sensitive here. Duplicate keys are
+//     errors.
+//   - A feature gate of flags overrides the same gate in a file. The gates and
+//     their dependencies must be valid in the file alone, in file and drop-ins
+//     together, and with the flags.
 //
-// Unlike the kubelet it warns of unknown fields in drop-ins too, and of what it
-// takes for a misspelling. It does not know the kubelet's other feature gates:
-// it passes over names that are not near to a known one, and does not see that
-// the kubelet refuses AllAlpha where an alpha gate of another kind depends on
-// one that is off. The values are not validated.
+// Unlike the kubelet, Load also warns about unknown fields in drop-ins and about likely
+// misspellings. It does not know the kubelet's other feature gates and ignores names that are not
+// close to a known one. It therefore does not notice that the kubelet rejects AllAlpha if an
+// unrelated alpha gate depends on a gate that is off. Load does not validate the values.
 //
-// The error is an utilerrors.Aggregate of *Error: a file that is missing,
-// unreadable, empty or of another kind, a type that does not fit, feature gates
-// that the kubelet would refuse. With an error, Config holds nothing but
-// Warnings.
+// The error is a utilerrors.Aggregate of *Error. It reports a file that is missing, unreadable,
+// empty or of another kind, a value of the wrong type, and feature gates that the kubelet would
+// reject. With an error, only Warnings of the Config is set.
 func Load(file, dir string, flags map[string]bool) (*Config, error) {
 	var documents []*document
 	var errs []error
@@ -147,7 +145,7 @@ func Load(file, dir string, flags map[string]bool) (*Config, error) {
 	return c, err
 }
 
-// readDropIns reads the drop-ins below dir in the order in which they are merged.
+// readDropIns reads the drop-ins below dir in merge order.
 func readDropIns(dir string) (dropIns []*document, warnings []Warning, err error) {
 	if dir == "" {
 		return nil, nil, nil
@@ -165,7 +163,8 @@ func readDropIns(dir string) (dropIns []*document, warnings []Warning, err error
 			}
 			dropIns = append(dropIns, d)
 		case path == dir:
-			// As WalkDir follows no link, this is how the kubelet takes a link to a directory.
+			// WalkDir does not follow a link, so the kubelet does not read a
+			// linked directory either.
 			warnings = append(warnings, Warning{File: path, Detail: "not a directory, which a symbolic link is not either: the kubelet reads no drop-ins here"})
 		case ext == ".yaml" || ext == ".yml" || ext == ".json":
 			warnings = append(warnings, Warning{File: path, Detail: "not read: the name of a drop-in ends in .conf"})
@@ -192,24 +191,25 @@ var (
 func newDecoder(strictness serializer.CodecFactoryOptionsMutator) runtime.Decoder {
 	scheme := runtime.NewScheme()
 	if err := kubeletconfigv1beta1.AddToScheme(scheme); err != nil {
-		panic(err) // There is no input.
+		panic(err) // This does not depend on input.
 	}
 	return serializer.NewCodecFactory(scheme, strictness).UniversalDeserializer()
 }
 
-// document is one file.
+// document is a file.
 type document struct {
 	source Source
 	data   []byte
 
-	// The fields below are set by decode.
+	// decode sets the fields below.
 
-	// What the file alone sets. A null in a drop-in sets nothing.
+	// The values that this file sets. A null in a drop-in sets nothing.
 	max   *time.Duration
 	gates map[string]bool
-	// json is what is merged: of the file what the types have, of a drop-in all.
+	// json is the content to merge: the known fields of the file, or everything
+	// in a drop-in.
 	json []byte
-	// object is the whole file, for hints.
+	// object is the whole file. It is used for hints.
 	object map[string]any
 }
 
@@ -233,13 +233,13 @@ func (d *document) read() error {
 	return nil
 }
 
-// blame returns the error with the document's name.
+// blame returns err as an Error of the document.
 func (d *document) blame(err error) *Error { return &Error{File: d.source.File, Err: err} }
 
 func (d *document) dropIn() bool { return d.source.Kind == SourceDropIn }
 
-// decode fills the document as the kubelet would. The warnings are valid with an
-// error too.
+// decode decodes the document as the kubelet does. The warnings are valid even
+// if there is an error.
 func (d *document) decode() ([]Warning, error) {
 	if len(d.data) == 0 {
 		return nil, d.blame(errors.New("empty: apiVersion and kind are required"))
@@ -257,7 +257,8 @@ func (d *document) decode() ([]Warning, error) {
 	warnings := d.warnings(strict)
 
 	if d.dropIn() {
-		// The types are checked after the merge, for a later drop-in may replace what does not fit.
+		// Types are checked after the merge because a later drop-in may replace
+		// a value of the wrong type.
 		if _, _, err = strictDecoder.Decode(d.data, nil, u); err == nil && u.GroupVersionKind() == gvk {
 			if d.json, err = json.Marshal(u.Object); err == nil {
 				d.setOwn()
@@ -276,10 +277,12 @@ func (d *document) decode() ([]Warning, error) {
 	return warnings, d.blame(d.explain(err))
 }
 
-// setOwn finds out what a drop-in sets. A type that does not fit is passed over
-// here: it is an error after the merge unless another drop-in replaces it.
+// setOwn sets the fields max and gates from a drop-in. It ignores a value of the
+// wrong type, which is an error after the merge unless another drop-in replaces
+// it.
 func (d *document) setOwn() {
-	// Apart, so that one that does not fit leaves the other alone.
+	// The two are decoded separately, so that a wrong type in one does not
+	// affect the other.
 	var own struct {
 		CrashLoopBackOff kubeletconfigv1beta1.CrashLoopBackOffConfig `json:"crashLoopBackOff"`
 	}
@@ -298,7 +301,8 @@ func (d *document) setOwn() {
 	}
 }
 
-// explain makes an error of a decoder's, or of another kind without one.
+// explain converts a decoder's error. Without one, it returns an error about the
+// kind or the apiVersion.
 func (d *document) explain(err error) error {
 	kind, _ := d.object["kind"].(string)
 	apiVersion, _ := d.object["apiVersion"].(string)
@@ -312,8 +316,8 @@ func (d *document) explain(err error) error {
 	}
 }
 
-// explainType replaces an error of a decoder, which seldom names the field, by
-// one that does, if the maximum is to blame.
+// explainType replaces a decoder's error, which seldom names the field. If the
+// maximum has the wrong type, the new error names it.
 func (d *document) explainType(err error) error {
 	if fieldErr := maxTypeError(d.object, d.dropIn()); fieldErr != nil {
 		return fieldErr
@@ -321,7 +325,7 @@ func (d *document) explainType(err error) error {
 	return errors.New(oneLine(err.Error()))
 }
 
-// parse is Load of documents that were read: the file if there is one, then the
+// parse is Load for documents already read: the file if there is one, then the
 // drop-ins.
 func parse(documents []*document, flags map[string]bool) (*Config, error) {
 	c := &Config{}
@@ -360,7 +364,8 @@ func parse(documents []*document, flags map[string]bool) (*Config, error) {
 func merge(documents []*document) (*kubeletconfigv1beta1.KubeletConfiguration, error) {
 	base := []byte("{}")
 	merged := &kubeletconfigv1beta1.KubeletConfiguration{}
-	// misfit is what does not fit, and since which document.
+	// misfit is the error about a value of the wrong type. It names the first
+	// document with that error.
 	var misfit error
 	for _, d := range documents {
 		var err error
@@ -377,9 +382,10 @@ func merge(documents []*document) (*kubeletconfigv1beta1.KubeletConfiguration, e
 	return merged, misfit
 }
 
-// resolveGates sets the gates in the kubelet's steps, each of which may fail:
-// the flags, with them the file, with them file and drop-ins (these two are in
-// SetDefaults_KubeletConfiguration), and all with the flags winning.
+// resolveGates sets the gates in the same steps as the kubelet. Each step may
+// fail: the flags, then the flags with the file, then the flags with file and
+// drop-ins (the last two in SetDefaults_KubeletConfiguration), and at the end
+// all of them with the flags taking precedence.
 func resolveGates(documents []*document, merged, flags map[string]bool) (featuregate.MutableVersionedFeatureGate, error) {
 	gate := NewFeatureGate()
 	if err := setGates(gate, flags, func(string) string { return "" }); err != nil {
@@ -407,7 +413,7 @@ func resolveGates(documents []*document, merged, flags map[string]bool) (feature
 	return gate, setGates(gate, all, fileOf)
 }
 
-// setGates fills all of c that comes from gates.
+// setGates sets the fields of c that depend on gates.
 func (c *Config) setGates(gate featuregate.MutableVersionedFeatureGate, documents []*document, merged, flags map[string]bool) {
 	c.FeatureGate = gate
 	c.KubeletCrashLoopBackOffMax = gate.Enabled(KubeletCrashLoopBackOffMax)
@@ -457,7 +463,7 @@ func lastSource(documents []*document, sets func(*document) bool) Source {
 	return Source{}
 }
 
-// hasMoreDocuments tells whether a second YAML document follows.
+// hasMoreDocuments reports whether data has a second YAML document.
 func hasMoreDocuments(data []byte) bool {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for found := false; ; {

@@ -18,7 +18,7 @@ import (
 const header = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 // files writes a tree of files below a new directory. Content without an
-// apiVersion gets header, unless it begins with "raw:".
+// apiVersion gets the header, unless it starts with "raw:".
 func files(t *testing.T, tree map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -38,17 +38,17 @@ func period(value string) string {
 	return "crashLoopBackOff: {maxContainerRestartPeriod: " + value + "}\n"
 }
 
-// relative takes root away from what names files, for comparisons.
+// relative removes root from file names, for comparisons.
 func relative(root string, s string) string { return strings.ReplaceAll(s, root+"/", "") }
 
-// Each case with "as the kubelet" was tried on upstream's kubelet v1.37.1, whose
-// log has the effective configuration.
+// Each case with "as the kubelet" was tried on upstream's kubelet v1.37.1, which
+// logs the effective configuration.
 func TestLoadMaximum(t *testing.T) {
 	const json = `raw:{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration",`
 	tests := []struct {
 		name string
 		tree map[string]string
-		// want is 0 for a maximum that is not set.
+		// want is 0 if no maximum is set.
 		want   time.Duration
 		source Source
 		warns  []string
@@ -139,7 +139,7 @@ func TestLoadMaximum(t *testing.T) {
 	}
 }
 
-// existing returns the path of a file below root, or "" if there is none.
+// existing returns the path of a file below root, or "" if it does not exist.
 func existing(root, name string) string {
 	path := filepath.Join(root, name)
 	if _, err := os.Lstat(path); err != nil {
@@ -326,7 +326,7 @@ func TestLoadGateErrorsOfFlags(t *testing.T) {
 	require.EqualError(t, err, `--feature-gates: featureGates: Invalid value: "kubeletcrashloopbackoffmax": unrecognized feature gate: did you mean KubeletCrashLoopBackOffMax?`)
 }
 
-// The gates as pkg/features of kubernetes v1.37 has them, and ours.
+// The gates of pkg/features in Kubernetes v1.37, and ours.
 func TestNewFeatureGate(t *testing.T) {
 	all := NewFeatureGate().GetAll()
 	got := map[string]string{}
@@ -373,7 +373,7 @@ func TestNearGate(t *testing.T) {
 		{"AllBpha", "AllAlpha"},
 		{"EnableRapidCrashLoopBackOffDecay", KubeletCrashLoopBackOffMax},
 		{"", ""},
-		// Those of 1.37 that are nearest to each of ours.
+		// The gates of 1.37 with the names closest to ours.
 		{"ContainerStopSignals", ""},
 		{"KubeletFineGrainedAuthz", ""},
 		{"KubeletTracing", ""},
@@ -393,7 +393,7 @@ func TestNearGate(t *testing.T) {
 	}
 }
 
-// No input panics, and whatever is accepted has a curve within the bounds.
+// No input panics, and every accepted input has a curve within the bounds.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"", header, header + period("4s"), header + period("4"), header + "crashloopbackoff: {maxSeconds: 4}\n",
