@@ -11,14 +11,15 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 )
 
-// ValidateCrashLoopBackOff checks the crashLoopBackOff of a KubeletConfiguration,
-// which is at fldPath: maxContainerRestartPeriod is nil or from 1 s to 300 s, both
-// included (KEP-5593, "Conflict resolution"). It may have a sub-second part. With
-// the gate KubeletCrashLoopBackOffMax off the value does not count, so it is no
-// error; see WarningsForCrashLoopBackOff.
+// ValidateCrashLoopBackOff validates the crashLoopBackOff of a
+// KubeletConfiguration. fldPath is its path. maxContainerRestartPeriod must be nil
+// or between 1 s and 300 s, both inclusive (KEP-5593, "Conflict resolution").
+// Fractions of a second are allowed. If the gate KubeletCrashLoopBackOffMax is off,
+// the value has no effect and is not an error; see WarningsForCrashLoopBackOff.
 //
 // ValidateKubeletConfiguration of pkg/kubelet/apis/config/validation compares whole
-// milliseconds, and so lets 300.0004 s pass. Here the duration itself counts.
+// milliseconds, so it accepts 300.0004 s. This function compares the exact
+// duration.
 func ValidateCrashLoopBackOff(s config.Settings, fldPath *field.Path) field.ErrorList {
 	period := s.MaxContainerRestartPeriod
 	if period == nil || !s.KubeletCrashLoopBackOffMax {
@@ -32,18 +33,18 @@ func ValidateCrashLoopBackOff(s config.Settings, fldPath *field.Path) field.Erro
 	return field.ErrorList{field.Invalid(fldPath.Child("maxContainerRestartPeriod"), period.String(), detail)}
 }
 
-// Warning is about something that is valid and has not the effect that one may
-// expect.
+// Warning is about a value that is valid but may not have the expected effect.
 type Warning struct {
-	// Field is the path of a field, empty where it is about no single one.
+	// Field is the path of the field. It is empty if the warning is not about a
+	// single field.
 	Field  string
 	Detail string
 }
 
 // WarningsForCrashLoopBackOff returns warnings about the crashLoopBackOff of a
-// KubeletConfiguration, which is at fldPath: a maximum that is not honoured, the
-// gate being off, and that a curve other than the default is for containers
-// alone, not for image pulls.
+// KubeletConfiguration. fldPath is its path. It warns if the maximum is not
+// honoured because the gate is off. It also warns that a non-default curve applies
+// only to containers and not to image pulls.
 func WarningsForCrashLoopBackOff(s config.Settings, fldPath *field.Path) []Warning {
 	var warnings []Warning
 	c := config.Resolve(s)

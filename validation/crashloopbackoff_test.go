@@ -20,7 +20,7 @@ func TestValidateCrashLoopBackOff(t *testing.T) {
 		period  *time.Duration
 		gateOff bool
 		reduced bool
-		// want is the value that the error names, or "" for no error.
+		// want is the value in the error, or "" for no error.
 		want string
 	}{
 		{name: "missing"},
@@ -80,8 +80,8 @@ func TestWarningsForCrashLoopBackOff(t *testing.T) {
 	}
 }
 
-// What is valid and honoured is the maximum as it stands, and what is not valid
-// would not be.
+// A valid, honoured maximum takes effect unchanged, and an invalid one would be
+// changed.
 func FuzzValidateCrashLoopBackOff(f *testing.F) {
 	for _, n := range []int64{0, -1, 1, int64(time.Second), int64(300 * time.Second), -1 << 63, 1<<63 - 1} {
 		f.Add(n, true, true)

@@ -15,8 +15,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// The bounds of a container's rules (KEP-5307), and of an exit code on Linux,
-// which is a byte.
+// The limits of a container's rules (KEP-5307). An exit code on Linux is one byte.
 const (
 	maxRestartPolicyRules = 20
 	maxExitCodesPerRule   = 255
@@ -29,32 +28,32 @@ var (
 	exitCodesOperators       = []v1.ContainerRestartRuleOnExitCodesOperator{v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn}
 )
 
-// gatesOfActions has the gate of each action that ContainerRestartRules alone
-// does not allow.
+// gatesOfActions maps each action to the gate that it needs in addition to
+// ContainerRestartRules.
 var gatesOfActions = map[v1.ContainerRestartRuleAction]string{
 	v1.ContainerRestartRuleActionRestartAllContainers: string(config.RestartAllContainersOnContainerExits),
 	restartpod.ContainerRestartRuleActionRestartPod:   string(config.RestartPodOnContainerExits),
 }
 
-// RestartRuleOptions says which restart policies and rules of containers are
-// valid. With the zero value none is but restartPolicy Always on an init
-// container, which makes it a sidecar.
+// RestartRuleOptions controls which restart policies and rules of containers are
+// valid. The zero value allows only restartPolicy Always on an init container,
+// which makes it a sidecar.
 type RestartRuleOptions struct {
-	// Gates allow what depends on them. RestartAllContainers and RestartPod each
-	// allow their action, and rules on sidecars (KEP-5532, user story 2). Without
-	// ContainerRestartRules they allow nothing.
+	// Gates enable the fields that depend on them. RestartAllContainers and
+	// RestartPod each allow their action, and allow rules on sidecars (KEP-5532,
+	// user story 2). Without ContainerRestartRules they have no effect.
 	restartpod.Gates
-	// AnyExitCodes takes lists of exit codes as upstream does: empty, with
+	// AnyExitCodes accepts the same lists of exit codes as upstream: empty, with
 	// duplicates, or with codes that no container exits with. It is for objects
-	// that have them already (AllowStored).
+	// that already have them (AllowStored).
 	AnyExitCodes bool
 }
 
-// AllowStored returns the options for an update of an object whose pod spec is
-// old: what old uses stays allowed, so that it can be changed elsewhere after a
-// gate was turned off. nil, for an object that is new, changes nothing. It is
-// what GetValidationOptionsFromPodSpecAndMeta of pkg/api/pod does, for RestartPod
-// and for exit codes too.
+// AllowStored returns the options for an update of an object with the old pod
+// spec. Fields and values in use in old stay allowed, so that the rest of the
+// object can be updated after a gate was turned off. Nil means a new object and
+// changes nothing. It corresponds to GetValidationOptionsFromPodSpecAndMeta of
+// pkg/api/pod, and also covers RestartPod and exit codes.
 func (o RestartRuleOptions) AllowStored(old *v1.PodSpec) RestartRuleOptions {
 	if old == nil {
 		return o
@@ -82,7 +81,7 @@ func (o RestartRuleOptions) AllowStored(old *v1.PodSpec) RestartRuleOptions {
 	return o
 }
 
-// allow allows the rules of a container of the pod.
+// allow allows the rules of a stored container of the pod.
 func (o *RestartRuleOptions) allow(c *v1.Container, spec *v1.PodSpec) {
 	for _, rule := range c.RestartPolicyRules {
 		o.ContainerRestartRules = true
@@ -111,15 +110,16 @@ func actions(gates restartpod.Gates) []v1.ContainerRestartRuleAction {
 }
 
 // ValidatePodRestartRules validates restartPolicy of the pod, and restartPolicy
-// and restartPolicyRules of its containers. A spec that passes is accepted by an
-// API server with the same gates (pkg/apis/core/validation), as far as these
-// fields are concerned, except that an API server without ContainerRestartRules
-// drops what is forbidden here, and that a restartPolicy of the pod that is not
-// set, which defaulting sets, is valid here.
+// and restartPolicyRules of its containers. An API server with the same gates
+// (pkg/apis/core/validation) accepts these fields if they pass here. There are
+// two differences. Without ContainerRestartRules an API server drops the fields
+// that are forbidden here. A restartPolicy of the pod that is not set is valid
+// here, because defaulting sets it.
 //
-// It is stricter than upstream in what exit codes it takes, unless the options
-// say AnyExitCodes: a rule has at least one, none twice, and all from 0 to 255.
-// On Windows, which spec.os or the node selector tells, they have no range.
+// Exit codes are validated more strictly than upstream, unless AnyExitCodes is
+// set. A rule must have at least one exit code, without duplicates, each between
+// 0 and 255. On Windows there is no range. spec.os or the node selector
+// identifies a Windows pod.
 func ValidatePodRestartRules(spec *v1.PodSpec, fldPath *field.Path, opts RestartRuleOptions) field.ErrorList {
 	var errs field.ErrorList
 	if spec.RestartPolicy != "" && !slices.Contains(podRestartPolicies, spec.RestartPolicy) {
@@ -173,7 +173,7 @@ func validateContainer(c *v1.Container, init, windows bool, fldPath *field.Path,
 		return append(errs, needsGate(config.RestartAllContainersOnContainerExits+" or "+config.RestartPodOnContainerExits,
 			field.Forbidden(rulesPath, "may not be set for a sidecar")))
 	}
-	// What is in a list that is too long is not looked at, which bounds the
+	// The items of a list that is too long are not validated. This limits the
 	// number of errors.
 	if n := len(c.RestartPolicyRules); n > maxRestartPolicyRules {
 		return append(errs, field.TooMany(rulesPath, n, maxRestartPolicyRules))
@@ -210,7 +210,7 @@ func validateRule(rule *v1.ContainerRestartRule, fldPath *field.Path, windows bo
 	return errs
 }
 
-// validateExitCodes does what upstream does not.
+// validateExitCodes has the checks that upstream lacks.
 func validateExitCodes(values []int32, windows bool, fldPath *field.Path) field.ErrorList {
 	if len(values) == 0 {
 		return field.ErrorList{field.Required(fldPath, "at least one exit code")}
@@ -229,17 +229,18 @@ func validateExitCodes(values []int32, windows bool, fldPath *field.Path) field.
 	return errs
 }
 
-// needsGate adds to an error what would make it go away.
+// needsGate adds the gate to enable to the error.
 func needsGate[T ~string](gate T, err *field.Error) *field.Error {
 	err.Detail = fmt.Sprintf("%s; needs the feature gate %s", err.Detail, gate)
 	return err
 }
 
-// WarningsForPodRestartRules returns warnings about what a kubelet with the gates makes
-// of a pod: which policies and rules it ignores, and which rules of a valid spec
-// could be left out because with the other rules and the policies every exit
-// code leads to the same. Of several such rules it is the later ones. As to
-// Windows, where there are too many exit codes to try, only the former.
+// WarningsForPodRestartRules returns warnings about a pod on a kubelet with the
+// gates. It warns about policies and rules that the kubelet ignores. In a valid
+// spec it also warns about redundant rules: without them, every exit code has
+// the same result. Of several equivalent rules, it names the later ones. For
+// Windows it does not check for redundant rules, because there are too many exit
+// codes.
 func WarningsForPodRestartRules(spec *v1.PodSpec, fldPath *field.Path, gates restartpod.Gates) []Warning {
 	var warnings []Warning
 	effective := restartpod.Containers(spec, gates)
@@ -279,8 +280,8 @@ func ignored[T ~string](fldPath *field.Path, gate T, instead string) Warning {
 	return Warning{Field: fldPath.String(), Detail: fmt.Sprintf("ignored by a kubelet without the feature gate %s: %s", gate, instead)}
 }
 
-// idleRules returns the indexes of the rules without which, all together, every
-// exit code leads to the same.
+// idleRules returns the indexes of the redundant rules. Without all of them,
+// every exit code has the same result.
 func idleRules(c restartpod.Container, windows bool, gates restartpod.Gates) sets.Set[int] {
 	idle := sets.New[int]()
 	if windows {
@@ -297,7 +298,7 @@ func idleRules(c restartpod.Container, windows bool, gates restartpod.Gates) set
 	return idle
 }
 
-// equivalent tells whether every exit code leads to the same for a and b.
+// equivalent reports whether every exit code has the same result for a and b.
 func equivalent(a, b *restartpod.Container, gates restartpod.Gates) bool {
 	for code := int32(0); code <= greatestExitCode; code++ {
 		if gates.OnExit(a, code) != gates.OnExit(b, code) {
@@ -311,8 +312,8 @@ func isSidecar(initContainer *v1.Container) bool {
 	return initContainer.RestartPolicy != nil && *initContainer.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// isWindows tells whether the pod says that it runs on Windows, where an exit
-// code has 32 bits.
+// isWindows reports whether the pod declares that it runs on Windows, where an
+// exit code has 32 bits.
 func isWindows(spec *v1.PodSpec) bool {
 	return spec.OS != nil && spec.OS.Name == v1.Windows || spec.NodeSelector[v1.LabelOSStable] == string(v1.Windows)
 }

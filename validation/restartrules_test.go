@@ -43,7 +43,7 @@ func rule(action v1.ContainerRestartRuleAction, operator v1.ContainerRestartRule
 	return v1.ContainerRestartRule{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: operator, Values: codes}}
 }
 
-// container returns a container with the policy, or without one if it is "".
+// container returns a container with the policy, or without a policy if it is "".
 func container(policy v1.ContainerRestartPolicy, rules ...v1.ContainerRestartRule) v1.Container {
 	c := v1.Container{Name: "c", RestartPolicyRules: rules}
 	if policy != "" {
@@ -64,7 +64,7 @@ func ephemeralPod(c v1.Container) *v1.PodSpec {
 	return &v1.PodSpec{EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon(c)}}}
 }
 
-// codes returns the n exit codes from 0 on.
+// codes returns the exit codes from 0 to n-1.
 func codes(n int) []int32 {
 	values := make([]int32, n)
 	for i := range values {
@@ -211,7 +211,7 @@ func TestValidatePodRestartRules(t *testing.T) {
 	}
 }
 
-// TestMissingGateIsNamed looks at the details that say what to do about an error.
+// TestMissingGateIsNamed checks that the error names the gate to enable.
 func TestMissingGateIsNamed(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -326,8 +326,8 @@ func TestWarningsForPodRestartRules(t *testing.T) {
 	}
 }
 
-// FuzzValidatePodRestartRules looks for specs that make the validation panic, or
-// that pass and break a bound.
+// FuzzValidatePodRestartRules searches for specs that make the validation panic,
+// or that pass but exceed a limit.
 func FuzzValidatePodRestartRules(f *testing.F) {
 	for _, spec := range []*v1.PodSpec{
 		regularPod(container(never, rule(restart, in, 42), rule(restartPod, notIn, 0, 1))),
