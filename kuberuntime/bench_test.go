@@ -10,9 +10,9 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// What keeping and measuring a back-off adds to a restart: the annotation, a look for
-// it in each of the three syncs that a restart takes, and the metrics. The decision
-// alone is beside it.
+// The cost that keeping and measuring a back-off adds to a restart: the annotation, a
+// lookup of it in each of the three syncs of a restart, and the metrics. The
+// benchmark of the decision alone is for comparison.
 func BenchmarkRestart(b *testing.B) {
 	curve := backoff.Curve{Initial: time.Second, Max: time.Second}
 	for name, with := range map[string]bool{"decision": false, "kept and measured": true} {

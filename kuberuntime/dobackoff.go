@@ -15,11 +15,11 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// ContainerState is the state of an instance of a container as the container
-// runtime has it. The values are those of pkg/kubelet/container.
+// ContainerState is the state of an instance of a container in the container
+// runtime. The values are those of pkg/kubelet/container.
 type ContainerState string
 
-// The states of an instance. One that is Unknown may be running.
+// The states of an instance. An Unknown instance may be running.
 const (
 	ContainerStateCreated ContainerState = "created"
 	ContainerStateRunning ContainerState = "running"
@@ -27,27 +27,27 @@ const (
 	ContainerStateUnknown ContainerState = "unknown"
 )
 
-// ContainerStatus is what is known of one instance of a container, the present
-// one or an earlier one.
+// ContainerStatus describes one instance of a container, the current one or an
+// earlier one.
 type ContainerStatus struct {
 	// Name is the container's name in the pod.
 	Name  string
 	State ContainerState
-	// ExitCode is valid for an exited instance. It does not matter for the
-	// back-off.
+	// ExitCode is valid for an exited instance. The back-off does not depend on it.
 	ExitCode int
-	// StartedAt and FinishedAt are zero, or the Unix epoch, where the runtime
-	// does not know.
+	// StartedAt and FinishedAt are zero or the Unix epoch if the runtime does not
+	// know the time.
 	StartedAt, FinishedAt time.Time
-	// RestartCount is how many instances there were before this one.
+	// RestartCount is the number of instances before this one.
 	RestartCount int
-	// BackOff is what SaveBackOff returned when this instance was created, or empty.
+	// BackOff is the result of SaveBackOff when this instance was created. It may
+	// be empty.
 	BackOff string
 }
 
-// NewBackOff returns the back-off of a node's containers: the delays of curve, and
-// a reset after a run of more than backoff.ContainerResetPeriod. It takes the place
-// of what NewMainKubelet of pkg/kubelet puts together.
+// NewBackOff returns the back-off of a node's containers. It has the delays of
+// curve, and resets after a run of more than backoff.ContainerResetPeriod. It
+// replaces the back-off that NewMainKubelet of pkg/kubelet creates.
 func NewBackOff(c clock.Clock, curve backoff.Curve) *backoff.Backoff {
 	b := backoff.NewBackOff(curve.Initial, curve.Max)
 	b.Clock = c
@@ -59,31 +59,32 @@ func NewBackOff(c clock.Clock, curve backoff.Curve) *backoff.Backoff {
 // BackOffStartContainer is the reason of the event that DoBackOff records.
 const BackOffStartContainer = "BackOff"
 
-// EventRecorder records an event of an object. It is one method of
-// record.EventRecorder of client-go.
+// EventRecorder records an event of an object. It is one method of client-go's
+// record.EventRecorder.
 type EventRecorder interface {
 	Eventf(object runtime.Object, eventtype, reason, messageFmt string, args ...interface{})
 }
 
-// DoBackOff reports whether the container, which is about to be started, has to
-// wait at the time now. If so it returns true, a message for people and a
-// *BackoffError that wraps ErrCrashLoopBackOff and has the time of the retry;
-// if not, start the container: its back-off has advanced. Hand the error of that
-// start to StartFailed.
+// DoBackOff reports whether a container that is about to be started has to wait at
+// the time now. If so, it returns true, a message for people and a *BackoffError.
+// The error wraps ErrCrashLoopBackOff and holds the time of the retry. Otherwise
+// the back-off has advanced, and the caller must start the container. Pass the
+// error of that start to StartFailed.
 //
-// The statuses are those of all instances in the pod as they were when the
-// start was decided; earlier instances count for nothing. The delay runs from
-// the exit of the newest instance, or from now when that one had not exited,
-// because whoever starts a container whose last instance was running has just
-// killed it. That one does not wait unless it is restarted whatever its exit code:
-// it may have exited with 0 when it was killed, and nobody would start it after the
-// wait. A restart policy of the container's own counts for that: a node that does
-// not honour those leaves it out. A container without instances waits only if its last start failed. A nil
-// recorder records nothing.
+// The statuses must be those of all instances in the pod from the time when the
+// start was decided. Only the newest instance matters. The delay counts from its
+// exit. If it has not exited, the delay counts from now: a caller that starts a
+// container with a running instance has just killed it. Such a container waits only
+// if it is restarted regardless of its exit code. Otherwise it may have exited with
+// 0 when it was killed, and nobody would start it after the wait. This depends on
+// the container's own restart policy, if it has one. A node that does not honour
+// those must leave it out. A container without instances waits only if its last
+// start failed. A nil recorder records nothing.
 //
-// It corrects doBackOff of pkg/kubelet/kuberuntime: same error texts, but the
-// event comes once for each wait and says how long that is, a container that was just killed waits as
-// one that exited, and so does one whose start failed.
+// DoBackOff corrects doBackOff of pkg/kubelet/kuberuntime and keeps its error
+// texts. There are three differences. The event comes once for each wait and
+// contains its length. A container that was just killed waits like one that exited.
+// A container whose start failed waits too.
 func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string, error) {
 	key := Key(pod, container)
 	var d backoff.Decision
@@ -117,10 +118,10 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 	return true, message(pod, container, d), NewBackoffError(ErrCrashLoopBackOff, d.RetryAt)
 }
 
-// InBackOff reports whether DoBackOff would make the container wait, and with which
-// message, but grants nothing and begins no wait. It is for a status that is
-// written before the container's start is decided. A container whose newest
-// instance has not exited is not in back-off here.
+// InBackOff reports whether DoBackOff would make the container wait, and returns
+// its message. It grants no start and begins no wait. Use it for a status that is
+// written before the start is decided. It returns false for a container whose
+// newest instance has not exited.
 func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string) {
 	last := newest(container.Name, statuses)
 	if last == nil || last.State != ContainerStateExited {
@@ -135,16 +136,16 @@ func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus,
 	return true, message(pod, container, d)
 }
 
-// StartFailed notes that the start of a container which DoBackOff allowed has
-// failed with err, and returns the error to report. A nil err changes nothing.
+// StartFailed records that a start allowed by DoBackOff failed with err, and
+// returns the error to report. A nil err changes nothing.
 //
-// If something was created (CreateContainerError, RunContainerError, a failed
-// postStart hook), the failed attempt counts as an exit, and the error is a
-// *BackoffError that wraps err and has the time of the next attempt. If nothing was
-// (CreateContainerConfigError, an image that cannot be pulled), the start does not
-// count, and err is returned as it is: what is missing may come any time, so the
-// ordinary retry after an error is right. The kubelet retries all of them every 10
-// to 15 seconds, for ever.
+// If created is true, the failed attempt counts as an exit (CreateContainerError,
+// RunContainerError, a failed postStart hook). The result is a *BackoffError that
+// wraps err and holds the time of the next attempt. If created is false, the start
+// does not count, and the result is err (CreateContainerConfigError, an image that
+// cannot be pulled). The missing object may appear at any time, so the ordinary
+// retry after an error is right. Upstream's kubelet retries both kinds every 10 to
+// 15 seconds without end.
 func StartFailed(pod *v1.Pod, container *v1.Container, created bool, err error, backOff *backoff.Backoff, now time.Time) error {
 	switch {
 	case err == nil:
@@ -165,8 +166,8 @@ func podName(pod *v1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
 
-// alwaysRestarts reports whether the container is restarted whatever its exit code
-// is. An init container is not, unless it is a sidecar.
+// alwaysRestarts reports whether the container is restarted regardless of its exit
+// code. This is false for an init container that is not a sidecar.
 func alwaysRestarts(pod *v1.Pod, container *v1.Container) bool {
 	if own := container.RestartPolicy; own != nil {
 		return *own == v1.ContainerRestartPolicyAlways
@@ -192,8 +193,8 @@ func newest(name string, statuses []ContainerStatus) *ContainerStatus {
 	return newest
 }
 
-// exit is when the instance exited, or zero if that is not known: it may have been
-// killed a moment ago.
+// exit returns when the instance exited. It returns zero if that is unknown: the
+// instance may have been killed a moment ago.
 func (s *ContainerStatus) exit() time.Time {
 	if s.State != ContainerStateExited {
 		return time.Time{}
@@ -202,8 +203,8 @@ func (s *ContainerStatus) exit() time.Time {
 }
 
 // newer reports whether a is a later instance than b. Agents that do not count
-// restarts have only the times; of an instance that has not finished, nothing
-// is later.
+// restarts have only the times. No instance is later than one that has not
+// finished.
 func newer(a, b *ContainerStatus) bool {
 	if a.RestartCount != b.RestartCount {
 		return a.RestartCount > b.RestartCount
@@ -217,7 +218,8 @@ func newer(a, b *ContainerStatus) bool {
 	return a.FinishedAt.After(b.FinishedAt)
 }
 
-// containerRef refers to a container within its pod, as the kubelet's events do.
+// containerRef returns a reference to a container in its pod, as in the kubelet's
+// events.
 func containerRef(pod *v1.Pod, container *v1.Container) *v1.ObjectReference {
 	return &v1.ObjectReference{
 		Kind:            "Pod",

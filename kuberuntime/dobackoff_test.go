@@ -16,7 +16,7 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// agent asks DoBackOff as a kubelet does. Times are seconds after now.
+// agent calls DoBackOff like a kubelet. Times are seconds after now.
 type agent struct {
 	t       testing.TB
 	event   string // of the last wait
@@ -49,7 +49,8 @@ func (a *agent) starts(seconds float64, statuses ...ContainerStatus) {
 	assert.NoError(a.t, err)
 }
 
-// waits checks that the container has to wait for delay, until so many seconds.
+// waits checks that the container has to wait for delay, until the given
+// second.
 func (a *agent) waits(seconds float64, delay string, until float64, statuses ...ContainerStatus) {
 	a.t.Helper()
 	waiting, message, err := DoBackOff(context.Background(), a.events, a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff, at(seconds))
@@ -75,7 +76,7 @@ func TestDoBackOffCurve(t *testing.T) {
 	a.waits(2, "10s", 12, exited(1, 2), exited(0, 1))
 	a.wantEvents(1)
 	a.waits(7, "10s", 12, exited(1, 2), exited(0, 1))
-	a.wantEvents(0) // one event for each wait, not for each look
+	a.wantEvents(0) // one event for each wait, not for each check
 	a.starts(12, exited(1, 2), exited(0, 1))
 	a.waits(13, "20s", 33, exited(2, 13), exited(1, 2), exited(0, 1))
 	a.wantEvents(1)
@@ -124,9 +125,9 @@ func TestDoBackOffTakesTheNewestInstance(t *testing.T) {
 	}
 }
 
-// After a failed liveness probe the kubelet kills and starts within one sync;
-// what it knows is still that the container runs and, maybe, that an earlier
-// instance exited long ago.
+// After a failed liveness probe the kubelet kills and starts within one sync.
+// It still sees a running container and perhaps an earlier instance that exited
+// long ago.
 func TestDoBackOffAfterKillInTheSameSync(t *testing.T) {
 	for name, state := range map[string]ContainerState{"running": ContainerStateRunning, "unknown": ContainerStateUnknown} {
 		for _, counted := range []bool{true, false} {
@@ -151,9 +152,9 @@ func TestDoBackOffAfterKillInTheSameSync(t *testing.T) {
 	})
 }
 
-// The instances of a waiting container are removed, by hand or because the pod
-// was removed and came back under the same UID. It starts at once, and the next
-// wait is one of its own.
+// The instances of a waiting container are removed, either by hand or because
+// the pod was removed and came back with the same UID. The container starts at
+// once, and the next wait is a new one.
 func TestDoBackOffAfterRemovalOfTheInstances(t *testing.T) {
 	a := newAgent(t)
 	a.starts(0, exited(0, 0))

@@ -1,10 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kuberuntime is what the kubelet's runtime manager and pod workers do
-// with a back-off: whether a container may be started now ([DoBackOff]), under
-// which key it is kept ([Key]), the error that says when to ask again
-// ([BackoffError]) and what follows from that for the next sync of the pod
-// ([NextSync], [Waiting]).
+// Package kuberuntime decides when a node agent may restart a container. It is
+// what the kubelet's runtime manager and pod workers do with a back-off.
 //
-// It works on plain types and has no dependency on k8s.io/kubernetes.
+//   - [NewBackOff] returns the back-off of a node's containers. [Key] is the key
+//     of a container in it.
+//   - [DoBackOff] decides before each start whether the container has to wait.
+//     [StartFailed] records a start that failed.
+//   - A [BackoffError] holds the time at which to try again. [NextSync] computes
+//     from a sync's errors when to sync the pod again, and [SyncTicker] wakes
+//     the sync loop at that time.
+//   - [SaveBackOff] and [RestoreBackOff] keep the back-off over a restart of the
+//     agent, in an annotation of the container.
+//   - [StartQueue] lets first starts of containers go before restarts.
+//
+// The sync of a container that should run and does not:
+//
+//	wait, message, err := kuberuntime.DoBackOff(ctx, recorder, pod, container, statuses, backOff, time.Now())
+//	if wait {
+//		return err // the container's waiting state has this message
+//	}
+//	created, err := start(pod, container)
+//	return kuberuntime.StartFailed(pod, container, created, err, backOff, time.Now())
+//
+// The package works on plain types and does not depend on k8s.io/kubernetes.
 package kuberuntime

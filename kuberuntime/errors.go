@@ -9,24 +9,25 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// ErrCrashLoopBackOff is what a BackoffError of DoBackOff wraps. Its text is
+// ErrCrashLoopBackOff is wrapped by the BackoffError of DoBackOff. Its text is
 // the reason of the container's waiting state.
 var ErrCrashLoopBackOff = errors.New("CrashLoopBackOff")
 
-// BackoffError is an error that goes away by itself at a known time. It
-// corrects the type of the same name in pkg/kubelet/container, through which
-// errors.Is does not see the error inside.
+// BackoffError is an error that is over at a known time. It corrects the type of
+// the same name in pkg/kubelet/container, which errors.Is cannot unwrap.
 type BackoffError struct {
 	err         error
 	backoffTime time.Time
 }
 
-// NewBackoffError returns err as one that goes away at backoffTime.
+// NewBackoffError returns a BackoffError that wraps err and is over at
+// backoffTime.
 func NewBackoffError(err error, backoffTime time.Time) *BackoffError {
 	return &BackoffError{err: err, backoffTime: backoffTime}
 }
 
-// Error returns the text of the error inside, or says that there is none.
+// Error returns the text of the wrapped error, or a text that says that there is
+// none.
 func (e *BackoffError) Error() string {
 	if e.err == nil {
 		return "back-off"
@@ -34,23 +35,23 @@ func (e *BackoffError) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap returns the error inside.
+// Unwrap returns the wrapped error.
 func (e *BackoffError) Unwrap() error { return e.err }
 
-// BackoffTime returns when the error goes away.
+// BackoffTime returns the time at which the error is over.
 func (e *BackoffError) BackoffTime() time.Time { return e.backoffTime }
 
 // MinBackoffExpiration returns the earliest BackoffTime in the tree of err, and
-// false if there is none. What a BackoffError wraps does not count. It is the
-// function of that name in pkg/kubelet/container, which with errors.Join takes the
-// first and not the earliest.
+// false if there is none. It does not look inside a BackoffError. It corrects
+// the function of the same name in pkg/kubelet/container, which returns the
+// first time and not the earliest if errors.Join made err.
 func MinBackoffExpiration(err error) (time.Time, bool) {
 	earliest, found, _ := expiration(err)
 	return earliest, found
 }
 
-// expiration also reports whether the tree of err has other errors than
-// BackoffErrors in it.
+// expiration also reports whether the tree of err has errors other than
+// BackoffErrors.
 func expiration(err error) (earliest time.Time, found, others bool) {
 	var inside []error
 	switch e := err.(type) {

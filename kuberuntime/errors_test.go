@@ -13,7 +13,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// in is a back-off that ends in so many seconds.
+// in returns a back-off that ends in the given number of seconds.
 func in(seconds int) error {
 	return NewBackoffError(ErrCrashLoopBackOff, now.Add(time.Duration(seconds)*time.Second))
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// What jitter does to a herd: containers that all exit when the dependency of all
-// of them goes, and exit again after each restart until it is back. Time is virtual
-// and starts take none.
+// The effect of jitter on a herd. All containers exit when their common dependency
+// fails, and exit again after each restart until it is back. Time is virtual, and a
+// start takes no time.
 
 const (
 	herdSize = 110
 	herdLife = 20 * time.Millisecond
 )
 
-// herdStarts returns when the containers start after the loss, the first, undelayed
-// starts left out, until some time after the end.
+// herdStarts returns when the containers start after the loss, until some time after
+// the end. It omits the first, undelayed starts.
 func herdStarts(herd int, b *backoff.Backoff, end time.Duration) [herdSize][]time.Duration {
 	var starts [herdSize][]time.Duration
 	base := time.Unix(1e9, 0)
@@ -41,7 +41,7 @@ func herdStarts(herd int, b *backoff.Backoff, end time.Duration) [herdSize][]tim
 }
 
 // recovered returns how long after the return of the dependency half of the
-// containers have started, and all.
+// containers have started, and all of them.
 func recovered(starts [herdSize][]time.Duration, back time.Duration) (half, all time.Duration) {
 	var waits [herdSize]time.Duration
 	for i, s := range starts {
@@ -52,7 +52,7 @@ func recovered(starts [herdSize][]time.Duration, back time.Duration) (half, all 
 	return waits[herdSize/2-1], waits[herdSize-1]
 }
 
-// busiest returns the most starts in any second from then on.
+// busiest returns the largest number of starts in any one second after from.
 func busiest(starts [herdSize][]time.Duration, from time.Duration) (most int) {
 	var all []time.Duration
 	for _, s := range starts {
@@ -70,17 +70,17 @@ func busiest(starts [herdSize][]time.Duration, from time.Duration) (most int) {
 	return most
 }
 
-// TestHerd has the figures of docs/results/herd.md: with -v it prints them. They are
-// why no kubelet has jitter.
+// TestHerd computes the figures of docs/results/herd.md and prints them with -v.
+// They are the reason why a kubelet has no jitter.
 func TestHerd(t *testing.T) {
-	// Jitter has another seed in each process; the mean of so many herds is much the
-	// same with all of them.
+	// Each process has another jitter seed. The mean of this many herds is nearly
+	// the same for all seeds.
 	const herds, moments = 20, 100
 	type figures struct {
 		busiest   float64
 		half, all time.Duration
 	}
-	// It may come back at any time, but for the beginning.
+	// The dependency may come back at any time, except at the beginning.
 	measure := func(initial, maximum, away time.Duration, factor float64) (f figures) {
 		from := away / 5
 		for herd := range herds {

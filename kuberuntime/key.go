@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Key returns the key under which the back-off of a container is kept: a hash
-// of the pod's name, namespace and UID and of the container's name, image and
-// resources, so that a change of image or resources starts the back-off over.
-// It is the same for semantically equal pods. It is the first half of a SHA-256
-// sum, because tenants choose what is hashed, and one pod must not be able to get
-// the key of another. It corrects GetBackoffKey of pkg/kubelet/kuberuntime, which
-// has 64 bits of FNV and for some quantities hashes an address.
+// Key returns the key of a container's back-off. It is a hash of the pod's name,
+// namespace and UID, and of the container's name, image and resources. A change
+// of image or resources therefore resets the back-off. The key is the same for
+// semantically equal pods. It is the first half of a SHA-256 sum: tenants choose
+// the input, and a pod must not be able to get the key of another pod. It
+// corrects GetBackoffKey of pkg/kubelet/kuberuntime, which uses 64-bit FNV and
+// hashes an address for some quantities.
 func Key(pod *v1.Pod, container *v1.Container) string {
 	hash := sha256.New()
-	// The length before each part keeps parts from running into each other.
+	// The length before each part separates the parts.
 	add := func(parts ...string) {
 		for _, part := range parts {
 			fmt.Fprintf(hash, "%d/%s", len(part), part)
@@ -41,8 +41,8 @@ func Key(pod *v1.Pod, container *v1.Container) string {
 	return hex.EncodeToString(hash.Sum(nil)[:16])
 }
 
-// canonical puts each quantity, whatever its unit and inner form, as a multiple
-// of a power of ten.
+// canonical formats each quantity as a multiple of a power of ten, regardless of
+// its unit and internal form.
 func canonical(list v1.ResourceList) []string {
 	out := make([]string, 0, len(list))
 	for name, quantity := range list {

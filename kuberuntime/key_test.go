@@ -37,8 +37,7 @@ func list(quantities ...string) v1.ResourceList {
 
 func keyOf(pod *v1.Pod) string { return Key(pod, &pod.Spec.Containers[0]) }
 
-// Quantities that are kept as decimals print the address of the decimal in
-// upstream's key.
+// Upstream's key contains the address of a quantity that is kept as a decimal.
 func TestKeyIsTheSameForEqualPods(t *testing.T) {
 	quantities := []string{"1.5Gi", "1.1Gi", "100m", "9223372036854775807", "9223372036854775808", "1e3", "1Ki", "0.1", "0"}
 	for _, q := range quantities {

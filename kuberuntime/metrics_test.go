@@ -11,7 +11,8 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// What is given back and allowed again is one restart, and what is killed is one too.
+// A start that is given back and allowed again is one restart. A restart after a kill
+// is one too.
 func TestRestartsAreCountedOnce(t *testing.T) {
 	a := newAgent(t)
 	m := &delays{}

@@ -18,7 +18,7 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// restart makes the agent forget its back-off, and restore it at so many seconds
+// restart makes the agent forget its back-off and, at the given second, restore it
 // from the instances.
 func (a *agent) restart(seconds float64, statuses ...ContainerStatus) (restored bool) {
 	a.t.Helper()
@@ -31,13 +31,13 @@ func (a *agent) restart(seconds float64, statuses ...ContainerStatus) (restored 
 	return restored
 }
 
-// saved is an instance like s that was created now.
+// saved returns s as an instance created now.
 func (a *agent) saved(seconds float64, s ContainerStatus) ContainerStatus {
 	s.BackOff = SaveBackOff(a.backOff, Key(a.pod, &a.pod.Spec.Containers[0]), at(seconds))
 	return s
 }
 
-// The agent is restarted after each single step, and the curve is the same.
+// The agent is restarted after every step, and the curve stays the same.
 func TestBackOffSurvivesARestart(t *testing.T) {
 	a := newAgent(t)
 	a.starts(0)
@@ -64,14 +64,15 @@ func TestBackOffSurvivesARestart(t *testing.T) {
 	}
 }
 
-// runningSince is the instance with that restart count, running since so many seconds.
+// runningSince returns an instance with the restart count that has been running since
+// the given second.
 func runningSince(restarts int, since float64) ContainerStatus {
 	s := running(restarts)
 	s.StartedAt = at(since)
 	return s
 }
 
-// What the reset rule has forgotten is not restored.
+// A back-off that the reset rule has forgotten is not restored.
 func TestRestoreBackOffAfterReset(t *testing.T) {
 	a := newAgent(t)
 	a.starts(0, exited(0, 0))
@@ -89,8 +90,8 @@ func TestRestoreBackOffAfterReset(t *testing.T) {
 	assert.False(t, a.restart(10+10+601, s), "ten minutes after its wait")
 }
 
-// A container that was created and never started is no instance: how often it was
-// tried to start it, who knows.
+// A container that was created but never started is not an instance, because the
+// number of attempts to start it is unknown.
 func TestRestoreBackOffSkipsWhatNeverStarted(t *testing.T) {
 	a := newAgent(t)
 	a.starts(0)
@@ -103,8 +104,8 @@ func TestRestoreBackOffSkipsWhatNeverStarted(t *testing.T) {
 	a.waits(15, "20s", 34, exited(2, 14), ran)
 }
 
-// What is in the annotation is not trusted: it makes no container wait longer than
-// the maximum, and none but the one that it was made for.
+// The annotation is not trusted. It cannot make a container wait longer than the
+// maximum, and it affects only the container that it was made for.
 func TestRestoreBackOffHostile(t *testing.T) {
 	pod := newAgent(t).pod
 	key := Key(pod, &pod.Spec.Containers[0])
@@ -156,7 +157,8 @@ func TestRestoreBackOffHostile(t *testing.T) {
 	})
 }
 
-// Times that are not known, or in the future, make it wait at most one delay from now.
+// An unknown time, or one in the future, makes the container wait at most one delay
+// from now.
 func TestRestoreBackOffTimes(t *testing.T) {
 	value := func(a *agent) string {
 		return fmt.Sprintf(`{"key":%q,"attempts":2}`, Key(a.pod, &a.pod.Spec.Containers[0]))
@@ -186,8 +188,8 @@ func TestRestoreBackOffTimes(t *testing.T) {
 	}
 }
 
-// No annotation makes a container wait longer than the maximum, or a restart come
-// out differently the second time.
+// No annotation makes a container wait longer than the maximum, or gives a different
+// result the second time.
 func FuzzRestoreBackOff(f *testing.F) {
 	pod := newAgent(f).pod
 	container := &pod.Spec.Containers[0]
@@ -216,7 +218,7 @@ func FuzzRestoreBackOff(f *testing.F) {
 	})
 }
 
-// GC may come between, as housekeeping does while volumes are mounted.
+// GC may run in between, as housekeeping does while volumes are mounted.
 func TestRestoreBackOffAndGC(t *testing.T) {
 	a := newAgent(t)
 	s := exited(9, 360)
@@ -235,8 +237,8 @@ func TestRestoreBackOffAndGC(t *testing.T) {
 	assert.Equal(t, 1, restored, "and not again until GC forgets it, and not after that")
 }
 
-// An agent that is restarted before each check gives the same answers as one that
-// lives on.
+// An agent that is restarted before each check gives the same answers as one that is
+// not.
 func TestRestoreBackOffDifferential(t *testing.T) {
 	for seed := range int64(300) {
 		random := rand.New(rand.NewSource(seed))
@@ -247,7 +249,7 @@ func TestRestoreBackOffDifferential(t *testing.T) {
 			now += float64(random.Intn(640))
 			s.FinishedAt = at(now)
 			if i%3 == 2 {
-				s.FinishedAt = s.StartedAt.Add(-time.Millisecond) // as containerd may have it
+				s.FinishedAt = s.StartedAt.Add(-time.Millisecond) // containerd may report such times
 			}
 			for waits := true; waits; {
 				now += float64(random.Intn(50))

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// NextSync returns how long after now to sync a pod again whose sync failed
-// with err, where retry is the ordinary delay after an error, jitter included,
-// and resync the longest that a back-off alone puts a sync off. It corrects
-// completeWork in pkg/kubelet/pod_workers.go, which adds up to half of the
-// delay to it and lets a back-off put off the retry of other errors.
+// NextSync returns the delay after now until the next sync of a pod whose sync
+// failed with err. retry is the ordinary delay after an error, jitter included.
+// resync is the longest delay for a back-off alone. NextSync corrects completeWork
+// in pkg/kubelet/pod_workers.go, which adds up to half of the delay as jitter and
+// lets a back-off postpone the retry of other errors.
 //
-// A back-off alone gives the time until its end, at most resync. With other
-// errors beside it the earlier of that and retry counts. The result exact is
-// true when the delay ends with a back-off, so that being late is being late
-// for a restart.
+// If err has only back-offs, the delay is the time until the earliest end, but at
+// most resync. If err also has other errors, the delay is at most retry. exact is
+// true if the delay ends with a back-off: a late sync then means a late restart.
 func NextSync(err error, retry, resync time.Duration, now time.Time) (delay time.Duration, exact bool) {
 	end, found, others := expiration(err)
 	if !found {
@@ -37,10 +36,10 @@ type waitingError struct{ error }
 
 func (e waitingError) Unwrap() error { return e.error }
 
-// Waiting marks err, the error of a pod's sync, as that of one which started,
-// killed and configured nothing because all that it had to do has to wait for a
-// back-off. What was known of the pod's newest instances before such a sync is
-// still true after it.
+// Waiting marks err as the error of a pod's sync that changed nothing. Such a sync
+// started, killed and configured nothing because everything left to do waits for a
+// back-off. The state of the pod's newest instances from before the sync is then
+// still valid.
 func Waiting(err error) error {
 	if err == nil {
 		return nil
@@ -48,8 +47,8 @@ func Waiting(err error) error {
 	return waitingError{err}
 }
 
-// Changed takes the mark of Waiting off err, for a sync that changed something before
-// it came to what err is about.
+// Changed removes the mark of Waiting from err. It is for a sync that changed
+// something before the action that returned err.
 func Changed(err error) error {
 	if w, ok := err.(waitingError); ok {
 		return w.error
@@ -63,18 +62,18 @@ func IsWaiting(err error) bool {
 	return errors.As(err, &w)
 }
 
-// OnlyBackOff reports whether all that is wrong by err, the error of a pod's sync,
-// goes away by itself at a known time: nobody has to be told of an error. A start
-// that failed is reported when it fails.
+// OnlyBackOff reports whether err, the error of a pod's sync, consists only of
+// errors that are over at a known time. Such an error need not be reported. A
+// start that failed is reported when it fails.
 func OnlyBackOff(err error) bool {
 	_, found, others := expiration(err)
 	return found && !others
 }
 
-// ChangedNothing reports whether one action of a pod's sync, which ended with
-// err, left the pod as it was: it did not start because of a back-off, or it
-// was the making of the sandbox configuration, which has no effect. A start that
-// failed changed something, although its error is a BackoffError too.
+// ChangedNothing reports whether one action of a pod's sync, which returned err,
+// left the pod unchanged. This is the case if a back-off prevented a start, or if
+// the action only created the sandbox configuration. A start that failed changed
+// something, although its error is a BackoffError too.
 func ChangedNothing(action string, err error) bool {
 	if err == nil {
 		return action == "ConfigPodSandbox"

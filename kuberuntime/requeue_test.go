@@ -58,7 +58,7 @@ func TestNextSync(t *testing.T) {
 	assert.False(t, found)
 }
 
-// A retry with jitter must not carry a back-off's end past its time.
+// A retry with jitter must not delay a sync past the end of a back-off.
 func TestNextSyncNeverLate(t *testing.T) {
 	err := errors.Join(in(11), errors.New("other"))
 	delay, exact := NextSync(err, 14*time.Second, time.Minute, now)

@@ -15,8 +15,8 @@ import (
 
 var errCreate, errConfig = errors.New("CreateContainerError"), errors.New("CreateContainerConfigError")
 
-// fails notes a start that failed after something was created, and checks when the
-// next attempt is.
+// fails records a start that failed after something was created, and checks the
+// time of the next attempt.
 func (a *agent) fails(seconds, next float64) {
 	a.t.Helper()
 	err := StartFailed(a.pod, &a.pod.Spec.Containers[0], true, errCreate, a.backOff, at(seconds))
@@ -29,7 +29,7 @@ func (a *agent) fails(seconds, next float64) {
 	assert.False(a.t, ChangedNothing("StartContainer", err))
 }
 
-// lacks notes a start that was not made.
+// lacks records a start that was not made.
 func (a *agent) lacks(seconds float64) {
 	a.t.Helper()
 	err := StartFailed(a.pod, &a.pod.Spec.Containers[0], false, errConfig, a.backOff, at(seconds))
@@ -48,7 +48,7 @@ func TestFailedStartsFollowTheCurve(t *testing.T) {
 		a.starts(11)
 		a.fails(12, 32)
 		a.starts(32)
-		// It runs at last, and crashes: the curve goes on.
+		// It runs at last and crashes. The curve continues.
 		a.waits(40, "40s", 79, exited(0, 39))
 	})
 	t.Run("of a container whose instance could not be started", func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestFailedStartsFollowTheCurve(t *testing.T) {
 		a.starts(0, exited(0, 0))
 		a.waits(2, "10s", 12, exited(1, 2))
 		a.starts(12, exited(1, 2))
-		a.fails(14, 34) // nothing of it is left
+		a.fails(14, 34) // nothing of it exists any more
 		a.waits(15, "20s", 34, exited(1, 2))
 		a.starts(34, exited(1, 2))
 	})
@@ -86,7 +86,7 @@ func TestFailedStartsFollowTheCurve(t *testing.T) {
 	})
 }
 
-// A ConfigMap or an image may come any time, and until then nothing counts.
+// A ConfigMap or an image may appear at any time, and until then nothing counts.
 func TestStartsThatAreNotMadeDoNotCount(t *testing.T) {
 	a := newAgent(t)
 	for n := range 20 {
@@ -107,7 +107,7 @@ func TestStartsThatAreNotMadeDoNotCount(t *testing.T) {
 	a.waits(801, "20s", 821, exited(2, 801), exited(1, 213))
 }
 
-// What is asked beside a start takes nothing from it.
+// InBackOff does not use up a start.
 func TestInBackOff(t *testing.T) {
 	a := newAgent(t)
 	ask := func(seconds float64, statuses ...ContainerStatus) (bool, string) {
@@ -131,7 +131,8 @@ func TestInBackOff(t *testing.T) {
 	assert.False(t, waiting)
 }
 
-// A status asks before the start does, also of a container that started late.
+// A status calls InBackOff before the start is decided, also for a container that
+// started late.
 func TestInBackOffAfterALateStart(t *testing.T) {
 	a := newAgent(t)
 	a.starts(0, exited(0, 0))
@@ -141,7 +142,7 @@ func TestInBackOffAfterALateStart(t *testing.T) {
 	assert.True(t, waiting)
 }
 
-// A container that handles SIGTERM exits with 0 when it is killed for a failed
+// A container that handles SIGTERM exits with 0 when it is killed after a failed
 // probe. With the policy OnFailure nobody would start it after a wait.
 func TestDoBackOffAfterKillDependsOnThePolicy(t *testing.T) {
 	onFailure, always := v1.ContainerRestartPolicy("OnFailure"), v1.ContainerRestartPolicyAlways
@@ -170,7 +171,7 @@ func TestDoBackOffAfterKillDependsOnThePolicy(t *testing.T) {
 				return
 			}
 			a.starts(30, running(1), exited(0, 0))
-			// The curve has gone on.
+			// The curve continues.
 			failed := exited(2, 31)
 			failed.ExitCode = 1
 			a.waits(31, "20s", 51, failed)
@@ -178,7 +179,7 @@ func TestDoBackOffAfterKillDependsOnThePolicy(t *testing.T) {
 	}
 }
 
-// What is missing does not make an exit wait whose time is not known.
+// A missing object does not delay a container whose exit time is unknown.
 func TestGiveBackAfterAnExitThatIsNotKnown(t *testing.T) {
 	a := newAgent(t)
 	unknown := ContainerStatus{Name: "main", State: ContainerStateExited}
@@ -191,8 +192,8 @@ func TestGiveBackAfterAnExitThatIsNotKnown(t *testing.T) {
 	a.wantEvents(1)
 }
 
-// Between the decision and the start an image may be pulled, or a volume wait: that
-// is no part of the run.
+// An image pull or a volume may delay the start after the decision. That time is
+// not part of the run.
 func TestALateStartIsNoLongRun(t *testing.T) {
 	a := newAgent(t)
 	a.starts(0, exited(0, 0))
@@ -201,7 +202,7 @@ func TestALateStartIsNoLongRun(t *testing.T) {
 	a.waits(902, "10s", 912, late, exited(0, 0))
 }
 
-// The run of a container that started unasked counts from that start.
+// A run that began without a decision counts from its start.
 func TestAStartUnaskedIsTheBeginningOfARun(t *testing.T) {
 	a := newAgent(t)
 	a.starts(0, exited(0, 0))
@@ -234,8 +235,8 @@ func TestNothingPanicsOnNil(t *testing.T) {
 	assert.False(t, found)
 }
 
-// 64 bits of a hash that is none of cryptography can be made to collide with the
-// key of another pod.
+// A non-cryptographic hash of 64 bits can be made to collide with the key of
+// another pod.
 func TestKeyHasTheLengthOfACryptographicHash(t *testing.T) {
 	require.Len(t, keyOf(newAgent(t).pod), 32)
 }

@@ -11,47 +11,47 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// How long a start counts at most: one that hangs must not hold up others for ever.
+// How long a start counts at most. A start that hangs must not block others for ever.
 const (
-	// startLimit is for a start that the container runtime has been asked for.
+	// startLimit is for a start that has been requested from the container runtime.
 	startLimit = 5 * time.Second
-	// comeLimit is for a restart whose turn it is and that does nothing yet. It is far
-	// more than the sync of a pod takes to come to its containers.
+	// comeLimit is for a restart that may go on but has not begun. It is far longer
+	// than a pod's sync takes to reach its containers.
 	comeLimit = time.Second
-	// comeLate is how much later than that it still has its turn.
+	// comeLate is how long after comeLimit the restart may still go on.
 	comeLate = time.Minute
 )
 
-// StartQueue orders the starts of a node's containers, so that a first start finds
-// the container runtime busy with few restarts. First starts never wait. Of the
-// restarts as many as Limit are under way at once, and a quarter of that, but one at
-// least, while a first start is. The others wait, and go on in the order in which
-// they came. One that comes late to its turn goes on at once, so that after a stall
-// there may be more for a moment. A K names a start. The zero value has a limit of
-// one. A StartQueue has no lock and no clock.
+// StartQueue orders the starts of a node's containers, so that a first start finds the
+// container runtime busy with few restarts. First starts never wait. At most Limit
+// restarts run at once. While a first start runs, the limit is a quarter of that, but
+// at least one. The other restarts wait and go on in the order of their arrival. A
+// restart that is late for its turn goes on at once, so after a stall more restarts may
+// run for a moment. A K identifies a start. The zero value has a limit of one. A
+// StartQueue has no lock and no clock.
 type StartQueue[K comparable] struct {
-	// Limit is how many restarts may be under way at once.
+	// Limit is the maximum number of concurrent restarts.
 	Limit int
 
-	// starts has those under way, and the restarts whose turn it is.
+	// starts holds the starts that run, and the restarts that may go on.
 	starts map[K]start
-	// waiting has the restarts that wait, in their order. A node has some hundred
-	// containers: to look through them costs nothing beside a start.
+	// waiting holds the waiting restarts in their order. A node has a few hundred
+	// containers, so a linear search costs nothing compared to a start.
 	waiting []K
 }
 
 // start is a start that has not ended.
 type start struct {
 	first bool
-	// waited is true for a restart whose turn it is after a wait.
+	// waited is true for a restart that may go on after a wait.
 	waited bool
-	// until is when it ceases to count.
+	// until is when the start stops counting.
 	until time.Time
 }
 
-// Restart reports whether the restart k may go on at the time now, and if so whether
-// it had to wait before. It counts from then on, for a short time until Begin.
-// Otherwise it waits, until Next returns it.
+// Restart reports whether the restart k may go on at the time now, and if so, whether
+// it waited before. It then counts for a short time until Begin. Otherwise it waits
+// until Next returns it.
 func (q *StartQueue[K]) Restart(k K, now time.Time) (ok, waited bool) {
 	s, called := q.starts[k]
 	if !called && (len(q.waiting) > 0 || !q.room(now)) {
@@ -64,20 +64,20 @@ func (q *StartQueue[K]) Restart(k K, now time.Time) (ok, waited bool) {
 	return true, s.waited
 }
 
-// Begin notes that the container runtime has been asked for the start k. It counts
-// until End, or until it has taken too long.
+// Begin records that the start k has been requested from the container runtime. The
+// start counts until End, or until it takes too long.
 func (q *StartQueue[K]) Begin(k K, first bool, now time.Time) {
 	q.count(k, start{first: first, until: now.Add(startLimit)})
 }
 
-// End notes that the start k has ended, well or not, or will not be made.
+// End records that the start k has succeeded or failed, or will not be made.
 func (q *StartQueue[K]) End(k K) {
 	delete(q.starts, k)
 }
 
-// Next returns a restart that waits no more because it is its turn, or false if there
-// is none. Have Restart called for it soon, or else End. Call Next after everything
-// else, until it returns false, and at the time that Expiry returns.
+// Next returns a waiting restart that may go on, or false if there is none. The caller
+// must soon call Restart or End for it. Call Next after every other call, until it
+// returns false, and at the time that Expiry returns.
 func (q *StartQueue[K]) Next(now time.Time) (k K, ok bool) {
 	if len(q.waiting) == 0 || !q.room(now) {
 		return k, false
@@ -88,8 +88,8 @@ func (q *StartQueue[K]) Next(now time.Time) (k K, ok bool) {
 	return k, true
 }
 
-// Expiry returns when the next start ceases to count because it takes too long, or
-// false if nothing waits for that.
+// Expiry returns when the next start stops counting because it takes too long. It
+// returns false if nothing waits for that.
 func (q *StartQueue[K]) Expiry(now time.Time) (at time.Time, ok bool) {
 	if len(q.waiting) == 0 {
 		return at, false
@@ -102,7 +102,7 @@ func (q *StartQueue[K]) Expiry(now time.Time) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// room reports whether one more restart may be under way.
+// room reports whether one more restart may run.
 func (q *StartQueue[K]) room(now time.Time) bool {
 	limit, restarts := q.Limit, 0
 	for k, s := range q.starts {
@@ -126,10 +126,11 @@ func (q *StartQueue[K]) count(k K, s start) {
 	q.starts[k] = s
 }
 
-// RestartDue reports whether DoBackOff would start the container at the time now, and
-// that is a restart: the container exited, or two starts in a row failed. One whose
-// newest instance has not exited was killed a moment ago, and may not be put off: if it
-// ended with 0, nobody might start it later. Nothing is granted, and no wait begins.
+// RestartDue reports whether DoBackOff would allow a restart of the container at the
+// time now. A start is a restart if the container exited, or if two starts in a row
+// failed. A container whose newest instance has not exited was just killed and must not
+// be delayed: if it ended with 0, nobody might start it later. RestartDue grants no
+// start and begins no wait.
 func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
 	key, last := Key(pod, container), newest(container.Name, statuses)
 	switch {

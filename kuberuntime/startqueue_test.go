@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// starter asks a StartQueue.
+// starter calls a StartQueue.
 type starter struct {
 	t *testing.T
 	q StartQueue[string]
 }
 
-// restarts asks for restarts, each of which may go on at once.
+// restarts requests restarts that may all go on at once.
 func (s *starter) restarts(seconds float64, keys ...string) {
 	s.t.Helper()
 	for _, k := range keys {
@@ -29,7 +29,7 @@ func (s *starter) restarts(seconds float64, keys ...string) {
 	}
 }
 
-// putsOff asks for restarts, each of which has to wait.
+// putsOff requests restarts that all have to wait.
 func (s *starter) putsOff(seconds float64, keys ...string) {
 	s.t.Helper()
 	for _, k := range keys {
@@ -38,7 +38,7 @@ func (s *starter) putsOff(seconds float64, keys ...string) {
 	}
 }
 
-// comes asks for a restart whose turn it is after a wait.
+// comes requests a restart that may go on after a wait.
 func (s *starter) comes(seconds float64, k string) {
 	s.t.Helper()
 	ok, waited := s.q.Restart(k, at(seconds))
@@ -46,7 +46,7 @@ func (s *starter) comes(seconds float64, k string) {
 	assert.True(s.t, waited, "restart %s waited", k)
 }
 
-// calls checks whose turn it is.
+// calls checks which restarts may go on.
 func (s *starter) calls(seconds float64, want ...string) {
 	s.t.Helper()
 	var got []string
@@ -56,7 +56,7 @@ func (s *starter) calls(seconds float64, want ...string) {
 	assert.True(s.t, slices.Equal(want, got), "calls %v, want %v", got, want)
 }
 
-// expires checks when Next has to be called if nothing happens.
+// expires checks when Next must be called if nothing happens.
 func (s *starter) expires(now, want float64) {
 	s.t.Helper()
 	got, ok := s.q.Expiry(at(now))
@@ -94,9 +94,9 @@ func TestStartQueueIsInOrder(t *testing.T) {
 	s := newStarter(t, 1)
 	s.restarts(0, "first")
 	s.putsOff(0.1, "a", "b", "c")
-	s.putsOff(0.2, "b", "a") // Who asks again keeps its place.
+	s.putsOff(0.2, "b", "a") // A second request keeps its place.
 	s.q.End("first")
-	// Who comes now is behind those that wait, also while there is room.
+	// A new request is behind the waiting ones, even if there is room.
 	s.putsOff(0.3, "late", "first")
 	for _, k := range []string{"a", "b", "c", "late", "first"} {
 		s.calls(0.3, k)
@@ -126,7 +126,7 @@ func TestStartQueueFirstStartFindsRestarts(t *testing.T) {
 	s.putsOff(0, "c")
 	s.q.Begin("pod", true, at(0))
 	s.q.End("a")
-	s.calls(0) // b is still under way.
+	s.calls(0) // b still runs.
 	s.q.End("b")
 	s.calls(0, "c")
 }
@@ -169,7 +169,7 @@ func TestStartQueueDoesNotHang(t *testing.T) {
 		s.putsOff(0, "b")
 		s.expires(0, 1)
 		s.calls(1, "b")
-		// It counts again when it comes to the runtime.
+		// It counts again when it reaches the runtime.
 		s.q.Begin("a", false, at(60))
 		s.q.End("b")
 		s.putsOff(60, "c")
@@ -184,7 +184,7 @@ func TestStartQueueDoesNotHang(t *testing.T) {
 		s.calls(0, "b")
 		s.expires(0, 1)
 		s.calls(1, "c")
-		// It comes late, and has its turn.
+		// It is late and may still go on.
 		s.comes(2, "b")
 		s.q.End("b")
 		s.q.End("c")
@@ -217,15 +217,16 @@ func TestStartQueueForgets(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// TestStartQueueSimulation lets restarts ask, wait, hang, vanish and end at random.
+// TestStartQueueSimulation makes restarts request, wait, hang, vanish and end at
+// random.
 func TestStartQueueSimulation(t *testing.T) {
 	for seed := range int64(20) {
 		r := rand.New(rand.NewSource(seed))
 		limit := 1 + r.Intn(10)
 		q := StartQueue[int]{Limit: limit}
 		now := at(0)
-		var queue []int               // those that wait, in order
-		counts := map[int]time.Time{} // those that count, until when
+		var queue []int               // the waiting restarts, in order
+		counts := map[int]time.Time{} // the restarts that count, until when
 		first := time.Time{}          // until when a first start counts
 		for step := range 5000 {
 			now = now.Add(time.Duration(r.Intn(50)) * time.Millisecond)

@@ -10,33 +10,31 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// SyncTicker wakes a sync loop at a steady pace and, beside that, exactly when
-// a back-off ends. It takes the place of the kubelet's one-second ticker, on
-// whose next tick a restart has to wait otherwise. Its zero value is ready for
-// use. Its methods may be called concurrently.
+// SyncTicker wakes a sync loop at a fixed period and also exactly at the end of a
+// back-off. It replaces the kubelet's one-second ticker, with which a restart waits
+// for the next tick. The zero value is ready for use. The methods are safe for
+// concurrent use.
 type SyncTicker struct {
 	once sync.Once
-	// c has room for one tick. That is enough, because what a tick is for, to
-	// look at all work that is due, need not be done twice.
+	// c has room for one tick. One is enough: the receiver of a tick handles all
+	// work that is due.
 	c chan time.Time
 
 	// first is when the ticker was first used.
 	first time.Time
 
 	lock sync.Mutex
-	// wakes are the ticks that WakeAfter asked for and that have not come, in their
-	// order, as distances from first. However many they are, timer is the one timer,
-	// for the first of them.
+	// wakes are the pending ticks of WakeAfter, sorted, as distances from first.
+	// timer is the only timer and is set for the first of them.
 	wakes []time.Duration
 	timer *time.Timer
 }
 
-// longestWake is how far ahead a wake can be: so far that it does not come, and no
-// sum overflows.
+// longestWake limits how far in the future a wake can be. Such a wake never happens,
+// and no sum overflows.
 const longestWake = 100 * 365 * 24 * time.Hour
 
-// wakeUnit is what the times of wakes are multiples of, so that there are not more
-// of them than can be told apart.
+// wakeUnit is the resolution of wakes. It limits their number.
 const wakeUnit = time.Millisecond
 
 func (t *SyncTicker) init() {
@@ -50,8 +48,8 @@ func (t *SyncTicker) tick(now time.Time) {
 	}
 }
 
-// Every returns the channel on which the ticks come, from now on also one each
-// period until stop is called. A second call of stop does nothing.
+// Every returns the channel of the ticks. From now on there is also a tick every
+// period until stop is called. stop may be called more than once.
 func (t *SyncTicker) Every(period time.Duration) (c <-chan time.Time, stop func()) {
 	t.init()
 	ticker := time.NewTicker(period)
@@ -73,8 +71,8 @@ func (t *SyncTicker) Every(period time.Duration) (c <-chan time.Time, stop func(
 	})
 }
 
-// WakeAfter makes a tick come after delay, at most a millisecond late. Ticks for the
-// same millisecond are one.
+// WakeAfter schedules a tick after delay, at most a millisecond late. There is one
+// tick per millisecond.
 func (t *SyncTicker) WakeAfter(delay time.Duration) {
 	t.init()
 	t.lock.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// withFakeTime runs f in a bubble. That needs the timers of Go 1.23, which a tree with an
-// older go directive has only if asked.
+// withFakeTime runs f in a bubble. That needs the timers of Go 1.23. A tree with an older
+// go directive has them only if enabled.
 func withFakeTime(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	t.Setenv("GODEBUG", "asynctimerchan=0")
@@ -39,7 +39,7 @@ func TestSyncTicker(t *testing.T) {
 		next(1300 * time.Millisecond)
 		next(2 * time.Second)
 
-		// In whatever order they are asked for.
+		// The order of the calls does not matter.
 		ticker.WakeAfter(500 * time.Millisecond)
 		ticker.WakeAfter(200 * time.Millisecond)
 		ticker.WakeAfter(700 * time.Millisecond)
@@ -55,7 +55,7 @@ func TestSyncTicker(t *testing.T) {
 		ticker.WakeAfter(-time.Second)
 		next(3 * time.Second)
 
-		// Ticks that nobody receives become one.
+		// Ticks that nobody receives are merged into one.
 		ticker.WakeAfter(100 * time.Millisecond)
 		ticker.WakeAfter(200 * time.Millisecond)
 		time.Sleep(300 * time.Millisecond)
@@ -66,8 +66,8 @@ func TestSyncTicker(t *testing.T) {
 	})
 }
 
-// A pod that is synced over and over while it waits asks for the same tick each
-// time, and a full node for many.
+// A pod that is synced repeatedly while it waits requests the same tick each time, and a
+// full node requests many.
 func TestSyncTickerMergesWakes(t *testing.T) {
 	withFakeTime(t, func(t *testing.T) {
 		ticker := &SyncTicker{}
