@@ -14,7 +14,7 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// benchmark is a step. The machine's copies make it again and again.
+// benchmark is a step. Each iteration uses a copy of the machine.
 type benchmark struct {
 	name string
 	m    Machine
@@ -26,9 +26,9 @@ func (b *benchmark) step() Plan {
 	return m.Step(b.o)
 }
 
-// benchmarks returns the trigger, and a step for each thing that a machine may
-// be busy with for long. The pod has two init containers, two sidecars and six
-// regular ones.
+// benchmarks returns the trigger, and a step for each state in which a machine
+// may stay for long. The pod has two init containers, two sidecars and six
+// regular containers.
 func benchmarks(t testing.TB) []benchmark {
 	spec := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever}
 	own, sidecar := v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyAlways
@@ -48,8 +48,8 @@ func benchmarks(t testing.TB) []benchmark {
 			spec.Containers = append(spec.Containers, c)
 		}
 	}
-	// see returns the pod with all containers in their n-th instance, and with
-	// these states from the last container back.
+	// see returns the pod with all containers in their n-th instance. states are
+	// the states of the last containers, from the last one back.
 	see := func(n int, states ...State) Observation {
 		containers := Containers(spec, allGates)
 		for i := range containers {
@@ -118,9 +118,9 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// TestStepAllocations bounds what a step allocates, however many containers the
-// pod has. The two steps that begin something, once in a restart each, also make
-// the texts and conditions of it.
+// TestStepAllocations limits the allocations of a step, regardless of the number
+// of containers. Two steps of each restart also allocate its texts and
+// conditions.
 func TestStepAllocations(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector has allocations of its own")

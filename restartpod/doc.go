@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restartpod is the in-place restart of a pod (KEP-5532) as a state
-// machine. A container's exit that a restart rule answers with RestartPod, or
-// with RestartAllContainers, ends all containers of the pod and starts them
-// again from the first init container, in the same sandbox.
+// Package restartpod implements the in-place restart of a pod (KEP-5532) as a
+// state machine. A restart is triggered when a container exits and the matching
+// restart rule has the action RestartPod or RestartAllContainers. All containers
+// of the pod are stopped and then started again from the first init container, in
+// the same sandbox.
 //
-// A [Machine] belongs to one pod. [Machine.Step] takes what is seen of the pod,
-// an [Observation], and returns what to do, a [Plan]; it neither reads a clock
-// nor calls anything but the back-off it was given. An agent steps the machine
-// whenever something of the pod has changed and at [Plan.Next], and acts on the
-// plan before it steps again. After the agent was restarted, [Machine.Recover]
-// finds the way back.
+// An agent creates a [Machine] for each pod with [New] and calls
+// [Machine.Recover] once. The machine does no I/O, reads no clock and calls
+// nothing except the back-off of New. The agent runs this loop whenever the pod
+// changes, and at [Plan.Next]; the package example has it in code:
+//  1. Call [Containers], and set the Status of each from the container runtime.
+//  2. Call [Machine.Step] with an [Observation] of the pod. It returns a [Plan].
+//  3. Write Plan.Conditions to the pod's status, and record Plan.Events.
+//  4. Stop the containers in Plan.Kill. Skip those that are already being stopped.
+//  5. Start the containers in Plan.Start. Skip a container that exited if its own
+//     back-off has not passed.
 //
 // # Phases
 //
@@ -27,30 +32,31 @@
 //	Failed                 an init container failed, and its restart policy does
 //	                       not restart it.
 //
-// A restart's first cause is the container that exited first. What exits while
-// the phase is TerminatingForRestart was going to be stopped, and so neither
-// begins a restart nor fails the pod. Nor does an exit that the agent itself
-// caused, as after a failed probe, begin a restart ([Status.StoppedByAgent]).
+// The container that exited first is the cause of a restart. Containers that exit
+// in TerminatingForRestart were about to be stopped anyway: their exits do not
+// trigger a restart and do not fail the pod. An exit that the agent itself
+// caused, for example after a failed probe, does not trigger a restart either
+// ([Status.StoppedByAgent]).
 //
 // # Runs
 //
-// All instances that exist in TerminatingForRestart are of the previous run, all
-// that are started from Startup on of the present one. [Plan.Old] has which is
-// which, in every phase: an instance of the previous run stays so until its
-// container has a newer one, also when the restart ended with the pod's deletion,
-// its deadline or its failure. The machine tells runs apart by the IDs of
-// instances; start times are compared only after a restart of the agent, with the
-// one second's resolution that the API has. A pod may be restarted a second time
-// if the agent ends within that second, or before the condition is written. Its
-// back-off starts over with the agent, unless that stores the back-off's keys. A
-// pod that was deleted in a restart is not restarted, but an agent that ends
-// after that no longer knows what Startup had started: it counts as the previous
-// run's.
+// All instances that exist in TerminatingForRestart belong to the previous run.
+// All instances started in Startup or later belong to the present run.
+// [Plan.Old] marks the instances of the previous run in every phase. An instance
+// stays marked until its container has a newer one, even if the restart ended
+// with the pod's deletion, deadline or failure. The machine distinguishes runs by
+// the IDs of instances. Only Recover compares start times, which have a
+// resolution of one second in the API. After a restart of the agent:
+//   - The pod may be restarted a second time if the agent ended within that
+//     second, or before the condition was written.
+//   - The pod's back-off starts over, unless the agent stored the back-off's keys.
+//   - A pod that was deleted during a restart is not restarted. If Startup had
+//     already started instances, they count as part of the previous run.
 //
 // # Invariants
 //
-// A test searches all interleavings of what can happen to a small pod and to
-// its agent for a violation of one of these:
+// A test searches all interleavings of the events in a small pod and its agent
+// for a violation of one of these:
 //
 //	I1   no container of the present run starts while one of the previous runs
 //	I2   init containers run in order, and before regular containers

@@ -12,7 +12,7 @@ import (
 	restartpod "github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// agent looks after one pod. It and its methods are the part to copy.
+// agent manages one pod. The type and its methods are the part to copy.
 type agent struct {
 	pod     *v1.Pod
 	gates   restartpod.Gates
@@ -20,7 +20,7 @@ type agent struct {
 	runtime *toyRuntime
 }
 
-// containers is what the runtime knows of the pod.
+// containers returns the pod's containers with their statuses in the runtime.
 func (a *agent) containers() []restartpod.Container {
 	containers := restartpod.Containers(&a.pod.Spec, a.gates)
 	for i := range containers {
@@ -29,8 +29,8 @@ func (a *agent) containers() []restartpod.Container {
 	return containers
 }
 
-// sync is to be called when something of the pod has changed, and at the time
-// that it returns, if that is not zero.
+// sync must be called when the pod changes, and at the returned time if that is not
+// zero.
 func (a *agent) sync(now time.Time) (next time.Time) {
 	containers := a.containers()
 	plan := a.machine.Step(restartpod.Observation{
@@ -42,20 +42,20 @@ func (a *agent) sync(now time.Time) (next time.Time) {
 		fmt.Println("event", event.Type, event.Reason, event.Message)
 	}
 	for _, kill := range plan.Kill {
-		// An agent that does not wait for the end skips what it is already stopping.
+		// An agent that does not wait for the end must skip a container that it is
+		// already stopping.
 		fmt.Println("event", v1.EventTypeNormal, "Killing", kill.Message)
 		a.runtime.stop(containers[kill.Container].Name, kill, now)
 	}
 	for _, i := range plan.Start {
-		// Those that exited and that kuberuntime.DoBackOff lets wait are skipped. It
-		// is not to see a status that is true in plan.Old.
+		// A container that exited must be skipped while kuberuntime.DoBackOff makes it
+		// wait. Do not pass DoBackOff a status that is true in plan.Old.
 		a.runtime.start(containers[i].Name, now)
 	}
 	return plan.Next
 }
 
-// setConditions puts the conditions as they are, with their times, into the pod's
-// status.
+// setConditions sets the conditions in the pod's status. It keeps their times.
 func (a *agent) setConditions(conditions []v1.PodCondition) {
 	for _, c := range a.pod.Status.Conditions {
 		if c.Type != restartpod.PodRestarting && c.Type != v1.AllContainersRestarting {
@@ -66,7 +66,7 @@ func (a *agent) setConditions(conditions []v1.PodCondition) {
 }
 
 // toyRuntime is a runtime whose containers run until they are stopped. Only the
-// one with the name setup succeeds at once.
+// container setup succeeds at once.
 type toyRuntime struct {
 	newest      map[string]*restartpod.Status
 	started     int
@@ -108,11 +108,11 @@ func Example() {
 	}}
 	pod.UID = "b36a0a9e"
 	gates := restartpod.Gates{ContainerRestartRules: true, RestartPod: true}
-	// All pods of the node share it.
+	// All pods of the node share the back-off.
 	backOff := backoff.NewBackOff(10*time.Second, 300*time.Second)
 	runtime := &toyRuntime{newest: map[string]*restartpod.Status{}}
 	a := &agent{pod, gates, restartpod.New(backOff, pod, gates), runtime}
-	// A restart may be in progress, from before the agent was started.
+	// A restart may be in progress from before the agent was started.
 	a.machine.Recover(pod.Status.Conditions, a.containers())
 
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -15,12 +15,12 @@ import (
 )
 
 // FuzzStep steps a machine through observations that no runtime would make:
-// kinds in any order, statuses that contradict each other, containers that come
-// and go, IDs that are missing or the same, times that step back, and recoveries
-// in between. Whatever is seen, the plan is one that can be acted on.
+// kinds in any order, contradictory statuses, containers that come and go,
+// missing or duplicate IDs, times that step back, and recoveries in between. The
+// agent must be able to carry out every plan.
 func FuzzStep(f *testing.F) {
 	f.Add([]byte{})
-	// An exit that triggers, and then time.
+	// An exit that triggers a restart, and then time.
 	f.Add([]byte{0xff, 1, 2, 2, 4, 88, 1, 0, 0, 60, 0, 0, 60})
 	f.Add([]byte("init, sidecar and container, each with a status"))
 	f.Add([]byte("a pod that is deleted while it starts up, and a crash"))
@@ -44,7 +44,7 @@ func FuzzStep(f *testing.F) {
 		var containers []Container
 		for len(in) > 0 {
 			now = now.Add(in.duration())
-			// Mostly what is seen resembles what was seen before.
+			// Most observations resemble earlier ones.
 			if len(containers) == 0 || in.n(16) == 0 {
 				containers = in.containers(now)
 			} else if i := in.n(len(containers)); in.n(16) == 0 {
@@ -69,8 +69,8 @@ func FuzzStep(f *testing.F) {
 	})
 }
 
-// checkAnyPlan checks what holds for the plan of any observation, and returns
-// what does not, or "".
+// checkAnyPlan checks a plan of an arbitrary observation. It returns the
+// violated property, or "".
 func checkAnyPlan(o *Observation, p *Plan) string {
 	restarting := false
 	switch p.Phase {
@@ -148,7 +148,8 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 	return ""
 }
 
-// input is what a fuzzer gives. When it is used up, all that it returns is zero.
+// input is the data of a fuzzer. When it is used up, its methods return zero
+// values.
 type input []byte
 
 func (in *input) byte() byte {
@@ -165,8 +166,8 @@ func (in *input) bool() bool { return in.byte()&1 == 1 }
 // n returns a number from 0 to n-1.
 func (in *input) n(n int) int { return int(in.byte()) % n }
 
-// duration returns nothing to a few minutes, at times a negative one, and at
-// times one of years.
+// duration returns a duration of up to a few minutes, sometimes a negative one
+// or one of years.
 func (in *input) duration() time.Duration {
 	switch b := in.byte(); {
 	case b < 200:
@@ -193,7 +194,7 @@ func (in *input) containers(now time.Time) []Container {
 	return containers
 }
 
-// inOrder compares containers as Containers has them.
+// inOrder compares containers in the order of the function Containers.
 func inOrder(a, b Container) int {
 	rank := map[Kind]int{KindInit: -3, KindSidecar: -3, KindRegular: -2, KindEphemeral: -1}
 	return rank[a.Kind] - rank[b.Kind]
@@ -233,7 +234,7 @@ func (in *input) status(container int, now time.Time) *Status {
 		return nil
 	}
 	s := &Status{State: states[state], Started: in.bool(), ExitCode: int32(in.n(3)), StoppedByAgent: in.n(8) == 0}
-	// Few IDs, so that an instance comes back now and then, some of them empty.
+	// Few IDs, so that an instance sometimes comes back. Some are empty.
 	if n := in.n(8); n > 0 {
 		s.ID = fmt.Sprintf("%d#%d", container*in.n(2), n)
 	}

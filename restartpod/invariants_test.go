@@ -14,9 +14,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// smallPod returns a pod whose containers all have rules: 88 is answered with
-// action, and 99 with RestartAllContainers. Its container names are one letter
-// each: a and b init containers, s a sidecar between them, x and y regular ones.
+// smallPod returns a pod whose containers all have rules: action for exit code
+// 88, and RestartAllContainers for 99. Its container names have one letter each:
+// a and b are init containers, s is a sidecar between them, x and y are regular
+// containers.
 func smallPod(policy v1.RestartPolicy, action v1.ContainerRestartRuleAction, containers string) *v1.PodSpec {
 	grace := int64(1)
 	spec := &v1.PodSpec{RestartPolicy: policy, TerminationGracePeriodSeconds: &grace}
@@ -53,17 +54,18 @@ func smallPod(policy v1.RestartPolicy, action v1.ContainerRestartRuleAction, con
 
 var allGates = Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 
-// smallWorld is a smallPod on a node with a short curve, so that time matters
-// little: 0, 1, 2, 2 … s, and a reset after more than 3 s. It begins amid a
-// second: the API cuts that off the condition's time.
+// smallWorld returns a smallPod on a node with a short curve, so that time
+// matters little: 0, 1, 2, 2 … s, and a reset after more than 3 s. It begins
+// within a second, because the API truncates the condition's time to whole
+// seconds.
 func smallWorld(spec *v1.PodSpec) world {
 	w := newWorld(spec, allGates, 1*time.Second, 2*time.Second, 3*time.Second)
 	w.now = w.now.Add(500 * time.Millisecond)
 	return w
 }
 
-// underRace says that the race detector is on, which makes a search ten times
-// as slow. It is cut short then: there is nothing concurrent in it.
+// underRace reports whether the race detector is on. It makes a search ten times
+// as slow, so the search is shortened. The search has no concurrency.
 var underRace bool
 
 func TestInvariants(t *testing.T) {
@@ -87,8 +89,8 @@ func TestInvariants(t *testing.T) {
 		{"half seconds", search{start: smallWorld(smallPod("Never", restartPod, "asx")), tick: 500 * time.Millisecond, exits: 2, crashes: 1, lostSandboxes: 1}},
 		{"the agent stops containers", search{start: smallWorld(smallPod("Never", restartPod, "sx")), exits: 2, crashes: 1, stops: 2, deletions: 1}},
 	}
-	// The garbage collector is most of the work otherwise. Two searches at once would have
-	// it let the heap grow to 7 GB.
+	// With the default percentage, garbage collection is most of the work. The
+	// memory limit keeps parallel searches from growing the heap to 7 GB.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(4 << 30))
 	var total atomic.Int64
@@ -114,8 +116,8 @@ func TestInvariants(t *testing.T) {
 	t.Logf("%d worlds in all, no violation", total.Load())
 }
 
-// TestInvariantsBite shows that the search finds a machine that is wrong: for
-// each invariant one that breaks it.
+// TestInvariantsBite proves that the search finds faults: for each invariant it
+// runs a machine that violates it.
 func TestInvariantsBite(t *testing.T) {
 	restarting := func(w *world, p Phase) bool { return w.machine.phase == p }
 	mutations := []struct {
@@ -185,14 +187,14 @@ func TestInvariantsBite(t *testing.T) {
 		{"I10", "the previous run counts in Startup", mutation{after: func(w *world, p *Plan) {
 			if restarting(w, PhaseStartup) && p.Old != nil && !p.Old[0] {
 				p.Old = nil
-				w.ambiguous = true // I11 is not looked at.
+				w.ambiguous = true // I11 is not checked
 			}
 		}}, nil},
 		{"I1", "Recover compares nanoseconds", mutation{recover: func(w *world) {
 			o := w.observe()
 			for i := range o.Containers {
 				if s := o.Containers[i].Status; s != nil && s.StartedAt.After(s.StartedAt.Truncate(time.Second)) {
-					// Later than the whole second is later than the condition.
+					// A time after the whole second is after the condition.
 					s.StartedAt = s.StartedAt.Add(time.Second)
 				}
 			}

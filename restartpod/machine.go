@@ -13,59 +13,63 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// Machine is the restart of one pod. Its methods are not to be called
+// Machine controls the in-place restarts of one pod. Its methods must not be called
 // concurrently.
 type Machine struct {
 	gates   Gates
 	backoff *backoff.Backoff
-	// key is that of the pod's back-off, and pod the pod's name.
+	// key is the key of the pod's back-off, and pod is the pod's name.
 	key, pod string
 
 	phase Phase
-	// conditions is what Plan.Conditions returns. The first is True if and only if
-	// phase is TerminatingForRestart or Startup, and its type is then that of the
-	// action. Plans have the list, so that a change makes a new one.
+	// conditions is the value of Plan.Conditions. The first one is True if and
+	// only if phase is TerminatingForRestart or Startup; its type then depends on
+	// the action. Plans share the slice, so every change makes a new one.
 	conditions []v1.PodCondition
 	// previous has the IDs of the instances of the previous run. In
-	// TerminatingForRestart every instance is one of them.
+	// TerminatingForRestart it has all instances.
 	previous []string
 
-	// What follows is of the restart in progress, and stale without one.
+	// The fields below are about the restart in progress, and stale without one.
 
-	// since is when it began. The grace period counts from it.
+	// since is when the restart began. The grace period counts from it.
 	since time.Time
-	// exitedAt is when the container that is the cause exited. The back-off
+	// exitedAt is when the container that caused the restart exited. The back-off
 	// counts from it.
 	exitedAt time.Time
-	// passed is true once the back-off has let it pass, which it does once.
+	// passed is true after the back-off has allowed the restart. It allows each
+	// restart only once.
 	passed bool
-	// waiting is the containers' state since it began to wait for the back-off.
+	// waiting is the containers' waiting state, set when the restart begins to wait
+	// for the back-off.
 	waiting *Waiting
 }
 
-// New returns the machine of a pod that is not being restarted, of which it
-// reads the UID and the name.
+// New returns the machine of a pod that is not being restarted. It reads the UID
+// and the name of the pod.
 //
-// The pod's back-off is kept in b under "pod/" and the UID, which is the key of
-// no container, and any number of pods may share b. A b that delays the first
-// restart delays that of a pod too: KEP-5532 promises the container's back-off,
-// and its users rely on a fast first restart, so b had better not.
+// b keeps the pod's back-off under the key "pod/" plus the UID, which is never the
+// key of a container. Any number of pods may share b. If b delays first restarts,
+// it delays the first restart of a pod too. Avoid that: KEP-5532 promises the same
+// back-off as for containers, and its users rely on a fast first restart.
 func New(b *backoff.Backoff, pod *v1.Pod, gates Gates) *Machine {
 	return &Machine{gates: gates, backoff: b, key: "pod/" + string(pod.UID), pod: pod.Name, phase: PhaseRunning}
 }
 
-// BackOffKey returns the key of the pod's back-off. It is known until the reset rule
-// forgets it; an agent that ends may store its state and restore it before Recover.
+// BackOffKey returns the key of the pod's back-off. The key is known until the
+// reset rule forgets it. An agent may store its state before it ends, and restore
+// it before Recover.
 func (m *Machine) BackOffKey() string { return m.key }
 
-// Recover puts a new machine in the phase that the pod was in when the agent
-// ended, going by the pod's conditions and the statuses of its containers
-// (KEP-5532, "Kubelet and Node Restarts"). A restart in progress is finished
-// though its gate may be off by now, for the pod has lost containers already.
+// Recover sets a new machine to the pod's phase from before the agent ended. It
+// derives the phase from the pod's conditions and the statuses of its containers
+// (KEP-5532, "Kubelet and Node Restarts"). A restart in progress is completed even
+// if its gate is now off, because the pod has already lost containers.
 //
-// Of a restart that was ended, the API keeps when it ended and not when it began.
-// If that was by deletion, all instances from before count as the previous run's,
-// also those that Startup had started by then; the pod is not going to run again.
+// The condition of a restart that has ended holds the time of the end and not of
+// the beginning. If the pod's deletion ended the restart, all older instances
+// therefore count as part of the previous run. This includes instances that
+// Startup had started. The pod does not run again.
 func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) {
 	for i := range conditions {
 		if t := conditions[i].Type; t == PodRestarting || t == v1.AllContainersRestarting {
@@ -75,7 +79,8 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) 
 	if len(m.conditions) == 0 {
 		return
 	}
-	// The one that is True comes first, and of two that are equal the newer one.
+	// The condition that is True comes first. If both have the same status, the
+	// newer one comes first.
 	slices.SortStableFunc(m.conditions, func(a, b v1.PodCondition) int {
 		if aTrue := a.Status == v1.ConditionTrue; aTrue != (b.Status == v1.ConditionTrue) {
 			if aTrue {
@@ -91,7 +96,8 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) 
 	case c.Status == v1.ConditionTrue:
 		m.recoverRestart(containers)
 	case c.Reason == ReasonPodFailed:
-		// Or else the exit that was the cause would begin a restart again.
+		// In any other phase the exit that was the cause would trigger another
+		// restart.
 		m.phase = PhaseFailed
 		m.recoverFailed(containers)
 	case c.Reason == ReasonPodDeleted:
@@ -114,14 +120,17 @@ func (m *Machine) recoverRestart(containers []Container) {
 			continue
 		}
 		if c.Status.exited() && causeMessage(c) == m.conditions[0].Message {
-			// The back-off counts from here, and not from the second before it.
+			// The back-off counts from this time, which is more precise than the
+			// condition's.
 			m.exitedAt = c.Status.FinishedAt
 		}
-		// The condition's time has whole seconds. An instance of the same second
-		// counts as the previous run's, because one of those that ran on would be
-		// worse than one of this run that is stopped; but not an init container or
-		// sidecar where a container that starts after it is of this run. If that
-		// has ended, it cannot run on, and the clock may have stepped back.
+		// The condition's time has whole seconds. An instance that started in the
+		// same second counts as part of the previous run. Otherwise one of the
+		// previous run might keep running, which is worse than stopping one of the
+		// present run. The exception is an init container or sidecar if a
+		// container that starts after it belongs to the present run. An ended one
+		// cannot keep running, so it is excepted even if it started earlier: the
+		// clock may have stepped back.
 		at, since := c.Status.StartedAt.Unix(), m.since.Unix()
 		if at > since || started && c.Kind != KindRegular && (at == since || !c.Status.alive()) {
 			started = true
@@ -136,9 +145,9 @@ func (m *Machine) recoverRestart(containers []Container) {
 	}
 }
 
-// recoverFailed is Recover for a pod that failed for good in Startup. The first
-// init container that failed did so in the present run, as had those before it
-// started in that, and nothing after it.
+// recoverFailed is Recover for a pod that failed permanently in Startup. The first
+// init container that failed belongs to the present run, and so do those before it.
+// Later containers belong to the previous run.
 func (m *Machine) recoverFailed(containers []Container) {
 	failed := false
 	for i := range containers {
@@ -151,11 +160,11 @@ func (m *Machine) recoverFailed(containers []Container) {
 	}
 }
 
-// State returns the phase and the conditions as of the last Step, or as Recover has
-// found them. It is what Plan has of them.
+// State returns the phase and the conditions of the last Plan, or of Recover if
+// there was no Step since.
 func (m *Machine) State() (Phase, []v1.PodCondition) { return m.phase, m.conditions }
 
-// Step returns what to do about what is seen.
+// Step returns the plan for an observation.
 func (m *Machine) Step(o Observation) Plan {
 	var p Plan
 	if o.Deleted {
@@ -183,8 +192,8 @@ func (m *Machine) Step(o Observation) Plan {
 	return p
 }
 
-// cause returns the container whose exit begins a restart, if there is one, and
-// the action that its rule asks for.
+// cause returns the container whose exit triggers a restart, and the action of its
+// rule. It returns nil if there is none.
 func (m *Machine) cause(o *Observation) (cause *Container, action v1.ContainerRestartRuleAction) {
 	if m.phase != PhaseRunning && m.phase != PhaseStartup {
 		return nil, ""
@@ -194,8 +203,8 @@ func (m *Machine) cause(o *Observation) (cause *Container, action v1.ContainerRe
 		if c.Kind == KindEphemeral || len(c.Rules) == 0 || !m.visible(o, i).exited() {
 			continue
 		}
-		// The first exit is the cause, and of those at the same time that of the
-		// container that comes first in the spec.
+		// The first exit is the cause. If several happened at the same time, the
+		// first container in the spec is.
 		if cause != nil && !c.Status.FinishedAt.Before(cause.Status.FinishedAt) {
 			continue
 		}
@@ -207,15 +216,15 @@ func (m *Machine) cause(o *Observation) (cause *Container, action v1.ContainerRe
 	return cause, action
 }
 
-// terminate plans the end of the previous run. The phase becomes Startup once
+// terminate plans the end of the previous run. The phase becomes Startup when
 // nothing of it runs and the back-off has passed.
 func (m *Machine) terminate(o *Observation, p *Plan) {
 	m.rememberAll(o)
 	p.Kill, p.Next = o.stop(m.since, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")
 	if p.Kill != nil {
 		if !m.passed {
-			// The back-off may take the key for one that runs, and forget it, until it
-			// knows of the exit.
+			// Until the back-off knows of the exit, it may take the key for a
+			// running container and forget it.
 			m.backoff.IsInBackOffSinceAt(m.key, m.exitedAt, o.Now)
 		}
 		p.Reason = "containers of the previous run are being stopped"
@@ -238,8 +247,8 @@ func (m *Machine) terminate(o *Observation, p *Plan) {
 	m.becomeStartup(o)
 }
 
-// start plans the starts of the present run, and ends Startup when all of it has
-// started or cannot.
+// start plans the starts of the present run. It ends Startup when everything has
+// started or cannot start.
 func (m *Machine) start(o *Observation, p *Plan) {
 	if m.phase == PhaseFailed {
 		p.Reason = "an init container failed for good"
@@ -261,8 +270,8 @@ func (m *Machine) start(o *Observation, p *Plan) {
 	}
 }
 
-// becomeTerminating begins a restart because of the exit of the container cause,
-// to which a rule answers with action.
+// becomeTerminating begins a restart with the given action because the container
+// cause exited.
 func (m *Machine) becomeTerminating(cause *Container, action v1.ContainerRestartRuleAction, now time.Time) {
 	must(m.phase == PhaseRunning || m.phase == PhaseStartup, "a restart begins while one is being prepared, or after a failure")
 	m.phase = PhaseTerminatingForRestart
@@ -283,14 +292,15 @@ func (m *Machine) becomeTerminating(cause *Container, action v1.ContainerRestart
 	m.setCondition(c)
 }
 
-// causeMessage is the condition's message for a restart because of the container.
+// causeMessage returns the condition's message for a restart that the container
+// caused.
 func causeMessage(cause *Container) string {
 	return "Container " + cause.Name + " exited with code " + strconv.Itoa(int(cause.Status.ExitCode)) + ", triggering pod restart"
 }
 
-// becomeTerminatingAgain has the restart in progress begin Startup again, because
-// what was started has gone with the sandbox. It is the same restart still, which
-// the back-off has let pass.
+// becomeTerminatingAgain repeats Startup because the sandbox and all started
+// containers were lost. It is still the same restart, and the back-off has already
+// allowed it.
 func (m *Machine) becomeTerminatingAgain() {
 	must(m.phase == PhaseStartup && m.passed, "Startup begins again before it began")
 	m.phase = PhaseTerminatingForRestart
@@ -304,9 +314,9 @@ func (m *Machine) becomeStartup(o *Observation) {
 		c := &o.Containers[i]
 		must(!m.old(c) || !c.Status.alive(), "Startup begins while the previous run goes on")
 		if m.old(c) && c.Status.StartedAt.Unix() > m.since.Unix() {
-			// This restart had started it already, but the sandbox was lost, or it
-			// was not known to be new. Recover, which compares whole seconds, must
-			// not take it for new.
+			// This restart had already started the instance, but the sandbox was
+			// lost, or the instance was not known to be new. Recover compares
+			// whole seconds and must not take it for new.
 			m.since = o.Now
 		}
 	}
@@ -316,7 +326,7 @@ func (m *Machine) becomeStartup(o *Observation) {
 	}
 }
 
-// becomeRunning ends a restart, if one is in progress, for that reason.
+// becomeRunning ends a restart, if one is in progress, for the given reason.
 func (m *Machine) becomeRunning(reason string, now time.Time) {
 	must(m.phase == PhaseStartup || reason != ReasonContainersStarted, "containers have started outside Startup")
 	m.phase = PhaseRunning
@@ -330,15 +340,14 @@ func (m *Machine) becomeFailed(now time.Time) {
 	m.endCondition(ReasonPodFailed, now)
 }
 
-// must panics if a transition is not one that Step makes. No observation can
-// bring that about.
+// must panics on a transition that Step never makes. No observation can cause one.
 func must(ok bool, otherwise string) {
 	if !ok {
 		panic("restartpod: " + otherwise)
 	}
 }
 
-// endCondition has the condition be False, if it is True.
+// endCondition sets a condition that is True to False.
 func (m *Machine) endCondition(reason string, now time.Time) {
 	if len(m.conditions) == 0 || m.conditions[0].Status != v1.ConditionTrue {
 		return
@@ -348,7 +357,7 @@ func (m *Machine) endCondition(reason string, now time.Time) {
 	m.setCondition(c)
 }
 
-// setCondition makes c the newest condition, beside which none is True.
+// setCondition makes c the newest condition. No other condition stays True.
 func (m *Machine) setCondition(c v1.PodCondition) {
 	conditions := append(make([]v1.PodCondition, 0, 2), c)
 	for _, other := range m.conditions {
@@ -368,12 +377,12 @@ func (m *Machine) rememberAll(o *Observation) {
 	for i := range o.Containers {
 		m.remember(&o.Containers[i], len(o.Containers))
 	}
-	// Copies of a machine do not share what they add.
+	// Copies of a machine must not share what they append.
 	m.previous = slices.Clip(m.previous)
 }
 
-// remember adds the container's instance, if there is one, to the previous run,
-// to which about so many more are going to be added.
+// remember adds the container's instance, if there is one, to the previous run. more
+// is a hint for the number of instances to add.
 func (m *Machine) remember(c *Container, more int) {
 	if c.Kind == KindEphemeral || c.Status == nil || c.Status.ID == "" || slices.Contains(m.previous, c.Status.ID) {
 		return
@@ -384,13 +393,13 @@ func (m *Machine) remember(c *Container, more int) {
 	m.previous = append(m.previous, c.Status.ID)
 }
 
-// old reports whether the container's instance is of the previous run.
+// old reports whether the container's instance belongs to the previous run.
 func (m *Machine) old(c *Container) bool {
 	return c.Kind != KindEphemeral && c.Status != nil &&
 		(m.phase == PhaseTerminatingForRestart || slices.Contains(m.previous, c.Status.ID))
 }
 
-// oldStatuses returns what Plan.Old is.
+// oldStatuses returns the value of Plan.Old.
 func (m *Machine) oldStatuses(o *Observation) []bool {
 	var old []bool
 	for i := range o.Containers {
@@ -405,7 +414,7 @@ func (m *Machine) oldStatuses(o *Observation) []bool {
 	return old
 }
 
-// visible returns the status of a container, or nil if that is of the previous
+// visible returns the status of a container, or nil if it belongs to the previous
 // run.
 func (m *Machine) visible(o *Observation, i int) *Status {
 	if c := &o.Containers[i]; !m.old(c) {
@@ -414,12 +423,12 @@ func (m *Machine) visible(o *Observation, i int) *Status {
 	return nil
 }
 
-// starts plans what to start by the rules for a pod of any age: init containers
-// one after the other, sidecars among them, then regular containers. It returns
-// whether the pod has been initialized, and whether it has failed to.
+// starts plans the starts of a pod, whether restarted or new: init containers and
+// sidecars one after the other, then regular containers. It reports whether the pod
+// has been initialized, and whether its initialization has failed.
 func (m *Machine) starts(o *Observation, p *Plan) (initialized, failed bool) {
-	// The last init container with a status is how far initialization is. Those
-	// before it may be gone from the runtime.
+	// Initialization has reached the last init container with a status. The runtime
+	// may have removed earlier ones.
 	last, inits, regular, ended := -1, 0, 0, 0
 	for i := range o.Containers {
 		c, s := &o.Containers[i], m.visible(o, i)
@@ -438,7 +447,7 @@ func (m *Machine) starts(o *Observation, p *Plan) (initialized, failed bool) {
 		}
 	}
 	if regular > 0 && ended == regular {
-		// The pod is done: a sidecar that ended stays so.
+		// The pod is done, so a sidecar that ended is not restarted.
 		return true, false
 	}
 	if !initialized {
@@ -460,8 +469,8 @@ func (m *Machine) starts(o *Observation, p *Plan) (initialized, failed bool) {
 	return true, false
 }
 
-// startInit plans the next step of the initialization of a pod, of which the
-// init container at last has begun.
+// startInit plans the next step of the pod's initialization. last is the last init
+// container that has begun.
 func (m *Machine) startInit(o *Observation, p *Plan, last, inits int) (initialized, failed bool) {
 	m.startSidecars(o, p, last)
 	next := last + 1
@@ -490,8 +499,7 @@ func (m *Machine) startInit(o *Observation, p *Plan, last, inits int) (initializ
 	return false, false
 }
 
-// startSidecars plans the start of those sidecars before the container at end
-// that do not run.
+// startSidecars plans the start of the sidecars before end that do not run.
 func (m *Machine) startSidecars(o *Observation, p *Plan, end int) {
 	for i := 0; i < end; i++ {
 		if o.Containers[i].Kind == KindSidecar && !m.visible(o, i).alive() {
@@ -500,8 +508,8 @@ func (m *Machine) startSidecars(o *Observation, p *Plan, end int) {
 	}
 }
 
-// plan plans the start of a container. An observation that contradicts itself may
-// have one there that runs, or is ephemeral.
+// plan plans the start of a container. It ignores a container that runs or is
+// ephemeral, which happens only in a contradictory observation.
 func (m *Machine) plan(o *Observation, p *Plan, i int) {
 	if c := &o.Containers[i]; c.Kind == KindEphemeral || c.Status.alive() {
 		return
@@ -512,8 +520,8 @@ func (m *Machine) plan(o *Observation, p *Plan, i int) {
 	p.Start = append(p.Start, i)
 }
 
-// allStarted reports whether all regular containers have started. Sidecars have
-// then, as they come before.
+// allStarted reports whether all regular containers have started. The sidecars have
+// then started too, because they come first.
 func (m *Machine) allStarted(o *Observation) bool {
 	for i := range o.Containers {
 		if o.Containers[i].Kind == KindRegular && !m.visible(o, i).hasStarted() {

@@ -20,7 +20,8 @@ func newTestMachine() *Machine {
 	return New(backoff.NewBackOff(10*time.Second, 300*time.Second), pod, allGates)
 }
 
-// exitedAt88 is a regular container that exited with 88, for which it has a rule.
+// exitedAt88 returns a regular container that exited with 88 and has a rule for
+// that code.
 func exitedAt88(name, id string) Container {
 	return Container{
 		Name: name, Kind: KindRegular, Policy: never, Rules: []v1.ContainerRestartRule{rule(restartPod, in, 88)},
@@ -28,14 +29,16 @@ func exitedAt88(name, id string) Container {
 	}
 }
 
-// What is over is known by its instance, whichever place its container has.
+// A past exit is identified by its instance, regardless of the position of the
+// container.
 func TestContainersChange(t *testing.T) {
 	m := newTestMachine()
 	main := exitedAt88("main", "main#1")
 	p := m.Step(Observation{Now: epoch, Containers: []Container{main}})
 	require.Equal(t, PhaseStartup, p.Phase)
 
-	// A static pod changed: a container comes before, and main has other rules.
+	// A static pod changed: a new container comes first, and main has other
+	// rules.
 	main.Rules = []v1.ContainerRestartRule{rule(restartPod, in, 1)}
 	other := Container{Name: "other", Kind: KindRegular, Policy: never}
 	p = m.Step(Observation{Now: epoch, Containers: []Container{other, main}})
@@ -52,7 +55,7 @@ func TestContainersChange(t *testing.T) {
 	assert.Equal(t, PhaseTerminatingForRestart, p.Phase)
 }
 
-// An agent may end a restart without looking at the pod's containers.
+// An agent may end a restart without reading the pod's containers.
 func TestDeletedWithoutContainers(t *testing.T) {
 	m := newTestMachine()
 	containers := []Container{exitedAt88("main", "main#1"), {
@@ -64,8 +67,8 @@ func TestDeletedWithoutContainers(t *testing.T) {
 	assert.Equal(t, []bool{true, true}, p.Old)
 }
 
-// An init container that started before the condition by a clock that stepped
-// back is of the present run if one that starts after it is.
+// The clock stepped back, and an init container started before the condition. It
+// belongs to the present run if a container that starts after it does.
 func TestRecoverClockStep(t *testing.T) {
 	m := newTestMachine()
 	containers := []Container{
@@ -80,8 +83,8 @@ func TestRecoverClockStep(t *testing.T) {
 	assert.Nil(t, p.Old)
 }
 
-// Of two conditions, one at most is True, whatever the API has and however the
-// next restart begins.
+// At most one of the two conditions is True, regardless of the conditions in the
+// API and of how the next restart begins.
 func TestConditions(t *testing.T) {
 	m := newTestMachine()
 	at := func(s int) metav1.Time { return metav1.NewTime(epoch.Add(time.Duration(s) * time.Second)) }
@@ -97,7 +100,7 @@ func TestConditions(t *testing.T) {
 		{Type: PodRestarting, Status: v1.ConditionFalse, LastTransitionTime: at(2)},
 	}, p.Conditions)
 
-	// In Startup the other action's rule begins another restart.
+	// In Startup a rule with the other action triggers another restart.
 	next := exitedAt88("main", "main#2")
 	next.Status.FinishedAt = at(4).Time
 	kept := p.Conditions
@@ -109,7 +112,7 @@ func TestConditions(t *testing.T) {
 	assert.Equal(t, v1.ConditionTrue, kept[0].Status, "a plan does not change later")
 }
 
-// The texts of a restart that has to wait, each in one plan.
+// The texts of a restart that has to wait. Each is in one plan.
 func TestTexts(t *testing.T) {
 	m := newTestMachine()
 	m.Step(Observation{Now: epoch, Containers: []Container{exitedAt88("main", "main#1")}})

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Phase is how far the restart of a pod is. The package comment has the table.
+// Phase is the phase of a pod's restart. The package comment has the table.
 type Phase string
 
 // The phases.
@@ -20,14 +20,15 @@ const (
 	PhaseFailed                Phase = "Failed"
 )
 
-// PodRestarting is the type of the condition for the action RestartPod: KEP-5532,
-// "PodCondition PodRestarting". That for RestartAllContainers is upstream's
+// PodRestarting is the type of the condition for the action RestartPod (KEP-5532,
+// "PodCondition PodRestarting"). The action RestartAllContainers has upstream's
 // v1.AllContainersRestarting.
 const PodRestarting v1.PodConditionType = "PodRestarting"
 
-// The reasons of the conditions. ReasonContainerExited is the KEP's and goes with
-// True, the others with False. A condition that is False with ReasonContainerExited
-// is of a restart that goes on under the condition of the other type.
+// The reasons of the conditions. ReasonContainerExited is defined in the KEP and is
+// set with True. The others are set with False. A condition that is False with
+// ReasonContainerExited belongs to a restart that continues under the condition of
+// the other type.
 const (
 	ReasonContainerExited   = "ContainerExited"
 	ReasonContainersStarted = "ContainersStarted"
@@ -35,72 +36,76 @@ const (
 	ReasonPodDeleted        = "PodDeleted"
 )
 
-// EventPodRestarting is the reason of the event with which a restart begins.
+// EventPodRestarting is the reason of the event that is recorded when a restart
+// begins.
 const EventPodRestarting = "PodRestarting"
 
 // The reasons of the other event, and of the waiting state.
 const (
-	// Those of a container in back-off are the same: events and sync_result.go of
-	// pkg/kubelet.
+	// They are the same as for a container in back-off: events and sync_result.go
+	// of pkg/kubelet.
 	eventBackOff     = "BackOff"
 	waitingInBackOff = "CrashLoopBackOff"
 )
 
-// MinimumGracePeriod is the least time that a container has to stop, however much
-// of the pod's grace period those before it took, as in killContainer of
+// MinimumGracePeriod is the minimum time that a container gets to stop, even if
+// others have used up the pod's grace period. It is the same as in killContainer of
 // pkg/kubelet/kuberuntime.
 const MinimumGracePeriod = 2 * time.Second
 
-// Plan is what to do now. An agent does it in the order of the fields, and
-// before the next step. Nothing that a plan refers to changes later.
+// Plan is what to do now. The agent must carry it out in the order of the fields
+// and before the next step. The data of a plan never changes later.
 type Plan struct {
 	Phase Phase
 	// Conditions are the conditions of the types PodRestarting and
-	// AllContainersRestarting to write to the pod's status, as they are: that of
-	// the newest restart first, and then that of the other type if the pod has it.
-	// At most one is True, in TerminatingForRestart and Startup exactly one. The
-	// list is empty until the first restart. ObservedGeneration is the agent's to
-	// set. LastTransitionTime is to be kept: it moves, the status staying True,
-	// when a restart in Startup begins another one or loses its sandbox. Conditions
-	// are written before containers are killed or started; where that fails, an
-	// agent goes on, at the risk that the pod is restarted a second time if the
-	// agent is.
+	// AllContainersRestarting. Write them to the pod's status as they are, except
+	// that the agent sets ObservedGeneration. The condition of the newest restart
+	// comes first. The condition of the other type follows if the pod has one.
+	// Exactly one is True in TerminatingForRestart and Startup, and none in the
+	// other phases. The list is empty until the first restart. Keep
+	// LastTransitionTime. It changes while the status stays True if another restart
+	// begins in Startup, or if the sandbox is lost there. Write the conditions
+	// before killing or starting containers. If that fails, the agent goes on. If
+	// the agent is then restarted, the pod may be restarted a second time.
 	Conditions []v1.PodCondition
-	// Events are to be recorded on the pod, as they are. Each is in one plan: that
-	// a restart begins, and that it has to wait for the pod's back-off.
+	// Events must be recorded on the pod as they are. Each event is in one plan
+	// only: that a restart begins, and that it has to wait for the pod's back-off.
 	Events []Event
-	// Waiting is the waiting state of the pod's containers, ephemeral ones
-	// excepted, while the pod's back-off is all that is waited for, and else nil.
+	// Waiting is the waiting state of the pod's containers, except ephemeral ones.
+	// It is set while the plan waits only for the pod's back-off, and nil
+	// otherwise.
 	Waiting *Waiting
-	// Old has for each container of the Observation whether its status is of the
-	// pod's previous run: the container's last state, and not its present one.
-	// Restart policies, the pod's API phase and the container's own back-off are
-	// not to see it. It is so in every phase, until the container has a newer
-	// instance: also after the restart ended with the pod's deletion, its deadline
-	// or its failure. It is nil when no status is of the previous run.
+	// Old reports for each container of the Observation whether its status belongs
+	// to the previous run. Such a status is the container's last state and not its
+	// current state. Hide it from restart policies, from the pod's API phase and
+	// from the container's own back-off. This holds in every phase until the
+	// container has a newer instance, even if the restart ended with the pod's
+	// deletion, deadline or failure. Old is nil if no status belongs to the
+	// previous run.
 	Old []bool
-	// Kill lists what to stop now, all at once. It is nil in all phases
-	// except TerminatingForRestart. A container is in it until its end is seen: an
-	// agent skips what it is already stopping.
+	// Kill lists the containers to stop now, all at once. It is nil in all phases
+	// except TerminatingForRestart. A container stays in the list until its end is
+	// seen, so the agent must skip those that it is already stopping.
 	Kill []Kill
-	// Start lists containers to start, as indexes in Observation.Containers, in
-	// this order, once the sandbox is ready: those whose turn it is and that have
-	// not run in the present run of the pod, and those that exited and are to be
-	// restarted, which may have to wait for a back-off of their own. It is empty
-	// in TerminatingForRestart and Failed. The kubelet has the same from
-	// computePodActions, given a pod status without the previous run.
+	// Start lists the containers to start, in order, as indexes in
+	// Observation.Containers. Start them when the sandbox is ready. The list has
+	// the next containers that have not run in the present run. It also has
+	// containers that exited and must be restarted; these may have to wait for
+	// their own back-off. The list is empty in TerminatingForRestart and Failed.
+	// The kubelet gets the same list from computePodActions if the pod status omits
+	// the previous run.
 	Start []int
-	// StartAt is when the pod's back-off has passed, while that is all that is
-	// waited for, and else zero.
+	// StartAt is the end of the pod's back-off while the plan waits only for that,
+	// and zero otherwise.
 	StartAt time.Time
-	// Next is when to step the machine again if nothing changes before; zero
-	// means never.
+	// Next is when to step the machine again if nothing changes before. Zero means
+	// never.
 	Next time.Time
-	// Reason says in words why this is the plan.
+	// Reason explains the plan in words.
 	Reason string
 }
 
-// Event is an event of the pod: type, reason and message as in v1.Event.
+// Event is an event of the pod. The fields are those of v1.Event.
 type Event struct {
 	Type, Reason, Message string
 }
@@ -110,33 +115,35 @@ type Waiting struct {
 	Reason, Message string
 }
 
-// Kill is the end of a container.
+// Kill describes how to stop a container.
 type Kill struct {
 	// Container is an index in Observation.Containers.
 	Container int
 	// ID is the instance's ID.
 	ID string
-	// PreStop says to run the preStop hook first, within Grace.
+	// PreStop is true if the preStop hook must run first, within Grace.
 	PreStop bool
-	// Grace is the time from now to SIGKILL. With 0 there is no SIGTERM either.
+	// Grace is the time until SIGKILL. If it is 0, there is no SIGTERM either.
 	Grace time.Duration
-	// Message is that of the event Killing of the container.
+	// Message is the message of the container's event Killing.
 	Message string
 }
 
-// Stop returns what to stop now of a pod that is being stopped since that time,
-// and when to ask again if nothing changes before, which is zero for never. It
-// returns nil once nothing is left. Regular and init containers are stopped
-// first, then the sidecars from the last to the first, and when the grace period
-// is over all that are left. It is the order in which a restart of the pod stops
-// them, for an agent that deletes the pod: it corrects terminationOrdering of
-// pkg/kubelet/kuberuntime, which runs the preStop hooks of sidecars while regular
-// containers still run. Ephemeral containers are no part of it.
+// Stop returns the containers to stop now in a pod that has been stopping since the
+// given time. It also returns when to call Stop again if nothing changes before;
+// zero means never. It returns nil when nothing is left. Regular and init
+// containers are stopped first, then the sidecars from the last to the first. After
+// the grace period, Stop returns all that are left. Ephemeral containers are not
+// included. A restart of the pod uses the same order. Agents that delete a pod
+// should call Stop. It corrects terminationOrdering of pkg/kubelet/kuberuntime,
+// which runs the preStop hooks of sidecars while regular containers are still
+// running.
 func (o *Observation) Stop(since time.Time) (kills []Kill, next time.Time) {
 	return o.stop(since, true, "")
 }
 
-// stop is Stop; without gracefully, all are killed at once. Messages end with why.
+// stop is Stop with two options. Without gracefully, all containers are killed at
+// once. Messages end with why.
 func (o *Observation) stop(since time.Time, gracefully bool, why string) (kills []Kill, next time.Time) {
 	const stopping = "Stopping container "
 	sidecar, alive, others, length := -1, 0, false, 0
@@ -159,7 +166,7 @@ func (o *Observation) stop(since time.Time, gracefully bool, why string) (kills 
 	var k Kill
 	inOrder := false
 	if gracefully {
-		// A clock that stepped back gives nobody more than the grace period.
+		// If the clock stepped back, no container gets more than the grace period.
 		left := min(since.Add(o.GracePeriod).Sub(o.Now), o.GracePeriod)
 		if inOrder = left > 0; inOrder {
 			next = o.Now.Add(left)
@@ -167,7 +174,7 @@ func (o *Observation) stop(since time.Time, gracefully bool, why string) (kills 
 		k.PreStop, k.Grace = true, max(left, MinimumGracePeriod)
 	}
 	kills = make([]Kill, 0, alive)
-	var messages strings.Builder // One allocation has them all.
+	var messages strings.Builder // one allocation for all messages
 	messages.Grow(length)
 	for i := range o.Containers {
 		c := &o.Containers[i]

@@ -6,16 +6,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ContainerRestartRuleActionRestartPod restarts the pod in place: KEP-5532,
-// "API". Upstream has RestartAllContainers instead, which gives containers no
-// time to stop.
+// ContainerRestartRuleActionRestartPod restarts the pod in place (KEP-5532, "API").
+// Upstream has RestartAllContainers instead, which gives containers no time to
+// stop.
 const ContainerRestartRuleActionRestartPod v1.ContainerRestartRuleAction = "RestartPod"
 
-// Gates are the feature gates that restart rules and policies depend on. The
-// zero value is a node without restart rules.
+// Gates are the feature gates for restart rules and policies. The zero value is a
+// node without restart rules.
 type Gates struct {
-	// ContainerRestartRules makes container-level restart policies and rules
-	// count. Without it sidecars alone have a policy of their own.
+	// ContainerRestartRules enables container-level restart policies and rules.
+	// Without it, only sidecars have their own policy.
 	ContainerRestartRules bool
 	// RestartPod is the gate RestartPodOnContainerExits.
 	RestartPod bool
@@ -23,7 +23,7 @@ type Gates struct {
 	RestartAllContainers bool
 }
 
-// Kind is what a container is to its pod.
+// Kind is the kind of a container in its pod.
 type Kind string
 
 // The kinds. A sidecar is an init container with the restart policy Always.
@@ -34,9 +34,10 @@ const (
 	KindEphemeral Kind = "ephemeral"
 )
 
-// Containers returns the containers of a pod in the order in which an
-// Observation has them, without statuses: init containers and sidecars, regular
-// containers, ephemeral containers, each as in the spec.
+// Containers returns the containers of a pod in the order of
+// Observation.Containers, without statuses: first init containers and sidecars,
+// then regular containers, then ephemeral containers, each in the order of the
+// spec.
 func Containers(spec *v1.PodSpec, gates Gates) []Container {
 	containers := make([]Container, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
 	for i := range spec.InitContainers {
@@ -79,10 +80,10 @@ func (g Gates) container(spec *v1.PodSpec, kind Kind, c *v1.Container) Container
 	return container
 }
 
-// match returns the action of the first rule whose exit codes match, and "" if
-// there is none. A rule without exit codes, or with an operator other than
-// In and NotIn, matches nothing. It keeps the behaviour of
-// FindMatchingContainerRestartRule of pkg/api/v1/pod.
+// match returns the action of the first rule that matches the exit code, and "" if
+// there is none. A rule without exit codes, or with an operator other than In and
+// NotIn, never matches. It behaves like FindMatchingContainerRestartRule of
+// pkg/api/v1/pod.
 func match(rules []v1.ContainerRestartRule, exitCode int32) v1.ContainerRestartRuleAction {
 	for i := range rules {
 		on := rules[i].ExitCodes
@@ -107,13 +108,13 @@ func match(rules []v1.ContainerRestartRule, exitCode int32) v1.ContainerRestartR
 	return ""
 }
 
-// OnExit returns what follows an exit of the container with exitCode: one of
-// the three actions, or "" if the container is not started again. Where the
-// matching rule does not count, because the gate of its action is off, the action
-// is unknown, or it is for the whole pod and c.Status was stopped by the agent, the
-// restart policy decides; a later rule does not. It corrects ContainerShouldRestart
-// of pkg/api/v1/pod, which distinguishes neither of the whole-pod actions from
-// Restart.
+// OnExit returns the action for an exit of the container with exitCode: one of the
+// three actions, or "" if the container is not started again. The first matching
+// rule decides. The restart policy decides instead in three cases: the gate of the
+// rule's action is off, the action is unknown, or the action is for the whole pod
+// and the agent stopped the container (Status.StoppedByAgent). A later rule never
+// decides. OnExit corrects ContainerShouldRestart of pkg/api/v1/pod, which treats
+// the actions for the whole pod like Restart.
 func (g Gates) OnExit(c *Container, exitCode int32) v1.ContainerRestartRuleAction {
 	action := match(c.Rules, exitCode)
 	stopped := c.Status != nil && c.Status.StoppedByAgent
@@ -122,7 +123,7 @@ func (g Gates) OnExit(c *Container, exitCode int32) v1.ContainerRestartRuleActio
 		action == v1.ContainerRestartRuleActionRestartAllContainers && g.RestartAllContainers && !stopped:
 		return action
 	case c.Kind == KindInit && exitCode == 0:
-		// It is done, whatever its policy and rules say.
+		// It is done, regardless of its policy and rules.
 		return ""
 	case action == v1.ContainerRestartRuleActionRestart,
 		c.Policy == v1.ContainerRestartPolicyAlways,

@@ -136,7 +136,7 @@ func TestContainersPolicyAndRules(t *testing.T) {
 	tests := map[string]struct {
 		pod  v1.RestartPolicy
 		kind Kind
-		// own is the container's policy, and "" none.
+		// own is the container's policy, or "" if it has none.
 		own     v1.ContainerRestartPolicy
 		gateOff bool
 		want    v1.ContainerRestartPolicy

@@ -13,41 +13,41 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The search goes breadth first through all that can happen to a world, and
-// checks every step of the agent against the invariants of the package comment.
+// The search visits everything that can happen to a world in breadth-first order.
+// It checks every step of the agent against the invariants of the package comment.
 
 // search is one search and its bounds.
 type search struct {
-	// start is the world that it begins with.
+	// start is the initial world.
 	start world
-	// tick is how much time passes at once. Zero is a second.
+	// tick is the amount by which time advances. Zero means a second.
 	tick time.Duration
-	// mutate changes the machine before a step, or the plan after it, to what a
-	// wrong machine would do. Nil changes nothing.
+	// mutate changes the machine before a step, or the plan after it, to
+	// simulate a faulty machine. Nil changes nothing.
 	mutate *mutation
-	// restarts is how many restarts of the pod are followed through.
+	// restarts is how many restarts of the pod are followed.
 	restarts int
 	// both makes containers exit with 99 too, for the other action.
 	both bool
-	// The others are how often something may happen that no restart needs. Stops
-	// are those by the agent for a reason of its own.
+	// The others limit how often events that no restart needs may happen. Stops
+	// are stops by the agent for its own reasons.
 	exits, crashes, deletions, lostWrites, lostSandboxes, stops int
 }
 
-// mutation is a machine that is wrong in one way.
+// mutation is a machine with one fault.
 type mutation struct {
 	before func(*world, *Observation)
 	after  func(*world, *Plan)
-	// recover takes the place of what happens when the agent starts again.
+	// recover replaces what happens when the agent starts again.
 	recover func(*world)
 }
 
-// event is something that happens.
+// event is one event.
 type event struct {
 	kind      eventKind
 	container int8
 	code      int32
-	// With a crash, the agent ends after so many of the plan's actions.
+	// With a crash, the agent ends after this many of the plan's actions.
 	actions int8
 }
 
@@ -65,7 +65,7 @@ const (
 	eventStop
 )
 
-// left is what of the bounds is left.
+// left is the remaining part of the limits.
 type left struct {
 	exits, crashes, deletions, lostWrites, lostSandboxes, stops int8
 }
@@ -73,8 +73,7 @@ type left struct {
 type node struct {
 	parent int32
 	event  event
-	// fair is the node that the world gets to if nothing out of order happens
-	// any more, or -1.
+	// fair is the next node if only expected events happen, or -1.
 	fair int32
 	// settled reports whether no restart is in progress.
 	settled bool
@@ -86,7 +85,7 @@ type state struct {
 	node int32
 }
 
-// violation is an invariant that does not hold, and how it came to that.
+// violation is a violated invariant and the events that led to it.
 type violation struct {
 	invariant string
 	script    string
@@ -96,7 +95,7 @@ func (v *violation) Error() string {
 	return v.invariant + "\n" + v.script
 }
 
-// run searches until nothing new is found, and returns how many worlds it saw.
+// run searches until there is nothing new. It returns the number of worlds.
 func (s *search) run() (worlds int, found *violation) {
 	seed := maphash.MakeSeed()
 	seen := map[uint64]int32{}
@@ -150,7 +149,7 @@ func (s *search) run() (worlds int, found *violation) {
 	return len(seen), s.live(nodes)
 }
 
-// live checks I9: from every world the fair events lead to one that is settled.
+// live checks I9: fair events lead from every world to a settled one.
 func (s *search) live(nodes []node) *violation {
 	const unknown, onPath, good = 0, 1, 2
 	mark := make([]int8, len(nodes))
@@ -172,7 +171,8 @@ func (s *search) live(nodes []node) *violation {
 	return nil
 }
 
-// events lists what can happen, the next step having that many actions.
+// events lists the possible events. actions is the number of actions in the next
+// step.
 func (s *search) events(st *state, actions int, events []event) []event {
 	events = append(events, event{kind: eventStep})
 	if st.lostWrites > 0 {
@@ -233,9 +233,9 @@ func (s *search) events(st *state, actions int, events []event) []event {
 	return append(events, event{kind: eventTick})
 }
 
-// fair returns the event that happens next if nothing out of order does: what is
-// being killed ends, the agent steps, init containers succeed, time passes. It
-// also returns how many actions the next step has.
+// fair returns the next event if only expected events happen: a container that
+// is being killed ends, the agent steps, init containers succeed, time passes.
+// It also returns the number of actions in the next step.
 func (s *search) fair(st *state) (e event, actions int) {
 	after := *st
 	actions, broken := after.act(s, -1, false)
@@ -266,7 +266,7 @@ func (st *state) changed(before *state) bool {
 	return st.machine.phase != before.machine.phase || st.containers != before.containers || st.conditions != before.conditions
 }
 
-// apply makes an event happen, and returns the invariant that it broke, or "".
+// apply applies an event and returns the invariant that it violates, or "".
 func (s *search) apply(st *state, e event) string {
 	switch e.kind {
 	case eventStep:
@@ -312,14 +312,14 @@ func (s *search) apply(st *state, e event) string {
 	return ""
 }
 
-// unit is the tick.
+// unit returns the tick.
 func (s *search) unit() time.Duration {
 	return cmp.Or(s.tick, time.Second)
 }
 
-// act steps the machine, checks the plan, and does the first limit actions of
-// it: all if limit is -1. Writing the condition is one of them. It returns how
-// many it did, and the invariant that was broken, or "".
+// act steps the machine, checks the plan and carries out its first limit actions,
+// or all of them if limit is -1. Writing the condition is one action. It returns
+// the number of actions carried out, and the violated invariant, or "".
 func (st *state) act(s *search, limit int, loseWrite bool) (actions int, broken string) {
 	w := &st.world
 	before := w.machine.phase
@@ -360,7 +360,8 @@ func (st *state) act(s *search, limit int, loseWrite bool) (actions int, broken 
 	return actions, ""
 }
 
-// checkPlan checks a plan that came in the phase before, and keeps the books.
+// checkPlan checks a plan and updates the bookkeeping. before is the phase before
+// the step.
 func (w *world) checkPlan(before Phase, p *Plan) string {
 	restarting := p.Phase == PhaseTerminatingForRestart || p.Phase == PhaseStartup
 	isTrue := false
@@ -441,7 +442,7 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 	return ""
 }
 
-// isPrevious has all instances be of the previous run.
+// isPrevious marks all instances as part of the previous run.
 func (w *world) isPrevious() {
 	for i := range w.template {
 		if c := &w.containers[i]; c.number > 0 && w.template[i].Kind != KindEphemeral {
@@ -450,7 +451,7 @@ func (w *world) isPrevious() {
 	}
 }
 
-// checkOld checks which statuses are of the previous run.
+// checkOld checks which statuses belong to the previous run.
 func (w *world) checkOld(p *Plan) string {
 	for i := range w.template {
 		switch old := i < len(p.Old) && p.Old[i]; {
@@ -464,7 +465,7 @@ func (w *world) checkOld(p *Plan) string {
 	return ""
 }
 
-// startUp checks the beginning of a Startup.
+// startUp checks the beginning of Startup.
 func (w *world) startUp() string {
 	for i := range w.template {
 		if w.template[i].Kind != KindEphemeral && w.containers[i].alive() {
@@ -519,8 +520,8 @@ func (w *world) checkStart(i int) string {
 		if j >= i || w.template[j].Kind == KindRegular {
 			continue
 		}
-		// A sidecar may be down for a while, and an init container is done for
-		// good, once a later container has started.
+		// After a later container has started, a sidecar may be down for a while,
+		// and an init container is done permanently.
 		if other.generation != w.generation || w.template[j].Kind == KindInit && !(other.exited() && other.code == 0) {
 			return fmt.Sprintf("I2: %s starts before %s is done", name, w.template[j].Name)
 		}
@@ -528,7 +529,8 @@ func (w *world) checkStart(i int) string {
 	return ""
 }
 
-// done reports whether all regular containers of the present run exited for good.
+// done reports whether all regular containers of the present run exited
+// permanently.
 func (w *world) done() bool {
 	for i := range w.template {
 		c := &w.containers[i]
@@ -539,13 +541,13 @@ func (w *world) done() bool {
 	return true
 }
 
-// trigger is the message of a restart that the container's exit began.
+// trigger returns the message of a restart that the container's exit caused.
 func (w *world) trigger(i int) string {
 	return fmt.Sprintf("Container %s exited with code %d, triggering pod restart", w.template[i].Name, w.containers[i].code)
 }
 
-// isCause reports whether the message names an exit that is to restart the pod, and
-// that happened before all others.
+// isCause reports whether the message names the earliest exit that must restart
+// the pod.
 func (w *world) isCause(message string) bool {
 	var first *instance
 	var want string
@@ -565,7 +567,7 @@ func (w *world) isCause(message string) bool {
 	return message == want
 }
 
-// failed reports whether an init container of this run failed for good.
+// failed reports whether an init container of this run failed permanently.
 func (w *world) failed() bool {
 	for i := range w.template {
 		c := &w.containers[i]
@@ -577,8 +579,8 @@ func (w *world) failed() bool {
 	return false
 }
 
-// apiPhase is the phase that an agent gives the pod in its status, which does
-// not look at what is of the previous run.
+// apiPhase returns the pod phase that an agent writes to the status. It ignores
+// the previous run.
 func (w *world) apiPhase(p *Plan) v1.PodPhase {
 	regular, ended, succeeded := 0, 0, 0
 	for i := range w.template {
@@ -609,8 +611,8 @@ func (w *world) apiPhase(p *Plan) v1.PodPhase {
 	return v1.PodFailed
 }
 
-// encode appends all of the state that its future depends on. Times count from
-// now, and from a certain age on all are the same.
+// encode appends everything in the state that affects its future. Times are
+// relative to now, and all times beyond a certain age are equal.
 func (st *state) encode(b []byte, tick time.Duration) []byte {
 	age := func(t time.Time) byte {
 		oldest := byte(st.reset/tick) + 2
@@ -628,7 +630,8 @@ func (st *state) encode(b []byte, tick time.Duration) []byte {
 		}
 		return 0
 	}
-	// only is the age of a time that matters, or else that of none.
+	// only returns the age of a time that matters, and a fixed value for any
+	// other.
 	only := func(matters bool, t time.Time) byte {
 		if !matters {
 			return 0
@@ -637,7 +640,7 @@ func (st *state) encode(b []byte, tick time.Duration) []byte {
 	}
 	m := &st.machine
 	terminating := m.phase == PhaseTerminatingForRestart
-	// Without crashes to come nobody reads the conditions.
+	// Conditions are read only after a crash.
 	crashes := st.crashes > 0
 	written := time.Time{}
 	for i := range st.conditions {
@@ -679,8 +682,7 @@ func (st *state) encode(b []byte, tick time.Duration) []byte {
 	return b
 }
 
-// script returns the events that lead to a node, in the language of the
-// transcripts.
+// script returns the events that lead to a node, in the format of the transcripts.
 func (s *search) script(nodes []node, at int32) string {
 	var events []event
 	for ; nodes[at].parent >= 0; at = nodes[at].parent {

@@ -15,51 +15,52 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// TestTranscripts plays the scripts of testdata/transcripts. Each is a pod's
-// life, and the checks of the search hold at every step of it. A script that the
-// search prints as a counter-example can be the input of the command script.
+// TestTranscripts runs the scripts in testdata/transcripts. Each script is the
+// life of a pod, and every step must pass the checks of the search. A
+// counter-example that the search prints is valid input for the command script.
 //
 //	pod [policy=P] [grace=D] [gates=(G, ...)] [initial=D] [max=D] [reset=D] [probed]
-//		begins a pod of which nothing runs. Its input has a container per line, in
+//		begins a pod without instances. Its input has one container per line, in
 //		the order of the spec:
 //			init|sidecar|container|ephemeral NAME [policy=P] [rules=(ACTION In|NotIn CODE ..., ...)]
-//		The pod's policy is Always, the grace period 30s, the curve of the back-off
-//		that of a default node and all gates are on, if nothing else is said. With
-//		probed, containers wait for the command started.
+//		The defaults are the policy Always, a grace period of 30s, the curve of a
+//		default node and all gates on. With probed, containers wait for the command
+//		started.
 //	step [actions=N] [lost-write]
-//		steps the machine, prints the plan and does it, or the first N actions of
-//		it: writing the condition, then the kills, then the starts. With lost-write
-//		the API does not take the condition.
+//		steps the machine, prints the plan and carries it out, or only its first N
+//		actions: writing the condition, then the kills, then the starts. With
+//		lost-write, the API does not accept the condition.
 //	run [for=D]
-//		steps while that changes anything, and lets all go well in between: what is
-//		being stopped ends with 143, startup probes pass, init containers succeed.
-//		Time stands still, or passes to each step that a plan asks for, and in all
-//		by D. It prints the changes of the phase.
+//		steps while that changes anything, with only expected events in between:
+//		containers that are being stopped exit with 143, startup probes succeed,
+//		init containers succeed. Time stands still, or advances to each step that a
+//		plan asks for, by D in total. It prints the changes of the phase.
 //	exit NAME code=N
+//		ends a container.
 //	started NAME
-//		is the startup probe that passes.
+//		makes the startup probe succeed.
 //	stop NAME
-//		is the agent that stops a container for a reason of its own, such as a
-//		liveness probe that failed. It ends with exit.
+//		makes the agent stop a container for its own reasons, for example after a
+//		failed liveness probe. The container ends with exit.
 //	prestop NAME
-//		is the preStop hook that ends.
+//		ends the preStop hook.
 //	tick D
-//		lets time pass, and prints whose time to stop is over by then.
+//		advances the time and prints the containers whose time to stop is over.
 //	delete
 //	lose-sandbox
 //	crash [gates=(G, ...)]
-//		ends the agent and starts it again, with other gates if there are any.
+//		restarts the agent, with other gates if any are given.
 //	reboot [forget]
-//		reboots the node. With forget, the runtime does not know of its containers
-//		afterwards.
+//		reboots the node. With forget, the runtime forgets its containers.
 //	script
-//		plays the commands of its input, one per line.
+//		runs the commands in its input, one per line.
 //
-// Times are printed as the time since the pod began. What a step prints as old
-// is of the previous run. The containers' own back-offs are left out.
+// Times are relative to the beginning of the pod. In the output of a step, old means
+// that a status belongs to the previous run. The containers' own back-offs are not
+// shown.
 //
-// go test ./restartpod -run TestTranscripts -rewrite records what happens now.
-// Commit a change in a transcript only if you know why it is right.
+// go test ./restartpod -run TestTranscripts -rewrite records the current output.
+// Commit a change of a transcript only if you know why it is right.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
 		var tr transcript
@@ -69,7 +70,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// transcript is a script that is being played.
+// transcript is a script in progress.
 type transcript struct {
 	state
 	spec *v1.PodSpec
@@ -135,7 +136,7 @@ func (tr *transcript) play(t *testing.T, d *datadriven.TestData) string {
 	return tr.String()
 }
 
-// script is the command of this name.
+// script is the command script.
 func (tr *transcript) script(t *testing.T, d *datadriven.TestData) string {
 	var b strings.Builder
 	for _, line := range strings.Split(d.Input, "\n") {
@@ -206,14 +207,14 @@ func (tr *transcript) begin(t *testing.T, d *datadriven.TestData) {
 	tr.probed = d.HasArg("probed")
 	for i := range tr.template {
 		if tr.template[i].Kind == KindEphemeral {
-			// A machine does not start it.
+			// The machine does not start it.
 			tr.start(i)
 		}
 	}
 }
 
-// step returns the plan of a step whose first actions it did, and how it is
-// printed.
+// step carries out the first actions of a step. It returns the plan and its
+// printed form.
 func (tr *transcript) step(t *testing.T, d *datadriven.TestData, actions int, lostWrite bool) (p Plan, shown string) {
 	look := &mutation{after: func(w *world, plan *Plan) { p, shown = *plan, w.describe(*plan) }}
 	if _, broken := tr.act(&search{mutate: look}, actions, lostWrite); broken != "" {
@@ -227,7 +228,7 @@ func (tr *transcript) step(t *testing.T, d *datadriven.TestData, actions int, lo
 	return p, shown
 }
 
-// run is the command of this name.
+// run is the command run.
 func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	end := tr.now
 	if arg, ok := d.Arg("for"); ok {
@@ -265,7 +266,7 @@ func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-// exit is the world's, and ends the container's time to stop.
+// exit ends the container in the world, and its time to stop.
 func (tr *transcript) exit(i int, code int32) {
 	tr.stops[i] = time.Time{}
 	tr.world.exit(i, code)
@@ -284,12 +285,12 @@ func (tr *transcript) tick(d time.Duration) string {
 	return b.String()
 }
 
-// since is the time since the pod began.
+// since returns the time since the pod began.
 func (tr *transcript) since() string {
 	return "+" + tr.now.Sub(epoch).String()
 }
 
-// restartAgent prints the phase that the agent finds itself in.
+// restartAgent restarts the agent and prints the resulting phase.
 func (tr *transcript) restartAgent(gates Gates) string {
 	tr.stops = [maxContainers]time.Time{}
 	p := *tr.pod
@@ -297,7 +298,7 @@ func (tr *transcript) restartAgent(gates Gates) string {
 	tr.pod = &p
 	tr.crash(gates)
 	for i := range tr.template {
-		// By other gates, an exit may be one that restarts the pod.
+		// With other gates, an exit may trigger a restart.
 		if c := &tr.containers[i]; !tr.triggered && !c.plannedExit && !c.previous && tr.triggers(i) {
 			tr.triggered, tr.triggeredAt = true, c.finishedAt
 		}
@@ -305,7 +306,7 @@ func (tr *transcript) restartAgent(gates Gates) string {
 	return fmt.Sprintf("found %s\n%s", tr.machine.phase, tr.String())
 }
 
-// forget has the runtime know of no container. Their numbers go on.
+// forget makes the runtime forget all containers. Their numbers continue.
 func (tr *transcript) forget() {
 	p := *tr.pod
 	for i := range tr.template {
@@ -315,7 +316,7 @@ func (tr *transcript) forget() {
 	tr.pod = &p
 }
 
-// alive returns the index of the container that a command names.
+// alive returns the index of the container in a command.
 func (tr *transcript) alive(t *testing.T, d *datadriven.TestData) int {
 	for i := range tr.template {
 		if len(d.CmdArgs) == 0 || tr.template[i].Name != d.CmdArgs[0].Key {

@@ -13,12 +13,11 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// A world is a pod on a node with its agent: the containers as the runtime has
-// them, the conditions as the API has them, and the machine. Its methods are
-// what can happen. The transcripts and the search share it.
+// A world is a pod on a node with its agent: the containers in the runtime, the
+// conditions in the API, and the machine. Its methods are the possible events. The
+// transcripts and the search share it.
 //
-// Worlds are copied by assignment: nothing that one refers to is written to
-// after it was made.
+// Worlds are copied by assignment: data that a world refers to is never changed.
 type world struct {
 	*pod
 	now         time.Time
@@ -30,65 +29,66 @@ type world struct {
 	sandboxLost bool
 	deleted     bool
 
-	// What follows is for checking alone: no part of it is visible to the machine.
+	// The fields below are only for checks. The machine does not see them.
 
-	// generation is how often the pod was started up again.
+	// generation is the number of the pod's present run.
 	generation int
-	// triggered reports whether a container exited that is to restart the pod, and has
-	// not done so.
+	// triggered reports whether a container exited with a code that must restart the
+	// pod, and the restart is still due.
 	triggered bool
-	// byTrigger reports whether this run was started up because of that.
+	// byTrigger reports whether such an exit caused this run.
 	byTrigger bool
 	// triggeredAt is when the first such container exited.
 	triggeredAt time.Time
-	// restartAt is the time by which Recover tells the present run from the
-	// previous one, where it need not be later.
+	// restartAt is the earliest time with which Recover can distinguish the present run
+	// from the previous one.
 	restartAt time.Time
-	// ambiguous reports whether the agent ended at a moment from which it may rightly
-	// come back to a second restart.
+	// ambiguous reports whether a second restart is acceptable because of the moment at
+	// which the agent ended.
 	ambiguous bool
-	// ended reports whether the agent ended after a deletion had ended a restart: which
-	// instances that restart had started is no longer known.
+	// ended reports whether the agent ended after a deletion ended a restart. It is
+	// then unknown which instances that restart had started.
 	ended bool
-	// inARow counts the restarts since the curve was last at its beginning, and
-	// startedUpAt is when the last of them started up.
+	// inARow counts the restarts since the curve was last reset, and startedUpAt is
+	// when the last of them started up.
 	inARow      int
 	startedUpAt time.Time
 }
 
 const maxContainers = 6
 
-// pod is what does not change while a pod exists.
+// pod holds what does not change while a pod exists.
 type pod struct {
 	template []Container
 	grace    time.Duration
 	gates    Gates
-	// curve is the node's back-off, with its parameters beside it.
+	// curve is the node's back-off. Its parameters follow.
 	curve                 *backoff.Backoff
 	initial, limit, reset time.Duration
-	// probed reports whether a started container is Started by an event of its own.
+	// probed reports whether a separate event marks a started container as Started.
 	probed bool
 	ids    [maxContainers][]string
-	// What observe returns is made of these: an Observation is read at once.
+	// observe uses these for its result, because an Observation is read at once.
 	observed [maxContainers]Container
 	statuses [maxContainers]Status
 }
 
 // instance is the newest instance of a container.
 type instance struct {
-	// number counts a container's instances from 1; 0 is none.
+	// number counts a container's instances from 1. 0 means none.
 	number     int
 	state      State
 	started    bool
 	code       int32
 	startedAt  time.Time
 	finishedAt time.Time
-	// killing reports whether its end was planned, and plannedExit that it exited then.
+	// killing reports whether its end was planned, and plannedExit whether it then
+	// exited.
 	killing, plannedExit bool
-	// byAgent reports whether the agent stops it for a reason of its own. The agent
-	// stores that.
+	// byAgent reports whether the agent stops it for its own reasons. The agent stores
+	// this.
 	byAgent bool
-	// previous reports whether it is of the previous run.
+	// previous reports whether it belongs to the previous run.
 	previous bool
 	// generation is the world's generation when it was started.
 	generation int
@@ -104,7 +104,7 @@ func (i *instance) exited() bool {
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// newWorld returns the world of a pod of which nothing runs yet.
+// newWorld returns a world with a pod of which nothing runs yet.
 func newWorld(spec *v1.PodSpec, gates Gates, initial, limit, reset time.Duration) world {
 	p := &pod{
 		template: Containers(spec, gates), gates: gates, grace: 30 * time.Second,
@@ -127,7 +127,7 @@ func (p *pod) newMachine(gates Gates) *Machine {
 	return New(p.curve, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: "uid"}}, gates)
 }
 
-// delay is the delay of the k-th restart in a row.
+// delay returns the delay of the k-th restart in a row.
 func (p *pod) delay(k int) time.Duration {
 	if k < 2 {
 		return 0
@@ -160,7 +160,7 @@ func (w *world) observe() Observation {
 	}
 }
 
-// step steps the machine. The back-off is the world's for that time.
+// step steps the machine with the world's back-off.
 func (w *world) step(o Observation) Plan {
 	if w.backoffSet {
 		if err := w.curve.RestoreAt(w.machine.key, w.backoff, w.now); err != nil {
@@ -174,7 +174,8 @@ func (w *world) step(o Observation) Plan {
 	return p
 }
 
-// writeConditions has the API take the plan's conditions, with whole seconds.
+// writeConditions writes the plan's conditions to the API, which truncates times to
+// whole seconds.
 func (w *world) writeConditions(conditions []v1.PodCondition) {
 	for _, c := range conditions {
 		c.LastTransitionTime = metav1.NewTime(c.LastTransitionTime.Truncate(time.Second))
@@ -182,7 +183,7 @@ func (w *world) writeConditions(conditions []v1.PodCondition) {
 	}
 }
 
-// written reports whether the API has the conditions already.
+// written reports whether the API already has the conditions.
 func (w *world) written(conditions []v1.PodCondition) bool {
 	for _, c := range conditions {
 		had := &w.conditions[conditionIndex(c)]
@@ -200,7 +201,7 @@ func conditionIndex(c v1.PodCondition) int {
 	return 0
 }
 
-// began returns the message of the event that a restart begins, or "".
+// began returns the message of the event for the beginning of a restart, or "".
 func (p *Plan) began() string {
 	for _, e := range p.Events {
 		if e.Reason == EventPodRestarting {
@@ -210,12 +211,12 @@ func (p *Plan) began() string {
 	return ""
 }
 
-// kill begins the end of a container.
+// kill begins to stop a container.
 func (w *world) kill(k Kill) {
 	w.containers[k.Container].killing = true
 }
 
-// start starts a new instance of a container, in a new sandbox if need be.
+// start starts a new instance of a container, in a new sandbox if necessary.
 func (w *world) start(i int) {
 	w.sandboxLost = false
 	c := &w.containers[i]
@@ -235,7 +236,7 @@ func (w *world) exit(i int, code int32) {
 	}
 }
 
-// triggers reports whether the container exited with a code that is to restart the pod.
+// triggers reports whether the container exited with a code that must restart the pod.
 func (w *world) triggers(i int) bool {
 	if !w.containers[i].exited() || w.template[i].Kind == KindEphemeral {
 		return false
@@ -244,8 +245,8 @@ func (w *world) triggers(i int) bool {
 	return a == ContainerRestartRuleActionRestartPod || a == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// onExit is what follows the exit of a container. No rule restarts the pod for an
-// exit that the agent caused.
+// onExit returns the action for the exit of the container. An exit that the agent
+// caused does not restart the pod.
 func (w *world) onExit(i int) v1.ContainerRestartRuleAction {
 	c := w.template[i]
 	a := w.gates.OnExit(&c, w.containers[i].code)
@@ -256,11 +257,11 @@ func (w *world) onExit(i int) v1.ContainerRestartRuleAction {
 	return a
 }
 
-// crash ends the agent and starts it again: of the machine nothing is left, nor
-// of the back-off. What was being killed goes on running.
+// crash ends the agent and starts it again. The machine and the back-off are lost. A
+// container that was being killed keeps running.
 func (w *world) crash(gates Gates) {
-	// That this run was started is known only by the condition, and by an instance
-	// that started in a later second.
+	// The start of this run is known only from the condition, and from an instance that
+	// started in a later second.
 	w.ambiguous = w.ambiguous || !w.written(w.machine.conditions)
 	before := w.machine.phase
 	if before != PhaseTerminatingForRestart {
@@ -303,7 +304,7 @@ func (w *world) loseSandbox() {
 	w.sandboxLost = true
 }
 
-// String shows the containers in a line.
+// String formats the containers in one line.
 func (w *world) String() string {
 	var b strings.Builder
 	for i := range w.template {
@@ -327,7 +328,7 @@ func (w *world) String() string {
 	return b.String()
 }
 
-// describe shows a plan, a line for each thing to do.
+// describe formats a plan with one line for each action.
 func (w *world) describe(p Plan) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", p.Phase, p.Reason)
