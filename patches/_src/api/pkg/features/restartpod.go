@@ -23,8 +23,8 @@ import (
 
 // kep: https://kep.k8s.io/5532
 //
-// Lets a container restart rule restart the pod in-place, with the pod's grace period, and with
-// a back-off between such restarts.
+// Allows a container restart rule to restart the pod in place, with the pod's grace period and
+// with a back-off between such restarts.
 const RestartPodOnContainerExits featuregate.Feature = "RestartPodOnContainerExits"
 
 var restartPodFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
@@ -33,8 +33,8 @@ var restartPodFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	},
 }
 
-// Unlike RestartAllContainers, the action is no feature that a node declares: a kubelet that does
-// not know it goes by the restart policy.
+// Unlike RestartAllContainers, the action is not a declared node feature: a kubelet that does not
+// know the action applies the restart policy.
 var restartPodFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
 	RestartPodOnContainerExits: {ContainerRestartRules},
 }

@@ -23,8 +23,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// RestartPod is opt-in, and needs the rules that it is an action of, but not
-// that nodes declare what they can do.
+// RestartPod is opt-in. It needs restart rules, but not declared node features.
 func TestRestartPodOnContainerExits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		set     map[string]bool

@@ -29,12 +29,12 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
-// delayFirstContainerRestart comes with another patch, so that there are
-// kubelets that do not know the gate. Enabled would panic on them.
+// delayFirstContainerRestart is added by another patch, so there are kubelets
+// that do not know the gate. Enabled would panic for these.
 const delayFirstContainerRestart featuregate.Feature = "KubeletDelayFirstContainerRestart"
 
-// LogCrashLoopBackOff logs the container restart back-off of the node, and warns
-// of a setting that is not honoured. The gates must be final.
+// LogCrashLoopBackOff logs the container restart back-off of the node, and a
+// warning for a setting that is not honoured. The gates must be final.
 func LogCrashLoopBackOff(logger klog.Logger, kubeCfg *kubeletconfiginternal.KubeletConfiguration) {
 	curve := crashLoopBackOffCurve(kubeCfg, utilfeature.DefaultMutableFeatureGate)
 	logger.Info("Container restart back-off", "delays", fmt.Sprint(curve.Delays()),
@@ -45,8 +45,8 @@ func LogCrashLoopBackOff(logger klog.Logger, kubeCfg *kubeletconfiginternal.Kube
 	}
 }
 
-// resolveCrashLoopBackOff returns the maximal and the initial delay before a
-// container is restarted. It takes the place of newCrashLoopBackOff.
+// resolveCrashLoopBackOff returns the maximum and the initial delay before a
+// container is restarted. It replaces newCrashLoopBackOff.
 func resolveCrashLoopBackOff(kubeCfg *kubeletconfiginternal.KubeletConfiguration) (time.Duration, time.Duration) {
 	curve := crashLoopBackOffCurve(kubeCfg, utilfeature.DefaultMutableFeatureGate)
 	return curve.Max, curve.Initial

@@ -16,5 +16,5 @@ limitations under the License.
 
 package kubelet
 
-// maximumForE2E is what e2e tests take for the maximum; its name differs from release to release.
+// maximumForE2E is the maximum that e2e tests use. Its name depends on the Kubernetes release.
 const maximumForE2E = MaxCrashLoopBackOff

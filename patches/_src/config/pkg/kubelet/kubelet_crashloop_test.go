@@ -42,7 +42,7 @@ func configWithMaximum(period time.Duration) *kubeletconfiginternal.KubeletConfi
 	return kubeCfg
 }
 
-// The maximum need not be set, and without it that of the gates counts.
+// The maximum is optional. If it is not set, the gates determine it.
 func TestResolveCrashLoopBackOffWithoutMaximum(t *testing.T) {
 	tests := map[string]struct {
 		maxGate, reduced bool
@@ -65,8 +65,8 @@ func TestResolveCrashLoopBackOffWithoutMaximum(t *testing.T) {
 	assert.Equal(t, crashloop.DefaultMax, maximumForE2E, "what e2e tests take for the maximum")
 }
 
-// The gate of another patch counts where that patch is applied, and is not
-// asked for where it is not.
+// The gate of another patch is honoured if that patch is applied, and is not
+// looked up otherwise.
 func TestCrashLoopBackOffCurveDelaysFirst(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known, enabled bool

@@ -22,8 +22,8 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// addGates adds to upstream's maps. The variables that call it are set before init registers
-// what is in these.
+// addGates adds to upstream's maps. The package initializes the variables that call it
+// before init registers the maps.
 func addGates(gates map[featuregate.Feature]featuregate.VersionedSpecs, dependencies map[featuregate.Feature][]featuregate.Feature) bool {
 	maps.Copy(defaultVersionedKubernetesFeatureGates, gates)
 	maps.Copy(defaultKubernetesFeatureGateDependencies, dependencies)

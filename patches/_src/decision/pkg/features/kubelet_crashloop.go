@@ -24,15 +24,16 @@ import (
 const (
 	// issue: https://github.com/kubernetes/kubernetes/issues/133472
 	//
-	// Makes the first restart of a container wait for the initial CrashLoopBackOff delay, as the
-	// documentation says, instead of being immediate.
+	// Makes the first restart of a container wait for the initial CrashLoopBackOff delay, as
+	// documented, instead of being immediate.
 	KubeletDelayFirstContainerRestart featuregate.Feature = "KubeletDelayFirstContainerRestart"
 
 	// issue: https://github.com/kubernetes/kubernetes/issues/123602
 	//
-	// Makes a container that the kubelet killed for a failed probe wait as one that exited, and the
-	// retry of a start that failed after something was created follow the CrashLoopBackOff curve.
-	// Off, doBackOff is upstream's, and such a start is retried after 10 to 15 s for ever.
+	// Makes a container that the kubelet killed after a failed probe wait like one that exited. A
+	// start that failed after something was created is retried on the CrashLoopBackOff curve. If
+	// the gate is off, doBackOff is upstream's, and such a start is retried every 10 to 15 s
+	// without end.
 	KubeletStrictCrashLoopBackOff featuregate.Feature = "KubeletStrictCrashLoopBackOff"
 )
 

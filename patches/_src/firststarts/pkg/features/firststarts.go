@@ -21,8 +21,8 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// Makes restarts of containers give way to first starts of pods: few are under way at once, fewer
-// while a first start is, and the others wait for their turn.
+// Makes restarts of containers wait for first starts of pods. Only few restarts run at once,
+// fewer while a first start runs, and the others wait for their turn.
 const KubeletFirstStartsFirst featuregate.Feature = "KubeletFirstStartsFirst"
 
 var firstStartsFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{

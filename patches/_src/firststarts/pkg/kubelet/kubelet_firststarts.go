@@ -27,16 +27,17 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
 )
 
-// putFirstStartsFirst connects the runtime, where first starts come first, if they do,
-// with what syncs pods and with the metrics. Call it before the first sync.
+// putFirstStartsFirst connects a runtime that orders starts with the syncs of pods and
+// with the metrics. Call it before the first sync.
 func (kl *Kubelet) putFirstStartsFirst(ctx context.Context) {
 	runtime, ok := kl.backOffRuntime.(kuberuntime.FirstStarts)
 	if !ok || !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
 		return
 	}
-	// A sync of a pod whose worker is busy follows when that is done. This is not the
-	// sync loop, which may meanwhile have handed a newer pod to the worker: that must
-	// not be the first of the two. The pod manager has it before the worker does.
+	// If the worker of the pod is busy, the sync follows when the worker is done. This
+	// goroutine is not the sync loop, which may have passed a newer pod to the worker
+	// in the meantime. The worker must not get the older pod after the newer one. The
+	// pod manager has the newer pod before the worker does.
 	runtime.OnRestartTurn(func(uid types.UID) bool {
 		for {
 			pod, found := kl.podManager.GetPodByUID(uid)

@@ -31,7 +31,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// orderedRuntime keeps what it is connected with.
+// orderedRuntime records its callbacks.
 type orderedRuntime struct {
 	kuberuntime.BackOffRuntime
 	sync func(types.UID) bool
@@ -66,7 +66,8 @@ func TestPutFirstStartsFirst(t *testing.T) {
 	require.Equal(t, []types.UID{"a"}, synced)
 }
 
-// The sync loop may hand a new pod to the worker while a turn hands it the old one.
+// The sync loop may pass a new pod to the worker while the callback passes the old
+// one.
 func TestRestartTurnOfChangedPod(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
@@ -81,7 +82,7 @@ func TestRestartTurnOfChangedPod(t *testing.T) {
 	workers := kl.podWorkers.(*fakePodWorkers)
 	workers.syncPodFn = syncPodFnForTest(func(pod *v1.Pod) {
 		if len(synced) == 0 {
-			// It came before this one.
+			// The newer pod came first.
 			changed := pod.DeepCopy()
 			changed.Generation++
 			kl.podManager.UpdatePod(changed)

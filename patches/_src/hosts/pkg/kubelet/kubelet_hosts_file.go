@@ -22,9 +22,9 @@ import (
 	"os"
 )
 
-// writeIfChanged writes the hosts file of a pod. Each container that starts asks for
-// it, and finds it as it should be unless a container has changed it: to read it costs
-// less than to write it.
+// writeIfChanged writes the hosts file of a pod if its content differs. Each start of
+// a container calls it. The file is usually unchanged, and reading it costs less than
+// writing it.
 func writeIfChanged(name string, content []byte, perm os.FileMode) error {
 	if has(name, content) {
 		return nil
@@ -32,8 +32,8 @@ func writeIfChanged(name string, content []byte, perm os.FileMode) error {
 	return os.WriteFile(name, content, perm)
 }
 
-// has reports whether a regular file has that content. It reads no more than that: a
-// container can make the file as large as it likes.
+// has reports whether name is a regular file with this content. It reads no more than
+// the length of content, because a container can make the file arbitrarily large.
 func has(name string, content []byte) bool {
 	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(content)) {
 		return false

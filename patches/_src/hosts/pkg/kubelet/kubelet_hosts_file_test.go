@@ -25,7 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The hosts file is written if it is not there or is another, and left alone otherwise.
+// The hosts file is written if it is missing or different, and left unchanged
+// otherwise.
 func TestWriteIfChanged(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "etc-hosts")
 	long := time.Now().Add(-time.Hour).Truncate(time.Second)
@@ -52,7 +53,7 @@ func TestWriteIfChanged(t *testing.T) {
 	}
 	require.Error(t, writeIfChanged(filepath.Join(name, "below"), nil, 0o644))
 
-	// What a container made of the file is not read.
+	// The file that a container has enlarged is not read.
 	require.NoError(t, os.Truncate(name, 1<<40))
 	require.False(t, has(name, []byte("two")))
 	require.NoError(t, writeIfChanged(name, []byte("two"), 0o644))

@@ -29,15 +29,17 @@ var waitingContainersDesc = metrics.NewDesc(
 	"Number of containers whose status is waiting with the reason CrashLoopBackOff.",
 	nil, nil, metrics.ALPHA, "")
 
-// measureRestartBackOff has the back-off of containers report to the metrics, and
-// returns the collector of what it does not know. Call it before the first sync.
+// measureRestartBackOff makes the back-off of containers report to the metrics.
+// It returns the collector of the remaining metric. Call it before the first
+// sync.
 func (kl *Kubelet) measureRestartBackOff() metrics.StableCollector {
 	kubeletmetrics.MeasureRestartBackOff(kl.crashLoopBackOff, kubeletmetrics.RestartBackOffContainer)
 	return &waitingCollector{kl: kl}
 }
 
-// waitingCollector counts the containers that wait for a restart now. It goes by
-// their statuses, so that none is counted that is gone or has started.
+// waitingCollector counts the containers that currently wait for a restart. It
+// uses their statuses, so it does not count a container that is gone or has
+// started.
 type waitingCollector struct {
 	metrics.BaseStableCollector
 	kl *Kubelet

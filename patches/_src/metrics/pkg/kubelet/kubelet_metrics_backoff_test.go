@@ -28,7 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/status"
 )
 
-// knownStatuses is a status manager that knows these statuses, and no more.
+// knownStatuses is a status manager with fixed statuses.
 type knownStatuses struct {
 	status.Manager
 	statuses map[types.UID]v1.PodStatus
@@ -39,8 +39,8 @@ func (m knownStatuses) GetPodStatus(uid types.UID) (v1.PodStatus, bool) {
 	return s, ok
 }
 
-// Containers that wait are counted by their statuses, those of a pod that is being
-// terminated not.
+// Waiting containers are counted by their statuses, except in a pod that is being
+// terminated.
 func TestWaitingContainers(t *testing.T) {
 	fake := newTestKubelet(t, false)
 	defer fake.Cleanup()

@@ -30,8 +30,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 )
 
-// restoreBackOffs gives the containers of a pod the back-off that they had before the
-// kubelet was restarted. It does nothing for those whose back-off is known.
+// restoreBackOffs restores the back-off of a pod's containers after a restart of the
+// kubelet. It does nothing for a container with a known back-off.
 func (kl *Kubelet) restoreBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff) {
 		return

@@ -33,7 +33,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// In the first sync after a restart of the kubelet its containers wait as before.
+// In the first sync after a restart of the kubelet, a pod's containers wait as
+// before.
 func TestSyncPodRestoresBackOffs(t *testing.T) {
 	curve := flowcontrol.Curve{Initial: 10 * time.Second, Max: 300 * time.Second}
 	for name, off := range map[string]bool{"strict": false, "not strict": true} {

@@ -29,18 +29,18 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 )
 
-// backOffs is what the kubelet has beside containerRuntime and workQueue for the
-// back-off of containers.
+// backOffs holds what the kubelet needs for the back-off of containers in addition
+// to containerRuntime and workQueue.
 type backOffs struct {
 	// backOffRuntime is the container runtime.
 	backOffRuntime kuberuntime.BackOffRuntime
-	// syncTicker makes the sync loop look at workQueue.
+	// syncTicker makes the sync loop check workQueue.
 	syncTicker crashloop.SyncTicker
 }
 
-// noteBackOffs has the status of a pod say of a container that exited that it waits
-// for its back-off, in the sync that will find so. The status would otherwise be
-// written twice: that the container is terminated, and a sync later that it waits.
+// noteBackOffs makes the pod status show an exited container as waiting if this sync
+// will find it in back-off. Otherwise the status would be written twice: first with
+// the container terminated, and one sync later with the container waiting.
 func (kl *Kubelet) noteBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
 	if kl.backOffRuntime == nil || kl.podWorkers.IsPodTerminationRequested(pod.UID) || restartsAllContainers(pod, podStatus) {
 		return
@@ -52,9 +52,10 @@ func (kl *Kubelet) noteBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kub
 		if s.ExitCode == 0 && slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
 			return c.Name == s.Name && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
 		}) {
-			continue // It is done.
+			continue // The container is done.
 		}
-		// What has a reason already waits, and SyncPod keeps it true.
+		// A container with a reason is already waiting, and SyncPod keeps the reason
+		// up to date.
 		if _, known := kl.reasonCache.Get(pod.UID, s.Name); !known {
 			kl.reasonCache.Update(pod.UID, kl.backOffRuntime.StartsInBackOff(ctx, pod, podStatus, kl.crashLoopBackOff))
 			return
@@ -64,7 +65,7 @@ func (kl *Kubelet) noteBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kub
 
 // updateReasons updates the reason cache with the result of a sync. A container that
 // could not be created keeps that reason while it waits for the next attempt: its
-// message says what is wrong, and CrashLoopBackOff is for what has run.
+// message says what is wrong. CrashLoopBackOff is for a container that has run.
 func (kl *Kubelet) updateReasons(uid types.UID, result kubecontainer.PodSyncResult) {
 	update := kubecontainer.PodSyncResult{}
 	for _, r := range result.SyncResults {

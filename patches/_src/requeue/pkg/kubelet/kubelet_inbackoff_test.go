@@ -33,7 +33,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// inBackOff is a runtime in which each container waits that exited.
+// inBackOff is a runtime in which every exited container waits.
 type inBackOff struct{ asked int }
 
 func (r *inBackOff) StartsInBackOff(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ *flowcontrol.Backoff) (result kubecontainer.PodSyncResult) {
@@ -46,7 +46,7 @@ func (r *inBackOff) StartsInBackOff(_ context.Context, pod *v1.Pod, podStatus *k
 	return result
 }
 
-// The first status after an exit says that the container waits, if it does.
+// The first status after an exit shows whether the container waits.
 func TestSyncPodShowsBackOffAtOnce(t *testing.T) {
 	tests := map[string]struct {
 		policy     v1.RestartPolicy
@@ -107,7 +107,7 @@ func TestSyncPodShowsBackOffAtOnce(t *testing.T) {
 	}
 }
 
-// What cannot be created says why as long as it waits.
+// A container that cannot be created keeps that reason while it waits.
 func TestUpdateReasons(t *testing.T) {
 	fake := newTestKubelet(t, false)
 	defer fake.Cleanup()

@@ -24,10 +24,10 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// What is called in another way in another release of Kubernetes.
+// The functions in this file depend on the Kubernetes release.
 
-// restartsAllContainers reports whether an exit restarts all containers of the pod, none of
-// which waits then.
+// restartsAllContainers reports whether an exit restarts all containers of the pod. In that
+// case no container waits.
 func restartsAllContainers(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.RestartAllContainersOnContainerExits) &&
 		kubecontainer.ShouldAllContainersRestart(pod, podStatus, nil)

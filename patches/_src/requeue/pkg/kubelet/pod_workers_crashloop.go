@@ -24,17 +24,17 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 )
 
-// wakingQueue is a queue at which the sync loop can be made to look when an item is
-// due, and not only at its next regular look.
+// wakingQueue is a queue that can wake the sync loop when an item is due, in addition
+// to its regular checks.
 type wakingQueue struct {
 	queue.WorkQueue
 	ticker *crashloop.SyncTicker
 }
 
-// requeueInBackOff enqueues a pod if its sync ended with an error that is or contains
-// a back-off, and reports whether it did: for the end of the back-off, or for the
-// ordinary retry of another error if that is earlier. The sync loop is woken for
-// the former alone, because each wake is a look at the whole queue.
+// requeueInBackOff enqueues a pod if the error of its sync is or contains a back-off,
+// and reports whether it did. It enqueues the pod for the end of the back-off, or for
+// the ordinary retry of another error if that is earlier. Only the end of a back-off
+// wakes the sync loop, because each wake checks the whole queue.
 func (p *podWorkers) requeueInBackOff(podUID types.UID, syncErr error) bool {
 	if _, found := crashloop.MinBackoffExpiration(syncErr); !found {
 		return false

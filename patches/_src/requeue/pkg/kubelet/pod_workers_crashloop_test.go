@@ -36,8 +36,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
-// A back-off is requeued for its very end, and does not put off the retry of
-// another error.
+// A pod is requeued for the exact end of its back-off, which does not postpone
+// the retry of another error.
 func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 	const period, resync = 10 * time.Second, 60 * time.Second
 	now := time.Unix(1000, 0)
@@ -61,7 +61,7 @@ func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			tCtx := ktesting.Init(t)
-			// Jitter, where there is any, shows in some of many rounds.
+			// If there is jitter, it shows in some of these rounds.
 			for range 50 {
 				p := podWorkersForTest(tCtx.Logger())
 				p.clock = clocktesting.NewFakePassiveClock(now)
@@ -86,8 +86,8 @@ func mustSync(t *testing.T, done <-chan struct{}) {
 	}
 }
 
-// lagging is a runtime with two containers, of which the kubelet learns through
-// a PLEG that is some way behind.
+// lagging is a runtime with two containers. The kubelet sees them through a
+// PLEG that lags behind.
 type lagging struct {
 	t       *testing.T
 	lock    sync.Mutex
@@ -109,7 +109,8 @@ func (l *lagging) status(uid types.UID) *kubecontainer.PodStatus {
 	return s
 }
 
-// sync starts what does not run according to the status, or says that it waits.
+// sync starts the containers that do not run according to the status, or
+// reports that they wait.
 func (l *lagging) sync(podStatus *kubecontainer.PodStatus) error {
 	l.lock.Lock()
 	defer l.lock.Unlock()
@@ -127,7 +128,7 @@ func (l *lagging) sync(podStatus *kubecontainer.PodStatus) error {
 			l.waits++
 			continue
 		case 2:
-			// It started, but what comes after that failed.
+			// The container started, but a later step failed.
 			r.Fail(kubecontainer.ErrRunContainer, "failed")
 		}
 		if l.running[c.Name] {
@@ -139,8 +140,8 @@ func (l *lagging) sync(podStatus *kubecontainer.PodStatus) error {
 	return result.Error()
 }
 
-// The worker may use what it knew before a sync that changed nothing. It must
-// not do so after any other, or it starts a container twice.
+// After a sync that changed nothing, the worker may use the state from before
+// it. After any other sync it must not, or it starts a container twice.
 func TestWorkerDoesNotStartTwice(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	const syncs, uid = 2000, types.UID("pod")
@@ -157,8 +158,8 @@ func TestWorkerDoesNotStartTwice(t *testing.T) {
 		return err
 	}, nil)
 
-	// The PLEG: containers exit, and what was seen of them is published a
-	// random number of looks later.
+	// The PLEG: containers exit, and their observed state is published a random
+	// number of checks later.
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -202,8 +203,8 @@ func TestWorkerDoesNotStartTwice(t *testing.T) {
 	t.Logf("%d starts, %d waits", l.starts, l.waits)
 }
 
-// After a sync that changed nothing the worker does not wait for the PLEG, and
-// does not log an error.
+// After a sync that changed nothing, the worker does not wait for the PLEG and
+// logs no error.
 func TestWorkerUsesWhatItKnowsWhileWaiting(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	logger := klogtesting.NewLogger(t, klogtesting.NewConfig(klogtesting.BufferLogs(true)))
@@ -223,7 +224,7 @@ func TestWorkerUsesWhatItKnowsWhileWaiting(t *testing.T) {
 		return result.Error()
 	}, nil)
 	pod := newNamedPod(string(uid), "ns", "pod", false)
-	// Nothing is ever published again.
+	// Nothing is published again.
 	for range 3 {
 		p.updatePodForTest(klog.NewContext(tCtx, logger), pod)
 		mustSync(t, done)

@@ -27,7 +27,7 @@ import (
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func podWorkersForTest(logger klog.Logger) *podWorkers {
 	p, _, _ := createPodWorkers(logger)
@@ -42,8 +42,8 @@ func (p *podWorkers) updatePodForTest(ctx context.Context, pod *v1.Pod) {
 	p.UpdatePod(ctx, UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate})
 }
 
-// syncerForTest has sync in the place of SyncPod, and calls after, if there is one, when a
-// sync is complete.
+// syncerForTest replaces SyncPod with sync. It calls after, if it is not nil, when a sync
+// is complete.
 func syncerForTest(sync func(*kubecontainer.PodStatus) error, after func()) *podSyncerFuncs {
 	return &podSyncerFuncs{
 		syncPod: func(_ context.Context, _ kubetypes.SyncPodType, _, _ *v1.Pod, status *kubecontainer.PodStatus) (bool, func(), error) {
@@ -60,7 +60,7 @@ func (kl *Kubelet) setPodStatusForTest(logger klog.Logger, pod *v1.Pod, status v
 	kl.statusManager.SetPodStatus(logger, pod, status)
 }
 
-// restartAllForTest has an exit of the container with that code restart all containers.
+// restartAllForTest makes an exit of the container with that code restart all containers.
 func restartAllForTest(_ *testing.T, container *v1.Container, code int32) {
 	policy := v1.ContainerRestartPolicyAlways
 	container.RestartPolicy = &policy

@@ -30,8 +30,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// A pod is synced again exactly when its back-off ends, and another error is retried
-// as it always was.
+// A pod is synced again at the exact end of its back-off. Another error is retried
+// as before.
 func TestCompleteWorkInBackOff(t *testing.T) {
 	const period, resync = 10 * time.Second, 60 * time.Second
 	now := time.Unix(1000, 0)
@@ -64,7 +64,8 @@ func TestCompleteWorkInBackOff(t *testing.T) {
 	}
 }
 
-// A resync interval below the ordinary retry bounds that, also beside a back-off.
+// A resync interval shorter than the ordinary retry limits the delay, also in
+// combination with a back-off.
 func TestCompleteWorkWithShortResyncInterval(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	p := podWorkersForTest(tCtx.Logger())
@@ -74,7 +75,7 @@ func TestCompleteWorkWithShortResyncInterval(t *testing.T) {
 	assert.LessOrEqual(t, p.workQueue.(*fakeQueue).Items()[0].Delay, 3*time.Second)
 }
 
-// The sync loop is woken when a back-off ends, and for nothing else.
+// The sync loop is woken only when a back-off ends.
 func TestWakingQueue(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	p := podWorkersForTest(tCtx.Logger())

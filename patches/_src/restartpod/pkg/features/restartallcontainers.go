@@ -23,8 +23,8 @@ import (
 
 // kep: https://kep.k8s.io/5532
 //
-// Makes a restart of all containers by a container restart rule one with a back-off, in which no
-// container is removed. Off, RestartAllContainers is upstream's.
+// Adds a back-off to restarts of all containers by a container restart rule, and removes no
+// container in such a restart. If the gate is off, RestartAllContainers works as upstream.
 const KubeletRestartAllContainersBackOff featuregate.Feature = "KubeletRestartAllContainersBackOff"
 
 var restartAllContainersFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{

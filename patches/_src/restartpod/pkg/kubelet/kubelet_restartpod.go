@@ -48,49 +48,51 @@ import (
 	utilpod "k8s.io/kubernetes/pkg/util/pod"
 )
 
-// podRestarts has the machines of the pods that may be restarted in place. Its
-// methods may be called on nil, which has none.
+// podRestarts holds the machines of the pods that may be restarted in place. Its
+// methods may be called on nil, which has no machines.
 type podRestarts struct {
 	clock   clock.Clock
 	gates   restartpod.Gates
 	backOff *flowcontrol.Backoff
 	runtime kuberuntime.ContainerStopper
-	// exits, if not nil, watches for the exits of pods' containers.
+	// exits, if not nil, watches for exits of the pods' containers.
 	exits *exitWatch
 
 	lock sync.Mutex
 	pods map[types.UID]*podRestart
 }
 
-// podRestart is the restart of one pod. A pod's worker alone uses it.
+// podRestart is the restart of one pod. Only the pod's worker uses it.
 type podRestart struct {
 	gates   restartpod.Gates
 	machine *restartpod.Machine
 	plan    restartpod.Plan
-	// containers are those of the plan.
+	// containers are the containers of the plan.
 	containers []restartpod.Container
-	// stopped has the IDs of instances that the kubelet stopped, as far as they are
-	// known to the runtime.
+	// stopped has the IDs of instances that the kubelet stopped and that the
+	// runtime still knows.
 	stopped map[kubecontainer.ContainerID]bool
 	// hookFailed has the containers whose last start ended with a failed postStart
-	// hook, for which the kubelet stops them, with the ID of the instance before.
+	// hook, after which the kubelet stops them. The value is the ID of the previous
+	// instance.
 	hookFailed map[string]kubecontainer.ContainerID
-	// killed is what the sync in progress has stopped because of the plan.
+	// killed has the results of the stops in the current sync because of the plan.
 	killed []*kubecontainer.SyncResult
 	// ended is true once the pod is being terminated.
 	ended bool
-	// phaseSince is when the phase of the plan began, if this kubelet saw that.
+	// phaseSince is when the phase of the plan began, if this kubelet observed it.
 	phaseSince time.Time
-	// relists counts the relists since the last start, and relisting is true while
-	// a goroutine asks for them.
+	// relists counts the relists since the last start. relisting is true while a
+	// goroutine requests them.
 	relists   atomic.Int32
 	relisting atomic.Bool
-	// stopping is true while a sync stops containers, and looks at them itself.
+	// stopping is true while a sync stops containers and checks for their exits
+	// itself.
 	stopping atomic.Bool
 }
 
-// newPodRestarts returns what restarts pods in place, with a back-off of its own
-// that has the curve of containers. The first restart is always immediate.
+// newPodRestarts returns a podRestarts with its own back-off, which has the curve
+// of containers. The first restart is always immediate.
 func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, exits *exitWatch, initial, max time.Duration) *podRestarts {
 	gate := utilfeature.DefaultFeatureGate
 	r := &podRestarts{
@@ -109,8 +111,8 @@ func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, exits *
 	return r
 }
 
-// upstreamRestartsAllContainers reports whether RestartAllContainers is as it is
-// upstream, so that no Machine has a part in it.
+// upstreamRestartsAllContainers reports whether upstream's code handles
+// RestartAllContainers, without a Machine.
 func upstreamRestartsAllContainers() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.RestartAllContainersOnContainerExits) &&
 		!utilfeature.DefaultFeatureGate.Enabled(features.KubeletRestartAllContainersBackOff)
@@ -138,9 +140,9 @@ func (r *podRestarts) newRestart(pod *v1.Pod) *podRestart {
 	return &podRestart{gates: r.gates, machine: restartpod.New(r.backOff, pod, r.gates)}
 }
 
-// add returns the restart of a pod that has none, which it makes if the pod needs
-// one: if a rule may restart it, or a restart was in progress when the kubelet
-// ended. The conditions are nil if it is not known which the pod has.
+// add creates the restart of a pod that has none, and returns it. It does so only
+// if a rule may restart the pod, or if a restart was in progress when the kubelet
+// ended. conditions is nil if the pod's conditions are unknown.
 func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *kubecontainer.PodStatus) *podRestart {
 	if !podutil.PodCouldRestart(&pod.Spec) && !podutil.AllContainersCouldRestart(&pod.Spec) {
 		return nil
@@ -162,8 +164,8 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 	return r.set(pod.UID, p)
 }
 
-// mayRestart reports whether a rule of the pod is answered with a restart of the
-// pod. For a restart that is not over the gates do not matter.
+// mayRestart reports whether a rule of the pod can restart the pod. The gates do
+// not matter for a restart that is not over.
 func (r *podRestarts) mayRestart(spec *v1.PodSpec, conditions []v1.PodCondition) bool {
 	began := func(t v1.PodConditionType) bool {
 		return slices.ContainsFunc(conditions, func(c v1.PodCondition) bool {
@@ -176,9 +178,9 @@ func (r *podRestarts) mayRestart(spec *v1.PodSpec, conditions []v1.PodCondition)
 }
 
 // inferRestart returns the condition of the restart that was in progress when the
-// kubelet ended, for a pod whose conditions are not known: a static pod whose mirror
-// pod is not known yet, or that has none. Where a container has started after an
-// exit that restarts the pod, the restart had come to starting containers.
+// kubelet ended. It is for a pod with unknown conditions: a static pod that has no
+// mirror pod, or whose mirror pod is not known yet. If a container has started
+// after an exit that restarts the pod, the restart had reached Startup.
 func (r *podRestarts) inferRestart(containers []restartpod.Container) []v1.PodCondition {
 	var condition *v1.PodCondition
 	for i := range containers {
@@ -216,13 +218,13 @@ func (r *podRestarts) inferRestart(containers []restartpod.Container) []v1.PodCo
 	return []v1.PodCondition{*condition}
 }
 
-// isRestartCondition reports whether a condition is that of a Machine.
+// isRestartCondition reports whether a Machine sets the condition.
 func isRestartCondition(t v1.PodConditionType) bool {
 	return t == v1.PodRestarting || t == v1.AllContainersRestarting && !upstreamRestartsAllContainers()
 }
 
-// knowsPod reports whether there is a pod with the UID, or something left of one: a
-// static pod may come back with the UID that it had.
+// knowsPod reports whether a pod with the UID exists, or containers of one. A
+// static pod may come back with the same UID.
 func (kl *Kubelet) knowsPod(uid types.UID) bool {
 	if _, known := kl.podManager.GetPodByUID(uid); known {
 		return true
@@ -231,7 +233,7 @@ func (kl *Kubelet) knowsPod(uid types.UID) bool {
 	return err == nil && len(status.ContainerStatuses) > 0
 }
 
-// gc forgets pods that are not known any more, and back-offs that are over.
+// gc forgets pods that are no longer known, and back-offs that are over.
 func (r *podRestarts) gc(known func(types.UID) bool) {
 	if r == nil {
 		return
@@ -246,10 +248,10 @@ func (r *podRestarts) gc(known func(types.UID) bool) {
 	r.backOff.GC()
 }
 
-// noteResult notes which containers the runtime manager has stopped in a sync with
-// that result, before which the pod's status was podStatus. Their exits are none of
-// their own, and restart no pod. It adds to the result what was stopped for a
-// restart: after such a sync the statuses have to be read again.
+// noteResult records which containers the runtime manager has stopped in a sync
+// with this result. podStatus is the pod's status before the sync. The exits of
+// these containers restart no pod. noteResult also adds the containers stopped for
+// a restart to the result: after such a sync the statuses must be read again.
 func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kubecontainer.PodSyncResult) {
 	if p == nil {
 		return
@@ -278,7 +280,7 @@ func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kube
 	}
 }
 
-// noteAllStopped notes that the kubelet stops whatever runs of the pod.
+// noteAllStopped records that the kubelet stops all running containers of the pod.
 func (p *podRestart) noteAllStopped(podStatus *kubecontainer.PodStatus) {
 	if p == nil {
 		return
@@ -297,7 +299,7 @@ func (p *podRestart) noteStopped(id kubecontainer.ContainerID) {
 	p.stopped[id] = true
 }
 
-// observe sets containers, with their newest instances as statuses.
+// observe sets containers, with the statuses of their newest instances.
 func (p *podRestart) observe(containers []restartpod.Container, podStatus *kubecontainer.PodStatus, started func(name string, id kubecontainer.ContainerID) bool) {
 	p.containers = containers
 	stopped := p.stopped
@@ -325,7 +327,8 @@ func (p *podRestart) observe(containers []restartpod.Container, podStatus *kubec
 	}
 }
 
-// old reports whether the newest instance of a container is of the previous run.
+// old reports whether the newest instance of a container belongs to the previous
+// run.
 func (p *podRestart) old(name string) bool {
 	if p == nil {
 		return false
@@ -338,8 +341,8 @@ func (p *podRestart) old(name string) bool {
 	return false
 }
 
-// present returns the status of the pod without the previous run: that of a pod
-// that never ran, except for its sandbox.
+// present returns the status of the pod without the previous run. It looks like the
+// status of a pod that never ran, except for the sandbox.
 func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.PodStatus {
 	if p == nil || p.plan.Old == nil && p.plan.Waiting == nil {
 		return podStatus
@@ -361,9 +364,9 @@ func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.
 	return &present
 }
 
-// withoutTriggers returns the pod without those rules that would restart it because
-// of an exit that the kubelet brought about. Where such a rule matches, the restart
-// policy decides.
+// withoutTriggers returns the pod without the rules that would restart it because
+// of an exit that the kubelet caused. If such a rule matches, the restart policy
+// decides.
 func (p *podRestart) withoutTriggers(pod *v1.Pod) *v1.Pod {
 	if p == nil || len(p.stopped) == 0 {
 		return pod
@@ -379,7 +382,7 @@ func (p *podRestart) withoutTriggers(pod *v1.Pod) *v1.Pod {
 			rule := &spec.RestartPolicyRules[j]
 			if rule.Action == restartpod.ContainerRestartRuleActionRestartPod ||
 				rule.Action == v1.ContainerRestartRuleActionRestartAllContainers && p.gates.RestartAllContainers {
-				rule.Action = "" // It matches, and nothing follows.
+				rule.Action = "" // the rule matches and has no effect
 			}
 		}
 	}
@@ -396,20 +399,21 @@ func (p *podRestart) withoutOld(statuses []*kubecontainer.Status) []*kubecontain
 	return present
 }
 
-// presentForSync returns what the runtime manager is to see of the pod.
+// presentForSync returns the pod status that the runtime manager gets.
 func (kl *Kubelet) presentForSync(pod *v1.Pod, p *podRestart, podStatus *kubecontainer.PodStatus) (*kubecontainer.PodStatus, error) {
 	if p != nil && kl.podWorkers.IsPodTerminationRequested(pod.UID) {
-		// A rule would start containers again.
+		// Otherwise a rule would start containers again.
 		return nil, errTerminationRequested
 	}
 	return kl.podRestarts.saveBackOff(p, p.present(podStatus)), nil
 }
 
-// stepRestart steps the pod's machine, and returns it if the pod has one.
+// stepRestart steps the pod's machine. It returns nil if the pod has none.
 func (kl *Kubelet) stepRestart(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) *podRestart {
 	p := kl.podRestarts.get(pod.UID)
 	if p != nil && p.ended {
-		// A static pod with a UID of its own runs again. How it ended is its past.
+		// A static pod runs again under the same UID. Its earlier end no longer
+		// matters.
 		p = kl.podRestarts.set(pod.UID, kl.podRestarts.newRestart(pod))
 		for _, s := range podStatus.ContainerStatuses {
 			p.noteStopped(s.ID)
@@ -418,7 +422,7 @@ func (kl *Kubelet) stepRestart(ctx context.Context, pod *v1.Pod, podStatus *kube
 	return kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID))
 }
 
-// endRestart ends the restart of a pod that is to be terminated, if it has one.
+// endRestart ends the restart, if there is one, of a pod that must be terminated.
 func (kl *Kubelet) endRestart(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
 	if p := kl.stepRestartOf(ctx, pod, podStatus, true); p != nil {
 		p.ended = true
@@ -448,7 +452,7 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 		if result, found := kl.startupManager.Get(id); found {
 			return result == proberesults.Success
 		}
-		// A container that had started before the kubelet did is not probed again.
+		// A container that started before the kubelet is not probed again.
 		known, found := kl.statusManager.GetPodStatus(pod.UID)
 		if !found {
 			known = pod.Status
@@ -460,7 +464,7 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 		}
 		return false
 	}
-	// The pod may have changed and kept its UID.
+	// The pod may have changed under the same UID.
 	p.observe(restartpod.Containers(&pod.Spec, kl.podRestarts.gates), podStatus, started)
 	before, now := p.plan, kl.podRestarts.clock.Now()
 	p.plan = p.machine.Step(restartpod.Observation{
@@ -480,7 +484,8 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 	}
 	if p.plan.Phase != before.Phase {
 		logger.V(2).Info("Restart of the pod", "pod", klog.KObj(pod), "podUID", pod.UID, "phase", p.plan.Phase, "reason", p.plan.Reason)
-		// What kept containers of the previous run from starting is over.
+		// The reasons that kept containers of the previous run from starting are
+		// over.
 		for _, c := range p.containers {
 			if p.old(c.Name) {
 				kl.reasonCache.Remove(pod.UID, c.Name)
@@ -491,7 +496,7 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 }
 
 // restartConditions returns the conditions of a pod that has not been synced yet,
-// or nil if they are not known.
+// or nil if they are unknown.
 func (kl *Kubelet) restartConditions(pod *v1.Pod) []v1.PodCondition {
 	if !kubetypes.IsStaticPod(pod) {
 		return append([]v1.PodCondition{}, pod.Status.Conditions...)
@@ -503,11 +508,11 @@ func (kl *Kubelet) restartConditions(pod *v1.Pod) []v1.PodCondition {
 	return append([]v1.PodCondition{}, mirrorPod.Status.Conditions...)
 }
 
-// terminateForRestart stops the previous run of a pod that is to be restarted, and
+// terminateForRestart stops the previous run of a pod that is being restarted, and
 // returns the pod's status after that.
 //
-// It is done when the containers are, as SyncTerminatingPod is. The context is
-// cancelled when the pod is to be terminated meanwhile.
+// Like SyncTerminatingPod, it returns when the containers have stopped. The context
+// is cancelled if the pod must be terminated in the meantime.
 func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podRestart, podStatus *kubecontainer.PodStatus) (*kubecontainer.PodStatus, error) {
 	if p == nil {
 		return podStatus, nil
@@ -519,8 +524,8 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 	logger := klog.FromContext(ctx)
 	p.stopping.Store(true)
 	defer p.stopping.Store(false)
-	// Every pass ends containers that it stopped: all but the sidecars, and then
-	// one sidecar.
+	// Each pass waits for the containers that it stops: first all except the
+	// sidecars, and then one sidecar at a time.
 	for range p.containers {
 		if len(p.plan.Kill) == 0 {
 			break
@@ -552,12 +557,12 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 	return podStatus, nil
 }
 
-// killedAny reports whether containers were stopped for a restart in this sync.
+// killedAny reports whether this sync stopped containers for a restart.
 func (p *podRestart) killedAny() bool { return p != nil && len(p.killed) > 0 }
 
-// withBackOff returns err, the error of a sync, with the end of the pod's back-off
-// beside it if the sync failed before it came to that. The pod would otherwise be
-// retried like any other, later than its back-off ends.
+// withBackOff adds the end of the pod's back-off to err, the error of a sync that
+// failed before it got to the back-off. Otherwise the pod would be retried later
+// than its back-off ends.
 func (p *podRestart) withBackOff(err error) error {
 	if p == nil || p.plan.Waiting == nil || err == nil || errors.Is(err, context.Canceled) {
 		return err
@@ -568,8 +573,8 @@ func (p *podRestart) withBackOff(err error) error {
 	return errors.Join(err, crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt))
 }
 
-// errTerminationRequested ends the sync of a pod that is to be terminated. The pod
-// worker has been told, and takes it for the cancellation that it is.
+// errTerminationRequested ends the sync of a pod that must be terminated. The pod
+// worker handles it as a cancellation.
 var errTerminationRequested = fmt.Errorf("the pod is to be terminated: %w", context.Canceled)
 
 // stopForRestart stops the containers of the plan, all at once.
@@ -594,11 +599,10 @@ func (kl *Kubelet) stopForRestart(ctx context.Context, pod *v1.Pod, p *podRestar
 	return results
 }
 
-// relistInStartup has the PLEG look at a pod several times within the next second
-// if containers of its present run were started, and the runtime does not tell when
-// they end. An init container that ended by then would otherwise be noticed by the
-// next relist of all pods only, and with it the next container started up to a second
-// later.
+// relistInStartup makes the PLEG relist a pod several times within the next second,
+// if containers of its present run were started and the runtime does not report
+// when they end. Otherwise the end of an init container would be seen only at the
+// next relist of all pods, and the next container would start up to a second late.
 func (kl *Kubelet) relistInStartup(ctx context.Context, uid types.UID) {
 	p := kl.podRestarts.get(uid)
 	if p == nil || p.plan.Phase != restartpod.PhaseStartup || kl.podRestarts.exits.isLive() {
@@ -618,10 +622,10 @@ func (kl *Kubelet) relistInStartup(ctx context.Context, uid types.UID) {
 	}()
 }
 
-// presentStatuses makes of the statuses in s what they are after a restart of the
-// pod: a container whose newest instance is of the previous run waits, or did not
-// run any more if the pod has ended, and how that instance ended is its last state.
-// It returns the pod's status without the previous run.
+// presentStatuses updates the statuses in s for a restart of the pod. A container
+// whose newest instance belongs to the previous run waits, or did not run again if
+// the pod has ended. That instance becomes the last state. presentStatuses returns
+// the pod's status without the previous run.
 func (kl *Kubelet) presentStatuses(pod *v1.Pod, s *v1.PodStatus, podStatus *kubecontainer.PodStatus, podIsTerminal bool) *kubecontainer.PodStatus {
 	p := kl.podRestarts.get(pod.UID)
 	for _, group := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
@@ -635,7 +639,7 @@ func (kl *Kubelet) presentStatuses(pod *v1.Pod, s *v1.PodStatus, podStatus *kube
 			}
 			c.State = v1.ContainerState{}
 			if podIsTerminal {
-				// As TerminatePod of the status manager has it.
+				// The same as in TerminatePod of the status manager.
 				c.State.Terminated = &v1.ContainerStateTerminated{
 					Reason:   kubecontainer.ContainerReasonStatusUnknown,
 					Message:  "The container was not started again when the pod was terminated",
@@ -649,8 +653,8 @@ func (kl *Kubelet) presentStatuses(pod *v1.Pod, s *v1.PodStatus, podStatus *kube
 	return p.present(podStatus)
 }
 
-// forgetPreviousRun leaves in statuses nothing of a previous run of the pod, so that
-// the pod's phase is made of what has run since.
+// forgetPreviousRun removes the previous run from the statuses, so that the pod's
+// phase is computed only from what has run since.
 func (kl *Kubelet) forgetPreviousRun(pod *v1.Pod, statuses []v1.ContainerStatus) {
 	p := kl.podRestarts.get(pod.UID)
 	for i := range statuses {
@@ -660,7 +664,8 @@ func (kl *Kubelet) forgetPreviousRun(pod *v1.Pod, statuses []v1.ContainerStatus)
 	}
 }
 
-// waitingInRestart returns why a container of the previous run does not run.
+// waitingInRestart returns the reason why a container of the previous run does not
+// run.
 func (kl *Kubelet) waitingInRestart(pod *v1.Pod, p *podRestart, name string) *v1.ContainerStateWaiting {
 	if p.plan.Waiting != nil {
 		return &v1.ContainerStateWaiting{Reason: p.plan.Waiting.Reason, Message: p.plan.Waiting.Message}
@@ -674,8 +679,8 @@ func (kl *Kubelet) waitingInRestart(pod *v1.Pod, p *podRestart, name string) *v1
 	return &v1.ContainerStateWaiting{Reason: ContainerCreating}
 }
 
-// phaseInRestart returns the phase of a pod that may be being restarted: a pod
-// that was running does not become pending by that.
+// phaseInRestart returns the phase of a pod that may be in a restart. A restart
+// does not make a running pod Pending.
 func (kl *Kubelet) phaseInRestart(pod *v1.Pod, phase, old v1.PodPhase) v1.PodPhase {
 	p := kl.podRestarts.get(pod.UID)
 	if phase == v1.PodPending && old == v1.PodRunning && p != nil &&
@@ -685,7 +690,7 @@ func (kl *Kubelet) phaseInRestart(pod *v1.Pod, phase, old v1.PodPhase) v1.PodPha
 	return phase
 }
 
-// setRestartConditions sets the conditions of restarts of the pod in conditions.
+// setRestartConditions sets the pod's restart conditions in conditions.
 func (kl *Kubelet) setRestartConditions(pod *v1.Pod, old *v1.PodStatus, conditions []v1.PodCondition) []v1.PodCondition {
 	set := map[v1.PodConditionType]v1.PodCondition{}
 	p := kl.podRestarts.get(pod.UID)
@@ -703,7 +708,8 @@ func (kl *Kubelet) setRestartConditions(pod *v1.Pod, old *v1.PodStatus, conditio
 		switch {
 		case ok:
 		case !kubetypes.PodConditionByKubelet(t):
-			// What the API has stays: it is somebody else's, or of a restart that is over.
+			// The condition in the API stays: another component set it, or it
+			// belongs to a restart that is over.
 			_, had = podutil.GetPodConditionFromList(kl.restartConditions(pod), t)
 			if had == nil {
 				continue
@@ -713,7 +719,7 @@ func (kl *Kubelet) setRestartConditions(pod *v1.Pod, old *v1.PodStatus, conditio
 				conditions = utilpod.ReplaceOrAppendPodCondition(conditions, &c)
 				continue
 			}
-			// The mirror pod was not known yet when the kubelet, after its own restart, found
+			// The mirror pod was not known yet when the restarted kubelet found
 			// that all containers had been started.
 			c.Status, c.Reason, c.LastTransitionTime = v1.ConditionFalse, restartpod.ReasonContainersStarted, metav1.NewTime(kl.clock.Now())
 		case had != nil:

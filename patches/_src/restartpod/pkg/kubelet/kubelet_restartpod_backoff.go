@@ -26,8 +26,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
-// restoreBackOff gives a pod the back-off that it had before the kubelet was
-// restarted, from the newest of its instances.
+// restoreBackOff restores the pod's back-off after a restart of the kubelet, from
+// the newest of the pod's instances.
 func (r *podRestarts) restoreBackOff(p *podRestart, podStatus *kubecontainer.PodStatus) {
 	var newest *kubecontainer.Status
 	for _, s := range podStatus.ContainerStatuses {
@@ -40,8 +40,8 @@ func (r *podRestarts) restoreBackOff(p *podRestart, podStatus *kubecontainer.Pod
 	}
 }
 
-// saveBackOff returns the status of the pod p with the pod's back-off, which the
-// containers that are started keep for restoreBackOff.
+// saveBackOff returns podStatus with the back-off of the pod p. The containers
+// that are started keep it for restoreBackOff.
 func (r *podRestarts) saveBackOff(p *podRestart, podStatus *kubecontainer.PodStatus) *kubecontainer.PodStatus {
 	if p == nil {
 		return podStatus
@@ -59,8 +59,8 @@ func (r *podRestarts) saveBackOff(p *podRestart, podStatus *kubecontainer.PodSta
 	return &with
 }
 
-// measure reports to the metrics what a step of the pod's machine at the time now
-// has changed since the plan before.
+// measure reports to the metrics what a step of the pod's machine has changed
+// since the previous plan. now is the time of the step.
 func (p *podRestart) measure(before *restartpod.Plan, now time.Time) {
 	inRestart := func(phase restartpod.Phase) bool {
 		return phase == restartpod.PhaseTerminatingForRestart || phase == restartpod.PhaseStartup
@@ -91,7 +91,7 @@ func (p *podRestart) measure(before *restartpod.Plan, now time.Time) {
 		}
 	}
 	if again && p.plan.Phase == restartpod.PhaseStartup {
-		// There was nothing to stop, and no wait.
+		// There was nothing to stop and no wait.
 		action := metrics.PodInPlaceRestartAction(p.plan.Conditions[0].Type)
 		metrics.PodInPlaceRestartPhaseDuration.WithLabelValues(action, string(restartpod.PhaseTerminatingForRestart)).Observe(0)
 	}

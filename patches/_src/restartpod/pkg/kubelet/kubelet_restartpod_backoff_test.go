@@ -33,7 +33,7 @@ import (
 )
 
 // The kubelet is restarted in each phase of a restart, and the pod waits as long as
-// it would have without that.
+// without these restarts.
 func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	clock := r.fake.fakeClock
@@ -67,17 +67,17 @@ func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
 		clock.Step(2 * time.Second)
-		restart() // in Startup, nothing having started
+		restart() // in Startup, before anything has started
 		require.NoError(t, r.sync())
 		r.start("a")
-		restart() // and when something has
+		restart() // and after something has started
 		require.NoError(t, r.sync())
 		r.exit("a", 0)
 		r.start("s", "x", "y")
 		require.NoError(t, r.sync())
 		require.Equal(t, v1.ConditionFalse, r.condition(v1.PodRestarting).Status)
 	}
-	// A run of more than ten minutes starts it over.
+	// A run of more than ten minutes resets it.
 	clock.Step(11 * time.Minute)
 	restart()
 	require.NoError(t, r.sync())
@@ -85,7 +85,7 @@ func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 	require.NoError(t, r.sync())
 }
 
-// The kubelet was restarted when all had started, and did not see it.
+// The kubelet was restarted when all containers had started, and did not see this.
 func TestPodRestartEndsUnseen(t *testing.T) {
 	metrics.Register()
 	metrics.PodInPlaceRestarts.Reset()
@@ -106,7 +106,8 @@ func TestPodRestartEndsUnseen(t *testing.T) {
 	require.Equal(t, 1.0, got)
 }
 
-// Housekeeping forgets no back-off while containers are stopped for a restart.
+// Housekeeping must not forget a back-off while containers are stopped for a
+// restart.
 func TestPodBackOffSurvivesGC(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	clock := r.fake.fakeClock
@@ -129,7 +130,7 @@ func TestPodBackOffSurvivesGC(t *testing.T) {
 	require.Contains(t, r.saved, `"attempts":2`, "it did not start over")
 }
 
-// What is in the annotation is not trusted.
+// The annotation is not trusted.
 func TestPodBackOffHostile(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		`{"key":"pod/12345678","attempts":2,"since":"9999-12-31T00:00:00Z"}`: 20 * time.Second,

@@ -33,37 +33,37 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// relistPause is the least time between two relists that an exitWatch asks for.
+// relistPause is the minimum time between two relists that an exitWatch requests.
 const relistPause = 20 * time.Millisecond
 
-// exitWatch has the PLEG look at a pod that may be restarted in place when the
-// container runtime says that one of its containers ended. The relist of all pods
-// would find that up to a second later.
+// exitWatch makes the PLEG relist a pod that may be restarted in place when the
+// container runtime reports that one of its containers ended. The relist of all pods
+// would find this up to a second later.
 //
-// What the runtime says is a hint. The relists of all pods go on, and find what its
-// stream of events leaves out. The stream is read while there is such a pod, and then
-// without delay: containerd does nothing while an event waits for its reader.
+// The events of the runtime are hints. The relists of all pods continue and find what
+// the event stream omits. The stream is read while such a pod exists, and without
+// delay, because containerd blocks while an event waits for its reader.
 type exitWatch struct {
 	ctx    context.Context
 	clock  clock.Clock
 	stream func(ctx context.Context, events chan *runtimeapi.ContainerEventResponse) error
 	relist func(uid types.UID)
 
-	// running is true while a goroutine reads the stream, or waits to do that again.
-	// The lock of podRestarts guards it.
+	// running is true while a goroutine reads the stream or waits to read it again.
+	// It is guarded by the lock of podRestarts.
 	running bool
-	// live is true from the first event of a stream until that breaks.
+	// live is true from the first event of a stream until the stream breaks.
 	live atomic.Bool
 }
 
-// newExitWatch returns the exitWatch of a kubelet that ends with the context. It is
-// nil where upstream's EventedPLEG does the same for all pods, and where nobody takes
-// its hints.
+// newExitWatch returns the exitWatch of a kubelet that ends with the context. It
+// returns nil if upstream's EventedPLEG does the same for all pods, or if the PLEG
+// cannot use the hints.
 func (kl *Kubelet) newExitWatch(ctx context.Context) *exitWatch {
 	if !relistsOnePod || utilfeature.DefaultFeatureGate.Enabled(features.EventedPLEG) {
 		return nil
 	}
-	// A runtime without events is no error.
+	// A runtime without events is not an error.
 	silent := klog.New(nil)
 	return &exitWatch{
 		ctx:   ctx,
@@ -75,11 +75,11 @@ func (kl *Kubelet) newExitWatch(ctx context.Context) *exitWatch {
 	}
 }
 
-// isLive reports whether the runtime tells of ends of containers. It may be called
+// isLive reports whether the runtime reports the ends of containers. It may be called
 // on nil.
 func (w *exitWatch) isLive() bool { return w != nil && w.live.Load() }
 
-// watchExits has the exitWatch run. The lock is held.
+// watchExits starts the exitWatch if it does not run. The caller holds the lock.
 func (r *podRestarts) watchExits() {
 	if r.exits == nil || r.exits.running {
 		return
@@ -88,8 +88,7 @@ func (r *podRestarts) watchExits() {
 	go r.runExitWatch()
 }
 
-// unwatchExits ends the run of the exitWatch if no pod is left, and reports whether
-// it did.
+// unwatchExits stops the exitWatch if no pod is left, and reports whether it did.
 func (r *podRestarts) unwatchExits() bool {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -97,8 +96,8 @@ func (r *podRestarts) unwatchExits() bool {
 	return !r.exits.running
 }
 
-// watched reports whether exits of the pod are to be looked at, and whether those of
-// any pod are.
+// watched reports whether exits of the pod must be handled, and whether exits of any
+// pod must be.
 func (r *podRestarts) watched(uid types.UID) (pod, some bool) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -130,8 +129,8 @@ func (r *podRestarts) runExitWatch() {
 	}
 }
 
-// followExits has pods relisted until the stream of events breaks, or no pod is left
-// for which it is read.
+// followExits requests relists of pods until the event stream breaks, or no pod is
+// left.
 func (r *podRestarts) followExits() error {
 	w := r.exits
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -144,7 +143,7 @@ func (r *podRestarts) followExits() error {
 		w.live.Store(false)
 		cancel()
 		for range events {
-			// The stream would not end while it waits for a reader.
+			// Drain the events: the stream does not end while it waits for a reader.
 		}
 	}()
 	exited := sets.New[types.UID]()
@@ -167,7 +166,7 @@ func (r *podRestarts) followExits() error {
 		case <-pause:
 			pause = nil
 		}
-		// Containers of a pod that end together are found by one relist.
+		// One relist finds containers of a pod that end together.
 		if pause == nil && len(exited) > 0 {
 			for uid := range exited {
 				w.relist(uid)

@@ -49,8 +49,8 @@ import (
 
 const exitEvent = runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 
-// exitsTest is an exitWatch with a runtime whose streams of events the test fills.
-// It is for a synctest bubble, and has its clock.
+// exitsTest is an exitWatch with a runtime whose event streams the test fills. It
+// needs a synctest bubble and uses its clock.
 type exitsTest struct {
 	*podRestarts
 	streams  chan chan<- *runtimeapi.ContainerEventResponse
@@ -76,7 +76,7 @@ func newExitsTest(ctx context.Context) *exitsTest {
 					if !ok {
 						return errors.New("broken")
 					}
-					events <- event // As the real one, it does not look at the context meanwhile.
+					events <- event // like the real runtime, it ignores the context in the meantime
 				case <-ctx.Done():
 					return ctx.Err()
 				}
@@ -87,7 +87,7 @@ func newExitsTest(ctx context.Context) *exitsTest {
 	return e
 }
 
-// seen returns what was relisted since it was last called, once nothing moves.
+// seen returns the relists since its last call, after all goroutines have blocked.
 func (e *exitsTest) seen() []types.UID {
 	synctest.Wait()
 	defer func() { e.relisted = nil }()
@@ -123,7 +123,7 @@ func TestExitWatch(t *testing.T) {
 		stream <- event(exitEvent, "a")
 		require.Equal(t, []types.UID{"a"}, e.seen())
 
-		// What comes soon after that is found together.
+		// Exits soon after that are found together.
 		for range 10 {
 			stream <- event(exitEvent, "a")
 			stream <- event(exitEvent, "b")
@@ -134,13 +134,13 @@ func TestExitWatch(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Empty(t, e.seen())
 
-		// The sync that stops containers knows of their ends.
+		// The sync that stops containers sees their ends itself.
 		e.get("a").stopping.Store(true)
 		stream <- event(exitEvent, "a")
 		require.Empty(t, e.seen())
 		e.get("a").stopping.Store(false)
 
-		// Many are a few relists, the last of them after the last event.
+		// Many exits cause a few relists, the last one after the last event.
 		for range 99 {
 			stream <- event(exitEvent, "a")
 			time.Sleep(time.Millisecond)
@@ -150,7 +150,8 @@ func TestExitWatch(t *testing.T) {
 		time.Sleep(relistPause)
 		require.Equal(t, []types.UID{"a"}, e.seen())
 
-		// Without pods it ends with the next event, and begins with the next pod.
+		// Without pods it ends with the next event. It starts again with the next
+		// pod.
 		e.gc(func(types.UID) bool { return false })
 		stream <- event(exitEvent, "a")
 		require.Empty(t, e.seen())
@@ -163,7 +164,7 @@ func TestExitWatch(t *testing.T) {
 	})
 }
 
-// A runtime without events, or one that is gone, is asked more and more seldom.
+// A runtime without events, or one that is gone, is asked less and less often.
 func TestExitWatchReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newExitsTest(t.Context())
@@ -182,7 +183,7 @@ func TestExitWatchReconnects(t *testing.T) {
 		}
 		require.Less(t, len(e.opened), 25)
 
-		// One that was there for long is missed for a short time.
+		// After a long connection the first retry comes soon.
 		stream := <-e.streams
 		stream <- event(exitEvent, "a")
 		time.Sleep(time.Hour)
@@ -198,7 +199,7 @@ func TestExitWatchReconnects(t *testing.T) {
 	})
 }
 
-// The bubble fails if a goroutine goes on.
+// The bubble fails if a goroutine does not end.
 func TestExitWatchEndsWithTheKubelet(t *testing.T) {
 	for _, reconnecting := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -219,7 +220,7 @@ func TestExitWatchEndsWithTheKubelet(t *testing.T) {
 	}
 }
 
-// eventless is a runtime that counts who asks it for its events.
+// eventless is a runtime that counts the requests for its events.
 type eventless struct {
 	internalapi.RuntimeService
 	asked chan struct{}
@@ -233,7 +234,7 @@ func (e eventless) GetContainerEvents(ctx context.Context, _ chan *runtimeapi.Co
 }
 
 // The runtime is asked for events only for a pod that may be restarted, and not
-// where EventedPLEG asks it.
+// with EventedPLEG.
 func TestExitWatchAndGates(t *testing.T) {
 	const restartPod, restartAll = restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers
 	for _, tc := range []struct {
@@ -273,8 +274,7 @@ func TestExitWatchAndGates(t *testing.T) {
 	}
 }
 
-// A pod that starts up is not looked at again and again where the runtime tells of
-// exits.
+// A pod in Startup is not relisted repeatedly if the runtime reports exits.
 func TestNoRelistInStartupWithEvents(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
@@ -288,8 +288,8 @@ func TestNoRelistInStartupWithEvents(t *testing.T) {
 	require.False(t, r.kubelet.podRestarts.get(r.pod.UID).relisting.Load())
 }
 
-// exitsRuntime has a pod of containers that end whenever they like. What is read of
-// it takes time, and so do starts.
+// exitsRuntime has a pod whose containers end at any time. Reading from it takes
+// time, and so do starts.
 type exitsRuntime struct {
 	*containertest.FakeRuntime
 	t      *testing.T
@@ -301,7 +301,7 @@ type exitsRuntime struct {
 	starts    int
 	// ended, if not nil, is called when a container has ended.
 	ended func()
-	// late has how long after their ends containers were started again.
+	// late has the times between the ends of containers and their restarts.
 	late []time.Duration
 }
 
@@ -312,7 +312,7 @@ func (r *exitsRuntime) chance(n int64) int64 {
 	return r.random.Int63n(n)
 }
 
-// doze takes some time below d.
+// doze sleeps for a random time below d.
 func (r *exitsRuntime) doze(d time.Duration) { time.Sleep(time.Duration(r.chance(int64(d)))) }
 
 func (r *exitsRuntime) newest(name string) *kubecontainer.Status {
@@ -329,7 +329,7 @@ func (r *exitsRuntime) GetPods(ctx context.Context, _ bool) ([]*kubecontainer.Po
 	return []*kubecontainer.Pod{pod}, err
 }
 
-// addContainers adds to pod what is known of it.
+// addContainers adds the known containers to pod.
 func (r *exitsRuntime) addContainers(pod *kubecontainer.Pod) {
 	r.doze(3 * time.Millisecond)
 	r.lock.Lock()
@@ -340,7 +340,7 @@ func (r *exitsRuntime) addContainers(pod *kubecontainer.Pod) {
 	r.doze(3 * time.Millisecond)
 }
 
-// statusOf returns the status with those instances that the runtime is asked for.
+// statusOf returns the status with the instances for which asked returns true.
 func (r *exitsRuntime) statusOf(asked func(kubecontainer.ContainerID) bool) *kubecontainer.PodStatus {
 	r.doze(3 * time.Millisecond)
 	r.lock.Lock()
@@ -356,7 +356,7 @@ func (r *exitsRuntime) statusOf(asked func(kubecontainer.ContainerID) bool) *kub
 	return status
 }
 
-// sync starts what the status says has ended.
+// sync starts the containers that have ended according to the status.
 func (r *exitsRuntime) sync(podStatus *kubecontainer.PodStatus) {
 	for _, name := range []string{"a", "b"} {
 		s := podStatus.FindContainerStatusByName(name)
@@ -393,13 +393,14 @@ func (r *exitsRuntime) sync(podStatus *kubecontainer.PodStatus) {
 	}
 }
 
-// With the real PLEG and worker: hints come when they like, or get lost. No container
-// is started on a status from before its last start, and every one is started again.
+// With the real PLEG and worker, hints come at any time or get lost. No container
+// is started based on a status from before its last start, and every container is
+// started again.
 func TestExitWatchStartsOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
-		// lost is how many of a hundred events do not come.
+		// lost is the percentage of events that are lost.
 		lost int
-		// mean and worst are how long a container may wait to be started again.
+		// mean and worst limit how long a container waits for its next start.
 		mean, worst time.Duration
 	}{
 		"all events":  {0, 100 * time.Millisecond, 500 * time.Millisecond},

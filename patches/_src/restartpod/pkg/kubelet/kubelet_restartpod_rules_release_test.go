@@ -29,14 +29,14 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 // restartGates are the gates that a restartTest sets.
 var restartGates = []featuregate.Feature{features.NodeDeclaredFeatures, features.RestartPodOnContainerExits, features.RestartAllContainersOnContainerExits}
 
 func needsRestartAllContainers(*testing.T) {}
 
-// actionToMeasure is the action whose restarts a test of metrics makes.
+// actionToMeasure is the action of the restarts in a test of metrics.
 const actionToMeasure = v1.ContainerRestartRuleActionRestartAllContainers
 
 func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *flowcontrol.Backoff, restartAllContainers bool) kubecontainer.PodSyncResult {

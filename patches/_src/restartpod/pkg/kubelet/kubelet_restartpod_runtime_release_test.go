@@ -26,7 +26,7 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func (r *restartTest) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
 	if r.gone {
@@ -42,7 +42,8 @@ func (r *restartTest) GetPod(context.Context, types.UID) (*kubecontainer.Pod, er
 	return &pod, nil
 }
 
-// GetPodStatus has, as the real one, what the given pod names.
+// GetPodStatus returns only the containers and sandboxes of the given pod, like
+// the real one.
 func (r *restartTest) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
 	status := r.podStatus()
 	status.ContainerStatuses = slices.DeleteFunc(status.ContainerStatuses, func(s *kubecontainer.Status) bool {
@@ -67,5 +68,5 @@ func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (
 	return status, nil
 }
 
-// hasPostSync reports whether SyncPod returns what is to be done after it.
+// hasPostSync reports whether SyncPod returns a function to call after it.
 const hasPostSync = true

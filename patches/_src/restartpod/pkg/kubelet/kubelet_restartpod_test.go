@@ -49,8 +49,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// restartTest is a pod on a kubelet whose runtime stops containers when told,
-// and otherwise leaves it to the test what they do.
+// restartTest is a pod on a kubelet. Its runtime stops containers on request, and
+// otherwise the test controls them.
 type restartTest struct {
 	*containertest.FakeRuntime
 	t       *testing.T
@@ -60,34 +60,34 @@ type restartTest struct {
 
 	lock     sync.Mutex
 	statuses []*kubecontainer.Status
-	// stopped has "name/grace" of each StopContainer.
+	// stopped has "name/grace" for each call of StopContainer.
 	stopped []string
 	// synced has the names of the containers in the status of the last SyncPod.
 	synced []string
 	syncs  int
-	// counts are the restart counts of what SyncPod did not see.
+	// counts are the restart counts of the instances that SyncPod did not see.
 	counts map[string]int
-	// sandboxLost makes the sandbox one that is not ready.
+	// sandboxLost makes the sandbox not ready.
 	sandboxLost bool
 	// hang makes StopContainer wait for the end of its context.
 	hang bool
-	// upstream is true if RestartAllContainers is upstream's, and restartingAll what
-	// SyncPod was told.
+	// upstream is true if upstream's code handles RestartAllContainers.
+	// restartingAll is the argument of the last SyncPod.
 	upstream, restartingAll bool
 	// gone makes GetPod find nothing.
 	gone bool
-	// syncedPod is the pod as SyncPod got it.
+	// syncedPod is the pod in the last call of SyncPod.
 	syncedPod *v1.Pod
 	// result is what SyncPod returns.
 	result kubecontainer.PodSyncResult
-	// saved is what containers that are started keep of the pod's back-off.
+	// saved is the pod's back-off as stored in started containers.
 	saved string
 	// stopping, if not nil, is called by each StopContainer.
 	stopping func()
 }
 
 // restartablePod has the policy Never, an init container "a", a sidecar "s", and
-// regular containers "x" and "y". Exit code 88 of any is answered with action.
+// regular containers "x" and "y". A rule of each has action for exit code 88.
 func restartablePod(action v1.ContainerRestartRuleAction) *v1.Pod {
 	never, always := v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyAlways
 	rules := []v1.ContainerRestartRule{{
@@ -123,7 +123,7 @@ func newRestartTest(t *testing.T, pod *v1.Pod, gates map[featuregate.Feature]boo
 	return r
 }
 
-// restartKubelet makes the kubelet forget what is in its memory only.
+// restartKubelet clears the kubelet's memory.
 func (r *restartTest) restartKubelet() {
 	r.kubelet.podRestarts = newPodRestarts(r.fake.fakeClock, r, nil, 10*time.Second, 300*time.Second)
 }
@@ -172,7 +172,7 @@ func (r *restartTest) syncPod(pod *v1.Pod, podStatus *kubecontainer.PodStatus, r
 	return result
 }
 
-// podStatus is what the runtime says, the newest instances first.
+// podStatus returns the status from the runtime, the newest instances first.
 func (r *restartTest) podStatus() *kubecontainer.PodStatus {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -233,7 +233,7 @@ func (r *restartTest) syncContext(ctx context.Context) error {
 	return err
 }
 
-// status is the pod's status as it goes to the API server.
+// status returns the pod's status as sent to the API server.
 func (r *restartTest) status() v1.PodStatus {
 	s, ok := r.kubelet.statusManager.GetPodStatus(r.pod.UID)
 	require.True(r.t, ok)
@@ -271,7 +271,7 @@ func (r *restartTest) events() (events []string) {
 	}
 }
 
-// run brings the pod to where all containers run.
+// run brings the pod to the state in which all containers run.
 func (r *restartTest) run() {
 	r.start("a")
 	r.exit("a", 0)
@@ -340,7 +340,7 @@ func TestRestartPodBackOff(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, exited.Add(10*time.Second), at)
 		require.Equal(t, syncs, r.syncs, "nothing is started")
-		// After the first of these syncs the statuses have to be read again.
+		// After the first of these syncs the statuses must be read again.
 		require.Equal(t, r.stopped == nil, crashloop.IsWaiting(err))
 		require.Equal(t, r.stopped != nil && hasPostSync, postSync != nil)
 		r.stopped = nil
@@ -364,8 +364,9 @@ func TestRestartPodBackOff(t *testing.T) {
 	require.Equal(t, &v1.ContainerStateWaiting{Reason: PodInitializing}, r.container("x").State.Waiting, "what it waited for is over")
 }
 
-// A pod is over with its regular containers, whatever became of its sidecar: the runtime
-// manager is not asked, which before v1.37 would start the sidecar again.
+// A pod is over when its regular containers are, regardless of its sidecar. The
+// runtime manager is not called, because before v1.37 it would start the sidecar
+// again.
 func TestRestartPodEndsWithItsSidecar(t *testing.T) {
 	for _, restarting := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarting %v", restarting), func(t *testing.T) {
@@ -466,7 +467,7 @@ func TestRestartPodTerminated(t *testing.T) {
 	})
 }
 
-// terminate makes the pod one that is being terminated, as after its deletion.
+// terminate marks the pod as being terminated, as after its deletion.
 func (r *restartTest) terminate() {
 	r.kubelet.podWorkers.(*fakePodWorkers).terminationRequested = map[types.UID]bool{r.pod.UID: true}
 }
@@ -486,9 +487,10 @@ func TestRestartPodInitContainerFails(t *testing.T) {
 
 func TestRestartPodKubeletRestarts(t *testing.T) {
 	tests := map[string]struct {
-		// started is what of the new generation runs when the kubelet ends.
+		// started has the containers of the new run that are running when the
+		// kubelet ends.
 		started []string
-		// stopped is what the next sync stops.
+		// stopped has the containers that the next sync stops.
 		stopped []string
 		want    []string
 	}{
@@ -556,8 +558,9 @@ func TestRestartPodGates(t *testing.T) {
 	})
 }
 
-// A restart whose sandbox goes away begins anew in the same sync, without another
-// trigger and without a back-off, and what ran in the old sandbox fails nothing.
+// If the sandbox is lost during a restart, Startup is repeated in the same sync,
+// without another trigger and without a back-off. Containers that ran in the old
+// sandbox do not fail the pod.
 func TestRestartPodSandboxLost(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
@@ -604,7 +607,7 @@ func TestRestartPodStartedBeforeKubelet(t *testing.T) {
 	require.Equal(t, v1.ConditionFalse, r.condition(v1.PodRestarting).Status)
 }
 
-// The deadline of the pod may pass while its containers are stopped.
+// The deadline of the pod may pass while its containers are being stopped.
 func TestRestartPodFailsMeanwhile(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
@@ -651,8 +654,9 @@ func (failingStopper) StopContainer(context.Context, *v1.Pod, kubecontainer.Cont
 	return errors.New("no")
 }
 
-// What is over stays the last state of a container that is not replaced, however the
-// restart ends, and counts neither for the pod's phase nor as a present exit code.
+// An instance of the previous run remains the last state of a container that is not
+// replaced, however the restart ends. It does not count for the pod's phase, nor as
+// the present exit code.
 func TestRestartPodPreviousRunStaysOver(t *testing.T) {
 	begin := func(t *testing.T, code int) *restartTest {
 		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
@@ -686,7 +690,7 @@ func TestRestartPodPreviousRunStaysOver(t *testing.T) {
 			require.Equal(t, v1.PodFailed, r.status().Phase)
 			over(t, r, code)
 			require.Equal(t, int32(137), r.container("x").State.Terminated.ExitCode, "it did not run any more")
-			// The runtime's own status in the end may be of less.
+			// The runtime's own final status may have fewer containers.
 			require.NoError(t, r.kubelet.SyncTerminatedPod(tCtx, r.pod, r.podStatus()))
 			require.Equal(t, v1.PodFailed, r.status().Phase)
 			over(t, r, code)
@@ -739,8 +743,8 @@ func containerIDOf(s v1.ContainerState) string {
 	return s.Terminated.ContainerID
 }
 
-// The phase that the kubelet makes of a pod being restarted is that of its present
-// run: exits of the run before make it neither Succeeded nor Failed.
+// The kubelet computes the phase of a pod in a restart from the present run: exits
+// of the previous run make it neither Succeeded nor Failed.
 func TestRestartPodPhaseOverRandomStatuses(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	ends := 0
@@ -764,7 +768,7 @@ func TestRestartPodPhaseOverRandomStatuses(t *testing.T) {
 				return nil
 			}
 			newest, a, s := newestOf(name), newestOf("a"), newestOf("s")
-			// Containers start in their order.
+			// Containers start in order.
 			turn := name == "a" || !before[a.ID.String()] && a.State == kubecontainer.ContainerStateExited && a.ExitCode == 0 &&
 				(name == "s" || !before[s.ID.String()])
 			if newest.State == kubecontainer.ContainerStateRunning {
@@ -792,7 +796,7 @@ func TestRestartPodPhaseOverRandomStatuses(t *testing.T) {
 	require.NotZero(t, ends)
 }
 
-// A container that the kubelet itself stops restarts no pod.
+// A container that the kubelet itself stops does not restart the pod.
 func TestRestartPodStoppedByKubelet(t *testing.T) {
 	pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
 	for i := range pod.Spec.Containers {
@@ -825,7 +829,7 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 				require.Empty(t, r.stopped)
 				require.NotEqual(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
 			}
-			// An exit of its own does.
+			// An exit of its own restarts the pod.
 			r.start("x")
 			require.NoError(t, r.sync())
 			require.Empty(t, r.kubelet.podRestarts.get(pod.UID).stopped, "what is gone is forgotten")
@@ -836,8 +840,8 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 	}
 }
 
-// What the kubelet has stopped starts again by its policy and not by a rule for the
-// whole pod, and counts so for the phase.
+// A container that the kubelet stopped starts again by its policy and not by a rule
+// for the whole pod. The same applies to the phase.
 func TestRestartPodStoppedForGood(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
@@ -857,13 +861,14 @@ func TestRestartPodStoppedForGood(t *testing.T) {
 	require.Equal(t, restartpod.ContainerRestartRuleActionRestartPod, r.pod.Spec.Containers[0].RestartPolicyRules[0].Action)
 	require.Equal(t, v1.PodRunning, r.status().Phase)
 	r.exit("y", 0)
-	r.exit("s", 0) // It goes with the last of the others.
+	r.exit("s", 0) // it ends after the last of the others
 	require.NoError(t, r.sync())
 	require.Equal(t, v1.PodFailed, r.status().Phase)
 	require.Empty(t, r.stopped)
 }
 
-// What runs without the pod's cgroups is stopped, which is no exit of its own.
+// Containers that run without the pod's cgroups are stopped. That is not an exit of
+// their own.
 func TestRestartPodWithoutCgroups(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
@@ -899,7 +904,7 @@ type withoutPodCgroups struct {
 
 func (withoutPodCgroups) Exists(*v1.Pod) bool { return false }
 
-// A sync that fails while the pod waits does not make it wait longer.
+// A sync that fails while the pod waits does not extend the wait.
 func TestRestartPodSyncFailsInBackOff(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
@@ -915,13 +920,14 @@ func TestRestartPodSyncFailsInBackOff(t *testing.T) {
 	require.True(t, found)
 	require.Equal(t, r.fake.fakeClock.Now().Add(10*time.Second), at)
 	require.False(t, crashloop.IsWaiting(err))
-	// Nothing that is left of the pod is needed for its phase.
+	// The phase needs nothing that is left of the pod.
 	r.statuses = nil
 	require.Error(t, r.sync())
 	require.Equal(t, v1.PodRunning, r.status().Phase)
 }
 
-// A static pod that comes back has its past as long as the runtime has.
+// A static pod that comes back has its previous run for as long as the runtime knows
+// it.
 func TestRestartPodComesBack(t *testing.T) {
 	r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
 	r.run()
@@ -952,7 +958,7 @@ type cacheOf struct {
 
 func (c cacheOf) Get(types.UID) (*kubecontainer.PodStatus, error) { return c.r.podStatus(), nil }
 
-// A hook that failed says nothing about the instance after the one that it stopped.
+// A failed hook affects only the instance that it stopped, and not the next one.
 func TestRestartPodAfterFailedHook(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
@@ -962,7 +968,7 @@ func TestRestartPodAfterFailedHook(t *testing.T) {
 		_ = r.sync()
 	}
 	r.result.SyncResults = nil
-	// The instance of the failed hook has been removed meanwhile.
+	// The instance of the failed hook has been removed in the meantime.
 	r.start("x")
 	require.NoError(t, r.sync())
 	r.exit("x", 88)
@@ -970,13 +976,13 @@ func TestRestartPodAfterFailedHook(t *testing.T) {
 	require.Equal(t, []string{"y/30", "s/30"}, r.stopped)
 }
 
-// staticPod makes pod one whose mirror pod is not known.
+// staticPod makes pod a static pod whose mirror pod is not known.
 func staticPod(pod *v1.Pod) *v1.Pod {
 	pod.Annotations = map[string]string{kubetypes.ConfigSourceAnnotationKey: kubetypes.FileSource}
 	return pod
 }
 
-// The kubelet knows from the runtime alone that a static pod has reached Startup.
+// The kubelet learns only from the runtime that a static pod has reached Startup.
 func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 	t.Run("in Startup", func(t *testing.T) {
 		r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
@@ -1033,7 +1039,7 @@ func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 	})
 }
 
-// A static pod with a UID of its own may change and keep it.
+// A static pod may change and keep its UID.
 func TestRestartPodChanges(t *testing.T) {
 	r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
 	r.run()
@@ -1049,7 +1055,7 @@ func TestRestartPodChanges(t *testing.T) {
 	require.Equal(t, []string{"y/30", "s/30"}, r.stopped)
 }
 
-// A static pod that ran and ended, and whose UID runs again, has no restart behind it.
+// A static pod that ran and ended, and whose UID runs again, is not in a restart.
 func TestRestartPodRunsAgain(t *testing.T) {
 	r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
 	r.run()
@@ -1066,7 +1072,7 @@ func TestRestartPodRunsAgain(t *testing.T) {
 	require.NotEqual(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
 }
 
-// With the gate off, RestartAllContainers is upstream's.
+// With the gate off, upstream's code handles RestartAllContainers.
 func TestRestartAllContainersUpstream(t *testing.T) {
 	needsRestartAllContainers(t)
 	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartAllContainers), nil)
@@ -1083,7 +1089,7 @@ func TestRestartAllContainersUpstream(t *testing.T) {
 	require.Nil(t, r.kubelet.podRestarts.get(r.pod.UID))
 }
 
-// A sandbox and containers that are gone from the runtime are no error.
+// It is not an error if the sandbox and containers are gone from the runtime.
 func TestRestartPodGone(t *testing.T) {
 	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
@@ -1094,7 +1100,8 @@ func TestRestartPodGone(t *testing.T) {
 	require.NotNil(t, r.kubelet.podRestarts.get(r.pod.UID))
 }
 
-// The relists of Startup come from one goroutine for each pod, at the kubelet's times.
+// The relists in Startup come from one goroutine per pod and use the kubelet's
+// clock.
 func TestRelistInStartup(t *testing.T) {
 	if !relistsOnePod {
 		t.Skip("this PLEG looks at all pods, once a second")

@@ -29,8 +29,8 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// An update may use what the old object uses, and each of the two actions that
-// restart a whole pod is apart from the other.
+// An update may use the actions that the old object uses. The two actions that
+// restart a whole pod are independent of each other.
 func TestValidationOptionsForRestartPod(t *testing.T) {
 	with := func(policy api.ContainerRestartPolicy, action api.ContainerRestartRuleAction) api.Container {
 		return podtest.MakeContainer("c", podtest.SetContainerRestartPolicy(policy), func(c *api.Container) {

@@ -16,13 +16,13 @@ limitations under the License.
 
 package core
 
-// ContainerRestartRuleActionRestartPod restarts the pod in place: all containers
-// but ephemeral ones are stopped within the pod's grace period and started again
-// from the first init container, whatever their restart policies (KEP-5532).
-// It is valid on regular containers, init containers and sidecars while the
-// feature gate RestartPodOnContainerExits is on.
+// ContainerRestartRuleActionRestartPod restarts the pod in place (KEP-5532). All
+// containers except ephemeral ones are stopped within the pod's grace period and
+// started again from the first init container, regardless of their restart
+// policies. It is valid on regular containers, init containers and sidecars
+// while the feature gate RestartPodOnContainerExits is on.
 const ContainerRestartRuleActionRestartPod ContainerRestartRuleAction = "RestartPod"
 
-// PodRestarting is True from the exit that a rule with the action RestartPod
-// matches until all containers of the pod have started again.
+// PodRestarting is True from the exit that matches a rule with the action
+// RestartPod until all containers of the pod have started again.
 const PodRestarting PodConditionType = "PodRestarting"

@@ -32,8 +32,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// The maximum is set only by whoever sets it, and its gate can be switched off
-// in every way that there is to switch off a gate.
+// The maximum has no default, and its gate can be turned off in every way in
+// which a gate can be set.
 func TestMaxContainerRestartPeriodOfFlagsFileAndDropin(t *testing.T) {
 	const (
 		header  = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -77,7 +77,7 @@ func TestMaxContainerRestartPeriodOfFlagsFileAndDropin(t *testing.T) {
 				require.NoError(t, os.WriteFile(filepath.Join(dropins, "10.conf"), []byte(tc.dropin), 0o600))
 				require.NoError(t, mergeKubeletConfigurationsForTest(kc, dropins))
 			}
-			// Whether the host has cgroup v1 is not what this is about.
+			// The cgroup version of the host does not matter for this test.
 			require.NoError(t, kubeletConfigFlagPrecedence(kc, append(tc.args, "--fail-cgroupv1=false")))
 			assert.Equal(t, tc.want, kc.CrashLoopBackOff.MaxContainerRestartPeriod)
 			assert.NoError(t, kubeletconfigvalidation.ValidateKubeletConfiguration(kc, utilfeature.DefaultFeatureGate))

@@ -41,7 +41,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// Each case is an exit after a first restart at 0 s; the delay is then 10 s.
+// Each case is an exit after a first restart at 0 s. The delay is then 10 s.
 func TestDoBackOffOfSecondRestart(t *testing.T) {
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	earlier := &kubecontainer.Status{Name: "c", State: kubecontainer.ContainerStateExited, FinishedAt: start}
@@ -110,16 +110,16 @@ func (r *failingStarts) StartContainer(ctx context.Context, id string) error {
 	return r.RuntimeService.StartContainer(ctx, id)
 }
 
-// failingConfig fails to make the configuration of a container, as where a
-// ConfigMap is missing.
+// failingConfig fails to generate the configuration of a container, for example
+// because a ConfigMap is missing.
 type failingConfig struct{ kubecontainer.RuntimeHelper }
 
 func (failingConfig) GenerateRunContainerOptions(context.Context, *v1.Pod, *v1.Container, string, []string, kubecontainer.ImageVolumes) (*kubecontainer.RunContainerOptions, func(), error) {
 	return nil, nil, errors.New("no such ConfigMap")
 }
 
-// A start that failed after something was created counts as an exit, also that of a
-// container that never ran. After one that failed before, the ordinary retry comes.
+// A start that failed after something was created counts as an exit, even if the
+// container never ran. A start that failed earlier is retried as usual.
 func TestSyncPodFailedStart(t *testing.T) {
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const ordinary = 12 * time.Second
@@ -127,7 +127,7 @@ func TestSyncPodFailedStart(t *testing.T) {
 		fail func(*kubeGenericRuntimeManager)
 		off  bool
 		err  error
-		// delays are those between attempts.
+		// delays are the delays between attempts.
 		delays []time.Duration
 	}{
 		"create": {
@@ -198,7 +198,7 @@ func TestSyncPodFailedStart(t *testing.T) {
 	}
 }
 
-// With the gate off doBackOff is upstream's: the wait after a kill counts from an
+// With the gate off, doBackOff is upstream's: the wait after a kill counts from an
 // older exit.
 func TestDoBackOffNotStrict(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, false)
@@ -224,8 +224,8 @@ func TestDoBackOffNotStrict(t *testing.T) {
 	}
 }
 
-// A container that was killed waits only where it is certain that it is restarted
-// after that: by its own policy, if the node honours it, and else by the pod's.
+// A killed container waits only if its restart is certain: by its own policy if the
+// node honours it, and otherwise by the pod's.
 func TestDoBackOffAfterAKill(t *testing.T) {
 	always, onFailure := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicy("OnFailure")
 	tests := map[string]struct {

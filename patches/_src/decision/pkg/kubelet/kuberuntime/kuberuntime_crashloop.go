@@ -30,13 +30,13 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
-// strictCrashLoopBackOff reports whether the rules of pkg/kubelet/crashloop count
+// strictCrashLoopBackOff reports whether the rules of pkg/kubelet/crashloop apply
 // where they differ from upstream's.
 func strictCrashLoopBackOff() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff)
 }
 
-// strictDoBackOff is doBackOff by the rules of pkg/kubelet/crashloop.
+// strictDoBackOff is doBackOff with the rules of pkg/kubelet/crashloop.
 func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
 	if !regularContainersHavePolicies() &&
 		slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return c.Name == container.Name }) {
@@ -47,8 +47,8 @@ func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1
 	return crashloop.DoBackOff(ctx, m.recorderFor(ctx), pod, container, CrashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
 }
 
-// CrashLoopStatuses returns what pkg/kubelet/crashloop has to know of the
-// instances of a pod's containers.
+// CrashLoopStatuses converts the statuses of a pod's instances for
+// pkg/kubelet/crashloop.
 func CrashLoopStatuses(podStatus *kubecontainer.PodStatus) []crashloop.ContainerStatus {
 	statuses := make([]crashloop.ContainerStatus, 0, len(podStatus.ContainerStatuses))
 	for _, c := range podStatus.ContainerStatuses {
@@ -60,11 +60,11 @@ func CrashLoopStatuses(podStatus *kubecontainer.PodStatus) []crashloop.Container
 	return statuses
 }
 
-// answerFailedStart makes of the result of a start that doBackOff allowed what it
-// is to be if the start failed. A start that failed after something was created
-// counts as an exit: the error becomes a BackoffError, whose text is the same, with
-// the time of the next attempt. After any other failure the start counts as not
-// made, and the error stays what it is.
+// answerFailedStart updates the result of a start that doBackOff allowed, if the
+// start failed. A start that failed after something was created counts as an exit:
+// its error becomes a BackoffError with the same text and the time of the next
+// attempt. After any other failure the start does not count, and the error is
+// unchanged.
 func (m *kubeGenericRuntimeManager) answerFailedStart(pod *v1.Pod, container *v1.Container, result *kubecontainer.SyncResult, backOff *flowcontrol.Backoff) {
 	if result.Error == nil || !strictCrashLoopBackOff() {
 		return

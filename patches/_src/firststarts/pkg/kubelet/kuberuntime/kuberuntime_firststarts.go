@@ -37,30 +37,30 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
-// FirstStarts is a runtime that puts restarts of containers off for first starts.
+// FirstStarts is a runtime that delays restarts of containers for first starts.
 type FirstStarts interface {
-	// OnRestartTurn sets what has a pod synced because it is the turn of a container
-	// of it that was put off. It returns false for a pod that starts no containers.
+	// OnRestartTurn sets the function that syncs a pod when a delayed restart of one of
+	// its containers may go on. The function returns false for a pod that starts no
+	// containers.
 	OnRestartTurn(sync func(types.UID) bool)
-	// WasPutOff reports whether a restart that is being allowed was put off before,
-	// given the key of the container's back-off.
+	// WasPutOff reports whether a restart that is being allowed was delayed before. key
+	// is the key of the container's back-off.
 	WasPutOff(key string) bool
 }
 
-// askAgain is after what time a container that was put off is looked at again. It has
-// its turn long before.
+// askAgain is when a delayed container is checked again. Its turn comes long before.
 const askAgain = time.Minute
 
-// putOffContainer is the action of the result of a start that was put off. It is not
-// StartContainer, of which the status of the container is made: it stays as it was.
+// putOffContainer is the action in the result of a delayed start. It is not
+// StartContainer, from which the container's status is generated, so the status does not
+// change.
 const putOffContainer kubecontainer.SyncAction = "PutOffContainer"
 
-// startOrder is the runtime service where first starts come first. A restart that has
-// to wait is put off: its sync ends as if the container were in back-off, and when it
-// has its turn the pod is synced again. If it waited in place, its pod's worker would,
-// and with it the deletion and every change of the pod. It is put off before
-// doBackOff, so that nothing is granted that would have to be given back, and none of
-// the waiting is lost to the measure of how late it is.
+// startOrder is a runtime service that gives priority to first starts. A restart that has
+// to wait is delayed: its sync ends as if the container were in back-off, and the pod is
+// synced again when its turn comes. Waiting in place would block the pod's worker, and
+// with it the deletion and every change of the pod. The restart is delayed before
+// doBackOff. So no grant has to be given back, and the whole wait counts as lateness.
 type startOrder struct {
 	internalapi.RuntimeService
 
@@ -68,25 +68,26 @@ type startOrder struct {
 	queue crashloop.StartQueue[startKey]
 	sync  func(types.UID) bool
 	timer *time.Timer
-	// putOff has the restarts that are being decided on and were put off before.
+	// putOff has the restarts that are being decided and were delayed before.
 	putOff map[string]bool
 }
 
-// startKey is the restart of the container with that key of its back-off, or if that
-// is empty any first start of the pod.
+// startKey identifies the restart of the container with this back-off key. An empty
+// back-off key stands for any first start of the pod.
 type startKey struct {
 	pod     types.UID
 	backOff string
 }
 
-// firstStartsFirst returns the service where first starts come first, if they do.
+// firstStartsFirst returns a service that gives priority to first starts if the gate is
+// on. Otherwise it returns service.
 func firstStartsFirst(service internalapi.RuntimeService) internalapi.RuntimeService {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
 		return service
 	}
-	// One restart for each processor leaves the runtime idle from the end of one until the
-	// pod of the next has been synced. More than two are not more in a second: a start
-	// takes processor time for the most part, and a first start beside them takes longer.
+	// With one restart per CPU, the runtime is idle between the end of a restart and the
+	// sync of the next pod. More than two do not give more restarts per second, because
+	// a start mostly uses CPU time. They only slow down a concurrent first start.
 	o := &startOrder{RuntimeService: service, sync: func(types.UID) bool { return false }, putOff: map[string]bool{}}
 	o.queue.Limit = 2 * runtime.NumCPU()
 	return o
@@ -115,7 +116,7 @@ func (m *kubeGenericRuntimeManager) WasPutOff(key string) bool {
 	return o.putOff[key]
 }
 
-// change changes the queue, and has those pods synced whose turn it is after that.
+// change changes the queue and then syncs the pods with a restart that may go on.
 func (o *startOrder) change(change func(now time.Time)) {
 	var (
 		turns []startKey
@@ -157,10 +158,10 @@ func (o *startOrder) end(k startKey) {
 	o.change(func(time.Time) { o.queue.End(k) })
 }
 
-// syncStart is the start that the sync of a pod makes at present.
+// syncStart is the current start of a pod's sync.
 type syncStart struct {
 	startKey
-	// putOff has the names of the containers that the sync has put off.
+	// putOff has the names of the containers that the sync has delayed.
 	putOff []string
 }
 
@@ -171,8 +172,8 @@ func syncStartOf(ctx context.Context) *syncStart {
 	return s
 }
 
-// startsOf returns a context for the starts that a sync of the pod makes, and what to
-// call with the result at its end. However the sync ends, no start of it counts any more.
+// startsOf returns a context for the starts of a pod's sync, and a function to call with
+// the result at the end of the sync. After that call no start of the sync counts.
 func (m *kubeGenericRuntimeManager) startsOf(ctx context.Context, pod *v1.Pod) (context.Context, func(*kubecontainer.PodSyncResult)) {
 	o := m.startOrder()
 	if o == nil {
@@ -190,7 +191,7 @@ func (m *kubeGenericRuntimeManager) startsOf(ctx context.Context, pod *v1.Pod) (
 	}
 }
 
-// doBackOffInTurn is strictDoBackOff for a container that may have to wait for its
+// doBackOffInTurn is strictDoBackOff for a container that may also have to wait for its
 // turn after its back-off.
 func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
 	o, s := m.startOrder(), syncStartOf(ctx)
@@ -198,14 +199,14 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 		return m.strictDoBackOff(ctx, pod, container, podStatus, backOff)
 	}
 	if s.backOff != "" {
-		// The start before this one came to nothing.
+		// The previous start came to nothing.
 		o.end(s.startKey)
 		s.backOff = ""
 	}
 	now := backOff.Clock.Now()
 	due := crashloop.RestartDue(pod, container, CrashLoopStatuses(podStatus), backOff, now)
 	if podStatus.Restart.InProgress() && !due {
-		// In its new run too a container may wait, namely if its last start failed.
+		// A container may also wait in the new run, if its last start failed.
 		_, ran := podStatus.Restart.LastCounts[container.Name]
 		key := GetBackoffKey(pod, container)
 		state, _ := backOff.SnapshotAt(key, now)
@@ -236,8 +237,8 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 	return isInBackOff, msg, err
 }
 
-// RunPodSandbox implements internalapi.RuntimeService. The first containers of the pod
-// follow, so that the start is not over with it.
+// RunPodSandbox implements internalapi.RuntimeService. The start continues after it with
+// the first containers of the pod.
 func (o *startOrder) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, runtimeHandler string) (string, error) {
 	if s := syncStartOf(ctx); s != nil {
 		o.begin(s.startKey)
@@ -253,8 +254,8 @@ func (o *startOrder) CreateContainer(ctx context.Context, podSandboxID string, c
 	return o.RuntimeService.CreateContainer(ctx, podSandboxID, config, sandboxConfig)
 }
 
-// StartContainer implements internalapi.RuntimeService. The start is over with it: a
-// postStart hook may take as long as it likes.
+// StartContainer implements internalapi.RuntimeService. The start ends with it: a
+// postStart hook may take any time.
 func (o *startOrder) StartContainer(ctx context.Context, containerID string) error {
 	if s := syncStartOf(ctx); s != nil {
 		defer func() { o.end(s.startKey) }()

@@ -44,8 +44,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// observedRuntime calls create and start in calls of these names, which they may
-// hold up or have fail.
+// observedRuntime calls create and start in the calls of these names. They may block
+// or fail.
 type observedRuntime struct {
 	internalapi.RuntimeService
 	create, start func(types.UID) error
@@ -92,8 +92,8 @@ type orderedNode struct {
 	deleted map[types.UID]bool
 }
 
-// withOrderedNode calls test in a bubble. The runtime manager is made outside: it has
-// goroutines that do not end.
+// withOrderedNode runs test in a bubble. The runtime manager is created outside
+// because it has goroutines that do not end.
 func withOrderedNode(t *testing.T, limit int, test func(*testing.T, *orderedNode)) {
 	_, fakeImage, m, err := runtimeManagerForTest(ktesting.Init(t), record.NewFakeRecorder(0))
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func (n *orderedNode) starts(pod *v1.Pod, status *kubecontainer.PodStatus) {
 	require.NoError(n.t, n.sync(pod, status))
 }
 
-// putsOff checks that a sync of the pod puts the start off, and does nothing else: it
+// putsOff checks that a sync of the pod delays the start and does nothing else: it
 // grants nothing, records no event and has no result that changes the status.
 func (n *orderedNode) putsOff(pod *v1.Pod, status *kubecontainer.PodStatus) {
 	n.t.Helper()
@@ -172,7 +172,7 @@ func (n *orderedNode) putsOff(pod *v1.Pod, status *kubecontainer.PodStatus) {
 	}
 }
 
-// wantTurns checks which pods have been synced for their turn.
+// wantTurns checks which pods have been synced because of their turn.
 func (n *orderedNode) wantTurns(want ...types.UID) {
 	n.t.Helper()
 	synctest.Wait()
@@ -182,7 +182,7 @@ func (n *orderedNode) wantTurns(want ...types.UID) {
 	n.turns = nil
 }
 
-// wantIdle checks that no start counts any more.
+// wantIdle checks that no start counts.
 func (n *orderedNode) wantIdle() {
 	n.t.Helper()
 	o := n.m.startOrder()
@@ -195,7 +195,7 @@ func (n *orderedNode) wantIdle() {
 	require.Empty(n.t, o.putOff)
 }
 
-// hanging has pods start that crashed, and these starts hang until release is called.
+// hanging starts crashed pods. These starts block until release is called.
 func (n *orderedNode) hanging(uids ...types.UID) (release func()) {
 	held := make(chan struct{})
 	n.runtime.start = func(types.UID) error { <-held; return nil }
@@ -209,7 +209,7 @@ func (n *orderedNode) hanging(uids ...types.UID) (release func()) {
 	}
 }
 
-// askingClock calls ask whenever it is asked for the time.
+// askingClock calls ask whenever its time is read.
 type askingClock struct {
 	clock.Clock
 	ask func()
@@ -248,7 +248,7 @@ func TestRestartsAreBounded(t *testing.T) {
 	})
 }
 
-// A first start waits for nothing, and fewer restarts go on beside it.
+// A first start never waits, and fewer restarts run beside it.
 func TestFirstStartsComeFirst(t *testing.T) {
 	withOrderedNode(t, 2, func(t *testing.T, n *orderedNode) {
 		release := n.hanging("a", "b")
@@ -257,7 +257,7 @@ func TestFirstStartsComeFirst(t *testing.T) {
 		go n.starts(first, status)
 		synctest.Wait()
 		require.Len(t, n.runtime.pods, 3, "all have been created")
-		// It hangs, as do the restarts. None of them counts for ever.
+		// It hangs, and so do the restarts. None of them counts for ever.
 		n.wantTurns()
 		time.Sleep(6 * time.Second)
 		n.wantTurns("c")
@@ -268,7 +268,7 @@ func TestFirstStartsComeFirst(t *testing.T) {
 	})
 }
 
-// However a start ends, it counts no more, and whoever waits has its turn.
+// A start stops counting however it ends, and a waiting restart has its turn.
 func TestStartsEnd(t *testing.T) {
 	hook := func(pod *v1.Pod) {
 		pod.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}}
@@ -324,8 +324,7 @@ func TestStartsEnd(t *testing.T) {
 	}
 }
 
-// A pod that was deleted while it was put off, and one that does not come, hold
-// nobody up.
+// A delayed pod that was deleted, or that does not come, blocks nobody.
 func TestPutOffPodsThatDoNotCome(t *testing.T) {
 	withOrderedNode(t, 1, func(t *testing.T, n *orderedNode) {
 		release := n.hanging("a")
@@ -343,8 +342,8 @@ func TestPutOffPodsThatDoNotCome(t *testing.T) {
 	})
 }
 
-// The containers of one pod have their turns one after the other, and those of a pod
-// that is restarted in place wait as well.
+// The containers of one pod have their turns one after the other. The containers of a
+// pod that is restarted in place wait too.
 func TestContainersOfOnePod(t *testing.T) {
 	withOrderedNode(t, 1, func(t *testing.T, n *orderedNode) {
 		release := n.hanging("a")
@@ -364,21 +363,21 @@ func TestContainersOfOnePod(t *testing.T) {
 
 		release()
 		n.wantTurns("two")
-		n.starts(pod, status) // both: the turn of the second comes with the end of the first.
+		n.starts(pod, status) // both: the second container has its turn when the first start ends
 		n.wantTurns("two", "whole")
 		n.starts(whole, wholeStatus)
 		n.wantIdle()
 	})
 }
 
-// A container that waits for its back-off asks for no turn, also if it ran before its
-// pod was restarted.
+// A container in back-off requests no turn, even if it ran before its pod was
+// restarted.
 func TestFailedStartInRestartedPod(t *testing.T) {
 	withOrderedNode(t, 1, func(t *testing.T, n *orderedNode) {
 		whole, status := fresh("whole")
 		status.Restart = &kubecontainer.PodRestart{LastCounts: map[string]int{whole.Spec.Containers[0].Name: 3}}
 		n.runtime.create = func(types.UID) error { return errors.New("no") }
-		require.ErrorIs(t, n.sync(whole, status), ErrCreateContainer) // It is retried at once, and then in a second.
+		require.ErrorIs(t, n.sync(whole, status), ErrCreateContainer) // It is retried at once, and then after a second.
 		require.ErrorIs(t, n.sync(whole, status), ErrCreateContainer)
 		n.runtime.create = nil
 		release := n.hanging("a")
@@ -395,7 +394,7 @@ func TestFailedStartInRestartedPod(t *testing.T) {
 	})
 }
 
-// Without the gate there is no order, and nothing in the way of a call.
+// With the gate off there is no order, and calls are not intercepted.
 func TestWithoutFirstStartsFirst(t *testing.T) {
 	ctx := ktesting.Init(t)
 	_, _, m, err := runtimeManagerForTest(ctx, &record.FakeRecorder{})
@@ -416,7 +415,7 @@ func TestWithoutFirstStartsFirst(t *testing.T) {
 	}
 }
 
-// TestManyCrashingPods has all of the order used at once.
+// TestManyCrashingPods uses all parts of the order at once.
 func TestManyCrashingPods(t *testing.T) {
 	const pods, limit = 50, 3
 	withOrderedNode(t, limit, func(t *testing.T, n *orderedNode) {

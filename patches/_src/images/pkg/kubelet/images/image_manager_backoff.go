@@ -29,15 +29,15 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
-// timedManager adds to ErrImagePullBackOff when the back-off ends.
+// timedManager adds the end of the back-off to ErrImagePullBackOff.
 type timedManager struct {
 	ImageManager
 	backOff *flowcontrol.Backoff
 }
 
-// WithBackOffTime returns m, whose back-off is backOff, with an ErrImagePullBackOff
-// that is a BackoffError, so that the pod is synced when the back-off ends. It
-// otherwise tries every 10 to 15 seconds whether it has.
+// WithBackOffTime wraps m, which uses backOff. Its ErrImagePullBackOff is a
+// BackoffError, so the pod is synced when the back-off ends. Otherwise the kubelet
+// checks every 10 to 15 seconds whether it has ended.
 func WithBackOffTime(m ImageManager, backOff *flowcontrol.Backoff) ImageManager {
 	return timedManager{m, backOff}
 }
@@ -47,8 +47,7 @@ func (m timedManager) EnsureImageExists(ctx context.Context, objRef *v1.ObjectRe
 	if !errors.Is(err, ErrImagePullBackOff) {
 		return imageRef, message, err
 	}
-	// An event from before the last pull counts as having been answered by that: the
-	// delay runs from there.
+	// The event is older than the last pull, so the delay counts from that pull.
 	d := m.backOff.Peek(fmt.Sprintf("%s_%s", pod.UID, requestedImage), time.Unix(1, 0))
 	return imageRef, message, crashloop.NewBackoffError(err, d.RetryAt)
 }

@@ -32,8 +32,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// The error of an image that waits for its back-off has the time when that ends, at
-// which it is indeed pulled again.
+// The error of an image in back-off holds the end of the back-off, and the image is
+// pulled again at that time.
 func TestWithBackOffTime(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	puller, fakeRuntime, container := pullerForTest(t, pullerTestCase{containerImage: "missing_image", policy: v1.PullIfNotPresent})

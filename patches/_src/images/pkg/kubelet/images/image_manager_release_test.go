@@ -24,7 +24,7 @@ import (
 	ctest "k8s.io/kubernetes/pkg/kubelet/container/testing"
 )
 
-// What tests call here has other results from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func pullerForTest(t *testing.T, c pullerTestCase) (ImageManager, *ctest.FakeRuntime, *v1.Container) {
 	puller, _, runtime, container, _, _ := pullerTestEnv(t, c, true, nil)

@@ -23,10 +23,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageVolumesOnce returns a function that gets the image volumes of a pod, once for
-// all containers that one sync starts. It is called for a container that does not
-// wait, so that a pod of which all containers do asks no registry. Volumes that are
-// known already are returned as they are.
+// imageVolumesOnce returns a function that pulls the image volumes of a pod, once
+// for all containers that one sync starts. It is called only for a container that
+// does not wait. So a pod whose containers all wait does not query a registry. Known
+// volumes are returned unchanged.
 func (m *kubeGenericRuntimeManager) imageVolumesOnce(pod *v1.Pod, pullSecrets []v1.Secret) func(context.Context, *runtimeapi.PodSandboxConfig, imageVolumePulls) (imageVolumePulls, error) {
 	var pulls imageVolumePulls
 	var err error

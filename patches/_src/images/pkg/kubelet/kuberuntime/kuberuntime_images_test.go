@@ -34,8 +34,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// The images of a pod's volumes are pulled in a sync that starts a container, once,
-// and not in one in which all containers wait.
+// The images of a pod's volumes are pulled once in a sync that starts a container,
+// and not in a sync in which all containers wait.
 func TestImageVolumesWhileContainersWait(t *testing.T) {
 	for name, tc := range map[string]struct {
 		off bool

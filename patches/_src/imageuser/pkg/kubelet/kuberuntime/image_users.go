@@ -23,25 +23,25 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxImageUsers bounds the memory.
+// maxImageUsers limits the memory.
 const maxImageUsers = 1000
 
-// imageUsers are the users that images name for their containers, by the image's ID,
-// which stands for its content. The zero value is empty.
+// imageUsers holds the users of images by image ID, which identifies the content. The
+// zero value is empty.
 type imageUsers struct {
 	lock  sync.Mutex
 	users map[string]imageUser
 }
 
-// imageUser is a numeric user, or else the name of one.
+// imageUser is a numeric user ID or a user name.
 type imageUser struct {
 	uid      *int64
 	username string
 }
 
-// imageUser is getImageUser for the image of a container that starts. It asks the
-// runtime only if it does not know the image with that ID, and keeps the answer only if
-// that is about this image: a name may mean another one by now.
+// imageUser is getImageUser for the image of a container that is about to start. It
+// asks the runtime only if it does not know the image ID. It keeps the answer only if
+// that is for the same image, because the name may refer to another one by then.
 func (m *kubeGenericRuntimeManager) imageUser(ctx context.Context, id, name string) (*int64, string, error) {
 	m.imageUsers.lock.Lock()
 	user, known := m.imageUsers.users[id]

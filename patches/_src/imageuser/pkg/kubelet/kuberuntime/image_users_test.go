@@ -26,7 +26,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageService has one image, which a name stands for.
+// imageService has one image with a name.
 type imageService struct {
 	internalapi.ImageManagerService
 	image *runtimeapi.Image
@@ -39,8 +39,8 @@ func (s *imageService) ImageStatus(context.Context, *runtimeapi.ImageSpec, bool)
 	return &runtimeapi.ImageStatusResponse{Image: s.image}, s.err
 }
 
-// The user of an image is asked for once, but only if the answer is about that image
-// and not about another one that its name stands for by then.
+// The runtime is asked for the user of an image once. The answer is kept only if it
+// is for that image and not for another image with the same name.
 func TestImageUser(t *testing.T) {
 	ctx := context.Background()
 	s := &imageService{}

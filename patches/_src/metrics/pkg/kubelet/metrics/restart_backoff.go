@@ -22,14 +22,14 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// The types of a restart back-off: of single containers, and of pods that are
+// The types of a restart back-off: for single containers, and for pods that are
 // restarted in place.
 const (
 	RestartBackOffContainer = "container"
 	RestartBackOffPod       = "pod"
 )
 
-// Why a restart is late: because it was put off for other starts, or anything else.
+// The causes of a late restart: it was delayed for other starts, or anything else.
 const (
 	RestartLatenessQueue = "queue"
 	RestartLatenessOther = "other"
@@ -46,7 +46,7 @@ var (
 		Subsystem: KubeletSubsystem,
 		Name:      "restart_backoff_delay_seconds",
 		Help:      "Delay in seconds of the restarts that were allowed, 0 for an immediate one. The count is that of the restarts.",
-		// The delays of the default curve, of the reduced one and of low maxima.
+		// The delays of the default curve, of the reduced curve and of low maximums.
 		Buckets:        []float64{0, 1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 60, 80, 160, 300},
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"type"})
@@ -66,7 +66,7 @@ var (
 )
 
 // registerRestartBackOff registers the metrics of restart back-offs. All have a value
-// from the start, as the first change of one that appears with it is hidden from rate().
+// from the start, because rate() does not see the change with which a metric appears.
 func registerRestartBackOff() {
 	legacyregistry.MustRegister(restartBackOffKeys)
 	legacyregistry.MustRegister(restartBackOffDelay)
@@ -80,22 +80,22 @@ func registerRestartBackOff() {
 	}
 }
 
-// MeasureRestartBackOff has b, the back-off of that type, report to the metrics.
+// MeasureRestartBackOff makes b report to the metrics of the given type of back-off.
 func MeasureRestartBackOff(b *flowcontrol.Backoff, backOffType string) {
 	b.SetMetrics(backOffType, restartBackOffProvider{func(string) string { return RestartLatenessOther }})
 }
 
-// MeasureRestartBackOffByCause is MeasureRestartBackOff where restarts may be put off
-// for other starts, and cause returns why the restart of a key that is being allowed
-// is late.
+// MeasureRestartBackOffByCause is like MeasureRestartBackOff, for restarts that may be
+// delayed for other starts. cause returns the cause of the lateness for the key of a
+// restart that is being allowed.
 func MeasureRestartBackOffByCause(b *flowcontrol.Backoff, backOffType string, cause func(key string) string) {
 	restartBackOffLateness.WithLabelValues(backOffType, RestartLatenessQueue)
 	b.SetMetrics(backOffType, restartBackOffProvider{cause})
 }
 
-// restartBackOffProvider makes the metrics of a Backoff, whose name is its type. They
-// look their values up when they are used, because a Backoff may be made before the
-// metrics are registered, and before that there are none.
+// restartBackOffProvider creates the metrics of a Backoff. The name is its type. The
+// metrics look up their values on use, because a Backoff may be created before the
+// metrics are registered, and there are no values before that.
 type restartBackOffProvider struct{ cause func(key string) string }
 
 type (

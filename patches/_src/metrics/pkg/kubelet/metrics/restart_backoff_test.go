@@ -32,7 +32,7 @@ func TestRestartBackOffMetrics(t *testing.T) {
 	b := flowcontrol.NewBackOff(10*time.Second, 300*time.Second)
 	b.HasExpiredFunc = flowcontrol.FlatReset(flowcontrol.ContainerResetPeriod)
 	MeasureRestartBackOff(b, RestartBackOffPod)
-	Register() // after that, as in the kubelet
+	Register() // registered later, as in the kubelet
 	for _, step := range []struct{ event, now time.Duration }{{0, 0}, {1, 2}, {1, 14}, {700, 700}} {
 		b.DecideAt("a", now.Add(step.event*time.Second), now.Add(step.now*time.Second))
 	}
@@ -46,7 +46,8 @@ func TestRestartBackOffMetrics(t *testing.T) {
 		kubelet_restart_backoff_resets_total{type="container"} 0
 		kubelet_restart_backoff_resets_total{type="pod"} 1
 	`), "kubelet_restart_backoff_keys", "kubelet_restart_backoff_resets_total"))
-	// By cause, where the key has one. Where none is put off, there is no such cause.
+	// With a cause, if the key has one. The cause does not exist if no restart is
+	// delayed.
 	queue := map[string]string{"cause": RestartLatenessQueue}
 	h, err := testutil.GetHistogramVecFromGatherer(legacyregistry.DefaultGatherer, "kubelet_restart_backoff_lateness_seconds", queue)
 	require.NoError(t, err)

@@ -24,15 +24,15 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
-// saveBackOff has the container that is about to be created carry the back-off under
-// which doBackOff allowed its start.
+// saveBackOff stores the back-off with which doBackOff allowed the start, for the
+// container that is about to be created.
 func (s *startSpec) saveBackOff(pod *v1.Pod, backOff *flowcontrol.Backoff) {
 	if strictCrashLoopBackOff() && s.ephemeralContainer == nil {
 		s.savedBackOff = crashloop.SaveBackOff(backOff, GetBackoffKey(pod, s.container), backOff.Clock.Now())
 	}
 }
 
-// annotate adds what was saved to the container's configuration.
+// annotate adds the stored back-off to the container's configuration.
 func (s *startSpec) annotate(config *runtimeapi.ContainerConfig) {
 	if s.savedBackOff != "" {
 		config.Annotations[crashloop.ContainerBackOffAnnotation] = s.savedBackOff

@@ -36,8 +36,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// A container that is restarted carries its back-off, which the status of the
-// instance has again. One that is started for the first time has nothing to carry.
+// A restarted container carries its back-off, and the status of the instance
+// returns it. A container that is started for the first time carries none.
 func TestSyncPodSavesBackOff(t *testing.T) {
 	for name, off := range map[string]bool{"strict": false, "not strict": true} {
 		t.Run(name, func(t *testing.T) {

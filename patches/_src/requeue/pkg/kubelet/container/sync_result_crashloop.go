@@ -18,8 +18,8 @@ package container
 
 import "k8s.io/kubernetes/pkg/kubelet/crashloop"
 
-// markWaiting returns err, the error of the sync, marked as that of one which changed
-// nothing if it did not.
+// markWaiting returns err, the error of the sync. If the sync changed nothing, the
+// error is marked as such.
 func (p *PodSyncResult) markWaiting(err error) error {
 	if p.SyncError != nil {
 		return err

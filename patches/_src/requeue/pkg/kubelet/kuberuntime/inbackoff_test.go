@@ -34,12 +34,13 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// StartsInBackOff has what SyncPod will not start, and asking it changes nothing.
+// StartsInBackOff returns the containers that SyncPod will not start, and changes
+// nothing.
 func TestStartsInBackOff(t *testing.T) {
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	tests := map[string]struct {
 		mutate func(*v1.Pod, *kubecontainer.PodStatus)
-		// after is the time since the exit, the delay being 10 s.
+		// after is the time since the exit. The delay is 10 s.
 		after time.Duration
 		off   bool
 		want  bool

@@ -26,11 +26,12 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
-// BackOffRuntime is a runtime that knows beforehand which containers have to wait.
+// BackOffRuntime is a runtime that can report in advance which containers have to
+// wait.
 type BackOffRuntime interface {
-	// StartsInBackOff returns the results that SyncPod would have for those
-	// containers that exited and that it would not start now, because they wait
-	// for their back-off. It starts and kills nothing, and begins no wait.
+	// StartsInBackOff returns the results that SyncPod would have for exited
+	// containers that it would not start now because of their back-off. It starts
+	// and kills nothing, and begins no wait.
 	StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) kubecontainer.PodSyncResult
 }
 

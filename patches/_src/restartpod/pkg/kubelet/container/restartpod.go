@@ -24,25 +24,26 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
-// PodRestart is what starting the containers of a pod has to know of its restarts.
+// PodRestart is what the start of a pod's containers needs to know about the pod's
+// restarts.
 type PodRestart struct {
-	// LastCounts has the restart counts of those instances that are left out. It is
-	// nil unless the pod is being restarted.
+	// LastCounts has the restart counts of the instances that are left out. It is nil
+	// unless the pod is being restarted.
 	LastCounts map[string]int
-	// Waits, if not nil, is why no container of the pod starts yet, ephemeral ones
-	// excepted. Message is the same for people.
+	// Waits, if not nil, is the reason why no container of the pod starts yet, except
+	// ephemeral ones. Message is the reason as text.
 	Waits   *crashloop.BackoffError
 	Message string
-	// BackOff, if not empty, is what the containers that are started keep of the pod's
-	// back-off.
+	// BackOff, if not empty, is the pod's back-off as stored in the containers that
+	// are started.
 	BackOff string
 }
 
 // InProgress reports whether the pod is being restarted. It may be called on nil.
 func (r *PodRestart) InProgress() bool { return r != nil && r.LastCounts != nil }
 
-// Wait returns why the container has to wait for its pod, or nil if it has not. It
-// may be called on nil.
+// Wait returns why the container has to wait for its pod, or nil if it does not have
+// to wait. It may be called on nil.
 func (r *PodRestart) Wait(pod *v1.Pod, container *v1.Container) *crashloop.BackoffError {
 	if r == nil || slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool {
 		return c.Name == container.Name

@@ -32,14 +32,16 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/events"
 )
 
-// ContainerStopper is what a restart of a pod needs of the container runtime.
+// ContainerStopper is the part of the container runtime that a restart of a pod
+// needs.
 type ContainerStopper interface {
-	// StopContainer stops a container of a pod that stays, which has gracePeriod
-	// seconds for its preStop hook and to end. With 0 it is killed at once.
+	// StopContainer stops a container of a pod that stays. The container has
+	// gracePeriod seconds for its preStop hook and to end. With 0 it is killed at
+	// once.
 	StopContainer(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name, message string, gracePeriod int64) error
 }
 
-// StopContainer implements ContainerStopper. With a gracePeriod of 0 killContainer
+// StopContainer implements ContainerStopper. With a gracePeriod of 0, killContainer
 // would give the container two seconds.
 func (m *kubeGenericRuntimeManager) StopContainer(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name, message string, gracePeriod int64) error {
 	if gracePeriod > 0 {
@@ -55,8 +57,9 @@ func (m *kubeGenericRuntimeManager) StopContainer(ctx context.Context, pod *v1.P
 	return nil
 }
 
-// countInRestart returns the restart count with which a container starts, given
-// that of the statuses. The instance before may be of a previous run of the pod.
+// countInRestart returns the restart count with which a container starts. count is
+// the restart count according to the statuses. The previous instance may belong to a
+// previous run of the pod.
 func countInRestart(podStatus *kubecontainer.PodStatus, container *v1.Container, count int) int {
 	if r := podStatus.Restart; r != nil {
 		if last, ok := r.LastCounts[container.Name]; ok {
@@ -66,8 +69,8 @@ func countInRestart(podStatus *kubecontainer.PodStatus, container *v1.Container,
 	return count
 }
 
-// annotateRestart adds to the configuration of a container that is about to be created
-// what it keeps of the pod's back-off.
+// annotateRestart adds the pod's back-off to the configuration of a container that is
+// about to be created.
 func annotateRestart(podStatus *kubecontainer.PodStatus, config *runtimeapi.ContainerConfig) {
 	if r := podStatus.Restart; r != nil && r.BackOff != "" {
 		config.Annotations[crashloop.PodBackOffAnnotation] = r.BackOff
@@ -75,11 +78,11 @@ func annotateRestart(podStatus *kubecontainer.PodStatus, config *runtimeapi.Cont
 }
 
 // anyToRestartInSandbox reports whether a pod with the restart policy Never runs
-// again in a new sandbox: because a container of it has a policy or a rule of its own
-// by which it is started, or none has run yet.
+// again in a new sandbox. It does if a policy or rule of one of its containers
+// restarts that container, or if no container has run yet.
 func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	if podStatus.Restart.InProgress() {
-		return true // The pod is being restarted.
+		return true // the pod is being restarted
 	}
 	if !hasOwnRestartPolicies(pod) {
 		return false
@@ -109,14 +112,14 @@ func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubeconta
 }
 
 // endedForGood reports whether a container of a pod with the restart policy Never
-// does not run in a new sandbox, others with a policy of their own running there.
+// does not run in a new sandbox, while others do because of their own policy.
 func endedForGood(logger klog.Logger, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) bool {
 	return !shouldRestartOnFailure(pod) && hasOwnRestartPolicies(pod) &&
 		!shouldBeRestarted(logger, container, pod, podStatus)
 }
 
-// hasOwnRestartPolicies reports whether a regular container has a restart policy of
-// its own.
+// hasOwnRestartPolicies reports whether a regular container has its own restart
+// policy.
 func hasOwnRestartPolicies(pod *v1.Pod) bool {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ContainerRestartRules) {
 		return false

@@ -23,7 +23,7 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// What is called in another way in another release of Kubernetes.
+// The functions in this file depend on the Kubernetes release.
 
 func anyRegularContainerCreated(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	return HasAnyRegularContainerCreated(pod, podStatus)

@@ -61,8 +61,8 @@ func TestStopContainer(t *testing.T) {
 	require.Equal(t, []int64{0, 2, 30}, recorder.timeouts)
 }
 
-// A container of a restarted pod has the restart count after that of its last
-// instance, whatever logs there are.
+// A container of a restarted pod has the next restart count after its last
+// instance, regardless of existing logs.
 func TestSyncPodRestartCount(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
@@ -92,7 +92,7 @@ func TestSyncPodRestartCount(t *testing.T) {
 	require.Equal(t, map[string]uint32{"foo1": 1, "foo2": 7, "foo3": 3}, attempts)
 }
 
-// While a pod waits for its back-off, ephemeral containers alone start.
+// While a pod waits for its back-off, only ephemeral containers start.
 func TestSyncPodWaitsForPod(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
@@ -128,9 +128,8 @@ func TestSyncPodWaitsForPod(t *testing.T) {
 	}
 }
 
-// After a reboot a pod with the policy Never runs on with those of its containers
-// that have a policy or a rule of their own. Upstream neither starts them nor ends
-// the pod.
+// After a reboot, a pod with the policy Never continues with the containers that
+// have their own policy or rule. Upstream neither starts them nor ends the pod.
 func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	never := v1.ContainerRestartPolicyNever
@@ -142,9 +141,9 @@ func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 	}
 	tests := map[string]struct {
 		mutate func(*v1.Pod)
-		// statuses are the names of the containers that ran, and all if nil.
+		// statuses are the names of the containers that ran. Nil means all.
 		statuses []string
-		// init is the exit code of a container "init".
+		// init is the exit code of the container "init".
 		init int
 		want []int
 	}{

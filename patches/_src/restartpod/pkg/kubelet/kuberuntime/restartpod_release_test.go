@@ -18,6 +18,6 @@ package kuberuntime
 
 import "k8s.io/kubernetes/pkg/kubelet/restartpod"
 
-// startsOfRelease returns what computePodActions of this release starts where a plan of
-// a Machine says Start: the same.
+// startsOfRelease returns what computePodActions of this release starts for the Start
+// of a Machine's plan: the same.
 func startsOfRelease(_ []restartpod.Container, plan *restartpod.Plan) []int { return plan.Start }

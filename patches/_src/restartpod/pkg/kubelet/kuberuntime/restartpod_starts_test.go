@@ -38,8 +38,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// What a Machine plans to start is what computePodActions starts, given the status
-// of the pod without the previous run.
+// A Machine plans the same starts as computePodActions, if that gets the pod status
+// without the previous run.
 func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ContainerRestartRules, true)
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, true)
@@ -93,7 +93,8 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 			SandboxStatuses: []*runtimeapi.PodSandboxStatus{{Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{}, State: runtimeapi.PodSandboxState_SANDBOX_READY}},
 		}
 		old := map[string]bool{}
-		// Containers start in order: after one that has not come so far none has run.
+		// Containers start in order: no container has run after one that has not been
+		// reached yet.
 		turn := true
 		for i := range containers {
 			c := &containers[i]
@@ -124,7 +125,7 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 				ID: s.ID.String(), State: restartpod.State(s.State), Started: s.State == kubecontainer.ContainerStateRunning,
 				ExitCode: int32(s.ExitCode), StartedAt: s.StartedAt, FinishedAt: s.FinishedAt,
 			}
-			// An exit that the kubelet brought about: no rule for the whole pod counts.
+			// The kubelet caused this exit, so no rule for the whole pod applies.
 			if s.State == kubecontainer.ContainerStateExited && !old[c.Name] && (random.Intn(2) == 0 || restartsPod(gates, c)) {
 				c.Status.StoppedByAgent = true
 				stops++

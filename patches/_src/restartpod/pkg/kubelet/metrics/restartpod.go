@@ -22,11 +22,11 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// How the restart of a pod in place ended.
+// The outcomes of an in-place restart of a pod.
 const (
 	// All containers have started.
 	PodInPlaceRestartRestarted = "Restarted"
-	// An init container failed, which the pod's restart policy makes final.
+	// An init container failed, and the pod's restart policy does not restart it.
 	PodInPlaceRestartFailed = "Failed"
 	// The pod is being terminated.
 	PodInPlaceRestartDeleted = "Deleted"
@@ -35,28 +35,29 @@ const (
 )
 
 var (
-	// PodInPlaceRestarts counts the restarts of pods in place that have ended, by
-	// action and outcome.
+	// PodInPlaceRestarts counts completed in-place restarts of pods by action and
+	// outcome.
 	PodInPlaceRestarts = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      KubeletSubsystem,
 		Name:           "pod_in_place_restarts_total",
 		Help:           "Number of restarts of pods in place that have ended, by the action of the container restart rule and by outcome.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"action", "outcome"})
-	// PodInPlaceRestartPhaseDuration is how many seconds the phases of restarts of
-	// pods in place took. A phase that began before the kubelet did is not counted.
+	// PodInPlaceRestartPhaseDuration is the duration of the phases of in-place
+	// restarts in seconds. A phase that began before the kubelet is not counted.
 	PodInPlaceRestartPhaseDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: KubeletSubsystem,
 		Name:      "pod_in_place_restart_phase_duration_seconds",
 		Help:      "Duration in seconds of the phases of restarts of pods in place, by the action of the container restart rule.",
-		// The bounds above 5 are a little more than the delays of the default curve.
+		// The bounds above 5 are slightly longer than the delays of the default
+		// curve.
 		Buckets:        []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 12, 24, 45, 90, 180, 330, 600},
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"action", "phase"})
 )
 
-// PodInPlaceRestartAction returns the action of a restart, given the type of the
-// pod's condition.
+// PodInPlaceRestartAction returns the action of a restart with a condition of this
+// type.
 func PodInPlaceRestartAction(condition v1.PodConditionType) string {
 	if condition == v1.PodRestarting {
 		return string(v1.ContainerRestartRuleActionRestartPod)
@@ -64,11 +65,11 @@ func PodInPlaceRestartAction(condition v1.PodConditionType) string {
 	return string(v1.ContainerRestartRuleActionRestartAllContainers)
 }
 
-// registerPodInPlaceRestarts registers the metrics of restarts of pods in place.
+// registerPodInPlaceRestarts registers the metrics of in-place restarts of pods.
 func registerPodInPlaceRestarts() {
 	legacyregistry.MustRegister(PodInPlaceRestarts)
 	legacyregistry.MustRegister(PodInPlaceRestartPhaseDuration)
-	// A counter that appears with its first event hides that from rate().
+	// rate() does not see the event with which a counter appears.
 	for _, condition := range []v1.PodConditionType{v1.PodRestarting, v1.AllContainersRestarting} {
 		action := PodInPlaceRestartAction(condition)
 		for _, outcome := range []string{PodInPlaceRestartRestarted, PodInPlaceRestartFailed, PodInPlaceRestartDeleted, PodInPlaceRestartTriggered} {

@@ -24,9 +24,10 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// stopsForRestart reports whether a container that runs since startedAt is about to
-// be stopped, the pod being restarted. The times have whole seconds: a container
-// that started in the second of the restart may be one that it started.
+// stopsForRestart reports whether a container that has been running since startedAt
+// is about to be stopped because the pod is being restarted. The times have whole
+// seconds: a container that started in the second of the restart may belong to the
+// new run.
 func stopsForRestart(status *v1.PodStatus, startedAt metav1.Time) bool {
 	withBackOff := utilfeature.DefaultFeatureGate.Enabled(features.KubeletRestartAllContainersBackOff)
 	for _, c := range status.Conditions {

@@ -29,8 +29,8 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// A container that is stopped for a restart of the pod is not probed for its
-// liveness any more, and one that the restart started is.
+// A container that is stopped for a restart of the pod has no more liveness
+// probes. A container that the restart started has them.
 func TestDoProbeRestartPod(t *testing.T) {
 	restarted := time.Now().Add(-time.Minute)
 	tests := map[string]struct {

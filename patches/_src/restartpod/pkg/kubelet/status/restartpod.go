@@ -23,7 +23,7 @@ import (
 )
 
 // podRestarting reports whether a pod is being restarted because of a rule with the
-// action RestartPod, whatever the gate of that is now.
+// action RestartPod, regardless of the gate.
 func podRestarting(status *v1.PodStatus) bool {
 	_, c := podutil.GetPodCondition(status, v1.PodRestarting)
 	return c != nil && c.Status == v1.ConditionTrue

@@ -25,8 +25,8 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// The condition of a restart comes to its end in the API also when the gate is off
-// by then. What the kubelet does not write is left alone.
+// The condition of a restart is set to False in the API even if the gate is off by
+// then. Conditions that the kubelet does not write are left unchanged.
 func TestMergePodStatusRestartConditions(t *testing.T) {
 	for _, enabled := range []bool{true, false} {
 		for _, conditionType := range setRestartGates(t, enabled) {
@@ -47,8 +47,8 @@ func TestMergePodStatusRestartConditions(t *testing.T) {
 	}
 }
 
-// Containers leave the terminated state while the pod is being restarted, and else
-// only by their policies and rules.
+// Containers leave the terminated state while the pod is being restarted. At other
+// times their policies and rules decide.
 func TestContainerStateTransitionInRestart(t *testing.T) {
 	never := v1.ContainerRestartPolicyNever
 	spec := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "x"}, {

@@ -22,13 +22,14 @@ import (
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// mergedPods are the objects that the API server's source last sent for its pods. It
-// sends all pods of the node whenever one of them changes, and the others are the very
-// objects of before: there is nothing new in them to look for.
+// mergedPods holds the objects that the API server's source last sent for its pods.
+// The source sends all pods of the node whenever one of them changes. The other pods
+// are the same objects as before and need no comparison.
 type mergedPods map[types.UID]*v1.Pod
 
-// merged reports whether an object was merged before, and notes it as the last one of
-// its pod. Other sources may change an object that they have sent.
+// merged reports whether an object was merged before, and records it as the last
+// object of its pod. It applies only to the API server's source: other sources may
+// change an object that they have sent.
 func (m mergedPods) merged(source string, ref *v1.Pod) bool {
 	if source != kubetypes.ApiserverSource || ref.ResourceVersion == "" {
 		return false

@@ -26,15 +26,15 @@ import (
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// versioned returns a pod as the API server has it in some version.
+// versioned returns a pod with a resource version, as in the API server.
 func versioned(name, version string, phase v1.PodPhase) *v1.Pod {
 	pod := CreateValidPod(name, "new")
 	pod.ResourceVersion, pod.Status.Phase = version, phase
 	return pod
 }
 
-// An object that was merged before is not compared again, and any other one is merged
-// as ever.
+// An object that was merged before is not compared again. Any other object is merged
+// as before.
 func TestMergedPods(t *testing.T) {
 	s := podStorageForTest()
 	source := kubetypes.ApiserverSource
@@ -61,7 +61,7 @@ func TestMergedPods(t *testing.T) {
 	require.Equal(t, "0 added, 0 updated, 0 reconciled, 2 removed", merge())
 	require.Empty(t, s.mergedPods)
 
-	// A manifest keeps the version and the UID that were copied into it.
+	// A manifest keeps the version and the UID that it contains.
 	source = kubetypes.FileSource
 	merge(versioned("a", "1", ""))
 	for _, node := range []string{"x", "y", "z"} {

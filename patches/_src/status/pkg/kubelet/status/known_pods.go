@@ -29,36 +29,36 @@ import (
 	statusutil "k8s.io/kubernetes/pkg/util/pod"
 )
 
-// knownPodLifetime is how long a pod is known after its status was written. A pod that
-// crash-loops writes it more often; one that does not should cost no memory.
+// knownPodLifetime is how long a pod is known after its status was written. The status
+// of a crash-looping pod is written more often. Other pods should not use memory.
 const knownPodLifetime = time.Minute
 
-// knownPods are pods as the API server returned them when their status was last
-// written. The next write then needs no read before it: it names the resource version
-// of the pod, and the API server refuses it if anything has changed the pod since. Then
-// the pod is read, as upstream reads it before every write, and for a minute it is not
-// known again, because whoever changed it may do so after each write. The zero value is
-// empty. Only the sync thread may use it.
+// knownPods holds pods as the API server returned them when their status was last
+// written. The next write needs no read before it. It names the resource version of the
+// pod, and the API server rejects it if the pod has changed since. The pod is then read,
+// as upstream reads it before every write. For the next minute the pod is not known,
+// because the other writer may change it after each write. The zero value is empty. Only
+// the sync thread may use it.
 type knownPods struct {
 	pods   map[types.UID]knownPod
 	pruned time.Time
 }
 
 type knownPod struct {
-	// pod has what a write of the status needs: its identity, its resource version,
-	// and its status. It is nil for a pod that has to be read.
+	// pod holds what a write of the status needs: identity, resource version and status.
+	// It is nil for a pod that must be read.
 	pod *v1.Pod
-	// at is when the pod was written, or found to be another.
+	// at is when the pod was written, or was found to have changed.
 	at time.Time
 }
 
-// get returns a pod that is known.
+// get returns a known pod.
 func (k *knownPods) get(uid types.UID) (*v1.Pod, bool) {
 	pod := k.pods[uid].pod
 	return pod, pod != nil
 }
 
-// remember notes a pod as the API server has returned it.
+// remember records a pod that the API server has returned.
 func (k *knownPods) remember(pod *v1.Pod, now time.Time) {
 	if now.Sub(k.pruned) > knownPodLifetime {
 		for uid, known := range k.pods {
@@ -71,10 +71,9 @@ func (k *knownPods) remember(pod *v1.Pod, now time.Time) {
 	if known, ok := k.pods[pod.UID]; ok && known.pod == nil && now.Sub(known.at) <= knownPodLifetime {
 		return
 	}
-	// Without a resource version a write could overwrite the change of another, and an
-	// answer without a status is not what the API server has. A pod that is being deleted
-	// may be gone by the next write. A mirror pod has another UID than the pod that is
-	// synced.
+	// Without a resource version a write could overwrite another writer's change. An
+	// answer without a status is not the stored pod. A pod that is being deleted may be
+	// gone by the next write. A mirror pod has a different UID than the synced pod.
 	if pod.ResourceVersion == "" || pod.Status.Phase == "" || pod.DeletionTimestamp != nil || kubetypes.IsMirrorPod(pod) {
 		delete(k.pods, pod.UID)
 		return
@@ -95,8 +94,8 @@ func (k *knownPods) set(uid types.UID, pod knownPod) {
 	k.pods[uid] = pod
 }
 
-// getPod returns the pod whose status syncPod writes: as the last write left it, or
-// from the API server.
+// getPod returns the pod whose status syncPod writes: the result of the last write, or
+// the pod from the API server.
 func (m *manager) getPod(ctx context.Context, uid types.UID, status versionedPodStatus) (*v1.Pod, error) {
 	if known, ok := m.knownPods.get(uid); ok {
 		if pod, managed := m.podManager.GetPodByUID(uid); managed && pod.DeletionTimestamp == nil {
@@ -107,8 +106,8 @@ func (m *manager) getPod(ctx context.Context, uid types.UID, status versionedPod
 	return m.kubeClient.CoreV1().Pods(status.podNamespace).Get(ctx, status.podName, metav1.GetOptions{})
 }
 
-// hasToBeRead reports whether a write has shown that a known pod is not as it was known:
-// it failed for that reason, or there seems to be nothing to write.
+// hasToBeRead reports whether a write has shown that a known pod is out of date: the
+// write failed for that reason, or there seems to be nothing to write.
 func (m *manager) hasToBeRead(uid types.UID, unchanged bool, err error) bool {
 	if _, known := m.knownPods.get(uid); !known || err == nil && !unchanged {
 		return false

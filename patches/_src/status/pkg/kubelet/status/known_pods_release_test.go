@@ -23,7 +23,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func (m *manager) setPodStatusForTest(logger klog.Logger, pod *v1.Pod, status v1.PodStatus) {
 	m.SetPodStatus(logger, pod, status)

@@ -39,13 +39,14 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// versionedAPI is an API server with one pod, whose resource version it raises and
-// checks. The pod is nil once it is gone.
+// versionedAPI is an API server with one pod. It increments and checks the pod's
+// resource version. The pod is nil after its deletion.
 type versionedAPI struct {
 	pod     *v1.Pod
 	version int
 	fails   error
-	// requests are those since the last look, with the resource version of a patch.
+	// requests are the requests since the last check, with the resource version of a
+	// patch.
 	requests []string
 }
 
@@ -99,7 +100,7 @@ func (a *versionedAPI) patch(patch []byte) (runtime.Object, error) {
 	return a.pod.DeepCopy(), nil
 }
 
-// change is what somebody writes.
+// change is a write by another client.
 func (a *versionedAPI) change(pod *v1.Pod) {
 	a.version++
 	a.pod = pod
@@ -116,7 +117,7 @@ func message(text string) v1.PodStatus {
 	return v1.PodStatus{Phase: v1.PodRunning, Message: text}
 }
 
-// A status that is written again needs one request, where upstream needs two.
+// A repeated write of a status needs one request. Upstream needs two.
 func TestKnownPodIsNotRead(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	pod := getTestPod()
@@ -129,8 +130,8 @@ func TestKnownPodIsNotRead(t *testing.T) {
 	}
 }
 
-// What somebody else changed since the last write is kept, and overwritten where it is
-// the kubelet's, as if the pod had been read.
+// Changes by others since the last write are kept, except in the kubelet's own fields,
+// as if the pod had been read.
 func TestKnownPodChanges(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	condition := v1.PodCondition{Type: "example.com/theirs", Status: v1.ConditionTrue}
@@ -150,7 +151,7 @@ func TestKnownPodChanges(t *testing.T) {
 	_, c := podutil.GetPodCondition(&a.pod.Status, condition.Type)
 	require.NotNil(t, c)
 
-	// Whoever changed it may do so again.
+	// The other client may change it again.
 	m.setPodStatusForTest(logger, pod, message("3"))
 	m.syncBatchForTest(ctx, false)
 	a.assertRequests(t, "get", "patch")
@@ -162,7 +163,7 @@ func TestKnownPodChanges(t *testing.T) {
 	a.assertRequests(t, "get", "patch", "patch 6")
 }
 
-// A status that seems to be written already is compared with the API server's.
+// A status that seems unchanged is compared with the status in the API server.
 func TestKnownPodUnchanged(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	pod := getTestPod()
@@ -180,7 +181,7 @@ func TestKnownPodUnchanged(t *testing.T) {
 	require.Equal(t, "1", a.pod.Status.Message)
 }
 
-// A write that fails is left to the next batch, which reads the pod.
+// A failed write is left to the next batch, which reads the pod.
 func TestKnownPodFails(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	pod := getTestPod()
@@ -216,7 +217,7 @@ func TestKnownPodFails(t *testing.T) {
 	require.False(t, ok, "the pod was created anew")
 }
 
-// Pods that are being deleted and those that nothing was written for lately are read.
+// Pods that are being deleted are read, and so are pods without a recent write.
 func TestKnownPodsAreForgotten(t *testing.T) {
 	now := time.Now()
 	pod := func(uid string) *v1.Pod {

@@ -27,9 +27,9 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 )
 
-// PatchKnownPodStatus is PatchPodStatus for a pod that was not read just before: the
-// API server refuses the patch with a conflict if the pod has another resource version
-// by now.
+// PatchKnownPodStatus is PatchPodStatus for a pod that has not just been read. The API
+// server rejects the patch with a conflict if the resource version of the pod has
+// changed.
 func PatchKnownPodStatus(ctx context.Context, c clientset.Interface, pod *v1.Pod, newPodStatus v1.PodStatus) (*v1.Pod, []byte, bool, error) {
 	patchBytes, unchanged, err := preparePatchBytesForPodStatus(pod.Namespace, pod.Name, pod.UID, pod.Status, newPodStatus)
 	if err != nil || unchanged {

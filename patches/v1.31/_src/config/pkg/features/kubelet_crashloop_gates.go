@@ -23,16 +23,16 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// Upstream has both gates from later releases on.
+// Later upstream releases have both gates.
 const (
 	// kep: https://kep.k8s.io/4603
 	//
-	// Has crashLoopBackOff.maxContainerRestartPeriod of the kubelet's configuration count.
+	// Enables crashLoopBackOff.maxContainerRestartPeriod of the kubelet's configuration.
 	KubeletCrashLoopBackOffMax featuregate.Feature = "KubeletCrashLoopBackOffMax"
 
 	// kep: https://kep.k8s.io/4603
 	//
-	// Reduces the delays of CrashLoopBackOff: they start at 1 s and end at 60 s.
+	// Reduces the delays of CrashLoopBackOff to 1 s up to 60 s.
 	ReduceDefaultCrashLoopBackOffDecay featuregate.Feature = "ReduceDefaultCrashLoopBackOffDecay"
 )
 
@@ -46,7 +46,7 @@ var crashLoopBackOffFeatureGates = map[featuregate.Feature]featuregate.Versioned
 	},
 }
 
-// The variable is set before init registers what is in upstream's map.
+// The package initializes the variable before init registers upstream's map.
 var _ = addCrashLoopBackOffGates()
 
 func addCrashLoopBackOffGates() bool {

@@ -25,7 +25,7 @@ import (
 
 // kep: https://kep.k8s.io/4603
 //
-// Reduces the delays of CrashLoopBackOff: they start at 1 s and end at 60 s. Upstream has it from v1.33 on.
+// Reduces the delays of CrashLoopBackOff to 1 s up to 60 s. Upstream has the gate from v1.33 on.
 const ReduceDefaultCrashLoopBackOffDecay featuregate.Feature = "ReduceDefaultCrashLoopBackOffDecay"
 
 var crashLoopBackOffFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
@@ -34,7 +34,7 @@ var crashLoopBackOffFeatureGates = map[featuregate.Feature]featuregate.Versioned
 	},
 }
 
-// The variable is set before init registers what is in upstream's map.
+// The package initializes the variable before init registers upstream's map.
 var _ = addCrashLoopBackOffGates()
 
 func addCrashLoopBackOffGates() bool {

@@ -21,12 +21,12 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// RestartAllContainersOnContainerExits is a gate of later releases, and is off in this one. What
-// restarts pods is the same code in every release, and asks for it.
+// RestartAllContainersOnContainerExits is a gate of later releases, and is off in this one. The
+// code that restarts pods is the same in every release and looks the gate up.
 const RestartAllContainersOnContainerExits featuregate.Feature = "RestartAllContainersOnContainerExits"
 
 var laterFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
-	// Deprecated, so that AllAlpha and AllBeta leave it off, and no help names it.
+	// Deprecated, so that AllAlpha and AllBeta leave it off, and no help text lists it.
 	RestartAllContainersOnContainerExits: {
 		{Version: version.MustParse("1.0"), Default: false, LockToDefault: true, PreRelease: featuregate.Deprecated},
 	},

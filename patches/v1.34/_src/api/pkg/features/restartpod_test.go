@@ -23,7 +23,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// RestartPod is opt-in, and RestartAllContainers cannot be had.
+// RestartPod is opt-in, and RestartAllContainers cannot be enabled.
 func TestRestartPodOnContainerExits(t *testing.T) {
 	gate := utilfeature.DefaultMutableFeatureGate.DeepCopy()
 	assert.False(t, gate.Enabled(RestartPodOnContainerExits))

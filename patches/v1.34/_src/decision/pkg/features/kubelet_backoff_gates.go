@@ -22,8 +22,8 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// addGates adds to upstream's map. The variables that call it are set before init registers
-// what is in that.
+// addGates adds to upstream's map. The package initializes the variables that call it
+// before init registers the map.
 func addGates(gates map[featuregate.Feature]featuregate.VersionedSpecs, _ map[featuregate.Feature][]featuregate.Feature) bool {
 	maps.Copy(defaultVersionedKubernetesFeatureGates, gates)
 	return true

@@ -27,7 +27,7 @@ import (
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func podWorkersForTest(klog.Logger) *podWorkers {
 	p, _, _ := createPodWorkers()
@@ -42,7 +42,8 @@ func (p *podWorkers) updatePodForTest(_ context.Context, pod *v1.Pod) {
 	p.UpdatePod(UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate})
 }
 
-// syncerForTest has sync in the place of SyncPod, after which nothing can be called.
+// syncerForTest replaces SyncPod with sync. In this release nothing can be called
+// after it.
 func syncerForTest(sync func(*kubecontainer.PodStatus) error, _ func()) *podSyncerFuncs {
 	return &podSyncerFuncs{
 		syncPod: func(_ context.Context, _ kubetypes.SyncPodType, _, _ *v1.Pod, status *kubecontainer.PodStatus) (bool, error) {

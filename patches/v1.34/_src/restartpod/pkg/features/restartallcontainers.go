@@ -21,12 +21,12 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// KubeletRestartAllContainersBackOff is a gate of later releases, and is off in this one, which has
+// KubeletRestartAllContainersBackOff is a gate of later releases. It is off in this one, which has
 // no rules that restart all containers.
 const KubeletRestartAllContainersBackOff featuregate.Feature = "KubeletRestartAllContainersBackOff"
 
 var restartAllContainersFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
-	// Deprecated, so that AllAlpha and AllBeta leave it off, and no help names it.
+	// Deprecated, so that AllAlpha and AllBeta leave it off, and no help text lists it.
 	KubeletRestartAllContainersBackOff: {
 		{Version: version.MustParse("1.0"), Default: false, LockToDefault: true, PreRelease: featuregate.Deprecated},
 	},

@@ -22,7 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What is called in another way in another release of Kubernetes.
+// The functions in this file depend on the Kubernetes release.
 
 func (kl *Kubelet) handlePodSync(_ context.Context, pod *v1.Pod) {
 	kl.HandlePodSyncs([]*v1.Pod{pod})

@@ -31,7 +31,7 @@ import (
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func podWorkersForTest(klog.Logger) *podWorkers {
 	p, _, _ := createPodWorkers()
@@ -46,7 +46,8 @@ func (p *podWorkers) updatePodForTest(_ context.Context, pod *v1.Pod) {
 	p.UpdatePod(UpdatePodOptions{Pod: pod, UpdateType: kubetypes.SyncPodUpdate})
 }
 
-// syncerForTest has sync in the place of SyncPod, after which nothing can be called.
+// syncerForTest replaces SyncPod with sync. In this release nothing can be called
+// after it.
 func syncerForTest(sync func(*kubecontainer.PodStatus) error, _ func()) *podSyncerFuncs {
 	return &podSyncerFuncs{
 		syncPod: func(_ context.Context, _ kubetypes.SyncPodType, _, _ *v1.Pod, status *kubecontainer.PodStatus) (bool, error) {
@@ -64,7 +65,8 @@ func (kl *Kubelet) setPodStatusForTest(logger klog.Logger, pod *v1.Pod, status v
 	kl.statusManager.SetPodStatus(logger, pod, status)
 }
 
-// restartAllForTest has an exit of the container with that code restart all containers.
+// restartAllForTest makes an exit of the container with that code restart all
+// containers.
 func restartAllForTest(t *testing.T, container *v1.Container, code int32) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, map[featuregate.Feature]bool{
 		features.NodeDeclaredFeatures:                 true,

@@ -28,7 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/pleg"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 type plegForTest struct {
 	pleg.PodLifecycleEventGenerator

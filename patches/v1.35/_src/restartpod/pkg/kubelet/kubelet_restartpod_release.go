@@ -27,19 +27,20 @@ import (
 	runtimeutil "k8s.io/kubernetes/pkg/kubelet/kuberuntime/util"
 )
 
-// What is called in another way in another release of Kubernetes.
+// The functions in this file depend on the Kubernetes release.
 
-// relistsOnePod reports whether the PLEG looks at a single pod when it is asked to.
+// relistsOnePod reports whether the PLEG can relist a single pod.
 const relistsOnePod = false
 
-// requestRelist does nothing: this PLEG only looks at all pods, once a second.
+// requestRelist does nothing, because the PLEG of this release only relists all
+// pods, once a second.
 func (kl *Kubelet) requestRelist(uid types.UID) {}
 
 func parseContainerID(_ context.Context, id string) kubecontainer.ContainerID {
 	return kubecontainer.ParseContainerID(id)
 }
 
-// sandboxChanged reports whether the pod needs another sandbox than the one it has.
+// sandboxChanged reports whether the pod needs a new sandbox.
 func sandboxChanged(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	changed, _, _ := runtimeutil.PodSandboxChanged(pod, podStatus)
 	return changed
@@ -53,8 +54,8 @@ func (kl *Kubelet) apiPodStatus(_ context.Context, pod *v1.Pod, podStatus *kubec
 	return kl.generateAPIPodStatus(pod, podStatus, false)
 }
 
-// freshPodStatus returns what the runtime says now. The pod cache is up to a
-// second behind.
+// freshPodStatus returns the current status from the runtime. The pod cache is up
+// to a second behind.
 func (kl *Kubelet) freshPodStatus(ctx context.Context, pod *v1.Pod) (*kubecontainer.PodStatus, error) {
 	return kl.containerRuntime.GetPodStatus(ctx, pod.UID, pod.Name, pod.Namespace)
 }

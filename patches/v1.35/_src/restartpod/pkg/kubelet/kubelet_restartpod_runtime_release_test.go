@@ -24,7 +24,7 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func (r *restartTest) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
 	if r.gone {
@@ -43,5 +43,5 @@ func (r *exitsRuntime) GetPodStatus(context.Context, types.UID, string, string) 
 	return r.statusOf(func(kubecontainer.ContainerID) bool { return true }), nil
 }
 
-// hasPostSync reports whether SyncPod returns what is to be done after it.
+// hasPostSync reports whether SyncPod returns a function to call after it.
 const hasPostSync = false

@@ -29,20 +29,20 @@ import (
 	runtimeutil "k8s.io/kubernetes/pkg/kubelet/kuberuntime/util"
 )
 
-// What is called in another way in another release of Kubernetes.
+// The functions in this file depend on the Kubernetes release.
 
-// relistsOnePod reports whether the PLEG looks at a single pod when it is asked to.
+// relistsOnePod reports whether the PLEG can relist a single pod.
 const relistsOnePod = true
 
-// requestRelist asks the PLEG to look at a pod, without a word if its queue is full:
-// these are hints.
+// requestRelist requests a relist of a pod from the PLEG. It logs nothing if the
+// queue is full, because the requests are hints.
 func (kl *Kubelet) requestRelist(uid types.UID) { kl.RequestPodRelist(uid) }
 
 func parseContainerID(_ context.Context, id string) kubecontainer.ContainerID {
 	return kubecontainer.ParseContainerID(id)
 }
 
-// sandboxChanged reports whether the pod needs another sandbox than the one it has.
+// sandboxChanged reports whether the pod needs a new sandbox.
 func sandboxChanged(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	changed, _, _ := runtimeutil.PodSandboxChanged(pod, podStatus)
 	return changed
@@ -56,12 +56,12 @@ func (kl *Kubelet) apiPodStatus(ctx context.Context, pod *v1.Pod, podStatus *kub
 	return kl.generateAPIPodStatus(ctx, pod, podStatus, false)
 }
 
-// freshPodStatus returns what the runtime says now. The pod cache is up to a
-// second behind.
+// freshPodStatus returns the current status from the runtime. The pod cache is up to
+// a second behind.
 func (kl *Kubelet) freshPodStatus(ctx context.Context, pod *v1.Pod) (*kubecontainer.PodStatus, error) {
 	runtimePod, err := kl.containerRuntime.GetPod(ctx, pod.UID)
 	if errors.Is(err, kubecontainer.ErrPodNotFound) {
-		// Nothing of it is left, as SyncTerminatingPod has it.
+		// Nothing of the pod is left. SyncTerminatingPod does the same.
 		runtimePod, err = &kubecontainer.Pod{ID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Timestamp: kl.clock.Now()}, nil
 	}
 	if err != nil {

@@ -24,9 +24,10 @@ import (
 )
 
 // PodCouldRestart returns true if a container of the pod has a rule with the
-// action RestartPod, whatever the feature gate. It is for RestartPod what
-// AllContainersCouldRestart is for RestartAllContainers, and apart from it
-// because that decides which pods have the condition AllContainersRestarting.
+// action RestartPod, regardless of the feature gate. It corresponds to
+// AllContainersCouldRestart for RestartAllContainers. The two are separate
+// because AllContainersCouldRestart decides which pods have the condition
+// AllContainersRestarting.
 func PodCouldRestart(pod *v1.PodSpec) bool {
 	if pod == nil {
 		return false
@@ -41,7 +42,7 @@ func PodCouldRestart(pod *v1.PodSpec) bool {
 	return false
 }
 
-// wholePodRestartable returns true if an exit of some container can restart all
+// wholePodRestartable returns true if the exit of a container can restart all
 // containers of the pod.
 func wholePodRestartable(pod *v1.PodSpec) bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.RestartPodOnContainerExits) && PodCouldRestart(pod) ||

@@ -26,7 +26,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// What differs from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 // hasRestartAllContainers reports whether a rule can restart all containers of the pod.
 const hasRestartAllContainers = true

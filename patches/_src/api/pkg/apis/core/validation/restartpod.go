@@ -38,10 +38,11 @@ func RestartPodActionInUse(podSpec *core.PodSpec) bool {
 	return false
 }
 
-// podCouldRestart returns true if any container, init containers included, may
-// leave the terminated state, whatever its restart policy and exit code, because
-// a rule could have restarted the pod. It does not ask whether one did: the
-// exit of that rule's container may be in no status that is written.
+// podCouldRestart returns true if a rule could have restarted the pod. Any
+// container, including init containers, may then leave the terminated state,
+// regardless of its restart policy and exit code. It does not check whether a
+// rule did restart the pod: the exit of that rule's container may be missing
+// from every written status.
 func (opts PodValidationOptions) podCouldRestart(podSpec *core.PodSpec) bool {
 	return opts.AllowContainerRestartPolicyRules && opts.AllowRestartPod && RestartPodActionInUse(podSpec)
 }

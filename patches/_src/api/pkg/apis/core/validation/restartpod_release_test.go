@@ -18,7 +18,7 @@ package validation
 
 import "testing"
 
-// allowRestartAllContainers has opts allow the action RestartAllContainers.
+// allowRestartAllContainers makes opts allow the action RestartAllContainers.
 func allowRestartAllContainers(_ *testing.T, opts *PodValidationOptions) {
 	opts.AllowRestartAllContainers = true
 }

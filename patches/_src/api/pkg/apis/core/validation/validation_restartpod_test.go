@@ -66,7 +66,7 @@ func TestValidateRestartPodAction(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec core.PodSpec
 		opts PodValidationOptions
-		// all allows RestartAllContainers as well.
+		// all also allows RestartAllContainers.
 		all  bool
 		want []string
 	}{
@@ -108,7 +108,7 @@ func TestValidateRestartPodAction(t *testing.T) {
 			if tc.all {
 				allowRestartAllContainers(t, &tc.opts)
 			}
-			// Twice, for the sets of supported actions are shared.
+			// Twice, because the sets of supported actions are shared.
 			for range 2 {
 				errs := ValidatePodSpec(&tc.spec, nil, field.NewPath("spec"), tc.opts)
 				assert.Equal(t, tc.want, errorStrings(errs))
@@ -117,8 +117,8 @@ func TestValidateRestartPodAction(t *testing.T) {
 	}
 }
 
-// Any container may leave the terminated state in a pod that RestartPod could
-// have restarted, but ephemeral ones.
+// Any container except an ephemeral one may leave the terminated state in a pod
+// that RestartPod could have restarted.
 func TestStateTransitionsWithRestartPod(t *testing.T) {
 	const (
 		never      = core.ContainerRestartPolicyNever
@@ -163,8 +163,8 @@ func TestStateTransitionsWithRestartPod(t *testing.T) {
 		"rules not allowed":         {spec(nil, nil, rule), PodValidationOptions{AllowRestartPod: true}, without},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Exit code 1 matches no rule: that of the container that restarted the
-			// pod may never have been reported.
+			// Exit code 1 matches no rule, because the exit code of the container
+			// that restarted the pod may never have been reported.
 			oldPod := podtest.MakePod("pod", podtest.SetResourceVersion("1"), podtest.SetStatus(status(core.ContainerState{Terminated: &core.ContainerStateTerminated{ExitCode: 1}})))
 			oldPod.Spec = tc.spec
 			for _, state := range []core.ContainerState{{Running: &core.ContainerStateRunning{}}, {Waiting: &core.ContainerStateWaiting{}}} {

@@ -26,7 +26,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// setRestartPodGates sets the gates that RestartPod has, and no other action.
+// setRestartPodGates sets the gates for RestartPod, and for no other action.
 func setRestartPodGates(t *testing.T, rules, restartPod bool) {
 	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, map[featuregate.Feature]bool{
 		features.ContainerRestartRules:                rules,

@@ -29,11 +29,10 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core/validation"
 )
 
-// The lives of pods that use RestartPod, and of one that does not, through an
-// API server whose gate is on, then off, then on again (KEP-5532, "Feature
-// Enablement and Rollback").
+// Pods with and without RestartPod in an API server whose gate is on, then off,
+// then on again (KEP-5532, "Feature Enablement and Rollback").
 func TestRestartPodGateOnOffOn(t *testing.T) {
-	// The declarative validation looks up the version in it.
+	// The declarative validation reads the version from it.
 	ctx := genericapirequest.WithRequestInfo(genericapirequest.NewDefaultContext(), &genericapirequest.RequestInfo{APIVersion: "v1", Resource: "pods"})
 	rule := api.ContainerRestartRule{
 		Action:    api.ContainerRestartRuleActionRestartPod,
@@ -69,8 +68,8 @@ func TestRestartPodGateOnOffOn(t *testing.T) {
 		return pod, err
 	}
 	label := func(pod *api.Pod) { pod.Labels = map[string]string{"a": "b"} }
-	// A stored pod stays as it is, whatever else is updated, and its status
-	// tells of a restart.
+	// A stored pod stays unchanged by other updates, and its status reports a
+	// restart.
 	stored := func(t *testing.T, pod *api.Pod) {
 		t.Helper()
 		got, err := update(Strategy, pod, label)
@@ -105,7 +104,8 @@ func TestRestartPodGateOnOffOn(t *testing.T) {
 			_, err = create(pod)
 			assert.ErrorContains(t, err, "restartPolicyRules")
 			stored(t, one)
-			// ContainerRestartRules may go off with it, also for this pod alone.
+			// With ContainerRestartRules off too, a new pod loses its rules,
+			// and the stored pod keeps them.
 			setRestartPodGates(t, false, false)
 			got, err := create(pod)
 			require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestRestartPodGateOnOffOn(t *testing.T) {
 			setRestartPodGates(t, true, gate)
 			plain, err := create(podtest.MakePod("pod", never, podtest.SetInitContainers(podtest.MakeContainer("init"))))
 			require.NoError(t, err)
-			// Rules are not among the fields of a pod that can change.
+			// The rules of a pod are immutable.
 			_, err = update(Strategy, plain, func(pod *api.Pod) { pod.Spec.Containers[0] = with("ctr", api.ContainerRestartPolicyNever) })
 			assert.ErrorContains(t, err, "spec: Forbidden")
 			exited, err := update(StatusStrategy, plain, func(pod *api.Pod) { pod.Status = status(terminated, api.ConditionFalse) })

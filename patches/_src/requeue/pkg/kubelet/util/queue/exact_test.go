@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// Whoever comes exactly when an item is due gets it.
+// A caller that comes exactly when an item is due gets it.
 func TestGetWorkAtTheVeryTime(t *testing.T) {
 	q, clock := newTestBasicWorkQueue()
 	q.Enqueue("pod", time.Second)

@@ -24,7 +24,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func stateForTest(t *testing.T, dir string) (State, error) {
 	logger, _ := ktesting.NewTestContext(t)

@@ -23,8 +23,8 @@ import (
 )
 
 // storedContainerResources reports whether the checkpoint holds these resources of a
-// container. A container that restarts has those that it had, and to find that out from
-// the checksum takes a copy of what all pods of the node have. The caller holds the lock.
+// container. A restarted container has the same resources as before, and the checksum
+// finds this only by copying the resources of all pods. The caller holds the lock.
 func (sc *stateCheckpoint) storedContainerResources(podUID types.UID, containerName string, resources v1.ResourceRequirements) bool {
 	if sc.lastChecksum == 0 {
 		return false // Nothing was stored, or the last attempt failed.

@@ -27,7 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/checkpointmanager"
 )
 
-// failingCheckpoints counts what is written, and fails on demand.
+// failingCheckpoints counts writes, and fails on demand.
 type failingCheckpoints struct {
 	checkpointmanager.CheckpointManager
 	err     error
@@ -42,8 +42,8 @@ func (c *failingCheckpoints) CreateCheckpoint(name string, checkpoint checkpoint
 	return c.CheckpointManager.CreateCheckpoint(name, checkpoint)
 }
 
-// The resources of a container that starts again are not stored again, unless they
-// differ, or the last attempt to store something failed.
+// The resources of a container that starts again are stored only if they differ,
+// or if the last attempt to store failed.
 func TestStoredContainerResources(t *testing.T) {
 	dir := t.TempDir()
 	state, err := stateForTest(t, dir)

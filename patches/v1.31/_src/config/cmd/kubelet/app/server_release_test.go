@@ -24,7 +24,7 @@ import (
 	kubeletconfiginternal "k8s.io/kubernetes/pkg/kubelet/apis/config"
 )
 
-// What tests call here has other arguments and results from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func loadConfigFileForTest(_ context.Context, name string) (*kubeletconfiginternal.KubeletConfiguration, error) {
 	return loadConfigFile(name)
@@ -34,6 +34,7 @@ func mergeKubeletConfigurationsForTest(kc *kubeletconfiginternal.KubeletConfigur
 	return mergeKubeletConfigurations(kc, dropins)
 }
 
-// afterNullForTest is the maximum where a drop-in has null, and the file this one. A drop-in
-// is merged with the names of Go's fields, which a null of the API's names does not remove.
+// afterNullForTest returns the maximum if the file sets this value and a drop-in sets null.
+// This release merges drop-ins by the names of Go fields, and a null under the API's name
+// does not remove the value.
 func afterNullForTest(file *metav1.Duration) *metav1.Duration { return file }

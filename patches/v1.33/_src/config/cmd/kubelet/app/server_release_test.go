@@ -24,7 +24,7 @@ import (
 	kubeletconfiginternal "k8s.io/kubernetes/pkg/kubelet/apis/config"
 )
 
-// What tests call here has other arguments and results from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func loadConfigFileForTest(_ context.Context, name string) (*kubeletconfiginternal.KubeletConfiguration, error) {
 	return loadConfigFile(name)
@@ -34,5 +34,6 @@ func mergeKubeletConfigurationsForTest(kc *kubeletconfiginternal.KubeletConfigur
 	return mergeKubeletConfigurations(kc, dropins)
 }
 
-// afterNullForTest is the maximum where a drop-in has null, and the file this one.
+// afterNullForTest returns the maximum if the file sets this value and a drop-in
+// sets null.
 func afterNullForTest(_ *metav1.Duration) *metav1.Duration { return nil }

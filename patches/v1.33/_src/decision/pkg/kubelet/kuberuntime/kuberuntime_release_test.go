@@ -31,7 +31,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func runtimeManagerForTest(_ ktesting.TContext, recorder *record.FakeRecorder) (*apitest.FakeRuntimeService, *apitest.FakeImageService, *kubeGenericRuntimeManager, error) {
 	fakeRuntime, fakeImage, m, err := createTestRuntimeManager()
@@ -58,12 +58,12 @@ func (m *kubeGenericRuntimeManager) doBackOffForTest(_ context.Context, pod *v1.
 	return m.doBackOff(pod, container, podStatus, backOff)
 }
 
-// setStatusesForTest sets the containers of a pod, all of which are in its newest sandbox.
+// setStatusesForTest sets the containers of a pod. All of them are in its newest sandbox.
 func setStatusesForTest(status *kubecontainer.PodStatus, containers ...*kubecontainer.Status) {
 	status.ContainerStatuses, status.ActiveContainerStatuses = containers, containers
 }
 
-// restartRulesForTest has the restart policies and rules of containers count, or not.
+// restartRulesForTest enables or disables the restart policies and rules of containers.
 func restartRulesForTest(t *testing.T, enabled bool) {
 	if enabled {
 		t.Skip("there are no restart rules")

@@ -28,7 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// An update may use what the old object uses: the action, and rules of sidecars, which
+// An update may use what the old object uses: the action, and rules on sidecars, which
 // only the gate of the action allows.
 func TestValidationOptionsForRestartPod(t *testing.T) {
 	with := func(policy api.ContainerRestartPolicy, action api.ContainerRestartRuleAction) api.Container {

@@ -27,14 +27,14 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// What is called in another way in another release of Kubernetes.
+// The functions in this file depend on the Kubernetes release.
 
 func (m *kubeGenericRuntimeManager) recorderFor(context.Context) record.EventRecorder {
 	return m.recorder
 }
 
-// regularContainersHavePolicies reports whether the restart policy of a container that is
-// neither an init container nor a sidecar counts.
+// regularContainersHavePolicies reports whether regular containers may have their own
+// restart policy.
 func regularContainersHavePolicies() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.ContainerRestartRules)
 }

@@ -24,9 +24,9 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// stillInitialized returns the condition Initialized of a pod whose init containers are not
-// complete, if they were before. A restart of the pod does not make it one that is not
-// initialized. Later releases have it so themselves.
+// stillInitialized returns the condition Initialized of a pod whose init containers were
+// complete before and are not complete now. A restart of the pod leaves it initialized.
+// Later releases do this themselves.
 func stillInitialized(pod *v1.Pod, oldPodStatus *v1.PodStatus) *v1.PodCondition {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.RestartPodOnContainerExits) {
 		return nil

@@ -26,8 +26,8 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// setRestartGates sets the gates of restarts of pods, and returns the conditions that these
-// have in this release.
+// setRestartGates sets the gates for restarts of pods, and returns their conditions in this
+// release.
 func setRestartGates(t *testing.T, enabled bool) []v1.PodConditionType {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, enabled)
 	return []v1.PodConditionType{v1.PodRestarting}

@@ -24,7 +24,7 @@ import (
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func podStorageForTest() *podStorage {
 	return newPodStorage(make(chan kubetypes.PodUpdate, 10), PodConfigNotificationIncremental, nil, &mockPodStartupSLIObserver{})

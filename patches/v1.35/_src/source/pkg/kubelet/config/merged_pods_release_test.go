@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func podStorageForTest() *podStorage {
 	return newPodStorage(make(chan kubetypes.PodUpdate, 10), PodConfigNotificationIncremental, nil, &mockPodStartupSLIObserver{})

@@ -18,11 +18,11 @@ package kuberuntime
 
 import "k8s.io/kubernetes/pkg/kubelet/restartpod"
 
-// startsOfRelease returns what computePodActions of this release starts where a plan of
-// a Machine says Start. Before v1.37 it takes the exit of a regular container for that
-// of another sandbox: where none runs, and the last init container is a sidecar that does
-// not run either, sidecars start, and the others with a later sync. It is so also
-// where the pod is done: then no sync comes to it.
+// startsOfRelease returns what computePodActions of this release starts for the Start of
+// a Machine's plan. Before v1.37, computePodActions treats an exited regular container as
+// one from another sandbox. If no regular container runs, and the last init container is
+// a sidecar that does not run either, it starts the sidecars first and the others in a
+// later sync. It does so even if the pod is done, but then no sync calls it.
 func startsOfRelease(containers []restartpod.Container, plan *restartpod.Plan) []int {
 	exited := false
 	var last *restartpod.Container

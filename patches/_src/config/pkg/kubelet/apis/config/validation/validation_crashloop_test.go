@@ -31,7 +31,7 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// Whether the host has cgroup v1 is not what this is about.
+// The cgroup version of the host does not matter for this test.
 const minimalConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
@@ -46,8 +46,8 @@ func decodeConfig(t *testing.T, data string) *kubeletconfig.KubeletConfiguration
 	return kc
 }
 
-// The maximum is optional with the gate on, and has no effect with the gate off,
-// whatever it is (KEP-5593, "Conflict resolution").
+// The maximum is optional with the gate on. With the gate off it has no effect,
+// regardless of its value (KEP-5593, "Conflict resolution").
 func TestMaxContainerRestartPeriodAndItsGate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		gate   bool
@@ -67,8 +67,8 @@ func TestMaxContainerRestartPeriodAndItsGate(t *testing.T) {
 	}
 }
 
-// A kubelet that does not know a field starts as if it were not there (KEP-5593,
-// "Version Skew Strategy").
+// A kubelet that does not know a field starts as if the field were missing
+// (KEP-5593, "Version Skew Strategy").
 func TestUnknownFieldsAreDropped(t *testing.T) {
 	want := decodeConfig(t, minimalConfig)
 	require.Nil(t, want.CrashLoopBackOff.MaxContainerRestartPeriod)

@@ -18,6 +18,6 @@ package pod
 
 import v1 "k8s.io/api/core/v1"
 
-// AllContainersCouldRestart returns true if a rule of the pod restarts all of its containers. No
-// rule of this release does.
+// AllContainersCouldRestart returns true if a rule of the pod restarts all of its containers.
+// This release has no such rules.
 func AllContainersCouldRestart(*v1.PodSpec) bool { return false }

@@ -20,8 +20,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 )
 
-// RestartPodInUse returns true if the pod has what only RestartPod allows: a rule
-// with that action, or a sidecar with rules.
+// RestartPodInUse returns true if the pod uses something that only RestartPod
+// allows: a rule with that action, or a sidecar with rules.
 func RestartPodInUse(podSpec *core.PodSpec) bool {
 	if podSpec == nil {
 		return false

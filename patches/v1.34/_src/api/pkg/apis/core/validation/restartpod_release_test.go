@@ -18,7 +18,7 @@ package validation
 
 import "testing"
 
-// allowRestartAllContainers has opts allow the action RestartAllContainers.
+// allowRestartAllContainers makes opts allow the action RestartAllContainers.
 func allowRestartAllContainers(t *testing.T, _ *PodValidationOptions) {
 	t.Skip("there is no such action before v1.35")
 }

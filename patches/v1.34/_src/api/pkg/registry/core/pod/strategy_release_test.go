@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// setRestartPodGates sets the gates that RestartPod has, and no other action.
+// setRestartPodGates sets the gates for RestartPod, and for no other action.
 func setRestartPodGates(t *testing.T, rules, restartPod bool) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ContainerRestartRules, rules)
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, restartPod)

@@ -22,7 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func stateForTest(_ *testing.T, dir string) (State, error) {
 	return NewStateCheckpoint(dir, "test")

@@ -25,7 +25,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/util/codec"
 )
 
-// What tests call here has other arguments from release to release.
+// The test helpers in this file depend on the Kubernetes release.
 
 func decodeForTest(_ context.Context, codecs *serializer.CodecFactory, data []byte) (*kubeletconfig.KubeletConfiguration, error) {
 	return codec.DecodeKubeletConfiguration(codecs, data)

@@ -16,12 +16,12 @@ limitations under the License.
 
 package v1
 
-// The action and the condition of RestartAllContainers, which this release does not have. What
-// restarts pods is the same code in every release, and names them.
+// The action and the condition of RestartAllContainers, which this release does not have. The
+// code that restarts pods is the same in every release and uses them.
 
-// ContainerRestartRuleActionRestartAllContainers is an action of later releases. No API server of
-// this one takes it, and to its kubelets it is an action that is not known.
+// ContainerRestartRuleActionRestartAllContainers is an action of later releases. In this release
+// the API server rejects it, and the kubelet treats it as an unknown action.
 const ContainerRestartRuleActionRestartAllContainers ContainerRestartRuleAction = "RestartAllContainers"
 
-// AllContainersRestarting is a condition of later releases. Nothing sets it here.
+// AllContainersRestarting is a condition of later releases. Nothing sets it in this one.
 const AllContainersRestarting PodConditionType = "AllContainersRestarting"
