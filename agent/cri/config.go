@@ -139,7 +139,11 @@ func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP st
 		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
 	for _, m := range manifest.Mounts(r.pod, c) {
-		config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: r.volume(m.Name), ContainerPath: m.MountPath, Readonly: m.ReadOnly})
+		source, err := manifest.Source(r.volume(m.Name), &m, env)
+		if err != nil {
+			return nil, err
+		}
+		config.Mounts = append(config.Mounts, &runtimeapi.Mount{HostPath: source, ContainerPath: m.MountPath, Readonly: m.ReadOnly})
 	}
 	return config, nil
 }

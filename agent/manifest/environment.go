@@ -3,7 +3,11 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"net"
+	"os"
 	"slices"
 	"strings"
 
@@ -18,11 +22,10 @@ import (
 const maxEnvironment = 2 << 20
 
 // Environment returns the environment variables that the pod sets for a
-// container: their sources resolved and $(NAME) expanded with the variables
-// before, each name once with its last value. A variable whose source is missing
-// and optional is left out. An error names the variable, and is for a source that
-// Validate refuses, for a value of more than 128 KiB and for more than 2 MiB in
-// all. It does what makeEnvironmentVariables of pkg/kubelet does, but for
+// container: fields of the pod resolved and $(NAME) expanded with the variables
+// before, each name once with its last value. An error names the variable, and is
+// for a source that Objects.Resolve has to resolve before, for a value of more than
+// 128 KiB and for more than 2 MiB in all. It does what makeEnvironmentVariables of pkg/kubelet does, but for
 // services, and in the order of the spec.
 func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error) {
 	var names []string
@@ -33,11 +36,8 @@ func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error
 			return nil, fmt.Errorf("env %s: its value is more than %d KiB with all references expanded", e.Name, expand.Max>>10)
 		}
 		if source := e.ValueFrom; source != nil && e.Value == "" {
-			if isOptional(source) {
-				continue
-			}
 			if source.FieldRef == nil {
-				return nil, fmt.Errorf("env %s: only fieldRef is known as a source", e.Name)
+				return nil, fmt.Errorf("env %s: its source is not resolved", e.Name)
 			}
 			var err error
 			if value, err = fieldValue(pod, source.FieldRef.FieldPath, podIP); err != nil {
@@ -60,24 +60,8 @@ func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error
 	return env, nil
 }
 
-// isOptional tells whether a variable may be left out. A file's is not: another
-// container may write it.
-func isOptional(source *v1.EnvVarSource) bool {
-	var optional *bool
-	switch {
-	case source.ConfigMapKeyRef != nil:
-		optional = source.ConfigMapKeyRef.Optional
-	case source.SecretKeyRef != nil:
-		optional = source.SecretKeyRef.Optional
-	}
-	return optional != nil && *optional
-}
-
-// fieldPaths are the fields of a pod that an environment variable may have as
-// its value.
-var fieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels['KEY']", "metadata.annotations['KEY']", "status.podIP"}
-
-// fieldValue is podFieldSelectorRuntimeValue of pkg/kubelet, for fieldPaths.
+// fieldValue is podFieldSelectorRuntimeValue of pkg/kubelet and, for all labels
+// and annotations, ExtractFieldPathAsString of pkg/fieldpath.
 func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
 	switch fieldPath {
 	case "metadata.name":
@@ -86,8 +70,19 @@ func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
 		return pod.Namespace, nil
 	case "metadata.uid":
 		return string(pod.UID), nil
-	case "status.podIP":
+	case "metadata.labels":
+		return formatMap(pod.Labels), nil
+	case "metadata.annotations":
+		return formatMap(pod.Annotations), nil
+	case "spec.nodeName":
+		host, _ := os.Hostname()
+		return cmp.Or(pod.Spec.NodeName, strings.ToLower(host)), nil
+	case "spec.serviceAccountName":
+		return cmp.Or(pod.Spec.ServiceAccountName, "default"), nil
+	case "status.podIP", "status.podIPs":
 		return podIP, nil
+	case "status.hostIP", "status.hostIPs":
+		return hostIP(podIP), nil
 	}
 	if path, ok := strings.CutSuffix(fieldPath, "']"); ok {
 		if key, ok := strings.CutPrefix(path, "metadata.labels['"); ok && isQualifiedName(key) {
@@ -98,7 +93,27 @@ func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
 			return pod.Annotations[key], nil
 		}
 	}
-	return "", fmt.Errorf("fieldPath %q: must be one of %s", fieldPath, strings.Join(fieldPaths, ", "))
+	return "", fmt.Errorf("fieldPath %q: must be one of metadata.{name,namespace,uid,labels,annotations}, metadata.labels['KEY'], "+
+		"metadata.annotations['KEY'], spec.{nodeName,serviceAccountName}, status.{hostIP,hostIPs,podIP,podIPs}", fieldPath)
+}
+
+func formatMap(m map[string]string) string {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(&b, "%s=%q\n", key, m[key])
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// hostIP is the address with which this machine reaches others, or that of the pod
+// without any.
+func hostIP(podIP string) string {
+	c, err := net.Dial("udp", "192.0.2.1:9") // Sends nothing.
+	if err != nil {
+		return podIP
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
 func isQualifiedName(key string) bool {
@@ -114,5 +129,5 @@ func Command(c *v1.Container, env []v1.EnvVar) []string {
 // Expand replaces $(NAME) by the variable's value in each string, as the kubelet does
 // in command and args. $$ stands for $, so that $$(NAME) is left as $(NAME); what
 // names no variable stays as it is, and so does a string that would become longer
-// than 128 KiB, which Validate refuses in a command.
+// than 128 KiB, which Objects.Resolve refuses in a command.
 func Expand(list []string, env []v1.EnvVar) []string { return expand.All(list, env) }

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 func TestExpand(t *testing.T) {
@@ -55,14 +54,12 @@ func TestEnvironment(t *testing.T) {
 		Namespace: "ns", Name: "web", UID: "u-1",
 		Labels:      map[string]string{"app": "shop", "example.com/tier": "front"},
 		Annotations: map[string]string{"Example.com/Note": "hello"},
-	}}
+	}, Spec: v1.PodSpec{NodeName: "node-1"}}
 	fieldRef := func(name, path string) v1.EnvVar {
 		return v1.EnvVar{Name: name, ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}}
 	}
-	optional := func(optional *bool) v1.EnvVar {
-		return v1.EnvVar{Name: "KEY", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "k", Optional: optional}}}
-	}
-	const mustBe = "must be one of metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], metadata.annotations['KEY'], status.podIP"
+	const mustBe = "must be one of metadata.{name,namespace,uid,labels,annotations}, metadata.labels['KEY'], metadata.annotations['KEY'], " +
+		"spec.{nodeName,serviceAccountName}, status.{hostIP,hostIPs,podIP,podIPs}"
 	tests := []struct {
 		name string
 		env  []v1.EnvVar
@@ -94,15 +91,13 @@ func TestEnvironment(t *testing.T) {
 				{Name: "IP", Value: "127.0.0.1"}, {Name: "URL", Value: "http://127.0.0.1/web"},
 			},
 		},
+		{name: "a source that is not resolved", env: []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "k"}}}},
+			err: "env KEY: its source is not resolved"},
 		{
-			name: "an optional source leaves what was there",
-			env:  []v1.EnvVar{{Name: "KEY", Value: "default"}, optional(ptr.To(true)), {Name: "B", Value: "$(KEY)"}},
-			want: []v1.EnvVar{{Name: "KEY", Value: "default"}, {Name: "B", Value: "default"}},
+			name: "fields of the node and whole maps",
+			env:  []v1.EnvVar{fieldRef("ACCOUNT", "spec.serviceAccountName"), fieldRef("LABELS", "metadata.labels"), fieldRef("NODE", "spec.nodeName")},
+			want: []v1.EnvVar{{Name: "ACCOUNT", Value: "default"}, {Name: "LABELS", Value: "app=\"shop\"\nexample.com/tier=\"front\""}, {Name: "NODE", Value: "node-1"}},
 		},
-		{name: "a secret", env: []v1.EnvVar{optional(nil)}, err: "env KEY: only fieldRef is known as a source"},
-		{name: "no optional secret", env: []v1.EnvVar{optional(ptr.To(false))}, err: "env KEY: only fieldRef is known as a source"},
-		{name: "a field of the node", env: []v1.EnvVar{fieldRef("NODE", "spec.nodeName")}, err: `env NODE: fieldPath "spec.nodeName": ` + mustBe},
-		{name: "all labels", env: []v1.EnvVar{fieldRef("L", "metadata.labels")}, err: `env L: fieldPath "metadata.labels": ` + mustBe},
 		{name: "a key of something else", env: []v1.EnvVar{fieldRef("X", "spec.nodeSelector['x']")}, err: `env X: fieldPath "spec.nodeSelector['x']": ` + mustBe},
 	}
 	for _, tc := range tests {

@@ -3,7 +3,6 @@
 package manifest
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -134,11 +133,9 @@ func (v *validator) validateVolumes(objects []any, fldPath *field.Path) {
 		sources := slices.DeleteFunc(slices.Sorted(maps.Keys(object)), func(key string) bool { return key == "name" })
 		switch {
 		case len(sources) == 0:
-			v.add(field.Required(path, "a volume has a source: emptyDir"))
+			v.add(field.Required(path, "a volume has a source"))
 		case len(sources) > 1:
 			v.add(field.Forbidden(path, "a volume has one source, and this one "+strings.Join(sources, ", ")))
-		case volume.EmptyDir == nil && !isAPIAccess(volume):
-			v.add(field.Forbidden(path.Child(sources[0]), "only emptyDir volumes are made"))
 		}
 	}
 }
@@ -176,11 +173,7 @@ func (v *validator) validateContainer(c *v1.Container, init bool, path *field.Pa
 	if !slices.Contains(policies, c.ImagePullPolicy) {
 		v.add(field.NotSupported(path.Child("imagePullPolicy"), c.ImagePullPolicy, policies))
 	}
-	before := len(v.errs)
 	v.validateEnv(c, path)
-	if len(v.errs) == before {
-		v.validateExpansion(c, path)
-	}
 	ports := v.validatePorts(c.Ports, path.Child("ports"))
 	v.validateMounts(c.VolumeMounts, path.Child("volumeMounts"))
 
@@ -246,54 +239,38 @@ func (v *validator) validateEnv(c *v1.Container, path *field.Path) {
 		if source == nil {
 			continue
 		}
-		const noCluster = "there is no cluster to take it from: set value"
-		var errs field.ErrorList
 		sources := 0
-		refuse := func(set, allowed bool, name, detail string) {
+		for _, set := range []bool{source.FieldRef != nil, source.ResourceFieldRef != nil, source.ConfigMapKeyRef != nil, source.SecretKeyRef != nil} {
 			if set {
 				sources++
-				if !allowed {
-					errs = append(errs, field.Forbidden(path.Child(name), detail))
-				}
 			}
 		}
-		refuse(source.FieldRef != nil, true, "", "")
-		refuse(source.ResourceFieldRef != nil, false, "resourceFieldRef", "there are no limits that are kept: set value")
-		refuse(source.ConfigMapKeyRef != nil, isOptional(source), "configMapKeyRef", noCluster+", or optional: true")
-		refuse(source.SecretKeyRef != nil, isOptional(source), "secretKeyRef", noCluster+", or optional: true")
-		refuse(source.FileKeyRef != nil, false, "fileKeyRef", "no file of variables is read: set value")
 		switch {
 		case env.Value != "":
 			v.add(field.Forbidden(path, "may not be set where value is"))
+		case source.FileKeyRef != nil:
+			v.add(field.Forbidden(path.Child("fileKeyRef"), "no file of variables is read: set value"))
 		case sources != 1:
 			v.add(field.Invalid(path, sources, "must have one source"))
-		case len(errs) > 0:
-			v.add(errs...)
 		case source.FieldRef != nil:
-			v.validateFieldRef(source.FieldRef, path.Child("fieldRef"))
+			if _, err := fieldValue(v.pod, source.FieldRef.FieldPath, ""); err != nil {
+				v.add(field.Invalid(path.Child("fieldRef", "fieldPath"), source.FieldRef.FieldPath, err.Error()))
+			}
 		}
 	}
 	for i, from := range c.EnvFrom {
-		path := path.Child("envFrom").Index(i)
-		const detail = "there is no cluster to take it from: set env, or optional: true"
-		if ref := from.ConfigMapRef; ref != nil && (ref.Optional == nil || !*ref.Optional) {
-			v.add(field.Forbidden(path.Child("configMapRef"), detail))
-		}
-		if ref := from.SecretRef; ref != nil && (ref.Optional == nil || !*ref.Optional) {
-			v.add(field.Forbidden(path.Child("secretRef"), detail))
-		}
 		if (from.ConfigMapRef == nil) == (from.SecretRef == nil) {
-			v.add(field.Invalid(path, from.Prefix, "must have one of configMapRef, secretRef"))
+			v.add(field.Invalid(path.Child("envFrom").Index(i), from.Prefix, "must have one of configMapRef, secretRef"))
 		}
 	}
 }
 
-// validateExpansion adds an error for what the expansion of $(NAME) makes too
+// validateExpansion returns an error for what the expansion of $(NAME) makes too
 // long.
-func (v *validator) validateExpansion(c *v1.Container, path *field.Path) {
-	env, err := Environment(v.pod, c, "")
+func validateExpansion(pod *v1.Pod, c *v1.Container, path *field.Path) (errs field.ErrorList) {
+	env, err := Environment(pod, c, "")
 	if err != nil {
-		v.add(field.Invalid(path.Child("env"), field.OmitValueType{}, err.Error()))
+		errs = append(errs, field.Invalid(path.Child("env"), field.OmitValueType{}, err.Error()))
 	}
 	values := map[string]string{}
 	for _, e := range env {
@@ -305,19 +282,10 @@ func (v *validator) validateExpansion(c *v1.Container, path *field.Path) {
 			at = path.Child("args").Index(i - n)
 		}
 		if _, ok := expand.String(s, values); !ok {
-			v.add(field.TooLong(at, "", expand.Max))
+			errs = append(errs, field.TooLong(at, "", expand.Max))
 		}
 	}
-}
-
-func (v *validator) validateFieldRef(ref *v1.ObjectFieldSelector, path *field.Path) {
-	if version := cmp.Or(ref.APIVersion, "v1"); version != "v1" {
-		v.add(field.NotSupported(path.Child("apiVersion"), version, []string{"v1"}))
-		return
-	}
-	if _, err := fieldValue(v.pod, ref.FieldPath, ""); err != nil {
-		v.add(field.NotSupported(path.Child("fieldPath"), ref.FieldPath, fieldPaths))
-	}
+	return errs
 }
 
 func (v *validator) validateMounts(mounts []v1.VolumeMount, fldPath *field.Path) {
@@ -347,7 +315,7 @@ func (v *validator) validateHook(hook *v1.LifecycleHandler, path *field.Path) {
 	if hook == nil {
 		return
 	}
-	v.validateHandlers(path, "exec, sleep", handler{"exec", hook.Exec != nil}, handler{"httpGet", hook.HTTPGet != nil},
+	v.validateHandlers(path, "exec, httpGet, sleep", handler{"exec", hook.Exec != nil}, handler{"httpGet", hook.HTTPGet != nil},
 		handler{"sleep", hook.Sleep != nil}, handler{"tcpSocket", hook.TCPSocket != nil})
 	v.validateExec(hook.Exec, path.Child("exec"))
 	if grace := v.pod.Spec.TerminationGracePeriodSeconds; hook.Sleep != nil && grace != nil && *grace >= 0 {

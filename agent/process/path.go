@@ -24,7 +24,7 @@ func mounts(of []v1.VolumeMount, volumes string) []mount {
 	for _, m := range of {
 		// A relative path is one from the root for the kubelet.
 		if p := path.Join("/", m.MountPath); p != "/" {
-			list = append(list, mount{p, filepath.Join(volumes, m.Name)})
+			list = append(list, mount{p, filepath.Join(volumes, m.Name, m.SubPath)})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b mount) int { return cmp.Compare(len(b.path), len(a.path)) })

@@ -29,13 +29,14 @@ type configOptions struct {
 
 type checkOptions struct {
 	configOptions
+	manifestFlags
 	output string
 }
 
 func newCheckCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check [--config FILE] [--config-dir DIR] [--feature-gates GATES] [-o FORMAT] [MANIFEST ...]",
+		Use:   "check [--config FILE] [--config-dir DIR] [--feature-gates GATES] [-o FORMAT] [-f FILE|DIR|-] [-R] [MANIFEST ...]",
 		Short: "Print the restart back-off of a kubelet's configuration, and the restart rules of pods",
 		Long: `Print the container restart back-off that a kubelet of this project will have:
 its initial delay and its maximum, what each comes from, and all delays. A start
@@ -54,8 +55,8 @@ follows the exits of each container, by its restart policy, its restart rules
 and the feature gates. It checks restartPolicy and restartPolicyRules as an API
 server with the same feature gates does, but takes only exit codes that there
 are, each once. Nothing else of the objects is checked, not even what restart
-policy their kind demands of its pods. A manifest may hold several objects; "-"
-is stdin.
+policy their kind demands of its pods. A manifest may hold several objects, and
+be a folder; "-" is stdin. A file without pods is a warning.
 
 Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
 2 wrong usage.`,
@@ -78,7 +79,7 @@ Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
 			if !ok {
 				return unknownFormat(o.output, outputFormats())
 			}
-			r := check(o, manifests, cmd.InOrStdin())
+			r := check(o, o.list(manifests), cmd.InOrStdin())
 			if err := write(cmd.OutOrStdout(), r); err != nil {
 				newIssueWriter(cmd.ErrOrStderr(), o.output).error(err.Error())
 				return exitError(exitFailed)
@@ -90,6 +91,7 @@ Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
+	addManifestFlags(cmd, &o.manifestFlags)
 	addOutputFlag(cmd, &o.output, outputFormats())
 	return cmd
 }

@@ -64,16 +64,17 @@ func (r *report) addManifest(file string, stdin io.Reader, gates restartpod.Gate
 		r.addObject(file, name, object, gates)
 	})
 	if len(r.Pods) == pods && len(r.Errors) == errs && !empty {
-		r.Errors = append(r.Errors, newIssue(manifestName(file), "", "", "there is neither a pod nor a pod template in it"))
+		r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", noPod))
 	}
 }
 
 // addObject adds what there is to say of an object that is no list.
 func (r *report) addObject(file, name string, object runtime.Object, gates restartpod.Gates) {
-	spec, path := podSpec(object)
-	if spec == nil {
+	template, path := podTemplate(object)
+	if template == nil {
 		return
 	}
+	spec := &template.Spec
 	for _, err := range validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: gates}) {
 		r.Errors = append(r.Errors, newErrorIssue(file, name, err))
 	}

@@ -10,10 +10,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -28,7 +34,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 )
 
-// manifestDecoder knows the objects that podSpec does. It returns an object
+// manifestDecoder knows the objects that podTemplate does, and those that pods refer
+// to. It returns an object
 // beside a strict decoding error.
 var manifestDecoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
@@ -39,34 +46,89 @@ var manifestDecoder = func() runtime.Decoder {
 		jsonserializer.SerializerOptions{Yaml: true, Strict: true})
 }()
 
-// podSpec returns the spec of the pod in an object and its path, or nil if there
-// is none.
-func podSpec(object runtime.Object) (*v1.PodSpec, *field.Path) {
-	template := field.NewPath("spec", "template", "spec")
+// podTemplate returns the pod template in an object, or what a pod has of one, and
+// the path of its spec. It is nil if there is none.
+func podTemplate(object runtime.Object) (*v1.PodTemplateSpec, *field.Path) {
+	path := field.NewPath("spec", "template", "spec")
 	switch o := object.(type) {
 	case *v1.Pod:
-		return &o.Spec, field.NewPath("spec")
+		return &v1.PodTemplateSpec{ObjectMeta: o.ObjectMeta, Spec: o.Spec}, field.NewPath("spec")
 	case *v1.PodTemplate:
-		return &o.Template.Spec, field.NewPath("template", "spec")
+		return &o.Template, field.NewPath("template", "spec")
 	case *v1.ReplicationController:
-		if o.Spec.Template == nil {
-			return nil, nil
-		}
-		return &o.Spec.Template.Spec, template
+		return o.Spec.Template, path
 	case *appsv1.Deployment:
-		return &o.Spec.Template.Spec, template
+		return &o.Spec.Template, path
 	case *appsv1.ReplicaSet:
-		return &o.Spec.Template.Spec, template
+		return &o.Spec.Template, path
 	case *appsv1.StatefulSet:
-		return &o.Spec.Template.Spec, template
+		return &o.Spec.Template, path
 	case *appsv1.DaemonSet:
-		return &o.Spec.Template.Spec, template
+		return &o.Spec.Template, path
 	case *batchv1.Job:
-		return &o.Spec.Template.Spec, template
+		return &o.Spec.Template, path
 	case *batchv1.CronJob:
-		return &o.Spec.JobTemplate.Spec.Template.Spec, field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
+		return &o.Spec.JobTemplate.Spec.Template, field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
 	}
 	return nil, nil
+}
+
+// podOf returns the one pod that is run of an object, with the object's name, and
+// the path of its spec. It is nil if there is none.
+func podOf(object runtime.Object) (*v1.Pod, *field.Path) {
+	template, path := podTemplate(object)
+	if template == nil {
+		return nil, nil
+	}
+	pod := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
+	owner, err := meta.Accessor(object)
+	utilruntime.Must(err)
+	pod.Name, pod.GenerateName, pod.Namespace = owner.GetName(), owner.GetGenerateName(), owner.GetNamespace()
+	if set, ok := object.(*appsv1.StatefulSet); ok {
+		pod.Name += "-0"
+		for _, claim := range set.Spec.VolumeClaimTemplates {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: claim.Name, VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name + "-" + pod.Name},
+			}})
+		}
+	}
+	return pod, path
+}
+
+// manifestFlags say which manifests there are, besides those of the arguments.
+type manifestFlags struct {
+	files     []string
+	recursive bool
+}
+
+func addManifestFlags(cmd *cobra.Command, o *manifestFlags) {
+	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "a file of manifests, a folder of such, or - for stdin, as an argument is")
+	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "also the files in folders of a folder")
+	namePlaceholders(cmd, map[string]string{"filename": "FILE|DIR|-"})
+	must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
+}
+
+// list returns the files. A folder stands for those in it that have manifests by
+// their names. What cannot be read is for readManifest to say.
+func (o manifestFlags) list(args []string) (files []string) {
+	for _, name := range slices.Concat(o.files, args) {
+		if info, err := os.Stat(name); name == stdinFile || err != nil || !info.IsDir() {
+			files = append(files, name)
+			continue
+		}
+		filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				files = append(files, path)
+			case e.IsDir() && path != name && !o.recursive:
+				return fs.SkipDir
+			case !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
+				files = append(files, path)
+			}
+			return nil
+		})
+	}
+	return files
 }
 
 // manifestName is what a report calls a file of manifests.
@@ -238,34 +300,59 @@ func near(path string) string {
 
 // podManifest is a pod of a manifest, with its defaults.
 type podManifest struct {
-	// file and object are what issues call them.
+	// file and object are what issues call them, and path is that of the pod's spec
+	// in the object.
 	file, object string
+	path         *field.Path
 	pod          *v1.Pod
+	files        manifest.Files
 }
 
-// readPods reads the pods of files of manifests. Without errors there is one at
-// least, and no two have the same namespace and name. Nothing else of them is
-// validated.
-func readPods(files []string, stdin io.Reader) (pods []podManifest, warnings, errs []issueReport) {
-	var r issues
+// newIssue returns an issue of the pod. It has the path of the object.
+func (p podManifest) newErrorIssue(err *field.Error) issueReport {
+	if rest, ok := strings.CutPrefix(err.Field, "spec"); ok {
+		err.Field = p.path.String() + rest
+	}
+	return newErrorIssue(p.file, p.object, err)
+}
+
+// noPod is what a warning says of a file.
+const noPod = "there is neither a pod nor a pod template in it"
+
+// readPods reads the pods of files of manifests, each with what commands have for
+// its containers, and the ConfigMaps and Secrets. Without errors no two pods have
+// the same namespace and name. Nothing else of them is validated.
+func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]string) (pods []podManifest, objects manifest.Objects) {
+	objects = manifest.Objects{}
 	seen := map[string]string{} // The file, by namespace and name.
+	unused := maps.Clone(commands)
 	for _, file := range files {
 		found, errors := false, len(r.Errors)
 		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
-			pod, ok := object.(*v1.Pod)
-			if spec, _ := podSpec(object); !ok && spec == nil {
-				r.Warnings = append(r.Warnings, newIssue(file, name, "", "not looked at: only pods are run"))
+			if objects.Add(object) {
+				found = true
 				return
-			} else if !ok {
-				kind, _, _ := strings.Cut(name, " ")
-				err := field.NotSupported(field.NewPath("kind"), kind, []string{"Pod"})
-				err.Detail += "; kubectl get pods -o yaml prints the pods that a cluster makes of it"
-				r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+			}
+			pod, path := podOf(object)
+			if pod == nil {
+				r.Warnings = append(r.Warnings, newIssue(file, name, "", "not looked at: it has no pod template that is known here"))
 				return
 			}
 			found = true
+			for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+				for i := range containers {
+					if command, ok := commands[containers[i].Name]; ok {
+						containers[i].Command = []string{"/bin/sh", "-c", command, containers[i].Name}
+						delete(unused, containers[i].Name)
+					}
+				}
+			}
 			manifest.Default(pod)
 			key := pod.Namespace + "/" + pod.Name
+			if kind, _, _ := strings.Cut(name, " "); kind != "Pod" && seen[key] != "" && pod.Name != "" {
+				pod.Name += "-" + strings.ToLower(kind) // A Deployment and a Job may have the same name.
+				key = pod.Namespace + "/" + pod.Name
+			}
 			if other, ok := seen[key]; ok && pod.Name != "" {
 				err := field.Duplicate(field.NewPath("metadata", "name"), key)
 				err.Detail = "there is another one in " + other
@@ -273,11 +360,14 @@ func readPods(files []string, stdin io.Reader) (pods []podManifest, warnings, er
 				return
 			}
 			seen[key] = file
-			pods = append(pods, podManifest{file: file, object: name, pod: pod})
+			pods = append(pods, podManifest{file: file, object: name, path: path, pod: pod})
 		})
 		if !found && len(r.Errors) == errors {
-			r.Errors = append(r.Errors, newIssue(manifestName(file), "", "", "there is no pod in it"))
+			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", noPod))
 		}
 	}
-	return pods, r.Warnings, r.Errors
+	for _, name := range slices.Sorted(maps.Keys(unused)) {
+		r.Errors = append(r.Errors, newIssue("", "", "--command", fmt.Sprintf("no container is named %q", name)))
+	}
+	return pods, objects
 }

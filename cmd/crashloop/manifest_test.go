@@ -3,6 +3,9 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,6 +23,7 @@ func TestReadPods(t *testing.T) {
 		name     string
 		files    []string
 		stdin    string
+		commands map[string]string
 		pods     []string
 		warnings []string
 		errors   []string
@@ -29,22 +33,33 @@ func TestReadPods(t *testing.T) {
 			pods: []string{"stdin: Pod a: default/a", "stdin: Pod b: default/b"}},
 		{name: "pods without a name", files: []string{stdinFile}, stdin: `{"apiVersion": "v1", "kind": "PodList", "items": [{}, {}]}`,
 			pods: []string{"stdin: Pod: default/", "stdin: Pod: default/"}},
-		{name: "nothing", files: []string{stdinFile}, errors: []string{"stdin: there is no pod in it"}},
+		{name: "nothing", files: []string{stdinFile}, warnings: []string{"stdin: " + noPod}},
 		{name: "an empty list", files: []string{stdinFile}, stdin: "{apiVersion: v1, kind: List, items: []}",
-			warnings: []string{"stdin: List: items: " + noItems}, errors: []string{"stdin: there is no pod in it"}},
+			warnings: []string{"stdin: List: items: " + noItems, "stdin: " + noPod}},
 		{name: "a file without pods beside another", files: []string{"run-ignored.yaml", "missing.yaml", "kubelet.yaml"},
 			pods: []string{"run-ignored.yaml: Pod ignored: default/ignored"},
 			warnings: []string{
 				"run-ignored.yaml: Pod ignored: spec.containers[0].comand: unknown field",
 				"kubelet.yaml: KubeletConfiguration: not looked at: --config is for it",
+				"kubelet.yaml: " + noPod,
 			},
-			errors: []string{"missing.yaml: no such file or directory", "kubelet.yaml: there is no pod in it"}},
-		{name: "other kinds", files: []string{"run-other-kinds.yaml", stdinFile}, stdin: pod, pods: []string{"stdin: Pod a: default/a"},
+			errors: []string{"missing.yaml: no such file or directory"}},
+		{name: "other kinds", files: []string{"run-other-kinds.yaml", stdinFile}, stdin: pod, pods: []string{"run-other-kinds.yaml: Deployment web: default/web", "stdin: Pod a: default/a"},
 			warnings: []string{
-				"run-other-kinds.yaml: Service web: not looked at: only pods are run",
+				"run-other-kinds.yaml: Service web: not looked at: it has no pod template that is known here",
 				"run-other-kinds.yaml: Backup: not looked at: it has no pod template that is known here",
+			}},
+		{name: "templates", files: []string{"workloads.yaml"},
+			pods: []string{
+				"workloads.yaml: PodTemplate a: default/a", "workloads.yaml: ReplicationController b: default/b", "workloads.yaml: Deployment c: default/c",
+				"workloads.yaml: ReplicaSet d: default/d", "workloads.yaml: StatefulSet e: default/e-0", "workloads.yaml: DaemonSet f: default/f",
+				"workloads.yaml: Job g: default/g", "workloads.yaml: CronJob h: default/h",
 			},
-			errors: []string{`run-other-kinds.yaml: Deployment web: kind: Unsupported value: "Deployment": supported values: "Pod"; kubectl get pods -o yaml prints the pods that a cluster makes of it`}},
+			warnings: []string{"workloads.yaml: ReplicationController without-template: not looked at: it has no pod template that is known here"}},
+		{name: "kinds with the same name", files: []string{stdinFile}, stdin: pod + "---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n",
+			pods: []string{"stdin: Pod a: default/a", "stdin: Job a: default/a-job", "stdin: Deployment a: default/a-deployment"}},
+		{name: "commands", files: []string{stdinFile}, stdin: pod, commands: map[string]string{"main": "exit 3", "none": "true"},
+			pods: []string{"stdin: Pod a: default/a"}, errors: []string{`--command: no container is named "none"`}},
 		{name: "the same name", files: []string{"run-same-name.yaml", stdinFile}, stdin: strings.ReplaceAll(pod, "name: a", "name: web"),
 			pods: []string{"run-same-name.yaml: Pod web: default/web", "run-same-name.yaml: Pod shop/web: shop/web"},
 			errors: []string{
@@ -55,7 +70,9 @@ func TestReadPods(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Chdir("testdata")
-			found, warnings, errs := readPods(tc.files, strings.NewReader(tc.stdin))
+			var r issues
+			found, _ := r.readPods(tc.files, strings.NewReader(tc.stdin), tc.commands)
+			warnings, errs := r.Warnings, r.Errors
 			var pods []string
 			for _, p := range found {
 				require.NotEmpty(t, p.pod.UID)
@@ -91,9 +108,7 @@ func TestRunManifests(t *testing.T) {
 			warnings: []string{"not honoured by the process runtime: spec.containers[0].image"},
 			errors: []string{
 				`spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"`,
-				"spec.volumes[0].configMap: Forbidden: only emptyDir volumes are made",
 				"spec.containers[0].command: Required value: the process runtime has no image to take it from: set it to a program of this machine",
-				"spec.containers[0].env[0].valueFrom.secretKeyRef: Forbidden: there is no cluster to take it from: set value, or optional: true",
 				`spec.containers[0].volumeMounts[0].name: Not found: "setings"`,
 				`spec.containers[1].name: Duplicate value: "web"`,
 				`spec.containers[1].livenessProbe.httpGet.port: Invalid value: "http": must be a number or the name of one of the container's ports`,
@@ -108,8 +123,9 @@ func TestRunManifests(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.file, func(t *testing.T) {
-			pods, _, errs := readPods([]string{"testdata/" + tc.file}, nil)
-			require.Empty(t, errs)
+			var r issues
+			pods, _ := r.readPods([]string{"testdata/" + tc.file}, nil, nil)
+			require.Empty(t, r.Errors)
 			require.Len(t, pods, 1)
 			warnings, list := manifest.Validate(pods[0].pod, allRestartGates, manifest.Process)
 			var gotWarnings, gotErrors []string
@@ -124,4 +140,26 @@ func TestRunManifests(t *testing.T) {
 			require.Equal(t, tc.errors, gotErrors)
 		})
 	}
+}
+
+func TestManifestFolders(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b.yaml", "a.yml", "c.json", "README.md", "below/d.yaml", "below/below/e.yaml"} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte("{apiVersion: v1, kind: Pod, metadata: {name: pod-"+filepath.Base(name)+"}, spec: {restartPolicy: Never, containers: [{name: main}]}}"), 0o600))
+	}
+	files := func(o manifestFlags, args ...string) (names []string) {
+		for _, file := range o.list(args) {
+			names = append(names, strings.TrimPrefix(file, dir+"/"))
+		}
+		return names
+	}
+	require.Equal(t, []string{"a.yml", "b.yaml", "c.json"}, files(manifestFlags{files: []string{dir}}))
+	require.Equal(t, []string{"a.yml", "b.yaml", "below/below/e.yaml", "below/d.yaml", "c.json"}, files(manifestFlags{recursive: true}, dir))
+	require.Equal(t, []string{"-", "missing", "README.md"}, files(manifestFlags{files: []string{"-"}}, "missing", filepath.Join(dir, "README.md")))
+
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, exitSucceeded, run([]string{"check", "-R", "-f", dir}, nil, &stdout, &stderr), &stdout)
+	require.Equal(t, 5, strings.Count(stdout.String(), "\nPod "))
 }

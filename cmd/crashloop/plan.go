@@ -190,17 +190,15 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, gates restartpod.
 		errs := len(r.Errors)
 		found := false
 		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
-			spec, path := podSpec(object)
-			if spec == nil {
+			pod, path := podOf(object)
+			if pod == nil {
 				return
 			}
 			found = true
-			pod, ok := object.(*v1.Pod)
-			if !ok {
-				_, object, _ := strings.Cut(name, " ")
-				pod = &v1.Pod{Spec: *spec}
-				pod.Name = object[strings.LastIndex(object, "/")+1:]
+			if p, ok := object.(*v1.Pod); ok {
+				pod = p // with its status
 			}
+			spec := &pod.Spec
 			if list := validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: gates}); len(list) > 0 {
 				for _, err := range list {
 					r.Errors = append(r.Errors, newErrorIssue(file, name, err))

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -36,6 +37,8 @@ import (
 
 type runOptions struct {
 	configOptions
+	manifestFlags
+	commands []string
 	endpoint string
 	rootDir  string
 	output   string
@@ -47,7 +50,7 @@ type runOptions struct {
 func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [-o FORMAT] MANIFEST ...",
+		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Run pods on this machine, with the kubelet's restart behaviour",
 		Long: `Run the pods of the manifests until they have ended or Ctrl-C is pressed, as a
 kubelet of this project does: the order of init containers, sidecars and
@@ -96,8 +99,16 @@ crashloop ends at once.`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
-			if len(manifests) == 0 {
+			if len(manifests)+len(o.files) == 0 {
 				return errors.New("there is no MANIFEST to run: name a file, or - for stdin")
+			}
+			commands := map[string]string{}
+			for _, text := range o.commands {
+				name, command, ok := strings.Cut(text, "=")
+				if !ok || name == "" || command == "" {
+					return fmt.Errorf("--command %q: must be the name of a container, = and a command of the shell", text)
+				}
+				commands[name] = command
 			}
 			if !slices.Contains(runOutputFormats(), o.output) {
 				return unknownFormat(o.output, runOutputFormats())
@@ -105,24 +116,26 @@ crashloop ends at once.`,
 			if o.timeout < 0 {
 				return fmt.Errorf("--timeout %s is less than 0", o.timeout)
 			}
-			return runPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runPods(o, o.list(manifests), commands, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
 	flags := cmd.Flags()
 	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as in the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
 	flags.StringVar(&o.rootDir, "root-dir", "", "the folder for logs and volumes (default crashloop in the user's cache folder)")
+	addManifestFlags(cmd, &o.manifestFlags)
+	flags.StringArrayVar(&o.commands, "command", nil, "what the containers of this name run, with the shell, instead of their own command or their image's\nThe args of a container are its \"$@\"")
 	flags.DurationVar(&o.timeout, "timeout", 0, "stop the pods after this time (default never)")
 	flags.IntVar(&o.maxRestarts, "max-restarts", -1, "stop the pods instead of restarting a container once more than so often (default -1, never)")
 	addOutputFlag(cmd, &o.output, runOutputFormats())
-	namePlaceholders(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N"})
+	namePlaceholders(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N", "command": "NAME=COMMAND"})
 	must(cmd.MarkFlagDirname("root-dir"))
 	return cmd
 }
 
 // runPods runs the pods of the manifests. It has written its errors when it
 // returns an exitError.
-func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr io.Writer) error {
+func runPods(o runOptions, manifests []string, commands map[string]string, stdin io.Reader, stdout, stderr io.Writer) error {
 	// What libraries log has no place between the lines or above the table.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 
@@ -135,7 +148,7 @@ func runPods(o runOptions, manifests []string, stdin io.Reader, stdout, stderr i
 		if o.endpoint != "" {
 			support = cri.Support
 		}
-		pods = r.addPods(manifests, stdin, restartGates(c.FeatureGate), support)
+		pods = r.addPods(manifests, stdin, commands, restartGates(c.FeatureGate), support)
 		r.addGatesNotHonoured(c.FeatureGate)
 	}
 	for _, w := range r.Warnings {
@@ -179,16 +192,26 @@ func (r *report) addGatesNotHonoured(gates featuregate.FeatureGate) {
 
 // addPods returns the pods of the manifests, with all that there is to say of
 // them added to the report.
-func (r *report) addPods(manifests []string, stdin io.Reader, gates restartpod.Gates, support manifest.Support) []podManifest {
-	pods, warnings, errs := readPods(manifests, stdin)
-	r.Warnings, r.Errors = append(r.Warnings, warnings...), append(r.Errors, errs...)
-	for _, p := range pods {
+func (r *report) addPods(manifests []string, stdin io.Reader, commands map[string]string, gates restartpod.Gates, support manifest.Support) []podManifest {
+	pods, objects := r.readPods(manifests, stdin, commands)
+	for i := range pods {
+		p := &pods[i]
 		warnings, errs := manifest.Validate(p.pod, gates, support)
 		for _, w := range warnings {
 			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
 		}
+		if len(errs) == 0 {
+			var missing []string
+			p.files, missing, errs = objects.Resolve(p.pod)
+			for _, text := range missing {
+				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "", text))
+			}
+		}
 		for _, err := range errs {
-			r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
+			if support.NeedsCommand && err.Type == field.ErrorTypeRequired && strings.HasSuffix(err.Field, ".command") {
+				err.Detail += ", or name one with --command NAME=COMMAND"
+			}
+			r.Errors = append(r.Errors, p.newErrorIssue(err))
 		}
 	}
 	return pods
@@ -263,7 +286,7 @@ func (r *podRun) run(pods []podManifest) error {
 	phases, errs := make([]v1.PodPhase, len(pods)), make([]error, len(pods))
 	for i, p := range pods {
 		wg.Go(func() {
-			phases[i], errs[i] = r.runPod(ctx, p.pod)
+			phases[i], errs[i] = r.runPod(ctx, p.pod, p.files)
 			if errs[i] != nil && len(pods) > 1 {
 				// The others may go on for ever.
 				r.printer.warn(p.pod, "", "CannotRun", errs[i].Error())
@@ -381,7 +404,7 @@ func (r *podRun) dir(pod *v1.Pod) string {
 }
 
 // runPod runs a pod until it has ended or ctx is done and it was stopped.
-func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
+func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) (v1.PodPhase, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	dir := r.dir(pod)
@@ -423,6 +446,9 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod) (v1.PodPhase, error) {
 		}
 		defer runtime.Close()
 		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, cri.StatusFile)
+	}
+	if err := files.Write(dir); err != nil {
+		return "", err
 	}
 	for _, other := range podFolders(r.root, name) {
 		if other != dir && !inUse(other) {
