@@ -42,6 +42,10 @@ type Options struct {
 	// error is neither success nor failure. When ctx is done, the probe has timed
 	// out or is of no more use.
 	Probe func(ctx context.Context, instance string, probe *v1.Probe) (output string, ok bool, err error)
+	// GRPC asks the health service of a server, for probes of that kind, until ctx is
+	// done. The results are as those of Probe. Nil makes such a probe an error: this
+	// package does without gRPC.
+	GRPC func(ctx context.Context, address, service string) (output string, ok bool, err error)
 	// StatusFile is where the pod's status is kept for the next agent, if the
 	// containers outlive this one, and else "".
 	StatusFile string
@@ -124,6 +128,9 @@ type container struct {
 	// are nil without any.
 	stop  *stop
 	probe *prober
+	// hook is the postStart hook of instance, or of the one that comes next. It is
+	// nil without one.
+	hook *startHook
 }
 
 // New returns the agent of a pod. An error is for a status file that cannot be

@@ -172,7 +172,7 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 		a.stoppingSince = o.Now
 		return time.Time{}
 	}
-	next = earlier(plan.Next, deadline)
+	next = earlier(earlier(plan.Next, deadline), a.awaitHooks(o.Now))
 
 	for _, kill := range plan.Kill {
 		a.kill(o.Now, &a.containers[kill.Container], kill)

@@ -52,9 +52,24 @@ func (n network) probe(probe *v1.Probe) (output string, ok bool, err error) {
 const maxResponse = 10 << 10
 
 func (n network) get(get *v1.HTTPGetAction) (output string, ok bool, err error) {
+	if _, err := n.address(get.Host, get.Port); err != nil {
+		return "", false, err
+	}
+	code, err := n.request(get)
+	switch {
+	case err != nil:
+		return err.Error(), false, nil
+	case code < http.StatusOK || code >= http.StatusBadRequest:
+		return fmt.Sprintf("HTTP probe failed with statuscode: %d", code), false, nil
+	}
+	return "", true, nil
+}
+
+// request makes a request, of a probe or a hook, and returns the status code.
+func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 	address, err := n.address(get.Host, get.Port)
 	if err != nil {
-		return "", false, err
+		return 0, err
 	}
 	u, err := url.Parse(get.Path)
 	if err != nil {
@@ -63,7 +78,7 @@ func (n network) get(get *v1.HTTPGetAction) (output string, ok bool, err error) 
 	u.Scheme, u.Host = strings.ToLower(string(cmp.Or(get.Scheme, v1.URISchemeHTTP))), address
 	request, err := http.NewRequestWithContext(n.ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return "", false, err
+		return 0, err
 	}
 	request.Header.Set("User-Agent", "kube-probe/1.37")
 	request.Header.Set("Accept", "*/*")
@@ -93,16 +108,11 @@ func (n network) get(get *v1.HTTPGetAction) (output string, ok bool, err error) 
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return err.Error(), false, nil
+		return 0, err
 	}
 	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxResponse)); err != nil {
-		return err.Error(), false, nil
-	}
-	if response.StatusCode < http.StatusOK || response.StatusCode >= http.StatusBadRequest {
-		return fmt.Sprintf("HTTP probe failed with statuscode: %d", response.StatusCode), false, nil
-	}
-	return "", true, nil
+	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxResponse))
+	return response.StatusCode, err
 }
 
 // address resolves a port of the container, by its name if it has one.

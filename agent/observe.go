@@ -20,7 +20,7 @@ func (a *Agent) observe(state State) {
 		instance, ok := state.Instances[c.Name]
 		if !ok {
 			c.probe.end()
-			c.instance, c.stop, c.probe = nil, nil, nil
+			c.instance, c.stop, c.probe, c.hook = nil, nil, nil, nil
 			continue
 		}
 		isNew := c.instance == nil || c.instance.ID != instance.ID
@@ -30,13 +30,14 @@ func (a *Agent) observe(state State) {
 			c.probe.end()
 			c.stop, c.probe = nil, nil
 			a.tellStart(c)
+			a.observeHook(c)
 		}
 		if c.probe == nil && c.stop == nil && instance.State == restartpod.StateRunning {
 			c.probe = &prober{started: c.spec.StartupProbe == nil || a.startedBefore[instance.ID], since: instance.StartedAt}
 		}
 		if instance.State == restartpod.StateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
 			c.probe.end()
-			c.lastExit = terminated(&instance)
+			c.lastExit, c.hook = terminated(&instance), nil
 		}
 	}
 }
@@ -93,7 +94,7 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 			continue
 		}
 		s := c.instance.Status
-		s.Started = c.probe.hasStarted()
+		s.Started = c.probe.hasStarted() && !c.hook.running()
 		s.StoppedByAgent = a.stopped[s.ID]
 		if s.StoppedByAgent && s.State == restartpod.StateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
 			s.State = restartpod.StateCreated // The kubelet starts it without a look at the exit code.

@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
@@ -121,7 +124,7 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	timed := deadlineContext{ctx, now.Add(timeout)}
 	try := &attempt{cancel: cancel}
-	if a.o.Probe != nil || spec.Exec != nil {
+	if a.o.Probe != nil || spec.Exec != nil || spec.GRPC != nil {
 		try.deadline = timed.at
 	}
 	p.running = try
@@ -137,6 +140,8 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
 			var code int
 			bytes, code, err = a.o.Runtime.Exec(timed, id, expand.All(spec.Exec.Command, c.spec.Env))
 			output, ok = string(bytes), code == 0
+		case spec.GRPC != nil && a.o.GRPC != nil:
+			output, ok, err = a.o.GRPC(timed, net.JoinHostPort(ip, strconv.Itoa(int(spec.GRPC.Port))), ptr.Deref(spec.GRPC.Service, ""))
 		default:
 			output, ok, err = network{ctx, ip, c.spec.Ports, timeout}.probe(spec)
 		}

@@ -79,6 +79,9 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		if a.starting.Err() != nil {
 			return o.Now.Add(errorRetry) // Run looks at once: the pod is deleted.
 		}
+		if a.hooking() {
+			break
+		}
 		now := a.now()
 		d := a.decide(now, c)
 		if d.reason == "" {
@@ -121,7 +124,14 @@ func (a *Agent) start(now time.Time, c *container) {
 		}
 	}
 	c.wait("", "", time.Time{})
-	if _, err := a.o.Runtime.Start(a.starting, c.spec, restarts); err != nil && a.starting.Err() == nil {
+	if c.hook = nil; c.spec.Lifecycle != nil && c.spec.Lifecycle.PostStart != nil {
+		c.hook = &startHook{}
+	}
+	_, err := a.o.Runtime.Start(a.starting, c.spec, restarts)
+	if err != nil {
+		c.hook = nil
+	}
+	if err != nil && a.starting.Err() == nil {
 		a.startFailed(a.now(), c, err)
 	}
 }

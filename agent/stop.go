@@ -51,16 +51,13 @@ func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.
 	switch hook := c.spec.Lifecycle.PreStop; {
 	case hook.Sleep != nil:
 		s.hookUntil = now.Add(min(grace, time.Duration(hook.Sleep.Seconds)*time.Second))
-	case hook.Exec != nil:
+	default:
 		s.hookUntil = now.Add(grace)
 		var ctx context.Context
 		ctx, s.cancelHook = context.WithCancel(a.ctx)
-		id := c.instance.ID
+		id, ip := c.instance.ID, a.ip
 		a.spawn(func() func() {
-			output, code, err := a.o.Runtime.Exec(deadlineContext{ctx, now.Add(grace)}, id, hook.Exec.Command)
-			if err == nil && code != 0 {
-				err = fmt.Errorf("exit code %d: %s", code, output)
-			}
+			err := a.runHook(deadlineContext{ctx, now.Add(grace)}, c, id, ip, hook)
 			return func() { a.hookEnded(c, s, err) }
 		})
 	}
@@ -165,7 +162,12 @@ func (a *Agent) unfit(c *container) (grace time.Duration, message string) {
 		return 0, ""
 	case c.instance.State == restartpod.StateUnknown:
 		return a.gracePeriod(nil), fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State)
-	case c.instance.State != restartpod.StateRunning, !c.probe.hasFailed():
+	case c.instance.State != restartpod.StateRunning:
+		return 0, ""
+	case c.hook != nil && c.hook.failed:
+		a.event(c, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+		return a.gracePeriod(nil), "FailedPostStartHook"
+	case !c.probe.hasFailed():
 		return 0, ""
 	}
 	message = "Container " + c.Name + " failed " + c.probe.failedAs + " probe"

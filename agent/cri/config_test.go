@@ -24,7 +24,7 @@ func TestConfig(t *testing.T) {
 	pod.Annotations = map[string]string{"note": "n"}
 	pod.Name = strings.Repeat("a", 62) + ".b"
 	pod.Spec.ShareProcessNamespace, pod.Spec.HostIPC = ptr.To(true), true
-	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {Name: "kube-api-access-x"}}
+	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}, {Name: "kube-api-access-x", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: ptr.To[int64](1), RunAsGroup: ptr.To[int64](2)}
 	c := &pod.Spec.Containers[0]
 	c.Command, c.Args, c.WorkingDir = []string{"/run", "$(A)"}, []string{"$(IP)"}, "/work"

@@ -355,7 +355,7 @@ func (v *validator) validateExec(exec *v1.ExecAction, path *field.Path) {
 }
 
 func (v *validator) validateProbe(probe *v1.Probe, readiness bool, ports sets.Set[string], path *field.Path) {
-	v.validateHandlers(path, "exec, httpGet, tcpSocket", handler{"exec", probe.Exec != nil}, handler{"httpGet", probe.HTTPGet != nil},
+	v.validateHandlers(path, "exec, grpc, httpGet, tcpSocket", handler{"exec", probe.Exec != nil}, handler{"httpGet", probe.HTTPGet != nil},
 		handler{"tcpSocket", probe.TCPSocket != nil}, handler{"grpc", probe.GRPC != nil})
 	v.validateExec(probe.Exec, path.Child("exec"))
 	if get := probe.HTTPGet; get != nil {

@@ -200,7 +200,7 @@ func TestValidate(t *testing.T) {
   - {name: c, command: [serve], startupProbe: {grpc: {port: 1}}}
   - {name: d, command: [serve], livenessProbe: {httpGet: {port: 0, scheme: http, protocol: HTTP2, httpHeaders: [{name: "a b", value: c}]}}}
   - {name: e, command: [serve], ports: [{name: web, containerPort: 1}], livenessProbe: {httpGet: {port: wbe}}, startupProbe: {tcpSocket: {port: "80"}}}`, want: []string{
-			"spec.containers[0].livenessProbe: Required value: must have one of exec, httpGet, tcpSocket",
+			"spec.containers[0].livenessProbe: Required value: must have one of exec, grpc, httpGet, tcpSocket",
 			"spec.containers[1].livenessProbe.tcpSocket: Forbidden: there may be one handler, and exec is set",
 			"spec.containers[1].livenessProbe.exec.command: Required value: must be set",
 			"spec.containers[3].livenessProbe.httpGet.port: Invalid value: 0: must be between 1 and 65535, inclusive",
@@ -209,7 +209,6 @@ func TestValidate(t *testing.T) {
 			`spec.containers[3].livenessProbe.httpGet.httpHeaders[0].name: Invalid value: "a b": a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')`,
 			`spec.containers[4].livenessProbe.httpGet.port: Invalid value: "wbe": must be a number or the name of one of the container's ports`,
 			`spec.containers[4].startupProbe.tcpSocket.port: Invalid value: "80": must contain at least one letter (a-z)`,
-			"spec.containers[2].startupProbe.grpc: Forbidden: only exec, httpGet and tcpSocket are probed",
 		}},
 		{name: "hooks", spec: `
   terminationGracePeriodSeconds: 5
@@ -222,8 +221,6 @@ func TestValidate(t *testing.T) {
 			"spec.containers[2].lifecycle.preStop.tcpSocket: Forbidden: there may be one handler, and sleep is set",
 			"spec.containers[2].lifecycle.preStop.sleep.seconds: Invalid value: -1: must be between 0 and terminationGracePeriodSeconds, 5",
 			"spec.containers[3].lifecycle.preStop: Required value: must have one of exec, httpGet, sleep",
-			"spec.containers[0].lifecycle.postStart: Forbidden: no hook is run after the start: do it in the command",
-			"spec.containers[1].lifecycle.preStop.httpGet: Forbidden: only exec and sleep are run before the stop",
 			"spec.containers[1].lifecycle.stopSignal: Forbidden: containers are stopped with SIGTERM: leave it out",
 		}},
 		{name: "an init container that is no sidecar", spec: `

@@ -3,6 +3,8 @@
 package manifest
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,4 +26,34 @@ func TestMounts(t *testing.T) {
 	}}
 	require.Equal(t, []string{"data"}, EmptyDirs(pod))
 	require.Equal(t, []v1.VolumeMount{data}, Mounts(pod, &pod.Spec.Containers[0]))
+}
+
+func TestSource(t *testing.T) {
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "app.conf"), nil, 0o600))
+	require.NoError(t, os.Symlink("/", filepath.Join(folder, "out")))
+	env := []v1.EnvVar{{Name: "POD", Value: "web"}, {Name: "UP", Value: ".."}}
+	for _, tc := range []struct {
+		mount v1.VolumeMount
+		want  string
+		err   string
+	}{
+		{mount: v1.VolumeMount{}, want: folder},
+		{mount: v1.VolumeMount{SubPath: "app.conf"}, want: folder + "/app.conf"},
+		{mount: v1.VolumeMount{SubPath: "a/b"}, want: folder + "/a/b"},
+		{mount: v1.VolumeMount{SubPathExpr: "logs/$(POD)"}, want: folder + "/logs/web"},
+		{mount: v1.VolumeMount{SubPath: "/etc"}, err: `subPath "/etc" of volume v must be a path in the volume`},
+		{mount: v1.VolumeMount{SubPathExpr: "$(UP)/a"}, err: `subPath "../a" of volume v must be a path in the volume`},
+		{mount: v1.VolumeMount{SubPath: "out/etc"}, err: `subPath "out/etc" of volume v: `},
+	} {
+		tc.mount.Name = "v"
+		got, err := Source(folder, &tc.mount, env)
+		if tc.err != "" {
+			require.ErrorContains(t, err, tc.err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, tc.want, got)
+		require.True(t, func() bool { _, err := os.Stat(got); return err == nil }())
+	}
 }

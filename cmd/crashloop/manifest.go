@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
 // manifestDecoder knows the objects that podTemplate does, and those that pods refer
@@ -370,4 +371,31 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 		r.Errors = append(r.Errors, newIssue("", "", "--command", fmt.Sprintf("no container is named %q", name)))
 	}
 	return pods, objects
+}
+
+// addPods returns the pods of the manifests, with all that there is to say of
+// them added to the report.
+func (r *report) addPods(manifests []string, stdin io.Reader, commands map[string]string, gates restartpod.Gates, support manifest.Support) []podManifest {
+	pods, objects := r.readPods(manifests, stdin, commands)
+	for i := range pods {
+		p := &pods[i]
+		warnings, errs := manifest.Validate(p.pod, gates, support)
+		for _, w := range warnings {
+			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
+		}
+		if len(errs) == 0 {
+			var missing []string
+			p.files, missing, errs = objects.Resolve(p.pod)
+			for _, text := range missing {
+				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "", text))
+			}
+		}
+		for _, err := range errs {
+			if support.NeedsCommand && err.Type == field.ErrorTypeRequired && strings.HasSuffix(err.Field, ".command") {
+				err.Detail += ", or name one with --command NAME=COMMAND"
+			}
+			r.Errors = append(r.Errors, p.newErrorIssue(err))
+		}
+	}
+	return pods
 }

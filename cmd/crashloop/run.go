@@ -20,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -55,7 +54,10 @@ func newRunCommand() *cobra.Command {
 		Long: `Run the pods of the manifests until they have ended or Ctrl-C is pressed, as a
 kubelet of this project does: the order of init containers, sidecars and
 containers, restart policies and rules, back-off, restarts of the whole pod,
-preStop hooks, grace periods, startup and liveness probes.
+hooks, grace periods, startup and liveness probes. A Deployment, StatefulSet,
+DaemonSet, ReplicaSet, ReplicationController, Job, CronJob or PodTemplate is run
+as one pod. ConfigMaps and Secrets among the manifests are real, others are
+empty, with a warning each; a volume of a cluster is an empty folder.
 
 Without --runtime-endpoint each container is a process group on this machine. It
 needs no root and no image: a container's command is run as it is, with the
@@ -188,33 +190,6 @@ func (r *report) addGatesNotHonoured(gates featuregate.FeatureGate) {
 			r.Warnings = append(r.Warnings, newIssue("", "", "featureGates", string(gate)+"=false is not honoured: crashloop run has only the behaviour with that gate on"))
 		}
 	}
-}
-
-// addPods returns the pods of the manifests, with all that there is to say of
-// them added to the report.
-func (r *report) addPods(manifests []string, stdin io.Reader, commands map[string]string, gates restartpod.Gates, support manifest.Support) []podManifest {
-	pods, objects := r.readPods(manifests, stdin, commands)
-	for i := range pods {
-		p := &pods[i]
-		warnings, errs := manifest.Validate(p.pod, gates, support)
-		for _, w := range warnings {
-			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
-		}
-		if len(errs) == 0 {
-			var missing []string
-			p.files, missing, errs = objects.Resolve(p.pod)
-			for _, text := range missing {
-				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "", text))
-			}
-		}
-		for _, err := range errs {
-			if support.NeedsCommand && err.Type == field.ErrorTypeRequired && strings.HasSuffix(err.Field, ".command") {
-				err.Detail += ", or name one with --command NAME=COMMAND"
-			}
-			r.Errors = append(r.Errors, p.newErrorIssue(err))
-		}
-	}
-	return pods
 }
 
 // podRun is what all pods of a run share.
@@ -422,7 +397,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) 
 		return "", err
 	}
 	o := agent.Options{
-		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff,
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, GRPC: checkHealth,
 		Recorder: r.printer.recorder(pod), Report: func(s agent.Status) {
 			if r.printer.status(pod, s); ctx.Err() == nil && r.restartsTooOften(pod, s) {
 				cancel()

@@ -5,14 +5,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -163,19 +160,6 @@ type runEvent struct {
 	// Summary is there with the reason Summary: one for each container and one for
 	// each pod.
 	Summary *runSummary `json:"summary,omitempty"`
-}
-
-// runSummary is what the restarts of a container, or of a whole pod, came to.
-type runSummary struct {
-	Restarts      int     `json:"restarts"`
-	WaitedSeconds float64 `json:"waitedSeconds"`
-	// TimedRestarts are those of which the lateness is known. Without any the
-	// lateness is missing.
-	TimedRestarts        int      `json:"timedRestarts"`
-	MeanLatenessSeconds  *float64 `json:"meanLatenessSeconds,omitempty"`
-	WorstLatenessSeconds *float64 `json:"worstLatenessSeconds,omitempty"`
-	// Logs is the folder of the pod's logs.
-	Logs string `json:"logs,omitempty"`
 }
 
 // recorder returns a recorder for the events of a pod. An object of theirs that
@@ -435,177 +419,4 @@ func notify(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// loop is the one that writes.
-func (p *printer) loop() {
-	defer close(p.done)
-	var tick <-chan time.Time
-	if p.size != nil {
-		ticker := p.clock.NewTicker(time.Second)
-		defer ticker.Stop()
-		tick = ticker.C()
-	}
-	for {
-		select {
-		case <-p.wake:
-		case <-tick:
-		case <-p.closing:
-			p.flush()
-			return
-		}
-		p.flush()
-		if p.size == nil {
-			continue
-		}
-		select {
-		case <-p.clock.After(redrawPause):
-		case <-p.full:
-		case <-p.closing:
-		}
-	}
-}
-
-// flush writes all that is queued, with one call, and the table as it is now
-// below it. What the writer does not take is lost, and so is all after it.
-func (p *printer) flush() {
-	columns, rows := 0, 0
-	if p.size != nil {
-		columns, rows = p.size()
-	}
-	if columns <= 0 || rows <= 0 {
-		columns, rows = 80, 24 // As terminals are that do not tell.
-	}
-	p.mu.Lock()
-	if p.away {
-		p.mu.Unlock()
-		return
-	}
-	if p.left {
-		p.left, p.screen.drawn = false, nil
-	}
-	if p.leftOut > 0 {
-		p.addLocked(nil, runEvent{Type: v1.EventTypeWarning, Reason: "OutputLeftOut",
-			Message: fmt.Sprintf("%d lines of output were not read in time; they are in the logs", p.leftOut)})
-		p.leftOut = 0
-	}
-	out := p.pending
-	p.pending, p.queuedOutput = nil, 0
-	p.room.Broadcast()
-	var table []string
-	if p.size != nil {
-		table = p.table(p.clock.Now(), columns, rows)
-	}
-	p.mu.Unlock()
-	if p.size != nil {
-		out = p.screen.draw(out, table, columns)
-	}
-	p.write(out)
-}
-
-func (p *printer) write(out []byte) {
-	if len(out) > 0 && p.err == nil {
-		p.setWriting(true)
-		defer p.setWriting(false)
-		defer time.AfterFunc(stallAfter, p.stall).Stop()
-		if _, p.err = p.w.Write(out); errors.Is(p.err, syscall.EPIPE) {
-			close(p.unread)
-		}
-	}
-}
-
-func (p *printer) setWriting(writing bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.writing, p.stalled = writing, false
-}
-
-// stall ends the wait of output for the present write.
-func (p *printer) stall() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stalled = p.writing
-	p.room.Broadcast()
-}
-
-// close writes what is still queued, the table a last time, and the summary with
-// the folder of each pod's logs. It waits for the writer, and returns the first
-// error of that. What a printer is told afterwards is passed over.
-func (p *printer) close(logs func(*v1.Pod) string) error {
-	p.mu.Lock()
-	p.releaseLocked(func(heldLine) bool { return true })
-	p.closed, p.away = true, false
-	p.room.Broadcast()
-	p.mu.Unlock()
-	close(p.closing)
-	<-p.done
-	p.write(p.summary(logs))
-	return p.err
-}
-
-func (p *printer) summary(logs func(*v1.Pod) string) []byte {
-	var b bytes.Buffer
-	for _, pod := range p.pods {
-		s, ran := p.statuses[podKey(pod)]
-		if !ran {
-			continue
-		}
-		if p.format == outputJSON {
-			for _, c := range s.Containers {
-				b.Write(p.appendJSON(nil, pod, summaryEvent(c.Name, c.Restarts)))
-			}
-			e := summaryEvent("", s.Restarts)
-			e.Phase, e.Summary.Logs = s.Phase, logs(pod)
-			b.Write(p.appendJSON(nil, pod, e))
-			continue
-		}
-		phase := string(s.Phase)
-		if !ended(s.Phase) {
-			phase = "stopped"
-		}
-		fmt.Fprintf(&b, "\nPod %s %s\n", p.podName(pod), joinNonEmpty(": ", phase, s.Reason))
-		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tab, "  CONTAINER\tRESTARTS\tWAITED\tMEAN LATENESS\tWORST LATENESS")
-		for _, c := range s.Containers {
-			writeRestarts(tab, c.Name, c.Restarts)
-		}
-		if s.Restarts.Count > 0 {
-			writeRestarts(tab, "the whole pod", s.Restarts)
-		}
-		tab.Flush()
-		fmt.Fprintf(&b, "  Logs: %s\n", printable(logs(pod)))
-	}
-	return b.Bytes()
-}
-
-func writeRestarts(w io.Writer, name string, r agent.Restarts) {
-	mean, worst := "-", "-"
-	if r.Timed > 0 {
-		mean, worst = milliseconds(meanLateness(r)), milliseconds(r.Worst)
-	}
-	fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\n", name, r.Count, waited(r), mean, worst)
-}
-
-func summaryEvent(container string, r agent.Restarts) runEvent {
-	e := runEvent{
-		Container: container, Type: v1.EventTypeNormal, Reason: reasonSummary,
-		Message: fmt.Sprintf("restarts %d, waited %s", r.Count, waited(r)),
-		Summary: &runSummary{Restarts: r.Count, WaitedSeconds: r.Waited.Seconds(), TimedRestarts: r.Timed},
-	}
-	if r.Timed > 0 {
-		mean, worst := meanLateness(r).Seconds(), r.Worst.Seconds()
-		e.Summary.MeanLatenessSeconds, e.Summary.WorstLatenessSeconds = &mean, &worst
-		e.Message += fmt.Sprintf(", late by %s, at worst %s", milliseconds(meanLateness(r)), milliseconds(r.Worst))
-	}
-	return e
-}
-
-func meanLateness(r agent.Restarts) time.Duration { return r.Late / time.Duration(r.Timed) }
-
-func waited(r agent.Restarts) string {
-	return seconds(metav1.Duration{Duration: r.Waited.Round(time.Millisecond)})
-}
-
-func milliseconds(d time.Duration) string {
-	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }

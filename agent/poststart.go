@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// startHook is the postStart hook of an instance that this agent starts. Until it
+// has ended the container is not started, and no other one starts after it, as in
+// the kubelet.
+type startHook struct {
+	begun, ended, failed bool
+	until                time.Time // when a sleep ends
+}
+
+// running reports whether the hook has not ended.
+func (h *startHook) running() bool { return h != nil && !h.ended }
+
+// observeHook begins the hook of a new instance, or forgets that of the one before.
+func (a *Agent) observeHook(c *container) {
+	h := c.hook
+	if h == nil || h.begun || c.instance.State != restartpod.StateRunning {
+		c.hook = nil
+		return
+	}
+	h.begun = true
+	hook, id, ip := c.spec.Lifecycle.PostStart, c.instance.ID, a.ip
+	if hook.Sleep != nil {
+		h.until = a.now().Add(time.Duration(hook.Sleep.Seconds) * time.Second)
+		return
+	}
+	ctx := a.starting
+	a.spawn(func() func() {
+		err := a.runHook(ctx, c, id, ip, hook)
+		return func() {
+			h.ended, h.failed, a.again = true, err != nil && ctx.Err() == nil, true
+		}
+	})
+}
+
+// awaitHooks returns when a hook of the pod ends by itself, or zero.
+func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
+	for i := range a.containers {
+		if h := a.containers[i].hook; h.running() && !h.until.IsZero() {
+			if h.ended = !now.Before(h.until); h.ended {
+				a.again = true // The container is started now.
+				continue
+			}
+			next = earlier(next, h.until)
+		}
+	}
+	return next
+}
+
+// hooking reports whether a postStart hook runs.
+func (a *Agent) hooking() bool {
+	for i := range a.containers {
+		if a.containers[i].hook.running() {
+			return true
+		}
+	}
+	return false
+}
+
+// runHook runs a hook that is no sleep.
+func (a *Agent) runHook(ctx context.Context, c *container, id, ip string, hook *v1.LifecycleHandler) error {
+	switch {
+	case hook.HTTPGet != nil:
+		_, err := network{ctx: ctx, ip: ip, ports: c.spec.Ports}.request(hook.HTTPGet)
+		return err
+	case hook.Exec == nil:
+		return errors.New("the hook has no handler")
+	}
+	output, code, err := a.o.Runtime.Exec(ctx, id, hook.Exec.Command)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit code %d: %s", code, output)
+	}
+	return err
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func takes(d time.Duration, code int) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		select {
+		case <-time.After(d):
+			return code, nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+func TestPostStart(t *testing.T) {
+	for _, tc := range []runCase{
+		{
+			name: "what comes after a container waits for its hook, and the sidecar is started with it",
+			spec: `
+initContainers: [{name: proxy, restartPolicy: Always, lifecycle: {postStart: {exec: {command: [wait]}}}}]
+containers:
+- {name: a, lifecycle: {postStart: {sleep: {seconds: 2}}}}
+- {name: b}`,
+			exec:  map[string]func(context.Context) (int, error){"wait": takes(3*time.Second, 0)},
+			lasts: 6 * time.Second,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s start proxy#1 restarts=0
+				0s exec proxy#1 wait
+				3s start a#1 restarts=0
+				5s start b#1 restarts=0
+			`,
+		},
+		{
+			name:  "a hook that fails is an exit",
+			spec:  `{terminationGracePeriodSeconds: 5, containers: [{name: main, lifecycle: {postStart: {exec: {command: [fail]}}}}]}`,
+			exec:  map[string]func(context.Context) (int, error){"fail": takes(time.Second, 1)},
+			lasts: 4 * time.Second,
+			phase: v1.PodRunning,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				0s exec main#1 fail
+				1s Warning FailedPostStartHook: PostStartHook failed
+				1s Normal Killing: FailedPostStartHook
+				1s stop main#1 grace=5s
+				1s exit main#1 code=143
+				1s start main#2 restarts=1
+				1s exec main#2 fail
+				2s Warning FailedPostStartHook: PostStartHook failed
+				2s Normal Killing: FailedPostStartHook
+				2s stop main#2 grace=5s
+				2s exit main#2 code=143
+				2s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
+			`,
+		},
+		{
+			name:  "the exit of the container ends the wait for its hook",
+			spec:  `{restartPolicy: Never, containers: [{name: main, lifecycle: {postStart: {sleep: {seconds: 100}}}}, {name: other}]}`,
+			lives: map[string][]life{"main": {exits(3, time.Second)}, "other": {exits(0, time.Second)}},
+			lasts: time.Minute,
+			phase: v1.PodFailed,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				1s exit main#1 code=3
+				1s start other#1 restarts=0
+				2s exit other#1 code=0
+				2s remove
+			`,
+		},
+	} {
+		tc.run(t)
+	}
+}
+
+// A hook that is a request fails if there is no answer, as in the kubelet.
+func TestHTTPGetHook(t *testing.T) {
+	requests := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests <- r.URL.String()
+		w.WriteHeader(http.StatusInternalServerError)
+	}))
+	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	require.NoError(t, err)
+	c := &container{spec: &v1.Container{}}
+	hook := &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/started?yes", Port: intstr.Parse(port)}}
+	a := &Agent{}
+	require.NoError(t, a.runHook(t.Context(), c, "id", host, hook))
+	require.Equal(t, "/started?yes", <-requests)
+	server.Close()
+	require.ErrorContains(t, a.runHook(t.Context(), c, "id", host, hook), "connection refused")
+	hook.HTTPGet.Port = intstr.FromString("none")
+	require.EqualError(t, a.runHook(t.Context(), c, "id", host, hook), "the container has no port none")
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+)
+
+// checkHealth is agent.Options.GRPC. As in pkg/probe/grpc, all but a server that
+// serves is a failure.
+func checkHealth(ctx context.Context, address, service string) (output string, ok bool, err error) {
+	connection, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/1.37"))
+	if err != nil {
+		return "", false, err
+	}
+	defer connection.Close()
+	response, err := grpc_health_v1.NewHealthClient(connection).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+	switch {
+	case err != nil:
+		return err.Error(), false, nil
+	case response.Status != grpc_health_v1.HealthCheckResponse_SERVING:
+		return "service unhealthy (responded with " + response.Status.String() + ")", false, nil
+	}
+	return "", true, nil
+}

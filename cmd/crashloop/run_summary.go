@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+)
+
+// runSummary is what the restarts of a container, or of a whole pod, came to.
+type runSummary struct {
+	Restarts      int     `json:"restarts"`
+	WaitedSeconds float64 `json:"waitedSeconds"`
+	// TimedRestarts are those of which the lateness is known. Without any the
+	// lateness is missing.
+	TimedRestarts        int      `json:"timedRestarts"`
+	MeanLatenessSeconds  *float64 `json:"meanLatenessSeconds,omitempty"`
+	WorstLatenessSeconds *float64 `json:"worstLatenessSeconds,omitempty"`
+	// Logs is the folder of the pod's logs.
+	Logs string `json:"logs,omitempty"`
+}
+
+func (p *printer) summary(logs func(*v1.Pod) string) []byte {
+	var b bytes.Buffer
+	for _, pod := range p.pods {
+		s, ran := p.statuses[podKey(pod)]
+		if !ran {
+			continue
+		}
+		if p.format == outputJSON {
+			for _, c := range s.Containers {
+				b.Write(p.appendJSON(nil, pod, summaryEvent(c.Name, c.Restarts)))
+			}
+			e := summaryEvent("", s.Restarts)
+			e.Phase, e.Summary.Logs = s.Phase, logs(pod)
+			b.Write(p.appendJSON(nil, pod, e))
+			continue
+		}
+		phase := string(s.Phase)
+		if !ended(s.Phase) {
+			phase = "stopped"
+		}
+		fmt.Fprintf(&b, "\nPod %s %s\n", p.podName(pod), joinNonEmpty(": ", phase, s.Reason))
+		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tab, "  CONTAINER\tRESTARTS\tWAITED\tMEAN LATENESS\tWORST LATENESS")
+		for _, c := range s.Containers {
+			writeRestarts(tab, c.Name, c.Restarts)
+		}
+		if s.Restarts.Count > 0 {
+			writeRestarts(tab, "the whole pod", s.Restarts)
+		}
+		tab.Flush()
+		fmt.Fprintf(&b, "  Logs: %s\n", printable(logs(pod)))
+	}
+	return b.Bytes()
+}
+
+func writeRestarts(w io.Writer, name string, r agent.Restarts) {
+	mean, worst := "-", "-"
+	if r.Timed > 0 {
+		mean, worst = milliseconds(meanLateness(r)), milliseconds(r.Worst)
+	}
+	fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\n", name, r.Count, waited(r), mean, worst)
+}
+
+func summaryEvent(container string, r agent.Restarts) runEvent {
+	e := runEvent{
+		Container: container, Type: v1.EventTypeNormal, Reason: reasonSummary,
+		Message: fmt.Sprintf("restarts %d, waited %s", r.Count, waited(r)),
+		Summary: &runSummary{Restarts: r.Count, WaitedSeconds: r.Waited.Seconds(), TimedRestarts: r.Timed},
+	}
+	if r.Timed > 0 {
+		mean, worst := meanLateness(r).Seconds(), r.Worst.Seconds()
+		e.Summary.MeanLatenessSeconds, e.Summary.WorstLatenessSeconds = &mean, &worst
+		e.Message += fmt.Sprintf(", late by %s, at worst %s", milliseconds(meanLateness(r)), milliseconds(r.Worst))
+	}
+	return e
+}
+
+func meanLateness(r agent.Restarts) time.Duration { return r.Late / time.Duration(r.Timed) }
+
+func waited(r agent.Restarts) string {
+	return seconds(metav1.Duration{Duration: r.Waited.Round(time.Millisecond)})
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
