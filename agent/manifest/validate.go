@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -169,27 +170,11 @@ func (v *validator) validateContainer(c *v1.Container, init bool, path *field.Pa
 	case !v.support.NeedsCommand && c.Image == "":
 		v.add(field.Required(path.Child("image"), "must be set"))
 	}
-	policies := []v1.PullPolicy{v1.PullAlways, v1.PullIfNotPresent, v1.PullNever}
-	if !slices.Contains(policies, c.ImagePullPolicy) {
-		v.add(field.NotSupported(path.Child("imagePullPolicy"), c.ImagePullPolicy, policies))
-	}
 	v.validateEnv(c, path)
-	ports := v.validatePorts(c.Ports, path.Child("ports"))
 	v.validateMounts(c.VolumeMounts, path.Child("volumeMounts"))
-
-	probes := []struct {
-		probe *v1.Probe
-		path  *field.Path
-	}{{c.LivenessProbe, path.Child("livenessProbe")}, {c.ReadinessProbe, path.Child("readinessProbe")}, {c.StartupProbe, path.Child("startupProbe")}}
 	if init && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways) {
-		const detail = "may not be set for an init container without restartPolicy: Always"
-		if c.Lifecycle != nil {
-			v.add(field.Forbidden(path.Child("lifecycle"), detail))
-		}
-		for _, p := range probes {
-			if p.probe != nil {
-				v.add(field.Forbidden(p.path, detail))
-			}
+		if c.Lifecycle != nil || c.LivenessProbe != nil || c.StartupProbe != nil {
+			v.add(field.Forbidden(path, "an init container without restartPolicy: Always has no lifecycle and no probes"))
 		}
 		return
 	}
@@ -197,33 +182,8 @@ func (v *validator) validateContainer(c *v1.Container, init bool, path *field.Pa
 		v.validateHook(c.Lifecycle.PostStart, path.Child("lifecycle", "postStart"))
 		v.validateHook(c.Lifecycle.PreStop, path.Child("lifecycle", "preStop"))
 	}
-	for _, p := range probes {
-		if p.probe != nil {
-			v.validateProbe(p.probe, p.probe == c.ReadinessProbe, ports, p.path)
-		}
-	}
-}
-
-// validatePorts returns the names of the ports.
-func (v *validator) validatePorts(ports []v1.ContainerPort, fldPath *field.Path) sets.Set[string] {
-	names := sets.New[string]()
-	for i, port := range ports {
-		path := fldPath.Index(i)
-		if port.Name != "" {
-			if names.Has(port.Name) {
-				v.add(field.Duplicate(path.Child("name"), port.Name))
-			} else {
-				v.invalid(path.Child("name"), port.Name, utilvalidation.IsValidPortName(port.Name))
-			}
-			names.Insert(port.Name)
-		}
-		v.invalid(path.Child("containerPort"), port.ContainerPort, utilvalidation.IsValidPortNum(int(port.ContainerPort)))
-		protocols := []v1.Protocol{v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP}
-		if !slices.Contains(protocols, port.Protocol) {
-			v.add(field.NotSupported(path.Child("protocol"), port.Protocol, protocols))
-		}
-	}
-	return names
+	v.validateProbe(c.LivenessProbe, c.Ports, path.Child("livenessProbe"))
+	v.validateProbe(c.StartupProbe, c.Ports, path.Child("startupProbe"))
 }
 
 func (v *validator) validateEnv(c *v1.Container, path *field.Path) {
@@ -315,8 +275,7 @@ func (v *validator) validateHook(hook *v1.LifecycleHandler, path *field.Path) {
 	if hook == nil {
 		return
 	}
-	v.validateHandlers(path, "exec, httpGet, sleep", handler{"exec", hook.Exec != nil}, handler{"httpGet", hook.HTTPGet != nil},
-		handler{"sleep", hook.Sleep != nil}, handler{"tcpSocket", hook.TCPSocket != nil})
+	v.validateHandlers(path, "exec, httpGet, sleep", hook.Exec != nil, hook.HTTPGet != nil, hook.Sleep != nil, hook.TCPSocket != nil)
 	v.validateExec(hook.Exec, path.Child("exec"))
 	if grace := v.pod.Spec.TerminationGracePeriodSeconds; hook.Sleep != nil && grace != nil && *grace >= 0 {
 		if seconds := hook.Sleep.Seconds; seconds < 0 || seconds > *grace {
@@ -325,26 +284,16 @@ func (v *validator) validateHook(hook *v1.LifecycleHandler, path *field.Path) {
 	}
 }
 
-// handler is a field that may be the handler of a hook or a probe.
-type handler struct {
-	name string
-	set  bool
-}
-
 // validateHandlers adds an error unless there is one handler.
-func (v *validator) validateHandlers(path *field.Path, supported string, handlers ...handler) {
-	first := ""
-	for _, h := range handlers {
-		switch {
-		case !h.set:
-		case first == "":
-			first = h.name
-		default:
-			v.add(field.Forbidden(path.Child(h.name), "there may be one handler, and "+first+" is set"))
+func (v *validator) validateHandlers(path *field.Path, supported string, handlers ...bool) {
+	n := 0
+	for _, set := range handlers {
+		if set {
+			n++
 		}
 	}
-	if first == "" {
-		v.add(field.Required(path, "must have one of "+supported))
+	if n != 1 {
+		v.add(field.Invalid(path, n, "must have one of "+supported))
 	}
 }
 
@@ -354,23 +303,14 @@ func (v *validator) validateExec(exec *v1.ExecAction, path *field.Path) {
 	}
 }
 
-func (v *validator) validateProbe(probe *v1.Probe, readiness bool, ports sets.Set[string], path *field.Path) {
-	v.validateHandlers(path, "exec, grpc, httpGet, tcpSocket", handler{"exec", probe.Exec != nil}, handler{"httpGet", probe.HTTPGet != nil},
-		handler{"tcpSocket", probe.TCPSocket != nil}, handler{"grpc", probe.GRPC != nil})
+func (v *validator) validateProbe(probe *v1.Probe, ports []v1.ContainerPort, path *field.Path) {
+	if probe == nil {
+		return
+	}
+	v.validateHandlers(path, "exec, grpc, httpGet, tcpSocket", probe.Exec != nil, probe.GRPC != nil, probe.HTTPGet != nil, probe.TCPSocket != nil)
 	v.validateExec(probe.Exec, path.Child("exec"))
-	if get := probe.HTTPGet; get != nil {
-		path := path.Child("httpGet")
-		v.validatePort(get.Port, ports, path.Child("port"))
-		schemes := []v1.URIScheme{v1.URISchemeHTTP, v1.URISchemeHTTPS}
-		if !slices.Contains(schemes, get.Scheme) {
-			v.add(field.NotSupported(path.Child("scheme"), get.Scheme, schemes))
-		}
-		if get.Protocol != nil && *get.Protocol != v1.HTTPProtocolHTTP1 {
-			v.add(field.NotSupported(path.Child("protocol"), *get.Protocol, []v1.HTTPProtocol{v1.HTTPProtocolHTTP1}))
-		}
-		for i, header := range get.HTTPHeaders {
-			v.invalid(path.Child("httpHeaders").Index(i).Child("name"), header.Name, utilvalidation.IsHTTPHeaderName(header.Name))
-		}
+	if probe.HTTPGet != nil {
+		v.validatePort(probe.HTTPGet.Port, ports, path.Child("httpGet", "port"))
 	}
 	if probe.TCPSocket != nil {
 		v.validatePort(probe.TCPSocket.Port, ports, path.Child("tcpSocket", "port"))
@@ -379,31 +319,15 @@ func (v *validator) validateProbe(probe *v1.Probe, readiness bool, ports sets.Se
 	v.atLeast(1, int64(probe.PeriodSeconds), path.Child("periodSeconds"))
 	v.atLeast(1, int64(probe.TimeoutSeconds), path.Child("timeoutSeconds"))
 	v.atLeast(1, int64(probe.FailureThreshold), path.Child("failureThreshold"))
-	switch grace := probe.TerminationGracePeriodSeconds; {
-	case grace == nil:
-	case readiness:
-		v.add(field.Forbidden(path.Child("terminationGracePeriodSeconds"), "may not be set for a readiness probe, which ends no container"))
-	default:
-		v.atLeast(1, *grace, path.Child("terminationGracePeriodSeconds"))
-	}
-	switch {
-	case readiness:
-		v.atLeast(1, int64(probe.SuccessThreshold), path.Child("successThreshold"))
-	case probe.SuccessThreshold != 1:
-		v.add(field.Invalid(path.Child("successThreshold"), probe.SuccessThreshold, "must be 1"))
-	}
+	v.atLeast(1, ptr.Deref(probe.TerminationGracePeriodSeconds, 1), path.Child("terminationGracePeriodSeconds"))
 }
 
 // validatePort validates the port of a probe: a number, or one of the names of
 // the container's ports.
-func (v *validator) validatePort(port intstr.IntOrString, names sets.Set[string], path *field.Path) {
+func (v *validator) validatePort(port intstr.IntOrString, ports []v1.ContainerPort, path *field.Path) {
 	if port.Type == intstr.Int {
 		v.invalid(path, port.IntVal, utilvalidation.IsValidPortNum(int(port.IntVal)))
-		return
-	}
-	if problems := utilvalidation.IsValidPortName(port.StrVal); len(problems) > 0 {
-		v.invalid(path, port.StrVal, problems)
-	} else if !names.Has(port.StrVal) {
+	} else if !slices.ContainsFunc(ports, func(p v1.ContainerPort) bool { return p.Name == port.StrVal && p.Name != "" }) {
 		v.add(field.Invalid(path, port.StrVal, "must be a number or the name of one of the container's ports"))
 	}
 }

@@ -112,7 +112,7 @@ func TestRunManifests(t *testing.T) {
 				`spec.containers[0].volumeMounts[0].name: Not found: "setings"`,
 				`spec.containers[1].name: Duplicate value: "web"`,
 				`spec.containers[1].livenessProbe.httpGet.port: Invalid value: "http": must be a number or the name of one of the container's ports`,
-				"spec.initContainers[0].livenessProbe: Forbidden: may not be set for an init container without restartPolicy: Always",
+				"spec.initContainers[0]: Forbidden: an init container without restartPolicy: Always has no lifecycle and no probes",
 			},
 		},
 		{
