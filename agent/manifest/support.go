@@ -35,8 +35,15 @@ type Support struct {
 
 // Process is what the process runtime supports.
 var Process = Support{Name: "process", NeedsCommand: true, Honoured: []string{
-	// The processes have those of the machine.
-	"spec.hostNetwork", "spec.hostPID", "spec.hostIPC",
+	"spec.hostNetwork", // The processes have that of the machine.
+	// What of these cannot be had, process.Validate refuses.
+	"spec.hostPID", "spec.hostIPC", "spec.hostname",
+	"spec.securityContext.runAsUser", "spec.securityContext.runAsGroup", "spec.securityContext.runAsNonRoot",
+	"spec.securityContext.supplementalGroups", "spec.securityContext.fsGroup",
+	"spec.containers.securityContext.runAsUser", "spec.containers.securityContext.runAsGroup", "spec.containers.securityContext.runAsNonRoot",
+	"spec.containers.securityContext.readOnlyRootFilesystem", "spec.containers.securityContext.privileged", "spec.containers.securityContext.capabilities",
+	"spec.containers.securityContext.allowPrivilegeEscalation",
+	"spec.containers.volumeMounts.readOnly", "spec.containers.volumeMounts.subPath", "spec.containers.volumeMounts.subPathExpr",
 }}
 
 // common is what all runtimes honour, or the agent itself. A runtime may honour

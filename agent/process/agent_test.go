@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,35 +22,47 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // agentDir is set for an agent, which is this executable, to the folder of its
 // pod.
 const agentDir = "PROCESS_TEST_AGENT_DIR"
 
+// agentConfined is set for one whose pod is confined.
+const agentConfined = "PROCESS_TEST_AGENT_CONFINED"
+
+// agentStarts is set for one that starts containers again and again, and writes a
+// byte before each.
+const agentStarts = "PROCESS_TEST_AGENT_STARTS"
+
 // runAgent is an agent. It says when all its processes run, and does not return.
 func runAgent(dir string) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	ready := make(chan struct{}, 10)
-	r, err := New(pod, dir, func(string, []byte) { ready <- struct{}{} }, func(string, string) {})
+	r, err := New(pod, dir, os.Getenv(agentConfined) != "", func(string, []byte) { ready <- struct{}{} }, func(string, string) {})
 	if err != nil {
 		panic(err)
 	}
-	r.CreateSandbox(context.Background())
+	if os.Getenv(agentStarts) != "" {
+		fmt.Print("s")
+	}
+	if err := r.CreateSandbox(context.Background()); err != nil {
+		panic(err)
+	}
 	c := escaping("c")
 	c.Env = []v1.EnvVar{{Name: "MARK", Value: os.Args[1]}}
+	for n := 0; os.Getenv(agentStarts) != ""; n++ {
+		fmt.Print("s")
+		c.Name = "c" + strconv.Itoa(n)
+		go r.Start(context.Background(), c.DeepCopy(), 0)
+		time.Sleep(time.Millisecond)
+	}
 	id, err := r.Start(context.Background(), c, 0)
 	if err != nil {
 		panic(err)
 	}
 	<-ready
-	go r.Exec(context.Background(), id, []string{"/bin/sh", "-c", "trap '' TERM; touch executed; sleep 1000; :"})
-	err = wait.PollUntilContextCancel(context.Background(), time.Millisecond, true, func(context.Context) (bool, error) {
-		_, err := os.Stat("executed")
-		return err == nil, nil
-	})
-	if err != nil {
+	if _, _, err := r.Exec(context.Background(), id, []string{"/bin/sh", "-c", "trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 &"}); err != nil {
 		panic(err)
 	}
 	fmt.Println("ready")
@@ -69,7 +82,7 @@ func escaping(name string) *v1.Container {
 		(sleep 1000 </dev/null >/dev/null 2>&1 &)
 		while [ "$(grep -al "MARK=$MARK" /proc/[0-9]*/environ 2>/dev/null | wc -l)" -lt 12 ]; do :; done
 		echo ready
-		while :; do sleep 1000; done`)
+		while ! [ -e "$EXIT" ]; do sleep 0.1; done`)
 }
 
 // newMark returns a value of the variable MARK by which processes are found, which
@@ -134,28 +147,40 @@ func requireGone(t *testing.T, mark string) {
 	require.Eventually(t, func() bool { return len(marked(mark)) == 0 }, time.Minute, time.Millisecond)
 }
 
-func TestAllEndsWithTheAgent(t *testing.T) {
-	mark := newMark(t)
-	cmd := exec.Command("/proc/self/exe", mark)
+// startAgent starts an agent, and returns when all its processes run.
+func startAgent(t *testing.T, confined bool) (cmd *exec.Cmd, mark string) {
+	t.Helper()
+	mark = newMark(t)
+	cmd = exec.Command("/proc/self/exe", mark)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), agentDir+"="+cmd.Dir)
+	if confined {
+		cmd.Env = append(cmd.Env, agentConfined+"=yes")
+	}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	defer cmd.Process.Kill()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
 	line := make([]byte, 6)
-	_, err = out.Read(line)
+	_, err = io.ReadFull(out, line)
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", string(line))
 	require.GreaterOrEqual(t, len(marked(mark)), 10)
-	shims := childrenOf(cmd.Process.Pid)
-	require.Len(t, shims, 2, "of the container and of the command in it")
+	return cmd, mark
+}
 
-	require.NoError(t, cmd.Process.Kill())
-	cmd.Wait()
-	requireGone(t, mark)
-	for _, pid := range shims {
-		requireNoProcess(t, pid)
-	}
+func TestAllEndsWithTheAgent(t *testing.T) {
+	both(t, func(t *testing.T, p *pod) {
+		agent, mark := startAgent(t, p.confined)
+		parents := childrenOf(agent.Process.Pid)
+		require.Len(t, parents, 1)
+		require.NoError(t, agent.Process.Kill())
+		agent.Wait()
+		requireGone(t, mark)
+		requireNoProcess(t, parents[0])
+	})
 }

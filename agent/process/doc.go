@@ -2,33 +2,39 @@
 
 // Package process is the runtime of package agent in which each container is a
 // process on this machine, with all that it starts. It needs Linux and no
-// privileges, and a program that uses it calls [Shim] first of all.
+// privileges.
 //
-// Each container has a parent of its own, the shim, which is the agent's
-// executable started once more. The shim adopts what loses its parent among the
-// container's processes (PR_SET_CHILD_SUBREAPER), and so nothing that a
-// container starts gets away, in whatever session it puts itself. When the first
-// process ends, the shim kills all others, as the kernel does in a container. A
-// pipe from the agent to the shim is open as long as the agent lives; at its end
-// the shim kills the first process, whatever it was that ended the agent. It passes
-// on SIGTERM if the first process handles that, for without a handler it has no
-// effect on the first process of a container. The
-// shim is in a session of its own, so that Ctrl-C is for the agent alone. A
-// command for Exec has a shim too.
+// A pod is confined: it has PID, mount, IPC and UTS namespaces of its own, and a
+// user namespace if the agent is not root. The parent of its containers is the
+// agent's executable started once more, of which an init of this package then does
+// not return. It is the first process of the pod's PID namespace. Each container is
+// in one below that, and its command is the first process there. So the kernel does
+// what it does in a container: a signal for which the command has no handler passes
+// it over, and with it all others end. With the parent the whole pod ends, and the
+// parent ends with the agent, by whatever that was ended. It is in a session of its
+// own, so that Ctrl-C is for the agent alone.
 //
-// It differs from a container in what a process shares with its user: the file
-// system, the network, the users and the process IDs are those of the machine,
-// nothing limits its memory, and images do not matter. A command is looked for
-// in the container's PATH or else in the agent's, and runs in the agent's folder
-// where workingDir is not set. As nothing can be mounted, the path of a volume's
-// mount is replaced by that of the volume's folder where a path begins with it in
-// command, args, env, workingDir and commands for Exec; not so where a program
-// finds it in a file or puts it together itself. What Exec leaves
-// running ends with the command and not with the container. Programs get no
-// privileges by being executed (sudo, ping), or else the shim could not end
-// them. What kills the shim ends the first process, but not what that started.
-// A process that somebody else starts for the container, such as a daemon of
-// containers, is not the container's.
+// A container sees the files of the machine, read-only, in a root that is in
+// memory, so that a volume can be mounted where the machine has no folder. /tmp is
+// its own, and new with each instance; /dev has no disks, and /dev/shm is the
+// pod's. A link in a subPath does not lead out of its volume. readOnly,
+// readOnlyRootFilesystem, which is then that of /tmp, runAsUser, runAsGroup and
+// capabilities are honoured, and supplementalGroups and fsGroup if the agent is root.
+// If it is not, the pod's one user and group stand for those of the agent, and
+// Validate refuses a pod that has several. Programs get no privileges by being
+// executed (sudo, ping).
+//
+// It differs from a container in what it shares with its user: the network is that
+// of the machine, with what listens there and on sockets in files; files that its
+// user may read can be read; nothing limits its memory, and images do not matter. A
+// command is looked for in the container's PATH or else in the agent's, and runs
+// in the agent's folder, or in / if that is in /tmp, where workingDir is not set.
+//
+// Without confinement, for which CanConfine may say why, nothing is mounted and
+// a container may do what its user may. Each one has a parent of its own, which adopts
+// what loses its parent among its processes (PR_SET_CHILD_SUBREAPER) and ends it
+// when the first one has ended, or the agent. What kills the parent ends the first
+// process, but not what that started. SIGTERM ends a first process without a handler.
 package process
 
 import "github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"

@@ -15,8 +15,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 )
 
-// A pod whose container is a process. The main of the program begins with
-// process.Shim().
+// A pod whose container is a process, without namespaces of its own.
 func Example() {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		RestartPolicy: v1.RestartPolicyNever,
@@ -31,7 +30,7 @@ func Example() {
 	defer os.RemoveAll(dir)
 	output := func(container string, line []byte) { fmt.Printf("%s: %s\n", container, line) }
 	warn := func(container, message string) { fmt.Println(container, message) }
-	runtime, err := process.New(pod, dir, output, warn)
+	runtime, err := process.New(pod, dir, false, output, warn)
 	if err != nil {
 		panic(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 )
@@ -16,10 +17,15 @@ import (
 // Runtime is a Runtime on Linux.
 type Runtime struct{ agent.Runtime }
 
+var errOther = errors.New("the process runtime needs Linux, and this is " + runtime.GOOS)
+
 // New returns an error: the runtime needs Linux.
-func New(*v1.Pod, string, func(container string, line []byte), func(container, message string)) (*Runtime, error) {
-	return nil, errors.New("the process runtime needs Linux, and this is " + runtime.GOOS)
+func New(*v1.Pod, string, bool, func(container string, line []byte), func(container, message string)) (*Runtime, error) {
+	return nil, errOther
 }
 
-// Shim is for Linux.
-func Shim() {}
+// CanConfine returns an error: the runtime needs Linux.
+func CanConfine() error { return errOther }
+
+// Validate is for Linux.
+func Validate(*v1.Pod, bool) field.ErrorList { return nil }

@@ -5,23 +5,29 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -34,27 +40,30 @@ const (
 // Runtime runs the containers of a pod as processes. It implements
 // agent.Runtime.
 type Runtime struct {
-	pod     *v1.Pod
-	dir     string
-	output  func(container string, line []byte)
-	warn    func(container, message string)
-	changed chan struct{}
+	pod      *v1.Pod
+	dir      string
+	confined bool
+	output   func(container string, line []byte)
+	warn     func(container, message string)
+	changed  chan struct{}
 
 	// starting is held by Start, so that Remove can wait for it.
 	starting sync.RWMutex
 
 	// mu guards what follows.
-	mu        sync.Mutex
-	ready     bool
+	mu    sync.Mutex
+	ready bool
+	// parent is nil without confinement.
+	parent    *parent
 	instances map[string]*instance // the newest of each container
 	logs      map[string]*containerLog
 }
 
 // instance is one of a container that was started.
 type instance struct {
-	shim    *shim
-	command command // without Args
-	mounts  []mount
+	parent  *parent // which is its own without confinement
+	run     *run
+	command shim.Command // without Args
 	term    sync.Once
 	// running ends with the first process.
 	running context.Context
@@ -68,29 +77,42 @@ type instance struct {
 }
 
 // New returns the runtime of a pod. It makes the pod's emptyDir volumes in the
-// folder dir, which has to exist, and removes what they had before. Of a container
-// the logs of the newest five instances are kept, and of each the last 10 MiB at
-// least. Those of an earlier run stay until instances of the same number take over.
+// folder dir, which has to exist, and removes what they had before. Confined is for
+// a pod with namespaces of its own, where CanConfine returns nil; what Validate
+// refuses is not to be in the pod. Of a container the logs of the newest five
+// instances are kept, and of each the last 10 MiB at least. Those of an earlier run
+// stay until instances of the same number take over.
 //
 // output gets what the containers write, of each container one line at a time
 // but of several at once; a line is the callee's to keep. It is cut after 16 KiB,
 // and goes on as the next line. warn gets a message when a container's log cannot
 // be written, and again only after it could be; the container goes on, and output
 // misses nothing.
-func New(pod *v1.Pod, dir string, output func(container string, line []byte), warn func(container, message string)) (*Runtime, error) {
+func New(pod *v1.Pod, dir string, confined bool, output func(container string, line []byte), warn func(container, message string)) (*Runtime, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
 	r := &Runtime{
-		pod: pod, dir: dir, output: output, warn: warn, changed: make(chan struct{}, 1),
+		pod: pod, dir: dir, confined: confined, output: output, warn: warn, changed: make(chan struct{}, 1),
 		instances: map[string]*instance{}, logs: map[string]*containerLog{},
 	}
 	if err := removeAll(r.volumes()); err != nil {
 		return nil, err
 	}
 	for _, name := range manifest.EmptyDirs(pod) {
-		if err := os.MkdirAll(filepath.Join(r.volumes(), name), 0o755); err != nil {
+		volume := filepath.Join(r.volumes(), name)
+		if err := os.MkdirAll(volume, 0o755); err != nil {
+			return nil, err
+		}
+		mode := os.FileMode(0o777) // With no umask, for users of all containers.
+		if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil && os.Geteuid() == 0 {
+			if err := os.Chown(volume, -1, int(*sc.FSGroup)); err != nil {
+				return nil, err
+			}
+			mode |= os.ModeSetgid
+		}
+		if err := os.Chmod(volume, mode); err != nil {
 			return nil, err
 		}
 	}
@@ -112,9 +134,34 @@ func (r *Runtime) State(context.Context) (agent.State, error) {
 
 // CreateSandbox implements agent.Runtime.
 func (r *Runtime) CreateSandbox(context.Context) error {
+	r.starting.RLock()
+	defer r.starting.RUnlock()
+	var p *parent
+	if r.confined {
+		points, err := r.mountPoints()
+		if err != nil {
+			return err
+		}
+		u := userOf(r.pod, &v1.Container{}) // An agent that is not root has one for all containers.
+		if list := containers(&r.pod.Spec); len(list) > 0 {
+			u = userOf(r.pod, list[0].Container)
+		}
+		if p, err = startParent(r.parentOf(true, points), u.UID, u.GID); err != nil {
+			return err
+		}
+		go func() {
+			<-p.ended
+			r.mu.Lock()
+			if r.parent == p {
+				r.ready = false
+			}
+			r.mu.Unlock()
+			r.notify()
+		}()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ready = true
+	r.parent, r.ready = p, true
 	return nil
 }
 
@@ -129,7 +176,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 		return "", err
 	}
 	r.mu.Lock()
-	ready, before := r.ready, r.instances[c.Name]
+	ready, parent, before := r.ready, r.parent, r.instances[c.Name]
 	log := r.logs[c.Name]
 	if log == nil {
 		log = &containerLog{
@@ -153,23 +200,29 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 		return "", err
 	}
 	i := &instance{
-		mounts: mounts(manifest.Mounts(r.pod, c), r.volumes()),
-		done:   make(chan struct{}),
+		parent:  parent,
+		command: r.command(c, env),
+		done:    make(chan struct{}),
 		status: agent.Instance{
 			Status:   restartpod.Status{ID: string(uuid.NewUUID()), State: restartpod.StateRunning},
 			Restarts: restarts,
 		},
 	}
-	i.command = r.command(c, env, i.mounts)
 	first := i.command
-	first.Args = replaceAll(manifest.Command(c, env), i.mounts)
+	first.Args = manifest.Command(c, env)
+	if parent == nil {
+		if i.parent, err = startParent(r.parentOf(false, nil), 0, 0); err != nil {
+			return "", err
+		}
+	}
 
 	streams, err := log.streams()
 	if err != nil {
+		r.abandon(i)
 		return "", err
 	}
 	log.begin(restarts)
-	i.shim, err = startShim(r.pod.Name+"/"+c.Name, first, streams[0].writer, streams[1].writer)
+	i.run, err = i.parent.start(first, nil, streams[0].writer, streams[1].writer)
 	end := func() {
 		for _, s := range streams {
 			s.drain()
@@ -178,12 +231,13 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	}
 	if err != nil {
 		end()
+		r.abandon(i)
 		return "", err
 	}
 	for _, s := range streams {
-		s.writer.Close() // The shim has it.
+		s.writer.Close() // The container has it.
 	}
-	i.status.StartedAt = i.shim.started.At
+	i.status.StartedAt = i.run.startedAt
 	var ended context.CancelFunc
 	i.running, ended = context.WithCancel(context.Background())
 
@@ -191,37 +245,48 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	r.instances[c.Name] = i
 	r.mu.Unlock()
 	go r.wait(i, ended, end)
-	if i.shim.started.Error != "" {
+	if i.run.err != "" {
 		<-i.done
 	}
 	return i.status.ID, nil
 }
 
+// abandon ends the parent of an instance if it has one of its own.
+func (r *Runtime) abandon(i *instance) {
+	if !r.confined {
+		i.parent.end()
+		<-i.parent.ended
+	}
+}
+
 // wait puts the end of an instance into its status when nothing of it is left
 // and all its output has been read.
 func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
-	exit, known := i.shim.wait(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		ended()
-	})
+	<-i.run.done
+	r.mu.Lock()
+	ended()
+	r.mu.Unlock()
+	r.abandon(i)
 	i.execs.Wait()
 	end()
 
 	r.mu.Lock()
 	s := &i.status
 	s.State = restartpod.StateExited
-	s.ExitCode, s.FinishedAt = exit.ExitCode, exit.At
-	if !known {
-		// The shim was killed, and so the first process got SIGKILL.
-		s.ExitCode, s.FinishedAt = exitCodeKilled, time.Now()
-		s.Message = "the container's parent process ended early"
+	s.ExitCode, s.FinishedAt = i.run.exitCode, i.run.at
+	if !i.run.known {
+		// With the parent everything gets SIGKILL.
+		s.ExitCode, s.Message = exitCodeKilled, errParent.Error()
 	}
-	if text := i.shim.started.Error; text != "" {
-		s.ExitCode, s.Reason, s.Message = agent.ExitCodeStartError, agent.ReasonStartError, text
+	if i.run.err != "" {
+		s.ExitCode, s.Reason, s.Message = agent.ExitCodeStartError, agent.ReasonStartError, i.run.err
 	}
 	r.mu.Unlock()
 	close(i.done)
+	r.notify()
+}
+
+func (r *Runtime) notify() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -239,14 +304,17 @@ func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) erro
 		return nil
 	}
 	if grace > 0 {
-		i.term.Do(i.shim.terminate)
+		i.term.Do(func() { i.parent.signal(i.run, unix.SIGTERM) })
 		if err := i.waitDone(ctx, time.After(grace)); err != errGrace {
 			return err
 		}
 	}
-	i.shim.kill()
+	i.kill()
 	return i.waitDone(ctx, nil)
 }
+
+// kill ends all processes of an instance.
+func (i *instance) kill() { i.parent.signal(i.run, unix.SIGKILL) }
 
 var errGrace = errors.New("the grace period has ended")
 
@@ -294,26 +362,30 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 	}
 	defer s.drain()
 	command := i.command
-	command.Args = replaceAll(args, i.mounts)
-	shim, err := startShim(r.pod.Name+" exec", command, s.writer, s.writer)
+	command.Args = args
+	run, err := i.parent.start(command, i.run, s.writer, s.writer)
 	if err != nil {
 		return nil, 0, err
 	}
-	inTime := context.AfterFunc(ctx, shim.kill)
-	inContainer := context.AfterFunc(i.running, shim.kill)
-	exit, known := shim.wait(func() {})
+	inTime := context.AfterFunc(ctx, func() { i.parent.signal(run, unix.SIGKILL) })
+	<-run.done
 	s.drain()
-	switch inTime, inContainer := inTime(), inContainer(); {
-	case !inTime:
+	if run.exitCode == exitCodeKilled {
+		// With its container it ends a moment before that.
+		select {
+		case <-i.running.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	switch inContainer := i.running.Err() == nil; {
+	case !inTime():
 		return output.bytes, 0, context.Cause(ctx)
 	case !inContainer:
 		return output.bytes, 0, errNotRunning
-	case shim.started.Error != "":
-		return nil, 0, errors.New(shim.started.Error)
-	case !known:
-		return output.bytes, 0, errors.New("the command's parent process ended early")
+	case run.err != "":
+		return nil, 0, errors.New(run.err)
 	}
-	return output.bytes, int(exit.ExitCode), nil
+	return output.bytes, int(run.exitCode), nil
 }
 
 var errNotRunning = errors.New("the container does not run")
@@ -326,34 +398,95 @@ func (r *Runtime) Remove(ctx context.Context) error {
 	r.starting.Lock()
 	defer r.starting.Unlock()
 	r.mu.Lock()
+	parent := r.parent
 	instances := slices.Collect(maps.Values(r.instances))
 	r.mu.Unlock()
 	for _, i := range instances {
-		i.shim.kill()
+		i.kill()
 	}
 	for _, i := range instances {
 		if err := i.waitDone(ctx, nil); err != nil {
 			return err
 		}
 	}
+	if parent != nil {
+		parent.end()
+		<-parent.ended
+	}
 	return removeAll(r.volumes())
+}
+
+// parentOf returns what a parent of the pod's containers is to know.
+func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
+	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: confined, Hostname: hostname(r.pod), MountPoints: points}
+	if len(points) > 0 {
+		p.Volumes = r.volumes()
+	}
+	return p
+}
+
+// hostname is that of the pod's containers.
+func hostname(pod *v1.Pod) string {
+	const longest = 63
+	name := cmp.Or(pod.Spec.Hostname, pod.Name)
+	return strings.TrimRight(name[:min(len(name), longest)], "-.")
+}
+
+// mountPoints returns those of all containers.
+func (r *Runtime) mountPoints() ([]string, error) {
+	var points []string
+	for _, c := range containers(&r.pod.Spec) {
+		env, err := manifest.Environment(r.pod, c.Container, podIP)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range r.mounts(c.Container, env) {
+			point := m.Target + "/"
+			if info, err := os.Stat(filepath.Join(r.volumes(), m.Source)); err == nil && !info.IsDir() {
+				point = m.Target
+			}
+			points = append(points, point)
+		}
+	}
+	return points, nil
+}
+
+// mounts returns those of a container.
+func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
+	var mounts []shim.Mount
+	for _, m := range manifest.Mounts(r.pod, c) {
+		below := cmp.Or(m.SubPath, manifest.Expand([]string{m.SubPathExpr}, env)[0])
+		// A relative path is one from the root for the kubelet.
+		mounts = append(mounts, shim.Mount{Source: m.Name + "/" + below, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
+	}
+	slices.SortStableFunc(mounts, func(a, b shim.Mount) int { return cmp.Compare(len(a.Target), len(b.Target)) })
+	return mounts
 }
 
 // command returns what all commands of a container have in common. Its
 // environment has of the agent's only what programs can hardly do without.
-func (r *Runtime) command(c *v1.Container, env []v1.EnvVar, mounts []mount) command {
-	values := map[string]string{"HOSTNAME": r.pod.Name}
+func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) shim.Command {
+	values := map[string]string{"HOSTNAME": hostname(r.pod)}
 	for _, name := range []string{"PATH", "HOME"} {
 		if value, ok := os.LookupEnv(name); ok {
 			values[name] = value
 		}
 	}
 	for _, e := range env {
-		values[e.Name] = replaceMounts(e.Value, mounts)
+		values[e.Name] = e.Value
 	}
-	command := command{Path: values["PATH"], Dir: replaceMounts(c.WorkingDir, mounts)}
+	wd, _ := os.Getwd()
+	command := shim.Command{Path: values["PATH"], Dir: c.WorkingDir, OrDir: wd}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		command.Env = append(command.Env, name+"="+values[name])
+	}
+	if r.confined || os.Geteuid() == 0 {
+		u := userOf(r.pod, c)
+		command.User = &shim.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Root: os.Geteuid() == 0, Capabilities: u.capabilities(r.confined)}
+	}
+	if r.confined {
+		command.Mounts = r.mounts(c, env)
+		command.ReadOnlyTmp = c.SecurityContext != nil && ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false)
 	}
 	return command
 }

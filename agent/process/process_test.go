@@ -6,6 +6,7 @@ package process
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -25,7 +26,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	Shim()
 	if dir := os.Getenv(agentDir); dir != "" {
 		runAgent(dir)
 	}
@@ -45,18 +45,52 @@ type pod struct {
 	block chan struct{}
 }
 
-func newPod(t *testing.T, volumes ...string) *pod {
-	return newPodIn(t, t.TempDir(), volumes...)
+// newPod returns a pod without confinement.
+func newPod(t *testing.T) *pod { return newPodOf(t, newSpec(), t.TempDir(), false) }
+
+// newConfined returns a pod with confinement, and skips the test where there is none.
+func newConfined(t *testing.T, spec *v1.Pod) *pod {
+	t.Helper()
+	if err := CanConfine(); err != nil {
+		t.Skip("no namespaces here: ", err)
+	}
+	return newPodOf(t, spec, t.TempDir(), true)
 }
 
-func newPodIn(t *testing.T, dir string, volumes ...string) *pod {
-	t.Helper()
+// newSpec returns a pod with an emptyDir volume for each mount of a container.
+func newSpec(containers ...*v1.Container) *v1.Pod {
 	spec := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "u"}}
-	for _, name := range volumes {
-		spec.Spec.Volumes = append(spec.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	names := map[string]bool{}
+	for _, c := range containers {
+		spec.Spec.Containers = append(spec.Spec.Containers, *c)
+		for _, m := range c.VolumeMounts {
+			if !names[m.Name] {
+				spec.Spec.Volumes = append(spec.Spec.Volumes, v1.Volume{Name: m.Name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+			}
+			names[m.Name] = true
+		}
 	}
+	return spec
+}
+
+// both runs a test of what is so with and without confinement.
+func both(t *testing.T, test func(t *testing.T, p *pod)) {
+	t.Run("confined", func(t *testing.T) { test(t, newConfined(t, newSpec())) })
+	t.Run("unconfined", func(t *testing.T) { test(t, newPod(t)) })
+}
+
+func newPodOf(t *testing.T, spec *v1.Pod, dir string, confined bool) *pod {
+	t.Helper()
+	p := newUnmade(t, spec, dir, confined)
+	require.NoError(t, p.CreateSandbox(t.Context()))
+	return p
+}
+
+// newUnmade returns a pod without a sandbox.
+func newUnmade(t *testing.T, spec *v1.Pod, dir string, confined bool) *pod {
+	t.Helper()
 	p := &pod{t: t, dir: dir, lines: map[string][]string{}}
-	r, err := New(spec, dir, func(container string, line []byte) {
+	r, err := New(spec, dir, confined, func(container string, line []byte) {
 		if p.block != nil {
 			<-p.block
 		}
@@ -70,7 +104,6 @@ func newPodIn(t *testing.T, dir string, volumes ...string) *pod {
 	})
 	require.NoError(t, err)
 	p.Runtime = r
-	require.NoError(t, r.CreateSandbox(t.Context()))
 	t.Cleanup(func() { require.NoError(t, r.Remove(context.Background())) })
 	return p
 }
@@ -128,11 +161,16 @@ func (p *pod) lineOf(name string) string {
 	return p.output(name)[0]
 }
 
-func TestExitCodes(t *testing.T) {
-	p := newPod(t)
-	for script, code := range map[string]int32{
-		"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -KILL $$": 137, "kill -SEGV $$": 139, "kill -TERM $$": 143,
-	} {
+func TestExitCodes(t *testing.T) { both(t, testExitCodes) }
+
+func testExitCodes(t *testing.T, p *pod) {
+	codes := map[string]int32{"exit 0": 0, "exit 3": 3, "exit 255": 255, "sh -c 'kill -SEGV $$'; exit $?": 139}
+	if p.confined { // As in a container, where only the kernel and those outside can.
+		codes["kill -KILL $$; kill -TERM $$; exit 5"] = 5
+	} else {
+		maps.Copy(codes, map[string]int32{"kill -KILL $$": 137, "kill -SEGV $$": 139, "kill -TERM $$": 143})
+	}
+	for script, code := range codes {
 		before := time.Now()
 		i := p.run(sh("c", script))
 		assert.Equal(t, code, i.ExitCode, script)
@@ -143,9 +181,14 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestStop(t *testing.T) {
+func TestStop(t *testing.T) { both(t, testStop) }
+
+func testStop(t *testing.T, p *pod) {
 	ctx := t.Context()
-	p := newPod(t)
+	notHandled := int32(143)
+	if p.confined {
+		notHandled = 137
+	}
 	for _, tc := range []struct {
 		name, script string
 		grace        time.Duration
@@ -153,10 +196,10 @@ func TestStop(t *testing.T) {
 		output       []string
 	}{
 		{"handled", "trap 'echo term; exit 7' TERM; echo ready; sleep 1000 & wait", time.Hour, 7, []string{"ready", "term"}},
-		{"not-handled", "echo ready; exec sleep 1000", 50 * time.Millisecond, 137, []string{"ready"}}, // As the first process of a container.
+		{"not-handled", "echo ready; exec sleep 1000", 50 * time.Millisecond, notHandled, []string{"ready"}},
 		{"ignored", "trap '' TERM; echo ready; sleep 1000; :", 50 * time.Millisecond, 137, []string{"ready"}},
 		{"at-once", "trap 'echo term; exit 7' TERM; echo ready; sleep 1000 & wait", 0, 137, []string{"ready"}},
-		{"first-only", "sh -c 'trap \"echo child\" TERM; echo ready; sleep 1000 & wait' & trap 'echo first' TERM; wait; echo end", time.Hour, 0, []string{"ready", "first", "end"}},
+		{"first-only", "trap 'echo first' TERM; sh -c 'trap \"echo child\" TERM; echo ready; sleep 1000 & wait' & wait; echo end", time.Hour, 0, []string{"ready", "first", "end"}},
 	} {
 		id := p.start(sh(tc.name, tc.script), 0)
 		assert.Equal(t, "ready", p.lineOf(tc.name))
@@ -170,8 +213,9 @@ func TestStop(t *testing.T) {
 	assert.NoError(t, p.Stop(ctx, "unknown", 0))
 }
 
-func TestStopWithShorterGrace(t *testing.T) {
-	p := newPod(t)
+func TestStopWithShorterGrace(t *testing.T) { both(t, testStopWithShorterGrace) }
+
+func testStopWithShorterGrace(t *testing.T, p *pod) {
 	id := p.start(sh("c", "trap 'echo term' TERM; echo ready; while :; do sleep 1000 & wait; done"), 0)
 	p.lineOf("c")
 	stopped := make(chan error, 1)
@@ -191,47 +235,60 @@ func TestNothingIsLeft(t *testing.T) {
 		"Stop":   func(p *pod, id string) { require.NoError(t, p.Stop(t.Context(), id, time.Millisecond)) },
 		"Remove": func(p *pod, _ string) { require.NoError(t, p.Remove(t.Context())) },
 		"exit": func(p *pod, id string) {
-			p.Exec(t.Context(), id, []string{"sh", "-c", "kill -KILL $(cat first)"})
+			p.Exec(t.Context(), id, []string{"sh", "-c", "touch $EXIT"})
 			<-p.find(id).done
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPod(t)
-			c := escaping("c")
-			c.WorkingDir = p.dir
-			c.Command[2] = "echo $$$$ >first;" + c.Command[2]
-			m := mark(t, c)
-			id := p.start(c, 0)
-			require.Equal(t, "ready", p.lineOf("c"))
-			require.GreaterOrEqual(t, len(marked(m)), 9)
-			end(p, id)
-			require.Empty(t, marked(m))
+			both(t, func(t *testing.T, p *pod) {
+				c := escaping("c")
+				c.Env = []v1.EnvVar{{Name: "EXIT", Value: "/dev/shm/exit"}}
+				if !p.confined {
+					c.Env[0].Value = filepath.Join(p.dir, "exit")
+				}
+				m := mark(t, c)
+				id := p.start(c, 0)
+				require.Equal(t, "ready", p.lineOf("c"))
+				require.GreaterOrEqual(t, len(marked(m)), 9)
+				end(p, id)
+				require.Empty(t, marked(m))
+			})
 		})
 	}
 }
 
 // A container whose processes multiply, if only to a bound.
 func TestForkingEnds(t *testing.T) {
-	for name, fork := range map[string]string{"group": "sh ./fork", "session": "setsid sh ./fork"} {
+	for name, fork := range map[string]string{"group": `sh -c "$FORK"`, "session": `setsid sh -c "$FORK"`} {
 		t.Run(name, func(t *testing.T) {
-			p := newPod(t)
-			fork += " $(($1 - 1)) &"
-			require.NoError(t, os.WriteFile(filepath.Join(p.dir, "fork"), []byte("[ $1 -gt 0 ] || exec sleep 1000; echo fork; sleep 0.05;"+fork+fork), 0o644))
-			c := sh("c", "sh ./fork 7; sleep 1000")
-			c.WorkingDir = p.dir
-			m := mark(t, c)
-			id := p.start(c, 0)
-			require.Eventually(t, func() bool { return len(p.output("c")) > 10 }, time.Minute, time.Millisecond)
-			require.NoError(t, p.Stop(t.Context(), id, 0))
-			require.Empty(t, marked(m))
+			both(t, func(t *testing.T, p *pod) {
+				fork := fork + " f $(($1 - 1)) &"
+				c := sh("c", `sh -c "$FORK" f 7; sleep 1000`)
+				c.Env = []v1.EnvVar{{Name: "FORK", Value: strings.ReplaceAll("[ $1 -gt 0 ] || exec sleep 1000; echo fork; sleep 0.05;"+fork+fork, "$", "$$")}}
+				m := mark(t, c)
+				id := p.start(c, 0)
+				require.Eventually(t, func() bool { return len(p.output("c")) > 10 }, time.Minute, time.Millisecond)
+				require.NoError(t, p.Stop(t.Context(), id, 0))
+				require.Empty(t, marked(m))
+			})
 		})
 	}
 }
 
-func TestStartErrors(t *testing.T) {
-	p := newPod(t)
+// outsideTmp returns a folder that a container sees.
+func outsideTmp(t *testing.T) string {
+	dir, err := os.MkdirTemp("/var/tmp", "process")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func TestStartErrors(t *testing.T) { both(t, testStartErrors) }
+
+func testStartErrors(t *testing.T, p *pod) {
+	dir := outsideTmp(t)
 	file := func(name, content string, mode os.FileMode) string {
-		path := filepath.Join(p.dir, name)
+		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(content), mode))
 		return path
 	}
@@ -262,8 +319,9 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-func TestStartIsRefused(t *testing.T) {
-	p := newPod(t)
+func TestStartIsRefused(t *testing.T) { both(t, testStartIsRefused) }
+
+func testStartIsRefused(t *testing.T, p *pod) {
 	p.start(sh("c", "sleep 1000"), 0)
 	_, err := p.Start(t.Context(), sh("c", "true"), 1)
 	require.EqualError(t, err, "container c runs already")
@@ -281,8 +339,9 @@ func TestStartIsRefused(t *testing.T) {
 	require.NotContains(t, s.Instances, "bad")
 }
 
-func TestRestart(t *testing.T) {
-	p := newPod(t)
+func TestRestart(t *testing.T) { both(t, testRestart) }
+
+func testRestart(t *testing.T, p *pod) {
 	ids := map[string]bool{}
 	for n := range 3 {
 		ids[p.start(sh("c", "exit "+strconv.Itoa(n)), n)] = true
@@ -295,22 +354,38 @@ func TestRestart(t *testing.T) {
 	require.Len(t, ids, 3)
 }
 
-func TestShimIsKilled(t *testing.T) {
-	p := newPod(t)
-	c := sh("c", "until [ -e started ]; do sleep 0.01; done; kill -KILL $PPID; while :; do :; done")
-	c.WorkingDir = p.dir
-	m := mark(t, c)
-	p.start(c, 0) // A shim that is killed before it has reported a start has none.
-	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "started"), nil, 0o600))
-	i := p.exited("c")
-	require.Equal(t, int32(137), i.ExitCode)
-	require.Equal(t, "the container's parent process ended early", i.Message)
-	require.NotZero(t, i.FinishedAt)
-	requireGone(t, m)
+func TestParentIsKilled(t *testing.T) {
+	both(t, func(t *testing.T, p *pod) {
+		c := escaping("c")
+		m := mark(t, c)
+		id := p.start(c, 0)
+		require.Equal(t, "ready", p.lineOf("c"))
+		require.NoError(t, p.find(id).parent.cmd.Process.Kill())
+		<-p.find(id).done
+		s, err := p.State(t.Context())
+		require.NoError(t, err)
+		i := s.Instances["c"]
+		require.Equal(t, int32(137), i.ExitCode)
+		require.Equal(t, "the container's parent process ended early", i.Message)
+		require.NotZero(t, i.FinishedAt)
+		if !p.confined {
+			return // What escaped has no parent by which it could be found.
+		}
+		require.Empty(t, marked(m))
+		require.Eventually(t, func() bool {
+			s, err := p.State(t.Context())
+			return err == nil && !s.SandboxReady
+		}, time.Minute, time.Millisecond)
+		_, err = p.Start(t.Context(), c, 1)
+		require.EqualError(t, err, "there is no sandbox")
+		require.NoError(t, p.CreateSandbox(t.Context()))
+		require.Zero(t, p.run(sh("c", "exit 0")).ExitCode)
+	})
 }
 
-func Test200Containers(t *testing.T) {
-	p := newPod(t)
+func Test200Containers(t *testing.T) { both(t, test200Containers) }
+
+func test200Containers(t *testing.T, p *pod) {
 	ids := make([]string, 200)
 	name := func(n int) string { return "c" + strconv.Itoa(n) }
 	var wg sync.WaitGroup
@@ -334,8 +409,9 @@ func Test200Containers(t *testing.T) {
 	}
 }
 
-func TestNothingLeaks(t *testing.T) {
-	p := newPod(t)
+func TestNothingLeaks(t *testing.T) { both(t, testNothingLeaks) }
+
+func testNothingLeaks(t *testing.T, p *pod) {
 	round := func(n int) {
 		p.run(sh("short", "echo x; sleep 1000 & exit 1"))
 		_, err := p.Start(t.Context(), &v1.Container{Name: "failing", Command: []string{"/no/such"}}, n)

@@ -14,8 +14,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 )
 
 // The exit statuses.
@@ -39,7 +37,6 @@ type exitError int
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
-	process.Shim()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -39,8 +39,10 @@ type runOptions struct {
 	manifestFlags
 	commands []string
 	endpoint string
-	rootDir  string
-	output   string
+	// unconfined is for pods without namespaces of their own.
+	unconfined bool
+	rootDir    string
+	output     string
 	// timeout is 0 and maxRestarts negative without a limit.
 	timeout     time.Duration
 	maxRestarts int
@@ -49,7 +51,7 @@ type runOptions struct {
 func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Run pods on this machine, with the kubelet's restart behaviour",
 		Long: `Run the pods of the manifests until they have ended or Ctrl-C is pressed, as a
 kubelet of this project does: the order of init containers, sidecars and
@@ -59,13 +61,16 @@ DaemonSet, ReplicaSet, ReplicationController, Job, CronJob or PodTemplate is run
 as one pod. ConfigMaps and Secrets among the manifests are real, others are
 empty, with a warning each; a volume of a cluster is an empty folder.
 
-Without --runtime-endpoint each container is a process group on this machine. It
-needs no root and no image: a container's command is run as it is, with the
-files, the user, the network and the process IDs of whoever calls crashloop (1
-is not the container's), in the present folder without a workingDir, and with no
-more of the environment than PATH and HOME. An emptyDir volume is a folder, whose
-path takes the place of mountPath in commands, arguments, environment and
-workingDir. All processes end with crashloop, however that ends.
+Without --runtime-endpoint the containers are processes on this machine. They need
+no root and no image: a container's command is one of this machine, run as its
+caller or as securityContext says, in the present folder without a workingDir, and
+with no more of the environment than PATH and HOME. Each pod has namespaces of its
+own: its containers see their own processes alone, their volumes at mountPath, a
+/tmp of their own, and all other files of this machine read-only. The network is
+the machine's. All processes end with crashloop, however that ends. Where
+namespaces cannot be had, that is said, and a pod that has no volumes and asks for
+nothing else of that kind runs without them; --unconfined runs any pod so, with
+all that its caller may do to this machine.
 
 With --runtime-endpoint the containers are those of a CRI runtime, such as
 containerd, that no kubelet uses: it would end them. If crashloop is killed they
@@ -124,6 +129,7 @@ crashloop ends at once.`,
 	addConfigFlags(cmd, &o.configOptions)
 	flags := cmd.Flags()
 	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as in the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
+	flags.BoolVar(&o.unconfined, "unconfined", false, "run containers as processes without namespaces: no volumes, and what they write is written on this machine")
 	flags.StringVar(&o.rootDir, "root-dir", "", "the folder for logs and volumes (default crashloop in the user's cache folder)")
 	addManifestFlags(cmd, &o.manifestFlags)
 	flags.StringArrayVar(&o.commands, "command", nil, "what the containers of this name run, with the shell, instead of their own command or their image's\nThe args of a container are its \"$@\"")
@@ -152,6 +158,9 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 		}
 		pods = r.addPods(manifests, stdin, commands, restartGates(c.FeatureGate), support)
 		r.addGatesNotHonoured(c.FeatureGate)
+		if o.endpoint == "" {
+			o.unconfined = r.confine(pods, o.unconfined)
+		}
 	}
 	for _, w := range r.Warnings {
 		if w.File == "" && w.Field == "" {
@@ -196,7 +205,9 @@ func (r *report) addGatesNotHonoured(gates featuregate.FeatureGate) {
 type podRun struct {
 	root     string
 	endpoint string
-	gates    restartpod.Gates
+	// unconfined is for processes without namespaces.
+	unconfined bool
+	gates      restartpod.Gates
 	// containerBackOff and podBackOff are those of the node.
 	containerBackOff, podBackOff *backoff.Backoff
 	printer                      *printer
@@ -216,7 +227,7 @@ func newRun(o runOptions, c *config.Config, root string, pods []podManifest, std
 		list = append(list, p.pod)
 	}
 	return &podRun{
-		root: root, endpoint: o.endpoint, gates: restartGates(c.FeatureGate), issues: issues,
+		root: root, endpoint: o.endpoint, unconfined: o.unconfined, gates: restartGates(c.FeatureGate), issues: issues,
 		timeout: o.timeout, maxRestarts: o.maxRestarts, tooMany: make(chan string, 1),
 		containerBackOff: kuberuntime.NewBackOff(clock, curve.Curve), podBackOff: kuberuntime.NewBackOff(clock, podCurve),
 		printer: newPrinter(stdout, o.output, list, terminalSize(stdout), clock),
@@ -405,7 +416,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) 
 		},
 	}
 	if r.endpoint == "" {
-		o.Runtime, err = process.New(pod, dir, r.printer.output(pod), func(container, message string) {
+		o.Runtime, err = process.New(pod, dir, !r.unconfined, r.printer.output(pod), func(container, message string) {
 			r.printer.warn(pod, container, "IncompleteLog", message)
 		})
 		if err != nil {

@@ -215,13 +215,14 @@ func TestRunSecondInitContainer(t *testing.T) {
 		proxy#2 exited(143)
 		pod BackOff: Back-off restarting pod POD: Container setup exited with code 88, triggering pod restart: waiting 2s
 		pod waits 2s`)
-	c.exit("setup", 0)
-	c.exit("main", 0)
-	c.ends(exitSucceeded, `
+	c.expect(`
 		fetch#3 running
 		fetch#3 exited(0)
 		proxy#3 running
-		setup#3 running
+		setup#3 running`)
+	c.exit("setup", 0)
+	c.exit("main", 0)
+	c.ends(exitSucceeded, `
 		setup#3 exited(0)
 		main#1 running
 		main#1 exited(0)
@@ -238,10 +239,10 @@ func TestRunSecondInitContainer(t *testing.T) {
 // Which of the two is seen first is open.
 func TestRunTwoAtOnce(t *testing.T) {
 	t.Parallel()
-	c := startRun(t, newPod(never, container("proxy", asSidecar, restartPodOn88), container("main", restartPodOn88)))
+	c := startRun(t, newPod(never, container("proxy", asSidecar, restartPodOn88), container("main", restartPodOn88, stubborn)))
 	c.until("main#1 running")
 	c.exit("proxy", 88)
-	c.exit("main", 88)
+	c.exit("main", 88) // By which it ends, and not by SIGTERM.
 	restarts := 0
 	for _, line := range c.until("main#2 running") {
 		if strings.Contains(line, "PodRestarting") {
@@ -250,6 +251,7 @@ func TestRunTwoAtOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, restarts)
 	c.interrupt()
+	c.exit("main", 143)
 	c.until("main#2 exited(143)")
 	c.until("proxy#2 exited(143)")
 	c.ends(130, `
@@ -530,7 +532,7 @@ func TestRunDeletion(t *testing.T) {
 	t.Run("ends with 0", func(t *testing.T) {
 		t.Parallel()
 		// The pod has succeeded then, and yet did not end by itself.
-		c := startRun(t, newPod(always, script("main", "trap 'exit 0' TERM; echo >$CTL/main.ready; read x <$CTL/main")))
+		c := startRun(t, newPod(always, script("main", "trap 'exit 0' TERM; echo >$CTL/main.ready; "+untilTold("main"))))
 		c.expect("main#1 running")
 		c.interrupt()
 		c.ends(130, `

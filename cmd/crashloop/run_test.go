@@ -29,7 +29,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -37,7 +36,6 @@ import (
 const asCommand = "CRASHLOOP_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	process.Shim()
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -99,8 +97,12 @@ func script(name, script string, options ...option) v1.Container {
 // container returns a container that exits when the test says so, with the code
 // that it says (command.exit), or of SIGTERM.
 func container(name string, options ...option) v1.Container {
-	return script(name, onTerm+"echo >$CTL/"+name+".ready; read code <$CTL/"+name+"; exit $code", options...)
+	return script(name, onTerm+"echo >$CTL/"+name+".ready; "+untilTold(name), options...)
 }
+
+// untilTold waits for an exit code. A shell that waited for it otherwise would miss
+// a signal that comes just before it waits.
+func untilTold(name string) string { return "{ read code <$CTL/" + name + "; exit $code; } & wait $!" }
 
 // onTerm ends a shell with the code that SIGTERM gives what does not handle it.
 const onTerm = "trap 'exit 143' TERM; "
@@ -181,7 +183,7 @@ type command struct {
 // reads the configuration of testdata/run/kubelet.yaml and the pods from stdin.
 func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 	c := &command{
-		t: t, pod: pods[0], ctl: t.TempDir(), root: filepath.Join(t.TempDir(), "root"), events: make(chan runEvent, 1000), waited: make(chan struct{}),
+		t: t, pod: pods[0], ctl: outsideTmp(t), root: filepath.Join(t.TempDir(), "root"), events: make(chan runEvent, 1000), waited: make(chan struct{}),
 		fifos: map[string]*os.File{}, created: map[string]bool{}, starts: map[string]int{}, exits: map[string]time.Time{},
 	}
 	if len(args) == 0 {
@@ -546,4 +548,12 @@ func processesOf(text string) []string {
 		}
 	}
 	return found
+}
+
+// outsideTmp returns a folder that a container sees.
+func outsideTmp(t *testing.T) string {
+	dir, err := os.MkdirTemp("/var/tmp", "crashloop")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }

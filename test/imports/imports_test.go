@@ -61,7 +61,7 @@ var limits = []struct {
 	{
 		name: "agent/process",
 		packages: []string{
-			root + "/agent/...", root + "/restartpod", "golang.org/x/sys/unix", "k8s.io/api/core/v1", "k8s.io/apimachinery/...",
+			root + "/agent/...", root + "/restartpod", "golang.org/x/sys/unix", "k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/utils/ptr",
 		},
 		never:   []string{root + "/agent/cri", "google.golang.org/grpc/...", "k8s.io/client-go/..."},
 		modules: 40,

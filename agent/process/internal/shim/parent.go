@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package shim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What an agent asks for, and what a parent has to report. All are of one packet.
+const (
+	// Start has the ID of what is started, and for a command in a container that of
+	// the container, or else 0. With it come stdout, stderr, and the Command as JSON.
+	Start = "start %d %d"
+	// Signal has the ID and the signal.
+	Signal = "signal %d %d"
+	// Ready is for a parent that may be asked. Any other report than these is an
+	// error, after which it ends.
+	Ready = "ready"
+	// Started has the ID, and when that was, in nanoseconds.
+	Started = "started %d %d"
+	// Failed has the ID, and why nothing was started.
+	Failed = "failed %d %q"
+	// Exit has the ID, the exit code, and when that was. There is one after each
+	// Started and Failed.
+	Exit = "exit %d %d %d"
+)
+
+// killed is the exit code of what SIGKILL ends.
+const killed = 128 + int(unix.SIGKILL)
+
+// parent is the state of the parent of containers.
+type parent struct {
+	Parent
+	null int
+
+	mu     sync.Mutex
+	ids    map[int]int // of instances, by the process
+	pidfds map[int]int // by the ID
+	// first is the newest container's.
+	first int
+}
+
+// run returns when the agent has ended, or wants the parent to. With the first
+// process of its PID namespace all others end.
+func (p Parent) run() {
+	unix.CloseRange(Control, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // What the agent's caller left open.
+	// Of all signals only SIGKILL is to end a parent. Ignored ones would be ignored
+	// in the container too.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals)
+	s := &parent{Parent: p, ids: map[int]int{}, pidfds: map[int]int{}}
+	if err := s.prepare(); err != nil {
+		s.report("%v", err)
+		return
+	}
+	go func() {
+		for range signals {
+			s.reap()
+		}
+	}()
+	s.report(Ready)
+	buffer, rights := make([]byte, 100), make([]byte, unix.CmsgSpace(3*4))
+	for {
+		n, r, _, _, err := unix.Recvmsg(Control, buffer, rights, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 || err != nil {
+			break
+		}
+		var a, b int
+		request := string(buffer[:n])
+		if _, err := fmt.Sscanf(request, Start, &a, &b); err == nil {
+			s.start(a, b, rights[:r])
+		} else if _, err := fmt.Sscanf(request, Signal, &a, &b); err == nil {
+			s.signal(a, unix.Signal(b))
+		}
+	}
+	if !p.Confined {
+		killChildren()
+	}
+}
+
+func (s *parent) prepare() (err error) {
+	if s.Confined {
+		err = s.makeRoot()
+	} else if err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		err = fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
+	}
+	if err == nil {
+		if s.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+			err = fmt.Errorf("/dev/null: %w", err)
+		}
+	}
+	return err
+}
+
+// start starts a container, or a command in the one of target.
+func (s *parent) start(id, target int, rights []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pid, pidfd, err := s.launch(target, rights)
+	if err != nil {
+		s.report(Failed, id, err.Error())
+		s.report(Exit, id, killed, time.Now().UnixNano()) // As if its container had ended a moment later, if there is one.
+		return
+	}
+	if target == 0 {
+		s.first = pid
+	}
+	s.ids[pid], s.pidfds[id] = id, pidfd
+	s.report(Started, id, time.Now().UnixNano())
+}
+
+func (s *parent) launch(target int, rights []byte) (pid, pidfd int, err error) {
+	var files []int
+	if messages, err := unix.ParseSocketControlMessage(rights); err == nil && len(messages) == 1 {
+		files, _ = unix.ParseUnixRights(&messages[0])
+	}
+	if len(files) != 3 {
+		return 0, 0, errors.New("there are no files")
+	}
+	defer unix.Close(files[0])
+	defer unix.Close(files[1])
+	command := os.NewFile(uintptr(files[2]), "command")
+	defer command.Close()
+	var c Command
+	if err := json.NewDecoder(command).Decode(&c); err != nil {
+		return 0, 0, fmt.Errorf("the command is not complete: %w", err)
+	}
+	stdio := []uintptr{uintptr(s.null), uintptr(files[0]), uintptr(files[1])}
+	if !s.Confined {
+		return c.start(stdio, &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL})
+	}
+	container, ok := s.pidfds[target]
+	if target != 0 && !ok {
+		return 0, 0, errors.New("the container has ended")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // For good: no thread is to go on as this one will be.
+		if target == 0 {
+			pid, pidfd, err = c.startContainer(stdio)
+			return
+		}
+		if err = unix.Unshare(unix.CLONE_FS); err == nil {
+			err = unix.Setns(container, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
+		}
+		if err == nil {
+			pid, pidfd, err = c.start(stdio, &syscall.SysProcAttr{Setsid: true})
+		}
+	}()
+	<-done
+	return pid, pidfd, err
+}
+
+func (s *parent) signal(id int, signal unix.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if pidfd, ok := s.pidfds[id]; ok {
+		unix.PidfdSendSignal(pidfd, signal, nil, 0)
+	}
+}
+
+func (s *parent) report(format string, args ...any) {
+	unix.Write(Control, fmt.Appendf(nil, format, args...))
+}
+
+// reap reports the exits that there are. With the first process of a container all
+// others of it have ended.
+func (s *parent) reap() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || pid == 0 {
+			return
+		}
+		id, ok := s.ids[pid]
+		if !ok {
+			continue
+		}
+		unix.Close(s.pidfds[id])
+		delete(s.ids, pid)
+		delete(s.pidfds, id)
+		if !s.Confined && pid == s.first {
+			killChildren()
+		}
+		code := status.ExitStatus()
+		if status.Signaled() {
+			code = 128 + int(status.Signal())
+		}
+		s.report(Exit, id, code, time.Now().UnixNano())
+	}
+}
+
+// killChildren ends what this process started, and what that started, and
+// returns when nothing of it is left. As all of it becomes a child of this
+// process when its parent ends, that is when there is no child.
+func killChildren() {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if err == unix.ECHILD {
+			return
+		}
+		if err != nil || pid > 0 {
+			continue
+		}
+		// There is a child that runs, and that is still there for killDescendants:
+		// the wait ends.
+		killDescendants(os.Getpid())
+		unix.Wait4(-1, nil, 0, nil)
+	}
+}
+
+// killDescendants sends SIGKILL to all processes below one, and to their process
+// groups. A group gets it as one, so that none of it can get away by forking;
+// whoever forks into a new one meanwhile is for the next call.
+func killDescendants(root int) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	children := map[int][]int{}
+	group := map[int]int{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		// The command may have any character, and nothing after it a parenthesis.
+		stat, _ := os.ReadFile("/proc/" + name + "/stat")
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) < 3 {
+			continue
+		}
+		parent, _ := strconv.Atoi(string(fields[1]))
+		children[parent] = append(children[parent], pid)
+		group[pid], _ = strconv.Atoi(string(fields[2]))
+	}
+	for todo := children[root]; len(todo) > 0; {
+		pid := todo[0]
+		todo = append(todo[1:], children[pid]...)
+		if g := group[pid]; g > 1 && g != root {
+			unix.Kill(-g, unix.SIGKILL)
+		}
+		unix.Kill(pid, unix.SIGKILL)
+	}
+}
