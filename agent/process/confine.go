@@ -155,6 +155,11 @@ func userOf(pod *v1.Pod, c *v1.Container) *user {
 	return u
 }
 
+// wanted reports whether a pod asks for another user than the agent's.
+func (u *user) wanted() bool {
+	return u.UID != os.Geteuid() || u.GID != os.Getegid() || u.Groups != nil || u.caps != nil
+}
+
 // ofContainers are the capabilities that container runtimes give the user 0, but for
 // MKNOD.
 var ofContainers = map[v1.Capability]uint{

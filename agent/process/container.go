@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package process
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
+)
+
+// parentOf returns what a parent of the pod's containers is to know.
+func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
+	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: confined, Hostname: hostname(r.pod), MountPoints: points}
+	if len(points) > 0 {
+		p.Volumes = r.volumes()
+	}
+	return p
+}
+
+// hostname is that of the pod's containers.
+func hostname(pod *v1.Pod) string {
+	const longest = 63
+	name := cmp.Or(pod.Spec.Hostname, pod.Name)
+	return strings.TrimRight(name[:min(len(name), longest)], "-.")
+}
+
+// mountPoints returns those of all containers.
+func (r *Runtime) mountPoints() ([]string, error) {
+	var points []string
+	for _, c := range containers(&r.pod.Spec) {
+		env, err := manifest.Environment(r.pod, c.Container, podIP)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range r.mounts(c.Container, env) {
+			point := m.Target + "/"
+			if info, err := os.Stat(filepath.Join(r.volumes(), m.Source)); err == nil && !info.IsDir() {
+				point = m.Target
+			}
+			points = append(points, point)
+		}
+	}
+	return points, nil
+}
+
+// mounts returns those of a container.
+func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
+	var mounts []shim.Mount
+	for _, m := range manifest.Mounts(r.pod, c) {
+		below := cmp.Or(m.SubPath, manifest.Expand([]string{m.SubPathExpr}, env)[0])
+		// A relative path is one from the root for the kubelet.
+		mounts = append(mounts, shim.Mount{Source: m.Name + "/" + below, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
+	}
+	slices.SortStableFunc(mounts, func(a, b shim.Mount) int { return cmp.Compare(len(a.Target), len(b.Target)) })
+	return mounts
+}
+
+// command returns what all commands of a container have in common. Its
+// environment has of the agent's only what programs can hardly do without.
+func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) shim.Command {
+	values := map[string]string{"HOSTNAME": hostname(r.pod)}
+	for _, name := range []string{"PATH", "HOME"} {
+		if value, ok := os.LookupEnv(name); ok {
+			values[name] = value
+		}
+	}
+	for _, e := range env {
+		values[e.Name] = e.Value
+	}
+	wd, _ := os.Getwd()
+	command := shim.Command{Path: values["PATH"], Dir: c.WorkingDir, OrDir: wd}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		command.Env = append(command.Env, name+"="+values[name])
+	}
+	u := userOf(r.pod, c)
+	if r.confined || os.Geteuid() == 0 && u.wanted() {
+		command.User = &shim.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Root: os.Geteuid() == 0, Capabilities: u.capabilities(r.confined)}
+	}
+	if r.confined {
+		command.Mounts = r.mounts(c, env)
+		command.ReadOnlyTmp = c.SecurityContext != nil && ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false)
+	}
+	return command
+}
