@@ -31,8 +31,8 @@ const agentDir = "PROCESS_TEST_AGENT_DIR"
 // agentConfined is set for one whose pod is confined.
 const agentConfined = "PROCESS_TEST_AGENT_CONFINED"
 
-// agentStarts is set for one that starts containers again and again, and writes a
-// byte before each.
+// agentStarts is set for one that starts containers one after the other, and writes
+// a byte before each.
 const agentStarts = "PROCESS_TEST_AGENT_STARTS"
 
 // runAgent is an agent. It says when all its processes run, and does not return.
@@ -51,11 +51,15 @@ func runAgent(dir string) {
 	}
 	c := escaping("c")
 	c.Env = []v1.EnvVar{{Name: "MARK", Value: os.Args[1]}}
-	for n := 0; os.Getenv(agentStarts) != ""; n++ {
-		fmt.Print("s")
-		c.Name = "c" + strconv.Itoa(n)
-		go r.Start(context.Background(), c.DeepCopy(), 0)
-		time.Sleep(time.Millisecond)
+	if os.Getenv(agentStarts) != "" {
+		for n := range 30 {
+			fmt.Print("s")
+			c := sh("c"+strconv.Itoa(n), "trap '' TERM; setsid sleep 1000 & sleep 1000")
+			c.Env = []v1.EnvVar{{Name: "MARK", Value: os.Args[1]}}
+			go r.Start(context.Background(), c, 0)
+			time.Sleep(time.Millisecond)
+		}
+		select {}
 	}
 	id, err := r.Start(context.Background(), c, 0)
 	if err != nil {

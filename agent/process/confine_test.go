@@ -365,7 +365,8 @@ func TestAsOrdinaryUser(t *testing.T) {
 	cmd := exec.Command(test, "-test.v", "-test.run", "^("+strings.Join(names, "|")+")$")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Setpgid: true}
+	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	output, err := cmd.CombinedOutput()
 	if strings.Contains(string(output), "no namespaces here: ") {
 		t.Skip("no namespaces for an ordinary user here")

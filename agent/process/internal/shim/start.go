@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -110,6 +109,10 @@ func (u *User) drop() error {
 	return nil
 }
 
+// kept is what steps have the addresses of. As a global refers to it, it is on the
+// heap, and not on a stack, which may move. Containers are started one at a time.
+var kept []any
+
 // step is a system call between fork and exec.
 type step struct {
 	name string
@@ -137,10 +140,10 @@ func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	var keep []any // what the addresses are of
+	kept = nil
 	text := func(s string) uintptr {
 		b, _ := unix.BytePtrFromString(strings.ReplaceAll(s, "\x00", ""))
-		keep = append(keep, b)
+		kept = append(kept, b)
 		return uintptr(unsafe.Pointer(b))
 	}
 	texts := func(list []string) uintptr {
@@ -148,7 +151,7 @@ func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 		for i, s := range list {
 			pointers[i] = text(s)
 		}
-		keep = append(keep, pointers)
+		kept = append(kept, pointers)
 		return uintptr(unsafe.Pointer(&pointers[0]))
 	}
 	var steps []step
@@ -171,7 +174,7 @@ func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 		for i, g := range u.Groups {
 			groups[i] = uint32(g)
 		}
-		keep = append(keep, groups)
+		kept = append(kept, groups)
 		add("supplementalGroups", unix.SYS_SETGROUPS, uintptr(len(u.Groups)), uintptr(unsafe.Pointer(&groups[0])))
 		add("runAsGroup", unix.SYS_SETRESGID, uintptr(u.GID), uintptr(u.GID), uintptr(u.GID))
 		add("runAsUser", unix.SYS_SETRESUID, uintptr(u.UID), uintptr(u.UID), uintptr(u.UID))
@@ -180,9 +183,7 @@ func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 		add("dup3", unix.SYS_DUP3, fd, uintptr(i), 0)
 	}
 	add("exec "+path, unix.SYS_EXECVE, text(path), texts(c.Args), texts(c.Env))
-	pid, pidfd, err = fork(steps)
-	runtime.KeepAlive(keep)
-	return pid, pidfd, err
+	return fork(steps)
 }
 
 // fork starts a process in a PID namespace of its own that does these steps, of
@@ -202,8 +203,9 @@ func fork(steps []step) (pid, pidfd int, err error) {
 		unix.Close(report[1])
 		return 0, 0, err
 	}
-	fd := int32(-1)
-	clone := &cloneArgs{flags: unix.CLONE_NEWPID | unix.CLONE_PIDFD, pidfd: uint64(uintptr(unsafe.Pointer(&fd))), exitSignal: uint64(unix.SIGCHLD)}
+	fd := new(int32)
+	kept = append(kept, fd)
+	clone := &cloneArgs{flags: unix.CLONE_NEWPID | unix.CLONE_PIDFD, pidfd: uint64(uintptr(unsafe.Pointer(fd))), exitSignal: uint64(unix.SIGCHLD)}
 	child, errno := forkSteps(clone, steps, &before, uintptr(report[1]))
 	unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil)
 	unix.Close(report[1])
@@ -216,10 +218,10 @@ func fork(steps []step) (pid, pidfd int, err error) {
 		n, err = unix.Read(report[0], unsafe.Slice((*byte)(unsafe.Pointer(&failed)), unsafe.Sizeof(failed)))
 	}
 	if n > 0 {
-		unix.Close(int(fd))
+		unix.Close(int(*fd))
 		return 0, 0, fmt.Errorf("%s: %w", steps[failed[0]].name, syscall.Errno(failed[1]))
 	}
-	return int(child), int(fd), err
+	return int(child), int(*fd), err
 }
 
 // cloneArgs is struct clone_args of the kernel.
