@@ -6,30 +6,48 @@
 // of the pod are stopped and then started again from the first init container, in
 // the same sandbox.
 //
-// An agent creates a [Machine] for each pod with [New] and calls
-// [Machine.Recover] once. The machine does no I/O, reads no clock and calls
-// nothing except the back-off of New. The agent runs this loop whenever the pod
-// changes, and at [Plan.Next]; the package example has it in code:
-//  1. Call [Containers], and set the Status of each from the container runtime.
-//  2. Call [Machine.Step] with an [Observation] of the pod. It returns a [Plan].
-//  3. Write Plan.Conditions to the pod's status, and record Plan.Events.
-//  4. Stop the containers in Plan.Kill. Skip those that are already being stopped.
-//  5. Start the containers in Plan.Start. Skip a container that exited if its own
-//     back-off has not passed.
+// A [Machine] belongs to one pod. [Machine.Step] takes an [Observation] of the
+// pod and returns a [Plan]. It does no I/O, reads no clock and calls nothing
+// except its back-off. After a restart of the agent, [Machine.Recover] finds the
+// phase of the pod.
+//
+// # Usage
+//
+// An agent runs this loop for each pod, whenever the pod changes and at
+// [Plan.Next]. The example of the package is a complete agent for one pod.
+//
+//	m := restartpod.New(backOff, pod, gates) // all pods share backOff
+//	m.Recover(pod.Status.Conditions, containers(pod))
+//	for {
+//		cs := containers(pod) // restartpod.Containers, with each Status from the runtime
+//		plan := m.Step(restartpod.Observation{
+//			Now: time.Now(), Containers: cs, GracePeriod: gracePeriod(pod),
+//			SandboxLost: !sandboxReady(pod), Deleted: pod.DeletionTimestamp != nil,
+//		})
+//		writeConditions(pod, plan.Conditions)
+//		recordEvents(pod, plan.Events)
+//		for _, kill := range plan.Kill {
+//			stop(cs[kill.Container], kill) // unless it is already being stopped
+//		}
+//		for _, i := range plan.Start {
+//			start(cs[i]) // unless it exited and its own back-off has not passed
+//		}
+//		waitForChange(pod, plan.Next)
+//	}
 //
 // # Phases
 //
-//	Running                no restart is in progress. An exit that a rule answers
-//	                       begins one.
-//	TerminatingForRestart  the previous run is stopped: for RestartPod regular
-//	                       and init containers first, then the sidecars from the
-//	                       last to the first, within the pod's grace period; for
-//	                       RestartAllContainers all together, killed at once. It
-//	                       lasts until nothing of it runs and the pod's back-off
-//	                       has passed.
-//	Startup                the containers are started as those of a new pod. It
-//	                       lasts until every one has started.
-//	Failed                 an init container failed, and its restart policy does
+//	Running                No restart is in progress. An exit with a matching rule
+//	                       triggers one.
+//	TerminatingForRestart  The previous run is being stopped. For RestartPod,
+//	                       regular and init containers stop first, and then the
+//	                       sidecars from the last to the first, within the pod's
+//	                       grace period. For RestartAllContainers, all are killed
+//	                       at once. The phase lasts until nothing of the previous
+//	                       run is running and the pod's back-off has passed.
+//	Startup                The containers are started like those of a new pod. The
+//	                       phase lasts until every one has started.
+//	Failed                 An init container failed, and its restart policy does
 //	                       not restart it.
 //
 // The container that exited first is the cause of a restart. Containers that exit
@@ -58,21 +76,22 @@
 // A test searches all interleavings of the events in a small pod and its agent
 // for a violation of one of these:
 //
-//	I1   no container of the present run starts while one of the previous runs
+//	I1   no container of the present run starts while one of the previous run is
+//	     running
 //	I2   init containers run in order, and before regular containers
-//	I3   an exit in TerminatingForRestart begins no restart and fails no pod
+//	I3   an exit in TerminatingForRestart triggers no restart and fails no pod
 //	I4   one trigger, one restart, except in the cases above
-//	I5   the k-th restart in a row, of one agent, waits for at least the k-th delay
-//	     of the curve
-//	I6   a condition is True exactly in TerminatingForRestart and Startup, and
-//	     never both
-//	I7   restart counts rise by one, and not in a pod that is done; the exit code
-//	     that was the trigger is kept
-//	I8   a pod being deleted is not restarted, at whatever point
-//	I9   if everything else goes on, it ends in Running or Failed
-//	I10  in TerminatingForRestart and Startup the previous run's exits do not make
+//	I5   the k-th restart in a row by one agent waits for at least the k-th delay of
+//	     the curve
+//	I6   a condition is True exactly in TerminatingForRestart and Startup; at most
+//	     one of the two conditions is True
+//	I7   restart counts increase by one, but not in a pod that is done; the exit
+//	     code of the trigger is kept
+//	I8   a pod that is being deleted is never restarted
+//	I9   if all other events occur, the pod ends in Running or Failed
+//	I10  in TerminatingForRestart and Startup, exits of the previous run do not make
 //	     the pod's API phase Succeeded or Failed
 //	I11  a status of the previous run is last state until it is replaced, however
-//	     the restart ends, and one of the present run is not
+//	     the restart ends; a status of the present run is not
 //	I12  an exit that the agent caused triggers nothing
 package restartpod

@@ -60,10 +60,11 @@ func goTokens(source []byte) []byte {
 
 // counts reports whether a tool reads the comment: the compiler a directive, and upstream's generators a marker.
 func counts(comment string) bool {
-	return !strings.HasPrefix(comment, "// ") || strings.HasPrefix(comment, "// +")
+	return !prose.MatchString(comment) || strings.HasPrefix(comment, "// +")
 }
 
 var (
+	prose      = regexp.MustCompile(`^//([ \t]|$)`)
 	fileOfHunk = regexp.MustCompile(`^\+\+\+ (?:b/)?(.*?)\t?$`)
 	hunkHead   = regexp.MustCompile(`^(@@ -\S+) \+\S+ @@.*$`)
 )

@@ -49,7 +49,7 @@ index 3333333..4444444 100644
 		{"a comment in a hunk", mail, "+// Ours.\n", "+// Also\n+// ours.\n+\n", true},
 		{"how many lines a hunk has", mail, "+10,5 @@ func a() {", "+10,7 @@ func b() {", true},
 		{"the blobs", mail, "2222222", "5555555", true},
-		{"a comment in a new file", golang, "// Package p waits.\n", "// Package p\n// waits.\n\n", true},
+		{"a comment in a new file", golang, "// Package p waits.\n", "// Package p\n//\n//\twaits.\n\n", true},
 		{"a line of a hunk", mail, "+	wait()", "+	stay()", false},
 		{"the place of a hunk", mail, "-10,2", "-20,2", false},
 		{"a directive in a hunk", mail, "+//go:noinline\n", "", false},
