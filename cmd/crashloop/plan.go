@@ -217,7 +217,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, gates restartpod.
 				return
 			}
 			result := podPlan{File: file, Object: name, Assumed: map[string]string{}, Plan: p}
-			for container, lives := range plan.Assumed(pod, o.Lives) {
+			for container, lives := range plan.Assumed(pod, o.Lives, o.Begin) {
 				known[container] = true
 				if _, ok := o.Lives[container]; !ok {
 					result.Assumed[container] = lives[0].String()

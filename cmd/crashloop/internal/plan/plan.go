@@ -108,7 +108,7 @@ func Make(o Options) (*Plan, error) {
 	m.backOff, m.podBackOff = kuberuntime.NewBackOff(nil, o.Curve), kuberuntime.NewBackOff(nil, podCurve)
 	m.backOff.SetMetrics("", m)
 	m.runtime = &scripted{
-		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: Assumed(o.Pod, o.Lives), recovers: map[string]time.Time{},
+		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: Assumed(o.Pod, o.Lives, o.Begin), recovers: map[string]time.Time{},
 		instances: map[string]agent.Instance{}, exits: map[string]exit{}, starts: map[string]int{},
 		started: m.started, exited: m.exited,
 	}
@@ -147,6 +147,9 @@ func (m *maker) run() error {
 	}
 	if err != nil {
 		return err
+	}
+	if m.Pod.DeletionTimestamp != nil {
+		a.Delete()
 	}
 	order := make([]string, len(m.specs))
 	for i := range m.specs {

@@ -230,6 +230,26 @@ status: {containerStatuses: [{name: main, restartCount: 2, state: {running: {sta
 			want: "30s Exit main 1\n30s Wait main 20s until 50s\n50s Start main 3\n",
 		},
 		{
+			name: "a container runs longer than before", length: time.Hour,
+			pod: `
+spec: {containers: [{name: main}]}
+status:
+  containerStatuses:
+  - name: main
+    restartCount: 2
+    state: {running: {startedAt: "2026-01-01T11:00:00Z"}}
+    lastState: {terminated: {exitCode: 2, startedAt: "2026-01-01T10:59:58Z", finishedAt: "2026-01-01T10:59:59Z"}}`,
+			want: "",
+		},
+		{
+			name: "the pod is being deleted", length: time.Hour,
+			pod: `
+metadata: {deletionTimestamp: "2026-01-01T11:59:59Z"}
+spec: {containers: [{name: main}]}
+status: {containerStatuses: [{name: main, state: {running: {startedAt: "2026-01-01T11:00:00Z"}}}]}`,
+			want: "0s Exit main 143\n0s PodEnd Failed\n",
+		},
+		{
 			name: "the pod waits", length: time.Minute, container: "main", lives: "runs",
 			pod: `
 spec:

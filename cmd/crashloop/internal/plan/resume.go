@@ -20,10 +20,10 @@ import (
 )
 
 // Assumed returns the lives of all containers: those given, and for the others what is likely.
-// A container that has exited before goes on like that. In a pod that never ran, init containers
+// A container that has exited before goes on like that, unless it runs longer by now. In a pod that never ran, init containers
 // succeed after a second, and the first regular container fails after a second, unless any lives
 // are given. All else runs.
-func Assumed(pod *v1.Pod, given map[string]Lives) map[string]Lives {
+func Assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Lives {
 	all := map[string]Lives{}
 	for i, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		status, _ := statusOf(pod, c.Name)
@@ -34,7 +34,10 @@ func Assumed(pod *v1.Pod, given map[string]Lives) map[string]Lives {
 			all[c.Name] = given[c.Name]
 			continue
 		case last != nil:
-			life = Life{Code: last.ExitCode, After: max(last.FinishedAt.Sub(last.StartedAt.Time), 0)}
+			ran := max(last.FinishedAt.Sub(last.StartedAt.Time), 0)
+			if r := status.State.Running; r == nil || now.Sub(r.StartedAt.Time) <= ran {
+				life = Life{Code: last.ExitCode, After: ran}
+			}
 		case i < len(pod.Spec.InitContainers) && !sidecar:
 			life = Life{After: time.Second}
 		case i == len(pod.Spec.InitContainers) && len(given) == 0 && status == nil:
