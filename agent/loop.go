@@ -99,7 +99,7 @@ func (a *Agent) Step(ctx context.Context, now time.Time) (next time.Time, done b
 // API. Run has its context for that.
 func (a *Agent) Delete() { a.deleted = true }
 
-// sync looks at the pod and does what there is to do. It returns when to call it
+// sync looks at the pod and does what is due. It returns when to call it
 // again if nothing happens before, zero for never, and whether the pod is gone.
 func (a *Agent) sync() (next time.Time, gone bool) {
 	now := a.now()

@@ -18,7 +18,7 @@ import (
 // created: backOffPeriod of pkg/kubelet, which adds up to half of it.
 const missingRetry = 10 * time.Second
 
-// decision is what is to be done about a container that is to run and does not:
+// decision says how to go on with a container that should run and does not:
 // start it if the reason is empty, and else wait until then.
 type decision struct {
 	until           time.Time

@@ -132,7 +132,7 @@ func each(ctx context.Context, sandboxes []*runtimeapi.PodSandbox, call func(con
 	return nil
 }
 
-// readySandbox tells whether the newest sandbox can be used, by the rules of
+// readySandbox reports whether the newest sandbox can be used, by the rules of
 // PodSandboxChanged in pkg/kubelet/kuberuntime/util, and its address.
 func (r *Runtime) readySandbox(ctx context.Context, sandboxes []*runtimeapi.PodSandbox) (id, ip string, ready bool, err error) {
 	isReady := func(s *runtimeapi.PodSandbox) bool { return s.State == runtimeapi.PodSandboxState_SANDBOX_READY }

@@ -163,7 +163,7 @@ func (s Support) judge(spec map[string]any, errs field.ErrorList) ([]validation.
 }
 
 // sort sorts a value at a path, which is that of the field of this name.
-// Honoured tells whether one above is.
+// Honoured reports whether one above is.
 func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 	entry := entryOf(name)
 	if list, ok := value.([]any); ok && f.within[entry] {

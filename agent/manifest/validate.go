@@ -141,7 +141,7 @@ func (v *validator) validateVolumes(objects []any, fldPath *field.Path) {
 	}
 }
 
-// isAPIAccess tells whether a volume is the one that an API server adds to every
+// isAPIAccess reports whether a volume is the one that an API server adds to every
 // pod. Without a cluster there is nothing to use it for, and pods of kubectl get
 // are to be of use.
 func isAPIAccess(volume *v1.Volume) bool {

@@ -153,7 +153,7 @@ const maxManifest = 4 << 20
 // file, the object's kind, namespace and name, and the object.
 type visitObject func(file, name string, object runtime.Object)
 
-// readManifest visits the objects in a file of manifests. It tells whether there
+// readManifest visits the objects in a file of manifests. It reports whether there
 // was a list without items.
 func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) (empty bool) {
 	data, err := readFile(file, stdin, maxManifest)
@@ -201,7 +201,7 @@ func cutDocument(data []byte) (document, rest []byte) {
 const noItems = "none: there is nothing to look at"
 
 // readDocument visits the object in a document, or the items of a list. The name
-// is for as long as the object's own is not known. It tells whether the object is
+// is for as long as the object's own is not known. It reports whether the object is
 // or holds a list without items.
 func (r *issues) readDocument(file, name string, data []byte, visit visitObject) (empty bool) {
 	object, kind, err := manifestDecoder.Decode(data, nil, nil)

@@ -23,7 +23,6 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
@@ -35,9 +34,6 @@ type planOptions struct {
 	seed            uint64
 	output          string
 }
-
-// longestPlan is the most of the future that a plan has.
-const longestPlan = 365 * 24 * time.Hour
 
 func newPlanCommand() *cobra.Command {
 	var o planOptions
@@ -117,8 +113,8 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 			return fmt.Errorf("--at %q must be a time such as %s", o.at, begin.UTC().Format(time.RFC3339))
 		}
 	}
-	if o.length <= 0 || o.length > longestPlan {
-		return fmt.Errorf("--for %v must be more than 0s and at most %v", o.length, longestPlan)
+	if o.length <= 0 || o.length > plan.Longest {
+		return fmt.Errorf("--for %v must be more than 0s and at most %v", o.length, plan.Longest)
 	}
 	exits, err := parseNamed("--exit", o.exits, plan.ParseLives)
 	if err != nil {
@@ -126,8 +122,8 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 	}
 	recovers, err := parseNamed("--recover", o.recovers, func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
-		if err == nil && (d < 0 || d > longestPlan) {
-			err = fmt.Errorf("%q must be from 0s to %v", text, longestPlan)
+		if err == nil && (d < 0 || d > plan.Longest) {
+			err = fmt.Errorf("%q must be from 0s to %v", text, plan.Longest)
 		}
 		return d, err
 	})
@@ -138,21 +134,13 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 	c := r.addConfig(o.configOptions)
 	var plans []podPlan
 	if c != nil {
-		plans = r.addPlans(manifests, stdin, restartGates(c.FeatureGate), plan.Options{
+		plans = r.addPlans(manifests, stdin, plan.Options{
 			Gates: restartGates(c.FeatureGate), Curve: config.Resolve(c.Settings).Curve,
 			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
 		})
 	}
 	issues := newIssueWriter(stderr, o.output)
-	for _, w := range r.Warnings {
-		if w.File != "" || w.Field != "" { // Others are about image pulls.
-			issues.write("warning", w)
-		}
-	}
-	for _, e := range r.Errors {
-		issues.write("error", e)
-	}
-	if len(r.Errors) > 0 {
+	if !r.logIssues(issues) {
 		return exitError(exitFailed)
 	}
 	if err := writePlans(stdout, o.output, plans); err != nil {
@@ -184,7 +172,7 @@ func parseNamed[V any](flag string, values []string, parse func(string) (V, erro
 
 // addPlans returns the plans of the pods and pod templates in the manifests. What keeps one
 // from being made is added to the report.
-func (r *report) addPlans(manifests []string, stdin io.Reader, gates restartpod.Gates, o plan.Options) (plans []podPlan) {
+func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (plans []podPlan) {
 	known := map[string]bool{}
 	for _, file := range manifests {
 		errs := len(r.Errors)
@@ -199,7 +187,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, gates restartpod.
 				pod = p // with its status
 			}
 			spec := &pod.Spec
-			if list := validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: gates}); len(list) > 0 {
+			if list := validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: o.Gates}); len(list) > 0 {
 				for _, err := range list {
 					r.Errors = append(r.Errors, newErrorIssue(file, name, err))
 				}
@@ -226,7 +214,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, gates restartpod.
 			plans = append(plans, result)
 		})
 		if !found && len(r.Errors) == errs {
-			r.Errors = append(r.Errors, newIssue(manifestName(file), "", "", "there is neither a pod nor a pod template in it"))
+			r.Errors = append(r.Errors, newIssue(manifestName(file), "", "", noPod))
 		}
 	}
 	if len(r.Errors) == 0 {

@@ -162,16 +162,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 			o.unconfined = r.confine(pods, o.unconfined)
 		}
 	}
-	for _, w := range r.Warnings {
-		if w.File == "" && w.Field == "" {
-			continue // It is about image pulls.
-		}
-		issues.write("warning", w)
-	}
-	for _, e := range r.Errors {
-		issues.write("error", e)
-	}
-	if len(r.Errors) > 0 {
+	if !r.logIssues(issues) {
 		return exitError(exitRefused)
 	}
 	root := o.rootDir
@@ -189,6 +180,20 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	}
 	prune(root, maxCachedPods, maxCachedBytes)
 	return newRun(o, c, root, pods, stdout, issues).run(pods)
+}
+
+// logIssues writes the warnings and errors, except warnings about image pulls, and reports
+// whether there are no errors.
+func (r *report) logIssues(issues issueWriter) bool {
+	for _, w := range r.Warnings {
+		if w.File != "" || w.Field != "" { // The others are about image pulls.
+			issues.write("warning", w)
+		}
+	}
+	for _, e := range r.Errors {
+		issues.write("error", e)
+	}
+	return len(r.Errors) == 0
 }
 
 // addGatesNotHonoured warns of gates that are off and lead a kubelet back to

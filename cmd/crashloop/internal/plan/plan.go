@@ -182,7 +182,7 @@ func (m *maker) run() error {
 	return nil
 }
 
-// add adds an entry, unless it is later than the plan.
+// add adds an entry at the present.
 func (m *maker) add(e Entry) {
 	e.Time = m.runtime.now
 	m.plan.Entries = append(m.plan.Entries, e)

@@ -39,8 +39,8 @@ const (
 // all later instances, too.
 type Lives []Life
 
-// longest keeps sums of times within what a time.Time and a person can have.
-const longest = 365 * 24 * time.Hour
+// Longest is the most of the future that a plan has, and the longest time in a script.
+const Longest = 365 * 24 * time.Hour
 
 var spread = regexp.MustCompile(`^(exp|uniform)\(([^,()]+)(?:,([^,()]+))?\)$`)
 
@@ -110,8 +110,8 @@ func parseLife(text string) (l Life, err error) {
 
 func parseTime(text, value string) (time.Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(value))
-	if err != nil || d < 0 || d > longest {
-		return 0, fmt.Errorf("%q: %q must be a duration from 0s to %v, such as 500ms, 5s or 2h", text, value, longest)
+	if err != nil || d < 0 || d > Longest {
+		return 0, fmt.Errorf("%q: %q must be a duration from 0s to %v, such as 500ms, 5s or 2h", text, value, Longest)
 	}
 	return d, nil
 }
@@ -123,7 +123,7 @@ func (l Lives) of(n int) Life { return l[min(n, len(l)-1)] }
 func (l Life) runs(r *rand.Rand) time.Duration {
 	switch l.Spread {
 	case Exponential:
-		return time.Duration(min(r.ExpFloat64()*float64(l.After), float64(longest)))
+		return time.Duration(min(r.ExpFloat64()*float64(l.After), float64(Longest)))
 	case Uniform:
 		return l.After + time.Duration(math.Round(r.Float64()*float64(l.Until-l.After)))
 	}
