@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations bench node-timing node-load node-e2e node-skew node-conformance apply reverse refresh series stat dist fetch fuzz lint clean
+.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations bench node-timing node-load node-e2e node-skew node-conformance apply reverse refresh series stat dist fetch fuzz lint vulncheck clean
 
 help: ## print this
 	@echo "Targets:"
@@ -115,6 +115,12 @@ fuzz: ## fuzz every fuzz target, each for FUZZTIME
 
 lint: ## gofmt, go vet, staticcheck, and shellcheck where installed
 	@hack/lint.sh
+
+vulncheck: ## look for known vulnerabilities with govulncheck (needs vuln.go.dev)
+	@for dir in . test/agent; do \
+	  echo "==> govulncheck ./... in $$dir"; \
+	  "$$(go tool -modfile=hack/tools/go.mod -n govulncheck)" -C "$$dir" ./...; \
+	done
 
 clean: ## remove _output, but no tree with unsaved work in it
 	@hack/patchset.sh clean
