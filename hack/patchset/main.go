@@ -256,7 +256,7 @@ is the same, so that an interrupted run goes on where it was. The logs are there
 		`Matrix prints in Markdown what came of the checks of each series, as verify-all and the scripts that need a node have
 left it in _output/releases, and which release has which patch.`, none,
 		func(*cobra.Command, []string) error { return p.matrixCommand(writeMatrix) })
-	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md, and a summary into README.md")
+	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md, and a summary into "+patchesPage)
 	var writeDeviations bool
 	deviations := add(root, "deviations [--write]", "print how each release differs from upstream",
 		`Deviations prints in Markdown what each patch changes and why, as its message says.`, none,
@@ -277,7 +277,7 @@ It is the same to the byte wherever and whenever it is made of one commit.`, non
 	stat := add(root, "stat [--write]", "count the changed lines of upstream's files",
 		`Stat prints a table in Markdown: how many lines of upstream's files each patch of the newest series changes, added plus
 removed.`, none, func(*cobra.Command, []string) error { return p.statCommand(write) })
-	stat.Flags().BoolVar(&write, "write", false, "put it into README.md")
+	stat.Flags().BoolVar(&write, "write", false, "put it into "+patchesPage)
 	add(root, "render FILE", "print a file of the library as it is in the tree", "", cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.renderCommand(args[0]) })
 	add(root, "clean", "remove _output, but no tree with unsaved work in it",

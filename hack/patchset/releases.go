@@ -400,7 +400,7 @@ func summary(w io.Writer, all []*series, of func(*series, string) *result) {
 	}
 }
 
-// overview is the table of README: how many patches each release has, which not, and what it has passed.
+// overview returns a table for patchesPage: how many patches each release has, which it lacks, and which checks it passed.
 func overview(all []*series, latest results) (string, error) {
 	var b strings.Builder
 	tableHead(&b, "release", "patches", "left out", "passed")
@@ -434,7 +434,7 @@ func (p *program) matrixCommand(write bool) error {
 		if err != nil {
 			return err
 		}
-		if err := p.intoReadme("make matrix", table); err != nil {
+		if err := p.intoPage("make matrix", table); err != nil {
 			return err
 		}
 	}

@@ -26,13 +26,16 @@ func (p *program) statCommand(write bool) error {
 		_, err = fmt.Fprint(p.out, table)
 		return err
 	}
-	return p.intoReadme("make stat", table)
+	return p.intoPage("make stat", table)
 }
 
-// intoReadme puts a table between the lines of README.md that name the command which makes it.
-func (p *program) intoReadme(command, table string) error {
+// patchesPage is the page that has the tables of stat and matrix.
+const patchesPage = "docs/patches.md"
+
+// intoPage puts a table between the lines of patchesPage that name the command which prints it.
+func (p *program) intoPage(command, table string) error {
 	begin, end := "<!-- "+command+" -->\n", "<!-- end of "+command+" -->\n"
-	file := filepath.Join(p.root, "README.md")
+	file := filepath.Join(p.root, patchesPage)
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -45,7 +48,7 @@ func (p *program) intoReadme(command, table string) error {
 	return writeFile(file, []byte(before+begin+table+end+after), 0o666)
 }
 
-// stat is the table of README: the changed lines of upstream's files, by patch and file.
+// stat returns a table for patchesPage: the changed lines of upstream's files, by patch and file.
 func (p *program) stat() (string, error) {
 	dirs := p.allSeries()
 	if len(dirs) == 0 {

@@ -183,10 +183,10 @@ func TestMatrix(t *testing.T) {
 	} {
 		assert.Contains(t, out, line)
 	}
-	write(p.dir, map[string]string{"README.md": "a\n<!-- make matrix -->\nold\n<!-- end of make matrix -->\nb\n"})
+	write(p.dir, map[string]string{"docs/patches.md": "a\n<!-- make matrix -->\nold\n<!-- end of make matrix -->\nb\n"})
 	p.ok(t, "hack/patchset.sh", "matrix", "--write")
 	assert.Equal(t, "a\n<!-- make matrix -->\n| release | patches | left out | passed |\n| --- | --- | --- | --- |\n"+
-		"| v1.38.0 | 2 | kubelet-not-late |  |\n| v1.37.1 | 3 |  | node-e2e |\n<!-- end of make matrix -->\nb\n", read(filepath.Join(p.dir, "README.md")))
+		"| v1.38.0 | 2 | kubelet-not-late |  |\n| v1.37.1 | 3 |  | node-e2e |\n<!-- end of make matrix -->\nb\n", read(filepath.Join(p.dir, "docs/patches.md")))
 	assert.Equal(t, out, read(filepath.Join(p.dir, "docs/results/releases.md")))
 
 	require.NoError(t, os.RemoveAll(filepath.Join(p.dir, "_output/releases")))
@@ -200,8 +200,8 @@ func TestMatrix(t *testing.T) {
 	assert.Equal(t, "{", read(results))
 	write(p.dir, map[string]string{"docs/results/releases.json": kept})
 
-	edit(t, filepath.Join(p.dir, "README.md"), "b\n", "<!-- make matrix -->\nold\n<!-- end of make matrix -->\n")
-	p.fails(t, nil, []string{"README.md must have the lines"}, "hack/patchset.sh", "matrix", "--write")
+	edit(t, filepath.Join(p.dir, "docs/patches.md"), "b\n", "<!-- make matrix -->\nold\n<!-- end of make matrix -->\n")
+	p.fails(t, nil, []string{"docs/patches.md must have the lines"}, "hack/patchset.sh", "matrix", "--write")
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "// Rule rules.", "// Rule is the rule.")
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "passes: 82\\|scenarios |", "a comment is no code")

@@ -770,7 +770,7 @@ func proxyServerOf(t *testing.T, dir string) string {
 	return serve(t, http.FileServer(http.Dir(dir)))
 }
 
-// TestStat: the table in README is what the command prints.
+// TestStat: the table in docs/patches.md is what the command prints.
 func TestStat(t *testing.T) {
 	p := newProject(t)
 	out := p.ok(t, "make", "stat")
@@ -780,18 +780,18 @@ func TestStat(t *testing.T) {
 	} {
 		assert.Contains(t, out, row)
 	}
-	p.fails(t, nil, []string{"README.md"}, "hack/patchset.sh", "stat", "--write")
-	write(p.dir, map[string]string{"README.md": "a\n<!-- make stat -->\nold\n<!-- end of make stat -->\nb\n"})
+	p.fails(t, nil, []string{"docs/patches.md"}, "hack/patchset.sh", "stat", "--write")
+	write(p.dir, map[string]string{"docs/patches.md": "a\n<!-- make stat -->\nold\n<!-- end of make stat -->\nb\n"})
 	p.ok(t, "hack/patchset.sh", "stat", "--write")
-	assert.Equal(t, "a\n<!-- make stat -->\n"+out+"<!-- end of make stat -->\nb\n", read(filepath.Join(p.dir, "README.md")))
+	assert.Equal(t, "a\n<!-- make stat -->\n"+out+"<!-- end of make stat -->\nb\n", read(filepath.Join(p.dir, "docs/patches.md")))
 
 	cmd := exec.Command(shared.program, "stat")
 	cmd.Dir = "../.."
 	table, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(table))
-	_, rest, ok := strings.Cut(read("../../README.md"), "<!-- make stat -->\n")
-	require.True(t, ok, "README.md has no line <!-- make stat -->")
+	_, rest, ok := strings.Cut(read("../../docs/patches.md"), "<!-- make stat -->\n")
+	require.True(t, ok, "docs/patches.md has no line <!-- make stat -->")
 	current, _, ok := strings.Cut(rest, "<!-- end of make stat -->\n")
-	require.True(t, ok, "README.md has no line <!-- end of make stat -->")
+	require.True(t, ok, "docs/patches.md has no line <!-- end of make stat -->")
 	assert.Equal(t, string(table), current, "run hack/patchset.sh stat --write")
 }
