@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -133,17 +134,24 @@ type container struct {
 	hook *startHook
 }
 
+// NewBackOffs returns the back-offs of a node with this curve: of containers, and of
+// restarts of whole pods. The first restart of a pod never waits, whatever
+// curve.DelayFirst is. The clock may be nil for an Agent: it passes the time
+// to each call.
+func NewBackOffs(c clock.Clock, curve backoff.Curve) (containers, pods *backoff.Backoff) {
+	containers = kuberuntime.NewBackOff(c, curve)
+	curve.DelayFirst = false
+	return containers, kuberuntime.NewBackOff(c, curve)
+}
+
 // New returns the agent of a pod. An error is for a status file that cannot be
 // read, and names it.
 func New(o Options) (*Agent, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	for _, b := range []**backoff.Backoff{&o.ContainerBackOff, &o.PodBackOff} {
-		if *b == nil {
-			*b = kuberuntime.NewBackOff(o.Clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
-		}
-	}
+	containers, pods := NewBackOffs(o.Clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
+	o.ContainerBackOff, o.PodBackOff = cmp.Or(o.ContainerBackOff, containers), cmp.Or(o.PodBackOff, pods)
 	a := &Agent{
 		o: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), phase: v1.PodRunning, restarting: restartpod.PhaseRunning,
 		lost: map[string]bool{}, startedBefore: map[string]bool{}, stopped: map[string]bool{},

@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
 func TestConfig(t *testing.T) {
@@ -85,13 +84,13 @@ func TestSupport(t *testing.T) {
 	c.SecurityContext = &v1.SecurityContext{Privileged: ptr.To(true), Capabilities: &v1.Capabilities{Add: []v1.Capability{"SYS_TIME"}}}
 	c.Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
 	manifest.Default(pod)
-	warnings, errs := manifest.Validate(pod, restartpod.Gates{}, Support)
+	warnings, errs := manifest.Validate(pod, Support)
 	require.Empty(t, errs)
 	require.Empty(t, warnings)
 	c.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{Level: "s0"}
-	warnings, _ = manifest.Validate(pod, restartpod.Gates{}, Support)
+	warnings, _ = manifest.Validate(pod, Support)
 	require.Len(t, warnings, 1)
-	require.Equal(t, "not honoured by the cri runtime: spec.containers[0].securityContext.seLinuxOptions", warnings[0].Detail)
+	require.Equal(t, "not honoured by the cri runtime: spec.containers[0].securityContext.seLinuxOptions", warnings[0])
 }
 
 func TestResources(t *testing.T) {

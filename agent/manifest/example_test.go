@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 )
 
 func Example() {
@@ -29,9 +29,9 @@ spec:
 		panic(err)
 	}
 	manifest.Default(&pod)
-	warnings, errs := manifest.Validate(&pod, restartpod.Gates{}, manifest.Process)
+	warnings, errs := manifest.Validate(&pod, process.Support)
 	for _, w := range warnings {
-		fmt.Println("warning:", w.Detail)
+		fmt.Println("warning:", w)
 	}
 	for _, err := range errs {
 		fmt.Println("error:", err)
@@ -45,6 +45,6 @@ spec:
 
 	// Output:
 	// warning: not honoured by the process runtime: spec.containers[0].image, spec.nodeName
-	// error: spec.containers[0].livenessProbe.periodSeconds: Invalid value: -1: must be at least 1
+	// error: spec.containers[0].livenessProbe.periodSeconds: Invalid value: -1: must be between 1 and 2147483647, inclusive
 	// [/bin/echo hello worker]
 }

@@ -24,7 +24,7 @@ func resolve(t *testing.T, manifest string) (pod *v1.Pod, files Files, warnings,
 	t.Helper()
 	pod = parse(t, manifest)
 	Default(pod)
-	_, list := Validate(pod, gates, Process)
+	_, list := Validate(pod, processSupport)
 	require.Empty(t, list)
 	files, warnings, list = testObjects().Resolve(pod)
 	for _, err := range list {

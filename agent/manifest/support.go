@@ -11,49 +11,33 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
-// Support says which fields of a pod a runtime honours besides those that every
-// runtime does.
+// Support lists the fields of a pod that a runtime supports, in addition to those that
+// the agent itself handles.
 //
-// A field is written without indexes, as in "spec.containers.image", and stands
-// for all below it that is not named itself. A field of containers is one of
-// initContainers too.
+// The name of a field has no indexes: "spec.containers.image". It includes all fields
+// below that are not listed themselves. spec.containers includes spec.initContainers.
 type Support struct {
-	// Name is what messages call the runtime.
+	// Name is the name of the runtime in messages.
 	Name string
-	// Honoured are fields that have their effect.
+	// Honoured lists the fields that have their documented effect.
 	Honoured []string
-	// Refused has the reason for each field without which the pod would be another
-	// one. It wins over Honoured.
+	// Refused has the reason for each field that the runtime must not ignore. It wins
+	// over Honoured.
 	Refused map[string]string
-	// NeedsCommand is for a runtime that has no image to take a command from.
+	// NeedsCommand is true for a runtime without images: every container needs a command.
 	NeedsCommand bool
 }
 
-// Process is what the process runtime supports.
-var Process = Support{Name: "process", NeedsCommand: true, Honoured: []string{
-	"spec.hostNetwork", // The processes have that of the machine.
-	// What of these cannot be had, process.Validate refuses.
-	"spec.hostPID", "spec.hostIPC", "spec.hostname",
-	"spec.securityContext.runAsUser", "spec.securityContext.runAsGroup", "spec.securityContext.runAsNonRoot",
-	"spec.securityContext.supplementalGroups", "spec.securityContext.fsGroup",
-	"spec.containers.securityContext.runAsUser", "spec.containers.securityContext.runAsGroup", "spec.containers.securityContext.runAsNonRoot",
-	"spec.containers.securityContext.readOnlyRootFilesystem", "spec.containers.securityContext.privileged", "spec.containers.securityContext.capabilities",
-	"spec.containers.securityContext.allowPrivilegeEscalation",
-	"spec.containers.volumeMounts.readOnly", "spec.containers.volumeMounts.subPath", "spec.containers.volumeMounts.subPathExpr",
-}}
-
-// common is what all runtimes honour, or the agent itself. A runtime may honour
-// what is refused here.
+// common has the fields that the agent handles. Honoured of a runtime wins over Refused
+// here.
 var common = Support{
 	Honoured: []string{
 		"spec.restartPolicy",
 		"spec.terminationGracePeriodSeconds",
 		"spec.activeDeadlineSeconds",
-		"spec.enableServiceLinks", // There are no services.
+		"spec.enableServiceLinks", // No services exist, so there are no links.
 		"spec.containers.name",
 		"spec.containers.command",
 		"spec.containers.args",
@@ -87,20 +71,20 @@ var common = Support{
 		"spec.volumes.secret",
 	},
 	Refused: map[string]string{
-		"spec.ephemeralContainers":                      "only a pod that runs gets them",
+		"spec.ephemeralContainers":                      "may only be added to a running pod",
+		"spec.containers.env.valueFrom.fileKeyRef":      "files of variables are not supported: set value",
 		"spec.os.name":                                  "containers are Linux processes",
-		"spec.schedulingGates":                          "a pod is not started as long as it has any: leave them out",
-		"spec.containers.stdin":                         "there is nothing to attach, and a shell would exit at once: give it a command that waits",
-		"spec.containers.volumeDevices":                 "there are no block devices: use volumeMounts and an emptyDir volume",
-		"spec.containers.lifecycle.postStart.tcpSocket": "no tcpSocket is a hook, in the kubelet either",
-		"spec.containers.lifecycle.preStop.tcpSocket":   "no tcpSocket is a hook, in the kubelet either",
-		"spec.containers.lifecycle.stopSignal":          "containers are stopped with SIGTERM: leave it out",
+		"spec.schedulingGates":                          "a pod with scheduling gates is not started: remove them",
+		"spec.containers.stdin":                         "nothing can be attached, and a shell would exit at once: use a command that waits",
+		"spec.containers.volumeDevices":                 "block devices are not supported: use volumeMounts and an emptyDir volume",
+		"spec.containers.lifecycle.postStart.tcpSocket": "a hook cannot use tcpSocket, in the kubelet either",
+		"spec.containers.lifecycle.preStop.tcpSocket":   "a hook cannot use tcpSocket, in the kubelet either",
+		"spec.containers.lifecycle.stopSignal":          "containers are stopped with SIGTERM: remove it",
 	},
 }
 
-// without has values with which all is as without the field: what an API server
-// writes into every pod, and what asks for nothing. A field that has entries
-// below it is not named as a whole.
+// without has the values that change nothing, such as those that an API server writes
+// into every pod. A warning does not list fields with these values.
 var without = map[string]any{
 	"spec.automountServiceAccountToken":              false,
 	"spec.dnsPolicy":                                 string(v1.DNSClusterFirst),
@@ -118,23 +102,23 @@ var without = map[string]any{
 	"spec.volumes.emptyDir.medium":                   string(v1.StorageMediumDefault),
 }
 
-// sorter sorts the fields of a spec by what is made of them.
+// sorter sorts the fields of a spec into honoured, refused and idle ones.
 type sorter struct {
 	honoured map[string]bool
 	refused  map[string]string
-	// within has the fields below which some have an entry of their own.
+	// within has the fields that have entries for fields below them.
 	within map[string]bool
 
-	// said are the errors that there are already: a field is not named twice.
+	// said has the errors so far. No field gets two.
 	said field.ErrorList
 	errs field.ErrorList
-	// idle has the paths of those that are set and not honoured, by the field.
+	// idle has the paths of the fields without effect, by the name of the field.
 	idle map[string][]string
 }
 
-// judge returns an error for each field of a spec that is refused, and one
-// warning of all that are not honoured. It leaves out what errs are about.
-func (s Support) judge(spec map[string]any, errs field.ErrorList) ([]validation.Warning, field.ErrorList) {
+// judge returns an error for each refused field of a spec, and a warning with all fields
+// that have no effect. It leaves out fields for which errs has an error.
+func (s Support) judge(spec map[string]any, errs field.ErrorList) (warnings []string, refused field.ErrorList) {
 	f := sorter{honoured: map[string]bool{}, refused: maps.Clone(common.Refused), within: map[string]bool{}, said: errs, idle: map[string][]string{}}
 	for _, name := range slices.Concat(common.Honoured, s.Honoured) {
 		f.honoured[name] = true
@@ -159,11 +143,10 @@ func (s Support) judge(spec map[string]any, errs field.ErrorList) ([]validation.
 	for _, name := range slices.Sorted(maps.Keys(f.idle)) {
 		idle = append(idle, onePath(f.idle[name]))
 	}
-	return []validation.Warning{{Detail: fmt.Sprintf("not honoured by the %s runtime: %s", s.Name, strings.Join(idle, ", "))}}, f.errs
+	return []string{fmt.Sprintf("not honoured by the %s runtime: %s", s.Name, strings.Join(idle, ", "))}, f.errs
 }
 
-// sort sorts a value at a path, which is that of the field of this name.
-// Honoured reports whether one above is.
+// sort sorts the value of a field. honoured reports whether a field above it is.
 func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 	entry := entryOf(name)
 	if list, ok := value.([]any); ok && f.within[entry] {
@@ -173,7 +156,7 @@ func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 		return
 	}
 	if v := reflect.ValueOf(value); !v.IsValid() || (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0 {
-		return // It is not set.
+		return // The field is not set.
 	}
 	if none, ok := without[entry]; ok && value == none {
 		return
@@ -200,7 +183,7 @@ func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 	}
 }
 
-// entryOf returns the name under which a field has its entry.
+// entryOf returns the name of a field in the lists.
 func entryOf(name string) string {
 	if rest, ok := strings.CutPrefix(name, "spec.initContainers"); ok {
 		return "spec.containers" + rest
@@ -208,8 +191,7 @@ func entryOf(name string) string {
 	return name
 }
 
-// onePath returns a path for those of one field: with * for an index in which
-// they differ.
+// onePath joins the paths of one field, with * for an index in which they differ.
 func onePath(paths []string) string {
 	elements := strings.Split(paths[0], ".")
 	for _, path := range paths[1:] {

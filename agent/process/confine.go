@@ -18,8 +18,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
-// CanConfine returns why pods of this process cannot have namespaces of their own,
-// or nil. It makes some and ends them.
+// CanConfine returns nil if this process can give pods namespaces of their own, else the
+// reason. It tries it.
 func CanConfine() error {
 	p, err := startParent(shim.Parent{Title: "namespaces", Confined: true, Hostname: "namespaces"}, os.Geteuid(), os.Getegid())
 	if err != nil {
@@ -30,27 +30,27 @@ func CanConfine() error {
 	return nil
 }
 
-// Validate returns an error for each field of a valid pod that asks for what the
-// runtime cannot give, Forbidden where the pod can be run without that: without confinement a mount, another user or a read-only
-// file system, and with it what is the machine's, or more than an agent may that
-// is not root. Of securityContext it
-// covers what is about users, capabilities and files.
+// Validate returns an error for each field of a valid pod that the runtime cannot
+// provide. The error is Forbidden if the pod can run unconfined without the field.
+// Unconfined, these are mounts, other users and read-only file systems; confined, access
+// to the machine; and what only root may do. It covers the users, capabilities and files
+// of securityContext.
 func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 	forbid := func(path *field.Path, reason string) { errs = append(errs, field.Forbidden(path, reason)) }
 	euid, egid := os.Geteuid(), os.Getegid()
 	spec := field.NewPath("spec")
-	const ofMachine = "a confined pod has nothing of the machine's: leave it out, or run without confinement"
+	const notConfined, notUnconfined = "not available in a confined pod", "not available without confinement"
 	if confined {
 		for name, set := range map[string]bool{"hostPID": pod.Spec.HostPID, "hostIPC": pod.Spec.HostIPC} {
 			if set {
-				forbid(spec.Child(name), ofMachine)
+				forbid(spec.Child(name), notConfined)
 			}
 		}
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil && euid != 0 && len(sc.SupplementalGroups) > 0 {
-		forbid(spec.Child("securityContext", "supplementalGroups"), "only root can give groups")
+		forbid(spec.Child("securityContext", "supplementalGroups"), "only root can set groups")
 	}
-	var one *user // of all containers, in a user namespace
+	var one *user // A user namespace maps only one user.
 	for _, c := range containers(&pod.Spec) {
 		at := spec.Child(c.field).Index(c.index)
 		sc := ptr.Deref(c.SecurityContext, v1.SecurityContext{})
@@ -67,45 +67,45 @@ func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 		}
 		if !confined {
 			for i := range c.VolumeMounts {
-				forbid(at.Child("volumeMounts").Index(i), "without confinement nothing is mounted")
+				forbid(at.Child("volumeMounts").Index(i), notUnconfined)
 			}
 			if ptr.Deref(sc.ReadOnlyRootFilesystem, false) {
-				forbid(at.Child("securityContext", "readOnlyRootFilesystem"), "without confinement the file system is the machine's")
+				forbid(at.Child("securityContext", "readOnlyRootFilesystem"), notUnconfined)
 			}
 		}
 		for i, m := range c.VolumeMounts {
 			if path.Join("/", m.MountPath) == "/" {
-				errs = append(errs, field.Invalid(at.Child("volumeMounts").Index(i).Child("mountPath"), m.MountPath, "the root is no place for a volume"))
+				errs = append(errs, field.Invalid(at.Child("volumeMounts").Index(i).Child("mountPath"), m.MountPath, "must not be /"))
 			}
 		}
 		if euid != 0 && !confined && (u.UID != euid || u.GID != egid) {
-			forbid(runAs, fmt.Sprintf("without confinement only root can run a container as %d:%d, and this is %d:%d", u.UID, u.GID, euid, egid))
+			forbid(runAs, fmt.Sprintf("without confinement only root can run a container as %d:%d; the current user is %d:%d", u.UID, u.GID, euid, egid))
 		}
 		if one == nil {
 			one = u
 		}
 		if euid != 0 && confined && (u.UID != one.UID || u.GID != one.GID) {
-			forbid(runAs, fmt.Sprintf("only root can run the containers of a pod as several users, here %d:%d and %d:%d", one.UID, one.GID, u.UID, u.GID))
+			forbid(runAs, fmt.Sprintf("only root can run the containers of one pod as several users, here %d:%d and %d:%d", one.UID, one.GID, u.UID, u.GID))
 		}
 		if u.nonRoot && u.UID == 0 {
 			errs = append(errs, field.Invalid(within(sc.RunAsNonRoot != nil).Child("runAsNonRoot"), true, "the container would run as root: set runAsUser"))
 		}
 		if confined && ptr.Deref(sc.Privileged, false) {
-			forbid(at.Child("securityContext", "privileged"), ofMachine)
+			forbid(at.Child("securityContext", "privileged"), notConfined)
 		}
 		if sc.Capabilities == nil {
 			continue
 		}
 		for i, name := range sc.Capabilities.Add {
-			if _, ok := ofContainers[name]; confined && !ok {
-				forbid(at.Child("securityContext", "capabilities", "add").Index(i), ofMachine)
+			if _, ok := defaultCapabilities[name]; confined && !ok {
+				forbid(at.Child("securityContext", "capabilities", "add").Index(i), notConfined)
 			}
 		}
 	}
 	return errs
 }
 
-// container is one with where it is in the spec.
+// container is a container with its path in the spec.
 type container struct {
 	*v1.Container
 	field string
@@ -123,7 +123,7 @@ func containers(spec *v1.PodSpec) []container {
 	return list
 }
 
-// user is who a container runs as.
+// user is the user of a container.
 type user struct {
 	UID, GID int
 	Groups   []int
@@ -131,8 +131,8 @@ type user struct {
 	caps     *v1.Capabilities
 }
 
-// userOf returns who a container runs as. What its securityContext does not have is
-// from the pod's, and then from the agent.
+// userOf returns the user of a container: from its securityContext, else from that of the
+// pod, else that of the agent.
 func userOf(pod *v1.Pod, c *v1.Container) *user {
 	u := &user{UID: os.Geteuid(), GID: os.Getegid()}
 	set := func(uid, gid *int64, nonRoot *bool) {
@@ -155,27 +155,26 @@ func userOf(pod *v1.Pod, c *v1.Container) *user {
 	return u
 }
 
-// wanted reports whether a pod asks for another user than the agent's.
-func (u *user) wanted() bool {
+// differs reports whether the user, its groups or capabilities differ from the agent's.
+func (u *user) differs() bool {
 	return u.UID != os.Geteuid() || u.GID != os.Getegid() || u.Groups != nil || u.caps != nil
 }
 
-// ofContainers are the capabilities that container runtimes give the user 0, but for
-// MKNOD.
-var ofContainers = map[v1.Capability]uint{
+// defaultCapabilities are those that container runtimes give root, except MKNOD.
+var defaultCapabilities = map[v1.Capability]uint{
 	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "FSETID": unix.CAP_FSETID, "FOWNER": unix.CAP_FOWNER,
 	"NET_RAW": unix.CAP_NET_RAW, "SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID, "SETFCAP": unix.CAP_SETFCAP,
 	"SETPCAP": unix.CAP_SETPCAP, "NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "SYS_CHROOT": unix.CAP_SYS_CHROOT,
 	"KILL": unix.CAP_KILL, "AUDIT_WRITE": unix.CAP_AUDIT_WRITE,
 }
 
-// capabilities returns the set of those that the user 0 has. Without confinement it
-// has all that are not dropped by name.
+// capabilities returns the capabilities of root as a set of bits. Unconfined, root has all
+// capabilities that are not dropped by name.
 func (u *user) capabilities(confined bool) uint64 {
 	all := ^uint64(0)
 	if confined {
 		all = 0
-		for _, c := range ofContainers {
+		for _, c := range defaultCapabilities {
 			all |= 1 << c
 		}
 	}
@@ -186,12 +185,12 @@ func (u *user) capabilities(confined bool) uint64 {
 		all = 0
 	}
 	for _, name := range u.caps.Drop {
-		if c, ok := ofContainers[name]; ok {
+		if c, ok := defaultCapabilities[name]; ok {
 			all &^= 1 << c
 		}
 	}
 	for _, name := range u.caps.Add {
-		if c, ok := ofContainers[name]; ok {
+		if c, ok := defaultCapabilities[name]; ok {
 			all |= 1 << c
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
-// parentOf returns what a parent of the pod's containers is to know.
+// parentOf returns the arguments of a parent of the pod's containers.
 func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
 	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: confined, Hostname: hostname(r.pod), MountPoints: points}
 	if len(points) > 0 {
@@ -29,14 +29,14 @@ func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
 	return p
 }
 
-// hostname is that of the pod's containers.
+// hostname returns the hostname of the pod's containers.
 func hostname(pod *v1.Pod) string {
 	const longest = 63
 	name := cmp.Or(pod.Spec.Hostname, pod.Name)
 	return strings.TrimRight(name[:min(len(name), longest)], "-.")
 }
 
-// mountPoints returns those of all containers.
+// mountPoints returns the mount points of all containers.
 func (r *Runtime) mountPoints() ([]string, error) {
 	var points []string
 	for _, c := range containers(&r.pod.Spec) {
@@ -55,20 +55,20 @@ func (r *Runtime) mountPoints() ([]string, error) {
 	return points, nil
 }
 
-// mounts returns those of a container.
+// mounts returns the mounts of a container.
 func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 	var mounts []shim.Mount
 	for _, m := range manifest.Mounts(r.pod, c) {
 		below := cmp.Or(m.SubPath, manifest.Expand([]string{m.SubPathExpr}, env)[0])
-		// A relative path is one from the root for the kubelet.
+		// The kubelet takes a relative path as one from the root.
 		mounts = append(mounts, shim.Mount{Source: m.Name + "/" + below, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
 	}
 	slices.SortStableFunc(mounts, func(a, b shim.Mount) int { return cmp.Compare(len(a.Target), len(b.Target)) })
 	return mounts
 }
 
-// command returns what all commands of a container have in common. Its
-// environment has of the agent's only what programs can hardly do without.
+// command returns the common part of all commands in a container. Of the agent's
+// environment it takes only PATH and HOME.
 func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) shim.Command {
 	values := map[string]string{"HOSTNAME": hostname(r.pod)}
 	for _, name := range []string{"PATH", "HOME"} {
@@ -85,7 +85,7 @@ func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) shim.Command {
 		command.Env = append(command.Env, name+"="+values[name])
 	}
 	u := userOf(r.pod, c)
-	if r.confined || os.Geteuid() == 0 && u.wanted() {
+	if r.confined || os.Geteuid() == 0 && u.differs() {
 		command.User = &shim.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Root: os.Geteuid() == 0, Capabilities: u.capabilities(r.confined)}
 	}
 	if r.confined {

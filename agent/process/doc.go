@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process is the runtime of package agent in which each container is a
-// process on this machine, with all that it starts. It needs Linux and no
-// privileges.
+// Package process is a runtime for package agent that runs each container as a process
+// on this machine. It needs Linux, but no privileges and no images.
 //
-// A pod is confined: it has PID, mount, IPC and UTS namespaces of its own, and a
-// user namespace if the agent is not root. The parent of its containers is the
-// agent's executable started once more, of which an init of this package then does
-// not return. It is the first process of the pod's PID namespace. Each container is
-// in one below that, and its command is the first process there. So the kernel does
-// what it does in a container: a signal for which the command has no handler passes
-// it over, and with it all others end. With the parent the whole pod ends, and the
-// parent ends with the agent, by whatever that was ended. It is in a session of its
-// own, so that Ctrl-C is for the agent alone.
+// # Confined pods
 //
-// A container sees the files of the machine, read-only, in a root that is in
-// memory, so that a volume can be mounted where the machine has no folder. /tmp is
-// its own, and new with each instance; /dev has no disks, and /dev/shm is the
-// pod's. A link in a subPath does not lead out of its volume. readOnly,
-// readOnlyRootFilesystem, which is then that of /tmp, runAsUser, runAsGroup and
-// capabilities are honoured, and supplementalGroups and fsGroup if the agent is root.
-// If it is not, the pod's one user and group stand for those of the agent, and
-// Validate refuses a pod that has several. Programs get no privileges by being
-// executed (sudo, ping).
+// A confined pod has PID, mount, IPC and UTS namespaces of its own, and a user namespace
+// if the agent is not root. Its containers share a parent process: the agent's
+// executable, started again, of which an init function in this module takes over. The
+// parent is PID 1 of the pod. Each container has a PID namespace below that, with its
+// command as PID 1. So, as in other container runtimes, the command does not get signals
+// for which it has no handler, and its end kills all processes of the container. The end
+// of the parent kills the pod, and the end of the agent, for whatever reason, ends the
+// parent. The parent has its own session, so Ctrl-C reaches only the agent.
 //
-// It differs from a container in what it shares with its user: the network is that
-// of the machine, with what listens there and on sockets in files; files that its
-// user may read can be read; nothing limits its memory, and images do not matter. A
-// command is looked for in the container's PATH or else in the agent's, and runs
-// in the agent's folder, or in / if that is in /tmp, where workingDir is not set.
+// A container sees the files of the machine read-only. The root folder is a copy in
+// memory, so volumes can be mounted on paths that the machine does not have. Every
+// instance has its own empty /tmp. /dev has no disks, and the pod shares /dev/shm. A link
+// in a subPath cannot lead out of its volume. The runtime supports readOnly,
+// readOnlyRootFilesystem (for /tmp; the rest is always read-only), runAsUser, runAsGroup
+// and capabilities, and supplementalGroups and fsGroup if the agent is root. If it is
+// not, the one user and group of the pod stand for those of the agent; Validate rejects a
+// pod with several. Programs cannot gain privileges (sudo, ping).
 //
-// Without confinement, for which CanConfine may say why, nothing is mounted and
-// a container may do what its user may. Each one has a parent of its own, which adopts
-// what loses its parent among its processes (PR_SET_CHILD_SUBREAPER) and ends it
-// when the first one has ended, or the agent. What kills the parent ends the first
-// process, but not what that started. SIGTERM ends a first process without a handler.
+// Some things are not isolated: the network and sockets in files are those of the
+// machine, readable files can be read, memory is not limited, and images are ignored. A
+// command is looked up in the PATH of the container, else in that of the agent. Without
+// a workingDir it runs in the folder of the agent, or in / if that is below /tmp.
+//
+// # Unconfined pods
+//
+// If CanConfine returns an error, a pod can run unconfined. Then nothing is mounted, and
+// a container can do whatever its user can do. Each container has its own parent, which
+// adopts orphaned processes (PR_SET_CHILD_SUBREAPER) and kills them when the command or
+// the agent ends. If the parent itself is killed, the command ends but not the processes
+// that it started. SIGTERM ends a command without a handler.
 package process
 
 import "github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 
-// LogsDir is the folder within a pod's folder that has the logs, a folder for each
+// LogsDir is the folder for logs in the folder of a pod. It has a folder for each
 // container.
 const LogsDir = podfiles.Logs

@@ -5,6 +5,7 @@
 package process
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -19,33 +20,32 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
-// The kubelet's containerLogMaxSize, what is added to the name of a log that has
-// reached it, and the longest line of a log, which is containerd's
-// max_container_log_line_size.
 const (
+	// maxLogSize is the kubelet's containerLogMaxSize, and before the suffix of a log
+	// that has reached it.
 	maxLogSize = 10 << 20
 	before     = ".1"
-	maxLine    = 16 << 10
+	// maxLine is containerd's max_container_log_line_size.
+	maxLine = 16 << 10
 )
 
-// containerLog is the output of all instances of a container, one after the
-// other.
+// containerLog writes the output of the instances of a container, one after another.
 type containerLog struct {
 	dir    string
 	output func(line []byte)
 	warn   func(message string)
 
-	// mu guards what follows. Who holds it may wait in output.
+	// mu guards what follows. It may be held while output blocks.
 	mu   sync.Mutex
 	path string
-	// file is nil after an error, so that the next line tries again.
+	// file is nil after an error. The next line opens it again.
 	file    *os.File
 	size    int64
 	entry   []byte
 	failing bool
 }
 
-// begin makes the log one of a new instance, and removes that of an old one.
+// begin begins the log of a new instance and removes an old one.
 func (l *containerLog) begin(restarts int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,9 @@ func (l *containerLog) end() {
 func (l *containerLog) streams() ([]*stream, error) {
 	var streams []*stream
 	for _, name := range []string{"stdout", "stderr"} {
-		s, err := newStream(&lineSplitter{line: func(line []byte, partial bool) { l.line(name, line, partial) }})
+		s, err := newStream(func(r io.Reader) {
+			readLines(r, func(line []byte, partial bool) { l.line(name, line, partial) })
+		})
 		if err != nil {
 			for _, s := range streams {
 				s.drain()
@@ -80,7 +82,7 @@ func (l *containerLog) streams() ([]*stream, error) {
 	return streams, nil
 }
 
-// line gets a line, or a part of one.
+// line writes a line, or a part of one, in the format of CRI logs.
 func (l *containerLog) line(stream string, line []byte, partial bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,10 +97,10 @@ func (l *containerLog) line(stream string, line []byte, partial bool) {
 	l.output(bytes.Clone(line))
 }
 
-// tell warns of the first error of several in a row.
+// tell warns of the first of several errors in a row.
 func (l *containerLog) tell(err error) {
 	if err != nil && !l.failing {
-		l.warn("the log cannot be written, lines will be missing there: " + err.Error())
+		l.warn("cannot write the log, lines will be missing there: " + err.Error())
 	}
 	l.failing = err != nil
 }
@@ -136,102 +138,79 @@ func (l *containerLog) open() error {
 }
 
 func (l *containerLog) close() {
-	l.file.Close() // nil has a Close that only returns an error
+	l.file.Close() // A nil *os.File returns an error.
 	l.file = nil
 }
 
-// lineSplitter makes lines of what a stream brings.
-type lineSplitter struct {
-	line func(line []byte, partial bool)
-	rest []byte
-}
-
-// Write never fails. A line that is longer than maxLine becomes several.
-func (s *lineSplitter) Write(p []byte) (int, error) {
-	n := len(p)
-	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		ends := i >= 0
-		if !ends {
-			i = len(p)
+// readLines reads lines until the end. A line of more than maxLine bytes is split into
+// parts, of which all but the last are partial, and so is a last line without newline.
+func readLines(r io.Reader, line func(line []byte, partial bool)) {
+	b := bufio.NewReaderSize(r, maxLine+1)
+	for {
+		text, err := b.ReadSlice('\n')
+		if err == bufio.ErrBufferFull {
+			b.UnreadByte()
+			text = text[:maxLine]
 		}
-		if free := maxLine - len(s.rest); i > free {
-			i, ends = free, false
+		text, full := bytes.CutSuffix(text, []byte{'\n'})
+		if full || len(text) > 0 {
+			line(text, !full)
 		}
-		s.rest, p = append(s.rest, p[:i]...), p[i:]
-		switch {
-		case ends:
-			p = p[1:]
-			s.flush(false)
-		case len(p) > 0: // It goes on after maxLine.
-			s.flush(true)
+		if err != nil && err != bufio.ErrBufferFull {
+			return
 		}
 	}
-	return n, nil
 }
 
-// Close is for the end, with a newline before it or not.
-func (s *lineSplitter) Close() error {
-	if len(s.rest) > 0 {
-		s.flush(true)
-	}
-	return nil
-}
-
-func (s *lineSplitter) flush(partial bool) {
-	s.line(s.rest, partial)
-	s.rest = s.rest[:0]
-}
-
-// stream is a pipe that is read until its end, or until drain.
+// stream is the read end of a pipe until drain.
 type stream struct {
 	reader, writer *os.File
-	done           chan struct{}
+	// rest is the number of bytes to read after drain, and negative before.
+	rest int
+	done chan struct{}
 }
 
-// newStream begins to read what is written to the pipe into w, which is closed
-// at the end. w must not fail.
-func newStream(w io.WriteCloser) (*stream, error) {
+// newStream makes a pipe and calls read in a goroutine. read must read to the end.
+func newStream(read func(io.Reader)) (*stream, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{reader, writer, make(chan struct{})}
+	s := &stream{reader, writer, -1, make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		defer w.Close()
-		if _, err := io.Copy(w, reader); !errors.Is(err, os.ErrDeadlineExceeded) {
-			return
-		}
-		// drain was called. Nobody else reads, and so the rest is there at once.
-		reader.SetReadDeadline(time.Time{})
-		rest := 0
-		if c, err := reader.SyscallConn(); err == nil {
-			c.Control(func(fd uintptr) { rest, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-		}
-		io.CopyN(w, reader, int64(rest))
+		read(s)
 	}()
 	return s, nil
 }
 
-// drain closes the pipe when all that was written has been read. A process that
-// keeps it open does not delay that.
+// Read implements io.Reader. The end is at the end of the pipe or after the bytes that
+// the pipe had at drain.
+func (s *stream) Read(p []byte) (int, error) {
+	if s.rest < 0 {
+		n, err := s.reader.Read(p)
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		s.reader.SetReadDeadline(time.Time{})
+		s.rest = 0
+		if c, err := s.reader.SyscallConn(); err == nil {
+			c.Control(func(fd uintptr) { s.rest, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		}
+	}
+	if s.rest <= 0 {
+		return 0, io.EOF
+	}
+	n, err := s.reader.Read(p[:min(len(p), s.rest)])
+	s.rest -= n
+	return n, err
+}
+
+// drain waits until everything that was written has been read, and closes the pipe. A
+// process that keeps the pipe open does not delay it.
 func (s *stream) drain() {
 	s.writer.Close()
 	s.reader.SetReadDeadline(time.Unix(1, 0))
 	<-s.done
 	s.reader.Close()
 }
-
-// boundedBuffer keeps the beginning of what is written to it.
-type boundedBuffer struct {
-	bytes []byte
-	max   int
-}
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	b.bytes = append(b.bytes, p[:min(len(p), b.max-len(b.bytes))]...)
-	return len(p), nil
-}
-
-func (b *boundedBuffer) Close() error { return nil }

@@ -7,6 +7,7 @@ package process
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,19 +54,20 @@ func TestLines(t *testing.T) {
 		"binary":          {lines{"\x00\xff\r\n\x80\n"}, lines{"\x00\xff\r", "\x80"}, nil},
 	} {
 		var full, partial lines
-		s := &lineSplitter{line: func(line []byte, isPartial bool) {
+		reader, writer := io.Pipe()
+		go func() {
+			for _, w := range tc.writes {
+				writer.Write([]byte(w))
+			}
+			writer.Close()
+		}()
+		readLines(reader, func(line []byte, isPartial bool) {
 			if isPartial {
 				partial = append(partial, string(line))
 			} else {
 				full = append(full, string(line))
 			}
-		}}
-		for _, w := range tc.writes {
-			n, err := s.Write([]byte(w))
-			require.NoError(t, err)
-			require.Equal(t, len(w), n)
-		}
-		s.Close()
+		})
 		assert.Equal(t, tc.full, full, name)
 		assert.Equal(t, tc.partial, partial, name)
 	}
@@ -81,7 +83,7 @@ func TestOutput(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"stdout F out", "stderr F error", "stdout P \x00\xff no newline"}, entries)
 
-	// An agent that begins anew appends to what is there.
+	// A new agent appends to an existing log.
 	p.run(sh("c", "echo again"))
 	require.Len(t, p.log("c/0.log"), 4)
 }
@@ -158,7 +160,7 @@ func TestLogOnFullDisk(t *testing.T) {
 		defer p.mu.Unlock()
 		return slices.Clone(p.warnings)
 	}
-	const warning = "c: the log cannot be written, lines will be missing there: "
+	const warning = "c: cannot write the log, lines will be missing there: "
 
 	require.NoError(t, os.Symlink("/dev/full", path))
 	p.start(c, 0)

@@ -14,18 +14,18 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 )
 
-// Runtime is a Runtime on Linux.
+// Runtime needs Linux.
 type Runtime struct{ agent.Runtime }
 
-var errOther = errors.New("the process runtime needs Linux, and this is " + runtime.GOOS)
+var errOther = errors.New("the process runtime needs Linux, not " + runtime.GOOS)
 
-// New returns an error: the runtime needs Linux.
+// New returns an error.
 func New(*v1.Pod, string, bool, func(container string, line []byte), func(container, message string)) (*Runtime, error) {
 	return nil, errOther
 }
 
-// CanConfine returns an error: the runtime needs Linux.
+// CanConfine returns an error.
 func CanConfine() error { return errOther }
 
-// Validate is for Linux.
+// Validate returns nil.
 func Validate(*v1.Pod, bool) field.ErrorList { return nil }

@@ -20,44 +20,44 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
-// parent is the agent's side of a shim that is the parent of containers. Its
-// methods may be called concurrently.
+// parent is the agent's side of a shim, the parent process of containers. Its methods may
+// be called concurrently.
 type parent struct {
 	cmd     *exec.Cmd
 	control *net.UnixConn
-	// ended is closed when nothing is left of it and of what it started.
+	// ended is closed when the shim and all its descendants have ended.
 	ended chan struct{}
 
 	// mu guards what follows.
 	mu   sync.Mutex
 	last int
-	// running is nil once it has ended.
+	// running is nil after the end of the shim.
 	running map[int]*run
 }
 
-// run is a command that a parent started. What follows done is there when that is
-// closed.
+// run is a command that a parent has started.
 type run struct {
 	id int
-	// begun is closed when startedAt is there, or err, which says why it could not be
-	// started. It has ended then.
+	// begun is closed when startedAt is set, or err, the reason of a failed start. After
+	// a failed start done is closed too.
 	begun     chan struct{}
 	startedAt time.Time
 	err       string
-	done      chan struct{}
 
+	// done is closed at the end of the command. The other fields are set then.
+	done     chan struct{}
 	exitCode int32
 	at       time.Time
 	// known is false if the parent ended before the command.
 	known bool
 }
 
-// capabilities of a parent in a user namespace: to mount, to start commands in
-// containers, and to give capabilities up.
+// capabilities of a parent in a user namespace: for mounts, for commands in containers,
+// and for dropping capabilities.
 var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_SYS_PTRACE, unix.CAP_SETPCAP}
 
-// startParent starts a parent, which is ready when it returns. In a user namespace,
-// which it gets if the agent is not root, uid and gid are its only user and group.
+// startParent starts a parent and waits until it is ready. If the agent is not root, a
+// confined parent gets a user namespace in which uid and gid are the only user and group.
 func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -72,9 +72,9 @@ func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 	}
 	s := &parent{control: conn.(*net.UnixConn), ended: make(chan struct{}), running: map[int]*run{}}
 	s.cmd = &exec.Cmd{
-		Path: "/proc/self/exe", // What it names may have been replaced since.
+		Path: "/proc/self/exe", // The file of os.Executable may have been replaced.
 		Args: p.Args(),
-		// It waits nearly always. It must not see what is for the agent, such as GOGC.
+		// One thread is enough. Variables for the agent, such as GOGC, are not for the shim.
 		Env:         []string{"GOMAXPROCS=1"},
 		ExtraFiles:  []*os.File{theirs},
 		SysProcAttr: &unix.SysProcAttr{Setsid: true},
@@ -92,7 +92,7 @@ func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 		s.control.Close()
 		return nil, err
 	}
-	theirs.Close() // The reports are to end with the parent.
+	theirs.Close() // Otherwise reads would not end with the parent.
 	if report, _ := s.read(); report != shim.Ready {
 		s.end()
 		if err := s.cmd.Wait(); report == "" {
@@ -104,7 +104,7 @@ func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 	return s, nil
 }
 
-// end ends the parent and all that it started. It does not wait.
+// end ends the parent and all its descendants. It does not wait.
 func (s *parent) end() { s.control.Close() }
 
 func (s *parent) read() (string, error) {
@@ -113,7 +113,7 @@ func (s *parent) read() (string, error) {
 	return string(buffer[:n]), err
 }
 
-// receive takes the reports until the parent ends.
+// receive handles the reports of the parent until it ends.
 func (s *parent) receive() {
 	for {
 		report, err := s.read()
@@ -142,7 +142,7 @@ func (s *parent) receive() {
 		}
 	}
 	s.end()
-	s.cmd.Wait() // How it ended does not matter.
+	s.cmd.Wait() // The result does not matter.
 	s.mu.Lock()
 	for _, r := range s.running {
 		if r.at = time.Now(); r.err == "" && r.startedAt.IsZero() {
@@ -165,8 +165,8 @@ func (s *parent) update(id int, f func(*run)) {
 
 var errParent = errors.New("the container's parent process ended early")
 
-// start starts a command: the first of a container, or one in that of target. That
-// a command could not be executed is no error.
+// start starts a command: the first one of a container, or one in the container of
+// target. A command that cannot be executed is not an error, but has run.err.
 func (s *parent) start(c shim.Command, target *run, stdout, stderr *os.File) (*run, error) {
 	command, writer, err := os.Pipe()
 	if err != nil {
@@ -187,7 +187,7 @@ func (s *parent) start(c shim.Command, target *run, stdout, stderr *os.File) (*r
 	if target != nil {
 		in = target.id
 	}
-	// Errors of what follows are those of a parent that ends.
+	// Errors here mean that the parent ends. Then begun is closed.
 	rights := unix.UnixRights(int(stdout.Fd()), int(stderr.Fd()), int(command.Fd()))
 	s.control.WriteMsgUnix(fmt.Appendf(nil, shim.Start, r.id, in), rights, nil)
 	command.Close()
@@ -202,7 +202,7 @@ func (s *parent) start(c shim.Command, target *run, stdout, stderr *os.File) (*r
 	return r, nil
 }
 
-// signal sends a signal to the first process of a run.
+// signal sends a signal to the process of a run.
 func (s *parent) signal(r *run, signal unix.Signal) {
 	fmt.Fprintf(s.control, shim.Signal, r.id, int(signal))
 }

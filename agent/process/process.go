@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -29,12 +30,11 @@ import (
 
 const (
 	podIP = "127.0.0.1"
-	// exitCodeKilled is that of a process which got SIGKILL.
+	// exitCodeKilled is the exit code of a process killed by SIGKILL.
 	exitCodeKilled = 137
 )
 
-// Runtime runs the containers of a pod as processes. It implements
-// agent.Runtime.
+// Runtime runs the containers of a pod as processes. It implements agent.Runtime.
 type Runtime struct {
 	pod      *v1.Pod
 	dir      string
@@ -43,47 +43,47 @@ type Runtime struct {
 	warn     func(container, message string)
 	changed  chan struct{}
 
-	// starting is held by Start, so that Remove can wait for it.
+	// starting is locked for reading by Start, so that Remove can wait for it.
 	starting sync.RWMutex
 
 	// mu guards what follows.
 	mu    sync.Mutex
 	ready bool
-	// parent is nil without confinement.
+	// parent is nil if the pod is not confined.
 	parent    *parent
 	instances map[string]*instance // the newest of each container
 	logs      map[string]*containerLog
 }
 
-// instance is one of a container that was started.
+// instance is an instance of a container.
 type instance struct {
-	parent  *parent // which is its own without confinement
+	parent  *parent // Not shared if the pod is not confined.
 	run     *run
 	command shim.Command // without Args
 	term    sync.Once
-	// running ends with the first process.
+	// running is done when the first process has ended.
 	running context.Context
-	// done is closed when status is that of an exit.
+	// done is closed when status has the exit.
 	done chan struct{}
 
 	// mu of the Runtime guards what follows.
 	status agent.Instance
-	// execs is not added to after running has ended.
+	// execs counts commands of Exec. No command is added after running is done.
 	execs sync.WaitGroup
 }
 
-// New returns the runtime of a pod. It makes the pod's emptyDir volumes in the
-// folder dir, which has to exist, and removes what they had before. Confined is for
-// a pod with namespaces of its own, where CanConfine returns nil; what Validate
-// refuses is not to be in the pod. Of a container the logs of the newest five
-// instances are kept, and of each the last 10 MiB at least. Those of an earlier run
-// stay until instances of the same number take over.
+// New returns the runtime of a pod that Validate accepts. It makes the volumes of the pod,
+// empty, in the existing folder dir. confined gives the pod namespaces of its own; it
+// requires that CanConfine returns nil.
 //
-// output gets what the containers write, of each container one line at a time
-// but of several at once; a line is the callee's to keep. It is cut after 16 KiB,
-// and goes on as the next line. warn gets a message when a container's log cannot
-// be written, and again only after it could be; the container goes on, and output
-// misses nothing.
+// Each instance of a container has a log file. New instances remove all but the newest
+// five; of each at least the last 10 MiB are kept. Logs of an earlier Runtime stay until
+// an instance of the same number replaces them.
+//
+// output gets the lines that the containers write. It may keep them. It is called
+// concurrently for several containers, but not for one. A line of more than 16 KiB is
+// split. warn gets an error of writing the log of a container, once until it can be
+// written again; output still gets all lines.
 func New(pod *v1.Pod, dir string, confined bool, output func(container string, line []byte), warn func(container, message string)) (*Runtime, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -101,7 +101,7 @@ func New(pod *v1.Pod, dir string, confined bool, output func(container string, l
 		if err := os.MkdirAll(volume, 0o755); err != nil {
 			return nil, err
 		}
-		mode := os.FileMode(0o777) // With no umask, for users of all containers.
+		mode := os.FileMode(0o777) // Containers may have different users.
 		if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil && os.Geteuid() == 0 {
 			if err := os.Chown(volume, -1, int(*sc.FSGroup)); err != nil {
 				return nil, err
@@ -138,7 +138,7 @@ func (r *Runtime) CreateSandbox(context.Context) error {
 		if err != nil {
 			return err
 		}
-		u := userOf(r.pod, &v1.Container{}) // An agent that is not root has one for all containers.
+		u := userOf(r.pod, &v1.Container{}) // Used only if the agent is not root: then all containers have the same.
 		if list := containers(&r.pod.Spec); len(list) > 0 {
 			u = userOf(r.pod, list[0].Container)
 		}
@@ -186,9 +186,9 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	r.mu.Unlock()
 	switch {
 	case !ready:
-		return "", errors.New("there is no sandbox")
+		return "", errors.New("the pod has no sandbox")
 	case running:
-		return "", fmt.Errorf("container %s runs already", c.Name)
+		return "", fmt.Errorf("container %s is already running", c.Name)
 	}
 
 	env, err := manifest.Environment(r.pod, c, podIP)
@@ -231,7 +231,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 		return "", err
 	}
 	for _, s := range streams {
-		s.writer.Close() // The container has it.
+		s.writer.Close() // The container has its own copy.
 	}
 	i.status.StartedAt = i.run.startedAt
 	var ended context.CancelFunc
@@ -247,7 +247,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	return i.status.ID, nil
 }
 
-// abandon ends the parent of an instance if it has one of its own.
+// abandon ends the parent of an instance unless the pod shares it.
 func (r *Runtime) abandon(i *instance) {
 	if !r.confined {
 		i.parent.end()
@@ -255,8 +255,8 @@ func (r *Runtime) abandon(i *instance) {
 	}
 }
 
-// wait puts the end of an instance into its status when nothing of it is left
-// and all its output has been read.
+// wait sets the exit status of an instance after all its processes have ended and all
+// output has been read.
 func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
 	<-i.run.done
 	r.mu.Lock()
@@ -271,7 +271,7 @@ func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
 	s.State = restartpod.StateExited
 	s.ExitCode, s.FinishedAt = i.run.exitCode, i.run.at
 	if !i.run.known {
-		// With the parent everything gets SIGKILL.
+		// The end of the parent kills all its descendants.
 		s.ExitCode, s.Message = exitCodeKilled, errParent.Error()
 	}
 	if i.run.err != "" {
@@ -289,9 +289,8 @@ func (r *Runtime) notify() {
 	}
 }
 
-// Stop implements agent.Runtime. Of several calls the one counts whose grace
-// period ends first. When ctx is done it returns that error, and whether the
-// instance ends is open.
+// Stop implements agent.Runtime. It waits for the end of the instance. If ctx is done
+// before, it returns the cause.
 func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) error {
 	r.mu.Lock()
 	i := r.find(id)
@@ -312,9 +311,9 @@ func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) erro
 // kill ends all processes of an instance.
 func (i *instance) kill() { i.parent.signal(i.run, unix.SIGKILL) }
 
-var errGrace = errors.New("the grace period has ended")
+var errGrace = errors.New("the grace period is over")
 
-// waitDone returns nil when the instance has ended, and errGrace at a value from
+// waitDone waits for the end of the instance. It returns errGrace after a value from
 // graceEnd.
 func (i *instance) waitDone(ctx context.Context, graceEnd <-chan time.Time) error {
 	select {
@@ -327,8 +326,7 @@ func (i *instance) waitDone(ctx context.Context, graceEnd <-chan time.Time) erro
 	}
 }
 
-// find returns the newest instance of a container, if it has that ID. An earlier
-// one has ended.
+// find returns the instance with an ID, or nil if its container has a newer one.
 func (r *Runtime) find(id string) *instance {
 	for _, i := range r.instances {
 		if i.status.ID == id {
@@ -338,8 +336,7 @@ func (r *Runtime) find(id string) *instance {
 	return nil
 }
 
-// Exec implements agent.Runtime. It returns the first 10 KiB of the output. What
-// the command started ends with it.
+// Exec implements agent.Runtime. It returns the first 10 KiB of the output.
 func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, int, error) {
 	r.mu.Lock()
 	i := r.find(id)
@@ -351,8 +348,11 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 	r.mu.Unlock()
 	defer i.execs.Done()
 
-	output := &boundedBuffer{max: podfiles.MaxExecOutput}
-	s, err := newStream(output)
+	var output []byte
+	s, err := newStream(func(r io.Reader) {
+		output, _ = io.ReadAll(io.LimitReader(r, podfiles.MaxExecOutput))
+		io.Copy(io.Discard, r)
+	})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -367,7 +367,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 	<-run.done
 	s.drain()
 	if run.exitCode == exitCodeKilled {
-		// With its container it ends a moment before that.
+		// If the container ends, its commands are killed a moment earlier.
 		select {
 		case <-i.running.Done():
 		case <-time.After(100 * time.Millisecond):
@@ -375,18 +375,18 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 	}
 	switch inContainer := i.running.Err() == nil; {
 	case !inTime():
-		return output.bytes, 0, context.Cause(ctx)
+		return output, 0, context.Cause(ctx)
 	case !inContainer:
-		return output.bytes, 0, errNotRunning
+		return output, 0, errNotRunning
 	case run.err != "":
 		return nil, 0, errors.New(run.err)
 	}
-	return output.bytes, int(run.exitCode), nil
+	return output, int(run.exitCode), nil
 }
 
-var errNotRunning = errors.New("the container does not run")
+var errNotRunning = errors.New("the container is not running")
 
-// Remove implements agent.Runtime. State has the instances as they ended.
+// Remove implements agent.Runtime. Afterwards State has the exits of all instances.
 func (r *Runtime) Remove(ctx context.Context) error {
 	r.mu.Lock()
 	r.ready = false
@@ -412,7 +412,7 @@ func (r *Runtime) Remove(ctx context.Context) error {
 	return removeAll(r.volumes())
 }
 
-// removeAll removes a folder, also if folders in it are not writable.
+// removeAll removes a folder, even if folders in it are not writable.
 func removeAll(dir string) error {
 	if os.RemoveAll(dir) == nil {
 		return nil

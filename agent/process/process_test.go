@@ -324,14 +324,14 @@ func TestStartIsRefused(t *testing.T) { both(t, testStartIsRefused) }
 func testStartIsRefused(t *testing.T, p *pod) {
 	p.start(sh("c", "sleep 1000"), 0)
 	_, err := p.Start(t.Context(), sh("c", "true"), 1)
-	require.EqualError(t, err, "container c runs already")
+	require.EqualError(t, err, "container c is already running")
 	bad := sh("bad", "true")
 	bad.Env = []v1.EnvVar{{Name: "X", ValueFrom: &v1.EnvVarSource{}}}
 	_, err = p.Start(t.Context(), bad, 0)
 	require.ErrorContains(t, err, "env X")
 	require.NoError(t, p.Remove(t.Context()))
 	_, err = p.Start(t.Context(), sh("c", "true"), 1)
-	require.EqualError(t, err, "there is no sandbox")
+	require.EqualError(t, err, "the pod has no sandbox")
 	s, err := p.State(t.Context())
 	require.NoError(t, err)
 	require.False(t, s.SandboxReady)
@@ -377,7 +377,7 @@ func TestParentIsKilled(t *testing.T) {
 			return err == nil && !s.SandboxReady
 		}, time.Minute, time.Millisecond)
 		_, err = p.Start(t.Context(), c, 1)
-		require.EqualError(t, err, "there is no sandbox")
+		require.EqualError(t, err, "the pod has no sandbox")
 		require.NoError(t, p.CreateSandbox(t.Context()))
 		require.Zero(t, p.run(sh("c", "exit 0")).ExitCode)
 	})

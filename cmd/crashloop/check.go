@@ -20,7 +20,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
-// configOptions say what configuration the kubelet would have.
+// configOptions are the flags for the configuration of a kubelet.
 type configOptions struct {
 	file         string
 	dir          string
@@ -37,39 +37,38 @@ func newCheckCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
 		Use:   "check [--config FILE] [--config-dir DIR] [--feature-gates GATES] [-o FORMAT] [-f FILE|DIR|-] [-R] [MANIFEST ...]",
-		Short: "Print the restart back-off of a kubelet's configuration, and the restart rules of pods",
-		Long: `Print the container restart back-off that a kubelet of this project will have:
-its initial delay and its maximum, what each comes from, and all delays. A start
-that fails after something was created (create, run, postStart error) follows
-the same curve, the attempt being the exit. After a CreateContainerConfigError (a
-ConfigMap or Secret is missing) nothing was created: the container is retried
-after 10 to 15 s, and the curve does not advance.
+		Short: "Print the restart back-off of a kubelet's configuration and the restart rules of pods",
+		Long: `Print the container restart back-off of a kubelet of this project: the initial
+delay, the maximum, the source of each, and all delays. If a start fails after
+something was created (create, run, postStart error), the attempt counts as an
+exit. If nothing was created (CreateContainerConfigError: a ConfigMap or Secret is
+missing), the container is retried after 10 to 15 s and the delay does not grow.
 
 The file, the drop-ins and the feature gates are read as the kubelet reads them
-when it is started with the same three flags. Only what concerns restarts is
-checked. What the kubelet accepts and most likely was not meant is a warning:
-unknown fields, a value that is not honoured. What it refuses is an error.
+when it starts with the same three flags. Only settings about restarts are checked.
+A setting that the kubelet rejects is an error. A setting that it accepts but
+ignores, such as an unknown field, is a warning.
 
-Of each pod in the manifests, or pod template of a workload, it prints what
-follows the exits of each container, by its restart policy, its restart rules
-and the feature gates. It checks restartPolicy and restartPolicyRules as an API
-server with the same feature gates does, but takes only exit codes that there
-are, each once. Nothing else of the objects is checked, not even what restart
-policy their kind demands of its pods. A manifest may hold several objects, and
-be a folder; "-" is stdin. A file without pods is a warning.
+For each pod and each pod template in the manifests it prints what happens after
+an exit of each container, by the restart policy, the restart rules and the
+feature gates. restartPolicy and restartPolicyRules are validated as by an API
+server with the same feature gates; in addition, exit codes must exist and be
+unique. Nothing else of the objects is checked, not even which restart policy
+their kind requires. A manifest may have several objects and may be a folder; "-"
+is stdin. A file without pods is a warning.
 
-Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
-2 wrong usage.`,
-		Example: `  # a node that sets nothing
+Exit status: 0 valid, possibly with warnings; 1 invalid, or an error of reading or
+writing; 2 wrong usage.`,
+		Example: `  # a node with the default configuration
   crashloop check
 
-  # the configuration of a node as kubeadm lays it out
+  # the configuration of a kubeadm node
   crashloop check --config /var/lib/kubelet/config.yaml --config-dir /etc/kubernetes/kubelet.conf.d
 
-  # what a feature gate would change, for a script
+  # the effect of a feature gate, for a script
   crashloop check --feature-gates ReduceDefaultCrashLoopBackOffDecay=true -o json
 
-  # what follows an exit of the containers of these pods
+  # what happens after an exit of the containers of these pods
   crashloop check --feature-gates RestartPodOnContainerExits=true pod.yaml job.yaml
   kubectl get pods -o yaml | crashloop check -`,
 		DisableFlagsInUseLine: true,
@@ -100,20 +99,19 @@ Exit status: 0 valid, with warnings or without; 1 invalid, or not readable;
 func addConfigFlags(cmd *cobra.Command, o *configOptions) {
 	known := config.NewFeatureGate().KnownFeatures()
 	flags := cmd.Flags()
-	flags.StringVar(&o.file, "config", "", "the KubeletConfiguration of the kubelet's --config")
-	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory of the kubelet's --config-dir")
+	flags.StringVar(&o.file, "config", "", "the KubeletConfiguration, as the kubelet's --config")
+	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory, as the kubelet's --config-dir")
 	flags.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates",
-		"the kubelet's --feature-gates, which win over those of the files\nNames that are not near to one of these are passed over:\n"+strings.Join(known, "\n"))
+		"feature gates, as the kubelet's --feature-gates; they override those of the files\nOther names are ignored, unless they look like a misspelling of one of these:\n"+strings.Join(known, "\n"))
 	namePlaceholders(cmd, map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,..."})
 	must(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
 	must(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
 	must(cmd.MarkFlagDirname("config-dir"))
 }
 
-// addOutputFlag adds the flag for one of the formats, which is outputTable if it
-// is not set.
+// addOutputFlag adds the flag for the format. The default is outputTable.
 func addOutputFlag(cmd *cobra.Command, output *string, formats []string) {
-	cmd.Flags().StringVarP(output, "output", "o", outputTable, "the format of the output: "+strings.Join(formats, ", "))
+	cmd.Flags().StringVarP(output, "output", "o", outputTable, "the output format: "+strings.Join(formats, ", "))
 	namePlaceholders(cmd, map[string]string{"output": "FORMAT"})
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 }
@@ -126,7 +124,7 @@ func completeManifests(*cobra.Command, []string, string) ([]cobra.Completion, co
 	return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// namePlaceholders names the values of flags.
+// namePlaceholders sets the names of flag values in help.
 func namePlaceholders(cmd *cobra.Command, names map[string]string) {
 	for name, placeholder := range names {
 		flag := cmd.Flags().Lookup(name)
@@ -134,8 +132,8 @@ func namePlaceholders(cmd *cobra.Command, names map[string]string) {
 	}
 }
 
-// namedValue is a flag's value with the name that help has for it. A name in
-// backquotes in the usage would show with them in completions.
+// namedValue is the value of a flag with its name in help. pflag also takes that name
+// from backquotes in the usage, but completions would show the backquotes.
 type namedValue struct {
 	pflag.Value
 	name string
@@ -143,8 +141,8 @@ type namedValue struct {
 
 func (v namedValue) Type() string { return v.name }
 
-// completeGates completes the last of a list of gates. What is known is in the
-// form of KnownFeatures, NAME=true|false and more.
+// completeGates completes the last gate of a list. known has the form of KnownFeatures:
+// NAME=true|false and more.
 func completeGates(known []string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		before := toComplete[:strings.LastIndex(toComplete, ",")+1]
@@ -157,23 +155,23 @@ func completeGates(known []string) cobra.CompletionFunc {
 	}
 }
 
-// must is for errors that only a flag misnamed above can cause.
+// must panics on an error that only a misnamed flag in this program can cause.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// report is what check prints. Its JSON is for scripts: fields are added, and
-// neither renamed nor removed.
+// report is the output of check. Scripts read its JSON form: later versions may add
+// fields; they do not rename or remove any.
 type report struct {
 	Valid bool `json:"valid"`
-	// Curve is missing when nothing is valid to make one of.
+	// Curve is missing if the configuration is not valid.
 	Curve *curveReport `json:"curve,omitempty"`
-	// FeatureGates are missing when they are not valid.
+	// FeatureGates is missing if the gates are not valid.
 	FeatureGates []gateReport `json:"featureGates,omitempty"`
-	// Pods are those of the manifests, without such as no feature gates make
-	// valid. They are missing when the configuration is not valid.
+	// Pods has the pods of the manifests, except those that are invalid with all
+	// feature gates. It is missing if the configuration is not valid.
 	Pods []podReport `json:"pods,omitempty"`
 	issues
 }
@@ -181,15 +179,15 @@ type report struct {
 type curveReport struct {
 	Initial valueReport `json:"initial"`
 	Maximum valueReport `json:"maximum"`
-	// Delays are those of the first restarts, counted from the container's exit.
-	// All that follow are as the last one.
+	// Delays has the delays of the first restarts, counted from the exit. The last one
+	// repeats.
 	Delays []metav1.Duration `json:"delays"`
 }
 
 type valueReport struct {
 	Value  metav1.Duration `json:"value"`
 	Reason config.Reason   `json:"reason"`
-	// Source is where maxContainerRestartPeriod is set, if it is the reason.
+	// Source is the file that sets maxContainerRestartPeriod, if that is the reason.
 	Source *sourceReport `json:"source,omitempty"`
 }
 
@@ -197,7 +195,7 @@ type gateReport struct {
 	Name    string `json:"name"`
 	Stage   string `json:"stage"`
 	Enabled bool   `json:"enabled"`
-	// SetBy and Source are missing for a default. SetBy is the gate's own name,
+	// SetBy and Source are missing for a default. SetBy is the name of the gate,
 	// AllAlpha or AllBeta.
 	SetBy  string        `json:"setBy,omitempty"`
 	Source *sourceReport `json:"source,omitempty"`
@@ -211,12 +209,12 @@ type sourceReport struct {
 // issueReport is a warning or an error.
 type issueReport struct {
 	File string `json:"file,omitempty"`
-	// Object is one of a manifest: its kind, namespace and name.
+	// Object is the kind, namespace and name of an object in a manifest.
 	Object   string `json:"object,omitempty"`
 	Field    string `json:"field,omitempty"`
 	BadValue any    `json:"badValue,omitempty"`
 	Detail   string `json:"detail"`
-	// text is the whole in a line.
+	// text is the whole issue in one line.
 	text string
 }
 
@@ -225,7 +223,7 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	c := r.addConfig(o.configOptions)
 	for _, file := range manifests {
 		if c == nil {
-			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "not looked at: the configuration is not valid"))
+			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "skipped: the configuration is not valid"))
 			continue
 		}
 		r.addManifest(file, stdin, restartGates(c.FeatureGate))
@@ -234,8 +232,8 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	return r
 }
 
-// addConfig adds what there is to say of the configuration. It returns nil if
-// that is not valid.
+// addConfig adds the curve, gates, warnings and errors of the configuration. It returns
+// nil if the configuration is not valid.
 func (r *report) addConfig(o configOptions) *config.Config {
 	c, err := config.Load(o.file, o.dir, o.featureGates)
 	for _, w := range c.Warnings {
@@ -268,7 +266,7 @@ func (r *report) addConfig(o configOptions) *config.Config {
 	return c
 }
 
-// addErrors adds an error of a configuration, or all of an aggregate.
+// addErrors adds an error of a configuration, or all errors of an aggregate.
 func (r *report) addErrors(err error) {
 	list := []error{err}
 	if agg := utilerrors.Aggregate(nil); errors.As(err, &agg) {
@@ -281,18 +279,18 @@ func (r *report) addErrors(err error) {
 			file, detail = fileErr.File, fileErr.Err
 		}
 		issue := newErrorIssue(file, "", detail)
-		issue.text = printable(err.Error()) // It says --feature-gates where there is no file.
+		issue.text = printable(err.Error()) // Without a file it names --feature-gates.
 		r.Errors = append(r.Errors, issue)
 	}
 }
 
-// newIssue returns an issue of which all but the detail may be empty.
+// newIssue returns an issue. Every argument except the detail may be empty.
 func newIssue(file, object, field, detail string) issueReport {
 	parts := slices.DeleteFunc([]string{file, object, field, detail}, func(s string) bool { return s == "" })
 	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: printable(strings.Join(parts, ": "))}
 }
 
-// newErrorIssue returns the issue of an error, with its field if it has one.
+// newErrorIssue returns the issue of an error, with the field of a field.Error.
 func newErrorIssue(file, object string, err error) issueReport {
 	var fieldErr *field.Error
 	if !errors.As(err, &fieldErr) {
@@ -300,7 +298,7 @@ func newErrorIssue(file, object string, err error) issueReport {
 	}
 	issue := newIssue(file, object, fieldErr.Field, fieldErr.ErrorBody())
 	if _, omit := fieldErr.BadValue.(field.OmitValueType); !omit && fieldErr.Type != field.ErrorTypeRequired && fieldErr.Type != field.ErrorTypeForbidden {
-		issue.BadValue = fieldErr.BadValue // Those two are about no value.
+		issue.BadValue = fieldErr.BadValue // Those two types have no value.
 	}
 	return issue
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
-// podReport is what check says of a pod, or of the pod template of an object.
+// podReport is the report of a pod, or of the pod template of an object.
 type podReport struct {
 	File string `json:"file"`
-	// Object is kind, namespace and name of the object in the manifest.
+	// Object is the kind, namespace and name of the object in the manifest.
 	Object     string            `json:"object"`
 	Containers []containerReport `json:"containers"`
 }
@@ -33,20 +33,20 @@ type containerReport struct {
 	Kind restartpod.Kind `json:"kind"`
 	// RestartPolicy is the effective one.
 	RestartPolicy v1.ContainerRestartPolicy `json:"restartPolicy"`
-	// Exits end with the one for all exit codes that are not listed before.
+	// Exits ends with an entry for all other exit codes.
 	Exits []exitReport `json:"exits"`
 }
 
-// exitReport says what follows an exit.
+// exitReport is the result of an exit.
 type exitReport struct {
-	// ExitCodes is missing for all others.
+	// ExitCodes is missing in the entry for all other exit codes.
 	ExitCodes []int32 `json:"exitCodes,omitempty"`
-	// Action is missing if the container is not started again.
+	// Action is missing if the container is not restarted.
 	Action v1.ContainerRestartRuleAction `json:"action,omitempty"`
 	Result string                        `json:"result"`
 }
 
-// restartGates returns the gates that restart rules depend on.
+// restartGates returns the gates for restart rules.
 func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
 	return restartpod.Gates{
 		ContainerRestartRules: gate.Enabled(config.ContainerRestartRules),
@@ -57,7 +57,7 @@ func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
 
 var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 
-// addManifest adds what there is to say of a file of manifests.
+// addManifest adds the pods of a file of manifests.
 func (r *report) addManifest(file string, stdin io.Reader, gates restartpod.Gates) {
 	pods, errs := len(r.Pods), len(r.Errors)
 	empty := r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
@@ -68,7 +68,7 @@ func (r *report) addManifest(file string, stdin io.Reader, gates restartpod.Gate
 	}
 }
 
-// addObject adds what there is to say of an object that is no list.
+// addObject adds the pod of an object, if it has one.
 func (r *report) addObject(file, name string, object runtime.Object, gates restartpod.Gates) {
 	template, path := podTemplate(object)
 	if template == nil {
@@ -78,7 +78,7 @@ func (r *report) addObject(file, name string, object runtime.Object, gates resta
 	for _, err := range validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: gates}) {
 		r.Errors = append(r.Errors, newErrorIssue(file, name, err))
 	}
-	// What no gates make valid means nothing, and may be of any length.
+	// A spec that is invalid with all gates has no meaning, and may be very long.
 	if len(validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: allRestartGates})) > 0 {
 		return
 	}
@@ -92,8 +92,8 @@ func (r *report) addObject(file, name string, object runtime.Object, gates resta
 	r.Pods = append(r.Pods, pod)
 }
 
-// exitReports puts together the exit codes that lead to the same. Those that no
-// rule lists, but for 0, all do.
+// exitReports groups exit codes by their result. All codes that no rule lists have the
+// same result, except 0.
 func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
 	listed := sets.New[int32](0)
 	for _, rule := range c.Rules {
@@ -126,7 +126,7 @@ func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
 	return append(exits, others)
 }
 
-// result says in words what follows an exit.
+// result describes the result of an exit.
 func result(kind restartpod.Kind, exitCode int32, action v1.ContainerRestartRuleAction) string {
 	switch action {
 	case v1.ContainerRestartRuleActionRestart:
@@ -167,7 +167,7 @@ func writePod(b *bytes.Buffer, pod podReport) {
 	tab.Flush()
 }
 
-// ranges writes exit codes, which are in ascending order, as in "1, 3-5".
+// ranges formats sorted exit codes: "1, 3-5".
 func ranges(codes []int32) string {
 	var parts []string
 	for i := 0; i < len(codes); {

@@ -101,6 +101,18 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// compareGolden compares with testdata/run/NAME.golden.
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	golden := filepath.Join("testdata", "run", name+".golden")
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
@@ -131,9 +143,9 @@ func TestHelpAndCompletion(t *testing.T) {
 		{"files", []string{"__complete", "check", "--config", ""}, []string{"yaml\nyml\njson\n:8\n"}},
 		{"manifests", []string{"__complete", "check", ""}, []string{"yaml\nyml\njson\n:8\n"}},
 		{"flags", []string{"__complete", "check", "--"}, []string{
-			"--config\tthe KubeletConfiguration of the kubelet's --config\n",
-			"--feature-gates\tthe kubelet's --feature-gates, which win over those of the files\n",
-			"--output\tthe format of the output: json, table, yaml\n",
+			"--config\tthe KubeletConfiguration, as the kubelet's --config\n",
+			"--feature-gates\tfeature gates, as the kubelet's --feature-gates; they override those of the files\n",
+			"--output\tthe output format: json, table, yaml\n",
 		}},
 		{"gates", []string{"__complete", "check", "--feature-gates", "AllBeta=false,Kubelet"},
 			[]string{"AllBeta=false,KubeletCrashLoopBackOffMax=true\nAllBeta=false,KubeletCrashLoopBackOffMax=false\n", ":6\n"}},

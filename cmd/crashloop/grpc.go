@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// checkHealth is agent.Options.GRPC. As in pkg/probe/grpc, all but a server that
-// serves is a failure.
+// checkHealth is agent.Options.GRPC. As in pkg/probe/grpc, every answer except SERVING is
+// a failure.
 func checkHealth(ctx context.Context, address, service string) (output string, ok bool, err error) {
 	connection, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/1.37"))
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command crashloop prints what a kubelet's container restart back-off will be, runs
-// pods with it, and prints what the metrics of a patched kubelet say of restarts. Only
-// the last needs a kubelet, and none needs a cluster.
+// Command crashloop shows how a kubelet restarts containers: check prints the back-off of
+// a configuration, plan the restarts of a pod in the future, run runs pods on this
+// machine, and status reads the metrics of a kubelet. None of them needs a cluster.
 package main
 
 import (
@@ -19,19 +19,19 @@ import (
 // The exit statuses.
 const (
 	exitSucceeded = 0
-	// exitFailed is for what is invalid, what cannot be read, written or run, and
+	// exitFailed is for invalid input, errors of reading, writing and running, and
 	// pods that failed.
 	exitFailed = 1
 	exitUsage  = 2
-	// The following are run's: for a manifest or a configuration that is refused,
-	// and for pods that a limit has stopped. As timeout(1) has it, the last is 124.
+	// The following are for run: an invalid manifest or configuration, and pods that a
+	// limit has stopped. 124 is also the exit status of timeout(1).
 	exitRefused     = 3
 	exitMaxRestarts = 4
 	exitTimeout     = 124
 )
 
-// exitError ends a command that has written why, with that exit status. All
-// other errors are of usage.
+// exitError ends a command with an exit status after it has written its errors. Every
+// other error is one of usage.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -40,14 +40,14 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is main with all that it depends on. It returns the exit status.
+// run is main with its dependencies as arguments. It returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	refuseUnknown(root) // Now, for completion keeps the output that it finds.
+	refuseUnknown(root) // Not before SetOut: completion keeps the writer that it finds.
 	cmd, err := root.ExecuteC()
 	var status exitError
 	switch {
@@ -59,7 +59,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		newIssueWriter(stderr, outputJSON).error(err.Error())
 		return exitUsage
 	default:
-		// Only the suggestions of cobra have several lines.
+		// The suggestions of cobra are the only text with several lines.
 		text, suggestions, _ := strings.Cut(err.Error(), "\n\nDid you")
 		if suggestions != "" {
 			suggestions = "\n\nDid you" + suggestions
@@ -69,7 +69,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 }
 
-// wantsJSON reports whether the arguments, which are not valid, ask for JSON.
+// wantsJSON reports whether invalid arguments ask for JSON.
 func wantsJSON(args []string) bool {
 	text := " " + strings.Join(args, " ") + " "
 	for _, flag := range []string{"-o ", "-o=", "-o", "--output ", "--output="} {
@@ -83,7 +83,7 @@ func wantsJSON(args []string) bool {
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "crashloop",
-		Short:         "What a kubelet's container restart back-off will be or is, and pods that run with it",
+		Short:         "Show how a kubelet restarts containers",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -94,8 +94,8 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// refuseUnknown makes a wrong argument of cobra's own commands help and
-// completion an error, as it is for the others: they print help and succeed.
+// refuseUnknown makes a wrong argument of cobra's commands help and completion an error.
+// By default they print help and succeed.
 func refuseUnknown(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

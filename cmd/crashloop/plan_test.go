@@ -86,7 +86,7 @@ func TestPlanErrors(t *testing.T) {
 		want     string
 	}{
 		"no manifest":       {"", nil, exitUsage, "there is no MANIFEST to plan"},
-		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "stdin: there is neither a pod nor a pod template in it"},
+		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "stdin: no pod and no pod template found"},
 		"no container":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "spec.containers: Required value"},
 		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitFailed, `--exit: no pod has a container "mian": there are main, other`},
 		"life":              {planPod, []string{"--exit", "main=1", "-"}, exitUsage, `--exit main: "1" must be CODE@AFTER`},

@@ -31,7 +31,7 @@ func (c *command) withoutNamespaces() *command {
 	return c
 }
 
-const cannotConfine = "warning namespaces: fork/exec /proc/self/exe: operation not permitted: the pods are not confined, and can do to this machine all that their user can"
+const cannotConfine = "warning namespaces: fork/exec /proc/self/exe: operation not permitted: the pods run without namespaces, and can change whatever their user can change"
 
 // issues returns what there was to say of the manifests.
 func (c *command) issues() (list []string) {
@@ -54,7 +54,7 @@ func TestRunWithoutNamespaces(t *testing.T) {
 	c = newCommand(t, []*v1.Pod{pod}).withoutNamespaces().start().read()
 	c.until("end")
 	require.Equal(t, exitRefused, c.wait())
-	require.Equal(t, []string{cannotConfine, "error spec.containers[0].volumeMounts[0]: Forbidden: without confinement nothing is mounted (--unconfined runs the pod without that)"}, c.issues())
+	require.Equal(t, []string{cannotConfine, "error spec.containers[0].volumeMounts[0]: Forbidden: not available without confinement (--unconfined runs the pod without it)"}, c.issues())
 	require.NoDirExists(t, c.dir())
 }
 
@@ -66,8 +66,8 @@ func TestRunUnconfined(t *testing.T) {
 	c.until("end")
 	require.Equal(t, exitSucceeded, c.wait())
 	require.Equal(t, []string{
-		"warning spec.containers[0].volumeMounts[0]: without confinement nothing is mounted",
-		"warning spec.containers[0].securityContext.readOnlyRootFilesystem: without confinement the file system is the machine's",
+		"warning spec.containers[0].volumeMounts[0]: not available without confinement",
+		"warning spec.containers[0].securityContext.readOnlyRootFilesystem: not available without confinement",
 	}, c.issues())
 	require.FileExists(t, filepath.Join(c.ctl, "written"))
 }
@@ -83,5 +83,5 @@ func TestRunRefusesPrivileged(t *testing.T) {
 	c := newCommand(t, []*v1.Pod{pod}).start().read()
 	c.until("end")
 	require.Equal(t, exitRefused, c.wait())
-	require.Equal(t, []string{"error spec.containers[0].securityContext.privileged: Forbidden: a confined pod has nothing of the machine's: leave it out, or run without confinement (--unconfined runs the pod without that)"}, c.issues())
+	require.Equal(t, []string{"error spec.containers[0].securityContext.privileged: Forbidden: not available in a confined pod (--unconfined runs the pod without it)"}, c.issues())
 }

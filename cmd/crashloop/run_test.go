@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -163,7 +164,7 @@ type command struct {
 	stdout *os.File
 	stderr string
 	// events is closed at the end of stdout.
-	events chan runEvent
+	events chan printer.Event
 	waited chan struct{}
 	seen   []string
 	// fifos are pipes in ctl: NAME for the exit code of a container, NAME.ready
@@ -183,7 +184,7 @@ type command struct {
 // reads the configuration of testdata/run/kubelet.yaml and the pods from stdin.
 func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 	c := &command{
-		t: t, pod: pods[0], ctl: outsideTmp(t), root: filepath.Join(t.TempDir(), "root"), events: make(chan runEvent, 1000), waited: make(chan struct{}),
+		t: t, pod: pods[0], ctl: outsideTmp(t), root: filepath.Join(t.TempDir(), "root"), events: make(chan printer.Event, 1000), waited: make(chan struct{}),
 		fifos: map[string]*os.File{}, created: map[string]bool{}, starts: map[string]int{}, exits: map[string]time.Time{},
 	}
 	if len(args) == 0 {
@@ -264,7 +265,7 @@ func (c *command) read() *command {
 		defer close(c.events)
 		lines := bufio.NewScanner(c.stdout)
 		for lines.Scan() {
-			var e runEvent
+			var e printer.Event
 			d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 			d.DisallowUnknownFields()
 			if err := d.Decode(&e); err != nil {
@@ -333,14 +334,14 @@ func (c *command) signalUntilEnd(s os.Signal) {
 }
 
 // event waits for the next event, and returns false at the end.
-func (c *command) event() (runEvent, bool) {
+func (c *command) event() (printer.Event, bool) {
 	c.t.Helper()
 	select {
 	case e, ok := <-c.events:
 		return e, ok
 	case <-time.After(patience):
 		require.FailNow(c.t, "nothing more comes")
-		return runEvent{}, false
+		return printer.Event{}, false
 	}
 }
 
@@ -359,7 +360,7 @@ func (c *command) next() string {
 			c.created[e.Pod+"/"+e.Container] = true
 			continue // Started or Failed is next.
 		}
-		if e.Reason == "Unhealthy" && strings.HasSuffix(e.Message, "the container does not run") {
+		if e.Reason == "Unhealthy" && strings.HasSuffix(e.Message, "the container is not running") {
 			continue // A probe was under way when the container exited, or not.
 		}
 		line := c.line(e)
@@ -368,7 +369,7 @@ func (c *command) next() string {
 	}
 }
 
-func (c *command) line(e runEvent) string {
+func (c *command) line(e printer.Event) string {
 	c.t.Helper()
 	label := e.Container
 	if label == "" {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,14 +18,17 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/status"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 )
 
-// maxMetrics is how many bytes of metrics are read. Those of a kubelet with a
-// thousand containers are a hundredth of it.
-const maxMetrics = 64 << 20
-
-// maxToken is how many bytes a file with a token may have.
-const maxToken = 1 << 20
+// Limits in bytes. The metrics of a kubelet with a thousand containers have a hundredth
+// of maxMetrics.
+const (
+	maxMetrics = 64 << 20
+	maxToken   = 1 << 20
+)
 
 type statusOptions struct {
 	metrics   string
@@ -40,25 +42,24 @@ func newStatusCommand() *cobra.Command {
 	var o statusOptions
 	cmd := &cobra.Command{
 		Use:   "status [--metrics URL|FILE|-] [--token-file FILE] [--insecure-skip-tls-verify] [--timeout DURATION] [-o FORMAT]",
-		Short: "Print what waits on a node and how late its restarts are, from its kubelet's metrics",
-		Long: `Print what the metrics of a kubelet of this project say of restarts: how many
-containers wait in CrashLoopBackOff, how many restarts there were and after what
-delays, how late they came, and how in-place restarts of pods went.
+		Short: "Print the restarts on a node from the metrics of its kubelet",
+		Long: `Print the restarts on a node from the metrics of its kubelet, which must be one of
+this project: the number of containers in CrashLoopBackOff, the number and the
+delays of restarts, their lateness, and the in-place restarts of pods.
 
-The metrics are read from standard input, a file or an http or https URL. All
-but the number of waiting containers and of keys count from the start of the
-kubelet.
+The metrics are read from stdin, a file, or an http or https URL. All numbers
+count from the start of the kubelet, except the waiting containers and the keys.
 
-P50 and P99 are made of the buckets of a histogram, as histogram_quantile of
-Prometheus makes them: by linear interpolation. MAX is the bound of the last
-bucket that has anything in it.
+P50 and P99 are estimates from the buckets of a histogram, by linear interpolation
+as histogram_quantile of Prometheus does it. MAX is the upper bound of the highest
+bucket that is not empty.
 
-Exit status: 0 the metrics were read; 1 they are not those of such a kubelet, or
-not readable; 2 wrong usage.`,
+Exit status: 0 the metrics were read; 1 they could not be read, or are not those of
+such a kubelet; 2 wrong usage.`,
 		Example: `  # a node of the cluster
   kubectl get --raw /api/v1/nodes/NODE/proxy/metrics | crashloop status
 
-  # straight from a kubelet
+  # directly from a kubelet
   kubectl create token prometheus -n monitoring > token
   crashloop status --metrics https://NODE:10250/metrics --token-file token --insecure-skip-tls-verify
 
@@ -67,16 +68,19 @@ not readable; 2 wrong usage.`,
 		Args:                  cobra.NoArgs,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			write, ok := statusWriters[o.output]
-			if !ok {
-				return unknownFormat(o.output, statusOutputFormats())
+			if !slices.Contains(statusFormats, o.output) {
+				return unknownFormat(o.output, statusFormats)
 			}
 			if err := o.validate(cmd.InOrStdin()); err != nil {
 				return err
 			}
-			r, err := status(cmd.Context(), o, cmd.InOrStdin())
-			if err == nil {
-				err = write(cmd.OutOrStdout(), r)
+			r, err := readStatus(cmd.Context(), o, cmd.InOrStdin())
+			switch {
+			case err != nil:
+			case o.output == outputJSON:
+				err = text.WriteJSON(cmd.OutOrStdout(), r)
+			default:
+				err = status.WriteTable(cmd.OutOrStdout(), r)
 			}
 			if err != nil {
 				newIssueWriter(cmd.ErrOrStderr(), o.output).error(err.Error())
@@ -88,42 +92,42 @@ not readable; 2 wrong usage.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.metrics, "metrics", stdinFile, "the metrics in the Prometheus text format: a file, an http or https URL, or - for stdin")
 	flags.StringVar(&o.tokenFile, "token-file", "", "a file with the bearer token for an https URL")
-	flags.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "take any certificate from an https URL; a kubelet's own is often self-signed\nWhoever is on the way can read the token then")
-	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long a URL may take")
-	addOutputFlag(cmd, &o.output, statusOutputFormats())
+	flags.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "accept any certificate of an https URL; a kubelet's own is often self-signed\nAn attacker in the network could then read the token")
+	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "the time limit for reading a URL")
+	addOutputFlag(cmd, &o.output, statusFormats)
 	namePlaceholders(cmd, map[string]string{"metrics": "URL|FILE|-", "token-file": "FILE", "timeout": "DURATION"})
 	must(cmd.MarkFlagFilename("metrics"))
 	must(cmd.MarkFlagFilename("token-file"))
 	return cmd
 }
 
-func statusOutputFormats() []string { return slices.Sorted(maps.Keys(statusWriters)) }
+var statusFormats = []string{outputJSON, outputTable}
 
-// validate returns an error of usage.
+// validate returns an error for invalid flags.
 func (o *statusOptions) validate(stdin io.Reader) error {
 	u := o.url()
 	switch {
 	case o.metrics == "":
-		return errors.New("--metrics is empty: name a URL or a file, or - for stdin")
+		return errors.New("--metrics is empty: must be a URL, a file, or - for stdin")
 	case u != nil && u.Host == "":
-		return fmt.Errorf("--metrics %q names no host: https://NODE:10250/metrics is the form", o.metrics)
+		return fmt.Errorf("--metrics %q has no host: use the form https://NODE:10250/metrics", o.metrics)
 	case u == nil && strings.Contains(o.metrics, "://"):
-		return fmt.Errorf("--metrics %q is neither a file nor an http or https URL", o.metrics)
+		return fmt.Errorf("--metrics %q must be a file or an http or https URL", o.metrics)
 	case o.tokenFile != "" && (u == nil || u.Scheme != "https"):
-		return errors.New("--token-file is for an https URL: a token is sent to nothing else")
+		return errors.New("--token-file needs an https URL: a token is only sent over https")
 	case o.insecure && (u == nil || u.Scheme != "https"):
-		return errors.New("--insecure-skip-tls-verify is for an https URL")
+		return errors.New("--insecure-skip-tls-verify needs an https URL")
 	case o.timeout <= 0:
-		return fmt.Errorf("--timeout %s is not more than 0", o.timeout)
+		return fmt.Errorf("--timeout %s must be more than 0", o.timeout)
 	}
 	if f, ok := stdin.(*os.File); ok && o.metrics == stdinFile && term.IsTerminal(int(f.Fd())) {
-		return errors.New("the metrics are read from stdin, which is a terminal: name a file or a URL with --metrics, " +
-			"or pipe them in: kubectl get --raw /api/v1/nodes/NODE/proxy/metrics | crashloop status")
+		return errors.New("stdin is a terminal: name a file or a URL with --metrics, " +
+			"or use a pipe: kubectl get --raw /api/v1/nodes/NODE/proxy/metrics | crashloop status")
 	}
 	return nil
 }
 
-// url returns the http or https URL of the metrics, or nil if they are not at one.
+// url returns the http or https URL of the metrics, or nil for a file.
 func (o *statusOptions) url() *url.URL {
 	u, err := url.Parse(o.metrics)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
@@ -132,8 +136,8 @@ func (o *statusOptions) url() *url.URL {
 	return u
 }
 
-// status reads the metrics and says what is in them. Its errors name the source.
-func status(ctx context.Context, o statusOptions, stdin io.Reader) (*statusReport, error) {
+// readStatus reads the metrics and returns their report. Its errors name the source.
+func readStatus(ctx context.Context, o statusOptions, stdin io.Reader) (*status.Report, error) {
 	source := manifestName(o.metrics)
 	var data []byte
 	var err error
@@ -147,7 +151,7 @@ func status(ctx context.Context, o statusOptions, stdin io.Reader) (*statusRepor
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
-	r, err := newStatusReport(data)
+	r, err := status.New(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
@@ -158,7 +162,7 @@ func status(ctx context.Context, o statusOptions, stdin io.Reader) (*statusRepor
 // fetchMetrics gets the metrics from a URL.
 func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, error) {
 	if ctx == nil {
-		ctx = context.Background() // Nothing has given cobra one.
+		ctx = context.Background() // cobra has none without ExecuteContext.
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -174,12 +178,12 @@ func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, err
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: o.insecure} // A flag asks for it.
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: o.insecure} // Only with the flag.
 	defer transport.CloseIdleConnections()
 	client := &http.Client{
 		Transport: transport,
 		Timeout:   o.timeout,
-		// A kubelet redirects nobody, and the token is for it alone.
+		// A kubelet does not redirect, and nobody else may get the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)
@@ -197,7 +201,7 @@ func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, err
 	return data, nil
 }
 
-// readToken reads a bearer token. No error has any of it.
+// readToken reads a bearer token. No error contains any part of it.
 func readToken(path string) (string, error) {
 	data, err := readFile(path, nil, maxToken)
 	if err != nil {
@@ -205,49 +209,49 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(data))
 	if token == "" {
-		return "", errors.New("there is no token in it")
+		return "", errors.New("the file is empty")
 	}
 	for _, r := range token {
 		if r <= ' ' || r > '~' {
-			return "", errors.New("what is in it is no token: that has no spaces and only ASCII")
+			return "", errors.New("not a token: it must be printable ASCII without spaces")
 		}
 	}
 	return token, nil
 }
 
-// explainHTTP returns an error of a request without the URL, which its caller
-// adds, and with what would help.
+// explainHTTP removes the URL from an error, because the caller adds it, and adds a
+// remedy.
 func explainHTTP(err error, o statusOptions) error {
 	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) {
 		err = urlErr.Err
 	}
 	var timeout interface{ Timeout() bool }
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("no complete answer within %s (--timeout)", o.timeout)
+		return fmt.Errorf("no complete response within %s (--timeout)", o.timeout)
 	}
 	if verifyErr := (*tls.CertificateVerificationError)(nil); errors.As(err, &verifyErr) {
-		return fmt.Errorf("%w: --insecure-skip-tls-verify takes any certificate", err)
+		return fmt.Errorf("%w (--insecure-skip-tls-verify accepts any certificate)", err)
 	}
 	return err
 }
 
-// explainStatus says what an HTTP status other than 200 means. The server's own
-// words are left out.
+// explainStatus describes an HTTP status other than 200 and its remedy. The text of the
+// server is not used.
 func explainStatus(code int, o statusOptions) string {
 	text := strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
 	switch {
 	case code == http.StatusUnauthorized && o.tokenFile == "":
-		return text + ": it takes a bearer token, see --token-file"
+		return text + ": a bearer token is required, see --token-file"
 	case code == http.StatusUnauthorized:
-		return text + ": the token of --token-file is not one that it knows, or has expired"
+		return text + ": the token of --token-file is invalid or has expired"
 	case code == http.StatusForbidden && o.tokenFile == "":
-		return text + ": it takes a bearer token, see --token-file, whose user may get nodes/metrics"
+		return text + ": a bearer token of a user who may get nodes/metrics is required, see --token-file"
 	case code == http.StatusForbidden:
 		return text + ": the user of the token may not get nodes/metrics"
 	case code == http.StatusNotFound:
-		return text + ": a kubelet has its metrics at https://NODE:10250/metrics"
+		return text + ": the metrics of a kubelet are at https://NODE:10250/metrics"
 	case code >= 300 && code < 400:
-		return text + ": a redirect is not followed, name the URL that it leads to"
+		return text + ": redirects are not followed: use the final URL"
 	default:
 		return text
 	}

@@ -78,7 +78,7 @@ func runStatus(stdin io.Reader, args ...string) (status int, stdout, stderr stri
 }
 
 func TestStatusOfBadMetrics(t *testing.T) {
-	const notText = ": this is not the Prometheus text format that a kubelet has at /metrics\n"
+	const notText = ": expected the Prometheus text format of a kubelet's /metrics\n"
 	histogram := func(lines ...string) string {
 		return "# TYPE kubelet_restart_backoff_delay_seconds histogram\n" + strings.Join(lines, "\n") + "\n"
 	}
@@ -86,60 +86,60 @@ func TestStatusOfBadMetrics(t *testing.T) {
 	tests := []struct {
 		name, metrics, want string
 	}{
-		{"empty", "", "empty: there are no metrics in it\n"},
-		{"blank", " \n\n\t\n", "empty: there are no metrics in it\n"},
+		{"empty", "", "empty: expected metrics in the Prometheus text format\n"},
+		{"blank", " \n\n\t\n", "empty: expected metrics in the Prometheus text format\n"},
 		{"of an unpatched kubelet", "# TYPE kubelet_running_pods gauge\nkubelet_running_pods 18\n",
-			"there is none of the metrics of a kubelet of this project, such as kubelet_restart_backoff_waiting_containers: these are of a kubelet without its patch for metrics, or of another program\n"},
+			"found no metric of a patched kubelet, such as kubelet_restart_backoff_waiting_containers: these metrics come from a kubelet without the metrics patch, or from another program\n"},
 		{"only comments", "# HELP kubelet_restart_backoff_keys Keys.\n# TYPE kubelet_restart_backoff_keys gauge\n",
-			"there is none of the metrics of a kubelet of this project, such as kubelet_restart_backoff_waiting_containers: these are of a kubelet without its patch for metrics, or of another program\n"},
+			"found no metric of a patched kubelet, such as kubelet_restart_backoff_waiting_containers: these metrics come from a kubelet without the metrics patch, or from another program\n"},
 		{"a web page", "<html>\n", "line 1: invalid metric name" + notText},
 		{"no number", "kubelet_running_pods 18\nkubelet_running_pods x\n", `line 2: expected float as value, got "x"` + notText},
 		{"nothing in braces", "# TYPE a gauge\n{}\n", "malformed" + notText},
-		{"many lines", strings.Repeat("a 1\n", 1<<20+1), "more than 1048576 lines: no kubelet has so many metrics\n"},
-		{"long line", "a 1\n# " + strings.Repeat("x", 8<<10) + "\n", "line 2: it has more than 8192 bytes: no kubelet has so long a metric\n"},
+		{"many lines", strings.Repeat("a 1\n", 1<<20+1), "more than 1048576 lines: no kubelet has that many metrics\n"},
+		{"long line", "a 1\n# " + strings.Repeat("x", 8<<10) + "\n", "line 2: more than 8192 bytes: no kubelet has a metric that long\n"},
 		{"cut off", "kubelet_running_pods 18\nkubelet_running_po", "line 2: unexpected end of input stream" + notText},
 		{"escapes in a bad line", "kubelet_running_pods \x1b[2J\n", `line 1: expected float as value, got "\x1b[2J"` + notText},
 		{"escape in an escape sequence", "a{b=\"\\\x1b\"} 1\n", `line 1: invalid escape sequence '\\x1b'` + notText},
 		{"two kubelets", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\"} 1\nkubelet_restart_backoff_keys{type=\"pod\"} 2\n",
-			"kubelet_restart_backoff_keys[\"pod\"] is there twice: one kubelet at a time\n"},
+			"kubelet_restart_backoff_keys[\"pod\"]: found twice: pass the metrics of one kubelet only\n"},
 		{"another type", "# TYPE kubelet_restart_backoff_keys counter\nkubelet_restart_backoff_keys{type=\"pod\"} 1\n",
-			"kubelet_restart_backoff_keys is not the gauge that it is in a kubelet: its type is counter\n"},
+			"kubelet_restart_backoff_keys: type counter, but a kubelet has a gauge\n"},
 		{"without types", "kubelet_restart_backoff_waiting_containers 1\n",
-			"kubelet_restart_backoff_waiting_containers is not the gauge that it is in a kubelet: its type is untyped\n"},
+			"kubelet_restart_backoff_waiting_containers: type untyped, but a kubelet has a gauge\n"},
 		{"from Prometheus", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\",instance=\"a\"} 1\n",
-			"kubelet_restart_backoff_keys: a kubelet has no label \"instance\" there: one kubelet's own metrics are needed, not what Prometheus makes of them\n"},
+			"kubelet_restart_backoff_keys: unexpected label \"instance\": pass the metrics from the kubelet itself, not from a Prometheus server\n"},
 		{"without a label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys 1\n",
-			"kubelet_restart_backoff_keys: without the label type\n"},
+			"kubelet_restart_backoff_keys: missing label type\n"},
 		{"escapes in a label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"\x1b]0;x\a\u009b2J\u202e\"} 1\n",
-			"kubelet_restart_backoff_keys: \"\\x1b]0;x\\a\\u009b2J\\u202e\" is no value of the label type\n"},
+			"kubelet_restart_backoff_keys: label type: invalid value \"\\x1b]0;x\\a\\u009b2J\\u202e\"\n"},
 		{"long label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"" + strings.Repeat("x", 8000) + "\"} 1\n",
-			"kubelet_restart_backoff_keys: \"" + strings.Repeat("x", 64) + "\" is no value of the label type\n"},
+			"kubelet_restart_backoff_keys: label type: invalid value \"" + strings.Repeat("x", 64) + "\"\n"},
 		{"negative", "# TYPE kubelet_restart_backoff_waiting_containers gauge\nkubelet_restart_backoff_waiting_containers -1\n",
-			"kubelet_restart_backoff_waiting_containers: -1 is no number of things\n"},
+			"kubelet_restart_backoff_waiting_containers: -1 is not a count: must be a whole number of at least 0\n"},
 		{"not a number", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\"} NaN\n",
-			"kubelet_restart_backoff_keys[\"pod\"]: NaN is no number of things\n"},
+			"kubelet_restart_backoff_keys[\"pod\"]: NaN is not a count: must be a whole number of at least 0\n"},
 		{"infinite", "# TYPE kubelet_restart_backoff_resets_total counter\nkubelet_restart_backoff_resets_total{type=\"pod\"} +Inf\n",
-			"kubelet_restart_backoff_resets_total[\"pod\"]: +Inf is no number of things\n"},
+			"kubelet_restart_backoff_resets_total[\"pod\"]: +Inf is not a count: must be a whole number of at least 0\n"},
 		{"no whole number", "# TYPE kubelet_pod_in_place_restarts_total counter\nkubelet_pod_in_place_restarts_total{action=\"a\",outcome=\"b\"} 1.5\n",
-			"kubelet_pod_in_place_restarts_total[\"a\" \"b\"]: 1.5 is no number of things\n"},
+			"kubelet_pod_in_place_restarts_total[\"a\" \"b\"]: 1.5 is not a count: must be a whole number of at least 0\n"},
 		{"no buckets", histogram(delay+`_count{type="pod"} 1`, delay+`_sum{type="pod"} 1`),
-			delay + "[\"pod\"]: it is a histogram without buckets up to +Inf\n"},
+			delay + "[\"pod\"]: the histogram has no buckets up to +Inf\n"},
 		{"no bucket of +Inf", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="2"} 1`, delay+`_count{type="pod"} 1`),
-			delay + "[\"pod\"]: it is a histogram without buckets up to +Inf\n"},
+			delay + "[\"pod\"]: the histogram has no buckets up to +Inf\n"},
 		{"buckets that fall", histogram(delay+`_bucket{type="pod",le="1"} 2`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
-			delay + "[\"pod\"]: its buckets do not add up\n"},
+			delay + "[\"pod\"]: the buckets are not in order\n"},
 		{"bucket twice", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
-			delay + "[\"pod\"]: its buckets do not add up\n"},
+			delay + "[\"pod\"]: the buckets are not in order\n"},
 		{"bucket without a number", histogram(delay+`_bucket{type="pod",le="NaN"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
-			delay + "[\"pod\"]: it is a histogram without buckets up to +Inf\n"},
+			delay + "[\"pod\"]: the histogram has no buckets up to +Inf\n"},
 		{"bucket of -Inf", histogram(delay+`_bucket{type="pod",le="-Inf"} 0`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
-			delay + "[\"pod\"]: its buckets do not add up\n"},
+			delay + "[\"pod\"]: the buckets are not in order\n"},
 		{"another count", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 7`),
-			delay + "[\"pod\"]: its buckets have 1, and its count is 7\n"},
+			delay + "[\"pod\"]: the buckets have 1 entries, but the count is 7\n"},
 		{"part of a restart", histogram(delay+`_bucket{type="pod",le="1"} 1.5`, delay+`_bucket{type="pod",le="+Inf"} 1.5`, delay+`_count{type="pod"} 1.5`),
-			delay + "[\"pod\"]: its counts are no whole numbers\n"},
+			delay + "[\"pod\"]: the counts are not whole numbers\n"},
 		{"no sum", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_sum{type="pod"} NaN`, delay+`_count{type="pod"} 1`),
-			delay + "[\"pod\"]: NaN is no sum of durations\n"},
+			delay + "[\"pod\"]: NaN is not a sum of durations\n"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestStatusOfUnreadable(t *testing.T) {
 
 	metrics, err := os.ReadFile("testdata/status/node.prom")
 	require.NoError(t, err)
-	for _, format := range statusOutputFormats() {
+	for _, format := range statusFormats {
 		var stderr bytes.Buffer
 		require.Equal(t, exitFailed, run([]string{"status", "-o", format}, bytes.NewReader(metrics), brokenWriter{}, &stderr), format)
 		require.Contains(t, []string{"error: no space left on device\n", `{"severity":"error","detail":"no space left on device"}` + "\n"}, stderr.String(), format)
@@ -207,14 +207,14 @@ func TestStatusUsage(t *testing.T) {
 	}{
 		{"argument", []string{"node.prom"}, `unknown command "node.prom" for "crashloop status"`},
 		{"format", []string{"-o", "yaml"}, `no output format "yaml": use json, table`},
-		{"nothing", []string{"--metrics", ""}, "--metrics is empty: name a URL or a file, or - for stdin"},
-		{"no host", []string{"--metrics", "https:///metrics"}, `--metrics "https:///metrics" names no host: https://NODE:10250/metrics is the form`},
-		{"another scheme", []string{"--metrics", "ftp://node/metrics"}, `--metrics "ftp://node/metrics" is neither a file nor an http or https URL`},
-		{"bad URL", []string{"--metrics", "https://node:x/metrics"}, `--metrics "https://node:x/metrics" is neither a file nor an http or https URL`},
-		{"token for stdin", []string{"--token-file", "token"}, "--token-file is for an https URL: a token is sent to nothing else"},
-		{"token in clear", []string{"--metrics", "http://node/metrics", "--token-file", "token"}, "--token-file is for an https URL: a token is sent to nothing else"},
-		{"certificate of a file", []string{"--metrics", "node.prom", "--insecure-skip-tls-verify"}, "--insecure-skip-tls-verify is for an https URL"},
-		{"no time", []string{"--timeout", "0s"}, "--timeout 0s is not more than 0"},
+		{"nothing", []string{"--metrics", ""}, "--metrics is empty: must be a URL, a file, or - for stdin"},
+		{"no host", []string{"--metrics", "https:///metrics"}, `--metrics "https:///metrics" has no host: use the form https://NODE:10250/metrics`},
+		{"another scheme", []string{"--metrics", "ftp://node/metrics"}, `--metrics "ftp://node/metrics" must be a file or an http or https URL`},
+		{"bad URL", []string{"--metrics", "https://node:x/metrics"}, `--metrics "https://node:x/metrics" must be a file or an http or https URL`},
+		{"token for stdin", []string{"--token-file", "token"}, "--token-file needs an https URL: a token is only sent over https"},
+		{"token in clear", []string{"--metrics", "http://node/metrics", "--token-file", "token"}, "--token-file needs an https URL: a token is only sent over https"},
+		{"certificate of a file", []string{"--metrics", "node.prom", "--insecure-skip-tls-verify"}, "--insecure-skip-tls-verify needs an https URL"},
+		{"no time", []string{"--timeout", "0s"}, "--timeout 0s must be more than 0"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestStatusOfTerminal(t *testing.T) {
 	defer terminal.Close()
 	status, _, stderr := runStatus(terminal)
 	require.Equal(t, exitUsage, status)
-	require.Contains(t, stderr, "the metrics are read from stdin, which is a terminal: ")
+	require.Contains(t, stderr, "stdin is a terminal: ")
 }
 
 func TestStatusOfURL(t *testing.T) {
@@ -282,29 +282,29 @@ func TestStatusOfURL(t *testing.T) {
 			}
 			w.Write(metrics)
 		}, []string{skip, "--token-file", token}, ""},
-		{"certificate", tls, serve, nil, "tls: failed to verify certificate: x509: certificate signed by unknown authority: --insecure-skip-tls-verify takes any certificate"},
-		{"no token", tls, answer(401), []string{skip}, "401 Unauthorized: it takes a bearer token, see --token-file"},
-		{"bad token", tls, answer(401), []string{skip, "--token-file", token}, "401 Unauthorized: the token of --token-file is not one that it knows, or has expired"},
-		{"anonymous", tls, answer(403), []string{skip}, "403 Forbidden: it takes a bearer token, see --token-file, whose user may get nodes/metrics"},
+		{"certificate", tls, serve, nil, "tls: failed to verify certificate: x509: certificate signed by unknown authority (--insecure-skip-tls-verify accepts any certificate)"},
+		{"no token", tls, answer(401), []string{skip}, "401 Unauthorized: a bearer token is required, see --token-file"},
+		{"bad token", tls, answer(401), []string{skip, "--token-file", token}, "401 Unauthorized: the token of --token-file is invalid or has expired"},
+		{"anonymous", tls, answer(403), []string{skip}, "403 Forbidden: a bearer token of a user who may get nodes/metrics is required, see --token-file"},
 		{"forbidden", tls, answer(403), []string{skip, "--token-file", token}, "403 Forbidden: the user of the token may not get nodes/metrics"},
-		{"elsewhere", plain, answer(404), nil, "404 Not Found: a kubelet has its metrics at https://NODE:10250/metrics"},
-		{"redirect", plain, answer(302), nil, "302 Found: a redirect is not followed, name the URL that it leads to"},
+		{"elsewhere", plain, answer(404), nil, "404 Not Found: the metrics of a kubelet are at https://NODE:10250/metrics"},
+		{"redirect", plain, answer(302), nil, "302 Found: redirects are not followed: use the final URL"},
 		{"broken", plain, answer(500), nil, "500 Internal Server Error"},
 		{"unheard of", plain, answer(599), nil, "599"},
-		{"slow", plain, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, []string{"--timeout", "10ms"}, "no complete answer within 10ms (--timeout)"},
+		{"slow", plain, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, []string{"--timeout", "10ms"}, "no complete response within 10ms (--timeout)"},
 		{"stuck", plain, func(w http.ResponseWriter, r *http.Request) {
 			w.Write(metrics[:100])
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
-		}, []string{"--timeout", "50ms"}, "no complete answer within 50ms (--timeout)"},
+		}, []string{"--timeout", "50ms"}, "no complete response within 50ms (--timeout)"},
 		{"cut off", plain, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			w.Write(metrics[:100])
 		}, nil, "unexpected EOF"},
 		{"too much", plain, func(w http.ResponseWriter, _ *http.Request) { io.Copy(w, newlines{}) }, nil, "more than 64 MiB, which is the limit"},
 		{"missing token", tls, serve, []string{skip, "--token-file", dir + "/none"}, "--token-file " + dir + "/none: no such file or directory"},
-		{"empty token", tls, serve, []string{skip, "--token-file", file("empty", "\n")}, "--token-file " + dir + "/empty: there is no token in it"},
-		{"no token in it", tls, serve, []string{skip, "--token-file", file("text", "a\r\nHost: b")}, "--token-file " + dir + "/text: what is in it is no token: that has no spaces and only ASCII"},
+		{"empty token", tls, serve, []string{skip, "--token-file", file("empty", "\n")}, "--token-file " + dir + "/empty: the file is empty"},
+		{"no token in it", tls, serve, []string{skip, "--token-file", file("text", "a\r\nHost: b")}, "--token-file " + dir + "/text: not a token: it must be printable ASCII without spaces"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -342,7 +342,7 @@ func TestStatusOfURL(t *testing.T) {
 		defer server.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := status(ctx, statusOptions{metrics: server.URL, timeout: time.Minute}, nil)
+		_, err := readStatus(ctx, statusOptions{metrics: server.URL, timeout: time.Minute}, nil)
 		require.ErrorContains(t, err, "context canceled")
 	})
 }
@@ -357,7 +357,7 @@ func FuzzStatus(f *testing.F) {
 	f.Add([]byte("# TYPE a gauge\n{}"))
 	f.Add([]byte("{a=\"\x1b\"} 1\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, format := range statusOutputFormats() {
+		for _, format := range statusFormats {
 			status, stdout, stderr := runStatus(bytes.NewReader(data), "-o", format)
 			require.Contains(t, []int{exitSucceeded, exitFailed}, status)
 			require.Equal(t, status == exitSucceeded, stderr == "")

@@ -9,35 +9,30 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 )
 
-const outputTable = "table"
+const (
+	outputJSON  = "json"
+	outputTable = "table"
+)
 
-// writers has the output formats.
+// writers has the functions for the output formats of check.
 var writers = map[string]func(io.Writer, *report) error{
 	outputTable: writeTable,
-	"json":      writeJSON,
+	outputJSON:  func(w io.Writer, r *report) error { return text.WriteJSON(w, r) },
 	"yaml":      writeYAML,
 }
 
 func outputFormats() []string { return slices.Sorted(maps.Keys(writers)) }
-
-func writeJSON(w io.Writer, r *report) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(r)
-}
 
 func writeYAML(w io.Writer, r *report) error {
 	data, err := yaml.Marshal(r)
@@ -48,19 +43,20 @@ func writeYAML(w io.Writer, r *report) error {
 	return err
 }
 
-// writeTable writes the report for people, 100 columns wide but for long paths.
+// writeTable writes the report for people. Lines have at most 100 columns, except for
+// long paths.
 func writeTable(w io.Writer, r *report) error {
 	var b bytes.Buffer
 	if r.Curve != nil {
 		initial, maximum := r.Curve.Initial, r.Curve.Maximum
 		b.WriteString("CONTAINER RESTART BACK-OFF\n")
 		tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(tab, "  initial\t%s\t%s\n", seconds(initial.Value), because(initial))
-		fmt.Fprintf(tab, "  maximum\t%s\t%s\n", seconds(maximum.Value), because(maximum))
+		fmt.Fprintf(tab, "  initial\t%s\t%s\n", text.Seconds(initial.Value.Duration), because(initial))
+		fmt.Fprintf(tab, "  maximum\t%s\t%s\n", text.Seconds(maximum.Value.Duration), because(maximum))
 		tab.Flush()
 		delays := make([]string, 0, len(r.Curve.Delays)+1)
 		for _, d := range append(slices.Clone(r.Curve.Delays), maximum.Value) {
-			delays = append(delays, seconds(d))
+			delays = append(delays, text.Seconds(d.Duration))
 		}
 		fmt.Fprintf(&b, "  delays   %s … from each exit\n", strings.Join(delays, ", "))
 		fmt.Fprintf(&b, "  reset    after a run of more than %v min\n", backoff.ContainerResetPeriod.Minutes())
@@ -85,7 +81,7 @@ func writeTable(w io.Writer, r *report) error {
 	return err
 }
 
-// because says in words what a value of the curve comes from.
+// because describes the reason of a value of the curve.
 func because(v valueReport) string {
 	switch v.Reason {
 	case config.ReasonDefault:
@@ -101,7 +97,7 @@ func because(v valueReport) string {
 	}
 }
 
-// in is where a value is set, as the end of a sentence.
+// in names the source of a value, as the end of a sentence.
 func in(s *sourceReport) string {
 	switch {
 	case s == nil:
@@ -113,7 +109,7 @@ func in(s *sourceReport) string {
 	}
 }
 
-// setBy says in words what a gate's value comes from.
+// setBy describes the source of a gate's value.
 func setBy(g gateReport) string {
 	switch {
 	case g.Source == nil:
@@ -125,12 +121,7 @@ func setBy(g gateReport) string {
 	}
 }
 
-// seconds is a duration as the KEPs and the documentation write it.
-func seconds(d metav1.Duration) string {
-	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
-}
-
-// issueWriter writes issues that are in no report: as lines, or as JSON objects.
+// issueWriter writes issues outside of a report, as lines or as JSON objects.
 type issueWriter struct {
 	w    io.Writer
 	json bool

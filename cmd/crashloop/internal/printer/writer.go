@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package printer
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// loop is the one that writes.
-func (p *printer) loop() {
+// loop makes all writes.
+func (p *Printer) loop() {
 	defer close(p.done)
 	var tick <-chan time.Time
 	if p.size != nil {
@@ -40,15 +40,15 @@ func (p *printer) loop() {
 	}
 }
 
-// flush writes all that is queued, with one call, and the table as it is now
-// below it. What the writer does not take is lost, and so is all after it.
-func (p *printer) flush() {
+// flush writes what is queued and the table below it in one call. After a failed
+// write nothing more is written.
+func (p *Printer) flush() {
 	columns, rows := 0, 0
 	if p.size != nil {
 		columns, rows = p.size()
 	}
 	if columns <= 0 || rows <= 0 {
-		columns, rows = 80, 24 // As terminals are that do not tell.
+		columns, rows = 80, 24 // The terminal does not report its size.
 	}
 	p.mu.Lock()
 	if p.away {
@@ -59,7 +59,7 @@ func (p *printer) flush() {
 		p.left, p.screen.drawn = false, nil
 	}
 	if p.leftOut > 0 {
-		p.addLocked(nil, runEvent{Type: v1.EventTypeWarning, Reason: "OutputLeftOut",
+		p.addLocked(nil, Event{Type: v1.EventTypeWarning, Reason: "OutputLeftOut",
 			Message: fmt.Sprintf("%d lines of output were not read in time; they are in the logs", p.leftOut)})
 		p.leftOut = 0
 	}
@@ -77,35 +77,35 @@ func (p *printer) flush() {
 	p.write(out)
 }
 
-func (p *printer) write(out []byte) {
+func (p *Printer) write(out []byte) {
 	if len(out) > 0 && p.err == nil {
 		p.setWriting(true)
 		defer p.setWriting(false)
 		defer time.AfterFunc(stallAfter, p.stall).Stop()
 		if _, p.err = p.w.Write(out); errors.Is(p.err, syscall.EPIPE) {
-			close(p.unread)
+			close(p.Unread)
 		}
 	}
 }
 
-func (p *printer) setWriting(writing bool) {
+func (p *Printer) setWriting(writing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.writing, p.stalled = writing, false
 }
 
-// stall ends the wait of output for the present write.
-func (p *printer) stall() {
+// stall ends the wait of output for the current write.
+func (p *Printer) stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stalled = p.writing
 	p.room.Broadcast()
 }
 
-// close writes what is still queued, the table a last time, and the summary with
-// the folder of each pod's logs. It waits for the writer, and returns the first
-// error of that. What a printer is told afterwards is passed over.
-func (p *printer) close(logs func(*v1.Pod) string) error {
+// Close writes what is still queued, the table once more, and the summary with the
+// folder of each pod's logs. It waits for the writer and returns its first error.
+// Later calls of other methods have no effect.
+func (p *Printer) Close(logs func(*v1.Pod) string) error {
 	p.mu.Lock()
 	p.releaseLocked(func(heldLine) bool { return true })
 	p.closed, p.away = true, false

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package status
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -13,26 +12,15 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 )
 
-// statusWriters has the output formats of status.
-var statusWriters = map[string]func(io.Writer, *statusReport) error{
-	outputTable: writeStatusTable,
-	outputJSON:  writeStatusJSON,
-}
-
-func writeStatusJSON(w io.Writer, r *statusReport) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(r)
-}
-
-// writeStatusTable writes the report for people, 100 columns wide except for long
-// names of sources.
-func writeStatusTable(w io.Writer, r *statusReport) error {
+// WriteTable writes the report for people. Lines have at most 100 columns, except for a
+// long source.
+func WriteTable(w io.Writer, r *Report) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "RESTARTS in %s", printable(r.Source))
+	fmt.Fprintf(&b, "RESTARTS in %s", text.Printable(r.Source))
 	if r.KubeletStarted != nil {
 		fmt.Fprintf(&b, ", since the kubelet started at %s", r.KubeletStarted.Format(time.RFC3339))
 	}
@@ -66,8 +54,7 @@ func writeStatusTable(w io.Writer, r *statusReport) error {
 	return err
 }
 
-// writeColumns writes rows one below the other. The first has the names of the
-// columns.
+// writeColumns writes a table. The first row is the header.
 func writeColumns(b *bytes.Buffer, rows [][]string) {
 	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for i, row := range rows {
@@ -88,8 +75,7 @@ func backOffRows(backOffs []backOffStatus) [][]string {
 	return rows
 }
 
-// delayRows has a row for each bucket with a delay in it, and a column for each
-// back-off.
+// delayRows has a row for each bucket that is not empty, and a column for each back-off.
 func delayRows(backOffs []backOffStatus) [][]string {
 	header := []string{"DELAY UP TO"}
 	counts := map[bound][]uint64{}
@@ -121,8 +107,7 @@ func delayRows(backOffs []backOffStatus) [][]string {
 	return rows
 }
 
-// outcomeRows has a row for each action, and a column for each outcome that there
-// can be or is.
+// outcomeRows has a row for each action, and a column for each known or found outcome.
 func outcomeRows(inPlace []inPlaceStatus) [][]string {
 	outcomes := []string{"Restarted", "Failed", "Deleted", "TriggeredAgain"}
 	others := map[string]bool{}
@@ -160,7 +145,7 @@ func phaseRows(inPlace []inPlaceStatus) [][]string {
 	return rows
 }
 
-// quantiles are the last three columns of a distribution.
+// quantiles returns the last three columns of a distribution.
 func quantiles(d distribution) []string {
 	if d.Count == 0 {
 		return []string{"-", "-", "-"}
@@ -174,7 +159,7 @@ func quantiles(d distribution) []string {
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// String returns the duration with three digits.
+// String returns the duration with three significant digits.
 func (b bound) String() string {
 	value, unit := b.Seconds, "s"
 	if value != 0 && value < 1 {

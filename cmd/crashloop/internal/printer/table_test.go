@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package printer
 
 import (
 	"fmt"
@@ -156,11 +156,11 @@ func (s *terminal) view() string {
 
 // The golden file has what was on the screen after each step of the scenario
 // that changed it.
-func TestRunTable(t *testing.T) {
+func TestTable(t *testing.T) {
 	s := newTerminal(t, 80, 16)
 	var b strings.Builder
 	show := func() { fmt.Fprintf(&b, "%s%s\n", s.view(), strings.Repeat("=", 80)) }
-	testPrinter(t, s, "", s.size, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
+	testPrinter(t, s, Table, s.size, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
 		p.stepped = show
 		scenario(p)
 		p.closed(t)
@@ -171,14 +171,14 @@ func TestRunTable(t *testing.T) {
 
 // Nothing that scrolls is lost to the table: they are the lines of the plain
 // format, but for control characters.
-func TestRunTableKeepsLines(t *testing.T) {
+func TestTableKeepsLines(t *testing.T) {
 	s := newTerminal(t, 60, 10)
 	var plain strings.Builder
-	testPrinter(t, s, "", s.size, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
+	testPrinter(t, s, Table, s.size, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
 		scenario(p)
 		p.closed(t)
 	})
-	testPrinter(t, &plain, outputPlain, nil, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
+	testPrinter(t, &plain, Plain, nil, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
 		scenario(p)
 		p.closed(t)
 	})
@@ -199,22 +199,22 @@ func TestRunTableKeepsLines(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestRunTableIsDrawnWhenItChanges(t *testing.T) {
+func TestTableIsDrawnWhenItChanges(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	s := newTerminal(t, 80, 24)
-	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+	testPrinter(t, s, Table, s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 		up := podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: running()})
-		p.status(pod, up)
+		p.Status(pod, up)
 		p.step(time.Second)
 		require.Equal(t, 1, s.writes)
 		for range 5 {
-			p.status(pod, up)
+			p.Status(pod, up)
 			p.step(time.Second)
 		}
 		require.Equal(t, 1, s.writes, "nothing has changed")
 
 		down := podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: waiting("CrashLoopBackOff"), RetryAt: p.clock.Now().Add(2500 * time.Millisecond)})
-		p.status(pod, down)
+		p.Status(pod, down)
 		for _, want := range []string{"in 3s", "in 2s", "in 1s", "now"} {
 			p.step(redrawPause)
 			require.Contains(t, s.view(), want)
@@ -226,7 +226,7 @@ func TestRunTableIsDrawnWhenItChanges(t *testing.T) {
 		p.step(redrawPause)
 		before := s.writes
 		for i := range 10 {
-			p.warn(pod, "", "Event", fmt.Sprintf("event %d", i))
+			p.Warn(pod, "", "Event", fmt.Sprintf("event %d", i))
 			p.step(time.Millisecond)
 		}
 		require.Contains(t, s.view(), "event 0")
@@ -239,13 +239,13 @@ func TestRunTableIsDrawnWhenItChanges(t *testing.T) {
 	})
 }
 
-func TestRunTableOnTerminalThatIsResized(t *testing.T) {
+func TestTableOnTerminalThatIsResized(t *testing.T) {
 	pod := testPod("default", "worker", "main", "helper")
 	s := newTerminal(t, 80, 24)
-	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+	testPrinter(t, s, Table, s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 		long := strings.Repeat("0123456789", 10)
-		p.output(pod)("main", []byte(long))
-		p.status(pod, podIs(v1.PodRunning,
+		p.Output(pod)("main", []byte(long))
+		p.Status(pod, podIs(v1.PodRunning,
 			agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: waiting("CrashLoopBackOff"), RetryAt: p.clock.Now().Add(time.Minute)},
 			agent.ContainerStatus{Name: "helper", Kind: restartpod.KindRegular, State: running()}))
 		p.step(time.Second)
@@ -266,7 +266,7 @@ func TestRunTableOnTerminalThatIsResized(t *testing.T) {
 	})
 }
 
-func TestRunTableOnSmallTerminals(t *testing.T) {
+func TestTableOnSmallTerminals(t *testing.T) {
 	pods := []*v1.Pod{testPod("default", "a", "main"), testPod("default", "b", "main")}
 	for rows, want := range map[int]string{
 		0: "Pod a,Pod b,CONTAINER,a/main,b/main", // It does not tell, so it is taken for one of 24.
@@ -278,9 +278,9 @@ func TestRunTableOnSmallTerminals(t *testing.T) {
 		7: "Pod a,Pod b,CONTAINER,a/main,b/main",
 	} {
 		s := newTerminal(t, 80, rows)
-		testPrinter(t, s, "", s.size, pods, func(t *testing.T, p *printed) {
+		testPrinter(t, s, Table, s.size, pods, func(t *testing.T, p *printed) {
 			for _, pod := range pods {
-				p.status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: running()}))
+				p.Status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: running()}))
 			}
 			p.step(redrawPause)
 			lines := s.lines()
@@ -293,22 +293,22 @@ func TestRunTableOnSmallTerminals(t *testing.T) {
 	}
 }
 
-func TestRunTableOfManyContainers(t *testing.T) {
+func TestTableOfManyContainers(t *testing.T) {
 	var containers []agent.ContainerStatus
 	for i := range 200 {
 		containers = append(containers, agent.ContainerStatus{Name: fmt.Sprintf("c%03d", i), Kind: restartpod.KindRegular, State: running()})
 	}
 	pod := testPod("default", "worker", "c000")
 	s := newTerminal(t, 80, 24)
-	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+	testPrinter(t, s, Table, s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 		containers[3].State = v1.ContainerState{Terminated: exited("1", 0, p.clock.Now())}
 		containers[40].State = v1.ContainerState{Terminated: exited("2", 1, p.clock.Now())}
 		containers[150].State, containers[150].RetryAt = waiting("CrashLoopBackOff"), p.clock.Now().Add(time.Minute)
 		containers[199].State = waiting("ContainerCreating")
 		for i := range 40 {
-			p.warn(pod, "", "Event", fmt.Sprintf("event %d", i))
+			p.Warn(pod, "", "Event", fmt.Sprintf("event %d", i))
 		}
-		p.status(pod, podIs(v1.PodRunning, slices.Clone(containers)...))
+		p.Status(pod, podIs(v1.PodRunning, slices.Clone(containers)...))
 		p.step(redrawPause)
 		view := strings.Split(s.view(), "\n")
 		require.Len(t, view, 25)
@@ -325,13 +325,13 @@ func TestRunTableOfManyContainers(t *testing.T) {
 	})
 }
 
-func TestRunTableOfManyPods(t *testing.T) {
+func TestTableOfManyPods(t *testing.T) {
 	var pods []*v1.Pod
 	for i := range 30 {
 		pods = append(pods, testPod("default", fmt.Sprintf("p%02d", i), "main"))
 	}
 	s := newTerminal(t, 80, 24)
-	testPrinter(t, s, "", s.size, pods, func(t *testing.T, p *printed) {
+	testPrinter(t, s, Table, s.size, pods, func(t *testing.T, p *printed) {
 		for i, pod := range pods {
 			status := podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: running()})
 			switch i {
@@ -344,7 +344,7 @@ func TestRunTableOfManyPods(t *testing.T) {
 				status.Restarts.Count = 2
 				status.Conditions = []v1.PodCondition{{Type: restartpod.PodRestarting, Status: v1.ConditionTrue}, {Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}}
 			}
-			p.status(pod, status)
+			p.Status(pod, status)
 		}
 		p.step(redrawPause)
 		lines := s.lines()[3:] // Those pods have lines of their own, too.
@@ -358,13 +358,13 @@ func TestRunTableOfManyPods(t *testing.T) {
 }
 
 // What a container or its probe wrote cannot write over the table.
-func TestRunTableEscapes(t *testing.T) {
+func TestTableEscapes(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	s := newTerminal(t, 40, 24)
-	testPrinter(t, s, "", s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
-		p.status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", Kind: restartpod.KindInit, State: waiting("Bad\x1b[2J\tReason\n")}))
-		p.output(pod)("main", []byte("\x1b[2J\x1b[31mred\r\b\x00\x7f\u009b\xff \t世界 e\u0301"))
-		p.warn(pod, "main", "Unhealthy", "a\x1b[A\nb")
+	testPrinter(t, s, Table, s.size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+		p.Status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", Kind: restartpod.KindInit, State: waiting("Bad\x1b[2J\tReason\n")}))
+		p.Output(pod)("main", []byte("\x1b[2J\x1b[31mred\r\b\x00\x7f\u009b\xff \t世界 e\u0301"))
+		p.Warn(pod, "main", "Unhealthy", "a\x1b[A\nb")
 		p.step(redrawPause)
 		require.Equal(t, []string{
 			`    0.000s  main | \x1b[2J\x1b[31mred\r\b\x00\x7f\u009b\xff     世界 e` + "\u0301",
@@ -374,7 +374,7 @@ func TestRunTableEscapes(t *testing.T) {
 			`main       init  Bad\x1b[2J\tReason\n  0`,
 		}, s.lines())
 		// A second drawing finds the first, though a line above it fills two rows.
-		p.output(pod)("main", []byte(strings.Repeat("世界", 15)))
+		p.Output(pod)("main", []byte(strings.Repeat("世界", 15)))
 		p.step(redrawPause)
 		require.Len(t, s.lines(), 6)
 		p.closed(t)
@@ -382,10 +382,10 @@ func TestRunTableEscapes(t *testing.T) {
 }
 
 // What there is to know of a container is kept where its name is too long.
-func TestRunTableOfLongNames(t *testing.T) {
+func TestTableOfLongNames(t *testing.T) {
 	now := time.Now()
 	pod := testPod("default", "worker", "my-application-server-worker", "x")
-	p := &printer{pods: []*v1.Pod{pod}, statuses: map[types.NamespacedName]agent.Status{podKey(pod): podIs(v1.PodRunning,
+	p := &Printer{pods: []*v1.Pod{pod}, statuses: map[types.NamespacedName]agent.Status{podKey(pod): podIs(v1.PodRunning,
 		agent.ContainerStatus{
 			Name: "my-application-server-worker", Kind: restartpod.KindRegular, Restarts: agent.Restarts{Count: 12}, LastExit: exited("1", 137, now),
 			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}, RetryAt: now.Add(7 * time.Second),

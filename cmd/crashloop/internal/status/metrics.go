@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package status reads the metrics of a kubelet of this project and reports its
+// container restarts and in-place pod restarts.
+package status
 
 import (
 	"bytes"
@@ -19,8 +21,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// These keep memory in bounds, whatever the text: the parser takes 200 bytes for
-// a line of four. Its time for a line grows with the square of the labels.
+// These limit memory and time: the parser needs 200 bytes for a line of four, and its
+// time for a line grows with the square of the number of labels.
 const (
 	maxMetricLines = 1 << 20
 	maxMetricLine  = 8 << 10
@@ -35,16 +37,16 @@ const (
 	metricKeys     = "kubelet_restart_backoff_keys"
 	metricInPlace  = "kubelet_pod_in_place_restarts_total"
 	metricPhase    = "kubelet_pod_in_place_restart_phase_duration_seconds"
-	// metricStart is one that every process has.
+	// metricStart is a metric of every process.
 	metricStart = "process_start_time_seconds"
 )
 
-// optionalLabel is why restarts are late. Earlier kubelets do not have it. All causes
-// are taken together.
+// optionalLabel has the cause of the lateness. Older kubelets do not have it. The
+// report adds up all causes.
 const optionalLabel = "cause"
 
-// statusMetrics says what those metrics are.
-var statusMetrics = []struct {
+// metrics has the type and the labels of each metric.
+var metrics = []struct {
 	name   string
 	kind   dto.MetricType
 	labels []string
@@ -58,26 +60,26 @@ var statusMetrics = []struct {
 	{metricPhase, dto.MetricType_HISTOGRAM, []string{"action", "phase"}},
 }
 
-// statusReport is what status prints. Its JSON is for scripts: fields are added,
-// and neither renamed nor removed.
-type statusReport struct {
-	// Source is where the metrics are from.
+// Report is the output of crashloop status. Scripts read its JSON form: later versions
+// may add fields; they do not rename or remove any.
+type Report struct {
+	// Source is the file or URL of the metrics.
 	Source string `json:"source"`
-	// KubeletStarted is since when all but gauges count. It is missing when the
-	// metrics do not say.
+	// KubeletStarted is the start of the kubelet, from which everything except the
+	// gauges counts. It is missing if the metrics do not have it.
 	KubeletStarted *time.Time `json:"kubeletStarted,omitempty"`
-	// WaitingContainers are those in CrashLoopBackOff. It is missing when the
-	// metrics do not say.
+	// WaitingContainers is the number of containers in CrashLoopBackOff. It is missing
+	// if the metrics do not have it.
 	WaitingContainers *uint64 `json:"waitingContainers,omitempty"`
-	// Restarts are those of all back-offs.
+	// Restarts is the number of restarts in all back-offs.
 	Restarts        uint64          `json:"restarts"`
 	BackOffs        []backOffStatus `json:"backOffs"`
 	InPlaceRestarts []inPlaceStatus `json:"inPlaceRestarts"`
 }
 
-// backOffStatus is of one of the kubelet's back-offs.
+// backOffStatus is one of the kubelet's back-offs.
 type backOffStatus struct {
-	// Type is container or pod: the back-off of in-place pod restarts.
+	// Type is container, or pod for in-place pod restarts.
 	Type     string       `json:"type"`
 	Restarts uint64       `json:"restarts"`
 	Resets   uint64       `json:"resets"`
@@ -85,14 +87,14 @@ type backOffStatus struct {
 	Delays   distribution `json:"delays"`
 	Lateness distribution `json:"lateness"`
 
-	// lateness is what Lateness is made of.
+	// lateness is the source of Lateness.
 	lateness *dto.Histogram
 }
 
-// inPlaceStatus is of the in-place pod restarts by one action.
+// inPlaceStatus is the in-place pod restarts by one action.
 type inPlaceStatus struct {
 	Action string `json:"action"`
-	// Outcomes says how many ended in what way.
+	// Outcomes has the number of restarts by outcome.
 	Outcomes map[string]uint64 `json:"outcomes"`
 	Phases   []phaseStatus     `json:"phases"`
 }
@@ -106,58 +108,59 @@ type phaseStatus struct {
 type distribution struct {
 	Count      uint64  `json:"count"`
 	SumSeconds float64 `json:"sumSeconds"`
-	// P50, P99 and Max are missing when the count is 0.
+	// P50, P99 and Max are missing if the count is 0.
 	P50 *bound `json:"p50,omitempty"`
 	P99 *bound `json:"p99,omitempty"`
-	// Max is the upper bound of the last bucket that is not empty.
+	// Max is the upper bound of the highest bucket that is not empty.
 	Max *bound `json:"max,omitempty"`
-	// Buckets are those that are not empty.
+	// Buckets has the buckets that are not empty.
 	Buckets []bucketStatus `json:"buckets"`
 }
 
-// bound is a duration, or that there is no telling how much more it is.
+// bound is a duration.
 type bound struct {
 	Seconds float64 `json:"seconds"`
-	// Above says that it is more than that: the histogram's last bound.
+	// Above is true for a duration above the highest bound of the histogram.
 	Above bool `json:"above,omitempty"`
 }
 
-// bucketStatus is how many are in a bucket and in none below it.
+// bucketStatus is the count of one bucket, without those below it.
 type bucketStatus struct {
 	UpTo  bound  `json:"upTo"`
 	Count uint64 `json:"count"`
 }
 
-// newStatusReport makes a report of metrics in the text format.
-func newStatusReport(data []byte) (*statusReport, error) {
+// New returns the report of metrics in the Prometheus text format. An error names the
+// line or the metric.
+func New(data []byte) (*Report, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, errors.New("empty: there are no metrics in it")
+		return nil, errors.New("empty: expected metrics in the Prometheus text format")
 	}
 	n := 0
 	for line := range bytes.Lines(data) {
 		if n++; n > maxMetricLines {
-			return nil, fmt.Errorf("more than %d lines: no kubelet has so many metrics", maxMetricLines)
+			return nil, fmt.Errorf("more than %d lines: no kubelet has that many metrics", maxMetricLines)
 		}
 		if len(line) > maxMetricLine {
-			return nil, fmt.Errorf("line %d: it has more than %d bytes: no kubelet has so long a metric", n, maxMetricLine)
+			return nil, fmt.Errorf("line %d: more than %d bytes: no kubelet has a metric that long", n, maxMetricLine)
 		}
 	}
 	families, err := parseMetrics(data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: this is not the Prometheus text format that a kubelet has at /metrics", err)
+		return nil, fmt.Errorf("%w: expected the Prometheus text format of a kubelet's /metrics", err)
 	}
-	r := &statusReport{BackOffs: []backOffStatus{}, InPlaceRestarts: []inPlaceStatus{}}
+	r := &Report{BackOffs: []backOffStatus{}, InPlaceRestarts: []inPlaceStatus{}}
 	found := false
 	backOffs, inPlace := map[string]*backOffStatus{}, map[string]*inPlaceStatus{}
-	for _, metric := range statusMetrics {
+	for _, metric := range metrics {
 		family := families[metric.name]
 		if family == nil {
 			continue
 		}
 		found = true
 		if family.GetType() != metric.kind {
-			return nil, fmt.Errorf("%s is not the %s that it is in a kubelet: its type is %s", metric.name,
-				strings.ToLower(metric.kind.String()), strings.ToLower(family.GetType().String()))
+			return nil, fmt.Errorf("%s: type %s, but a kubelet has a %s", metric.name,
+				strings.ToLower(family.GetType().String()), strings.ToLower(metric.kind.String()))
 		}
 		seen := map[string]bool{}
 		for _, m := range family.GetMetric() {
@@ -170,7 +173,7 @@ func newStatusReport(data []byte) (*statusReport, error) {
 				series += fmt.Sprintf("%q", values)
 			}
 			if seen[series] {
-				return nil, fmt.Errorf("%s is there twice: one kubelet at a time", series)
+				return nil, fmt.Errorf("%s: found twice: pass the metrics of one kubelet only", series)
 			}
 			seen[series] = true
 			if err := r.add(metric.name, values, m, backOffs, inPlace); err != nil {
@@ -179,7 +182,7 @@ func newStatusReport(data []byte) (*statusReport, error) {
 		}
 	}
 	if !found {
-		return nil, fmt.Errorf("there is none of the metrics of a kubelet of this project, such as %s: these are of a kubelet without its patch for metrics, or of another program", metricWaiting)
+		return nil, fmt.Errorf("found no metric of a patched kubelet, such as %s: these metrics come from a kubelet without the metrics patch, or from another program", metricWaiting)
 	}
 	for _, name := range slices.Sorted(maps.Keys(backOffs)) {
 		r.BackOffs = append(r.BackOffs, *backOffs[name])
@@ -194,10 +197,10 @@ func newStatusReport(data []byte) (*statusReport, error) {
 	return r, nil
 }
 
-// parseMetrics parses the text format. Its errors name the line where they can.
+// parseMetrics parses the text format. An error names the line if it is known.
 func parseMetrics(data []byte) (families map[string]*dto.MetricFamily, err error) {
 	defer func() {
-		// The parser of version 0.70.0 panics on braces with nothing in them.
+		// Version 0.70.0 of the parser panics on empty braces.
 		if recover() != nil {
 			families, err = nil, errors.New("malformed")
 		}
@@ -210,8 +213,8 @@ func parseMetrics(data []byte) (families map[string]*dto.MetricFamily, err error
 	return families, err
 }
 
-// add adds one of statusMetrics, whose labels have these values.
-func (r *statusReport) add(name string, values []string, m *dto.Metric, backOffs map[string]*backOffStatus, inPlace map[string]*inPlaceStatus) (err error) {
+// add adds a metric with these values of its labels.
+func (r *Report) add(name string, values []string, m *dto.Metric, backOffs map[string]*backOffStatus, inPlace map[string]*inPlaceStatus) (err error) {
 	switch name {
 	case metricWaiting:
 		n, err := count(m.GetGauge().GetValue())
@@ -241,7 +244,7 @@ func (r *statusReport) add(name string, values []string, m *dto.Metric, backOffs
 		s.Delays, err = newDistribution(m.GetHistogram())
 		s.Restarts = s.Delays.Count
 	case metricLateness:
-		if s.lateness, err = together(s.lateness, m.GetHistogram()); err == nil {
+		if s.lateness, err = sum(s.lateness, m.GetHistogram()); err == nil {
 			s.Lateness, err = newDistribution(s.lateness)
 		}
 	case metricResets:
@@ -252,94 +255,94 @@ func (r *statusReport) add(name string, values []string, m *dto.Metric, backOffs
 	return err
 }
 
-// phaseOrder is the order in which a restart has its phases. Others follow by name.
+// phaseOrder sorts phases as a restart runs through them. Unknown ones follow by name.
 func phaseOrder(a, b string) int {
 	rank := map[string]int{"TerminatingForRestart": -2, "Startup": -1}
 	return cmp.Or(rank[a]-rank[b], strings.Compare(a, b))
 }
 
-// labelValue is what the value of a label may be. Those of a kubelet are words.
+// labelValue matches the values of a kubelet's labels.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,63}$`)
 
-// labelValues returns the values of a metric's labels, which are to be these and
-// no others.
+// labelValues returns the values of the named labels. A metric with other labels is an
+// error.
 func labelValues(m *dto.Metric, names []string) ([]string, error) {
 	values := make([]string, len(names))
 	for _, pair := range m.GetLabel() {
 		i := slices.Index(names, pair.GetName())
 		if i < 0 {
-			return nil, fmt.Errorf("a kubelet has no label %.64q there: one kubelet's own metrics are needed, not what Prometheus makes of them", pair.GetName())
+			return nil, fmt.Errorf("unexpected label %.64q: pass the metrics from the kubelet itself, not from a Prometheus server", pair.GetName())
 		}
 		if !labelValue.MatchString(pair.GetValue()) {
-			return nil, fmt.Errorf("%.64q is no value of the label %s", pair.GetValue(), pair.GetName())
+			return nil, fmt.Errorf("label %s: invalid value %.64q", pair.GetName(), pair.GetValue())
 		}
 		values[i] = pair.GetValue()
 	}
 	for i, name := range names {
 		if values[i] == "" && name != optionalLabel {
-			return nil, fmt.Errorf("without the label %s", name)
+			return nil, fmt.Errorf("missing label %s", name)
 		}
 	}
 	return values, nil
 }
 
-// count returns the number that a counter or a gauge has.
+// count returns the value of a counter or a gauge.
 func count(value float64) (uint64, error) {
 	if !(value >= 0 && value <= 1<<53) || value != math.Trunc(value) {
-		return 0, fmt.Errorf("%v is no number of things", value)
+		return 0, fmt.Errorf("%v is not a count: must be a whole number of at least 0", value)
 	}
 	return uint64(value), nil
 }
 
 func noDistribution() distribution { return distribution{Buckets: []bucketStatus{}} }
 
-// together returns the histogram of what is in a, which may be nil, and in b.
-func together(a, b *dto.Histogram) (*dto.Histogram, error) {
+// sum returns the sum of two histograms. a may be nil.
+func sum(a, b *dto.Histogram) (*dto.Histogram, error) {
 	if a == nil {
 		return b, nil
 	}
-	sum := &dto.Histogram{
+	both := &dto.Histogram{
 		SampleCount: new(a.GetSampleCount() + b.GetSampleCount()),
 		SampleSum:   new(a.GetSampleSum() + b.GetSampleSum()),
 	}
 	if len(a.GetBucket()) != len(b.GetBucket()) {
-		return nil, errors.New("its buckets differ from cause to cause")
+		return nil, errors.New("the buckets differ between causes")
 	}
 	for i, bucket := range a.GetBucket() {
 		other := b.GetBucket()[i]
 		if bucket.GetUpperBound() != other.GetUpperBound() {
-			return nil, errors.New("its buckets differ from cause to cause")
+			return nil, errors.New("the buckets differ between causes")
 		}
-		sum.Bucket = append(sum.Bucket, &dto.Bucket{
+		both.Bucket = append(both.Bucket, &dto.Bucket{
 			UpperBound:      new(bucket.GetUpperBound()),
 			CumulativeCount: new(bucket.GetCumulativeCount() + other.GetCumulativeCount()),
 		})
 	}
-	return sum, nil
+	return both, nil
 }
 
 func newDistribution(h *dto.Histogram) (distribution, error) {
 	d := noDistribution()
 	d.Count, d.SumSeconds = h.GetSampleCount(), h.GetSampleSum()
 	if math.IsNaN(d.SumSeconds) || math.IsInf(d.SumSeconds, 0) {
-		return d, fmt.Errorf("%v is no sum of durations", d.SumSeconds)
+		return d, fmt.Errorf("%v is not a sum of durations", d.SumSeconds)
 	}
 	if h.GetSampleCountFloat() != 0 {
-		return d, errors.New("its counts are no whole numbers")
+		return d, errors.New("the counts are not whole numbers")
 	}
 	buckets := slices.Clone(h.GetBucket())
 	slices.SortStableFunc(buckets, func(a, b *dto.Bucket) int { return cmp.Compare(a.GetUpperBound(), b.GetUpperBound()) })
 	if n := len(buckets); n < 2 || !math.IsInf(buckets[n-1].GetUpperBound(), 1) {
-		return d, errors.New("it is a histogram without buckets up to +Inf")
+		return d, errors.New("the histogram has no buckets up to +Inf")
 	}
 	if last := buckets[len(buckets)-1].GetCumulativeCount(); last != d.Count {
-		return d, fmt.Errorf("its buckets have %d, and its count is %d", last, d.Count)
+		return d, fmt.Errorf("the buckets have %d entries, but the count is %d", last, d.Count)
 	}
 	below, lower := uint64(0), math.Inf(-1)
 	for i, b := range buckets {
 		upper, upTo := b.GetUpperBound(), b.GetCumulativeCount()
-		if !(upper > lower) || upTo < below { // The first of them NaN, for one.
-			return d, errors.New("its buckets do not add up")
+		if !(upper > lower) || upTo < below { // Also false for NaN.
+			return d, errors.New("the buckets are not in order")
 		}
 		if upTo > below {
 			bucket := bucketStatus{UpTo: bound{Seconds: upper}, Count: upTo - below}
@@ -355,8 +358,9 @@ func newDistribution(h *dto.Histogram) (distribution, error) {
 	return d, nil
 }
 
-// quantile is histogram_quantile of Prometheus, but says where that is the last
-// bound for want of another. The buckets are sorted, and go up to +Inf.
+// quantile is histogram_quantile of Prometheus: linear interpolation within a bucket.
+// In the bucket up to +Inf it is the bucket's lower bound, with Above set. The buckets
+// are sorted and end with +Inf.
 func quantile(q float64, buckets []*dto.Bucket) *bound {
 	last := len(buckets) - 1
 	total := buckets[last].GetCumulativeCount()
@@ -380,7 +384,7 @@ func quantile(q float64, buckets []*dto.Bucket) *bound {
 	return &bound{Seconds: lower + (upper-lower)*(rank-below)/in}
 }
 
-// startTime is when a process started, or nil if that is not known.
+// startTime returns the start of the process, or nil if it is not known.
 func startTime(family *dto.MetricFamily) *time.Time {
 	if family.GetType() != dto.MetricType_GAUGE || len(family.GetMetric()) != 1 {
 		return nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package printer
 
 import (
 	"bytes"
@@ -17,24 +17,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// screen is what it takes to keep a table below the lines that scroll.
+// screen keeps a table below the lines that scroll.
 type screen struct {
-	// drawn are the lines of the table that is on the terminal. The cursor is in
-	// the row below them.
+	// drawn are the lines of the table on the terminal. The cursor is in the row
+	// below them.
 	drawn []string
 }
 
-// draw returns what writes the lines in the place of the table that was drawn
-// before, and the table below them. It is nothing if nothing would change.
+// draw returns the bytes that replace the table on the terminal by the lines and the
+// new table. It returns nil if nothing changes.
 func (s *screen) draw(lines []byte, table []string, columns int) []byte {
 	if len(lines) == 0 && slices.Equal(table, s.drawn) {
 		return nil
 	}
 	var b bytes.Buffer
-	// A terminal that became narrower since has wrapped what is too long now.
+	// A terminal that has become narrower has wrapped the longer lines.
 	rows := 0
 	for _, line := range s.drawn {
 		rows += max(1, (columnsOf(line)+columns-1)/columns)
@@ -50,17 +51,17 @@ func (s *screen) draw(lines []byte, table []string, columns int) []byte {
 	return b.Bytes()
 }
 
-// tableRow is a line of the table that may have to give way to others.
+// tableRow is a line of the table.
 type tableRow struct {
-	// rank is lower the more it matters.
+	// rank orders rows by importance, 0 first, if not all have room.
 	rank int
 	text string
 }
 
-// table returns the lines of the table: one of each pod, and below them one of
-// each container. None is longer than the columns, and there are as few as leave
-// a quarter of the rows to what scrolls above.
-func (p *printer) table(now time.Time, columns, rows int) []string {
+// table returns the lines of the table: one for each pod, then one for each
+// container. No line is longer than the columns. A quarter of the rows is left for
+// the lines that scroll.
+func (p *Printer) table(now time.Time, columns, rows int) []string {
 	limit := max(1, rows-1-rows/4) // The cursor has a row of its own.
 	var pods []tableRow
 	var statuses []agent.ContainerStatus
@@ -89,7 +90,7 @@ func (p *printer) table(now time.Time, columns, rows int) []string {
 			widest = max(widest, columnsOf(row.text))
 		}
 		if widest > columns {
-			// What changes is to the right: names give way first.
+			// The columns on the right change, so the names are cut first.
 			names = shorten(names, widest-columns)
 			header, containers = containerRows(names, statuses, now)
 		}
@@ -101,7 +102,7 @@ func (p *printer) table(now time.Time, columns, rows int) []string {
 	return lines
 }
 
-// shorten takes so many columns from the longest of names, but leaves it eight.
+// shorten cuts all names to the width of the longest less columns, but at least 8.
 func shorten(names []string, columns int) []string {
 	longest := 0
 	for _, name := range names {
@@ -114,8 +115,8 @@ func shorten(names []string, columns int) []string {
 	return short
 }
 
-// fit returns at most limit lines: all rows, or those that matter most and how
-// many more there are.
+// fit returns at most limit lines: all rows, or the most important ones and a count of
+// the others.
 func fit(rows []tableRow, limit int, what string) []string {
 	more := 0
 	if len(rows) > limit {
@@ -134,7 +135,7 @@ func fit(rows []tableRow, limit int, what string) []string {
 	return lines
 }
 
-func (p *printer) podRow(pod *v1.Pod, s agent.Status, now time.Time) tableRow {
+func (p *Printer) podRow(pod *v1.Pod, s agent.Status, now time.Time) tableRow {
 	phase := string(s.Phase)
 	switch {
 	case ended(s.Phase):
@@ -166,8 +167,8 @@ func (p *printer) podRow(pod *v1.Pod, s agent.Status, now time.Time) tableRow {
 	return tableRow{rank, joinNonEmpty("  ", parts...)}
 }
 
-// containerRows returns the columns' names and a row for each container. There
-// is no kind if all are regular containers.
+// containerRows returns a header and a row for each container. The column KIND is
+// left out if all are regular containers.
 func containerRows(names []string, statuses []agent.ContainerStatus, now time.Time) (string, []tableRow) {
 	kinds := slices.ContainsFunc(statuses, func(c agent.ContainerStatus) bool { return c.Kind != restartpod.KindRegular })
 	var b bytes.Buffer
@@ -191,7 +192,7 @@ func containerRows(names []string, statuses []agent.ContainerStatus, now time.Ti
 		if !c.RetryAt.IsZero() {
 			next = countdown(c.RetryAt, now)
 		}
-		fmt.Fprintf(tab, "%s\t%s%s\t%d\t%s\t%s\n", names[i], kind, printable(stateOf(c.State)), c.Restarts.Count, exit, next)
+		fmt.Fprintf(tab, "%s\t%s%s\t%d\t%s\t%s\n", names[i], kind, text.Printable(stateOf(c.State)), c.Restarts.Count, exit, next)
 	}
 	tab.Flush()
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
@@ -202,7 +203,7 @@ func containerRows(names []string, statuses []agent.ContainerStatus, now time.Ti
 	return lines[0], rows
 }
 
-// stateOf is what kubectl shows for a container.
+// stateOf returns the state as kubectl shows it.
 func stateOf(s v1.ContainerState) string {
 	switch {
 	case s.Running != nil:
@@ -216,8 +217,7 @@ func stateOf(s v1.ContainerState) string {
 	}
 }
 
-// rankOf puts those first that wait for their back-off or failed, and those last
-// of which nothing more is to come.
+// rankOf puts containers that failed or wait first, and those that are done last.
 func rankOf(c agent.ContainerStatus) int {
 	switch t := c.State.Terminated; {
 	case !c.RetryAt.IsZero(), t != nil && t.ExitCode != 0:
@@ -231,8 +231,7 @@ func rankOf(c agent.ContainerStatus) int {
 	}
 }
 
-// countdown counts full seconds that have begun, so that it ends as the wait
-// does.
+// countdown rounds up to seconds, so that it reaches zero when the wait ends.
 func countdown(to, now time.Time) string {
 	left := to.Sub(now)
 	if left <= 0 {
@@ -241,13 +240,12 @@ func countdown(to, now time.Time) string {
 	return "in " + duration.HumanDuration((left + time.Second - 1).Truncate(time.Second))
 }
 
-// cut returns as much of a line as has room in the columns, with … at the end if
-// that is not all.
+// cut shortens a line to the columns, with … at the end if something is missing.
 func cut(line string, columns int) string {
 	if columnsOf(line) <= columns {
 		return line
 	}
-	used := 1 // That of the …
+	used := 1 // The … takes one.
 	for i, r := range line {
 		if used += runeColumns(r); used > columns {
 			return line[:i] + "…"
@@ -264,9 +262,8 @@ func columnsOf(s string) int {
 	return n
 }
 
-// runeColumns is how many columns a terminal gives to a character: two to those
-// that are wide in East Asian typography and none to those that join the one
-// before (Unicode Standard Annex 11).
+// runeColumns returns the columns that a terminal uses for a character: two for East
+// Asian wide ones, none for combining ones (Unicode Standard Annex 11).
 func runeColumns(r rune) int {
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
 		return 0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package printer
 
 import (
 	"bytes"
@@ -10,16 +10,16 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 )
 
-// runSummary is what the restarts of a container, or of a whole pod, came to.
-type runSummary struct {
+// Summary sums up the restarts of a container, or of a whole pod.
+type Summary struct {
 	Restarts      int     `json:"restarts"`
 	WaitedSeconds float64 `json:"waitedSeconds"`
-	// TimedRestarts are those of which the lateness is known. Without any the
+	// TimedRestarts is the number of restarts with a known lateness. If it is 0, the
 	// lateness is missing.
 	TimedRestarts        int      `json:"timedRestarts"`
 	MeanLatenessSeconds  *float64 `json:"meanLatenessSeconds,omitempty"`
@@ -28,14 +28,15 @@ type runSummary struct {
 	Logs string `json:"logs,omitempty"`
 }
 
-func (p *printer) summary(logs func(*v1.Pod) string) []byte {
+// summary returns the end of the output. logs returns the folder of a pod's logs.
+func (p *Printer) summary(logs func(*v1.Pod) string) []byte {
 	var b bytes.Buffer
 	for _, pod := range p.pods {
 		s, ran := p.statuses[podKey(pod)]
 		if !ran {
 			continue
 		}
-		if p.format == outputJSON {
+		if p.format == JSON {
 			for _, c := range s.Containers {
 				b.Write(p.appendJSON(nil, pod, summaryEvent(c.Name, c.Restarts)))
 			}
@@ -58,7 +59,7 @@ func (p *printer) summary(logs func(*v1.Pod) string) []byte {
 			writeRestarts(tab, "the whole pod", s.Restarts)
 		}
 		tab.Flush()
-		fmt.Fprintf(&b, "  Logs: %s\n", printable(logs(pod)))
+		fmt.Fprintf(&b, "  Logs: %s\n", text.Printable(logs(pod)))
 	}
 	return b.Bytes()
 }
@@ -71,25 +72,23 @@ func writeRestarts(w io.Writer, name string, r agent.Restarts) {
 	fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\n", name, r.Count, waited(r), mean, worst)
 }
 
-func summaryEvent(container string, r agent.Restarts) runEvent {
-	e := runEvent{
+func summaryEvent(container string, r agent.Restarts) Event {
+	e := Event{
 		Container: container, Type: v1.EventTypeNormal, Reason: reasonSummary,
 		Message: fmt.Sprintf("restarts %d, waited %s", r.Count, waited(r)),
-		Summary: &runSummary{Restarts: r.Count, WaitedSeconds: r.Waited.Seconds(), TimedRestarts: r.Timed},
+		Summary: &Summary{Restarts: r.Count, WaitedSeconds: r.Waited.Seconds(), TimedRestarts: r.Timed},
 	}
 	if r.Timed > 0 {
 		mean, worst := meanLateness(r).Seconds(), r.Worst.Seconds()
 		e.Summary.MeanLatenessSeconds, e.Summary.WorstLatenessSeconds = &mean, &worst
-		e.Message += fmt.Sprintf(", late by %s, at worst %s", milliseconds(meanLateness(r)), milliseconds(r.Worst))
+		e.Message += fmt.Sprintf(", mean lateness %s, worst %s", milliseconds(meanLateness(r)), milliseconds(r.Worst))
 	}
 	return e
 }
 
 func meanLateness(r agent.Restarts) time.Duration { return r.Late / time.Duration(r.Timed) }
 
-func waited(r agent.Restarts) string {
-	return seconds(metav1.Duration{Duration: r.Waited.Round(time.Millisecond)})
-}
+func waited(r agent.Restarts) string { return text.Seconds(r.Waited.Round(time.Millisecond)) }
 
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))

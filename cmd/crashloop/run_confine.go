@@ -8,16 +8,16 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 )
 
-// confine returns whether the pods run without namespaces of their own: because the
-// user wants that, or because there are none here. It adds what each pod asks for
-// that it does not get then, which is a warning only where the user wants it so.
+// confine reports whether the pods run without namespaces: because of --unconfined,
+// or because this machine has none. It adds an issue for each field that needs
+// namespaces then: a warning with --unconfined, else an error.
 func (r *report) confine(pods []podManifest, unconfined bool) bool {
 	var cannot error
 	if !unconfined {
 		cannot = process.CanConfine()
 	}
 	if cannot != nil {
-		r.Warnings = append(r.Warnings, newIssue("", "", "namespaces", cannot.Error()+": the pods are not confined, and can do to this machine all that their user can"))
+		r.Warnings = append(r.Warnings, newIssue("", "", "namespaces", cannot.Error()+": the pods run without namespaces, and can change whatever their user can change"))
 	}
 	for _, p := range pods {
 		for _, err := range process.Validate(p.pod, !unconfined && cannot == nil) {
@@ -26,7 +26,7 @@ func (r *report) confine(pods []podManifest, unconfined bool) bool {
 				continue
 			}
 			if err.Type == field.ErrorTypeForbidden {
-				err.Detail += " (--unconfined runs the pod without that)"
+				err.Detail += " (--unconfined runs the pod without it)"
 			}
 			r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
 		}

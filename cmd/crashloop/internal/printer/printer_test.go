@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package printer
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -25,9 +26,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
 // printed is a printer with a clock that the test moves.
 type printed struct {
-	*printer
+	*Printer
 	clock *testingclock.FakeClock
 	// stepped is called after each step, if it is not nil.
 	stepped func()
@@ -38,10 +41,10 @@ type printed struct {
 func testPrinter(t *testing.T, w io.Writer, format string, size func() (int, int), pods []*v1.Pod, f func(*testing.T, *printed)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testingclock.NewFakeClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
-		p := &printed{printer: newPrinter(w, format, pods, size, c), clock: c}
+		p := &printed{Printer: New(w, format, pods, size, c), clock: c}
 		defer func() {
-			if !p.printer.closed { // The test failed.
-				_ = p.close(func(*v1.Pod) string { return "" })
+			if !p.Printer.closed { // The test failed.
+				_ = p.Close(func(*v1.Pod) string { return "" })
 			}
 		}()
 		f(t, p)
@@ -60,7 +63,7 @@ func (p *printed) step(d time.Duration) {
 }
 
 func (p *printed) closed(t *testing.T) {
-	require.NoError(t, p.close(func(pod *v1.Pod) string { return "/cache/" + pod.Name + "/logs" }))
+	require.NoError(t, p.Close(func(pod *v1.Pod) string { return "/cache/" + pod.Name + "/logs" }))
 }
 
 func testPod(namespace, name string, containers ...string) *v1.Pod {
@@ -97,17 +100,17 @@ func podIs(phase v1.PodPhase, containers ...agent.ContainerStatus) agent.Status 
 // a back-off, a restart of the whole pod that waits, a probe that fails, the end.
 func scenario(p *printed) {
 	pod := p.pods[0]
-	recorder, output := p.recorder(pod), p.output(pod)
+	recorder, output := p.Recorder(pod), p.Output(pod)
 	ref := func(path string) *v1.ObjectReference { return &v1.ObjectReference{FieldPath: path} }
 	setup := agent.ContainerStatus{Name: "setup", Kind: restartpod.KindInit, State: waiting("PodInitializing")}
 	main := agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: waiting("PodInitializing")}
 	report := func(s agent.Status) {
 		s.Containers = []agent.ContainerStatus{setup, main}
-		p.status(pod, s)
-		p.status(pod, s)
+		p.Status(pod, s)
+		p.Status(pod, s)
 	}
 
-	p.warn(nil, "", "NotHonoured", "not honoured by the process runtime: spec.containers.image")
+	p.Warn(nil, "", "NotHonoured", "not honoured by the process runtime: spec.containers.image")
 	report(agent.Status{Phase: v1.PodPending})
 	recorder.Eventf(ref("spec.initContainers{setup}"), v1.EventTypeNormal, "Started", "Container started")
 	setup.State = running()
@@ -129,7 +132,7 @@ func scenario(p *printed) {
 	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "Unhealthy", "Liveness probe failed: %s", "not <ok>\n")
 	main.LastExit = exited("m1", 1, p.clock.Now().Add(-4*time.Millisecond))
 	main.State = v1.ContainerState{Terminated: main.LastExit}
-	p.status(pod, agent.Status{Phase: v1.PodRunning, Containers: []agent.ContainerStatus{setup, main}}) // What follows is in the next one.
+	p.Status(pod, agent.Status{Phase: v1.PodRunning, Containers: []agent.ContainerStatus{setup, main}}) // What follows is in the next one.
 	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container main")
 	main.State, main.RetryAt = waiting("CrashLoopBackOff"), main.LastExit.FinishedAt.Add(10*time.Second)
 	report(agent.Status{Phase: v1.PodRunning})
@@ -173,10 +176,10 @@ func scenarioPod() *v1.Pod {
 	return pod
 }
 
-// compareGolden compares with testdata/run/NAME.golden.
+// compareGolden compares with testdata/NAME.golden.
 func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
-	golden := filepath.Join("testdata", "run", name+".golden")
+	golden := filepath.Join("testdata", name+".golden")
 	if *update {
 		require.NoError(t, os.MkdirAll(filepath.Dir(golden), 0o755))
 		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
@@ -186,9 +189,9 @@ func compareGolden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-func TestRunOutput(t *testing.T) {
+func TestOutput(t *testing.T) {
 	// Without a terminal a table would be of no use.
-	for format, golden := range map[string]string{"": "plain", outputTable: "plain", outputPlain: "plain", outputJSON: "json"} {
+	for format, golden := range map[string]string{Table: "plain", Plain: "plain", JSON: "json"} {
 		t.Run("format "+format, func(t *testing.T) {
 			var out bytes.Buffer
 			testPrinter(t, &out, format, nil, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
@@ -201,7 +204,7 @@ func TestRunOutput(t *testing.T) {
 	t.Run("lines on a terminal", func(t *testing.T) {
 		var out bytes.Buffer
 		size := func() (int, int) { return 80, 24 }
-		testPrinter(t, &out, outputPlain, size, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
+		testPrinter(t, &out, Plain, size, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
 			scenario(p)
 			p.closed(t)
 		})
@@ -209,15 +212,15 @@ func TestRunOutput(t *testing.T) {
 	})
 }
 
-func TestRunOutputJSONLines(t *testing.T) {
+func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
-	testPrinter(t, &out, outputJSON, nil, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
+	testPrinter(t, &out, JSON, nil, []*v1.Pod{scenarioPod()}, func(t *testing.T, p *printed) {
 		scenario(p)
 		p.closed(t)
 	})
 	last := ""
 	for line := range strings.Lines(out.String()) {
-		var e runEvent
+		var e Event
 		require.NoError(t, json.Unmarshal([]byte(line), &e), line)
 		require.False(t, e.Time.IsZero(), line)
 		require.Contains(t, []string{v1.EventTypeNormal, v1.EventTypeWarning}, e.Type, line)
@@ -229,10 +232,10 @@ func TestRunOutputJSONLines(t *testing.T) {
 // Pods of one name are told apart by their namespaces.
 // One crash is one line, also of several containers at once and of a start that
 // failed. What an exit has to do with comes after it.
-func TestRunOutputOfCrashes(t *testing.T) {
+func TestOfCrashes(t *testing.T) {
 	var out bytes.Buffer
 	pods := []*v1.Pod{testPod("a", "web", "one", "two"), testPod("a", "db", "main")}
-	testPrinter(t, &out, outputPlain, nil, pods, func(t *testing.T, p *printed) {
+	testPrinter(t, &out, Plain, nil, pods, func(t *testing.T, p *printed) {
 		crashed := func(name string, code int32) agent.ContainerStatus {
 			s := agent.ContainerStatus{Name: name, Kind: restartpod.KindRegular, LastExit: exited(name+"0", code, p.clock.Now())}
 			s.State = v1.ContainerState{Terminated: s.LastExit}
@@ -246,27 +249,27 @@ func TestRunOutputOfCrashes(t *testing.T) {
 		ref := func(name string) *v1.ObjectReference {
 			return &v1.ObjectReference{FieldPath: "spec.containers{" + name + "}"}
 		}
-		p.status(pods[0], podIs(v1.PodRunning, one, two))
-		p.recorder(pods[0]).Eventf(ref("one"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container one")
-		p.recorder(pods[1]).Eventf(ref("main"), v1.EventTypeNormal, "Started", "Container started") // Another pod's is not in the way.
-		p.status(pods[0], podIs(v1.PodRunning, waits(one, 10*time.Second), waits(two, 20*time.Second)))
+		p.Status(pods[0], podIs(v1.PodRunning, one, two))
+		p.Recorder(pods[0]).Eventf(ref("one"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container one")
+		p.Recorder(pods[1]).Eventf(ref("main"), v1.EventTypeNormal, "Started", "Container started") // Another pod's is not in the way.
+		p.Status(pods[0], podIs(v1.PodRunning, waits(one, 10*time.Second), waits(two, 20*time.Second)))
 
-		p.recorder(pods[1]).Eventf(ref("main"), v1.EventTypeWarning, "Failed", "Error: no such file")
-		p.status(pods[1], podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: waiting("CreateContainerError"), RetryAt: p.clock.Now().Add(5 * time.Second)}))
-		p.status(pods[1], podIs(v1.PodRunning))
-		p.recorder(pods[1]).Eventf(ref("main"), v1.EventTypeWarning, "Failed", "Error: no such program")
+		p.Recorder(pods[1]).Eventf(ref("main"), v1.EventTypeWarning, "Failed", "Error: no such file")
+		p.Status(pods[1], podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: waiting("CreateContainerError"), RetryAt: p.clock.Now().Add(5 * time.Second)}))
+		p.Status(pods[1], podIs(v1.PodRunning))
+		p.Recorder(pods[1]).Eventf(ref("main"), v1.EventTypeWarning, "Failed", "Error: no such program")
 		failed := crashed("main", agent.ExitCodeStartError)
 		failed.LastExit.Reason, failed.LastExit.Message = agent.ReasonStartError, "no such program"
-		p.status(pods[1], podIs(v1.PodRunning, failed))
-		p.status(pods[1], podIs(v1.PodRunning, waits(failed, 40*time.Second)))
+		p.Status(pods[1], podIs(v1.PodRunning, failed))
+		p.Status(pods[1], podIs(v1.PodRunning, waits(failed, 40*time.Second)))
 
 		third := crashed("one", 3)
 		third.LastExit.ContainerID = "one1"
-		p.status(pods[0], podIs(v1.PodRunning, third, waits(two, 20*time.Second)))
-		p.recorder(pods[0]).Eventf(pods[0], v1.EventTypeNormal, "PodRestarting", "Container one exited with code 3, triggering pod restart")
+		p.Status(pods[0], podIs(v1.PodRunning, third, waits(two, 20*time.Second)))
+		p.Recorder(pods[0]).Eventf(pods[0], v1.EventTypeNormal, "PodRestarting", "Container one exited with code 3, triggering pod restart")
 		fourth := crashed("two", 4)
 		fourth.LastExit.ContainerID = "two1"
-		p.status(pods[0], podIs(v1.PodRunning, third, fourth)) // The last: nothing follows.
+		p.Status(pods[0], podIs(v1.PodRunning, third, fourth)) // The last: nothing follows.
 		p.closed(t)
 	})
 	lines, _, _ := strings.Cut(out.String(), "\n\n")
@@ -280,14 +283,14 @@ func TestRunOutputOfCrashes(t *testing.T) {
     0.000s  web/two   Error             exited with code 4`, lines)
 }
 
-func TestRunOutputOfPods(t *testing.T) {
+func TestOfPods(t *testing.T) {
 	pods := []*v1.Pod{testPod("a", "web", "main"), testPod("b", "web", "main", "x"), testPod("a", "db", "main")}
 	var out bytes.Buffer
-	testPrinter(t, &out, outputPlain, nil, pods, func(t *testing.T, p *printed) {
+	testPrinter(t, &out, Plain, nil, pods, func(t *testing.T, p *printed) {
 		for _, pod := range pods {
-			p.recorder(pod).Eventf(&v1.ObjectReference{FieldPath: "spec.containers{main}"}, v1.EventTypeNormal, "Started", "Container started")
-			p.output(pod)("main", []byte("hello"))
-			p.status(pod, podIs(v1.PodSucceeded, agent.ContainerStatus{Name: "main", State: running()}))
+			p.Recorder(pod).Eventf(&v1.ObjectReference{FieldPath: "spec.containers{main}"}, v1.EventTypeNormal, "Started", "Container started")
+			p.Output(pod)("main", []byte("hello"))
+			p.Status(pod, podIs(v1.PodSucceeded, agent.ContainerStatus{Name: "main", State: running()}))
 		}
 		p.closed(t)
 	})
@@ -295,14 +298,14 @@ func TestRunOutputOfPods(t *testing.T) {
 }
 
 // An agent that adopts a pod is told of exits that its predecessor told of.
-func TestRunOutputOfAdoptedPod(t *testing.T) {
+func TestOfAdoptedPod(t *testing.T) {
 	pod := testPod("default", "worker", "old", "new")
 	var out bytes.Buffer
-	testPrinter(t, &out, outputPlain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+	testPrinter(t, &out, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 		before := p.clock.Now().Add(-time.Second)
 		p.step(time.Second)
 		c := agent.ContainerStatus{Name: "old", LastExit: exited("1", 3, before), RetryAt: p.clock.Now().Add(9 * time.Second)}
-		p.status(pod, podIs(v1.PodRunning, c, agent.ContainerStatus{Name: "new", LastExit: exited("2", 4, p.clock.Now())}))
+		p.Status(pod, podIs(v1.PodRunning, c, agent.ContainerStatus{Name: "new", LastExit: exited("2", 4, p.clock.Now())}))
 		synctest.Wait()
 		require.Equal(t, "    1.000s  new   Error             exited with code 4\n"+
 			"    1.000s  old   CrashLoopBackOff  next restart in 9s\n", out.String())
@@ -311,12 +314,12 @@ func TestRunOutputOfAdoptedPod(t *testing.T) {
 }
 
 // What a container writes goes through as it is, but on a terminal with a table.
-func TestRunOutputIsUnchanged(t *testing.T) {
+func TestIsUnchanged(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var out bytes.Buffer
-	testPrinter(t, &out, outputPlain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+	testPrinter(t, &out, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 		line := []byte("\x1b[31mred\x1b[0m \xff\x00\r")
-		p.output(pod)("main", line)
+		p.Output(pod)("main", line)
 		copy(line, "overwritten")
 		p.closed(t)
 	})
@@ -334,11 +337,11 @@ func (w *stuckWriter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-func TestRunOutputWaitsForTheWriterAndEventsDoNot(t *testing.T) {
+func TestWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	for _, size := range []func() (int, int){nil, func() (int, int) { return 80, 24 }} {
 		var w stuckWriter
-		testPrinter(t, &w, "", size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+		testPrinter(t, &w, Table, size, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 			w.proceed = make(chan struct{})
 			const lines = 3 * maxQueuedOutput / 1000
 			line := strings.Repeat("x", 1000)
@@ -346,7 +349,7 @@ func TestRunOutputWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 			go func() {
 				defer close(done)
 				for sent < lines {
-					p.output(pod)("main", fmt.Appendf(nil, "%d %s", sent, line))
+					p.Output(pod)("main", fmt.Appendf(nil, "%d %s", sent, line))
 					sent++
 				}
 			}()
@@ -354,8 +357,8 @@ func TestRunOutputWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 			require.Less(t, sent, lines)
 			require.Less(t, len(p.pending), maxQueuedOutput+2000)
 			for range 1000 {
-				p.status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: running()}))
-				p.warn(pod, "main", "Event", "told")
+				p.Status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", State: running()}))
+				p.Warn(pod, "main", "Event", "told")
 			}
 			require.NotContains(t, w.String(), "told")
 
@@ -378,21 +381,21 @@ func TestRunOutputWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 }
 
 // Containers do not wait for who does not read at all. What he misses is said.
-func TestRunOutputLeavesOutWhatIsNotRead(t *testing.T) {
+func TestLeavesOutWhatIsNotRead(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var w stuckWriter
-	testPrinter(t, &w, outputPlain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+	testPrinter(t, &w, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 		w.proceed = make(chan struct{})
 		const lines = 3 * maxQueuedOutput / 1000
 		line := bytes.Repeat([]byte("x"), 1000)
 		for range lines {
-			p.output(pod)("main", line)
+			p.Output(pod)("main", line)
 		}
 		<-time.After(2 * stallAfter) // The writer is as stuck as before.
-		p.output(pod)("main", line)
+		p.Output(pod)("main", line)
 		close(w.proceed)
 		synctest.Wait()
-		p.output(pod)("main", []byte("afterwards"))
+		p.Output(pod)("main", []byte("afterwards"))
 		p.closed(t)
 		written := strings.Count(w.String(), "main | x")
 		require.Positive(t, written)
@@ -411,41 +414,41 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 	return 0, errors.New("broken pipe")
 }
 
-func TestRunOutputThatIsNotWritten(t *testing.T) {
+func TestThatIsNotWritten(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var w failingWriter
-	testPrinter(t, &w, outputPlain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
-		p.warn(pod, "", "First", "")
+	testPrinter(t, &w, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+		p.Warn(pod, "", "First", "")
 		synctest.Wait()
 		line := bytes.Repeat([]byte("x"), 1000)
 		for range 3 * maxQueuedOutput / len(line) {
-			p.output(pod)("main", line) // It would wait for ever.
-			p.warn(pod, "", "Another", "")
+			p.Output(pod)("main", line) // It would wait for ever.
+			p.Warn(pod, "", "Another", "")
 		}
-		require.EqualError(t, p.close(func(*v1.Pod) string { return "" }), "broken pipe")
+		require.EqualError(t, p.Close(func(*v1.Pod) string { return "" }), "broken pipe")
 	})
 	require.Equal(t, 2, w.writes)
 }
 
-func TestRunOutputAfterItsEnd(t *testing.T) {
+func TestAfterItsEnd(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var w stuckWriter
-	testPrinter(t, &w, outputPlain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
+	testPrinter(t, &w, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
 		w.proceed = make(chan struct{})
-		p.status(pod, podIs(v1.PodRunning))
+		p.Status(pod, podIs(v1.PodRunning))
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)
 			for range 3 * maxQueuedOutput / 1000 {
-				p.output(pod)("main", bytes.Repeat([]byte("x"), 1000))
+				p.Output(pod)("main", bytes.Repeat([]byte("x"), 1000))
 			}
 		}()
 		synctest.Wait()
 		closed := make(chan error)
-		go func() { closed <- p.close(func(*v1.Pod) string { return "/logs" }) }()
+		go func() { closed <- p.Close(func(*v1.Pod) string { return "/logs" }) }()
 		<-stopped // Nothing waits for a printer that ends.
-		p.recorder(pod).Eventf(pod, v1.EventTypeNormal, "TooLate", "")
-		p.status(pod, podIs(v1.PodFailed))
+		p.Recorder(pod).Eventf(pod, v1.EventTypeNormal, "TooLate", "")
+		p.Status(pod, podIs(v1.PodFailed))
 		close(w.proceed)
 		require.NoError(t, <-closed)
 	})
@@ -456,18 +459,18 @@ func TestRunOutputAfterItsEnd(t *testing.T) {
 }
 
 // Lines are whole, and those of each caller in their order.
-func TestRunOutputConcurrently(t *testing.T) {
+func TestConcurrently(t *testing.T) {
 	pods := []*v1.Pod{testPod("a", "p0", "c"), testPod("a", "p1", "c"), testPod("a", "p2", "c"), testPod("a", "p3", "c")}
-	for _, format := range runOutputFormats() {
+	for _, format := range Formats() {
 		var out bytes.Buffer
 		testPrinter(t, &out, format, nil, pods, func(t *testing.T, p *printed) {
 			var all sync.WaitGroup
 			for _, pod := range pods {
 				all.Go(func() {
 					for i := range 100 {
-						p.output(pod)("c", []byte("text"))
-						p.recorder(pod).Eventf(pod, v1.EventTypeNormal, "Told", "%s %d.", pod.Name, i)
-						p.status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "c"}))
+						p.Output(pod)("c", []byte("text"))
+						p.Recorder(pod).Eventf(pod, v1.EventTypeNormal, "Told", "%s %d.", pod.Name, i)
+						p.Status(pod, podIs(v1.PodRunning, agent.ContainerStatus{Name: "c"}))
 					}
 				})
 			}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package printer writes what happens to the pods of a run: as lines, as JSON, or on
+// a terminal as lines above a table that is drawn again as it changes.
+package printer
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
+)
+
+// The output formats. Table is Plain where the output is not a terminal.
+const (
+	JSON  = "json"
+	Plain = "plain"
+	Table = "table"
+)
+
+// Formats returns the output formats.
+func Formats() []string { return []string{JSON, Plain, Table} }
+
+const (
+	// maxQueuedOutput limits the bytes of the containers' output that wait to be
+	// written. As many more may be part of the current write.
+	maxQueuedOutput = 256 << 10
+	// redrawPause is the shortest time between two drawings of the table, unless
+	// the output of a container has to wait for the second.
+	redrawPause = 100 * time.Millisecond
+	// stallAfter is how long the output of containers waits for a writer that does
+	// not return, such as that of a stopped terminal. After that lines are dropped,
+	// so that a reader cannot stop a container.
+	stallAfter = time.Second
+)
+
+// Printer writes the events of a run in the order in which its methods were called.
+// The methods may be called concurrently. Only the function that Output returns
+// waits for the writer.
+type Printer struct {
+	w      io.Writer
+	format string
+	// size is nil if there is no table.
+	size  func() (columns, rows int)
+	clock clock.WithTicker
+	start time.Time
+	pods  []*v1.Pod
+	// labelWidth is the width of the column for the label.
+	labelWidth int
+
+	// wake has a value if there is something to write, full if a container waits.
+	wake, full    chan struct{}
+	closing, done chan struct{}
+	// Unread is closed when a write fails with EPIPE: nobody reads any more.
+	Unread chan struct{}
+	// screen and err belong to loop until done is closed.
+	screen screen
+	err    error
+
+	mu sync.Mutex
+	// room signals that queuedOutput has dropped, or that nobody has to wait.
+	room *sync.Cond
+	// pending is not written yet. queuedOutput of its bytes are output of containers.
+	pending      []byte
+	queuedOutput int
+	// writing is true during a write, and stalled if that takes longer than
+	// stallAfter. leftOut counts the lines that were dropped since.
+	writing, stalled bool
+	leftOut          int
+	statuses         map[types.NamespacedName]agent.Status
+	closed           bool
+	// held are lines that a wait may be appended to.
+	held []heldLine
+	// away is true while nothing may be drawn. left is true if the table on the
+	// terminal must stay as it is.
+	away, left bool
+}
+
+// heldLine is the line of an exit or a failed start. It is held until the next
+// status has the wait that follows.
+type heldLine struct {
+	Event
+	pod  *v1.Pod
+	line []byte
+	last bool // The next status is the last to wait for.
+}
+
+// New returns a printer for pods whose names do not change. The format is one of
+// Formats. size returns the size of the terminal; it is nil without a terminal, and
+// then Table is as Plain.
+func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows int), c clock.WithTicker) *Printer {
+	p := &Printer{
+		w: w, format: format, clock: c, start: c.Now(), pods: pods,
+		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
+		closing: make(chan struct{}), done: make(chan struct{}), Unread: make(chan struct{}),
+		statuses: map[types.NamespacedName]agent.Status{},
+	}
+	p.room = sync.NewCond(&p.mu)
+	if format == Table && size == nil {
+		p.format = Plain
+	} else if format == Table {
+		p.size = size
+	}
+	for _, pod := range pods {
+		p.labelWidth = max(p.labelWidth, len(p.label(pod, "")))
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			p.labelWidth = max(p.labelWidth, len(p.label(pod, c.Name)))
+		}
+	}
+	p.labelWidth = min(p.labelWidth, 30) // A longer name moves only its own lines.
+	go p.loop()
+	return p
+}
+
+// Warn writes a warning of crashloop itself. The pod may be nil and the container
+// empty.
+func (p *Printer) Warn(pod *v1.Pod, container, reason, message string) {
+	p.add(pod, Event{Container: container, Type: v1.EventTypeWarning, Reason: reason, Message: message})
+}
+
+// Output returns a function that writes a line of a container's output. It blocks
+// while too much output is queued, unless the writer is stalled. With JSON it drops
+// all lines: they are in the logs.
+//
+// Lines are written byte for byte, as kubectl logs does it. Above a table control
+// characters are escaped, because they could write over it.
+func (p *Printer) Output(pod *v1.Pod) func(container string, line []byte) {
+	return func(container string, line []byte) {
+		if p.format == JSON {
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for p.queuedOutput >= maxQueuedOutput && !p.closed && !p.stalled {
+			notify(p.full)
+			p.room.Wait()
+		}
+		if p.closed {
+			return
+		}
+		if p.queuedOutput >= maxQueuedOutput {
+			p.leftOut++
+			return
+		}
+		before := len(p.pending)
+		p.pending = fmt.Appendf(p.pending, "%9.3fs  %-*s | ", p.since().Seconds(), p.labelWidth, p.label(pod, container))
+		if p.format == Table {
+			p.pending = text.AppendEscaped(p.pending, string(line), func(r rune) bool { return r == '\t' || !unicode.IsControl(r) })
+		} else {
+			p.pending = append(p.pending, line...)
+		}
+		p.pending = append(p.pending, '\n')
+		p.queuedOutput += len(p.pending) - before
+		notify(p.wake)
+	}
+}
+
+// Status takes a new status of a pod and writes what has changed: exits, waits, and
+// the end of the pod. The caller must not change the status afterwards.
+func (p *Printer) Status(pod *v1.Pod, s agent.Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	old, known := p.statuses[podKey(pod)]
+	for i := range p.held {
+		p.held[i].last = p.held[i].last || p.held[i].pod == pod
+	}
+	p.statuses[podKey(pod)] = s
+	before := make(map[string]agent.ContainerStatus, len(old.Containers))
+	for _, c := range old.Containers {
+		before[c.Name] = c
+	}
+	for _, c := range s.Containers {
+		// An agent that adopts a pod also reports exits from before this run.
+		if e := c.LastExit; e != nil && !sameExit(e, before[c.Name].LastExit) && (known || !e.FinishedAt.Time.Before(p.start)) {
+			p.addLocked(pod, exitEvent(c))
+		}
+	}
+	for _, c := range s.Containers {
+		if !c.RetryAt.Equal(before[c.Name].RetryAt) {
+			reason := reasonCrashLoopBackOff
+			if w := c.State.Waiting; w != nil && w.Reason != "" {
+				reason = w.Reason
+			}
+			p.addWaitLocked(pod, c.Name, reason, c.RetryAt, c.Restarts.Count)
+		}
+	}
+	if !s.RetryAt.Equal(old.RetryAt) {
+		p.addWaitLocked(pod, "", reasonCrashLoopBackOff, s.RetryAt, s.Restarts.Count)
+	}
+	p.releaseLocked(func(h heldLine) bool { return h.last })
+	if s.Phase != old.Phase {
+		message := joinNonEmpty(": ", s.Reason, s.Message)
+		switch s.Phase {
+		case v1.PodSucceeded:
+			p.addLocked(pod, Event{Type: v1.EventTypeNormal, Reason: reasonPodSucceeded, Message: message, Phase: s.Phase})
+		case v1.PodFailed:
+			p.addLocked(pod, Event{Type: v1.EventTypeWarning, Reason: reasonPodFailed, Message: message, Phase: s.Phase})
+		}
+	}
+	notify(p.wake) // The table may have changed.
+}
+
+func (p *Printer) add(pod *v1.Pod, e Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.addLocked(pod, e)
+}
+
+func (p *Printer) addLocked(pod *v1.Pod, e Event) {
+	if p.closed {
+		return
+	}
+	defer notify(p.wake)
+	if p.format == JSON {
+		p.pending = p.appendJSON(p.pending, pod, e)
+		return
+	}
+	switch e.Reason {
+	case "BackOff", "Created": // The line of the exit has the wait. Started follows Created.
+		return
+	}
+	line := fmt.Appendf(nil, "%9.3fs  %-*s   %-16s  ", p.since().Seconds(), p.labelWidth, p.label(pod, e.Container), e.Reason)
+	line = []byte(strings.TrimRight(string(line)+text.Printable(strings.TrimSpace(e.Message)), " "))
+	failed := e.Reason == "Failed" && e.Container != ""
+	if !failed && e.ExitCode == nil {
+		p.releaseLocked(func(h heldLine) bool { return h.pod == pod })
+		p.pending = append(append(p.pending, line...), '\n')
+		return
+	}
+	// A start error is both an event and an exit with the same message.
+	p.held = slices.DeleteFunc(p.held, func(h heldLine) bool {
+		return h.pod == pod && h.Container == e.Container && h.ExitCode == nil && e.Reason == agent.ReasonStartError
+	})
+	p.held = append(p.held, heldLine{Event: e, pod: pod, line: line})
+}
+
+// addWaitLocked adds the beginning of a wait, to the line of its cause if that is
+// still held. A zero retryAt is the end of a wait and adds nothing.
+func (p *Printer) addWaitLocked(pod *v1.Pod, container, reason string, retryAt time.Time, restarts int) {
+	if retryAt.IsZero() {
+		return
+	}
+	wait := max(0, retryAt.Sub(p.clock.Now())).Round(100 * time.Millisecond)
+	message := "next restart in " + text.Seconds(wait)
+	for i := range p.held {
+		if h := &p.held[i]; h.pod == pod && h.Container == container {
+			h.line = append(h.line, ", "+message...)
+			return
+		}
+	}
+	p.addLocked(pod, Event{
+		Container: container, Type: v1.EventTypeWarning, Reason: reason,
+		Message: message, RestartCount: &restarts, RetryAt: retryAt,
+	})
+}
+
+// releaseLocked writes the held lines for which the function is true.
+func (p *Printer) releaseLocked(those func(heldLine) bool) {
+	p.held = slices.DeleteFunc(p.held, func(h heldLine) bool {
+		if !those(h) {
+			return false
+		}
+		p.pending = append(append(p.pending, h.line...), '\n')
+		return true
+	})
+}
+
+// leave keeps the table that is on the terminal and draws the next one below
+// whatever is there then. While away is true nothing is drawn.
+func (p *Printer) leave(away bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away, p.left = away, true
+	notify(p.wake)
+}
+
+func (p *Printer) since() time.Duration { return p.clock.Since(p.start) }
+
+// label returns the source of a line: the container if there is only one pod, else
+// the pod and the container.
+func (p *Printer) label(pod *v1.Pod, container string) string {
+	switch {
+	case pod == nil:
+		return "run"
+	case len(p.pods) > 1:
+		return joinNonEmpty("/", p.podName(pod), container)
+	case container == "":
+		return "pod"
+	default:
+		return container
+	}
+}
+
+// podName returns the name of a pod, with the namespace if another pod has the name.
+func (p *Printer) podName(pod *v1.Pod) string {
+	for _, other := range p.pods {
+		if other.Name == pod.Name && other.Namespace != pod.Namespace {
+			return podKey(pod).String()
+		}
+	}
+	return pod.Name
+}
+
+func podKey(pod *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}
+
+func joinNonEmpty(sep string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), sep)
+}
+
+func ended(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+
+// notify puts a value into a channel of capacity 1 unless it has one.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

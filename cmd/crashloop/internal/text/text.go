@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package text formats strings that come from files and users so that a terminal
+// shows them and does not act on them.
+package text
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Printable returns a string in one line. Characters that are not printable are
+// escaped as in a Go string.
+func Printable(s string) string { return string(AppendEscaped(nil, s, strconv.IsPrint)) }
+
+// AppendEscaped appends a string. Characters for which shown is false, and invalid
+// UTF-8, are escaped as in a Go string.
+func AppendEscaped(to []byte, s string, shown func(rune) bool) []byte {
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			to = fmt.Appendf(to, `\x%02x`, s[0])
+		case !shown(r):
+			quoted := strconv.QuoteRune(r)
+			to = append(to, quoted[1:len(quoted)-1]...)
+		default:
+			to = append(to, s[:size]...)
+		}
+		s = s[size:]
+	}
+	return to
+}
+
+// Cell returns a name for a table, quoted if it has spaces or has to be escaped.
+func Cell(name string) string {
+	if quoted := strconv.Quote(name); strings.ContainsRune(name, ' ') || quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
+}
+
+// Seconds returns a duration as the KEPs write it: 1.5s.
+func Seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+}
+
+// WriteJSON writes a value as indented JSON.
+func WriteJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
+)
+
+// podTemplate returns the pod template of an object, or a pod as a template, and the path
+// of the spec. It returns nil for other objects.
+func podTemplate(object runtime.Object) (*v1.PodTemplateSpec, *field.Path) {
+	path := field.NewPath("spec", "template", "spec")
+	switch o := object.(type) {
+	case *v1.Pod:
+		return &v1.PodTemplateSpec{ObjectMeta: o.ObjectMeta, Spec: o.Spec}, field.NewPath("spec")
+	case *v1.PodTemplate:
+		return &o.Template, field.NewPath("template", "spec")
+	case *v1.ReplicationController:
+		return o.Spec.Template, path
+	case *appsv1.Deployment:
+		return &o.Spec.Template, path
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template, path
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template, path
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template, path
+	case *batchv1.Job:
+		return &o.Spec.Template, path
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template, field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
+	}
+	return nil, nil
+}
+
+// podOf returns the pod that runs for an object, named as the object, and the path of the
+// spec. It returns nil for objects without a pod template.
+func podOf(object runtime.Object) (*v1.Pod, *field.Path) {
+	template, path := podTemplate(object)
+	if template == nil {
+		return nil, nil
+	}
+	pod := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
+	owner, err := meta.Accessor(object)
+	utilruntime.Must(err)
+	pod.Name, pod.GenerateName, pod.Namespace = owner.GetName(), owner.GetGenerateName(), owner.GetNamespace()
+	if set, ok := object.(*appsv1.StatefulSet); ok {
+		pod.Name += "-0"
+		for _, claim := range set.Spec.VolumeClaimTemplates {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: claim.Name, VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name + "-" + pod.Name},
+			}})
+		}
+	}
+	return pod, path
+}
+
+// podManifest is the pod of an object in a manifest.
+type podManifest struct {
+	// file and object are the names for issues, and path is that of the pod's spec in
+	// the object.
+	file, object string
+	path         *field.Path
+	source       metav1.Object
+	// pod has its defaults after readPods, and files after addPods.
+	pod   *v1.Pod
+	files manifest.Files
+}
+
+// newErrorIssue returns the issue of an error. A path in spec becomes one in the object.
+func (p podManifest) newErrorIssue(err *field.Error) issueReport {
+	if rest, ok := strings.CutPrefix(err.Field, "spec"); ok {
+		err.Field = p.path.String() + rest
+	}
+	return newErrorIssue(p.file, p.object, err)
+}
+
+// The warnings for a file without pods, and for an object without.
+const (
+	noPod      = "no pod and no pod template found"
+	noTemplate = "skipped: no pod, and no known kind with a pod template"
+)
+
+// readWorkloads reads the pods and pod templates of files of manifests, and the ConfigMaps
+// and Secrets.
+func (r *issues) readWorkloads(files []string, stdin io.Reader) (workloads []podManifest, objects manifest.Objects) {
+	objects = manifest.Objects{}
+	for _, file := range files {
+		found, errors := false, len(r.Errors)
+		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
+			pod, path := podOf(object)
+			switch {
+			case objects.Add(object):
+				found = true
+			case pod == nil:
+				r.Warnings = append(r.Warnings, newIssue(file, name, "", noTemplate))
+			default:
+				found = true
+				workloads = append(workloads, podManifest{file: file, object: name, path: path, source: object.(metav1.Object), pod: pod})
+			}
+		})
+		if !found && len(r.Errors) == errors {
+			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", noPod))
+		}
+	}
+	return workloads, objects
+}
+
+// kind returns the kind of the object.
+func (p podManifest) kind() string {
+	kind, _, _ := strings.Cut(p.object, " ")
+	return kind
+}
+
+// controller returns the controller of the object if it is one of the workloads: kubectl
+// get all prints a Deployment, its ReplicaSet and its pods.
+func (p podManifest) controller(workloads []podManifest) *podManifest {
+	ref := metav1.GetControllerOf(p.source)
+	if ref == nil {
+		return nil
+	}
+	for i, o := range workloads {
+		sameUID := o.source.GetUID() == "" || o.source.GetUID() == ref.UID
+		if o.kind() == ref.Kind && o.source.GetName() == ref.Name && o.source.GetNamespace() == p.source.GetNamespace() && sameUID && o.source != p.source {
+			return &workloads[i]
+		}
+	}
+	return nil
+}
+
+// readPods reads the pods of files of manifests, and the ConfigMaps and Secrets. commands
+// has the commands of containers by their names. Without errors no two pods have the same
+// namespace and name. Nothing else of the pods is validated.
+func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]string) (pods []podManifest, objects manifest.Objects) {
+	workloads, objects := r.readWorkloads(files, stdin)
+	seen := map[string]string{} // The file, by namespace and name.
+	unused := maps.Clone(commands)
+	for _, p := range workloads {
+		if owner := p.controller(workloads); owner != nil {
+			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "metadata.ownerReferences", "skipped: its controller "+owner.object+" runs in its place"))
+			continue
+		}
+		pod := p.pod
+		for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range containers {
+				if command, ok := commands[containers[i].Name]; ok {
+					containers[i].Command = []string{"/bin/sh", "-c", command, containers[i].Name}
+					delete(unused, containers[i].Name)
+				}
+			}
+		}
+		manifest.Default(pod)
+		key := pod.Namespace + "/" + pod.Name
+		if p.kind() != "Pod" && seen[key] != "" && pod.Name != "" {
+			pod.Name += "-" + strings.ToLower(p.kind()) // A Deployment and a Job may have the same name.
+			key = pod.Namespace + "/" + pod.Name
+		}
+		if other, ok := seen[key]; ok && pod.Name != "" {
+			err := field.Duplicate(field.NewPath("metadata", "name"), key)
+			err.Detail = "another one is in " + other
+			r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
+			continue
+		}
+		seen[key] = p.file
+		pods = append(pods, p)
+	}
+	for _, name := range slices.Sorted(maps.Keys(unused)) {
+		r.Errors = append(r.Errors, newIssue("", "", "--command", fmt.Sprintf("no container has the name %q", name)))
+	}
+	return pods, objects
+}
+
+// addPods returns the pods of the manifests, validated for a runtime. It adds their
+// warnings and errors to the report.
+func (r *report) addPods(manifests []string, stdin io.Reader, commands map[string]string, gates restartpod.Gates, support manifest.Support) []podManifest {
+	pods, objects := r.readPods(manifests, stdin, commands)
+	for i := range pods {
+		p := &pods[i]
+		spec := field.NewPath("spec")
+		errs := validation.ValidatePodRestartRules(&p.pod.Spec, spec, validation.RestartRuleOptions{Gates: gates})
+		if len(errs) == 0 {
+			for _, w := range validation.WarningsForPodRestartRules(&p.pod.Spec, spec, gates) {
+				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
+			}
+		}
+		warnings, fieldErrs := manifest.Validate(p.pod, support)
+		if errs = append(errs, fieldErrs...); len(errs) == 0 {
+			var missing []string
+			p.files, missing, errs = objects.Resolve(p.pod)
+			warnings = append(warnings, missing...)
+		}
+		for _, text := range warnings {
+			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "", text))
+		}
+		for _, err := range errs {
+			if support.NeedsCommand && err.Type == field.ErrorTypeRequired && strings.HasSuffix(err.Field, ".command") {
+				err.Detail += ", or pass --command NAME=COMMAND"
+			}
+			r.Errors = append(r.Errors, p.newErrorIssue(err))
+		}
+	}
+	return pods
+}

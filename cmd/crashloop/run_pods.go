@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/cri"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/podfolder"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/printer"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// podRun is what the pods of a run share.
+type podRun struct {
+	runOptions
+	root    string
+	gates   restartpod.Gates
+	printer *printer.Printer
+	issues  issueWriter
+	// containerBackOff and podBackOff are those of the node.
+	containerBackOff, podBackOff *backoff.Backoff
+	// tooMany gets the name of a container that has reached --max-restarts.
+	tooMany chan string
+}
+
+func newPodRun(o runOptions, c *config.Config, root string, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
+	clock := clock.RealClock{}
+	var list []*v1.Pod
+	for _, p := range pods {
+		list = append(list, p.pod)
+	}
+	r := &podRun{
+		runOptions: o, root: root, gates: restartGates(c.FeatureGate), issues: issues, tooMany: make(chan string, 1),
+		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock),
+	}
+	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, config.Resolve(c.Settings).Curve)
+	return r
+}
+
+// terminalSize returns a function for the size of a terminal, or nil if w is none.
+func terminalSize(w io.Writer) func() (columns, rows int) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return func() (columns, rows int) {
+		columns, rows, _ = term.GetSize(int(f.Fd())) // After an error the printer uses a default.
+		return columns, rows
+	}
+}
+
+// run runs the pods until they have ended or were stopped.
+func (r *podRun) run(pods []podManifest) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup has it ignored.
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	defer signal.Stop(signals)
+	// Without a handler SIGPIPE would end the process at a write to stdout. The
+	// printer handles that error. Writes to containers and probes cause SIGPIPE too.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+	defer r.printer.HandleSuspend()()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var timeout <-chan time.Time
+	if r.timeout > 0 {
+		timeout = time.After(r.timeout)
+	}
+
+	var wg sync.WaitGroup
+	phases, errs := make([]v1.PodPhase, len(pods)), make([]error, len(pods))
+	for i, p := range pods {
+		wg.Go(func() {
+			phases[i], errs[i] = r.runPod(ctx, p.pod, p.files)
+			if errs[i] != nil && len(pods) > 1 {
+				// The other pods may run for a long time.
+				r.printer.Warn(p.pod, "", "CannotRun", errs[i].Error())
+			}
+		})
+	}
+	written := make(chan error, 1)
+	go func() {
+		wg.Wait()
+		written <- r.printer.Close(func(pod *v1.Pod) string { return filepath.Join(podfolder.Path(r.root, pod), process.LogsDir) })
+	}()
+	// stopped is the exit status for the first reason to stop the pods. signalled is
+	// the time of the first signal.
+	stopped := exitSucceeded
+	var signalled time.Time
+	stop := func(status int, reason, message string) {
+		if r.printer.Warn(nil, "", reason, message); stopped == exitSucceeded {
+			stopped = status
+		}
+		cancel()
+	}
+	unread := r.printer.Unread
+	for {
+		select {
+		case err := <-written:
+			return r.result(phases, errors.Join(errs...), err, stopped)
+		case <-unread:
+			unread = nil
+			cancel()
+		case <-timeout:
+			stop(exitTimeout, "Timeout", fmt.Sprintf("--timeout %s is over%s", r.timeout, stopping))
+		case what := <-r.tooMany:
+			stop(exitMaxRestarts, "MaxRestarts", fmt.Sprintf("%s was restarted --max-restarts %d times%s", what, r.maxRestarts, stopping))
+		case s := <-signals:
+			switch {
+			case signalled.IsZero():
+				signalled = time.Now()
+				again := "; a second signal kills what is left"
+				if r.endpoint != "" {
+					again = "; after a second signal the rest keeps running"
+				}
+				stop(exitStatus(s), "Stopping", s.String()+stopping+again)
+			case s == os.Interrupt || s != syscall.SIGHUP && time.Since(signalled) > sameSignal:
+				return exitError(exitStatus(s)) // All processes of the pods end with this one.
+			}
+		}
+	}
+}
+
+const stopping = ": stopping the pods within their grace periods"
+
+// sameSignal is the time in which a second SIGTERM is taken for the first one:
+// timeout(1) signals its child and then the group of the child. A closing terminal
+// may send two SIGHUPs at any time.
+const sameSignal = 500 * time.Millisecond
+
+// result writes the errors and returns the error with the exit status.
+func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped int) error {
+	if err != nil {
+		r.issues.error(err.Error())
+	}
+	if outputErr != nil {
+		r.issues.error("the output is not complete: " + outputErr.Error())
+	}
+	switch {
+	case err != nil, slices.Contains(phases, v1.PodFailed):
+		return exitError(exitFailed)
+	case stopped != exitSucceeded && slices.Contains(phases, v1.PodRunning):
+		return exitError(stopped)
+	case outputErr != nil:
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// exitStatus returns the exit status that shells give a process ended by a signal.
+func exitStatus(s os.Signal) int {
+	const signalled = 128
+	if s, ok := s.(syscall.Signal); ok {
+		return signalled + int(s)
+	}
+	return exitFailed
+}
+
+// reachedMaxRestarts reports whether a container has exited, would be restarted, and
+// must not be because of --max-restarts. It has to see each status before the agent
+// acts on it.
+func (r *podRun) reachedMaxRestarts(pod *v1.Pod, s agent.Status) bool {
+	if r.maxRestarts < 0 || s.Terminating {
+		return false
+	}
+	containers := restartpod.Containers(&pod.Spec, r.gates)
+	for i, c := range s.Containers {
+		t := c.State.Terminated
+		again := t != nil && r.gates.OnExit(&containers[i], t.ExitCode) != ""
+		if c.Restarts.Count > r.maxRestarts || again && c.Restarts.Count == r.maxRestarts {
+			select {
+			case r.tooMany <- "container " + c.Name + " of pod " + pod.Namespace + "/" + pod.Name:
+			default:
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// runPod runs a pod until it has ended, or until ctx is done and it was stopped.
+func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) (v1.PodPhase, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, unlock, err := podfolder.Make(r.root, pod)
+	if err != nil {
+		return "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	defer unlock()
+	o := agent.Options{
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, GRPC: checkHealth,
+		Recorder: r.printer.Recorder(pod), Report: func(s agent.Status) {
+			if r.printer.Status(pod, s); ctx.Err() == nil && r.reachedMaxRestarts(pod, s) {
+				cancel()
+			}
+		},
+	}
+	if r.endpoint == "" {
+		o.Runtime, err = process.New(pod, dir, !r.unconfined, r.printer.Output(pod), func(container, message string) {
+			r.printer.Warn(pod, container, "IncompleteLog", message)
+		})
+		if err != nil {
+			return "", err
+		}
+	} else {
+		runtime, err := cri.New(ctx, r.endpoint, pod, dir, r.printer.Output(pod))
+		if err != nil {
+			if ctx.Err() != nil {
+				return v1.PodRunning, nil // It was stopped before it started.
+			}
+			return "", err
+		}
+		defer runtime.Close()
+		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, cri.StatusFile)
+	}
+	if err := files.Write(dir); err != nil {
+		return "", err
+	}
+	podfolder.RemoveOthers(r.root, pod)
+	a, err := agent.New(o)
+	if err != nil {
+		return "", err
+	}
+	return a.Run(ctx), nil
+}
