@@ -16,121 +16,117 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// Options are what an Agent works with. Pod and Runtime are required.
+// Options configures an Agent. Pod and Runtime are required.
 type Options struct {
-	// Pod is a valid pod: see Validate of agent/manifest. What is not set has the
-	// API's default. Name, namespace and UID are to be set. It is not changed, and
-	// pods may share what it points to.
+	// Pod is a valid pod: see Validate of agent/manifest. It needs a name, a namespace
+	// and a UID. Other fields that are not set have the defaults of the API. The agent
+	// does not change it.
 	Pod *v1.Pod
 	// Runtime runs the pod's containers.
 	Runtime Runtime
-	// Gates are the feature gates for restart rules. The zero value is a node
-	// without them.
+	// Gates has the feature gates for restart rules. The zero value disables them.
 	Gates restartpod.Gates
-	// ContainerBackOff and PodBackOff are those of containers, and of the restart of
-	// whole pods. Other pods may have the same. Nil is the default curve, 10 s to
-	// 5 min, for this pod alone.
+	// ContainerBackOff and PodBackOff are the back-offs of containers, and of restarts
+	// of whole pods: see NewBackOffs. Several agents may share them. Nil is the default
+	// curve, 10 s to 5 min, for this pod alone.
 	ContainerBackOff, PodBackOff *backoff.Backoff
-	// Recorder gets the kubelet's events, of the pod or, with a reference that has a
-	// FieldPath, of a container. Nil records nothing.
+	// Recorder gets the events that the kubelet records for the pod, and for its
+	// containers as references with a FieldPath. Nil records nothing.
 	Recorder kuberuntime.EventRecorder
-	// Report gets the status as it is seen, before what follows from it is
-	// decided, and again after that was done. It is called by whoever called Run or
-	// Step. Nothing in a Status changes later.
+	// Report gets every status twice: before the agent acts on it, and afterwards. The
+	// caller of Run or Step calls it. A Status does not change later.
 	Report func(Status)
-	// Probe runs probes in place of the agent, which calls Runtime.Exec or connects
-	// to the container by itself. The result output says why a probe failed. An
-	// error is neither success nor failure. When ctx is done, the probe has timed
-	// out or is of no more use.
+	// Probe runs probes. Nil calls Runtime.Exec or connects to the container. output is
+	// the reason of a failed probe. An error is neither success nor failure. When ctx
+	// is done, the probe has timed out or its result is not needed any more.
 	Probe func(ctx context.Context, instance string, probe *v1.Probe) (output string, ok bool, err error)
-	// GRPC asks the health service of a server, for probes of that kind, until ctx is
-	// done. The results are as those of Probe. Nil makes such a probe an error: this
-	// package does without gRPC.
+	// GRPC asks the health service of a server for gRPC probes. The results are those
+	// of Probe. This package does not import gRPC: nil makes every such probe an error.
 	GRPC func(ctx context.Context, address, service string) (output string, ok bool, err error)
-	// StatusFile is where the pod's status is kept for the next agent, if the
-	// containers outlive this one, and else "".
+	// StatusFile keeps the pod's status for the next agent. It is "" if the containers
+	// do not outlive this one.
 	StatusFile string
-	// Clock is the clock of Run: the present, and when Run wakes. Nil is the real
-	// one. Back-offs are asked with the time that it gives.
+	// Clock is the clock of Run. Nil is the real clock. Back-offs get their times from
+	// the agent.
 	Clock clock.Clock
 }
 
-// Agent runs one pod, either by Run or by calls of Step. Its methods may not be
-// called concurrently.
+// Agent runs one pod, by Run or by calls of Step. Its methods must not be called
+// concurrently.
 type Agent struct {
 	o          Options
 	machine    *restartpod.Machine
 	containers []container
-	// now is the present, ctx is for calls of the runtime, and starting for those
-	// that start something: it is done when the pod is deleted. spawn makes a call
-	// that may take long, and has what that returns called before a later sync.
+	// now returns the current time. ctx is for calls of the runtime; starting is for
+	// calls that start something, and is done when the pod is deleted. spawn makes a
+	// call that may block, and has the function that it returns called before a later
+	// sync.
 	now           func() time.Time
 	ctx, starting context.Context
 	spawn         func(call func() (then func()))
-	// begun is when the first sync was, and startedAt when the pod began, maybe with
-	// an agent before this one.
+	// begun is the time of the first sync, and startedAt that of the pod's start,
+	// perhaps with an earlier agent.
 	begun, startedAt time.Time
-	// recovered is true once the runtime has told what an agent before left.
+	// recovered is true after the first successful call of State.
 	recovered  bool
 	conditions []v1.PodCondition
 	deleted    bool
-	// stoppingSince is when the pod began to be stopped for good, and else zero.
-	// The phase is the one that it had come to by itself then, and so Running if it
-	// was deleted; deletedPhase is what such a pod has when it was stopped, and "" for
-	// others. The other two say why it failed, where no container does.
+	// stoppingSince is the time at which the agent began to stop the pod for good, or
+	// zero. phase is the phase at that time, Running for a deleted pod; deletedPhase is
+	// the phase of a deleted pod after the stop. The reason and message explain a
+	// failure that no container explains.
 	stoppingSince               time.Time
 	phase, deletedPhase         v1.PodPhase
 	failedReason, failedMessage string
-	// restarting, waiting, retryAt and restarts are of the restart of the whole
-	// pod: how far it is, why it waits for its back-off and when that ends, and how
-	// many there were.
+	// restarting, waiting, retryAt and restarts belong to the restart of the whole pod:
+	// its phase, the reason of its wait, the end of the wait, and the restarts so far.
 	restarting restartpod.Phase
 	waiting    *restartpod.Waiting
 	retryAt    time.Time
 	restarts   Restarts
-	// lost has the instances of sandboxes that are gone, which are to run again.
+	// lost has the instances of lost sandboxes. Their containers run again.
 	lost map[string]bool
-	// startedBefore has the instances whose startup probe passed before this agent
-	// was started.
+	// startedBefore has the instances that passed their startup probe under an earlier
+	// agent.
 	startedBefore map[string]bool
-	// stopped has the instances that this agent or one before it stops for
-	// themselves, and not with the pod: restartpod.Status.StoppedByAgent.
+	// stopped has the instances that this agent or an earlier one stopped on their own,
+	// not with the pod: restartpod.Status.StoppedByAgent.
 	stopped map[string]bool
-	// again is true when something has happened since the newest sync that one is to
-	// see.
+	// again is true if something happened that needs another sync.
 	again bool
-	// ip is what State had.
+	// ip is the IP of the last State.
 	ip string
-	// told and saved keep what repeats itself from being told or written again.
+	// told is the last error event and saved the last saved status: neither is
+	// repeated.
 	told, saved string
 }
 
 // container is a container of the pod.
 type container struct {
-	// Container is without the Status, which observation adds.
+	// Container has no Status. observation adds it.
 	restartpod.Container
 	spec     *v1.Container
 	instance *Instance
-	// old says that instance is of the pod's previous run.
+	// old is true if instance belongs to the previous run of the pod.
 	old      bool
 	lastExit *v1.ContainerStateTerminated
-	// waitReason and message say why the container does not run: what its newest
-	// start failed of, or its back-off. retryAt is when it is to be started again.
+	// waitReason and message explain why the container is not running: a failed start
+	// or the back-off. retryAt is the time of the next start.
 	waitReason, message string
 	retryAt             time.Time
 	restarts            Restarts
-	// due is when the next instance is to start, and timed where that is counted.
+	// due is when the next instance should start. timed counts its lateness.
 	due   time.Time
 	timed *Restarts
-	// failedAt is when the newest start failed, or when it is tried again if nothing
-	// could be created: missingUntil is that until then.
+	// failedAt is the time of the last failed start. If nothing was created, it is the
+	// time of the next attempt, as is missingUntil.
 	failedAt, missingUntil time.Time
-	// stop is the end that the agent makes of instance, and probe its probes. Both
-	// are nil without any.
+	// stop is the stop of instance by the agent, and probe has its probes. Either may
+	// be nil.
 	stop  *stop
 	probe *prober
-	// hook is the postStart hook of instance, or of the one that comes next. It is
-	// nil without one.
+	// hook is the postStart hook of instance or, before its start, of the next one. It
+	// may be nil.
 	hook *startHook
 }
 
@@ -144,8 +140,8 @@ func NewBackOffs(c clock.Clock, curve backoff.Curve) (containers, pods *backoff.
 	return containers, kuberuntime.NewBackOff(c, curve)
 }
 
-// New returns the agent of a pod. An error is for a status file that cannot be
-// read, and names it.
+// New returns the agent of a pod. The error is for a status file that cannot be read,
+// and names it.
 func New(o Options) (*Agent, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -168,7 +164,7 @@ func New(o Options) (*Agent, error) {
 	return a, a.load()
 }
 
-// gracePeriod is the pod's, or that of a probe which has one of its own.
+// gracePeriod returns the grace period of the pod, or of a probe with its own.
 func (a *Agent) gracePeriod(probe *v1.Probe) time.Duration {
 	seconds := ptr.Deref(a.o.Pod.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	if probe != nil {
@@ -177,7 +173,7 @@ func (a *Agent) gracePeriod(probe *v1.Probe) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// seconds is a number of seconds of a probe, or what the API has if it is not set.
+// seconds returns a number of seconds of a probe. If it is not set, it is the default.
 func seconds(n, otherwise int32) time.Duration {
 	if n < 1 {
 		n = otherwise
@@ -185,7 +181,7 @@ func seconds(n, otherwise int32) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// event records an event of the pod, or of a container unless c is nil.
+// event records an event of a container, or of the pod if c is nil.
 func (a *Agent) event(c *container, eventType, reason, format string, args ...any) {
 	switch {
 	case a.o.Recorder == nil:
@@ -202,7 +198,7 @@ func (a *Agent) event(c *container, eventType, reason, format string, args ...an
 	}
 }
 
-// fail tells an error of the pod, once if it repeats itself.
+// fail records an error as an event of the pod, unless the last one was the same.
 func (a *Agent) fail(reason, prefix string, err error) {
 	if text := prefix + err.Error(); text != a.told {
 		a.told = text
@@ -210,7 +206,7 @@ func (a *Agent) fail(reason, prefix string, err error) {
 	}
 }
 
-// earlier returns the earlier of two times of which zero is never.
+// earlier returns the earlier of two times. Zero is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

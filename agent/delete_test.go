@@ -125,7 +125,7 @@ func TestPhaseOfDeletedPod(t *testing.T) {
 		name  string
 		spec  string
 		lives map[string][]life
-		// loses says that the sandbox is lost a second before the deletion.
+		// loses is true if the sandbox is lost a second before the deletion.
 		loses bool
 		want  v1.PodPhase
 	}{

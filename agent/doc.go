@@ -1,33 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent runs a pod as the kubelet does: the order of its containers,
-// their restart policies and rules, back-off, restarts of the whole pod, preStop
-// hooks, grace periods, startup and liveness probes, the active deadline, and the
-// events and the status that tell of it. It is for authors of node agents:
-// virtual-kubelet providers, supervisors, simulations. It is v0: what it exports may
+// Package agent runs a pod as the kubelet does: in the same order of init containers,
+// sidecars and containers, with the same restart policies and rules, back-off, restarts
+// of the whole pod, hooks, grace periods, startup and liveness probes and active
+// deadline, and with the same events and status. It is for authors of node agents:
+// virtual-kubelet providers, supervisors, simulations. The package is v0: its API may
 // change.
 //
-// What a container is, a [Runtime] says, an interface of seven methods. Packages
-// agent/process and agent/cri have one each; test/agent of the repository is an
-// agent with a runtime of its own in less than eighty lines. agent/manifest helps
-// with pods that come from files.
+// You provide a [Runtime], an interface of seven methods that starts and stops
+// containers. Packages agent/process and agent/cri have one each, and test/agent of the
+// repository has a small one in less than eighty lines. Package agent/manifest prepares
+// pods that come from files.
 //
 //	a, err := agent.New(agent.Options{Pod: pod, Runtime: runtime})
-//	...
-//	phase := a.Run(ctx)
+//	if err != nil {
+//		return err
+//	}
+//	phase := a.Run(ctx) // Succeeded, Failed, or Running if ctx was done before
 //
 // # Time
 //
-// [Agent.Run] waits by Options.Clock until something is due, the runtime's state
-// has changed, or the context is done, which is the pod's deletion. Nothing else
-// here looks at a clock. [Agent.Step] does what is due at a time that the caller
-// names, and returns when to call it again; it needs no goroutine and no timer, so
-// that many thousand pods can run in virtual time.
+// [Agent.Run] waits on Options.Clock until something is due, the state of the runtime has
+// changed, or the context is done, which means that the pod is deleted. [Agent.Step]
+// instead takes the time as an argument, does what is due, and returns when to call it
+// next. It uses no goroutines and no timers, so one program can run thousands of pods in
+// virtual time.
 //
-// # A sync
+// # Sync
 //
-// Each time, the agent looks at the runtime's [State], has restartpod.Machine plan,
-// stops what is to be stopped, and starts what is to be started: all of it, first
-// what exited first. kuberuntime.DoBackOff says whether a container has to wait.
-// Then the status goes to Options.Report.
+// In a sync the agent gets the runtime's [State], asks restartpod.Machine for a plan, and
+// stops and starts containers: all that may start, the one that exited first before the
+// others. kuberuntime.DoBackOff decides whether a container has to wait. The new [Status]
+// goes to Options.Report.
 package agent

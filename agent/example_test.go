@@ -59,7 +59,7 @@ func (r *crashing) exits() (next time.Time) {
 	return next
 }
 
-// A day of a pod whose container crashes, in a few milliseconds.
+// Run a day of a crashing pod in a few milliseconds.
 func ExampleAgent_Step() {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
 	pod.Name, pod.Namespace, pod.UID = "worker", "default", "b36a0a9e"

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// errorRetry is when a pod is synced again after an error that is no back-off.
-	// The kubelet waits longer, but looks at the runtime each second meanwhile.
+	// errorRetry is the time until the next sync after an error other than a back-off.
+	// The kubelet waits longer, but looks at the runtime every second.
 	errorRetry = time.Second
-	// resync is when Run looks at a pod again at the latest, as the kubelet's
+	// resync is the longest time between two syncs of Run, as the kubelet's
 	// --sync-frequency: the clock may have been set.
 	resync = time.Minute
 )
 
-// Run runs the pod until it has ended, or ctx is done and it was stopped, and
-// removes it. It returns Succeeded or Failed, or Running if it was stopped before
-// it had ended: the phase that the kubelet gives it then is in its last Status.
+// Run runs the pod until it has ended, or until ctx is done and it was stopped, and
+// removes it. It returns Succeeded or Failed, or Running if the pod was stopped before
+// its end; the last Status has the phase that the kubelet gives to such a pod.
 func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 	deletion := ctx.Done()
 	a.starting = ctx
@@ -74,15 +74,14 @@ func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 	}
 }
 
-// Step does what is due now, in the present of a driver that has a clock of its
-// own, and returns when to call it again: zero for never. It is to be called
-// before that whenever the runtime's State has changed, as at the exit of a
-// container. The result done is true once the pod has ended and was removed;
-// Status has how it ended.
+// Step does everything that is due at the time now, and returns when to call it next:
+// zero for never. Call it earlier whenever the runtime's State has changed, for example
+// at the exit of a container. done is true once the pod has ended and was removed;
+// Status has the result.
 //
-// Nothing else is started: all calls of the runtime are made before Step returns,
-// and so a probe or hook takes no time but that of a sleep. A Stop is to return
-// before the instance has ended, unless that takes no time.
+// Step starts no goroutines: all calls of the runtime are made before it returns. So
+// probes and hooks take no time, except sleep hooks. Stop should return before the
+// instance has ended, unless that takes no time.
 func (a *Agent) Step(ctx context.Context, now time.Time) (next time.Time, done bool) {
 	a.ctx, a.starting, a.now = ctx, ctx, func() time.Time { return now }
 	a.spawn = func(call func() func()) { call()() }
@@ -95,12 +94,12 @@ func (a *Agent) Step(ctx context.Context, now time.Time) (next time.Time, done b
 	return next, false
 }
 
-// Delete has the next Step begin to stop the pod, as one that is deleted from the
-// API. Run has its context for that.
+// Delete makes the next Step begin to stop the pod, as after a deletion in the API.
+// With Run, cancel its context instead.
 func (a *Agent) Delete() { a.deleted = true }
 
-// sync looks at the pod and does what is due. It returns when to call it
-// again if nothing happens before, zero for never, and whether the pod is gone.
+// sync looks at the pod and does what is due. It returns when to call it next, zero for
+// never, and whether the pod is gone.
 func (a *Agent) sync() (next time.Time, gone bool) {
 	now := a.now()
 	a.again = false
@@ -143,7 +142,7 @@ func (a *Agent) report() {
 	}
 }
 
-// step does what the machine plans.
+// step carries out the plan of the machine.
 func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 	deadline := a.deadline()
 	late := !deadline.IsZero() && !o.Now.Before(deadline)
@@ -191,7 +190,7 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 	return earlier(next, a.startAll(o, plan.Start))
 }
 
-// deadline is when the pod is over by activeDeadlineSeconds, or zero.
+// deadline returns the end of activeDeadlineSeconds, or zero.
 func (a *Agent) deadline() time.Time {
 	s := a.o.Pod.Spec.ActiveDeadlineSeconds
 	if s == nil {

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// network makes the requests of probes to a container.
+// network makes the requests of probes and hooks to a container.
 type network struct {
 	ctx     context.Context
 	ip      string
@@ -47,8 +47,7 @@ func (n network) probe(probe *v1.Probe) (output string, ok bool, err error) {
 	return "", false, errors.New("the probe has no handler")
 }
 
-// maxResponse is how much is read of the answer to a probe, as in
-// pkg/probe/http.
+// maxResponse limits how much of a response is read, as in pkg/probe/http.
 const maxResponse = 10 << 10
 
 func (n network) get(get *v1.HTTPGetAction) (output string, ok bool, err error) {
@@ -65,7 +64,7 @@ func (n network) get(get *v1.HTTPGetAction) (output string, ok bool, err error) 
 	return "", true, nil
 }
 
-// request makes a request, of a probe or a hook, and returns the status code.
+// request makes the request of a probe or a hook and returns the status code.
 func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 	address, err := n.address(get.Host, get.Port)
 	if err != nil {
@@ -94,12 +93,12 @@ func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 	}
 	client := &http.Client{
 		Timeout: n.timeout,
-		// Certificates are not verified, and proxies not used, as by the kubelet.
+		// As in the kubelet, certificates are not verified and proxies are not used.
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			switch {
 			case next.URL.Hostname() != via[0].URL.Hostname():
-				return http.ErrUseLastResponse // It has answered: a success.
+				return http.ErrUseLastResponse // A response is a success.
 			case len(via) >= 10:
 				return errors.New("stopped after 10 redirects")
 			}
@@ -115,7 +114,8 @@ func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 	return response.StatusCode, err
 }
 
-// address resolves a port of the container, by its name if it has one.
+// address returns the address of a port, which may be the name of a port of the
+// container.
 func (n network) address(host string, port intstr.IntOrString) (string, error) {
 	if host == "" {
 		host = n.ip

@@ -26,7 +26,7 @@ import (
 // life is what an instance of a container does. The zero value runs until it is
 // told to stop, and ends at once then, with code 143.
 type life struct {
-	// exits says that it exits with code after the time runs.
+	// exits is true if it exits with code after the time runs.
 	exits bool
 	runs  time.Duration
 	code  int32

@@ -12,7 +12,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// observe takes over what the runtime has, and tells what is new of it.
+// observe takes over the state of the runtime and records events for its changes.
 func (a *Agent) observe(state State) {
 	a.ip = state.IP
 	for i := range a.containers {
@@ -42,8 +42,8 @@ func (a *Agent) observe(state State) {
 	}
 }
 
-// tellStart records the start of an instance, and how late it was. What an
-// agent before this one started is no news.
+// tellStart records the start of an instance and its lateness, unless an earlier agent
+// has started it.
 func (a *Agent) tellStart(c *container) {
 	if !a.recovered {
 		return
@@ -63,8 +63,8 @@ func (a *Agent) tellStart(c *container) {
 	c.timed = nil
 }
 
-// terminated is the state of an instance that exited, with the reasons that
-// container runtimes give.
+// terminated returns the state of an instance that has exited, with the reasons of
+// container runtimes.
 func terminated(i *Instance) *v1.ContainerStateTerminated {
 	reason := i.Reason
 	switch {
@@ -80,7 +80,7 @@ func terminated(i *Instance) *v1.ContainerStateTerminated {
 	}
 }
 
-// observation is what the machine is to know.
+// observation returns the input of the machine.
 func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 	o := restartpod.Observation{
 		Now: now, SandboxLost: !state.SandboxReady, Deleted: a.deleted,
@@ -97,20 +97,19 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 		s.Started = c.probe.hasStarted() && !c.hook.running()
 		s.StoppedByAgent = a.stopped[s.ID]
 		if s.StoppedByAgent && s.State == restartpod.StateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
-			s.State = restartpod.StateCreated // The kubelet starts it without a look at the exit code.
+			s.State = restartpod.StateCreated // The kubelet starts it whatever its exit code is.
 		}
 		o.Containers[i].Status = &s
 	}
 	return o
 }
 
-// loseSandbox stops what is left of a sandbox that is gone, and has all of it run
-// again from the first init container, as PodSandboxChanged of
-// pkg/kubelet/kuberuntime and what follows from it do. A pod that has come to its
-// end stays so. With the restart policy Never those containers run again alone
-// that a policy or rules of their own restart. Unlike the kubelet, it also runs
-// again what has succeeded with the policy OnFailure, while something else has
-// not. It returns true while the end of what is left is waited for.
+// loseSandbox handles a lost sandbox as PodSandboxChanged of pkg/kubelet/kuberuntime
+// does: it stops what is left of it, and then all containers run again from the first
+// init container. A pod that has ended stays as it is. With restartPolicy Never only
+// containers with a policy or rules of their own run again. Unlike in the kubelet, a
+// container that has succeeded with restartPolicy OnFailure also runs again if another
+// one has not. ending is true while containers are being stopped.
 func (a *Agent) loseSandbox(now time.Time, state State) (ending bool) {
 	o := a.observation(now, state)
 	if a.finalPhase(o) != v1.PodRunning {
@@ -140,8 +139,8 @@ func (a *Agent) loseSandbox(now time.Time, state State) (ending bool) {
 	return false
 }
 
-// timePodRestart counts a restart of the pod, and says when the first container of a new generation is due: when
-// the pod's back-off ends, or else when the last of the old one ended.
+// timePodRestart counts a restart of the pod. Its first container is due at the end of
+// the pod's back-off, or else when the last container of the previous run has ended.
 func (a *Agent) timePodRestart() {
 	var ended time.Time
 	for i := range a.containers {
@@ -158,9 +157,8 @@ func (a *Agent) timePodRestart() {
 	}
 }
 
-// finalPhase is Succeeded or Failed if the pod has come to its end, and else
-// Running. It keeps the behaviour of getPhase of pkg/kubelet, which is not to see
-// what is of the previous run.
+// finalPhase returns Succeeded or Failed if the pod has ended, else Running. It keeps
+// the behaviour of getPhase of pkg/kubelet, without the containers of the previous run.
 func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 	if a.restarting == restartpod.PhaseFailed {
 		return v1.PodFailed
@@ -179,11 +177,11 @@ func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 	return phase
 }
 
-// phaseOfDeleted is the phase of a pod that was deleted before it had ended, now
-// that nothing of it runs. It keeps the behaviour of getPhase of pkg/kubelet and of
-// TerminatePod of its status manager: no exit is to be followed by a restart any
-// more, so that a container in back-off counts by its exit code, and one that did
-// not run, or not since the pod's restart began, has failed.
+// phaseOfDeleted returns the phase of a pod that was deleted before its end, after
+// everything has stopped. It keeps the behaviour of getPhase of pkg/kubelet and of
+// TerminatePod of its status manager: nothing will be restarted, so a container in
+// back-off counts by its exit code, and a container has failed if it did not run in the
+// current run of the pod.
 func (a *Agent) phaseOfDeleted() v1.PodPhase {
 	for i := range a.containers {
 		c := &a.containers[i]
@@ -197,9 +195,9 @@ func (a *Agent) phaseOfDeleted() v1.PodPhase {
 	return v1.PodSucceeded
 }
 
-// Status returns the status of the pod as of the last Step. While Run runs it is
-// for Options.Report alone. The phase is Succeeded or Failed only when nothing runs
-// any more, as with mergePodStatus of pkg/kubelet/status.
+// Status returns the status of the pod after the last Step. While Run is running, only
+// Options.Report may call it. As with mergePodStatus of pkg/kubelet/status, the phase
+// is Succeeded or Failed only after everything has stopped.
 func (a *Agent) Status() Status {
 	s := Status{
 		Phase: v1.PodPending, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),

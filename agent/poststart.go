@@ -13,18 +13,18 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// startHook is the postStart hook of an instance that this agent starts. Until it
-// has ended the container is not started, and no other one starts after it, as in
-// the kubelet.
+// startHook is the postStart hook of an instance that this agent starts. As in the
+// kubelet, the container has not started until the hook has ended, and no other
+// container starts before that.
 type startHook struct {
 	begun, ended, failed bool
-	until                time.Time // when a sleep ends
+	until                time.Time // The end of a sleep.
 }
 
-// running reports whether the hook has not ended.
+// running reports whether there is a hook that has not ended.
 func (h *startHook) running() bool { return h != nil && !h.ended }
 
-// observeHook begins the hook of a new instance, or forgets that of the one before.
+// observeHook begins the hook of a new instance, or drops that of an earlier one.
 func (a *Agent) observeHook(c *container) {
 	h := c.hook
 	if h == nil || h.begun || c.instance.State != restartpod.StateRunning {
@@ -46,12 +46,13 @@ func (a *Agent) observeHook(c *container) {
 	})
 }
 
-// awaitHooks returns when a hook of the pod ends by itself, or zero.
+// awaitHooks ends the sleep hooks that are over. It returns the end of the next one, or
+// zero.
 func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
 	for i := range a.containers {
 		if h := a.containers[i].hook; h.running() && !h.until.IsZero() {
 			if h.ended = !now.Before(h.until); h.ended {
-				a.again = true // The container is started now.
+				a.again = true // The container has started now.
 				continue
 			}
 			next = earlier(next, h.until)
@@ -60,7 +61,7 @@ func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
 	return next
 }
 
-// hooking reports whether a postStart hook runs.
+// hooking reports whether a postStart hook is running.
 func (a *Agent) hooking() bool {
 	for i := range a.containers {
 		if a.containers[i].hook.running() {
@@ -70,7 +71,7 @@ func (a *Agent) hooking() bool {
 	return false
 }
 
-// runHook runs a hook that is no sleep.
+// runHook runs an exec or httpGet hook.
 func (a *Agent) runHook(ctx context.Context, c *container, id, ip string, hook *v1.LifecycleHandler) error {
 	switch {
 	case hook.HTTPGet != nil:

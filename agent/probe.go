@@ -18,29 +18,30 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
-// prober probes one instance of a container: its startup probe until that has
-// passed, then its liveness probe.
+// prober probes one instance of a container: with its startup probe until that has
+// passed, then with its liveness probe.
 type prober struct {
-	// started is true from when the startup probe has passed, or there is none.
+	// started is true if the startup probe has passed or there is none.
 	started bool
-	// failed is the probe that failed for good, and failedAs what messages call it.
+	// failed is the probe that has reached its failure threshold, and failedAs its name
+	// in messages.
 	failed   *v1.Probe
 	failedAs string
-	// ended is true once nothing is probed any more.
+	// ended is true after the last probe.
 	ended bool
-	// since is what the next probe comes after: the beginning of the one before, or
-	// of the instance, or when the startup probe passed. failures is how many in a
-	// row have failed since.
+	// since is the time after which the next probe is due: the start of the instance or
+	// of the last probe, or the success of the startup probe. failures counts the
+	// failures in a row since.
 	since    time.Time
 	failures int32
-	// running is the probe that has not answered yet, or nil.
+	// running is the current attempt, or nil.
 	running *attempt
 }
 
 // attempt is one run of a probe.
 type attempt struct {
 	cancel context.CancelCauseFunc
-	// deadline is when it is too late, and zero where that is not the agent's to see.
+	// deadline is the time limit. It is zero if something else enforces the limit.
 	deadline time.Time
 }
 
@@ -60,7 +61,7 @@ func (p *prober) end() {
 	}
 }
 
-// runProbes goes on with all probes. It returns when to call it again, or zero.
+// runProbes runs the probes that are due. It returns when to call it next, or zero.
 func (a *Agent) runProbes(now time.Time) (next time.Time) {
 	for i := range a.containers {
 		next = earlier(next, a.probe(now, &a.containers[i]))
@@ -68,15 +69,15 @@ func (a *Agent) runProbes(now time.Time) (next time.Time) {
 	return next
 }
 
-// probe goes on with the probes of a container's instance. It returns when to call
-// it again, or zero.
+// probe runs the probe of a container if it is due. It returns when to call it next, or
+// zero.
 //
-// The times of probes are those of the worker that pkg/kubelet/prober has for each
-// container: it ticks once a period from when it first saw the pod, and probes what
-// runs at the tick, started before and has passed its initial delay. So the first
-// probe comes within a period after the start. A tick during a probe is made up for
-// when that ends. Unlike the kubelet's, which for some seconds after a restart of the
-// kubelet begin at a random time within the period, all workers tick together.
+// The times are those of the worker in pkg/kubelet/prober: it ticks once per period,
+// from when it first saw the pod, and probes an instance that was running before the
+// tick and is past its initial delay. So the first probe comes within one period after
+// the start. A tick during a probe is made up for after it. All workers tick together
+// here; those of the kubelet start at a random time within the period for some seconds
+// after a restart of the kubelet.
 func (a *Agent) probe(now time.Time, c *container) (next time.Time) {
 	p := c.probe
 	if p == nil || p.ended || p.failed != nil {
@@ -109,8 +110,7 @@ func (a *Agent) probe(now time.Time, c *container) (next time.Time) {
 	return a.probe(now, c)
 }
 
-// tick returns the first of the times from begin on, one in every period, that is
-// after.
+// tick returns the first tick after a time. Ticks are at begin and every period later.
 func tick(begin time.Time, period time.Duration, after time.Time) time.Time {
 	if after.Before(begin) {
 		return begin
@@ -158,7 +158,7 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
 	})
 }
 
-// probed takes the result of a probe.
+// probed handles the result of a probe.
 func (a *Agent) probed(c *container, spec *v1.Probe, output string, ok bool, err error) {
 	p, name := c.probe, "Startup"
 	if p.started {
@@ -180,12 +180,12 @@ func (a *Agent) probed(c *container, spec *v1.Probe, output string, ok bool, err
 	}
 }
 
-// deadlineContext has the deadline of a call by the agent's clock, which ends the
-// Context inside then.
+// deadlineContext adds a deadline by the agent's clock to a context. It does not end
+// the context; the agent does.
 type deadlineContext struct {
 	context.Context
 	at time.Time
 }
 
-// Deadline returns the deadline, which is for a runtime that has to name it.
+// Deadline returns the deadline, for runtimes that pass it on.
 func (c deadlineContext) Deadline() (time.Time, bool) { return c.at, true }

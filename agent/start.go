@@ -14,19 +14,19 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// missingRetry is when a container is started again of which nothing could be
-// created: backOffPeriod of pkg/kubelet, which adds up to half of it.
+// missingRetry is the time until the next start of a container of which nothing could
+// be created: backOffPeriod of pkg/kubelet, which adds up to half of it.
 const missingRetry = 10 * time.Second
 
-// decision says how to go on with a container that should run and does not:
-// start it if the reason is empty, and else wait until then.
+// decision is the decision about a container that should be running: start it if the
+// reason is empty, else wait.
 type decision struct {
 	until           time.Time
 	reason, message string
 }
 
-// decide decides about a container. The back-off takes a decision to start for
-// a start that was made.
+// decide decides about a container. If it decides to start, the back-off counts that as
+// a start, so the caller must start.
 func (a *Agent) decide(now time.Time, c *container) decision {
 	if now.Before(c.missingUntil) {
 		return decision{c.missingUntil, c.waitReason, c.message}
@@ -37,12 +37,12 @@ func (a *Agent) decide(now time.Time, c *container) decision {
 	}
 	until, _ := kuberuntime.MinBackoffExpiration(err)
 	if c.waitReason != "" {
-		return decision{until, c.waitReason, c.message} // What its start failed of says more.
+		return decision{until, c.waitReason, c.message} // The error of the start explains more than CrashLoopBackOff.
 	}
 	return decision{until, kuberuntime.ErrCrashLoopBackOff.Error(), message}
 }
 
-// statuses has the instance whose exit the container's back-off counts from.
+// statuses returns the instance from whose exit the back-off counts, if any.
 func (c *container) statuses() []kuberuntime.ContainerStatus {
 	i := c.instance
 	if i == nil || c.old {
@@ -53,8 +53,8 @@ func (c *container) statuses() []kuberuntime.ContainerStatus {
 	}}
 }
 
-// startAll starts containers, and a sandbox for them if need be. It returns when
-// to try again those that have to wait, or zero.
+// startAll starts containers, and a sandbox if there is none. It returns when to try
+// those again that have to wait, or zero.
 func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) {
 	if len(list) > 0 && o.SandboxLost {
 		if err := a.o.Runtime.CreateSandbox(a.starting); err != nil {
@@ -64,8 +64,8 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 			return o.Now.Add(errorRetry)
 		}
 	}
-	// Starts take time: without an order that turns, those at the end of the spec
-	// would never have theirs while those before them fail at once.
+	// Starts take time. In the order of the spec the last containers would never start
+	// while the first ones fail at once, so the one that exited first starts first.
 	slices.SortStableFunc(list, func(i, j int) int {
 		a, b := &a.containers[i], &a.containers[j]
 		if a.Kind != restartpod.KindRegular || b.Kind != restartpod.KindRegular {
@@ -77,7 +77,7 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 	for _, i := range list {
 		c := &a.containers[i]
 		if a.starting.Err() != nil {
-			return o.Now.Add(errorRetry) // Run looks at once: the pod is deleted.
+			return o.Now.Add(errorRetry) // The pod is being deleted. Run syncs at once.
 		}
 		if a.hooking() {
 			break
@@ -93,13 +93,13 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		next = earlier(next, d.until)
 	}
 	if started {
-		return o.Now // What was started has a status, and may be waited for. What was not has a back-off.
+		return o.Now // The machine has to see the new instances. A container that was not started has a back-off.
 	}
 	return next
 }
 
-// ended is when the container's newest instance, or the attempt to start one,
-// ended. It is zero if none has in this run of the pod.
+// ended returns the time of the last exit, or of the last failed start, in the current
+// run of the pod. It is zero if there is none.
 func (c *container) ended() time.Time {
 	if i := c.instance; i != nil && !c.old && i.FinishedAt.After(c.failedAt) {
 		return i.FinishedAt
@@ -107,7 +107,7 @@ func (c *container) ended() time.Time {
 	return c.failedAt
 }
 
-// start starts a container that decide said to start.
+// start starts a container after decide.
 func (a *Agent) start(now time.Time, c *container) {
 	restarts := 0
 	if i := c.instance; i != nil {
@@ -136,9 +136,9 @@ func (a *Agent) start(now time.Time, c *container) {
 	}
 }
 
-// startFailed notes that a container's start failed with err. After something was
-// created the failed start counts as an exit, and the next one follows the curve.
-// Before that the curve does not advance: somebody has to bring what is missing.
+// startFailed records a failed start. If something was created, the attempt counts as
+// an exit and the next one follows the curve. If nothing was created, the curve does
+// not advance, because somebody has to provide what is missing.
 func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	reason, created := "CreateContainerError", true
 	if w := (*WaitingError)(nil); errors.As(err, &w) {
@@ -147,7 +147,7 @@ func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	c.timed, c.failedAt = nil, now
 	c.wait(reason, err.Error(), time.Time{})
 	a.event(c, v1.EventTypeWarning, "Failed", "Error: %v", err)
-	// What it returns says when decide has it started again.
+	// The result is not needed: decide asks the back-off again.
 	_ = kuberuntime.StartFailed(a.o.Pod, c.spec, created, err, a.o.ContainerBackOff, now)
 	if !created {
 		c.failedAt = now.Add(missingRetry)
@@ -155,15 +155,15 @@ func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	}
 }
 
-// nothingCreated has the reasons of pkg/kubelet/kuberuntime and pkg/kubelet/images
-// with which a container's start ends before anything of it is created.
+// nothingCreated has the reasons of pkg/kubelet/kuberuntime and pkg/kubelet/images for
+// failed starts that created nothing.
 var nothingCreated = map[string]bool{
 	"CreateContainerConfigError": true, "PreCreateHookError": true,
 	"ErrImageNeverPull": true, "ErrImagePull": true, "ImageInspectError": true, "ImagePullBackOff": true, "InvalidImageName": true,
 	"RegistryUnavailable": true, "SignatureValidationFailed": true,
 }
 
-// wait says why the container does not run, and until when.
+// wait sets why the container is not running, and until when.
 func (c *container) wait(reason, message string, until time.Time) {
 	c.waitReason, c.message, c.retryAt, c.missingUntil = reason, message, until, time.Time{}
 }

@@ -12,55 +12,55 @@ import (
 
 // Status is the status of an Agent's pod.
 type Status struct {
-	// Phase is Succeeded or Failed once nothing of the pod runs any more.
+	// Phase is Succeeded or Failed only after everything has stopped.
 	Phase v1.PodPhase
-	// Reason and Message say why the pod failed, where no container tells.
+	// Reason and Message explain a failure that no container explains.
 	Reason, Message string
-	// Conditions are those of restarts of the whole pod: restartpod.Plan.Conditions.
+	// Conditions has the conditions for restarts of the whole pod:
+	// restartpod.Plan.Conditions.
 	Conditions []v1.PodCondition
-	// Terminating is true from when the pod is being stopped for good.
+	// Terminating is true while the pod is being stopped for good, and afterwards.
 	Terminating bool
-	// RetryAt is when the restart of the whole pod goes on, while it waits for
-	// the pod's back-off, and else zero.
+	// RetryAt is the end of the pod's back-off while a restart of the whole pod waits
+	// for it, else zero.
 	RetryAt time.Time
-	// Restarts are those of the whole pod. They are restarts of its containers
-	// too.
+	// Restarts counts restarts of the whole pod. They also count as restarts of each
+	// container.
 	Restarts Restarts
-	// Containers has them in the order of the spec, init containers first.
+	// Containers is in the order of the spec, init containers first.
 	Containers []ContainerStatus
 }
 
 // ContainerStatus is the status of a container.
 type ContainerStatus struct {
-	// Name and Kind are the container's.
+	// Name and Kind identify the container.
 	Name string
 	Kind restartpod.Kind
-	// State is as in v1.ContainerStatus.
+	// State is that of v1.ContainerStatus.
 	State v1.ContainerState
-	// ID is that of the newest instance.
+	// ID is the ID of the newest instance.
 	ID string
-	// Started is as in v1.ContainerStatus.
+	// Started is that of v1.ContainerStatus.
 	Started bool
-	// LastExit is the newest exit of the container, be it that of the instance in
-	// State or of the one before.
+	// LastExit is the last exit of the container, of the current instance or an earlier
+	// one.
 	LastExit *v1.ContainerStateTerminated
-	// RetryAt is when the container's back-off ends, while it waits for that, and
-	// else zero.
+	// RetryAt is the end of the container's back-off while it waits for it, else zero.
 	RetryAt time.Time
-	// Restarts are those of the container alone and those with the whole pod.
+	// Restarts counts restarts of the container alone and with the whole pod.
 	Restarts Restarts
 }
 
-// Restarts are the restarts of a container, or of a pod, so far.
+// Restarts sums up the restarts of a container or a pod.
 type Restarts struct {
-	// Count has also those of a container before the agent was started. The others
-	// have not.
+	// Count includes restarts of a container under earlier agents. The other fields do
+	// not.
 	Count int
-	// Waited is the time for which back-offs made them wait.
+	// Waited is the total time of back-offs.
 	Waited time.Duration
-	// Late is the time from when each was due, by its back-off or else by the exit,
-	// to its start, and Worst the longest of these.
+	// Late is the total lateness, and Worst the longest. The lateness is the time from
+	// the end of the back-off, or from the exit without one, to the start.
 	Late, Worst time.Duration
-	// Timed is how many there are in Late: those that this agent made.
+	// Timed is the number of restarts in Late.
 	Timed int
 }

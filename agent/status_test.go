@@ -206,7 +206,7 @@ func TestStatusFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		_, err := New(Options{Pod: pod(t, `containers: [{name: main}]`), Runtime: n, StatusFile: file})
-		require.ErrorContains(t, err, file+": unexpected end of JSON input; remove it to have what was saved forgotten")
+		require.ErrorContains(t, err, file+": unexpected end of JSON input; remove the file to discard the saved status")
 		require.Empty(t, n.trace)
 	})
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// load reads the status that an agent before this one has saved.
+// load reads the status that an earlier agent has saved.
 func (a *Agent) load() error {
 	if a.o.StatusFile == "" {
 		return nil
@@ -28,7 +28,7 @@ func (a *Agent) load() error {
 	}
 	var status savedStatus
 	if err := json.Unmarshal(data, &status); err != nil {
-		return fmt.Errorf("%s: %w; remove it to have what was saved forgotten", a.o.StatusFile, err)
+		return fmt.Errorf("%s: %w; remove the file to discard the saved status", a.o.StatusFile, err)
 	}
 	a.conditions = status.Conditions
 	if status.StartTime != nil {
@@ -46,14 +46,14 @@ func (a *Agent) load() error {
 // savedStatus is the content of a status file.
 type savedStatus struct {
 	v1.PodStatus
-	// StoppedByAgent has the instances that were stopped for themselves.
+	// StoppedByAgent has the instances that were stopped on their own.
 	StoppedByAgent []string `json:"stoppedByAgent,omitempty"`
 }
 
-// save writes what an agent after this one needs to know and cannot learn from
-// the runtime: the conditions, which startup probes have passed, and what the
-// agent stopped for itself. The pod goes on if that fails, at the risk that
-// Plan.Conditions speaks of.
+// save writes what the next agent cannot learn from the runtime: the conditions, the
+// startup probes that have passed, and the instances that the agent has stopped on
+// their own. After an error the pod goes on, with the risk that Plan.Conditions
+// describes.
 func (a *Agent) save() {
 	if a.o.StatusFile == "" {
 		return
@@ -78,11 +78,11 @@ func (a *Agent) save() {
 		}
 	}
 	if err != nil {
-		a.fail("FailedSync", "the pod's status was not saved: ", err)
+		a.fail("FailedSync", "cannot save the pod's status: ", err)
 	}
 }
 
-// replaceFile writes a file in one step: it has the old or the new content.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".")
 	if err != nil {
@@ -99,7 +99,7 @@ func replaceFile(path string, data []byte) error {
 	return err
 }
 
-// forget removes what was saved.
+// forget removes the status file.
 func (a *Agent) forget() error {
 	if a.o.StatusFile == "" {
 		return nil

@@ -254,7 +254,7 @@ func TestRunByClock(t *testing.T) {
 	require.Equal(t, []time.Duration{0, 0, 10}, inSeconds(r.starts))
 }
 
-// failing is a script whose containers exit as soon as they were started.
+// failing is a script for containers that exit as soon as they start.
 type failing struct {
 	*script
 	clock   *clocktesting.FakeClock

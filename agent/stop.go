@@ -13,22 +13,22 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// stop is the end that an agent makes of an instance.
+// stop is the stop of an instance by the agent.
 type stop struct {
-	// hookUntil is when the preStop hook ends at the latest, and zero when it has
-	// ended or there is none. cancelHook ends one that runs in the instance.
+	// hookUntil is the latest end of the preStop hook, or zero without a running hook.
+	// cancelHook cancels a hook that is not a sleep.
 	hookUntil  time.Time
 	cancelHook context.CancelFunc
-	// kill is what is to be done when the hook has ended, and deadline when the
-	// instance gets SIGKILL. It is zero until it is its turn to stop.
+	// kill is the kill to make after the hook; it is nil before the instance's turn to
+	// stop, and afterwards. deadline is the time of SIGKILL, or zero.
 	kill     *restartpod.Kill
 	deadline time.Time
-	// retryAt is when to try again after an error.
+	// retryAt is the time of the next attempt after an error.
 	retryAt time.Time
 }
 
-// kill begins to stop an instance, unless it is being stopped in time already.
-// proceed goes on with it.
+// kill begins to stop an instance, unless it is already being stopped with an earlier
+// deadline. proceed does the rest.
 func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
 	a.beginStop(now, c, k.PreStop, k.Grace, k.Message)
 	if s, deadline := c.stop, now.Add(k.Grace); s.deadline.IsZero() || deadline.Before(s.deadline) {
@@ -36,7 +36,7 @@ func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
 	}
 }
 
-// beginStop ends the probes of an instance and runs its preStop hook.
+// beginStop ends the probes of an instance and starts its preStop hook.
 func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.Duration, message string) {
 	if c.stop != nil {
 		return
@@ -63,7 +63,7 @@ func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.
 	}
 }
 
-// hookEnded notes that the preStop hook of a container has ended.
+// hookEnded handles the end of a preStop hook.
 func (a *Agent) hookEnded(c *container, s *stop, err error) {
 	if s.hookUntil.IsZero() {
 		return
@@ -77,8 +77,8 @@ func (a *Agent) hookEnded(c *container, s *stop, err error) {
 	}
 }
 
-// proceed goes on with the stop of a container, if it is being stopped. It returns
-// when to call it again, or zero.
+// proceed does what is due to stop a container, if it is being stopped. It returns when
+// to call it next, or zero.
 func (a *Agent) proceed(now time.Time, c *container) (next time.Time) {
 	s := c.stop
 	if s == nil {
@@ -123,8 +123,8 @@ func (a *Agent) proceed(now time.Time, c *container) (next time.Time) {
 	return s.hookUntil
 }
 
-// end goes on with stopping the pod for good. It returns when to go on, and true
-// once the pod is gone.
+// end does what is due to stop the pod for good. It returns when to call it next, and
+// whether the pod is gone.
 func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	a.waiting, a.retryAt = nil, time.Time{}
 	o.GracePeriod = max(o.GracePeriod, time.Second) // As in calculateEffectiveGracePeriod of pkg/kubelet.
@@ -132,7 +132,7 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 		c := &a.containers[i]
 		c.wait("", "", time.Time{})
 		if c.instance != nil && c.instance.State == restartpod.StateRunning {
-			// The kubelet runs all hooks at the beginning, also those of sidecars.
+			// The kubelet starts all hooks at once, including those of sidecars.
 			a.beginStop(o.Now, c, true, o.GracePeriod, "Stopping container "+c.Name)
 		}
 	}
@@ -153,9 +153,9 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	return time.Time{}, true
 }
 
-// unfit returns with what grace period and message a container is to be killed
-// whose probe has failed, or which the runtime does not know to run or to have
-// ended. There is no message if it is fit, or is being stopped.
+// unfit returns the grace period and the message for killing a container that has
+// failed a probe or a hook, or is in an unknown state. The message is empty for other
+// containers, and for those that are being stopped.
 func (a *Agent) unfit(c *container) (grace time.Duration, message string) {
 	switch {
 	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():

@@ -18,8 +18,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 )
 
-// The kubelet's labels, pkg/kubelet/types, by which tools know a pod, and our
-// own: pods of a kubelet at the same endpoint do not have these.
+// The labels of pkg/kubelet/types, which tools use, and our own. Pods of a kubelet at
+// the same endpoint do not have our own.
 const (
 	labelPodName       = "io.kubernetes.pod.name"
 	labelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -27,13 +27,13 @@ const (
 	labelContainerName = "io.kubernetes.container.name"
 	labelManagedBy     = "kubelet-backoff.github.io/managed-by"
 	managedBy          = "crashloop"
-	// annotationRestartCount is the instance's attempt once more.
+	// annotationRestartCount repeats the attempt of the instance.
 	annotationRestartCount = "io.kubernetes.container.restartCount"
-	// annotationDir is the pod's folder.
+	// annotationDir is the folder of the pod.
 	annotationDir = "kubelet-backoff.github.io/dir"
 )
 
-// Support is what the runtime honours of a pod.
+// Support lists the fields of a pod that the runtime supports.
 var Support = manifest.Support{Name: "cri", Honoured: []string{
 	"spec.hostname",
 	"spec.hostIPC",
@@ -56,7 +56,7 @@ var Support = manifest.Support{Name: "cri", Honoured: []string{
 	"spec.containers.volumeMounts.readOnly",
 }}
 
-// selector finds what is the pod's.
+// selector returns the labels of the pod's sandboxes and containers.
 func (r *Runtime) selector() map[string]string {
 	return map[string]string{
 		labelManagedBy: managedBy,
@@ -64,8 +64,8 @@ func (r *Runtime) selector() map[string]string {
 	}
 }
 
-// sandboxConfig is generatePodSandboxConfig of pkg/kubelet/kuberuntime for what
-// Support names.
+// sandboxConfig keeps the behaviour of generatePodSandboxConfig of
+// pkg/kubelet/kuberuntime for the fields of Support.
 func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 	labels, annotations := map[string]string{}, map[string]string{}
 	maps.Copy(labels, r.pod.Labels)
@@ -89,7 +89,7 @@ func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 	return config
 }
 
-// hostname is what Linux allows of the pod's hostname, or else of its name.
+// hostname returns the pod's hostname, else as much of its name as Linux allows.
 func hostname(pod *v1.Pod) string {
 	if pod.Spec.Hostname != "" {
 		return pod.Spec.Hostname
@@ -117,8 +117,8 @@ func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 	}
 }
 
-// containerConfig is generateContainerConfig of pkg/kubelet/kuberuntime for what
-// Support names.
+// containerConfig keeps the behaviour of generateContainerConfig of
+// pkg/kubelet/kuberuntime for the fields of Support.
 func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP string) (*runtimeapi.ContainerConfig, error) {
 	env, err := manifest.Environment(r.pod, c, podIP)
 	if err != nil {
@@ -148,8 +148,8 @@ func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP st
 	return config, nil
 }
 
-// resources has the figures of pkg/kubelet/cm: 1024 shares for a CPU, at least 2,
-// and of 100 ms the limit's part, at least 1 ms.
+// resources uses the figures of pkg/kubelet/cm: 1024 shares per CPU and at least 2, and
+// a quota per 100 ms of at least 1 ms.
 func resources(spec v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
 	const period = 100_000 // µs
 	request, requested := spec.Requests[v1.ResourceCPU]
@@ -200,14 +200,14 @@ func securityContext(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 
 func (r *Runtime) volume(name string) string { return filepath.Join(r.dir, podfiles.Volumes, name) }
 
-// makeVolumes makes the folders of volumes that are not there yet. Any user may
-// write in them, as in the kubelet's.
+// makeVolumes makes the missing folders of volumes. As in the kubelet, every user may
+// write to them.
 func (r *Runtime) makeVolumes() error {
 	for _, name := range manifest.EmptyDirs(r.pod) {
 		if err := os.MkdirAll(r.volume(name), 0o777); err != nil {
 			return err
 		}
-		// MkdirAll heeds the umask.
+		// MkdirAll applies the umask.
 		if err := os.Chmod(r.volume(name), 0o777); err != nil {
 			return err
 		}
@@ -219,9 +219,9 @@ func (r *Runtime) logFile(container string, restarts int) string {
 	return filepath.Join(r.dir, podfiles.Logs, container, strconv.Itoa(restarts)+".log")
 }
 
-// makeLogFolder makes the folder of a container's logs and removes from it what
-// is older than the newest podfiles.MaxLogFiles, and what an earlier pod left, to
-// which the runtime would append.
+// makeLogFolder makes the folder for a container's logs. It removes all but the newest
+// podfiles.MaxLogFiles, and logs of an earlier pod, because the runtime would append to
+// them.
 func (r *Runtime) makeLogFolder(container string, restarts int) error {
 	dir := filepath.Join(r.dir, podfiles.Logs, container)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

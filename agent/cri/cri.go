@@ -27,60 +27,57 @@ import (
 const (
 	// requestTimeout is the default of the kubelet's runtimeRequestTimeout.
 	requestTimeout = 2 * time.Minute
-	// relistPeriod is the one of the kubelet's pod lifecycle event generator.
+	// relistPeriod is that of the kubelet's pod lifecycle event generator.
 	relistPeriod = time.Second
-	// instancesKept is how many instances of a container there are at most: the
-	// newest and the one before, as with the kubelet's maximumDeadContainersPerContainer.
+	// instancesKept limits the instances of a container: the newest and the one before,
+	// as the kubelet's maximumDeadContainersPerContainer.
 	instancesKept = 2
-	// stopPeriod is how long at most the stop of one instance keeps others from
-	// being begun. Containerd 2.2's shim, which is one for the whole pod, hangs for
-	// good when many are at once.
+	// stopPeriod is the longest time for which the stop of one instance delays the next
+	// one. The shim of containerd 2.2, one for the whole pod, hangs forever if it gets
+	// many at once.
 	stopPeriod = 100 * time.Millisecond
 )
 
-// What New has in a pod's folder: LogsDir has a folder with logs for each container,
-// and StatusFile is the file that is to be agent.Options.StatusFile, for a pod that
-// outlives its agent.
+// LogsDir and StatusFile are in the folder of a pod. LogsDir has a folder with logs for
+// each container. StatusFile is the value for agent.Options.StatusFile.
 const (
 	LogsDir    = podfiles.Logs
 	StatusFile = podfiles.Status
 )
 
-// Runtime runs one pod through a CRI endpoint. It implements agent.Runtime. An
-// error of any method may be that the endpoint does not answer at present;
-// nothing is lost by calling it again.
+// Runtime runs one pod through a CRI endpoint. It implements agent.Runtime. Every
+// method may return an error because the endpoint does not respond. It is safe to call
+// it again.
 type Runtime struct {
 	pod     *v1.Pod
 	dir     string
 	runtime criapi.RuntimeService
 	images  criapi.ImageManagerService
 	changed chan struct{}
-	// stops has a value while the stop of an instance is being begun.
+	// stops has a value while a stop of an instance begins.
 	stops chan struct{}
 	logs  *followers
-	// ctx ends with Close, and wg waits for what ends with it.
+	// ctx is done after Close. wg waits for the goroutines that end then.
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu sync.Mutex
-	// sandbox is the status of the newest sandbox, of which only the state can
-	// change.
+	// sandbox is the status of the newest sandbox. Only its state can change.
 	sandbox *runtimeapi.PodSandboxStatus
-	// statuses are those of the newest instances, by ID. One is as old as the
-	// newest change of its state.
+	// statuses has the status of the newest instance of each container, by ID, as of
+	// the last change of its state.
 	statuses map[string]*runtimeapi.ContainerStatus
-	// unstartable are the statuses of instances whose start failed, by ID, as
-	// containerd has them. Other runtimes may leave these instances as created.
+	// unstartable has the status of instances whose start failed, by ID, as containerd
+	// reports them. Other runtimes may leave such instances in the state created.
 	unstartable map[string]*runtimeapi.ContainerStatus
 }
 
-// New connects to a CRI endpoint, such as unix:///run/containerd/containerd.sock,
-// and adopts the pod if it is there. A pod of the same name that an agent
-// made of another manifest, which is to say with another UID, is removed. dir is
-// the pod's folder, an absolute path; New makes those of its volumes. Output gets
-// the lines that containers write from now on. The caller is to call Close at the
-// end: ctx is for New alone.
+// New connects to a CRI endpoint such as unix:///run/containerd/containerd.sock and
+// adopts the pod if it exists. It removes a pod of the same name with another UID,
+// which an agent made from another manifest. dir is the folder of the pod, an absolute
+// path; New makes the folders of its volumes. output gets the lines that containers
+// write from now on. ctx is only for New. Call Close at the end.
 func New(ctx context.Context, endpoint string, pod *v1.Pod, dir string, output func(container string, line []byte)) (r *Runtime, err error) {
 	defer func() {
 		if err != nil {
@@ -128,8 +125,8 @@ func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criap
 	return r, nil
 }
 
-// removeOthers removes the sandboxes and volumes of a pod with this name but
-// another UID.
+// removeOthers removes the sandboxes and volumes of a pod with this name and another
+// UID.
 func (r *Runtime) removeOthers(ctx context.Context) error {
 	sandboxes, err := r.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{
 		labelManagedBy: managedBy, labelPodName: r.pod.Name, labelPodNamespace: r.pod.Namespace,
@@ -140,7 +137,7 @@ func (r *Runtime) removeOthers(ctx context.Context) error {
 	for _, s := range sandboxes {
 		dir := s.Annotations[annotationDir]
 		if filepath.Dir(dir) != filepath.Dir(r.dir) {
-			return fmt.Errorf("pod %s/%s is there already, with its files in %s: end that one first, or go on with it in the same folder",
+			return fmt.Errorf("pod %s/%s exists already, with its files in %s: stop it first, or use the same folder",
 				r.pod.Namespace, r.pod.Name, dir)
 		}
 		if s.Labels[labelPodUID] != string(r.pod.UID) {
@@ -154,8 +151,7 @@ func (r *Runtime) removeOthers(ctx context.Context) error {
 	return nil
 }
 
-// Close ends what New began and leaves the pod as it is. It returns when output
-// is no longer called.
+// Close disconnects and leaves the pod as it is. After Close, output is not called.
 func (r *Runtime) Close() error {
 	r.cancel()
 	r.wg.Wait()
@@ -167,14 +163,14 @@ func (r *Runtime) Close() error {
 // Changed implements agent.Runtime.
 func (r *Runtime) Changed() <-chan struct{} { return r.changed }
 
-// watch reports changes as the runtime tells of them, and once a second for
-// what it may not tell: not every runtime can, and the stream ends with it.
+// watch signals a change for each event of the runtime, and once per second because not
+// every runtime has events and a stream may end.
 func (r *Runtime) watch() {
 	events := make(chan *runtimeapi.ContainerEventResponse)
 	r.wg.Go(func() {
 		defer close(events)
 		for r.ctx.Err() == nil {
-			// Why the stream ended does not matter: it is tried again.
+			// The error does not matter: the next turn tries again.
 			_ = r.runtime.GetContainerEvents(r.ctx, events, nil)
 			select {
 			case <-r.ctx.Done():
@@ -202,8 +198,8 @@ func (r *Runtime) watch() {
 	}
 }
 
-// CreateSandbox implements agent.Runtime. The old sandboxes are stopped; Start
-// removes them when nothing in them is kept any more.
+// CreateSandbox implements agent.Runtime. It stops old sandboxes. Start removes them
+// when it keeps no instance in them.
 func (r *Runtime) CreateSandbox(ctx context.Context) error {
 	sandboxes, err := r.listSandboxes(ctx)
 	if err != nil {
@@ -228,7 +224,7 @@ func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts i
 	}
 	sandbox, ip, ready, err := r.readySandbox(ctx, sandboxes)
 	if err == nil && !ready {
-		err = errors.New("the pod has no sandbox that is ready")
+		err = errors.New("the pod has no ready sandbox")
 	}
 	if err != nil {
 		return "", err
@@ -257,7 +253,7 @@ func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts i
 		return "", &agent.WaitingError{Reason: "CreateContainerError", Err: err}
 	}
 	if err := r.runtime.StartContainer(ctx, id); err != nil {
-		// It may run nevertheless, if it was the answer that got lost.
+		// The container may run if only the response was lost.
 		r.mu.Lock()
 		r.unstartable[id] = &runtimeapi.ContainerStatus{
 			Id: id, Metadata: config.Metadata, State: runtimeapi.ContainerState_CONTAINER_EXITED, FinishedAt: time.Now().UnixNano(),
@@ -269,9 +265,9 @@ func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts i
 	return id, nil
 }
 
-// removeOld makes room for a new instance of a container: of those that were
-// started only the newest stay, and one that was not may have its name.
-// A sandbox goes when it is neither the newest nor has a container.
+// removeOld makes room for a new instance of a container. It keeps only the newest one
+// that was started, and removes those that were not, because they may have the new
+// one's name. It removes sandboxes without containers, except the newest.
 func (r *Runtime) removeOld(ctx context.Context, name string, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	kept := 0
 	used := map[string]bool{sandboxes[0].Id: true}
@@ -295,8 +291,8 @@ func (r *Runtime) removeOld(ctx context.Context, name string, sandboxes []*runti
 	return each(ctx, unused, r.runtime.RemovePodSandbox)
 }
 
-// ensureImage pulls a container's image where its policy says so, and returns
-// what the runtime knows it by.
+// ensureImage pulls the image of a container if its policy requires it, and returns the
+// runtime's reference of the image.
 func (r *Runtime) ensureImage(ctx context.Context, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	image := &runtimeapi.ImageSpec{Image: c.Image}
 	if c.ImagePullPolicy != v1.PullAlways {
@@ -318,8 +314,8 @@ func (r *Runtime) ensureImage(ctx context.Context, c *v1.Container, sandbox *run
 	return ref, nil
 }
 
-// Stop implements agent.Runtime. The grace period is rounded up to seconds. The
-// signal may be another than SIGTERM if the image says so.
+// Stop implements agent.Runtime. It rounds the grace period up to seconds. An image may
+// define another signal than SIGTERM.
 func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) error {
 	select {
 	case r.stops <- struct{}{}:
@@ -335,14 +331,14 @@ func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) erro
 	return nil
 }
 
-// seconds rounds up, as CRI knows no fractions of them.
+// seconds rounds up, because CRI has no fractions of seconds.
 func seconds(d time.Duration) time.Duration {
 	return (max(d, 0) + time.Second - 1).Truncate(time.Second)
 }
 
-// Exec implements agent.Runtime. The output is cut after 10 KiB.
+// Exec implements agent.Runtime. It returns the first 10 KiB of the output.
 func (r *Runtime) Exec(ctx context.Context, id string, command []string) ([]byte, int, error) {
-	var timeout time.Duration // 0 is for none.
+	var timeout time.Duration // 0 is no limit.
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = max(seconds(time.Until(deadline)), time.Second)
 	}
@@ -356,7 +352,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, command []string) ([]byte
 	return output, 0, err
 }
 
-// Remove implements agent.Runtime. It waits until output has all lines.
+// Remove implements agent.Runtime. It waits until output has got all lines.
 func (r *Runtime) Remove(ctx context.Context) error {
 	sandboxes, err := r.listSandboxes(ctx)
 	if err != nil {

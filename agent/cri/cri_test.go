@@ -156,7 +156,7 @@ func TestAdoption(t *testing.T) {
 	require.Equal(t, 1, second.state(t).Instances["main"].Restarts)
 
 	_, err = newRuntime(t.Context(), f, apitest.NewFakeImageService(), pod, filepath.Join(t.TempDir(), "u1"), nil)
-	require.ErrorContains(t, err, "pod default/web is there already, with its files in "+filepath.Join(root, "u1"))
+	require.ErrorContains(t, err, "pod default/web exists already, with its files in "+filepath.Join(root, "u1"))
 
 	changed := pod.DeepCopy()
 	changed.UID = "u2"
@@ -182,7 +182,7 @@ func TestSandboxLost(t *testing.T) {
 	require.False(t, lost.SandboxReady)
 	require.Empty(t, lost.IP)
 	_, err := r.Start(t.Context(), &r.pod.Spec.Containers[0], 1)
-	require.ErrorContains(t, err, "no sandbox that is ready")
+	require.ErrorContains(t, err, "no ready sandbox")
 	require.NoError(t, r.CreateSandbox(t.Context()))
 	require.EqualValues(t, 1, f.sandbox.Metadata.Attempt)
 	now := r.state(t)

@@ -164,7 +164,7 @@ func open(t *testing.T, f *fakeRuntime, pod *v1.Pod, dir string) (*Runtime, *wri
 	return r, w
 }
 
-// started makes a runtime whose pod has a sandbox.
+// started returns a runtime with a pod that has a sandbox.
 func started(t *testing.T, pod *v1.Pod) (*Runtime, *fakeRuntime, *written) {
 	t.Helper()
 	f := newFake()

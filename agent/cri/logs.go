@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// maxLine is about where a longer line is broken, in bytes. Containerd makes
-	// entries as long as this of it.
+	// maxLine is about the length in bytes at which a longer line is split. Entries of
+	// containerd have at most this length.
 	maxLine = 16 << 10
-	// followPeriod is how often the log of an instance is read that cannot be
-	// watched: each takes an inotify instance, and a user often has no more than 128.
+	// followPeriod is the time between reads of a log that cannot be watched: each
+	// watch uses an inotify instance, and a user often has only 128.
 	followPeriod = time.Second
 )
 
-// followers give what instances write to output.
+// followers pass the lines of all instances to output.
 type followers struct {
 	runtime criapi.RuntimeService
 	output  func(container string, line []byte)
 	wg      sync.WaitGroup
 
 	mu sync.Mutex
-	// ended has a channel for each instance whose end is not known yet, by its ID.
-	// It is closed then.
+	// ended has a channel for each instance that has not ended yet, by ID. It is closed
+	// at the end.
 	ended map[string]chan struct{}
-	// read has a channel for each container, which is closed when output has all
-	// that the newest instance wrote.
+	// read has a channel for each container. It is closed when output has got all lines
+	// of the newest instance.
 	read map[string]chan struct{}
 }
 
@@ -43,14 +43,14 @@ func newFollowers(runtime criapi.RuntimeService, output func(container string, l
 	return &followers{runtime: runtime, output: output, ended: map[string]chan struct{}{}, read: map[string]chan struct{}{}}
 }
 
-// ids returns the instances whose end is not known yet.
+// ids returns the instances that have not ended yet.
 func (f *followers) ids() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Keys(f.ended))
 }
 
-// end tells that an instance has ended. What it wrote is still read.
+// end marks an instance as ended. The rest of its log is still read.
 func (f *followers) end(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,8 +60,7 @@ func (f *followers) end(id string) {
 	}
 }
 
-// finish tells that all instances have ended, and waits until output has all
-// that they wrote.
+// finish marks all instances as ended, and waits until output has got all their lines.
 func (f *followers) finish(ctx context.Context) error {
 	for _, id := range f.ids() {
 		f.end(id)
@@ -79,7 +78,7 @@ func (f *followers) finish(ctx context.Context) error {
 	}
 }
 
-// follow reads an instance's log from the time since on, to its end.
+// follow reads the log of an instance from the time since to its end.
 func (f *followers) follow(ctx context.Context, id, container, path string, since time.Time) {
 	ended, read := make(chan struct{}), make(chan struct{})
 	f.mu.Lock()
@@ -112,13 +111,12 @@ func (f *followers) follow(ctx context.Context, id, container, path string, sinc
 	})
 }
 
-// follower is what ReadLogs takes for the runtime: it asks for the instance's
-// status at every turn, which is known here without.
+// follower is the RuntimeService for ReadLogs, which asks for the status of the
+// instance at every turn. It answers without a call of the runtime.
 type follower struct {
 	criapi.RuntimeService
 	ended <-chan struct{}
-	// seen are the log's entries that were read, and skip how many of them are to
-	// come again.
+	// seen counts the entries that were read, and skip those that will be read again.
 	seen, skip int
 }
 
@@ -139,8 +137,8 @@ func (l *follower) ContainerStatus(context.Context, string, bool) (*runtimeapi.C
 	return &runtimeapi.ContainerStatusResponse{Status: s}, nil
 }
 
-// lines puts one stream's entries together to lines: an entry without a newline
-// goes on in the next.
+// lines joins the entries of one stream to lines: an entry without a newline continues
+// in the next one.
 type lines struct {
 	ctx      context.Context
 	follower *follower
@@ -162,12 +160,12 @@ func (l *lines) Write(entry []byte) (int, error) {
 	l.rest = append(l.rest, line...)
 	if whole || len(l.rest) >= maxLine {
 		l.write(l.rest)
-		l.rest = nil // It is output's now.
+		l.rest = nil // output may keep the line.
 	}
 	return len(entry), nil
 }
 
-// flush gives up waiting for the end of a line.
+// flush writes an incomplete last line.
 func (l *lines) flush() {
 	if len(l.rest) > 0 {
 		l.write(l.rest)

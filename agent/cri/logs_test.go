@@ -42,7 +42,7 @@ func TestOutput(t *testing.T) {
 	log(file, "stdout F five")
 	seen(w, "main: one", "main: three", "main: two, the end", "main: ", "main: five")
 
-	// The next agent gives what is new.
+	// The next agent outputs only new lines.
 	require.NoError(t, r.Close())
 	next, w := open(t, f, r.pod, r.dir)
 	log(file, "stdout F six")
@@ -62,7 +62,7 @@ func TestOutput(t *testing.T) {
 	require.FileExists(t, file, "logs stay")
 }
 
-// What was read already is not given again when a log has to be read anew.
+// A log that is read again does not repeat lines.
 func TestOutputAgain(t *testing.T) {
 	var got []string
 	l := &follower{}

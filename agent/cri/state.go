@@ -14,11 +14,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// State implements agent.Runtime. Instances that were never started are not in
-// it: Start takes their place. All others of the pod count, also those of a lost
-// sandbox.
+// State implements agent.Runtime. It leaves out instances that were never started,
+// because Start replaces them. It includes instances of lost sandboxes.
 func (r *Runtime) State(ctx context.Context) (agent.State, error) {
-	// Before the list, in which an instance started since would be missing.
+	// This comes before the list: an instance that starts afterwards is not in the
+	// list.
 	followed := r.logs.ids()
 	sandboxes, err := r.listSandboxes(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *Runtime) State(ctx context.Context) (agent.State, error) {
 	return state, nil
 }
 
-// knownStatus returns the status of an instance, or nil if it is to be asked for.
+// knownStatus returns the status of an instance, or nil if it is not known.
 func (r *Runtime) knownStatus(c *runtimeapi.Container) *runtimeapi.ContainerStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *Runtime) knownStatus(c *runtimeapi.Container) *runtimeapi.ContainerStat
 	return nil
 }
 
-// instance translates a status.
+// instance converts a status.
 func instance(s *runtimeapi.ContainerStatus) agent.Instance {
 	i := agent.Instance{
 		Status: restartpod.Status{
@@ -91,7 +91,7 @@ func instance(s *runtimeapi.ContainerStatus) agent.Instance {
 		i.State = restartpod.StateRunning
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
 		i.State = restartpod.StateExited
-		// These two say no more than the exit code.
+		// These two reasons only repeat the exit code.
 		if s.Reason != "Completed" && s.Reason != "Error" {
 			i.Reason, i.Message = s.Reason, s.Message
 		}
@@ -99,7 +99,7 @@ func instance(s *runtimeapi.ContainerStatus) agent.Instance {
 	return i
 }
 
-// nanoseconds is a time of CRI, where 0 is for none.
+// nanoseconds converts a time of CRI, in which 0 is none.
 func nanoseconds(t int64) time.Time {
 	if t <= 0 {
 		return time.Time{}
@@ -107,22 +107,21 @@ func nanoseconds(t int64) time.Time {
 	return time.Unix(0, t)
 }
 
-// listSandboxes returns the pod's sandboxes, the newest first.
+// listSandboxes returns the pod's sandboxes, newest first.
 func (r *Runtime) listSandboxes(ctx context.Context) ([]*runtimeapi.PodSandbox, error) {
 	list, err := r.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: r.selector()})
 	slices.SortFunc(list, func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt) })
 	return list, err
 }
 
-// listContainers returns all instances of the pod's containers, the newest
-// first.
+// listContainers returns all instances of the pod's containers, newest first.
 func (r *Runtime) listContainers(ctx context.Context) ([]*runtimeapi.Container, error) {
 	list, err := r.runtime.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: r.selector()})
 	slices.SortFunc(list, func(a, b *runtimeapi.Container) int { return cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt) })
 	return list, err
 }
 
-// each calls a method for each sandbox until it fails.
+// each calls a method for each sandbox until an error.
 func each(ctx context.Context, sandboxes []*runtimeapi.PodSandbox, call func(context.Context, string) error) error {
 	for _, s := range sandboxes {
 		if err := call(ctx, s.Id); err != nil {
@@ -132,8 +131,8 @@ func each(ctx context.Context, sandboxes []*runtimeapi.PodSandbox, call func(con
 	return nil
 }
 
-// readySandbox reports whether the newest sandbox can be used, by the rules of
-// PodSandboxChanged in pkg/kubelet/kuberuntime/util, and its address.
+// readySandbox returns the ID and the IP of the newest sandbox, and reports whether it
+// is usable by the rules of PodSandboxChanged in pkg/kubelet/kuberuntime/util.
 func (r *Runtime) readySandbox(ctx context.Context, sandboxes []*runtimeapi.PodSandbox) (id, ip string, ready bool, err error) {
 	isReady := func(s *runtimeapi.PodSandbox) bool { return s.State == runtimeapi.PodSandboxState_SANDBOX_READY }
 	if len(sandboxes) == 0 || !isReady(sandboxes[0]) || slices.ContainsFunc(sandboxes[1:], isReady) {

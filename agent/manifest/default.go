@@ -18,11 +18,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Default fills in what an API server would and the agent or a runtime relies on
-// (SetDefaults functions of pkg/apis/core/v1). A name from generateName and a UID
-// are made of the manifest, so that they are the same in every run: the UID
-// stands for namespace, name and spec, as that of a static pod stands for its
-// file.
+// Default sets the defaults of an API server on which the agent or a runtime relies
+// (SetDefaults functions of pkg/apis/core/v1). It also sets the namespace and the UID,
+// and a name from generateName. Both come from a hash of the manifest, so they are the
+// same in every run, as the UID of a static pod is that of its file.
 func Default(pod *v1.Pod) {
 	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
 	spec := &pod.Spec
@@ -42,7 +41,7 @@ func Default(pod *v1.Pod) {
 		defaultContainer(&spec.Containers[i])
 	}
 	if pod.Name == "" && pod.GenerateName != "" {
-		// As many characters as an API server takes of generateName and adds to it.
+		// The limits of an API server for generateName.
 		const suffix, longest = 5, 63
 		prefix := pod.GenerateName[:min(len(pod.GenerateName), longest-suffix)]
 		pod.Name = prefix + rand.SafeEncodeString(hash(pod)[:suffix])
@@ -79,7 +78,7 @@ func defaultContainer(c *v1.Container) {
 	}
 }
 
-// defaultPullPolicy is Always for what may change behind its name.
+// defaultPullPolicy returns Always for an image that may change without a new name.
 func defaultPullPolicy(image string) v1.PullPolicy {
 	name, digest, _ := strings.Cut(path.Base(image), "@")
 	_, tag, tagged := strings.Cut(name, ":")

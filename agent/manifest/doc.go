@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest prepares pods that come from files for package agent. [Default]
-// fills in what an API server would. [Validate] refuses what an API server, a
-// kubelet or a runtime would, and names the fields that have no effect; what a
-// runtime honours is a [Support]. [Environment], [Command] and [Mounts] resolve for
-// a runtime what a container's fields refer to.
+// Package manifest prepares pods from files for package agent. [Default] sets the
+// defaults that an API server would set. [Validate] returns errors for invalid and
+// unsupported fields, and warnings for fields without effect; [Support] describes what
+// a runtime supports. [Objects] resolves references to ConfigMaps and Secrets. For
+// runtimes, [Environment], [Command] and [Mounts] resolve the remaining references of a
+// container.
 package manifest

@@ -17,16 +17,16 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
-// maxEnvironment is how much all variables of a container may be together: what
-// Linux passes to a program by default.
+// maxEnvironment limits the size of all variables of a container. It is the default
+// limit of Linux.
 const maxEnvironment = 2 << 20
 
-// Environment returns the environment variables that the pod sets for a
-// container: fields of the pod resolved and $(NAME) expanded with the variables
-// before, each name once with its last value. An error names the variable, and is
-// for a source that Objects.Resolve has to resolve before, for a value of more than
-// 128 KiB and for more than 2 MiB in all. It does what makeEnvironmentVariables of pkg/kubelet does, but for
-// services, and in the order of the spec.
+// Environment returns the environment variables of a container, in the order of the
+// spec: fields of the pod are resolved, $(NAME) is expanded with the variables before
+// it, and of several values of a name the last one counts. It keeps the behaviour of
+// makeEnvironmentVariables of pkg/kubelet, except for services. An error names the
+// variable. It is for a source that Objects.Resolve should have resolved, for a value
+// of more than 128 KiB, and for more than 2 MiB in all.
 func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error) {
 	var names []string
 	values, size := map[string]string{}, 0
@@ -60,8 +60,8 @@ func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error
 	return env, nil
 }
 
-// fieldValue is podFieldSelectorRuntimeValue of pkg/kubelet and, for all labels
-// and annotations, ExtractFieldPathAsString of pkg/fieldpath.
+// fieldValue keeps the behaviour of podFieldSelectorRuntimeValue of pkg/kubelet and,
+// for all labels or annotations, of ExtractFieldPathAsString of pkg/fieldpath.
 func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
 	switch fieldPath {
 	case "metadata.name":
@@ -88,7 +88,7 @@ func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
 		if key, ok := strings.CutPrefix(path, "metadata.labels['"); ok && isQualifiedName(key) {
 			return pod.Labels[key], nil
 		}
-		// Only here the prefix may have capitals.
+		// The prefix of an annotation may have capitals.
 		if key, ok := strings.CutPrefix(path, "metadata.annotations['"); ok && isQualifiedName(strings.ToLower(key)) {
 			return pod.Annotations[key], nil
 		}
@@ -105,8 +105,8 @@ func formatMap(m map[string]string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// hostIP is the address with which this machine reaches others, or that of the pod
-// without any.
+// hostIP returns the address that this machine uses for connections to others, or the
+// pod's IP if it has none.
 func hostIP(podIP string) string {
 	c, err := net.Dial("udp", "192.0.2.1:9") // Sends nothing.
 	if err != nil {
@@ -120,14 +120,14 @@ func isQualifiedName(key string) bool {
 	return len(content.IsLabelKey(key)) == 0
 }
 
-// Command returns the command and the arguments of a container with $(NAME)
-// expanded. It is empty where both are the image's.
+// Command returns the command and the arguments of a container with $(NAME) expanded.
+// It is empty if both come from the image.
 func Command(c *v1.Container, env []v1.EnvVar) []string {
 	return Expand(slices.Concat(c.Command, c.Args), env)
 }
 
-// Expand replaces $(NAME) by the variable's value in each string, as the kubelet does
-// in command and args. $$ stands for $, so that $$(NAME) is left as $(NAME); what
-// names no variable stays as it is, and so does a string that would become longer
-// than 128 KiB, which Objects.Resolve refuses in a command.
+// Expand replaces $(NAME) by the value of the variable in each string, as the kubelet
+// does in command and args. $$ stands for $, so $$(NAME) becomes $(NAME). A reference
+// to an unknown variable is not changed, and neither is a string that would become
+// longer than 128 KiB; Objects.Resolve rejects such a string in a command.
 func Expand(list []string, env []v1.EnvVar) []string { return expand.All(list, env) }

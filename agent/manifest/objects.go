@@ -23,11 +23,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
-// Objects has the data of ConfigMaps and Secrets, by the kind, namespace and name:
-// "Secret shop/db".
+// Objects has the data of ConfigMaps and Secrets by kind, namespace and name: "Secret
+// shop/db".
 type Objects map[string]map[string][]byte
 
-// Add adds an object if it is a ConfigMap or a Secret, and reports whether it is.
+// Add adds an object if it is a ConfigMap or a Secret, and reports whether it is one.
 func (o Objects) Add(object apiruntime.Object) bool {
 	data := map[string][]byte{}
 	set := func(texts map[string]string, bytes map[string][]byte) {
@@ -53,8 +53,7 @@ func objectKey(kind, namespace, name string) string {
 	return kind + " " + cmp.Or(namespace, "default") + "/" + name
 }
 
-// Files are what a pod's volumes have in them: by the name of the volume, and the
-// path in it.
+// Files has the files of a pod's volumes by the name of the volume and the path in it.
 type Files map[string]map[string]File
 
 // File is a file of a volume.
@@ -63,8 +62,8 @@ type File struct {
 	Mode os.FileMode
 }
 
-// Write writes the files into the volumes of a pod whose folder is dir, as New of a
-// runtime has it. That is to be called before.
+// Write writes the files into the volumes of a pod. dir is the folder of the pod, as
+// passed to New of a runtime. Call New first.
 func (f Files) Write(dir string) error {
 	for volume, files := range f {
 		folder := filepath.Join(dir, podfiles.Volumes, volume)
@@ -92,12 +91,12 @@ func (f Files) Write(dir string) error {
 	return nil
 }
 
-// Resolve puts what a pod that Validate has let pass takes from objects, and from
-// the resources of containers, into its environment, and returns the files of its
-// volumes. An object that is missing and not optional counts as empty, with a
-// warning. An error is for a key that an object has not, and for an environment or
-// a command that becomes too long. It does what makeEnvironmentVariables of
-// pkg/kubelet and the volume plugins do.
+// Resolve resolves the references of a pod to objects and to resources of containers.
+// It changes the environment of the containers and returns the files of the volumes.
+// The pod must be valid: see Validate. A missing object that is not optional counts as
+// empty, with a warning. The error is for a key that an object does not have, and for
+// an environment or a command that is too long after expansion. Resolve keeps the
+// behaviour of makeEnvironmentVariables of pkg/kubelet and of the volume plugins.
 func (o Objects) Resolve(pod *v1.Pod) (files Files, warnings []string, errs field.ErrorList) {
 	r := resolver{pod: pod, objects: o, missing: map[string]bool{}}
 	path := field.NewPath("spec")
@@ -116,7 +115,7 @@ func (o Objects) Resolve(pod *v1.Pod) (files Files, warnings []string, errs fiel
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.missing)) {
-		warnings = append(warnings, key+" is not among the manifests: what is taken from it is empty")
+		warnings = append(warnings, key+" is not in the manifests: it counts as empty")
 	}
 	return files, warnings, r.errs
 }
@@ -139,8 +138,7 @@ func (r *resolver) data(kind, name string, optional *bool) map[string][]byte {
 	return data
 }
 
-// value returns the value of a key. It is false for one that is optional and
-// missing.
+// value returns the value of a key. It returns false for a missing optional one.
 func (r *resolver) value(kind, name, key string, optional *bool, path *field.Path) ([]byte, bool) {
 	data := r.data(kind, name, optional)
 	value, ok := data[key]
@@ -238,8 +236,8 @@ func (r *resolver) volume(v *v1.Volume, path *field.Path) {
 	}
 }
 
-// keys adds the files of an object, or of items of it. Of an object that is missing
-// there are those, empty, that are named somewhere.
+// keys adds the files of an object, or of items of it. A missing object has an empty
+// file for each path that a subPath names.
 func (r *resolver) keys(volume, kind, name string, items []v1.KeyToPath, mode *int32, optional *bool, path *field.Path) {
 	data := r.data(kind, name, optional)
 	if len(items) > 0 {
@@ -273,9 +271,9 @@ func (r *resolver) file(name string, data []byte, mode *int32, path *field.Path)
 	r.files[name] = File{Data: data, Mode: os.FileMode(ptr.Deref(mode, 0o644)) & os.ModePerm}
 }
 
-// resource returns a request or limit of a container, which is own where none is
-// named, in units of the divisor, rounded up. Without a limit it is what this
-// machine has, as in the kubelet.
+// resource returns a request or limit of a container in units of the divisor, rounded
+// up. The container is own if the reference has no name. As in the kubelet, a missing
+// limit is that of the machine.
 func (r *resolver) resource(own *v1.Container, ref *v1.ResourceFieldSelector, path *field.Path) string {
 	for _, c := range slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers) {
 		if c.Name == ref.ContainerName {

@@ -58,8 +58,8 @@ spec:
   - {name: other, command: [serve]}`)
 	require.Empty(t, errs)
 	require.Equal(t, []string{
-		"ConfigMap default/gone is not among the manifests: what is taken from it is empty",
-		"Secret default/none is not among the manifests: what is taken from it is empty",
+		"ConfigMap default/gone is not in the manifests: it counts as empty",
+		"Secret default/none is not in the manifests: it counts as empty",
 	}, warnings)
 	env, err := Environment(pod, &pod.Spec.Containers[0], "10.0.0.1")
 	require.NoError(t, err)
@@ -96,8 +96,8 @@ spec:
   - {name: main, command: [serve], resources: {limits: {cpu: 1}}, volumeMounts: [{name: below, mountPath: /etc/key, subPath: key}]}`)
 	require.Empty(t, errs)
 	require.Equal(t, []string{
-		"ConfigMap default/gone is not among the manifests: what is taken from it is empty",
-		"Secret default/gone is not among the manifests: what is taken from it is empty",
+		"ConfigMap default/gone is not in the manifests: it counts as empty",
+		"Secret default/gone is not in the manifests: it counts as empty",
 	}, warnings)
 	file := func(text string, mode os.FileMode) File { return File{[]byte(text), mode} }
 	require.Equal(t, Files{

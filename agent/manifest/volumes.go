@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// EmptyDirs returns the names of the volumes that a runtime makes, as empty folders
-// until Files.Write: all but that of the API server's tokens, which is left out.
+// EmptyDirs returns the names of the volumes that a runtime makes as empty folders: all
+// except the one for API tokens.
 func EmptyDirs(pod *v1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
@@ -24,7 +24,7 @@ func EmptyDirs(pod *v1.Pod) []string {
 	return names
 }
 
-// Mounts returns a container's mounts of EmptyDirs.
+// Mounts returns the mounts of a container that use EmptyDirs.
 func Mounts(pod *v1.Pod, c *v1.Container) []v1.VolumeMount {
 	var mounts []v1.VolumeMount
 	names := EmptyDirs(pod)
@@ -36,11 +36,11 @@ func Mounts(pod *v1.Pod, c *v1.Container) []v1.VolumeMount {
 	return mounts
 }
 
-// Source returns the path that a mount of a volume is to show, which is the
-// volume's folder or, with a subPath, something in it. What is not there becomes a
-// folder. An error is for a subPath that leads elsewhere, also by a link that a
-// container has made: it keeps the behaviour of pkg/volume/util/subpath, but for a
-// link that is made between this call and the mount.
+// Source returns the path to mount for a volume mount: the folder of the volume, or its
+// subPath. It makes a missing subPath as a folder. The error is for a subPath that
+// leads out of the volume, also through a link that a container has made. It keeps the
+// behaviour of pkg/volume/util/subpath, but does not protect against a link that is
+// made between this call and the mount.
 func Source(folder string, m *v1.VolumeMount, env []v1.EnvVar) (string, error) {
 	below := cmp.Or(m.SubPath, Expand([]string{m.SubPathExpr}, env)[0])
 	if below == "" {

@@ -28,7 +28,7 @@ import (
 // pod.
 const agentDir = "PROCESS_TEST_AGENT_DIR"
 
-// agentConfined is set for one whose pod is confined.
+// agentConfined is set for an agent with a confined pod.
 const agentConfined = "PROCESS_TEST_AGENT_CONFINED"
 
 // agentStarts is set for one that starts containers one after the other, and writes
@@ -110,7 +110,7 @@ func mark(t *testing.T, c *v1.Container) string {
 	return m
 }
 
-// marked returns the processes of a container, but for zombies.
+// marked returns the processes of a container, except zombies.
 func marked(mark string) []string {
 	var pids []string
 	environs, _ := filepath.Glob("/proc/[0-9]*/environ")

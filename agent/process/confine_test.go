@@ -30,7 +30,7 @@ func mounted(c *v1.Container, mounts ...v1.VolumeMount) *v1.Container {
 	return c
 }
 
-// snapshot returns what is in a folder, with modes, owners and content.
+// snapshot returns the files in a folder with modes, owners and content.
 func snapshot(t *testing.T, dir string) []string {
 	var all []string
 	require.NoError(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {

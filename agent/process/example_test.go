@@ -15,7 +15,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 )
 
-// A pod whose container is a process, without namespaces of its own.
+// Run the container of a pod as a process without namespaces.
 func Example() {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		RestartPolicy: v1.RestartPolicyNever,

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// pod is one of which a Runtime is under test.
+// pod is a pod with the Runtime under test.
 type pod struct {
 	*Runtime
 	t   *testing.T
@@ -73,7 +73,7 @@ func newSpec(containers ...*v1.Container) *v1.Pod {
 	return spec
 }
 
-// both runs a test of what is so with and without confinement.
+// both runs a test confined and unconfined.
 func both(t *testing.T, test func(t *testing.T, p *pod)) {
 	t.Run("confined", func(t *testing.T) { test(t, newConfined(t, newSpec())) })
 	t.Run("unconfined", func(t *testing.T) { test(t, newPod(t)) })
@@ -257,7 +257,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// A container whose processes multiply, if only to a bound.
+// A container with a growing number of processes, up to a limit.
 func TestForkingEnds(t *testing.T) {
 	for name, fork := range map[string]string{"group": `sh -c "$FORK"`, "session": `setsid sh -c "$FORK"`} {
 		t.Run(name, func(t *testing.T) {

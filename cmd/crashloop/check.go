@@ -221,12 +221,15 @@ type issueReport struct {
 func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	r := &report{}
 	c := r.addConfig(o.configOptions)
-	for _, file := range manifests {
-		if c == nil {
+	if c == nil {
+		for _, file := range manifests {
 			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "skipped: the configuration is not valid"))
-			continue
 		}
-		r.addManifest(file, stdin, restartGates(c.FeatureGate))
+	} else {
+		pods, _ := r.readWorkloads(manifests, stdin)
+		for _, p := range pods {
+			r.addPod(p, restartGates(c.FeatureGate))
+		}
 	}
 	r.Valid = len(r.Errors) == 0
 	return r

@@ -5,13 +5,11 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/featuregate"
 
@@ -57,35 +55,20 @@ func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
 
 var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 
-// addManifest adds the pods of a file of manifests.
-func (r *report) addManifest(file string, stdin io.Reader, gates restartpod.Gates) {
-	pods, errs := len(r.Pods), len(r.Errors)
-	empty := r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
-		r.addObject(file, name, object, gates)
-	})
-	if len(r.Pods) == pods && len(r.Errors) == errs && !empty {
-		r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", noPod))
-	}
-}
-
-// addObject adds the pod of an object, if it has one.
-func (r *report) addObject(file, name string, object runtime.Object, gates restartpod.Gates) {
-	template, path := podTemplate(object)
-	if template == nil {
-		return
-	}
-	spec := &template.Spec
-	for _, err := range validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: gates}) {
-		r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+// addPod adds the report of a pod.
+func (r *report) addPod(p podManifest, gates restartpod.Gates) {
+	spec := &p.pod.Spec
+	for _, err := range validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: gates}) {
+		r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
 	}
 	// A spec that is invalid with all gates has no meaning, and may be very long.
-	if len(validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: allRestartGates})) > 0 {
+	if len(validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: allRestartGates})) > 0 {
 		return
 	}
-	for _, w := range validation.WarningsForPodRestartRules(spec, path, gates) {
-		r.Warnings = append(r.Warnings, newIssue(file, name, w.Field, w.Detail))
+	for _, w := range validation.WarningsForPodRestartRules(spec, p.path, gates) {
+		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
 	}
-	pod := podReport{File: file, Object: name, Containers: []containerReport{}}
+	pod := podReport{File: p.file, Object: p.object, Containers: []containerReport{}}
 	for _, c := range restartpod.Containers(spec, gates) {
 		pod.Containers = append(pod.Containers, containerReport{Name: c.Name, Kind: c.Kind, RestartPolicy: c.Policy, Exits: exitReports(&c, gates)})
 	}

@@ -86,8 +86,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// limited runs the command and returns what is on stderr. It fails unless the
-// command refuses what it reads, with little of everything.
+// limited runs the command and returns its output. It fails unless the command rejects
+// its input with little memory and CPU time.
 func limited(t *testing.T, stdin *os.File, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)

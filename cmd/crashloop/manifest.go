@@ -98,28 +98,27 @@ const maxManifest = 4 << 20
 // are those for issues.
 type visitObject func(file, name string, object runtime.Object)
 
-// readManifest visits the objects in a file of manifests. It reports whether it has
-// warned of a list without items.
-func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) (empty bool) {
+// readManifest visits the objects in a file of manifests.
+func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) {
 	data, err := readFile(file, stdin, maxManifest)
 	file = manifestName(file)
 	if err != nil {
 		r.Errors = append(r.Errors, newIssue(file, "", "", err.Error()))
-		return false
+		return
 	}
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for n := 1; ; {
 		documents, err := reader.Read()
 		if errors.Is(err, io.EOF) {
-			return empty
+			return
 		}
 		if err != nil {
 			r.Errors = append(r.Errors, newIssue(file, fmt.Sprintf("document %d", n), "", err.Error()))
-			return empty
+			return
 		}
 		for document, rest := []byte(nil), documents; len(rest) > 0; n++ {
 			document, rest = cutDocument(rest)
-			empty = r.readDocument(file, fmt.Sprintf("document %d", n), document, visit) || empty
+			r.readDocument(file, fmt.Sprintf("document %d", n), document, visit)
 		}
 	}
 }
@@ -145,9 +144,8 @@ func cutDocument(data []byte) (document, rest []byte) {
 const noItems = "the list is empty"
 
 // readDocument visits the object in a document, or the items of a list. name is used in
-// issues until the object's own name is known. It reports whether it has warned of a list
-// without items.
-func (r *issues) readDocument(file, name string, data []byte, visit visitObject) (empty bool) {
+// issues until the object's own name is known.
+func (r *issues) readDocument(file, name string, data []byte, visit visitObject) {
 	object, kind, err := manifestDecoder.Decode(data, nil, nil)
 	strictErr, isStrict := runtime.AsStrictDecodingError(err)
 	switch {
@@ -157,19 +155,19 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 			detail = "skipped: pass it with --config"
 		}
 		r.Warnings = append(r.Warnings, newIssue(file, kind.Kind, "", detail))
-		return false
+		return
 	case runtime.IsMissingKind(err):
 		if content, err := yaml.YAMLToJSON(data); err == nil && string(content) == "null" {
-			return false
+			return
 		}
 		r.Errors = append(r.Errors, newIssue(file, name, "kind", "must be set"))
-		return false
+		return
 	case runtime.IsMissingVersion(err):
 		r.Errors = append(r.Errors, newIssue(file, name, "apiVersion", "must be set"))
-		return false
+		return
 	case err != nil && !isStrict:
 		r.Errors = append(r.Errors, newIssue(file, name, "", oneLine(err)))
-		return false
+		return
 	}
 
 	name = objectName(object, kind.Kind)
@@ -186,17 +184,17 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 	}
 	if !meta.IsListType(object) {
 		visit(file, name, object)
-		return false
+		return
 	}
 	if meta.LenList(object) == 0 {
 		r.Warnings = append(r.Warnings, newIssue(file, name, "items", noItems))
-		return true
+		return
 	}
 	if list, ok := object.(*v1.List); ok {
 		for i, item := range list.Items {
-			empty = r.readDocument(file, fmt.Sprintf("items[%d]", i), item.Raw, visit) || empty
+			r.readDocument(file, fmt.Sprintf("items[%d]", i), item.Raw, visit)
 		}
-		return empty
+		return
 	}
 	// The items need not name their kind.
 	itemKind := strings.TrimSuffix(kind.Kind, "List")
@@ -204,7 +202,6 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 		visit(file, objectName(item, itemKind), item)
 		return nil
 	}))
-	return false
 }
 
 // oneLine returns the text of a YAML error, which may have several lines, in one.

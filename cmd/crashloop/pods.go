@@ -103,7 +103,7 @@ const (
 func (r *issues) readWorkloads(files []string, stdin io.Reader) (workloads []podManifest, objects manifest.Objects) {
 	objects = manifest.Objects{}
 	for _, file := range files {
-		found, errors := false, len(r.Errors)
+		found, issues := false, len(r.Warnings)+len(r.Errors)
 		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
 			pod, path := podOf(object)
 			switch {
@@ -116,7 +116,7 @@ func (r *issues) readWorkloads(files []string, stdin io.Reader) (workloads []pod
 				workloads = append(workloads, podManifest{file: file, object: name, path: path, source: object.(metav1.Object), pod: pod})
 			}
 		})
-		if !found && len(r.Errors) == errors {
+		if !found && len(r.Warnings)+len(r.Errors) == issues {
 			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", noPod))
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Manifests as people have them run. Each pod checks what it gets, and says that it
-// serves then.
+// Common manifests run. Each pod checks its environment and files, and then prints that
+// it serves.
 func TestRunRealManifests(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/real/*")

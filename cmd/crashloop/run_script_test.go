@@ -27,7 +27,7 @@ func TestRunTimeout(t *testing.T) {
 	c := startRun(t, newPod(always, container("main", preStop("read x <$CTL/main.hook"))), "--timeout", "1s", "-")
 	c.expect(`
 		main#1 running
-		run Timeout: --timeout 1s is over: the pods are stopped within their grace periods
+		run Timeout: --timeout 1s is over: stopping the pods within their grace periods
 		main Killing: Stopping container main`)
 	c.interrupt() // As much as without a timeout.
 	c.tell("main.hook", "")
@@ -70,7 +70,7 @@ func TestRunMaxRestarts(t *testing.T) {
 			}
 			c.exit("main", 1)
 			c.expect(fmt.Sprintf("main#%d exited(1)", n+1))
-			c.until(fmt.Sprintf("run MaxRestarts: container main of pod default/POD was restarted --max-restarts %d times: the pods are stopped within their grace periods", n))
+			c.until(fmt.Sprintf("run MaxRestarts: container main of pod default/POD was restarted --max-restarts %d times: stopping the pods within their grace periods", n))
 			c.until(fmt.Sprintf("main restarts=%d", n))
 			require.Equal(t, exitMaxRestarts, c.wait())
 			require.Empty(t, processesOf(c.pod.Name))
@@ -126,7 +126,7 @@ func TestRunSecondInterrupt(t *testing.T) {
 	c.until("other#1 running")
 	began := time.Now()
 	c.signal(os.Interrupt)
-	c.until("run Stopping: interrupt: the pods are stopped within their grace periods; once more ends what is left at once")
+	c.until("run Stopping: interrupt: stopping the pods within their grace periods; a second signal kills what is left")
 	c.signal(os.Interrupt)
 	require.Equal(t, 130, c.wait())
 	if took := time.Since(began); took > sameSignal {

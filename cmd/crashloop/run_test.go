@@ -23,17 +23,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// asCommand is set for a process that is to be the command.
+// asCommand is set in a process that runs the command.
 const asCommand = "CRASHLOOP_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -58,101 +54,6 @@ var terminalSignals = []os.Signal{syscall.SIGHUP, syscall.SIGINT}
 // patience is how long a test waits for what has to come. Only a failing test
 // waits so long.
 const patience = 3 * time.Minute
-
-// newPod returns a pod of containers, of which initContainer and sidecar tell
-// those that are init containers. Its name is found in all its processes: in
-// their environment, or in the arguments of their parents.
-func newPod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
-	name := "test-" + rand.String(10)
-	pod := &v1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
-		Spec:       v1.PodSpec{RestartPolicy: policy},
-	}
-	for _, c := range containers {
-		if image, isInit := strings.CutPrefix(c.Image, initPrefix); isInit {
-			c.Image = image
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
-		} else {
-			pod.Spec.Containers = append(pod.Spec.Containers, c)
-		}
-	}
-	return pod
-}
-
-// initPrefix marks the image of an init container until it is in a pod.
-const initPrefix = "init:"
-
-type option func(*v1.Container)
-
-// script returns a container that runs a script of the shell. $CTL is a folder
-// that it shares with the test.
-func script(name, script string, options ...option) v1.Container {
-	c := v1.Container{Name: name, Command: []string{"/bin/sh", "-c", script}}
-	for _, o := range options {
-		o(&c)
-	}
-	return c
-}
-
-// container returns a container that exits when the test says so, with the code
-// that it says (command.exit), or of SIGTERM.
-func container(name string, options ...option) v1.Container {
-	return script(name, onTerm+"echo >$CTL/"+name+".ready; "+untilTold(name), options...)
-}
-
-// untilTold waits for an exit code. A shell that waited for it otherwise would miss
-// a signal that comes just before it waits.
-func untilTold(name string) string { return "{ read code <$CTL/" + name + "; exit $code; } & wait $!" }
-
-// onTerm ends a shell with the code that SIGTERM gives what does not handle it.
-const onTerm = "trap 'exit 143' TERM; "
-
-// setup is an init container that succeeds by itself.
-func setup(name string) v1.Container { return script(name, "exit 0", asInit) }
-
-func asInit(c *v1.Container) { c.Image = initPrefix }
-
-func asSidecar(c *v1.Container) {
-	asInit(c)
-	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-}
-
-// stubborn has a container ignore SIGTERM.
-func stubborn(c *v1.Container) {
-	c.Command[2] = "trap '' TERM; " + strings.TrimPrefix(c.Command[2], onTerm)
-}
-
-// probed has a container with a startup probe that passes when the test says so
-// (command.tell with NAME.probe).
-func probed(c *v1.Container) {
-	c.StartupProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/" + c.Name + ".probe"), TimeoutSeconds: 1000}
-}
-
-func execProbe(script string) v1.ProbeHandler {
-	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c", script}}}
-}
-
-func preStop(script string) option {
-	return func(c *v1.Container) {
-		c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: execProbe(script).Exec}}
-	}
-}
-
-// rule gives a container a restart rule, and the policy that rules need.
-func rule(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) option {
-	return func(c *v1.Container) {
-		if c.RestartPolicy == nil {
-			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
-		}
-		c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
-			Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes},
-		})
-	}
-}
-
-// restartPodOn88 is the rule of most of the scenarios.
-var restartPodOn88 = rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpIn, 88)
 
 // command is a run of the command.
 type command struct {
@@ -464,7 +365,7 @@ func (c *command) until(line string) []string {
 func (c *command) interrupt() {
 	c.t.Helper()
 	c.signal(os.Interrupt)
-	c.expect("run Stopping: interrupt: the pods are stopped within their grace periods; once more ends what is left at once")
+	c.expect("run Stopping: interrupt: stopping the pods within their grace periods; a second signal kills what is left")
 }
 
 // ends waits for these lines, and the end with this exit status. Nothing but the
@@ -492,20 +393,11 @@ func (c *command) wait() int {
 	}
 }
 
-// errors returns what is on stderr.
+// errors returns stderr.
 func (c *command) errors() string {
 	data, err := os.ReadFile(c.stderr)
 	require.NoError(c.t, err)
 	return string(data)
-}
-
-func (c *command) requireOnlyLogs() {
-	c.t.Helper()
-	entries, err := filepath.Glob(filepath.Join(c.root, "*", "*"))
-	require.NoError(c.t, err)
-	for _, e := range entries {
-		require.Contains(c.t, []string{"lock", "logs"}, filepath.Base(e))
-	}
 }
 
 // dir is the folder of the pod.
@@ -523,32 +415,6 @@ func (c *command) log(container string, restarts int) []string {
 		lines = append(lines, strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4)[3])
 	}
 	return lines
-}
-
-// requireNoProcess waits until nothing of the pod's containers and of their
-// parents is left, for the case that nobody could wait for them.
-func (c *command) requireNoProcess() {
-	c.t.Helper()
-	require.Eventually(c.t, func() bool { return len(processesOf(c.pod.Name)) == 0 }, patience, time.Millisecond)
-}
-
-// processesOf returns the processes that have a text in their arguments or their
-// environment, but for zombies.
-func processesOf(text string) []string {
-	var found []string
-	proc, _ := os.ReadDir("/proc")
-	for _, p := range proc {
-		if p.Name()[0] < '1' || p.Name()[0] > '9' {
-			continue
-		}
-		dir := filepath.Join("/proc", p.Name())
-		arguments, err1 := os.ReadFile(filepath.Join(dir, "cmdline"))
-		environment, err2 := os.ReadFile(filepath.Join(dir, "environ"))
-		if errors.Join(err1, err2) == nil && bytes.Contains(slices.Concat(arguments, environment), []byte(text)) {
-			found = append(found, p.Name()+": "+string(bytes.ReplaceAll(arguments, []byte{0}, []byte{' '})))
-		}
-	}
-	return found
 }
 
 // outsideTmp returns a folder that a container sees.

@@ -10,12 +10,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Max is how long a string may become, in bytes: the longest that Linux passes to a
-// program (MAX_ARG_STRLEN).
+// Max limits the length of an expanded string, in bytes. It is the longest string that
+// Linux passes to a program (MAX_ARG_STRLEN).
 const Max = 128 << 10
 
-// All is String for each of the strings. One that would become too long stays as it
-// is.
+// All calls String for each string. A string that would become too long is not changed.
 func All(list []string, env []v1.EnvVar) []string {
 	values := make(map[string]string, len(env))
 	for _, e := range env {
@@ -33,9 +32,9 @@ func All(list []string, env []v1.EnvVar) []string {
 	return expanded
 }
 
-// String replaces $(NAME) by the variable's value. $$ stands for $, so that
-// $$(NAME) is left as $(NAME); what names no variable stays as it is. It returns
-// false for what would become longer than Max.
+// String replaces $(NAME) by the value of the variable. $$ stands for $, so $$(NAME)
+// becomes $(NAME). A reference to an unknown variable is not changed. String returns
+// false if the result is longer than Max.
 func String(s string, values map[string]string) (string, bool) {
 	var b strings.Builder
 	parenthesis := true // whether there is one to come that closes

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podfiles has what the runtimes of package agent have in common.
+// Package podfiles has the common names and limits of the runtimes of package agent.
 package podfiles
 
-// What a pod's folder has in it: a folder for each volume, one for the logs of
-// each container, and the status that the next agent reads.
+// The content of a pod's folder: a folder with the volumes, a folder with the logs of
+// each container, and the status for the next agent.
 const (
 	Volumes = "volumes"
 	Logs    = "logs"
 	Status  = "status.json"
 )
 
-// Limits that are the kubelet's: how much of a command's output Exec returns, in
-// bytes, and containerLogMaxFiles.
+// Limits of the kubelet: the output of Exec in bytes, and containerLogMaxFiles.
 const (
 	MaxExecOutput = 10 << 10
 	MaxLogFiles   = 5

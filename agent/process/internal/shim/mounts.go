@@ -18,16 +18,15 @@ import (
 )
 
 const (
-	// volumesDir is where the volumes are until a container has its own.
+	// volumesDir has the volumes of the pod. Containers do not see it.
 	volumesDir = "/.crashloop"
-	// locked is what no mount of a container is without.
+	// locked has the attributes of every mount in a container.
 	locked = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
 
-// makeRoot gives the mount namespace of this process a root of its own: a folder
-// in memory, in which all that the machine's root has is mounted once more,
-// read-only. So there can be new folders for volumes, and none appears on the
-// machine.
+// makeRoot gives this mount namespace a new root: a folder in memory into which
+// everything in the root of the machine is mounted read-only. In it, folders for
+// volumes can be made without changing the machine.
 func (p Parent) makeRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make / private: %w", err)
@@ -39,7 +38,7 @@ func (p Parent) makeRoot() error {
 			return fmt.Errorf("%s: %w", p.Volumes, err)
 		}
 	}
-	const root = "/tmp" // Which no container sees.
+	const root = "/tmp" // Containers have another one.
 	if err := mountTmpfs(root, "mode=755"); err != nil {
 		return err
 	}
@@ -59,7 +58,7 @@ func (p Parent) makeRoot() error {
 	if err := makeDev(root + "/dev"); err != nil {
 		return err
 	}
-	// In a user namespace that is possible only as long as another one is in sight.
+	// In a user namespace this needs another visible proc, so it is before pivot_root.
 	if err := mountProc(root + "/proc"); err != nil {
 		return err
 	}
@@ -102,7 +101,7 @@ func (p Parent) makeRoot() error {
 	return unix.Sethostname([]byte(p.Hostname))
 }
 
-// makeDev makes the devices that are in each container.
+// makeDev makes the devices of a container.
 func makeDev(dir string) error {
 	if err := mountTmpfs(dir, "mode=755"); err != nil {
 		return err
@@ -128,11 +127,11 @@ func makeDev(dir string) error {
 	return mountTmpfs(dir+"/shm", "mode=1777")
 }
 
-// mirrors has the devices of the folders in memory that take the place of folders
-// of the machine.
+// mirrors has the device numbers of the folders in memory that replace folders of the
+// machine.
 type mirrors map[uint64]bool
 
-// staging is where a folder in memory is filled.
+// staging is the path where such a folder is filled.
 const staging = "/.crashloop-new"
 
 func (m mirrors) made(dir string) error {
@@ -142,15 +141,15 @@ func (m mirrors) made(dir string) error {
 	return err
 }
 
-// add sees to it that there is a path to mount on. One that ends with a slash is a
-// folder.
+// add makes a mount point if it does not exist: a folder if it ends with a slash, else
+// a file.
 func (m mirrors) add(point string) error {
 	there := path.Clean(point)
 	for {
 		if _, err := os.Stat(there); err == nil {
 			break
 		}
-		there = path.Dir(there) // Also where this user may not look.
+		there = path.Dir(there) // Also without permission to look.
 	}
 	if there == path.Clean(point) {
 		return nil
@@ -186,8 +185,8 @@ func touch(file string) error {
 	return f.Close()
 }
 
-// replace mounts a folder in memory on a folder of the machine, with all that it
-// had.
+// replace mounts a folder in memory over a folder of the machine, with the same
+// content.
 func (m mirrors) replace(dir string, mode uint32) error {
 	if err := mountTmpfs(staging, fmt.Sprintf("mode=%o", mode&0o777)); err != nil {
 		return err
@@ -204,8 +203,8 @@ func (m mirrors) replace(dir string, mode uint32) error {
 	return nil
 }
 
-// fill mounts what a folder has in another one. What this user cannot see, no
-// container could either.
+// fill mounts the content of a folder into another one. It skips what this user may not
+// see, because containers may not see it either.
 func (m mirrors) fill(from, to string, but ...string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
@@ -228,7 +227,7 @@ func (m mirrors) fill(from, to string, but ...string) error {
 	return nil
 }
 
-// bind mounts a file or a folder, with what is mounted in it, on a new one.
+// bind mounts a file or a folder, with all mounts in it, on a new one.
 func bind(from, to string, mode fs.FileMode) error {
 	make := touch
 	if mode.IsDir() {
@@ -257,13 +256,12 @@ func mountProc(dir string) error {
 	return nil
 }
 
-// openTree returns a mount of a path that is nowhere yet, or of an open file
-// where the path is "".
+// openTree returns a detached mount of a path, or of the file dir if the path is "".
 func openTree(dir int, path string) (int, error) {
 	return unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 }
 
-// attach puts it where it is to be.
+// attach attaches a detached mount.
 func attach(tree int, target string) error {
 	err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_SYMLINKS)
 	if err != nil {
@@ -272,7 +270,8 @@ func attach(tree int, target string) error {
 	return nil
 }
 
-// setAttr changes a mount and all in it. It is in Linux since 5.12.
+// setAttr changes the attributes of a mount and of all mounts in it. It needs Linux
+// 5.12.
 func setAttr(dir int, path string, attr unix.MountAttr) error {
 	if err := unix.MountSetattr(dir, path, unix.AT_RECURSIVE|unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("mount_setattr %s: %w", path, err)
@@ -280,7 +279,7 @@ func setAttr(dir int, path string, attr unix.MountAttr) error {
 	return nil
 }
 
-// mount gives a container its file system, but for /proc.
+// mount mounts the file system of a container, except /proc.
 func (c Command) mount() error {
 	if err := mountTmpfs("/tmp", "mode=1777"); err != nil {
 		return err
@@ -302,13 +301,13 @@ func (c Command) mount() error {
 			readOnly = append(readOnly, tree)
 		}
 	}
-	// Only now, for a volume may be mounted in another one.
+	// This comes last, because a volume may be mounted in another one.
 	for _, mount := range readOnly {
 		if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 			return fmt.Errorf("readOnly: %w", err)
 		}
 	}
-	// What is below are the volumes of others, and its own without readOnly.
+	// Hide the volumes of other containers, and writable ones mounted with readOnly.
 	empty, err := openTree(unix.AT_FDCWD, staging)
 	if err != nil {
 		return err
@@ -316,7 +315,7 @@ func (c Command) mount() error {
 	return attach(empty, volumesDir)
 }
 
-// attach mounts a volume, or what is below it in the volume.
+// attach mounts a volume or a path in it.
 func (m Mount) attach() (int, error) {
 	name, below, _ := strings.Cut(m.Source, "/")
 	volume, err := unix.Open(path.Join(volumesDir, name), unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
@@ -347,8 +346,8 @@ func (m Mount) attach() (int, error) {
 	return tree, attach(tree, m.Target)
 }
 
-// openBelow opens a path in a folder, and makes the folders that there are not
-// yet. No link leads out of the folder.
+// openBelow opens a path in a folder and makes missing folders. No link can lead out of
+// the folder.
 func openBelow(dir int, below string) (int, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	done := "."
@@ -361,7 +360,7 @@ func openBelow(dir int, below string) (int, error) {
 				return 0, &os.PathError{Op: "mkdir", Path: next, Err: err}
 			}
 			if fd, err = unix.Openat2(dir, next, how); err == nil {
-				err = os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0o777) // As kubelet's, with no umask.
+				err = os.Chmod("/proc/self/fd/"+strconv.Itoa(fd), 0o777) // As in the kubelet, without the umask.
 			}
 		}
 		if err != nil {

@@ -20,46 +20,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What an agent asks for, and what a parent has to report. All are of one packet.
+// The requests of an agent and the reports of a parent. Each is one packet.
 const (
-	// Start has the ID of what is started, and for a command in a container that of
-	// the container, or else 0. With it come stdout, stderr, and the Command as JSON.
+	// Start has the ID of the new command, and the ID of the container in which it
+	// runs, or 0 for a new container. With it come three files: stdout, stderr, and a
+	// pipe with the Command as JSON.
 	Start = "start %d %d"
 	// Signal has the ID and the signal.
 	Signal = "signal %d %d"
-	// Ready is for a parent that may be asked. Any other report than these is an
-	// error, after which it ends.
+	// Ready says that the parent takes requests. Any report other than these is an
+	// error, after which the parent ends.
 	Ready = "ready"
-	// Started has the ID, and when that was, in nanoseconds.
+	// Started has the ID and the time in nanoseconds.
 	Started = "started %d %d"
-	// Failed has the ID, and why nothing was started.
+	// Failed has the ID and the error of a start.
 	Failed = "failed %d %q"
-	// Exit has the ID, the exit code, and when that was. There is one after each
-	// Started and Failed.
+	// Exit has the ID, the exit code and the time in nanoseconds. It follows each
+	// Started and each Failed.
 	Exit = "exit %d %d %d"
 )
 
-// killed is the exit code of what SIGKILL ends.
+// killed is the exit code of a process killed by SIGKILL.
 const killed = 128 + int(unix.SIGKILL)
 
-// parent is the state of the parent of containers.
+// parent is the state of a Parent.
 type parent struct {
 	Parent
 	null int
 
 	mu     sync.Mutex
-	ids    map[int]int // of instances, by the process
-	pidfds map[int]int // by the ID
-	// first is the newest container's.
+	ids    map[int]int // IDs by process
+	pidfds map[int]int // by ID
+	// first is the first process of the newest container.
 	first int
 }
 
-// run returns when the agent has ended, or wants the parent to. With the first
-// process of its PID namespace all others end.
+// run returns when the agent has ended or has closed the socket. In a PID namespace all
+// other processes end with this one.
 func (p Parent) run() {
-	unix.CloseRange(Control, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // What the agent's caller left open.
-	// Of all signals only SIGKILL is to end a parent. Ignored ones would be ignored
-	// in the container too.
+	unix.CloseRange(Control, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // Files that the agent has inherited.
+	// Only SIGKILL may end a parent. The signals must not be ignored, because
+	// containers would inherit that.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals)
 	s := &parent{Parent: p, ids: map[int]int{}, pidfds: map[int]int{}}
@@ -109,14 +110,14 @@ func (s *parent) prepare() (err error) {
 	return err
 }
 
-// start starts a container, or a command in the one of target.
+// start starts a container, or a command in the container of target.
 func (s *parent) start(id, target int, rights []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pid, pidfd, err := s.launch(target, rights)
 	if err != nil {
 		s.report(Failed, id, err.Error())
-		s.report(Exit, id, killed, time.Now().UnixNano()) // As if its container had ended a moment later, if there is one.
+		s.report(Exit, id, killed, time.Now().UnixNano()) // As if the command had been killed.
 		return
 	}
 	if target == 0 {
@@ -153,7 +154,7 @@ func (s *parent) launch(target int, rights []byte) (pid, pidfd int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // For good: no thread is to go on as this one will be.
+		runtime.LockOSThread() // It is never unlocked, so the changed thread ends.
 		if target == 0 {
 			pid, pidfd, err = c.startContainer(stdio)
 			return
@@ -181,8 +182,8 @@ func (s *parent) report(format string, args ...any) {
 	unix.Write(Control, fmt.Appendf(nil, format, args...))
 }
 
-// reap reports the exits that there are. With the first process of a container all
-// others of it have ended.
+// reap reports all exits. When the first process of a container has ended, the others
+// of it end too.
 func (s *parent) reap() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,9 +214,8 @@ func (s *parent) reap() {
 	}
 }
 
-// killChildren ends what this process started, and what that started, and
-// returns when nothing of it is left. As all of it becomes a child of this
-// process when its parent ends, that is when there is no child.
+// killChildren kills all descendants of this process and waits until they have ended.
+// Orphans become children of this process, so it is done when there is no child.
 func killChildren() {
 	for {
 		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
@@ -225,16 +225,15 @@ func killChildren() {
 		if err != nil || pid > 0 {
 			continue
 		}
-		// There is a child that runs, and that is still there for killDescendants:
-		// the wait ends.
+		// A child is running and will be there for killDescendants, so the wait ends.
 		killDescendants(os.Getpid())
 		unix.Wait4(-1, nil, 0, nil)
 	}
 }
 
-// killDescendants sends SIGKILL to all processes below one, and to their process
-// groups. A group gets it as one, so that none of it can get away by forking;
-// whoever forks into a new one meanwhile is for the next call.
+// killDescendants sends SIGKILL to all descendants of a process and to their process
+// groups. A process cannot escape from its group's signal by forking. One that moves to
+// a new group at the same time is left for the next call.
 func killDescendants(root int) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -249,7 +248,8 @@ func killDescendants(root int) {
 		if err != nil {
 			continue
 		}
-		// The command may have any character, and nothing after it a parenthesis.
+		// The name of the command may have any character. The fields after it have no
+		// parenthesis.
 		stat, _ := os.ReadFile("/proc/" + name + "/stat")
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) < 3 {

@@ -2,9 +2,9 @@
 
 //go:build linux
 
-// Package shim is what the agent's executable is when it is started once more:
-// the parent of containers. It imports little, so that its init runs before those
-// of nearly all other packages: with them it takes four times the CPU time.
+// Package shim is the parent process of containers: the agent's executable, started
+// again. The package imports little, so that its init runs before those of nearly all
+// other packages, which would take four times the CPU time.
 package shim
 
 import (
@@ -15,75 +15,75 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Name is the first argument of a shim, by which it knows what it is. It is no
-// environment variable, because those would be the container's too.
+// Name is argument 0 of a shim, by which init recognizes it. An environment variable
+// would be passed on to containers.
 const Name = "crashloop-shim"
 
-// Control is the file of a parent that is a socket of packets.
+// Control is the file descriptor of the parent's socket to the agent.
 const Control = 3
 
-// Parent is what the parent of containers is to know. It stands in its arguments.
+// Parent configures a parent of containers. It is passed as arguments.
 type Parent struct {
-	// Title shows in lists of processes.
+	// Title is for lists of processes.
 	Title string
-	// Confined is for a parent with namespaces of its own, of which it is to make
-	// the container's. Without them it is the parent of one container alone.
+	// Confined is true for a parent in new namespaces, whose containers get namespaces
+	// too. Otherwise the parent has only one container.
 	Confined bool
-	// Hostname is that of the pod.
+	// Hostname is the hostname of the pod.
 	Hostname string
 	// Volumes is the folder of the pod's volumes, or "".
 	Volumes string
-	// MountPoints are the paths of all mounts of the pod. One that ends with a slash
+	// MountPoints has the paths of all mounts of the pod. A path that ends with a slash
 	// is a folder.
 	MountPoints []string
 }
 
-// Args are the arguments of the process.
+// Args returns the arguments of the process.
 func (p Parent) Args() []string {
 	return append([]string{Name, p.Title, strconv.FormatBool(p.Confined), p.Hostname, p.Volumes}, p.MountPoints...)
 }
 
-// Command is what the first process of a container executes, or another one in it.
+// Command is the first command of a container, or another one in it.
 type Command struct {
 	Args, Env []string
-	// Path is where Args[0] is looked for.
+	// Path is the PATH in which Args[0] is looked up.
 	Path string
-	// Dir is the working directory, and OrDir what it is where Dir is "" and OrDir is
-	// there.
+	// Dir is the working directory. If it is "", OrDir is, or / if OrDir does not
+	// exist.
 	Dir, OrDir string
-	// User is nil without confinement.
+	// User is nil for the user of the agent with all its capabilities.
 	User *User
-	// Mounts have the shorter of two targets first.
+	// Mounts is sorted by the length of the target.
 	Mounts []Mount
-	// ReadOnlyTmp is for a /tmp that cannot be written to.
+	// ReadOnlyTmp makes /tmp read-only.
 	ReadOnlyTmp bool
 }
 
-// User is who a command runs as.
+// User is the user of a command.
 type User struct {
-	// UID and GID are -1 for those of the agent.
+	// UID, GID and Groups are used only if Root is true.
 	UID, GID int
 	Groups   []int
-	// Root reports whether the agent is root: there is no user namespace then.
+	// Root reports whether the agent is root. Then there is no user namespace.
 	Root bool
-	// Capabilities is the set of those that the user 0 has.
+	// Capabilities is the set of capabilities that root has, as bits.
 	Capabilities uint64
 }
 
-// Mount is a volume in a container.
+// Mount is a volume mount of a container.
 type Mount struct {
-	// Source is the volume's name, and what is below it in the volume.
+	// Source is the name of the volume and the path in it.
 	Source   string
 	Target   string
 	ReadOnly bool
 }
 
-// init is a whole program, if the process was started for that.
+// init runs the shim and exits, if this process is one.
 func init() {
 	if len(os.Args) < 5 || os.Args[0] != Name {
 		return
 	}
-	runtime.LockOSThread() // With this thread what it started would end.
+	runtime.LockOSThread() // Pdeathsig is sent at the end of the thread.
 	confined, _ := strconv.ParseBool(os.Args[2])
 	Parent{Title: os.Args[1], Confined: confined, Hostname: os.Args[3], Volumes: os.Args[4], MountPoints: os.Args[5:]}.run()
 	unix.Exit(0) // os.Exit takes a second with the race detector.

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// start starts the Command from this thread, which gives up for good what the
-// Command is not to have.
+// start starts the Command from this thread. The thread keeps the restrictions of the
+// Command.
 func (c Command) start(stdio []uintptr, attr *syscall.SysProcAttr) (pid, pidfd int, err error) {
 	path, err := c.prepare()
 	if err != nil {
@@ -36,8 +36,8 @@ func (c Command) start(stdio []uintptr, attr *syscall.SysProcAttr) (pid, pidfd i
 	return pid, pidfd, err
 }
 
-// prepare has this thread be as the Command is to be, but for its user, and returns
-// the Command's path.
+// prepare applies the restrictions and the working directory of the Command to this
+// thread, and returns the path of the program.
 func (c Command) prepare() (string, error) {
 	if len(c.Args) == 0 {
 		return "", errors.New("no command: that of the image is not known")
@@ -55,8 +55,7 @@ func (c Command) prepare() (string, error) {
 	return c.lookPath()
 }
 
-// lookPath is that of os/exec, without its relative paths, and without the time
-// that importing it takes.
+// lookPath is exec.LookPath without relative paths. Importing os/exec would take time.
 func (c Command) lookPath() (string, error) {
 	name := c.Args[0]
 	if strings.Contains(name, "/") {
@@ -80,8 +79,8 @@ func isExecutable(path string) error {
 	return err
 }
 
-// drop has this thread start only what has no more capabilities than the user, and
-// gets none by executing a program. The thread itself keeps its own.
+// drop limits the capabilities of programs that this thread starts, and prevents them
+// from gaining privileges. The thread itself keeps its capabilities.
 func (u *User) drop() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("PR_SET_NO_NEW_PRIVS: %w", err)
@@ -89,19 +88,18 @@ func (u *User) drop() error {
 	if u == nil {
 		return nil
 	}
-	for c := uintptr(0); c < 64; c++ { // An unknown one is an error.
+	for c := uintptr(0); c < 64; c++ { // Unknown ones are an error, which is ignored.
 		if u.Capabilities&(1<<c) == 0 {
 			unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		}
 	}
-	// What is neither inheritable nor ambient nor in the bounding set does not outlive
-	// the execve.
+	// Only inheritable, ambient and bounding capabilities survive execve.
 	header := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var has [2]unix.CapUserData
 	err := unix.Capget(header, &has[0])
 	if err == nil {
 		has[0].Inheritable, has[1].Inheritable = 0, 0
-		err = unix.Capset(header, &has[0]) // Which the ambient ones end with.
+		err = unix.Capset(header, &has[0]) // This also clears the ambient set.
 	}
 	if err != nil {
 		return fmt.Errorf("capset: %w", err)
@@ -109,8 +107,8 @@ func (u *User) drop() error {
 	return nil
 }
 
-// kept is what steps have the addresses of. As a global refers to it, it is on the
-// heap, and not on a stack, which may move. Containers are started one at a time.
+// kept refers to all values whose addresses are in steps. Because it is a global, they
+// are on the heap and not on a stack, which may move. Containers start one at a time.
 var kept []any
 
 // step is a system call between fork and exec.
@@ -120,15 +118,14 @@ type step struct {
 	args [6]uintptr
 }
 
-// protected is what the user 0 could write in /proc without any privilege.
+// protected has the paths in /proc that root can write without any capability.
 var protected = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
-// startContainer starts the Command as the first process of a container, of which
-// this thread makes the file system. Only from within its PID namespace its /proc
-// can be mounted. As that is the command's process from the beginning, and as Go
-// cannot run between fork and exec, and executing this program once more for that
-// would take longer than all the rest, the process does a list of system calls
-// there.
+// startContainer starts the Command as the first process of a container and makes the
+// container's file system. /proc can only be mounted from within the PID namespace, and
+// the command is PID 1 of it from the start. Go code cannot run between fork and exec,
+// and executing this program again for the mount would take longer than everything
+// else, so the new process makes a prepared list of system calls.
 func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return 0, 0, fmt.Errorf("unshare: %w", err)
@@ -175,9 +172,9 @@ func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 			groups[i] = uint32(g)
 		}
 		kept = append(kept, groups)
-		add("supplementalGroups", unix.SYS_SETGROUPS, uintptr(len(u.Groups)), uintptr(unsafe.Pointer(&groups[0])))
-		add("runAsGroup", unix.SYS_SETRESGID, uintptr(u.GID), uintptr(u.GID), uintptr(u.GID))
-		add("runAsUser", unix.SYS_SETRESUID, uintptr(u.UID), uintptr(u.UID), uintptr(u.UID))
+		add("supplementalGroups", sysSetgroups, uintptr(len(u.Groups)), uintptr(unsafe.Pointer(&groups[0])))
+		add("runAsGroup", sysSetresgid, uintptr(u.GID), uintptr(u.GID), uintptr(u.GID))
+		add("runAsUser", sysSetresuid, uintptr(u.UID), uintptr(u.UID), uintptr(u.UID))
 	}
 	for i, fd := range stdio {
 		add("dup3", unix.SYS_DUP3, fd, uintptr(i), 0)
@@ -186,8 +183,8 @@ func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 	return fork(steps)
 }
 
-// fork starts a process in a PID namespace of its own that does these steps, of
-// which the last one is an execve.
+// fork starts a process in a new PID namespace that makes these steps. The last one is
+// an execve.
 func fork(steps []step) (pid, pidfd int, err error) {
 	var report [2]int
 	if err := unix.Pipe2(report[:], unix.O_CLOEXEC); err != nil {
@@ -198,7 +195,7 @@ func fork(steps []step) (pid, pidfd int, err error) {
 	for i := range all.Val {
 		all.Val[i]--
 	}
-	// A handler of this program must not run in the new process.
+	// No signal handler of this program may run in the new process.
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before); err != nil {
 		unix.Close(report[1])
 		return 0, 0, err
@@ -229,14 +226,14 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls uint64
 }
 
-// forkSteps is fork with all signals blocked. In the new process it calls nothing of
-// the runtime, as syscall.forkAndExecInChild, and does not return.
+// forkSteps is fork with all signals blocked. In the new process it does not call the
+// Go runtime and does not return, as syscall.forkAndExecInChild.
 //
 //go:nosplit
 //go:norace
 //go:noinline
 func forkSteps(clone *cloneArgs, steps []step, mask *unix.Sigset_t, report uintptr) (pid uintptr, errno syscall.Errno) {
-	var none [8]uint64 // SIG_DFL for all that struct sigaction has
+	var none [8]uint64 // struct sigaction with SIG_DFL
 	var failed [2]uintptr
 	pid, _, errno = syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(clone)), unsafe.Sizeof(*clone), 0)
 	if errno != 0 || pid != 0 {

@@ -6,11 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,175 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
-
-var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
-
-// printed is a printer with a clock that the test moves.
-type printed struct {
-	*Printer
-	clock *testingclock.FakeClock
-	// stepped is called after each step, if it is not nil.
-	stepped func()
-}
-
-// testPrinter runs f in a bubble, in which step waits until the printer has
-// nothing more to do.
-func testPrinter(t *testing.T, w io.Writer, format string, size func() (int, int), pods []*v1.Pod, f func(*testing.T, *printed)) {
-	synctest.Test(t, func(t *testing.T) {
-		c := testingclock.NewFakeClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
-		p := &printed{Printer: New(w, format, pods, size, c), clock: c}
-		defer func() {
-			if !p.Printer.closed { // The test failed.
-				_ = p.Close(func(*v1.Pod) string { return "" })
-			}
-		}()
-		f(t, p)
-	})
-}
-
-// step moves the clock when the printer has done what it can, and returns when it
-// has again. By redrawPause or more, all that it was told before is written.
-func (p *printed) step(d time.Duration) {
-	synctest.Wait()
-	p.clock.Step(d)
-	synctest.Wait()
-	if p.stepped != nil {
-		p.stepped()
-	}
-}
-
-func (p *printed) closed(t *testing.T) {
-	require.NoError(t, p.Close(func(pod *v1.Pod) string { return "/cache/" + pod.Name + "/logs" }))
-}
-
-func testPod(namespace, name string, containers ...string) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	for _, c := range containers {
-		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: c})
-	}
-	return pod
-}
-
-func running() v1.ContainerState {
-	return v1.ContainerState{Running: &v1.ContainerStateRunning{}}
-}
-
-func waiting(reason string) v1.ContainerState {
-	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}
-}
-
-func exited(id string, code int32, at time.Time) *v1.ContainerStateTerminated {
-	reason := "Error"
-	if code == 0 {
-		reason = "Completed"
-	}
-	return &v1.ContainerStateTerminated{
-		Reason: reason, ContainerID: id, ExitCode: code, StartedAt: metav1.NewTime(at.Add(-time.Second)), FinishedAt: metav1.NewTime(at),
-	}
-}
-
-func podIs(phase v1.PodPhase, containers ...agent.ContainerStatus) agent.Status {
-	return agent.Status{Phase: phase, Containers: containers}
-}
-
-// scenario has all that a pod can go through: an init container, a start error,
-// a back-off, a restart of the whole pod that waits, a probe that fails, the end.
-func scenario(p *printed) {
-	pod := p.pods[0]
-	recorder, output := p.Recorder(pod), p.Output(pod)
-	ref := func(path string) *v1.ObjectReference { return &v1.ObjectReference{FieldPath: path} }
-	setup := agent.ContainerStatus{Name: "setup", Kind: restartpod.KindInit, State: waiting("PodInitializing")}
-	main := agent.ContainerStatus{Name: "main", Kind: restartpod.KindRegular, State: waiting("PodInitializing")}
-	report := func(s agent.Status) {
-		s.Containers = []agent.ContainerStatus{setup, main}
-		p.Status(pod, s)
-		p.Status(pod, s)
-	}
-
-	p.Warn(nil, "", "NotHonoured", "not honoured by the process runtime: spec.containers.image")
-	report(agent.Status{Phase: v1.PodPending})
-	recorder.Eventf(ref("spec.initContainers{setup}"), v1.EventTypeNormal, "Started", "Container started")
-	setup.State = running()
-	report(agent.Status{Phase: v1.PodPending})
-	p.step(redrawPause)
-
-	output("setup", []byte("fetched 3 files"))
-	setup.LastExit = exited("s0", 0, p.clock.Now())
-	setup.State = v1.ContainerState{Terminated: setup.LastExit}
-	main.LastExit = exited("m0", agent.ExitCodeStartError, p.clock.Now())
-	main.LastExit.Reason, main.LastExit.Message = agent.ReasonStartError, "no such file:\n/bin/nosuch"
-	main.State = v1.ContainerState{Terminated: main.LastExit}
-	report(agent.Status{Phase: v1.PodPending})
-	main.State, main.Restarts = running(), agent.Restarts{Count: 1, Timed: 1, Late: 1500 * time.Microsecond, Worst: 1500 * time.Microsecond}
-	report(agent.Status{Phase: v1.PodRunning})
-	p.step(2 * time.Second)
-
-	output("main", []byte("hello\tworld"))
-	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "Unhealthy", "Liveness probe failed: %s", "not <ok>\n")
-	main.LastExit = exited("m1", 1, p.clock.Now().Add(-4*time.Millisecond))
-	main.State = v1.ContainerState{Terminated: main.LastExit}
-	p.Status(pod, agent.Status{Phase: v1.PodRunning, Containers: []agent.ContainerStatus{setup, main}}) // What follows is in the next one.
-	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container main")
-	main.State, main.RetryAt = waiting("CrashLoopBackOff"), main.LastExit.FinishedAt.Add(10*time.Second)
-	report(agent.Status{Phase: v1.PodRunning})
-	p.step(9996 * time.Millisecond)
-
-	main.State, main.RetryAt = running(), time.Time{}
-	main.Restarts = agent.Restarts{Count: 2, Timed: 2, Waited: 10 * time.Second, Late: 4 * time.Millisecond, Worst: 2500 * time.Microsecond}
-	report(agent.Status{Phase: v1.PodRunning})
-	p.step(time.Second)
-
-	main.LastExit = exited("m2", 88, p.clock.Now())
-	main.State = v1.ContainerState{Terminated: main.LastExit}
-	restarting := agent.Status{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: restartpod.PodRestarting, Status: v1.ConditionTrue}}}
-	report(restarting)
-	recorder.Eventf(pod, v1.EventTypeNormal, "PodRestarting", "Container main exited with code 88, triggering pod restart")
-	restarting.RetryAt = p.clock.Now().Add(20 * time.Second)
-	setup.State, main.State = waiting("PodInitializing"), waiting("PodInitializing")
-	report(restarting)
-	p.step(13 * time.Second)
-	p.step(7 * time.Second)
-
-	setup.State, setup.Restarts.Count = v1.ContainerState{Terminated: setup.LastExit}, 1
-	main.State, main.Restarts.Count = running(), 3
-	whole := agent.Restarts{Count: 1, Timed: 1, Waited: 20 * time.Second, Late: 12345 * time.Microsecond, Worst: 12345 * time.Microsecond}
-	restarted := agent.Status{Phase: v1.PodRunning, Restarts: whole}
-	report(restarted)
-	p.step(time.Second)
-
-	restarted.Terminating, restarted.Reason = true, "DeadlineExceeded"
-	report(restarted)
-	p.step(time.Second)
-	main.LastExit = exited("m3", 143, p.clock.Now())
-	main.State = v1.ContainerState{Terminated: main.LastExit}
-	report(agent.Status{Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "Pod was active for longer than it may be", Restarts: whole})
-	p.step(time.Second)
-}
-
-func scenarioPod() *v1.Pod {
-	pod := testPod("training", "worker", "main")
-	pod.Spec.InitContainers = []v1.Container{{Name: "setup"}}
-	return pod
-}
-
-// compareGolden compares with testdata/NAME.golden.
-func compareGolden(t *testing.T, name, got string) {
-	t.Helper()
-	golden := filepath.Join("testdata", name+".golden")
-	if *update {
-		require.NoError(t, os.MkdirAll(filepath.Dir(golden), 0o755))
-		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(golden)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got)
-}
 
 func TestOutput(t *testing.T) {
 	// Without a terminal a table would be of no use.
@@ -232,7 +63,7 @@ func TestJSONLines(t *testing.T) {
 // Pods of one name are told apart by their namespaces.
 // One crash is one line, also of several containers at once and of a start that
 // failed. What an exit has to do with comes after it.
-func TestOfCrashes(t *testing.T) {
+func TestCrashes(t *testing.T) {
 	var out bytes.Buffer
 	pods := []*v1.Pod{testPod("a", "web", "one", "two"), testPod("a", "db", "main")}
 	testPrinter(t, &out, Plain, nil, pods, func(t *testing.T, p *printed) {
@@ -283,7 +114,7 @@ func TestOfCrashes(t *testing.T) {
     0.000s  web/two   Error             exited with code 4`, lines)
 }
 
-func TestOfPods(t *testing.T) {
+func TestPods(t *testing.T) {
 	pods := []*v1.Pod{testPod("a", "web", "main"), testPod("b", "web", "main", "x"), testPod("a", "db", "main")}
 	var out bytes.Buffer
 	testPrinter(t, &out, Plain, nil, pods, func(t *testing.T, p *printed) {
@@ -298,7 +129,7 @@ func TestOfPods(t *testing.T) {
 }
 
 // An agent that adopts a pod is told of exits that its predecessor told of.
-func TestOfAdoptedPod(t *testing.T) {
+func TestAdoptedPod(t *testing.T) {
 	pod := testPod("default", "worker", "old", "new")
 	var out bytes.Buffer
 	testPrinter(t, &out, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
@@ -314,7 +145,7 @@ func TestOfAdoptedPod(t *testing.T) {
 }
 
 // What a container writes goes through as it is, but on a terminal with a table.
-func TestIsUnchanged(t *testing.T) {
+func TestOutputIsUnchanged(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var out bytes.Buffer
 	testPrinter(t, &out, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
@@ -337,7 +168,7 @@ func (w *stuckWriter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-func TestWaitsForTheWriterAndEventsDoNot(t *testing.T) {
+func TestOutputWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	for _, size := range []func() (int, int){nil, func() (int, int) { return 80, 24 }} {
 		var w stuckWriter
@@ -381,7 +212,7 @@ func TestWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 }
 
 // Containers do not wait for who does not read at all. What he misses is said.
-func TestLeavesOutWhatIsNotRead(t *testing.T) {
+func TestOutputLeavesOutWhatIsNotRead(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var w stuckWriter
 	testPrinter(t, &w, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
@@ -414,7 +245,7 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 	return 0, errors.New("broken pipe")
 }
 
-func TestThatIsNotWritten(t *testing.T) {
+func TestWriteError(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var w failingWriter
 	testPrinter(t, &w, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {
@@ -430,7 +261,7 @@ func TestThatIsNotWritten(t *testing.T) {
 	require.Equal(t, 2, w.writes)
 }
 
-func TestAfterItsEnd(t *testing.T) {
+func TestAfterClose(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var w stuckWriter
 	testPrinter(t, &w, Plain, nil, []*v1.Pod{pod}, func(t *testing.T, p *printed) {

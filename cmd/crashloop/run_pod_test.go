@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package main
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// newPod returns a pod of containers, of which initContainer and sidecar tell
+// those that are init containers. Its name is found in all its processes: in
+// their environment, or in the arguments of their parents.
+func newPod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
+	name := "test-" + rand.String(10)
+	pod := &v1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec:       v1.PodSpec{RestartPolicy: policy},
+	}
+	for _, c := range containers {
+		if image, isInit := strings.CutPrefix(c.Image, initPrefix); isInit {
+			c.Image = image
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		} else {
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
+		}
+	}
+	return pod
+}
+
+// initPrefix marks the image of an init container until it is in a pod.
+const initPrefix = "init:"
+
+type option func(*v1.Container)
+
+// script returns a container that runs a script of the shell. $CTL is a folder
+// that it shares with the test.
+func script(name, script string, options ...option) v1.Container {
+	c := v1.Container{Name: name, Command: []string{"/bin/sh", "-c", script}}
+	for _, o := range options {
+		o(&c)
+	}
+	return c
+}
+
+// container returns a container that exits when the test says so, with the code
+// that it says (command.exit), or of SIGTERM.
+func container(name string, options ...option) v1.Container {
+	return script(name, onTerm+"echo >$CTL/"+name+".ready; "+untilTold(name), options...)
+}
+
+// untilTold waits for an exit code. A shell that waited for it otherwise would miss
+// a signal that comes just before it waits.
+func untilTold(name string) string { return "{ read code <$CTL/" + name + "; exit $code; } & wait $!" }
+
+// onTerm ends a shell with the code that SIGTERM gives what does not handle it.
+const onTerm = "trap 'exit 143' TERM; "
+
+// setup is an init container that succeeds by itself.
+func setup(name string) v1.Container { return script(name, "exit 0", asInit) }
+
+func asInit(c *v1.Container) { c.Image = initPrefix }
+
+func asSidecar(c *v1.Container) {
+	asInit(c)
+	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+}
+
+// stubborn has a container ignore SIGTERM.
+func stubborn(c *v1.Container) {
+	c.Command[2] = "trap '' TERM; " + strings.TrimPrefix(c.Command[2], onTerm)
+}
+
+// probed has a container with a startup probe that passes when the test says so
+// (command.tell with NAME.probe).
+func probed(c *v1.Container) {
+	c.StartupProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/" + c.Name + ".probe"), TimeoutSeconds: 1000}
+}
+
+func execProbe(script string) v1.ProbeHandler {
+	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/bin/sh", "-c", script}}}
+}
+
+func preStop(script string) option {
+	return func(c *v1.Container) {
+		c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: execProbe(script).Exec}}
+	}
+}
+
+// rule gives a container a restart rule, and the policy that rules need.
+func rule(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) option {
+	return func(c *v1.Container) {
+		if c.RestartPolicy == nil {
+			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
+		}
+		c.RestartPolicyRules = append(c.RestartPolicyRules, v1.ContainerRestartRule{
+			Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes},
+		})
+	}
+}
+
+// restartPodOn88 is the rule of most of the scenarios.
+var restartPodOn88 = rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpIn, 88)
