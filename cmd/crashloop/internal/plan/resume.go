@@ -96,7 +96,7 @@ func (m *maker) resume() error {
 		}
 		m.runtime.instances[c.Name], m.runtime.ready = *instance, true
 		if instance.State == restartpod.StateRunning {
-			m.runtime.script(c.Name, m.runtime.lives[c.Name].of(0), instance.StartedAt)
+			m.runtime.script(c.Name, m.runtime.lives[c.Name].Of(0), instance.StartedAt)
 		}
 		if err := m.restore(c, s, instance, path); err != nil {
 			return err

@@ -55,7 +55,7 @@ func (s *scripted) Start(_ context.Context, c *v1.Container, restarts int) (stri
 		Status:   restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: s.now},
 		Restarts: restarts,
 	}
-	life := s.lives[c.Name].of(s.starts[c.Name])
+	life := s.lives[c.Name].Of(s.starts[c.Name])
 	s.starts[c.Name]++
 	if at, ok := s.recovers[c.Name]; ok && !s.now.Before(at) {
 		life = Life{Runs: true}
@@ -68,7 +68,7 @@ func (s *scripted) Start(_ context.Context, c *v1.Container, restarts int) (stri
 // script has the instance that runs live from then on.
 func (s *scripted) script(container string, l Life, from time.Time) {
 	if !l.Runs {
-		s.exits[container] = exit{from.Add(l.runs(s.random)), l.Code}
+		s.exits[container] = exit{from.Add(l.Draw(s.random)), l.Code}
 	}
 }
 

@@ -116,11 +116,12 @@ func parseTime(text, value string) (time.Duration, error) {
 	return d, nil
 }
 
-// of returns the life of the n-th instance, counted from 0.
-func (l Lives) of(n int) Life { return l[min(n, len(l)-1)] }
+// Of returns the life of the n-th instance, counted from 0. There must be a life.
+func (l Lives) Of(n int) Life { return l[min(n, len(l)-1)] }
 
-// runs is how long an instance with the life runs.
-func (l Life) runs(r *rand.Rand) time.Duration {
+// Draw returns how long an instance with the life runs. It draws from r only if the life has a
+// Spread, and then once.
+func (l Life) Draw(r *rand.Rand) time.Duration {
 	switch l.Spread {
 	case Exponential:
 		return time.Duration(min(r.ExpFloat64()*float64(l.After), float64(Longest)))
@@ -141,4 +142,13 @@ func (l Life) String() string {
 		return fmt.Sprintf("%d@uniform(%v,%v)", l.Code, l.After, l.Until)
 	}
 	return fmt.Sprintf("%d@%v", l.Code, l.After)
+}
+
+// String returns the lives as ParseLives takes them.
+func (l Lives) String() string {
+	texts := make([]string, len(l))
+	for i, life := range l {
+		texts[i] = life.String()
+	}
+	return strings.Join(texts, ",")
 }

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleet simulates the restarts of all containers of many nodes in virtual time, with any
+// number of back-off curves. It has no formula for delays, resets or restarts: packages backoff,
+// kuberuntime and restartpod decide, once for each restart of each container. A run is the same
+// for the same Options, on any number of processors and in any number of shards.
+package fleet
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
+)
+
+// Curve is a back-off with a name.
+type Curve struct {
+	Name string
+	backoff.Curve
+}
+
+// Options are what a run is made of. All of it is in the result of a shard, too.
+type Options struct {
+	// Curves are simulated side by side, with the same draws. The first one is what the others are
+	// compared with.
+	Curves []Curve
+	// Nodes have Pods each, which have Containers each.
+	Nodes, Pods, Containers int
+	// Lives is what a container does that fails, or whose dependency is away.
+	Lives plan.Lives
+	// Policy is the restart policy of the pods: Always or OnFailure.
+	Policy v1.RestartPolicy
+	// Fail is the share of the containers that live by Lives from the start. The others run
+	// until a dependency goes.
+	Fail float64
+	// Succeed is the share of the exits that have code 0 instead of that of Lives.
+	Succeed float64
+	// Recover is the time from which on what starts runs for ever, or 0 for none.
+	Recover time.Duration
+	// Outages are times without a dependency.
+	Outages []Outage
+	// Stagger is the time in which the containers start first, each at a moment of its own.
+	// With 0 all start at once.
+	Stagger time.Duration
+	// For is how much time is simulated.
+	For  time.Duration
+	Seed uint64
+	Costs
+}
+
+// Outage is a time in which Share of the containers that do not fail lack a dependency. Those
+// that run when it begins, or start before it ends, exit as Lives has it, unless it ends before.
+type Outage struct {
+	From, Length time.Duration
+	Share        float64
+}
+
+// End is when the dependency is back.
+func (o Outage) End() time.Duration { return o.From + o.Length }
+
+// Step is the time for which restarts and requests are counted together. The KEPs have requests
+// per 10 s.
+const Step = 10 * time.Second
+
+// The limits. What is above them is most likely a mistake.
+const (
+	// LeastDelay keeps a container from restarting for ever in one moment.
+	LeastDelay = time.Millisecond
+	// LongestDelay is the greatest maximum of a curve.
+	LongestDelay   = 30 * 24 * time.Hour
+	mostCurves     = 50
+	mostNodes      = 1_000_000
+	mostPods       = 10_000
+	mostContainers = 1_000
+	mostOutages    = 100
+	// mostAll is how many containers there may be in all.
+	mostAll = 1_000_000_000
+	// mostRestarts is how many restarts a run may have, as far as it can be known before. They
+	// take about two hours on two processors.
+	mostRestarts = 2e10
+	// mostSteps is how many steps the curves may have together.
+	mostSteps = 10_000_000
+	// mostCost is the greatest cost of a restart, in requests, and in seconds of a processor.
+	mostCost = 1e4
+)
+
+// Validate returns an error that names the field, its value, and what would be valid. shards is
+// in how many parts the run is done.
+func (o *Options) Validate(shards int) error {
+	names := map[string]bool{}
+	if len(o.Curves) == 0 || len(o.Curves) > mostCurves {
+		return fmt.Errorf("curves: %d: must be from 1 to %d", len(o.Curves), mostCurves)
+	}
+	for _, c := range o.Curves {
+		switch {
+		case c.Name == "":
+			return fmt.Errorf("a curve has no name")
+		case names[c.Name]:
+			return fmt.Errorf("curve %q: there are two of this name", c.Name)
+		case c.Initial < LeastDelay || c.Initial > c.Max:
+			return fmt.Errorf("curve %q: the initial delay %v must be from %v to the maximum, %v", c.Name, c.Initial, LeastDelay, c.Max)
+		case c.Max > LongestDelay:
+			return fmt.Errorf("curve %q: the maximum %v must be at most %v", c.Name, c.Max, LongestDelay)
+		}
+		names[c.Name] = true
+	}
+	for _, n := range []struct {
+		name        string
+		value, most int
+	}{{"nodes", o.Nodes, mostNodes}, {"pods", o.Pods, mostPods}, {"containers", o.Containers, mostContainers}} {
+		if n.value < 1 || n.value > n.most {
+			return fmt.Errorf("%s: %d: must be from 1 to %d", n.name, n.value, n.most)
+		}
+	}
+	if all := o.all(); all > mostAll {
+		return fmt.Errorf("nodes, pods, containers: %d x %d x %d are %d containers: must be at most %d", o.Nodes, o.Pods, o.Containers, all, mostAll)
+	}
+	if len(o.Lives) == 0 {
+		return fmt.Errorf("exit: there must be a life")
+	}
+	if o.Policy != v1.RestartPolicyAlways && o.Policy != v1.RestartPolicyOnFailure {
+		return fmt.Errorf("restart policy %q: must be %s or %s", o.Policy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure)
+	}
+	for _, s := range []struct {
+		name  string
+		value float64
+	}{{"fail", o.Fail}, {"succeed", o.Succeed}} {
+		if err := checkShare(s.value); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	if o.For < Step || o.For > plan.Longest {
+		return fmt.Errorf("for: %v: must be from %v to %v", o.For, Step, plan.Longest)
+	}
+	if n := int(o.For/Step) * len(o.Curves); n > mostSteps {
+		return fmt.Errorf("for: %v with %d curves are %d steps of %v: must be at most %d", o.For, len(o.Curves), n, Step, mostSteps)
+	}
+	if o.Stagger < 0 || o.Stagger > o.For {
+		return fmt.Errorf("stagger: %v: must be from 0s to the time that is simulated, %v", o.Stagger, o.For)
+	}
+	if o.Recover < 0 || o.Recover > o.For {
+		return fmt.Errorf("recover: %v: must be from 0s to the time that is simulated, %v", o.Recover, o.For)
+	}
+	if err := o.validateOutages(); err != nil {
+		return err
+	}
+	if err := o.Costs.validate(); err != nil {
+		return err
+	}
+	for _, c := range o.Curves {
+		if n := o.estimate(c) / float64(shards); n > mostRestarts {
+			return fmt.Errorf("curve %q: about %.0g restarts are too many to simulate: have fewer nodes, a shorter time, or more than %d shards", c.Name, n, shards)
+		}
+	}
+	return nil
+}
+
+func (o *Options) validateOutages() error {
+	if len(o.Outages) > mostOutages {
+		return fmt.Errorf("outages: %d: must be at most %d", len(o.Outages), mostOutages)
+	}
+	for _, out := range o.Outages {
+		if out.From < 0 || out.Length <= 0 || out.Length > o.For || out.From > o.For-out.Length {
+			return fmt.Errorf("outage: from %v for %v: must be longer than 0s, and end in the time that is simulated, %v", out.From, out.Length, o.For)
+		}
+		if err := checkShare(out.Share); err != nil {
+			return fmt.Errorf("outage: %w", err)
+		}
+	}
+	return nil
+}
+
+// checkShare returns an error unless the share is in 0 to 1. NaN is not.
+func checkShare(s float64) error {
+	if s >= 0 && s <= 1 {
+		return nil
+	}
+	return fmt.Errorf("the share %v must be from 0 to 1", s)
+}
+
+// all is how many containers there are.
+func (o *Options) all() int { return o.Nodes * o.Pods * o.Containers }
+
+// estimate is about how many restarts there are with a curve, to refuse what takes for ever.
+func (o *Options) estimate(c Curve) float64 {
+	last := o.Lives.Of(len(o.Lives))
+	if last.Runs {
+		return 0
+	}
+	each := (last.After + last.Until) / 2 // uniform
+	if last.Spread != plan.Uniform {
+		each = last.After
+	}
+	if each <= backoff.ContainerResetPeriod {
+		each += c.Max
+	}
+	restarts := func(d time.Duration) float64 { return float64(d) / math.Max(float64(each), 1) }
+	length := o.For
+	if o.Recover > 0 {
+		length = o.Recover
+	}
+	sum := o.Fail * restarts(length)
+	for _, out := range o.Outages {
+		sum += (1 - o.Fail) * out.Share * restarts(out.Length)
+	}
+	return sum * float64(o.all())
+}
+
+// String says in a line what is simulated, but for the curves and costs.
+func (o *Options) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s of %s", count(o.Nodes, "node"), count(o.Pods, "pod"))
+	if o.Containers > 1 {
+		fmt.Fprintf(&b, " of %d containers", o.Containers)
+	}
+	fmt.Fprintf(&b, ", %s", Short(o.For))
+	if o.Fail > 0 {
+		fmt.Fprintf(&b, "; %s fail: %s", Percent(o.Fail), o.Lives)
+		if o.Recover > 0 {
+			fmt.Fprintf(&b, ", until %s", Short(o.Recover))
+		}
+	}
+	for _, out := range o.Outages {
+		fmt.Fprintf(&b, "; from %s, a dependency of %s", Short(out.From), Percent(out.Share))
+		if o.Fail > 0 {
+			b.WriteString(" of the others")
+		}
+		fmt.Fprintf(&b, " is away for %s: %s", Short(out.Length), o.Lives)
+	}
+	if o.Succeed > 0 {
+		fmt.Fprintf(&b, "; %s of the exits succeed", Percent(o.Succeed))
+	}
+	fmt.Fprintf(&b, "; restart policy %s", o.Policy)
+	if o.Stagger > 0 {
+		fmt.Fprintf(&b, "; started within %s", Short(o.Stagger))
+	}
+	fmt.Fprintf(&b, "; seed %d", o.Seed)
+	return b.String()
+}
+
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
+}
+
+// Percent is a share for people.
+func Percent(share float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100*share), "0"), ".") + "%"
+}
+
+// Short is a duration without zeros at its end: 5m instead of 5m0s.
+func Short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// Result is what comes of a run, or of a shard of it. All in it are sums or maxima of integers,
+// so that shards add up to exactly what one run gives.
+type Result struct {
+	// Format is that of the encoding, for the results of other versions.
+	Format  string
+	Options Options
+	Shard   Shard
+	Curves  []CurveResult
+}
+
+// Format is that of the results that this version writes and reads.
+const Format = "crashloop-plan/1"
+
+// CurveResult is what comes of the containers with a curve.
+type CurveResult struct {
+	// Restarts and Requests are for each Step: restarts of all nodes, and API requests in
+	// thousandths.
+	Restarts, Requests []uint64
+	// Peak is the greatest number of restarts of one node in one Step.
+	Peak Peak
+	// Completed is how many containers have ended with success.
+	Completed uint64
+	// UpMillis and DownMillis are how long containers ran and waited, in milliseconds.
+	UpMillis, DownMillis uint64
+	// Resolution is the unit of the times in Recoveries.
+	Resolution time.Duration
+	// Recoveries are those after each outage and, if there is one, after Recover.
+	Recoveries []Recovery
+}
+
+// Peak is a number of restarts of a node in a step. Of equals the first one counts.
+type Peak struct {
+	Restarts   uint64
+	Node, Step int
+}
+
+func (p *Peak) add(q Peak) {
+	if cmp.Or(cmp.Compare(q.Restarts, p.Restarts), cmp.Compare(p.Node, q.Node), cmp.Compare(p.Step, q.Step)) > 0 {
+		*p = q
+	}
+}
+
+// Recovery is how long after the return of what was away the containers started that had failed
+// for want of it.
+type Recovery struct {
+	// Back is when it returned.
+	Back time.Duration
+	// Counts has how many containers took each multiple of the Resolution.
+	Counts []uint64
+	// Longest is that of a container that came back.
+	Longest time.Duration
+	// Never is how many were still waiting in the end.
+	Never uint64
+}
+
+// newResult returns the result of no node.
+func newResult(o Options, shard Shard) *Result {
+	r := &Result{Format: Format, Options: o, Shard: shard}
+	steps := int((o.For + Step - 1) / Step)
+	for _, c := range o.Curves {
+		sums := CurveResult{Restarts: make([]uint64, steps), Requests: make([]uint64, steps), Peak: noPeak}
+		// A wait is at most the maximum: some 3000 counts.
+		sums.Resolution = max(time.Millisecond, (c.Max/3000 + time.Millisecond - 1).Truncate(time.Millisecond))
+		for _, back := range o.returns() {
+			sums.Recoveries = append(sums.Recoveries, Recovery{Back: back})
+		}
+		r.Curves = append(r.Curves, sums)
+	}
+	return r
+}
+
+// noPeak is less than every peak.
+var noPeak = Peak{Node: math.MaxInt, Step: math.MaxInt}
+
+// mostCounts bounds the counts of a Recovery. Only what fails long after Recover needs more.
+const mostCounts = 100_000
+
+// addContainer adds what came of a container.
+func (s *CurveResult) addContainer(c *container) {
+	resolution := s.Resolution
+	s.UpMillis += uint64(c.up.Milliseconds())
+	s.DownMillis += uint64(c.down.Milliseconds())
+	if c.completed {
+		s.Completed++
+	}
+	for i, failed := range c.failed {
+		r := &s.Recoveries[i]
+		switch d := c.recovered[i]; {
+		case !failed, c.completed && d == 0:
+		case d == never:
+			r.Never++
+		default:
+			n := int(min((d+resolution/2)/resolution, mostCounts))
+			r.Counts = addCount(r.Counts, n, 1)
+			r.Longest = max(r.Longest, d)
+		}
+	}
+}
+
+func addCount(counts []uint64, n int, by uint64) []uint64 {
+	if missing := n + 1 - len(counts); missing > 0 {
+		counts = append(counts, make([]uint64, missing)...)
+	}
+	counts[n] += by
+	return counts
+}
+
+// add adds the sums of other, which has the same Options.
+func (r *Result) add(other *Result) {
+	for i := range r.Curves {
+		s, o := &r.Curves[i], &other.Curves[i]
+		for step := range s.Restarts {
+			s.Restarts[step] += o.Restarts[step]
+			s.Requests[step] += o.Requests[step]
+		}
+		s.Peak.add(o.Peak)
+		s.Completed += o.Completed
+		s.UpMillis += o.UpMillis
+		s.DownMillis += o.DownMillis
+		for j := range s.Recoveries {
+			a, b := &s.Recoveries[j], &o.Recoveries[j]
+			for n, by := range b.Counts {
+				a.Counts = addCount(a.Counts, n, by)
+			}
+			a.Longest = max(a.Longest, b.Longest)
+			a.Never += b.Never
+		}
+	}
+}
+
+// Decode returns the result that a shard has written. An error says what is wrong in it.
+func Decode(data []byte) (*Result, error) {
+	r := &Result{}
+	var head struct{ Format string }
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("it is not JSON: %w", err)
+	}
+	if head.Format != Format {
+		return nil, fmt.Errorf("format %q: must be %q, as 'crashloop plan fleet --shard' of this version writes it", head.Format, Format)
+	}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, err
+	}
+	if err := r.Shard.Validate(); err != nil {
+		return nil, err
+	}
+	if err := r.Options.Validate(r.Shard.Of); err != nil {
+		return nil, err
+	}
+	want := newResult(r.Options, r.Shard)
+	whole := len(r.Curves) == len(want.Curves)
+	for i := 0; whole && i < len(want.Curves); i++ {
+		a, b := r.Curves[i], want.Curves[i]
+		whole = len(a.Restarts) == len(b.Restarts) && len(a.Requests) == len(b.Requests) &&
+			len(a.Recoveries) == len(b.Recoveries) && a.Resolution == b.Resolution
+	}
+	if !whole {
+		return nil, fmt.Errorf("it is cut short or was edited: the series do not fit its options")
+	}
+	return r, nil
+}
+
+// Validate returns an error unless the shard is one of those that there are.
+func (s Shard) Validate() error {
+	if s.Of < 1 || s.Of > mostNodes || s.Index < 0 || s.Index >= s.Of {
+		return fmt.Errorf("shard %d/%d: must be from 0/N to N-1/N, with at most %d for N", s.Index, s.Of, mostNodes)
+	}
+	return nil
+}
+
+// Merge adds up the results of all shards of a run, in any order. An error says which one is
+// missing, there twice, or of another run.
+func Merge(parts []*Result) (*Result, error) {
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("there is no shard to merge")
+	}
+	first := parts[0]
+	total := newResult(first.Options, Whole)
+	seen := map[int]bool{}
+	for _, p := range parts {
+		if !reflect.DeepEqual(p.Options, first.Options) || p.Shard.Of != first.Shard.Of {
+			return nil, fmt.Errorf("shard %d/%d is of another run than shard %d/%d: all must have the same flags", p.Shard.Index, p.Shard.Of, first.Shard.Index, first.Shard.Of)
+		}
+		if seen[p.Shard.Index] {
+			return nil, fmt.Errorf("shard %d/%d is there twice", p.Shard.Index, p.Shard.Of)
+		}
+		seen[p.Shard.Index] = true
+		total.add(p)
+	}
+	for i := range first.Shard.Of {
+		if !seen[i] {
+			return nil, fmt.Errorf("shard %d/%d is missing: there are %d of %d", i, first.Shard.Of, len(parts), first.Shard.Of)
+		}
+	}
+	return total, nil
+}
+
+// Total is how many restarts there were.
+func (s *CurveResult) Total() (sum uint64) {
+	for _, n := range s.Restarts {
+		sum += n
+	}
+	return sum
+}
+
+// Failed is how many containers needed the return.
+func (r *Recovery) Failed() uint64 {
+	n := r.Never
+	for _, count := range r.Counts {
+		n += count
+	}
+	return n
+}
+
+// Quantile returns the time within which a share of the containers that failed recovered, and
+// false if fewer did.
+func (s *CurveResult) Quantile(r *Recovery, share float64) (time.Duration, bool) {
+	need := uint64(math.Ceil(share * float64(r.Failed())))
+	var sum uint64
+	i := slices.IndexFunc(r.Counts, func(n uint64) bool {
+		sum += n
+		return sum >= max(need, 1)
+	})
+	if i == mostCounts {
+		return r.Longest, true
+	}
+	return min(time.Duration(i)*s.Resolution, r.Longest), i >= 0
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Shard is a part of the nodes: each whose number leaves the remainder Index when divided by Of.
+type Shard struct{ Index, Of int }
+
+// Whole is the only shard of a run that is not divided.
+var Whole = Shard{0, 1}
+
+// Run simulates the nodes of a shard, on all processors. progress, if it is not nil, is called
+// after each node, by several goroutines at once. An error is that of Validate.
+func Run(o Options, shard Shard, progress func(done, all int)) (*Result, error) {
+	if err := o.Validate(shard.Of); err != nil {
+		return nil, err
+	}
+	nodes := 0
+	if o.Nodes > shard.Index {
+		nodes = (o.Nodes-shard.Index-1)/shard.Of + 1
+	}
+	var next, done atomic.Int64
+	var lock sync.Mutex
+	total := newResult(o, shard)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), nodes) {
+		workers.Go(func() {
+			part := newResult(o, shard)
+			sims := make([]*node, len(o.Curves))
+			for i := range sims {
+				sims[i] = newNode(&o, &part.Curves[i], o.Curves[i])
+			}
+			for n := int(next.Add(1)) - 1; n < nodes; n = int(next.Add(1)) - 1 {
+				for _, s := range sims {
+					s.run(shard.Index + n*shard.Of)
+				}
+				if d := int(done.Add(1)); progress != nil {
+					progress(d, nodes)
+				}
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			total.add(part)
+		})
+	}
+	workers.Wait()
+	return total, nil
+}
+
+// node simulates one node after the other with one curve.
+type node struct {
+	*walker
+	sums *CurveResult
+	// steps has the restarts of the node in each Step.
+	steps []uint64
+}
+
+func newNode(o *Options, sums *CurveResult, c Curve) *node {
+	n := &node{sums: sums, steps: make([]uint64, len(sums.Restarts))}
+	n.walker = newWalker(o, c.Curve, func(at time.Duration) { n.steps[at/Step]++ })
+	return n
+}
+
+// run adds up the containers of a node.
+func (n *node) run(number int) {
+	clear(n.steps)
+	each := n.Pods * n.Containers
+	for i := range each {
+		n.walk(number*each + i)
+		n.sums.addContainer(&n.container)
+	}
+	for step, restarts := range n.steps {
+		n.sums.Restarts[step] += restarts
+		n.sums.Requests[step] += n.Costs.requests(restarts, Step)
+		n.sums.Peak.add(Peak{restarts, number, step})
+	}
+}
+
+// Restarts returns when the first container of a fleet is restarted with a curve. An error is
+// that of Validate.
+func Restarts(o Options, c Curve) (times []time.Duration, err error) {
+	o.Curves = []Curve{c}
+	if err := o.Validate(1); err != nil {
+		return nil, err
+	}
+	newWalker(&o, c.Curve, func(at time.Duration) { times = append(times, at) }).walk(0)
+	return times, nil
+}
