@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
@@ -89,7 +90,23 @@ not valid, 2 wrong usage.`,
 	flags.Uint64Var(&o.seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
 	addOutputFlag(cmd, &o.output, planOutputFormats)
 	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "for": "DURATION", "at": "TIME", "seed": "N"})
+	for _, sub := range []*cobra.Command{cli.NewFleet(), cli.NewMerge()} {
+		sub.RunE = withStatus(sub.RunE)
+		cmd.AddCommand(sub)
+	}
 	return cmd
+}
+
+// withStatus writes errors that are not of usage, and returns their exit status.
+func withStatus(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if failure := (*cli.Failure)(nil); errors.As(err, &failure) {
+			newIssueWriter(cmd.ErrOrStderr(), cmd.Flag("output").Value.String()).error(printable(failure.Error()))
+			return exitError(exitFailed)
+		}
+		return err
+	}
 }
 
 var planOutputFormats = []string{outputJSON, outputTable}

@@ -50,11 +50,22 @@ func (c Costs) validate() error {
 // milli is a number in thousandths. Sums of integers are the same in any order.
 func milli(n float64) uint64 { return uint64(n*1000 + 0.5) }
 
-// requests is how many API requests, in thousandths, a node makes for restarts in a time.
-func (c Costs) requests(restarts uint64, in time.Duration) uint64 {
+// millis is how many API requests, in thousandths, a node makes for restarts in a time.
+func (c Costs) millis(restarts uint64, in time.Duration) uint64 {
 	n := restarts * milli(c.RequestsPerRestart)
 	if c.RequestLimit > 0 {
 		n = min(n, milli(c.RequestLimit*in.Seconds()))
 	}
 	return n
+}
+
+// CPU is how many processors the kubelet needs for restarts in a time, what it needs without them
+// included.
+func (c Costs) CPU(restarts float64, in time.Duration) float64 {
+	return c.CPUIdle + restarts*c.CPUPerRestart.Seconds()/in.Seconds()
+}
+
+// Requests is how many API requests a node makes for restarts in a time.
+func (c Costs) Requests(restarts uint64, in time.Duration) float64 {
+	return float64(c.millis(restarts, in)) / 1000
 }

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli has the commands crashloop plan fleet and crashloop plan merge.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/report"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
+)
+
+// Failure is an error that is not one of usage: of a file, a configuration, or a budget.
+type Failure struct{ Err error }
+
+func (f *Failure) Error() string { return f.Err.Error() }
+
+// Unwrap returns Err.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// fleetOptions are the flags of fleet.
+type fleetOptions struct {
+	fleet.Options
+	curves   []string
+	gates    map[string]bool
+	exit     string
+	fail     float64
+	policy   string
+	outages  []string
+	shard    string
+	requests float64
+	cpu      float64
+	window   time.Duration
+	outputs
+}
+
+// NewFleet returns the command fleet.
+func NewFleet() *cobra.Command {
+	o := fleetOptions{Options: fleet.Options{Costs: fleet.MeasuredCosts}}
+	cmd := &cobra.Command{
+		Use:   "fleet [--curve [NAME=]CURVE]... [--nodes N] [--pods N] [--exit LIFE[,LIFE...]] [--for DURATION] [-o FORMAT] [--html FILE]",
+		Short: "Print what restarts will cost a fleet of nodes",
+		Long: `Print what the restarts of a fleet's containers will cost with one back-off or with
+several side by side: how many there are, the API requests and the CPU of the
+kubelets, how long containers are down, and how long they take to recover. No
+container is run: the code that restarts them on a node decides in virtual time.
+
+A CURVE is one of
+
+  default      10 s up to 300 s
+  reduced      1 s up to 60 s, as with ReduceDefaultCrashLoopBackOffDecay
+  4s           the default with crashLoopBackOff.maxContainerRestartPeriod: 4s
+  250ms/1m     an initial delay and a maximum that no kubelet has to have
+  FILE         that of a KubeletConfiguration
+
+Excess is what is more than with the first one. All containers live by --exit, as in
+'crashloop plan'. With --outage they run, but for the time in which a dependency of
+theirs is away: from FROM on, for LENGTH, for a SHARE of them. With --fail a share
+fails from the start, until --recover.
+
+A restart costs what was measured (docs/results/load.md) unless a flag says otherwise.
+With a budget, the command looks for the lowest maximum that stays inside it.
+
+Nodes do not depend on each other. With --shard I/N, I from 0, the command simulates
+one part of N of them and prints what 'crashloop plan merge' adds up.
+
+Exit status: 0 there is a plan, 1 a file or configuration is not valid or no maximum
+stays inside the budget, 2 wrong usage.`,
+		Example: `  # a node full of failing pods, with three maxima
+  crashloop plan fleet --curve default --curve 60s --curve 10s --html report.html
+
+  # a service that all pods need is away for 20 minutes
+  crashloop plan fleet --curve default --curve reduced --exit '1@exp(5s)' --outage 10m,20m
+
+  # the lowest maximum for 100 nodes that keeps them below 2000 requests in a second
+  crashloop plan fleet --nodes 100 --budget-requests 2000 --budget-cpu 50%`,
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.NoArgs,
+		ValidArgsFunction:     cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("fail") {
+				if o.Fail = 1; len(o.outages) > 0 {
+					o.Fail = 0
+				}
+			} else {
+				o.Fail = o.fail
+			}
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.curves, "curve", nil, "a back-off; excess is over the first (default \"default\")")
+	gatesFlag(flags, &o.gates)
+	flags.IntVar(&o.Nodes, "nodes", 1, "the number of nodes")
+	flags.IntVar(&o.Pods, "pods", 110, "the number of pods of a node")
+	flags.IntVar(&o.Containers, "containers", 1, "the number of containers of a pod")
+	flags.StringVar(&o.exit, "exit", "1@10s", "what a container does that fails; the last LIFE repeats")
+	share(flags, &o.fail, "fail", 1, "the share of the containers that fail from the start (with --outage 0)")
+	share(flags, &o.Succeed, "succeed", 0, "the share of the exits with code 0 instead")
+	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: then success is the end")
+	flags.DurationVar(&o.Recover, "recover", 0, "after what time a container that starts runs (default never)")
+	flags.StringArrayVar(&o.outages, "outage", nil, "a time without a dependency")
+	flags.DurationVar(&o.Stagger, "stagger", 0, "the time within which all containers start (default all at once)")
+	flags.DurationVar(&o.For, "for", time.Hour, "how much time is simulated")
+	flags.Uint64Var(&o.Seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
+	flags.Float64Var(&o.RequestsPerRestart, "requests-per-restart", o.RequestsPerRestart, "the API requests of a restart")
+	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the API requests of a kubelet in a second at most, 0 for no limit")
+	flags.DurationVar(&o.CPUPerRestart, "cpu-per-restart", o.CPUPerRestart, "the kubelet's time on a processor for a restart")
+	share(flags, &o.CPUIdle, "cpu-idle", o.CPUIdle, "the processors that a kubelet needs without restarts")
+	perSecond(flags, &o.requests, "budget-requests", "the API requests of all nodes in a second")
+	share(flags, &o.cpu, "budget-cpu", 0, "the processors of a kubelet")
+	flags.DurationVar(&o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
+	flags.StringVar(&o.shard, "shard", "", "simulate one part of the nodes, for merge")
+	o.outputs.flags(cmd)
+	place(flags, map[string]string{
+		"curve": "[NAME=]CURVE", "feature-gates": "GATE=true|false,...", "nodes": "N", "pods": "N", "containers": "N", "exit": "LIFE,...",
+		"restart-policy": "POLICY", "recover": "AFTER", "outage": "FROM,LENGTH[,SHARE]", "stagger": "DURATION", "for": "DURATION", "seed": "N",
+		"requests-per-restart": "N", "request-limit": "N", "cpu-per-restart": "DURATION", "budget-window": "DURATION", "shard": "I/N",
+	})
+	return cmd
+}
+
+// run does what the flags say.
+func (o *fleetOptions) run(stdout, stderr io.Writer) error {
+	shard, warnings, err := o.parse()
+	if err != nil {
+		return err
+	}
+	// All that can be wrong is found before anything is simulated or written.
+	if err := o.Validate(shard.Of); err != nil {
+		return err
+	}
+	if err := report.CheckStep(o.step, o.For); err != nil {
+		return err
+	}
+	budget := fleet.Budget{Requests: o.requests, CPU: o.cpu, Window: o.window}
+	wanted := budget.Requests != 0 || budget.CPU != 0
+	if wanted {
+		if err := budget.Validate(&o.Options); err != nil {
+			return err
+		}
+	}
+	if err := o.outputs.check(); err != nil {
+		return err
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(stderr, "warning: %s\n", w)
+	}
+	bar := newProgress(stderr)
+	result, err := fleet.Run(o.Options, shard, bar.note)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if o.shard != "" {
+		return writeShard(stdout, result)
+	}
+	var rec *fleet.Recommendation
+	if wanted {
+		candidates, err := maxima(o.gates)
+		if err != nil {
+			return err
+		}
+		if rec, err = fleet.Recommend(o.Options, budget, candidates); err != nil {
+			return err
+		}
+	}
+	if err := o.outputs.write(stdout, result, rec); err != nil {
+		return err
+	}
+	if rec != nil && rec.Best == nil {
+		return &Failure{errors.New("no maximum stays inside the budget")}
+	}
+	return nil
+}
+
+// parse fills the options from the texts of the flags, and returns what is odd in the files.
+func (o *fleetOptions) parse() (shard fleet.Shard, warnings []string, err error) {
+	if shard, err = parseShard(o.shard); err != nil {
+		return shard, nil, err
+	}
+	if o.shard != "" && (o.outputs.set() || o.requests != 0 || o.cpu != 0) {
+		return shard, nil, errors.New("--shard prints what merge reads: -o, --svg, --png, --html and --step are merge's, and a budget is for a run without --shard")
+	}
+	if !slices.Contains(formats, o.format) {
+		return shard, nil, fmt.Errorf("no output format %q: use %s", o.format, strings.Join(formats, ", "))
+	}
+	if o.Lives, err = plan.ParseLives(o.exit); err != nil {
+		return shard, nil, fmt.Errorf("--exit: %w", err)
+	}
+	if o.Policy, err = parsePolicy(o.policy); err != nil {
+		return shard, nil, err
+	}
+	for _, text := range o.outages {
+		out, err := parseOutage(text)
+		if err != nil {
+			return shard, nil, err
+		}
+		o.Outages = append(o.Outages, out)
+	}
+	if len(o.curves) == 0 {
+		o.curves = []string{"default"}
+	}
+	for _, text := range o.curves {
+		c, odd, err := parseCurve(text, o.gates)
+		if err != nil {
+			return shard, nil, err
+		}
+		o.Curves, warnings = append(o.Curves, c), append(warnings, odd...)
+	}
+	return shard, warnings, nil
+}

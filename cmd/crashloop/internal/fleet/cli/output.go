@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/chart"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/report"
+)
+
+// formats are those of the standard output.
+var formats = []string{"csv", "json", "table"}
+
+// outputs are the flags for what is written.
+type outputs struct {
+	format         string
+	step           time.Duration
+	svg, png, html string
+	cmd            *cobra.Command
+}
+
+func (o *outputs) flags(cmd *cobra.Command) {
+	o.cmd = cmd
+	flags := cmd.Flags()
+	flags.StringVarP(&o.format, "output", "o", "table", "the format of the output: "+strings.Join(formats, ", "))
+	flags.DurationVar(&o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")
+	flags.StringVar(&o.svg, "svg", "", "write charts to this file")
+	flags.StringVar(&o.png, "png", "", "write charts to this file")
+	flags.StringVar(&o.html, "html", "", "write a report to this file that needs no other one and no network")
+	place(flags, map[string]string{"output": "FORMAT", "step": "DURATION", "svg": "FILE", "png": "FILE", "html": "FILE"})
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// set reports whether any of the flags is set.
+func (o *outputs) set() bool {
+	return slices.ContainsFunc([]string{"output", "step", "svg", "png", "html"}, o.cmd.Flags().Changed)
+}
+
+// drawing is a file that is asked for, and how its data comes about.
+type drawing struct {
+	path string
+	data func(*report.Report, []chart.Chart) ([]byte, error)
+}
+
+func (o *outputs) drawings() (list []drawing) {
+	for _, d := range []drawing{
+		{o.svg, func(_ *report.Report, charts []chart.Chart) ([]byte, error) { return chart.SVG(charts...) }},
+		{o.png, func(_ *report.Report, charts []chart.Chart) ([]byte, error) { return chart.PNG(charts...) }},
+		{o.html, (*report.Report).HTML},
+	} {
+		if d.path != "" {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// check finds out, without touching a file, whether all can be written.
+func (o *outputs) check() error {
+	seen := map[string]bool{}
+	for _, d := range o.drawings() {
+		target, err := resolve(d.path)
+		if err != nil {
+			return &Failure{err}
+		}
+		if seen[target] {
+			return fmt.Errorf("%s: two outputs cannot be the same file", d.path)
+		}
+		seen[target] = true
+		if special(target) {
+			continue
+		}
+		temp, err := create(target)
+		if err != nil {
+			return &Failure{fmt.Errorf("%s: %w", d.path, reason(err))}
+		}
+		temp.Close()
+		os.Remove(temp.Name())
+	}
+	return nil
+}
+
+// resolve returns the file that a path leads to. There may be none yet.
+func resolve(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return filepath.Abs(path)
+	case err != nil:
+		return "", fmt.Errorf("%s: %w", path, reason(err))
+	case info.IsDir():
+		return "", fmt.Errorf("%s: it is a directory: name a file", path)
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil || special(target) {
+		return path, nil // such as /dev/stdout, which leads to no name
+	}
+	return filepath.Abs(target)
+}
+
+// special reports whether a path is that of a device or the like, which must not be replaced.
+func special(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular()
+}
+
+// create makes a new file beside the one that it is to replace.
+func create(target string) (*os.File, error) {
+	for i := 0; ; i++ {
+		f, err := os.OpenFile(fmt.Sprintf("%s.%d.%d.tmp", target, os.Getpid(), i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, fs.ErrExist) || i == 100 {
+			return f, err
+		}
+	}
+}
+
+// reason is an error without the path, which its caller names.
+func reason(err error) error {
+	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
+}
+
+// write writes all files, or none, and then the standard output.
+func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recommendation) error {
+	r := report.New(result, rec, o.step)
+	charts := report.Charts(result)
+	data, err := map[string]func() ([]byte, error){
+		"csv": r.CSV, "json": r.JSON, "table": func() ([]byte, error) { return r.Table(), nil },
+	}[o.format]()
+	if err != nil {
+		return &Failure{err}
+	}
+	var done []func() error
+	var temps []string
+	defer func() {
+		for _, name := range temps {
+			os.Remove(name)
+		}
+	}()
+	for _, d := range o.drawings() {
+		data, err := d.data(r, charts)
+		if err != nil {
+			return &Failure{fmt.Errorf("%s: %w", d.path, err)}
+		}
+		target, err := resolve(d.path)
+		if err != nil {
+			return &Failure{err}
+		}
+		if special(target) {
+			done = append(done, func() error { return os.WriteFile(target, data, 0) })
+			continue
+		}
+		temp, err := create(target)
+		if err == nil {
+			temps = append(temps, temp.Name())
+			_, err = temp.Write(data)
+			err = errors.Join(err, temp.Close())
+		}
+		if err != nil {
+			return &Failure{fmt.Errorf("%s: %w", d.path, reason(err))}
+		}
+		done = append(done, func() error { return os.Rename(temp.Name(), target) })
+	}
+	for _, f := range done {
+		if err := f(); err != nil {
+			return &Failure{err}
+		}
+	}
+	return writeAll(stdout, data)
+}
+
+func writeAll(w io.Writer, data []byte) error {
+	if _, err := w.Write(data); err != nil {
+		return &Failure{err}
+	}
+	return nil
+}
+
+// writeShard writes a part as a single line: lines of several parts are what merge reads.
+func writeShard(w io.Writer, r *fleet.Result) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return &Failure{err}
+	}
+	return writeAll(w, append(data, '\n'))
+}

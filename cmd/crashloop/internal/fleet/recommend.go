@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Budget is what restarts may cost. A limit of 0 is none.
+type Budget struct {
+	// Requests is how many API requests all nodes may make in a second.
+	Requests float64
+	// CPU is how many processors a kubelet may use, CPUIdle included.
+	CPU float64
+	// Window is the time over which both are averaged. Windows do not overlap.
+	Window time.Duration
+}
+
+// Load is what a curve costs at most, in any window of a Budget.
+type Load struct {
+	Curve    Curve
+	Requests float64
+	CPU      float64
+}
+
+// Recommendation is the answer to a Budget.
+type Recommendation struct {
+	Budget Budget
+	// Nodes is how many were simulated. They stand for all.
+	Nodes int
+	// Best is the first candidate that stays inside, or nil if none does.
+	Best *Load
+	// Before is the candidate before that one, or the last one if none stays inside. It is nil if
+	// the first one is the best.
+	Before *Load
+}
+
+// sample is how many containers are simulated to recommend, if more than one node has them, and
+// mostSample how many restarts of them.
+const (
+	sample     = 500
+	mostSample = 1e9
+)
+
+// Validate returns an error unless there is a limit, and a curve could stay inside it.
+func (b Budget) Validate(o *Options) error {
+	switch {
+	case !(b.Requests >= 0 && b.Requests <= 1e12):
+		return fmt.Errorf("budget: %v requests must be from 0 to 1e12", b.Requests)
+	case !(b.CPU >= 0 && b.CPU <= mostCost):
+		return fmt.Errorf("budget: CPU %v must be from 0 to %.0f", b.CPU, mostCost)
+	case b.Requests == 0 && b.CPU == 0:
+		return errors.New("budget: there must be a limit for requests or CPU")
+	case b.CPU > 0 && b.CPU <= o.CPUIdle:
+		return fmt.Errorf("budget: CPU %v must be more than what a kubelet uses without restarts, %v", b.CPU, o.CPUIdle)
+	case b.Window < Step || b.Window > o.For || b.Window%Step != 0:
+		return fmt.Errorf("budget: the window %v must be a multiple of %v, and at most the time that is simulated, %v", b.Window, Step, o.For)
+	}
+	return nil
+}
+
+// Recommend returns the first of the candidates that stays inside a budget. They have to be in
+// the order of preference: maxima that grow. The options' own curves do not matter.
+func Recommend(o Options, b Budget, candidates []Curve) (*Recommendation, error) {
+	if err := b.Validate(&o); err != nil {
+		return nil, err
+	}
+	r := &Recommendation{Budget: b, Nodes: min(o.Nodes, max(sample/(o.Pods*o.Containers), 1))}
+	part := o
+	part.Curves, part.Nodes = candidates[:1], r.Nodes
+	if err := part.Validate(1); err != nil {
+		return nil, err
+	}
+	if n := part.estimate(candidates[0]); n > mostSample {
+		return nil, fmt.Errorf("budget: in %v there are too many restarts to look for a maximum: a shorter time, such as 24h, is enough", o.For)
+	}
+	for i, c := range candidates {
+		l := o.load(c, b, r.Nodes, true)
+		if l != nil {
+			r.Best = l
+		} else if i < len(candidates)-1 {
+			continue
+		}
+		if r.Best == nil {
+			i++
+		}
+		if i > 0 {
+			r.Before = o.load(candidates[i-1], b, r.Nodes, false)
+		}
+		return r, nil
+	}
+	return r, nil
+}
+
+// load is what a curve costs. With stop it is nil as soon as it is beyond the budget.
+func (o *Options) load(c Curve, b Budget, nodes int, stop bool) *Load {
+	steps := int((o.For + Step - 1) / Step)
+	restarts, requests := make([]uint64, steps), make([]uint64, steps) // of a node, and of those before it
+	w := newWalker(o, c.Curve, func(at time.Duration) { restarts[at/Step]++ })
+	scale := float64(o.Nodes) / float64(nodes) / 1000 / b.Window.Seconds()
+	most := Load{Curve: c}
+	note := func() {
+		for from := 0; from < steps; from += int(b.Window / Step) {
+			var all, sent uint64
+			for i := from; i < min(from+int(b.Window/Step), steps); i++ {
+				all += restarts[i]
+				sent += requests[i] + o.Costs.millis(restarts[i], Step)
+			}
+			most.CPU = max(most.CPU, o.CPU(float64(all), b.Window))
+			most.Requests = max(most.Requests, scale*float64(sent))
+		}
+	}
+	each := o.Pods * o.Containers
+	for node := range nodes {
+		clear(restarts)
+		for i := range each {
+			w.walk(node*each + i)
+			if i%8 != 0 && i < each-1 {
+				continue
+			}
+			if note(); stop && (b.CPU > 0 && most.CPU > b.CPU || b.Requests > 0 && most.Requests > b.Requests) {
+				return nil
+			}
+		}
+		for i, n := range restarts {
+			requests[i] += o.Costs.millis(n, Step)
+		}
+	}
+	return &most
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+)
+
+// maxima are the curves with each maximum, in whole seconds.
+func maxima(greatest int) (list []Curve) {
+	for n := range greatest {
+		m := time.Duration(n+1) * s
+		list = append(list, Curve{m.String(), backoff.Curve{Initial: min(10*s, m), Max: m}})
+	}
+	return list
+}
+
+// The recommended maximum stays inside the budget in each window of a run with it, and none below
+// does: a run with each shows it.
+func TestRecommend(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Options)
+		budget Budget
+	}{
+		{"requests", func(*Options) {}, Budget{Requests: 50, Window: 5 * time.Minute}},
+		{"CPU", func(*Options) {}, Budget{CPU: 0.2, Window: 5 * time.Minute}},
+		{"both", func(o *Options) { o.Lives = lives(t, "1@exp(20s)") }, Budget{Requests: 70, CPU: 0.15, Window: time.Minute}},
+		{"an outage", func(o *Options) {
+			o.Fail, o.Outages = 0, []Outage{{10 * time.Minute, 20 * time.Minute, 0.5}}
+		}, Budget{Requests: 20, Window: 10 * time.Minute}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := small(t)
+			o.Pods, o.Costs = 110, MeasuredCosts
+			tc.change(&o)
+			all := maxima(300)
+			r, err := Recommend(o, tc.budget, all)
+			require.NoError(t, err)
+			require.NotNil(t, r.Best)
+			require.NotNil(t, r.Before)
+			inside := func(c Curve) (Load, bool) {
+				o := o
+				o.Curves = []Curve{c}
+				sums := simulated(t, o).Curves[0]
+				l := Load{Curve: c}
+				per := int(tc.budget.Window / Step)
+				for from := 0; from < len(sums.Restarts); from += per {
+					requests, restarts := 0.0, 0.0
+					for i := from; i < min(from+per, len(sums.Restarts)); i++ {
+						requests += float64(sums.Requests[i]) / 1000
+						restarts += float64(sums.Restarts[i])
+					}
+					l.Requests = max(l.Requests, requests/tc.budget.Window.Seconds())
+					l.CPU = max(l.CPU, o.CPU(restarts, tc.budget.Window))
+				}
+				require.Equal(t, 1, o.Nodes, "CPU is a node's")
+				return l, (tc.budget.Requests == 0 || l.Requests <= tc.budget.Requests) && (tc.budget.CPU == 0 || l.CPU <= tc.budget.CPU)
+			}
+			l, ok := inside(r.Best.Curve)
+			assert.True(t, ok)
+			assert.InDelta(t, l.Requests, r.Best.Requests, 1e-6)
+			assert.InDelta(t, l.CPU, r.Best.CPU, 1e-6)
+			for _, c := range all {
+				if c.Max >= r.Best.Curve.Max {
+					break
+				}
+				_, ok := inside(c)
+				assert.False(t, ok, "%v stays inside, too", c)
+			}
+			assert.Equal(t, r.Best.Curve.Max-s, r.Before.Curve.Max)
+		})
+	}
+}
+
+func TestRecommendEdges(t *testing.T) {
+	o := small(t)
+	o.Pods, o.Costs = 110, MeasuredCosts
+	// Nothing is too much.
+	r, err := Recommend(o, Budget{Requests: 1e9, Window: time.Minute}, maxima(300))
+	require.NoError(t, err)
+	assert.Equal(t, s, r.Best.Curve.Max)
+	assert.Nil(t, r.Before)
+	// All is too much.
+	r, err = Recommend(o, Budget{Requests: 0.001, Window: time.Minute}, maxima(300))
+	require.NoError(t, err)
+	assert.Nil(t, r.Best)
+	assert.Equal(t, 300*s, r.Before.Curve.Max)
+	// Many nodes are as one, many times.
+	o.Nodes = 5000
+	r, err = Recommend(o, Budget{Requests: 5000 * 50, Window: 5 * time.Minute}, maxima(300))
+	require.NoError(t, err)
+	o.Nodes = 1
+	one, err := Recommend(o, Budget{Requests: 50, Window: 5 * time.Minute}, maxima(300))
+	require.NoError(t, err)
+	assert.Equal(t, one.Best.Curve, r.Best.Curve)
+	assert.Equal(t, 4, r.Nodes)
+	for want, b := range map[string]Budget{
+		"there must be a limit":            {Window: time.Minute},
+		"budget: NaN requests":             {Requests: math.NaN(), Window: time.Minute},
+		"budget: CPU -1":                   {CPU: -1, Window: time.Minute},
+		"CPU 0.1 must be more than what a": {CPU: 0.1, Window: time.Minute},
+		"the window 15s must be":           {CPU: 1, Window: 15 * s},
+		"the window 2h0m0s must be":        {CPU: 1, Window: 2 * time.Hour},
+	} {
+		_, err := Recommend(o, b, maxima(300))
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// figures is what is read of docs/results/load.json.
+type figures struct {
+	Results []struct {
+		Name     string
+		Scenario struct {
+			Mix                   string
+			Pods                  int
+			Maximum, Life, Window time.Duration
+		}
+		Figures map[string]struct {
+			PerSecond, Ideal, RequestsPerRestart, RequestsPer10s float64
+			Kubelet                                              struct{ Cores float64 }
+		}
+	}
+}
+
+func measured(t testing.TB, file string) figures {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var f figures
+	require.NoError(t, json.Unmarshal(data, &f))
+	return f
+}
+
+const loadJSON = "../../../../docs/results/load.json"
+
+// The costs are those that were measured.
+func TestMeasuredCosts(t *testing.T) {
+	found := map[string]struct{ rate, cores, requests float64 }{}
+	for _, r := range measured(t, loadJSON).Results {
+		f := r.Figures["ours"]
+		found[r.Name] = struct{ rate, cores, requests float64 }{f.PerSecond, f.Kubelet.Cores, f.RequestsPerRestart}
+	}
+	few, many := found["tenth/110"], found["all-fail/110"]
+	require.NotZero(t, few.rate)
+	require.NotZero(t, many.rate)
+	slope := (many.cores - few.cores) / (many.rate - few.rate)
+	assert.Equal(t, fmt.Sprintf("%.1f", 1000*slope), fmt.Sprintf("%.1f", MeasuredCosts.CPUPerRestart.Seconds()*1000), "CPUPerRestart in ms")
+	assert.InDelta(t, few.cores-slope*few.rate, MeasuredCosts.CPUIdle, 0.005, "CPUIdle")
+	assert.InDelta(t, few.requests, MeasuredCosts.RequestsPerRestart, 0.005, "RequestsPerRestart")
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report says what comes of a fleet.Result: as figures, tables, charts and a page.
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
+)
+
+// Report is what a result means, in the form of its JSON. All times are in seconds.
+type Report struct {
+	// Workload says in words what was simulated.
+	Workload string `json:"workload"`
+	Nodes    int    `json:"nodes"`
+	// Containers is how many there are in all.
+	Containers int     `json:"containers"`
+	Seconds    float64 `json:"seconds"`
+	Seed       uint64  `json:"seed"`
+	Costs      Costs   `json:"costs"`
+	// Curves are in the order in which they were asked for. Excess is over the first one.
+	Curves         []Curve         `json:"curves"`
+	Recommendation *Recommendation `json:"recommendation,omitempty"`
+
+	step time.Duration
+}
+
+// Costs are fleet.Costs.
+type Costs struct {
+	RequestsPerRestart   float64 `json:"requestsPerRestart"`
+	RequestsPerSecond    float64 `json:"requestsPerSecondLimit"`
+	CPUSecondsPerRestart float64 `json:"cpuSecondsPerRestart"`
+	CPUIdle              float64 `json:"cpuIdle"`
+}
+
+// Curve has the figures of a curve.
+type Curve struct {
+	Name           string  `json:"name"`
+	InitialSeconds float64 `json:"initialSeconds"`
+	MaximumSeconds float64 `json:"maximumSeconds"`
+	DelayFirst     bool    `json:"delayFirst,omitempty"`
+	Restarts       uint64  `json:"restarts"`
+	// RestartsPerContainer is a mean, and ExcessPerContainer its difference to that of the first
+	// curve.
+	RestartsPerContainer float64 `json:"restartsPerContainer"`
+	ExcessPerContainer   float64 `json:"excessPerContainer"`
+	// The requests are those in 10 s: means, those of the node and the 10 s that have most, and
+	// those of all nodes in the 10 s that have most.
+	RequestsNode         float64 `json:"requestsPer10sNode"`
+	RequestsNodeBusiest  float64 `json:"requestsPer10sNodeBusiest"`
+	RequestsFleet        float64 `json:"requestsPer10sFleet"`
+	RequestsFleetBusiest float64 `json:"requestsPer10sFleetBusiest"`
+	// The CPU is that of the kubelet of a node, in processors: a mean, and in the busiest 10 s.
+	CPU        float64 `json:"cpuNode"`
+	CPUBusiest float64 `json:"cpuNodeBusiest"`
+	// Down is the part of the time in which containers waited.
+	Down float64 `json:"downShare"`
+	// Completed is how many containers ended with success.
+	Completed  uint64     `json:"completed,omitempty"`
+	Recoveries []Recovery `json:"recoveries,omitempty"`
+	Series     []Point    `json:"series"`
+}
+
+// Recovery is how long containers took to start after what they lacked was back. P50 and the
+// others are missing where fewer containers came back.
+type Recovery struct {
+	BackSeconds float64  `json:"backSeconds"`
+	Containers  uint64   `json:"containers"`
+	P50         *float64 `json:"p50Seconds,omitempty"`
+	P99         *float64 `json:"p99Seconds,omitempty"`
+	Longest     *float64 `json:"longestSeconds,omitempty"`
+	// Never is how many had not started by the end.
+	Never uint64 `json:"never"`
+}
+
+// Point is what has happened until a time. The requests are those since the point before.
+type Point struct {
+	AfterSeconds         float64 `json:"afterSeconds"`
+	RestartsPerContainer float64 `json:"restartsPerContainer"`
+	ExcessPerContainer   float64 `json:"excessPerContainer"`
+	Requests             float64 `json:"requestsPer10sFleet"`
+}
+
+// Recommendation is a fleet.Recommendation. Requests are in a second, of all nodes.
+type Recommendation struct {
+	BudgetRequests float64 `json:"budgetRequests,omitempty"`
+	BudgetCPU      float64 `json:"budgetCPU,omitempty"`
+	WindowSeconds  float64 `json:"windowSeconds"`
+	Nodes          int     `json:"nodesSimulated"`
+	// Maximum is nil if no maximum stays inside the budget.
+	Maximum *Load `json:"maximum"`
+	// Beyond is the next lower maximum, or 300 s if none stays inside.
+	Beyond *Load `json:"beyond,omitempty"`
+}
+
+// Load is what a maximum costs in its busiest window, and what part of the budget is left. It is
+// negative for what is missing.
+type Load struct {
+	Seconds        float64  `json:"seconds"`
+	Requests       float64  `json:"requests"`
+	CPU            float64  `json:"cpu"`
+	RequestsMargin *float64 `json:"requestsMargin,omitempty"`
+	CPUMargin      *float64 `json:"cpuMargin,omitempty"`
+}
+
+// New returns the report of a whole result, with a point of each series every step. A step of 0
+// is one that gives about a dozen.
+func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report {
+	o := &r.Options
+	if step == 0 {
+		step = niceStep(o.For, 12)
+	}
+	all := float64(o.Nodes) * float64(o.Pods*o.Containers)
+	report := &Report{
+		Workload: o.String(), Nodes: o.Nodes, Containers: o.Nodes * o.Pods * o.Containers, Seconds: o.For.Seconds(), Seed: o.Seed, step: step,
+		Costs: Costs{o.RequestsPerRestart, o.RequestLimit, o.CPUPerRestart.Seconds(), o.CPUIdle},
+	}
+	var base []Point
+	for i := range r.Curves {
+		s, c := &r.Curves[i], o.Curves[i]
+		total, requests, busiest := float64(s.Total()), 0.0, 0.0
+		for _, n := range s.Requests {
+			requests += float64(n) / 1000
+			busiest = max(busiest, float64(n)/1000)
+		}
+		perStep := float64(fleet.Step) / float64(o.For)
+		curve := Curve{
+			Name: c.Name, InitialSeconds: c.Initial.Seconds(), MaximumSeconds: c.Max.Seconds(), DelayFirst: c.DelayFirst,
+			Restarts: s.Total(), RestartsPerContainer: total / all,
+			RequestsNode: requests * perStep / float64(o.Nodes), RequestsFleet: requests * perStep,
+			RequestsNodeBusiest: o.Costs.Requests(s.Peak.Restarts, fleet.Step), RequestsFleetBusiest: busiest,
+			CPU: o.Costs.CPU(total/float64(o.Nodes), o.For), CPUBusiest: o.Costs.CPU(float64(s.Peak.Restarts), fleet.Step),
+			Completed: s.Completed, Series: series(s, all, o.For, step, base),
+		}
+		if time := s.UpMillis + s.DownMillis; time > 0 {
+			curve.Down = float64(s.DownMillis) / float64(time)
+		}
+		if i == 0 {
+			base = curve.Series
+		} else {
+			curve.ExcessPerContainer = curve.RestartsPerContainer - report.Curves[0].RestartsPerContainer
+		}
+		for j := range s.Recoveries {
+			curve.Recoveries = append(curve.Recoveries, recovery(s, &s.Recoveries[j]))
+		}
+		report.Curves = append(report.Curves, curve)
+	}
+	if rec != nil {
+		report.Recommendation = recommendation(rec)
+	}
+	return report
+}
+
+// steps are those that people like.
+var steps = []time.Duration{
+	10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
+	2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour,
+}
+
+// niceStep is one that gives at most so many points, or a few more.
+func niceStep(length time.Duration, points int) time.Duration {
+	for _, s := range steps {
+		if length/s <= time.Duration(points) {
+			return s
+		}
+	}
+	return steps[len(steps)-1]
+}
+
+// series has a point every step, and one at the end.
+func series(s *fleet.CurveResult, all float64, length, step time.Duration, base []Point) []Point {
+	points := []Point{}
+	var restarts, requests uint64
+	begin := time.Duration(0)
+	for i := range s.Restarts {
+		restarts += s.Restarts[i]
+		requests += s.Requests[i]
+		end := min(time.Duration(i+1)*fleet.Step, length)
+		if end%step != 0 && end != length {
+			continue
+		}
+		p := Point{
+			AfterSeconds: end.Seconds(), RestartsPerContainer: float64(restarts) / all,
+			Requests: float64(requests) / 1000 * float64(fleet.Step) / float64(end-begin),
+		}
+		if len(points) < len(base) {
+			p.ExcessPerContainer = p.RestartsPerContainer - base[len(points)].RestartsPerContainer
+		}
+		points, requests, begin = append(points, p), 0, end
+	}
+	return points
+}
+
+func recovery(s *fleet.CurveResult, r *fleet.Recovery) Recovery {
+	quantile := func(share float64) *float64 {
+		d, ok := s.Quantile(r, share)
+		if !ok {
+			return nil
+		}
+		seconds := d.Seconds()
+		return &seconds
+	}
+	return Recovery{BackSeconds: r.Back.Seconds(), Containers: r.Failed(), P50: quantile(0.5), P99: quantile(0.99), Longest: quantile(1), Never: r.Never}
+}
+
+func recommendation(r *fleet.Recommendation) *Recommendation {
+	load := func(l *fleet.Load) *Load {
+		if l == nil {
+			return nil
+		}
+		margin := func(budget, used float64) *float64 {
+			if budget == 0 {
+				return nil
+			}
+			m := (budget - used) / budget
+			return &m
+		}
+		return &Load{
+			Seconds: l.Curve.Max.Seconds(), Requests: l.Requests, CPU: l.CPU,
+			RequestsMargin: margin(r.Budget.Requests, l.Requests), CPUMargin: margin(r.Budget.CPU, l.CPU),
+		}
+	}
+	return &Recommendation{
+		BudgetRequests: r.Budget.Requests, BudgetCPU: r.Budget.CPU, WindowSeconds: r.Budget.Window.Seconds(), Nodes: r.Nodes,
+		Maximum: load(r.Best), Beyond: load(r.Before),
+	}
+}
+
+// CheckStep returns an error unless a series can have a point every step.
+func CheckStep(step, length time.Duration) error {
+	const most = 100_000
+	switch {
+	case step == 0:
+		return nil
+	case step < fleet.Step || step%fleet.Step != 0 || step > length:
+		return fmt.Errorf("step: %v: must be a multiple of %v, and at most the time that is simulated, %v", step, fleet.Step, length)
+	case length/step > most:
+		return fmt.Errorf("step: %v: gives more than %d points", step, most)
+	}
+	return nil
+}
