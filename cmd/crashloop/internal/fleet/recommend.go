@@ -40,12 +40,13 @@ type Recommendation struct {
 // sample is how many containers are simulated to recommend, if more than one node has them, and
 // mostSample how many restarts of them.
 const (
-	sample     = 500
-	mostSample = 1e9
+	sample     = 250
+	mostSample = 5e7
 )
 
-// Validate returns an error unless there is a limit, and a curve could stay inside it.
-func (b Budget) Validate(o *Options) error {
+// Validate returns an error unless there is a limit, a curve could stay inside it, and it does not
+// take for ever to find out which of the candidates does.
+func (b Budget) Validate(o *Options, candidates []Curve) error {
 	switch {
 	case !(b.Requests >= 0 && b.Requests <= 1e12):
 		return fmt.Errorf("budget: %v requests must be from 0 to 1e12", b.Requests)
@@ -58,24 +59,27 @@ func (b Budget) Validate(o *Options) error {
 	case b.Window < Step || b.Window > o.For || b.Window%Step != 0:
 		return fmt.Errorf("budget: the window %v must be a multiple of %v, and at most the time that is simulated, %v", b.Window, Step, o.For)
 	}
+	part := *o
+	part.Nodes = o.sampled()
+	if n := part.estimate(candidates[0]); n > mostSample {
+		return fmt.Errorf("budget: in %v there are too many restarts to look for a maximum: a shorter time, such as 1h, is enough", o.For)
+	}
 	return nil
 }
+
+// sampled is how many nodes are simulated to recommend.
+func (o *Options) sampled() int { return min(o.Nodes, max(sample/(o.Pods*o.Containers), 1)) }
 
 // Recommend returns the first of the candidates that stays inside a budget. They have to be in
 // the order of preference: maxima that grow. The options' own curves do not matter.
 func Recommend(o Options, b Budget, candidates []Curve) (*Recommendation, error) {
-	if err := b.Validate(&o); err != nil {
+	if err := o.Validate(1); err != nil {
 		return nil, err
 	}
-	r := &Recommendation{Budget: b, Nodes: min(o.Nodes, max(sample/(o.Pods*o.Containers), 1))}
-	part := o
-	part.Curves, part.Nodes = candidates[:1], r.Nodes
-	if err := part.Validate(1); err != nil {
+	if err := b.Validate(&o, candidates); err != nil {
 		return nil, err
 	}
-	if n := part.estimate(candidates[0]); n > mostSample {
-		return nil, fmt.Errorf("budget: in %v there are too many restarts to look for a maximum: a shorter time, such as 24h, is enough", o.For)
-	}
+	r := &Recommendation{Budget: b, Nodes: o.sampled()}
 	for i, c := range candidates {
 		l := o.load(c, b, r.Nodes, true)
 		if l != nil {

@@ -104,7 +104,11 @@ func TestRecommendEdges(t *testing.T) {
 	one, err := Recommend(o, Budget{Requests: 50, Window: 5 * time.Minute}, maxima(300))
 	require.NoError(t, err)
 	assert.Equal(t, one.Best.Curve, r.Best.Curve)
-	assert.Equal(t, 4, r.Nodes)
+	assert.Equal(t, 2, r.Nodes)
+	year := o
+	year.For = 8760 * time.Hour
+	_, err = Recommend(year, Budget{CPU: 1, Window: time.Minute}, maxima(300))
+	assert.ErrorContains(t, err, "budget: in 8760h0m0s there are too many restarts")
 	for want, b := range map[string]Budget{
 		"there must be a limit":            {Window: time.Minute},
 		"budget: NaN requests":             {Requests: math.NaN(), Window: time.Minute},

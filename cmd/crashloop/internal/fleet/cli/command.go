@@ -107,24 +107,24 @@ stays inside the budget, 2 wrong usage.`,
 	share(flags, &o.fail, "fail", 1, "the share of the containers that fail from the start (with --outage 0)")
 	share(flags, &o.Succeed, "succeed", 0, "the share of the exits with code 0 instead")
 	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: then success is the end")
-	flags.DurationVar(&o.Recover, "recover", 0, "after what time a container that starts runs (default never)")
+	Duration(flags, &o.Recover, "recover", 0, "after what time a container that starts runs (default never)")
 	flags.StringArrayVar(&o.outages, "outage", nil, "a time without a dependency")
-	flags.DurationVar(&o.Stagger, "stagger", 0, "the time within which all containers start (default all at once)")
-	flags.DurationVar(&o.For, "for", time.Hour, "how much time is simulated")
+	Duration(flags, &o.Stagger, "stagger", 0, "the time within which all containers start (default all at once)")
+	Duration(flags, &o.For, "for", time.Hour, "how much time is simulated")
 	flags.Uint64Var(&o.Seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
 	flags.Float64Var(&o.RequestsPerRestart, "requests-per-restart", o.RequestsPerRestart, "the API requests of a restart")
 	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the API requests of a kubelet in a second at most, 0 for no limit")
-	flags.DurationVar(&o.CPUPerRestart, "cpu-per-restart", o.CPUPerRestart, "the kubelet's time on a processor for a restart")
+	Duration(flags, &o.CPUPerRestart, "cpu-per-restart", o.CPUPerRestart, "the kubelet's time on a processor for a restart")
 	share(flags, &o.CPUIdle, "cpu-idle", o.CPUIdle, "the processors that a kubelet needs without restarts")
 	perSecond(flags, &o.requests, "budget-requests", "the API requests of all nodes in a second")
 	share(flags, &o.cpu, "budget-cpu", 0, "the processors of a kubelet")
-	flags.DurationVar(&o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
+	Duration(flags, &o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
 	flags.StringVar(&o.shard, "shard", "", "simulate one part of the nodes, for merge")
 	o.outputs.flags(cmd)
 	place(flags, map[string]string{
 		"curve": "[NAME=]CURVE", "feature-gates": "GATE=true|false,...", "nodes": "N", "pods": "N", "containers": "N", "exit": "LIFE,...",
-		"restart-policy": "POLICY", "recover": "AFTER", "outage": "FROM,LENGTH[,SHARE]", "stagger": "DURATION", "for": "DURATION", "seed": "N",
-		"requests-per-restart": "N", "request-limit": "N", "cpu-per-restart": "DURATION", "budget-window": "DURATION", "shard": "I/N",
+		"restart-policy": "POLICY", "recover": "AFTER", "outage": "FROM,LENGTH[,SHARE]", "seed": "N",
+		"requests-per-restart": "N", "request-limit": "N", "shard": "I/N",
 	})
 	return cmd
 }
@@ -144,8 +144,12 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 	}
 	budget := fleet.Budget{Requests: o.requests, CPU: o.cpu, Window: o.window}
 	wanted := budget.Requests != 0 || budget.CPU != 0
+	var candidates []fleet.Curve
 	if wanted {
-		if err := budget.Validate(&o.Options); err != nil {
+		if candidates, err = maxima(o.gates); err != nil {
+			return err
+		}
+		if err := budget.Validate(&o.Options, candidates); err != nil {
 			return err
 		}
 	}
@@ -166,10 +170,6 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 	}
 	var rec *fleet.Recommendation
 	if wanted {
-		candidates, err := maxima(o.gates)
-		if err != nil {
-			return err
-		}
 		if rec, err = fleet.Recommend(o.Options, budget, candidates); err != nil {
 			return err
 		}

@@ -36,11 +36,11 @@ func (o *outputs) flags(cmd *cobra.Command) {
 	o.cmd = cmd
 	flags := cmd.Flags()
 	flags.StringVarP(&o.format, "output", "o", "table", "the format of the output: "+strings.Join(formats, ", "))
-	flags.DurationVar(&o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")
+	Duration(flags, &o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")
 	flags.StringVar(&o.svg, "svg", "", "write charts to this file")
 	flags.StringVar(&o.png, "png", "", "write charts to this file")
 	flags.StringVar(&o.html, "html", "", "write a report to this file that needs no other one and no network")
-	place(flags, map[string]string{"output": "FORMAT", "step": "DURATION", "svg": "FILE", "png": "FILE", "html": "FILE"})
+	place(flags, map[string]string{"output": "FORMAT", "svg": "FILE", "png": "FILE", "html": "FILE"})
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
@@ -203,6 +204,21 @@ func perSecond(flags *pflag.FlagSet, to *float64, name, usage string) {
 	}}, name, usage)
 }
 
+// Duration adds a flag for a duration. What no duration is long enough for is an error in words.
+func Duration(flags *pflag.FlagSet, to *time.Duration, name string, standard time.Duration, usage string) {
+	text := ""
+	if *to = standard; standard != 0 {
+		text = fleet.Short(standard)
+	}
+	flags.Var(&value[time.Duration]{to, text, "DURATION", func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return 0, fmt.Errorf("%q must be a duration such as 90s, 1h30m or, at most, %s", text, fleet.Short(plan.Longest))
+		}
+		return d, nil
+	}}, name, usage)
+}
+
 // gatesFlag adds the kubelet's --feature-gates.
 func gatesFlag(flags *pflag.FlagSet, to *map[string]bool) {
 	flags.Var(cliflag.NewMapStringBool(to), "feature-gates", "the kubelets' feature gates")
@@ -216,9 +232,13 @@ type named struct {
 
 func (n named) Type() string { return n.name }
 
+// place gives flags the names that help has for their values.
 func place(flags *pflag.FlagSet, names map[string]string) {
 	for name, placeholder := range names {
 		flag := flags.Lookup(name)
 		flag.Value = named{flag.Value, placeholder}
+		if flag.DefValue == "[]" {
+			flag.DefValue = "" // Help has nothing to say of an empty list.
+		}
 	}
 }
