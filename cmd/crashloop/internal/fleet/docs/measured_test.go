@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
+)
+
+// prediction is what the plan says of a scenario of node-load.
+type prediction struct {
+	restarts, requests, cores float64
+	limit                     string
+}
+
+// predict simulates the node of a scenario in the time in which it was measured: from when every
+// container has had two restarts.
+func predict(t *testing.T, r measurement) (p prediction, ok bool) {
+	t.Helper()
+	sc := r.Scenario
+	share, each := 1.0, 1
+	switch sc.Mix {
+	case "all-fail", "half":
+	case "tenth":
+		share = 0.1
+	case "sidecars":
+		share, each = 0.5, 2
+	default:
+		return p, false
+	}
+	c := node(sc.Maximum, sc.Reduced)
+	window := max(sc.Window.Truncate(fleet.Step), fleet.Step)
+	o := fleet.Options{
+		Curves: []fleet.Curve{c}, Nodes: 1, Pods: sc.Pods, Containers: each, Lives: plan.Lives{{Code: 1, After: sc.Life}},
+		Policy: v1.RestartPolicyAlways, Fail: share, Stagger: fleet.Step, Seed: 1, Costs: fleet.MeasuredCosts,
+	}
+	begin := (c.Delay(1) + c.Delay(2) + 3*sc.Life + 2*fleet.Step - 1).Truncate(fleet.Step)
+	o.For = begin + window
+	result, err := fleet.Run(o, fleet.Whole, nil)
+	require.NoError(t, err)
+	sums := result.Curves[0]
+	for step := int(begin / fleet.Step); step < len(sums.Restarts); step++ {
+		p.restarts += float64(sums.Restarts[step]) / window.Seconds()
+		p.requests += float64(sums.Requests[step]) / 1000 * fleet.Step.Seconds() / window.Seconds()
+	}
+	p.cores = o.CPU(p.restarts, s)
+	return p, true
+}
+
+// What the plan predicts is near to what was measured, where the node was not at its limits.
+func TestMeasured(t *testing.T) {
+	files, err := filepath.Glob(results + "/plan/load-*.json")
+	require.NoError(t, err)
+	var b bytes.Buffer
+	b.WriteString(`<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Written by: make docs -->
+
+# Predicted and measured
+
+What ` + "`crashloop plan fleet`" + ` says of a node, beside what node-load has measured on one with the kubelet of this project ([load.md](load.md)). The
+costs of a restart are from two of the rows, marked ¹: those do not test the CPU that is predicted. The restarts come from the curve alone.
+
+| maximum | mix/pods | restarts/s, predicted | measured | requests per 10 s | measured | CPU | measured | |
+|---:|---|---:|---:|---:|---:|---:|---:|---|
+`)
+	maxima := map[time.Duration]bool{}
+	for _, file := range append([]string{results + "/load.json"}, files...) {
+		for _, r := range readLoad(t, file).Results {
+			f, ok := r.Figures["ours"]
+			p, can := predict(t, r)
+			if !ok || !can {
+				continue
+			}
+			maxima[r.Scenario.Maximum] = true
+			mark, why := "", ""
+			if file == results+"/load.json" && (r.Name == "tenth/110" || r.Name == "all-fail/110") {
+				mark = "¹"
+			}
+			switch {
+			case r.Scenario.Pods > 110:
+				why = "both cores were busy: a plan does not know how much a node can do"
+			case r.Scenario.Mix == "sidecars":
+				why = "other machines took 0.3 of the two cores"
+			default:
+				assert.InEpsilon(t, f.PerSecond, p.restarts, 0.1, "%s: restarts", r.Name)
+				assert.InEpsilon(t, f.RequestsPer10s, p.requests, 0.15, "%s: requests", r.Name)
+				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, 0.2, "%s: CPU", r.Name)
+			}
+			fmt.Fprintf(&b, "| %s | %s%s | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %s |\n",
+				fleet.Short(r.Scenario.Maximum), r.Name, mark, p.restarts, f.PerSecond, p.requests, f.RequestsPer10s, p.cores, f.Kubelet.Cores, why)
+		}
+	}
+	writeHerd(t, &b)
+	writeRecommended(t, &b)
+	var missing []string
+	for _, d := range []time.Duration{1 * s, 4 * s, 10 * s} {
+		if !maxima[d] {
+			missing = append(missing, fmt.Sprintf("hack/node-load.sh --stock= --only all-fail,tenth --pods 110 --seconds 60 --maximum %v --report docs/results/plan/load-%v.md", d, d))
+		}
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(&b, "\nNot measured yet; each of these adds its rows, by `make docs`:\n\n```\n%s\n```\n", strings.Join(missing, "\n"))
+	}
+	golden(t, "plan.md", b.Bytes())
+}
+
+// writeRecommended writes which maxima the measured loads would have been recommended for.
+func writeRecommended(t *testing.T, b *bytes.Buffer) {
+	t.Helper()
+	b.WriteString(`
+## What is recommended
+
+For a node of 110 pods that all exit at once, and budgets of CPU that the kubelet may use in any five minutes; restarts are as many as the
+recommended maximum has then.
+
+| CPU at most | lowest maximum | CPU | margin | the next lower one has |
+|---:|---:|---:|---:|---:|
+`)
+	o := fleet.Options{
+		Nodes: 1, Pods: 110, Containers: 1, Lives: plan.Lives{{Code: 1, After: 20 * ms}}, Policy: v1.RestartPolicyAlways, Fail: 1, For: time.Hour, Seed: 1,
+		Costs: fleet.MeasuredCosts,
+	}
+	var candidates []fleet.Curve
+	for d := s; d <= 5*m; d += s {
+		c := node(d, false)
+		c.Name = fleet.Short(d)
+		candidates = append(candidates, c)
+	}
+	o.Curves = candidates[:1]
+	for _, cpu := range []float64{0.7, 0.5, 0.3, 0.2, 0.15} {
+		r, err := fleet.Recommend(o, fleet.Budget{CPU: cpu, Window: 5 * m}, candidates)
+		require.NoError(t, err)
+		if r.Best == nil {
+			fmt.Fprintf(b, "| %.2f | none | | | %.3f |\n", cpu, r.Before.CPU)
+			continue
+		}
+		before := "-"
+		if r.Before != nil {
+			before = fmt.Sprintf("%.3f", r.Before.CPU)
+		}
+		fmt.Fprintf(b, "| %.2f | %s | %.3f | %.1f %% | %s |\n", cpu, r.Best.Curve.Name, r.Best.CPU, 100*(cpu-r.Best.CPU)/cpu, before)
+	}
+	assert.True(t, slices.IsSortedFunc(candidates, func(a, b fleet.Curve) int { return int(a.Max - b.Max) }))
+}
+
+// writeHerd compares the restarts of the herd that herd.md has measured with those of an outage.
+func writeHerd(t *testing.T, b *bytes.Buffer) {
+	t.Helper()
+	page, err := os.ReadFile(results + "/herd.md")
+	require.NoError(t, err)
+	row := regexp.MustCompile(`(?m)^\| restarts \| (\d+) \| \d+ \| (\d+) \|`).FindStringSubmatch(string(page))
+	require.Len(t, row, 3)
+	b.WriteString(`
+[herd.md](herd.md) has 110 pods that run, fail as soon as a dependency goes, and recover when it is back:
+
+| maximum | away | restarts, predicted | measured |
+|---:|---:|---:|---:|
+`)
+	for i, herd := range []struct{ maximum, away time.Duration }{{1 * s, 60 * s}, {300 * s, 300 * s}} {
+		o := fleet.Options{
+			Curves: []fleet.Curve{node(herd.maximum, false)}, Nodes: 1, Pods: 110, Containers: 1, Lives: plan.Lives{{Code: 1, After: 20 * ms}},
+			Policy: v1.RestartPolicyAlways, For: 20 * m, Seed: 1, Outages: []fleet.Outage{{From: s, Length: herd.away, Share: 1}},
+		}
+		result, err := fleet.Run(o, fleet.Whole, nil)
+		require.NoError(t, err)
+		measured, err := strconv.ParseFloat(row[i+1], 64)
+		require.NoError(t, err)
+		predicted := float64(result.Curves[0].Total())
+		assert.InEpsilon(t, measured, predicted, 0.1)
+		fmt.Fprintf(b, "| %s | %s | %.0f | %.0f |\n", fleet.Short(herd.maximum), fleet.Short(herd.away), predicted, measured)
+	}
+}
