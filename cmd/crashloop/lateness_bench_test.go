@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/printer"
 )
 
 // BenchmarkLateness measures how late 50 containers restart that fail at once, with
@@ -40,7 +42,7 @@ func BenchmarkLateness(b *testing.B) {
 		require.Equal(b, exitTimeout, cmd.ProcessState.ExitCode(), "%v", err)
 		retries := map[string]time.Time{}
 		for line := range bytes.Lines(out) {
-			var e runEvent
+			var e printer.Event
 			require.NoError(b, json.Unmarshal(line, &e))
 			switch retry, waited := retries[e.Container]; {
 			case !e.RetryAt.IsZero():
