@@ -109,6 +109,14 @@ func (v *validator) validatePod() {
 	v.invalid(metadata.Child("uid"), string(v.pod.UID), utilvalidation.IsDNS1123Label(strings.ToLower(string(v.pod.UID))))
 	v.seconds(0, ptr.Deref(spec.TerminationGracePeriodSeconds, 0), path.Child("terminationGracePeriodSeconds"))
 	v.seconds(1, ptr.Deref(spec.ActiveDeadlineSeconds, 1), path.Child("activeDeadlineSeconds"))
+	if sc := spec.SecurityContext; sc != nil {
+		path := path.Child("securityContext")
+		v.validateIDs(sc.RunAsUser, sc.RunAsGroup, path)
+		v.invalid(path.Child("fsGroup"), ptr.Deref(sc.FSGroup, 0), utilvalidation.IsValidGroupID(ptr.Deref(sc.FSGroup, 0)))
+		for _, group := range sc.SupplementalGroups {
+			v.invalid(path.Child("supplementalGroups"), group, utilvalidation.IsValidGroupID(group))
+		}
+	}
 	for i, volume := range spec.Volumes {
 		path := path.Child("volumes").Index(i)
 		v.validateName(volume.Name, v.volumes, path.Child("name"))
@@ -156,6 +164,9 @@ func (v *validator) validateContainer(c *v1.Container, path *field.Path) {
 	case !v.support.NeedsCommand && c.Image == "":
 		v.add(field.Required(path.Child("image"), ""))
 	}
+	if sc := c.SecurityContext; sc != nil {
+		v.validateIDs(sc.RunAsUser, sc.RunAsGroup, path.Child("securityContext"))
+	}
 	v.validateEnv(c, path)
 	v.validateMounts(c.VolumeMounts, path.Child("volumeMounts"))
 	if c.Lifecycle != nil {
@@ -164,6 +175,13 @@ func (v *validator) validateContainer(c *v1.Container, path *field.Path) {
 	}
 	v.validateProbe(c.LivenessProbe, c.Ports, path.Child("livenessProbe"))
 	v.validateProbe(c.StartupProbe, c.Ports, path.Child("startupProbe"))
+}
+
+// validateIDs validates a user and a group. The kernel would take -1 and 1<<32 for the user
+// of the agent and for root.
+func (v *validator) validateIDs(user, group *int64, path *field.Path) {
+	v.invalid(path.Child("runAsUser"), ptr.Deref(user, 0), utilvalidation.IsValidUserID(ptr.Deref(user, 0)))
+	v.invalid(path.Child("runAsGroup"), ptr.Deref(group, 0), utilvalidation.IsValidGroupID(ptr.Deref(group, 0)))
 }
 
 func (v *validator) validateEnv(c *v1.Container, path *field.Path) {

@@ -198,6 +198,16 @@ func TestValidate(t *testing.T) {
 			"spec.containers[1].lifecycle.stopSignal: Forbidden: containers are stopped with SIGTERM: remove it",
 			"spec.containers[2].lifecycle.preStop.tcpSocket: Forbidden: a hook cannot use tcpSocket, in the kubelet either",
 		}},
+		{name: "users and groups", spec: `
+  securityContext: {runAsUser: -1, runAsGroup: 4294967296, fsGroup: -1, supplementalGroups: [0, 4294967296]}
+  containers: [{..., securityContext: {runAsUser: 4294967296, runAsGroup: -1, runAsNonRoot: true}}]`, want: []string{
+			"spec.securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+			"spec.securityContext.runAsGroup: Invalid value: 4294967296: must be between 0 and 2147483647, inclusive",
+			"spec.securityContext.fsGroup: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+			"spec.securityContext.supplementalGroups: Invalid value: 4294967296: must be between 0 and 2147483647, inclusive",
+			"spec.containers[0].securityContext.runAsUser: Invalid value: 4294967296: must be between 0 and 2147483647, inclusive",
+			"spec.containers[0].securityContext.runAsGroup: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+		}},
 		{name: "an init container that is no sidecar", spec: `
   initContainers:
   - name: init

@@ -129,6 +129,9 @@ func namePlaceholders(cmd *cobra.Command, names map[string]string) {
 	for name, placeholder := range names {
 		flag := cmd.Flags().Lookup(name)
 		flag.Value = namedValue{flag.Value, placeholder}
+		if flag.DefValue == "[]" || flag.DefValue == "0s" {
+			flag.DefValue = "" // Help leaves it out, as it does for the types that pflag knows.
+		}
 	}
 }
 

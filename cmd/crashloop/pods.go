@@ -129,20 +129,19 @@ func (p podManifest) kind() string {
 	return kind
 }
 
+// key returns the key of an object of the same namespace in a map.
+func (p podManifest) key(kind, name string) string {
+	return kind + " " + p.source.GetNamespace() + "/" + name
+}
+
 // controller returns the controller of the object if it is one of the workloads: kubectl
 // get all prints a Deployment, its ReplicaSet and its pods.
-func (p podManifest) controller(workloads []podManifest) *podManifest {
-	ref := metav1.GetControllerOf(p.source)
-	if ref == nil {
-		return nil
+func (p podManifest) controller(workloads map[string]podManifest) (owner podManifest, ok bool) {
+	if ref := metav1.GetControllerOf(p.source); ref != nil {
+		owner, ok = workloads[p.key(ref.Kind, ref.Name)]
+		ok = ok && owner.source != p.source && (owner.source.GetUID() == "" || owner.source.GetUID() == ref.UID)
 	}
-	for i, o := range workloads {
-		sameUID := o.source.GetUID() == "" || o.source.GetUID() == ref.UID
-		if o.kind() == ref.Kind && o.source.GetName() == ref.Name && o.source.GetNamespace() == p.source.GetNamespace() && sameUID && o.source != p.source {
-			return &workloads[i]
-		}
-	}
-	return nil
+	return owner, ok
 }
 
 // readPods reads the pods of files of manifests, and the ConfigMaps and Secrets. commands
@@ -152,8 +151,12 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 	workloads, objects := r.readWorkloads(files, stdin)
 	seen := map[string]string{} // The file, by namespace and name.
 	unused := maps.Clone(commands)
+	byKey := map[string]podManifest{}
 	for _, p := range workloads {
-		if owner := p.controller(workloads); owner != nil {
+		byKey[p.key(p.kind(), p.source.GetName())] = p
+	}
+	for _, p := range workloads {
+		if owner, ok := p.controller(byKey); ok {
 			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "metadata.ownerReferences", "skipped: its controller "+owner.object+" runs in its place"))
 			continue
 		}

@@ -164,10 +164,10 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {
-		return err
+		issues.error(fmt.Sprintf("--root-dir %s: %v", o.rootDir, err))
+		return exitError(exitFailed)
 	}
-	podfolder.Prune(root, podfolder.MaxPods, podfolder.MaxBytes)
-	return newPodRun(o, c, root, pods, stdout, issues).run(pods)
+	return newPodRun(o, c, podfolder.Open(root, podfolder.MaxPods, podfolder.MaxBytes), pods, stdout, issues).run(pods)
 }
 
 // logIssues writes the warnings, except those about image pulls, and the errors. It

@@ -33,7 +33,7 @@ import (
 // podRun is what the pods of a run share.
 type podRun struct {
 	runOptions
-	root    string
+	root    *podfolder.Root
 	gates   restartpod.Gates
 	printer *printer.Printer
 	issues  issueWriter
@@ -43,7 +43,7 @@ type podRun struct {
 	tooMany chan string
 }
 
-func newPodRun(o runOptions, c *config.Config, root string, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
+func newPodRun(o runOptions, c *config.Config, root *podfolder.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
 	clock := clock.RealClock{}
 	var list []*v1.Pod
 	for _, p := range pods {
@@ -104,7 +104,7 @@ func (r *podRun) run(pods []podManifest) error {
 	written := make(chan error, 1)
 	go func() {
 		wg.Wait()
-		written <- r.printer.Close(func(pod *v1.Pod) string { return filepath.Join(podfolder.Path(r.root, pod), process.LogsDir) })
+		written <- r.printer.Close(func(pod *v1.Pod) string { return filepath.Join(r.root.Path(pod), process.LogsDir) })
 	}()
 	// stopped is the exit status for the first reason to stop the pods. signalled is
 	// the time of the first signal.
@@ -127,7 +127,7 @@ func (r *podRun) run(pods []podManifest) error {
 		case <-timeout:
 			stop(exitTimeout, "Timeout", fmt.Sprintf("--timeout %s is over%s", r.timeout, stopping))
 		case what := <-r.tooMany:
-			stop(exitMaxRestarts, "MaxRestarts", fmt.Sprintf("%s was restarted --max-restarts %d times%s", what, r.maxRestarts, stopping))
+			stop(exitMaxRestarts, "MaxRestarts", fmt.Sprintf("%s has reached --max-restarts %d%s", what, r.maxRestarts, stopping))
 		case s := <-signals:
 			switch {
 			case signalled.IsZero():
@@ -205,7 +205,7 @@ func (r *podRun) reachedMaxRestarts(pod *v1.Pod, s agent.Status) bool {
 func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) (v1.PodPhase, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dir, unlock, err := podfolder.Make(r.root, pod)
+	dir, unlock, err := r.root.Make(pod)
 	if err != nil {
 		return "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -239,7 +239,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) 
 	if err := files.Write(dir); err != nil {
 		return "", err
 	}
-	podfolder.RemoveOthers(r.root, pod)
+	r.root.RemoveOthers(pod)
 	a, err := agent.New(o)
 	if err != nil {
 		return "", err

@@ -70,7 +70,7 @@ func TestRunMaxRestarts(t *testing.T) {
 			}
 			c.exit("main", 1)
 			c.expect(fmt.Sprintf("main#%d exited(1)", n+1))
-			c.until(fmt.Sprintf("run MaxRestarts: container main of pod default/POD was restarted --max-restarts %d times: stopping the pods within their grace periods", n))
+			c.until(fmt.Sprintf("run MaxRestarts: container main of pod default/POD has reached --max-restarts %d: stopping the pods within their grace periods", n))
 			c.until(fmt.Sprintf("main restarts=%d", n))
 			require.Equal(t, exitMaxRestarts, c.wait())
 			require.Empty(t, processesOf(c.pod.Name))

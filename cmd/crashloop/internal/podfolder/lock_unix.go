@@ -30,7 +30,7 @@ func lock(path string) (unlock func(), err error) {
 	locked, err := f.Stat()
 	if now, statErr := os.Stat(path); err == nil && (statErr != nil || !os.SameFile(locked, now)) {
 		f.Close()
-		return lock(path) // Prune has removed the file in the meantime.
+		return lock(path) // Open has removed the file in the meantime.
 	}
 	os.Chtimes(path, time.Time{}, time.Now())
 	return func() { f.Close() }, nil

@@ -7,6 +7,7 @@
 package podfolder
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,77 +28,37 @@ const (
 
 const lockSuffix = ".lock"
 
-func name(pod *v1.Pod) string { return pod.Namespace + "_" + pod.Name }
-
-// Path returns the folder of a pod.
-func Path(root string, pod *v1.Pod) string {
-	return filepath.Join(root, name(pod)+"_"+string(pod.UID))
+// Root is the root of the folders.
+type Root struct {
+	dir string
+	// folders has the folders at the time of Open by NAMESPACE_NAME.
+	folders map[string][]string
 }
 
-// Make locks the name of a pod and makes its folder. The lock ends with unlock or
-// with this process. The error is for a pod that another process runs, also from
-// another manifest, and for a folder that cannot be made.
-func Make(root string, pod *v1.Pod) (dir string, unlock func(), err error) {
-	if err := os.MkdirAll(root, 0o700); err != nil {
-		return "", nil, err
-	}
-	if unlock, err = lock(filepath.Join(root, name(pod)+lockSuffix)); err != nil {
-		return "", nil, err
-	}
-	dir = Path(root, pod)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		unlock()
-		return "", nil, err
-	}
-	return dir, unlock, nil
-}
-
-// RemoveOthers removes the folders that earlier manifests of a pod have left.
-func RemoveOthers(root string, pod *v1.Pod) {
-	for _, folder := range folders(root, name(pod)) {
-		if folder != Path(root, pod) && !inUse(folder) {
-			os.RemoveAll(folder)
-		}
-	}
-}
-
-func folders(root, name string) (list []string) {
-	entries, _ := os.ReadDir(root)
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), name+"_") && e.IsDir() {
-			list = append(list, filepath.Join(root, e.Name()))
-		}
-	}
-	return list
-}
-
-// inUse reports whether containers of a CRI runtime may still use the volumes in a
-// folder.
-func inUse(folder string) bool {
-	_, err := os.Lstat(filepath.Join(folder, cri.StatusFile))
-	return err == nil
-}
-
-// Prune removes the folders of pods beyond the newest maxPods, or beyond maxBytes in
-// all. It keeps pods that run, and ignores what it cannot remove.
-func Prune(root string, maxPods int, maxBytes int64) {
-	entries, _ := os.ReadDir(root)
+// Open reads the root and prunes it: it removes the folders of pods beyond the newest
+// maxPods, or beyond maxBytes in all. It keeps pods that run, and ignores errors.
+func Open(dir string, maxPods int, maxBytes int64) *Root {
+	r := &Root{dir, map[string][]string{}}
+	entries, _ := os.ReadDir(dir)
 	var locks []fs.FileInfo
 	for _, e := range entries {
-		if info, err := e.Info(); err == nil && strings.HasSuffix(e.Name(), lockSuffix) {
+		if end := strings.LastIndexByte(e.Name(), '_'); end >= 0 && e.IsDir() {
+			name := e.Name()[:end]
+			r.folders[name] = append(r.folders[name], filepath.Join(dir, e.Name()))
+		} else if info, err := e.Info(); err == nil && strings.HasSuffix(e.Name(), lockSuffix) {
 			locks = append(locks, info)
 		}
 	}
 	slices.SortStableFunc(locks, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
 	for i, l := range locks {
-		folders := folders(root, strings.TrimSuffix(l.Name(), lockSuffix))
+		folders := r.folders[strings.TrimSuffix(l.Name(), lockSuffix)]
 		for _, folder := range folders {
 			maxBytes -= size(folder)
 		}
 		if i < maxPods && maxBytes >= 0 || slices.ContainsFunc(folders, inUse) {
 			continue
 		}
-		path := filepath.Join(root, l.Name())
+		path := filepath.Join(dir, l.Name())
 		unlock, err := lock(path)
 		if err != nil {
 			continue // The pod runs.
@@ -108,6 +69,48 @@ func Prune(root string, maxPods int, maxBytes int64) {
 		os.Remove(path)
 		unlock()
 	}
+	return r
+}
+
+func name(pod *v1.Pod) string { return pod.Namespace + "_" + pod.Name }
+
+// Path returns the folder of a pod.
+func (r *Root) Path(pod *v1.Pod) string {
+	return filepath.Join(r.dir, name(pod)+"_"+string(pod.UID))
+}
+
+// Make locks the name of a pod and makes its folder. The lock ends with unlock or
+// with this process. The error is for a pod that another process runs, also from
+// another manifest, and for a folder that cannot be made.
+func (r *Root) Make(pod *v1.Pod) (dir string, unlock func(), err error) {
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return "", nil, fmt.Errorf("%w: set another --root-dir", err)
+	}
+	if unlock, err = lock(filepath.Join(r.dir, name(pod)+lockSuffix)); err != nil {
+		return "", nil, err
+	}
+	dir = r.Path(pod)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		unlock()
+		return "", nil, err
+	}
+	return dir, unlock, nil
+}
+
+// RemoveOthers removes the folders that earlier manifests of a pod have left.
+func (r *Root) RemoveOthers(pod *v1.Pod) {
+	for _, folder := range r.folders[name(pod)] {
+		if folder != r.Path(pod) && !inUse(folder) {
+			os.RemoveAll(folder)
+		}
+	}
+}
+
+// inUse reports whether containers of a CRI runtime may still use the volumes in a
+// folder.
+func inUse(folder string) bool {
+	_, err := os.Lstat(filepath.Join(folder, cri.StatusFile))
+	return err == nil
 }
 
 // size returns the number of bytes in the files of a folder.

@@ -45,15 +45,15 @@ func TestPrune(t *testing.T) {
 	require.NoError(t, err)
 	all := names()
 
-	Prune(root, 4, 500)
+	Open(root, 4, 500)
 	require.Equal(t, all, names(), "within the limits")
-	Prune(root, 1, 500)
+	Open(root, 1, 500)
 	require.Equal(t, []string{"a_three.lock", "a_three_uid", "a_two.lock", "a_two_uid", "other"},
 		names(), "a_three is locked, now the newest; containers may run of a_two")
 	unlock()
-	Prune(root, 4, 150)
+	Open(root, 4, 150)
 	require.Equal(t, []string{"a_three.lock", "a_three_uid", "a_two.lock", "a_two_uid", "other"}, names(), "the newest is kept")
-	Prune(root, 4, 50)
+	Open(root, 4, 50)
 	require.Equal(t, []string{"a_two.lock", "a_two_uid", "other"}, names())
-	Prune(filepath.Join(root, "missing"), 1, 1)
+	Open(filepath.Join(root, "missing"), 1, 1)
 }
