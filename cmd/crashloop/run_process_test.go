@@ -401,8 +401,8 @@ func TestRunWarnsOfGates(t *testing.T) {
 	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}, "--feature-gates", "KubeletStrictCrashLoopBackOff=false,KubeletRestartAllContainersBackOff=false", "-").start().read()
 	c.until("end")
 	require.Equal(t, exitSucceeded, c.wait())
-	require.Equal(t, `{"severity":"warning","field":"featureGates","detail":"KubeletStrictCrashLoopBackOff=false is not honoured: crashloop run has only the behaviour with that gate on"}
-{"severity":"warning","field":"featureGates","detail":"KubeletRestartAllContainersBackOff=false is not honoured: crashloop run has only the behaviour with that gate on"}
+	require.Equal(t, `{"severity":"warning","field":"featureGates","detail":"KubeletStrictCrashLoopBackOff=false is not honoured: crashloop run only has the behaviour with the gate enabled"}
+{"severity":"warning","field":"featureGates","detail":"KubeletRestartAllContainersBackOff=false is not honoured: crashloop run only has the behaviour with the gate enabled"}
 `, c.errors())
 }
 
@@ -411,7 +411,7 @@ func TestRunCannotWrite(t *testing.T) {
 	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}).in("/dev/null/root").start().read()
 	c.until("end")
 	require.Equal(t, exitFailed, c.wait())
-	require.Equal(t, `{"severity":"error","detail":"mkdir /dev/null: not a directory"}`+"\n", c.errors())
+	require.Equal(t, `{"severity":"error","detail":"pod default/`+c.pod.Name+`: mkdir /dev/null: not a directory: set another --root-dir"}`+"\n", c.errors())
 }
 
 // The golden file of a case is testdata/run/refused-NAME.golden.
