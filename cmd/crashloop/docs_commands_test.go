@@ -67,7 +67,7 @@ func TestDocsCommands(t *testing.T) {
 		{regexp.MustCompile(`(?:^|[| ])crashloop ([a-z]+)(.*)`), func(t *testing.T, m []string) {
 			root := newRootCommand()
 			root.InitDefaultCompletionCmd()
-			cmd, _, err := root.Find([]string{m[1]})
+			cmd, _, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
 			require.NoError(t, err, m[0])
 			cmd.InitDefaultHelpFlag()
 			for _, flag := range flags(m[2]) {

@@ -28,6 +28,8 @@ import (
 //	yaml, go a file, if the first line is a comment with its name
 //	text     an excerpt
 //
+// One without a language is console if it begins with "$ ", and else sh.
+//
 // A comment in the line before it has one of these forms:
 //
 //	stdin: FILE        the standard input of the command that follows the pipe
@@ -57,7 +59,14 @@ func blocksOf(page string) (blocks []block) {
 		return page[m[2*n]:m[2*n+1]]
 	}
 	for _, m := range fenced.FindAllStringSubmatchIndex(page, -1) {
-		blocks = append(blocks, block{strings.Count(page[:m[6]], "\n"), submatch(m, 1), submatch(m, 2), submatch(m, 3), m[6], m[7]})
+		b := block{strings.Count(page[:m[6]], "\n"), submatch(m, 1), submatch(m, 2), submatch(m, 3), m[6], m[7]}
+		switch {
+		case b.lang == "" && strings.HasPrefix(b.content, "$ "):
+			b.lang = "console"
+		case b.lang == "":
+			b.lang = "sh"
+		}
+		blocks = append(blocks, b)
 	}
 	for _, m := range tables.FindAllStringSubmatchIndex(page, -1) {
 		blocks = append(blocks, block{strings.Count(page[:m[4]], "\n"), submatch(m, 1), "table", submatch(m, 2), m[4], m[5]})
@@ -118,7 +127,7 @@ func TestDocs(t *testing.T) {
 				case "text":
 					require.NotEmpty(t, b.comment, "line %d: an excerpt of what?", b.line)
 				default:
-					t.Errorf("line %d: a block without a language, or with one that no test knows: %q", b.line, b.lang)
+					t.Errorf("line %d: a block in a language that no test knows: %q", b.line, b.lang)
 				}
 			}
 			if updated != page {
@@ -160,7 +169,7 @@ func consoleOutput(t *testing.T, root string, b block) string {
 		var output bytes.Buffer
 		cache := t.TempDir()
 		restore := setenv(t, "XDG_CACHE_HOME", cache) // It would be the go command's too.
-		status := run(strings.Fields(args), &stdin, &output, &output)
+		status := run(strings.Fields(strings.ReplaceAll(args, "'", "")), &stdin, &output, &output)
 		restore()
 		require.Equal(t, exitSucceeded, status, &output)
 		content.WriteString(strings.ReplaceAll(output.String(), cache, "/home/user/.cache"))
