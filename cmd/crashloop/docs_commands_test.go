@@ -102,6 +102,23 @@ func TestDocsCommands(t *testing.T) {
 	}
 }
 
+// The pages name every series, and every patch of the newest one with its number.
+func TestDocsSeries(t *testing.T) {
+	series, err := filepath.Glob(filepath.Join(repository, "patches/v1.*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, series)
+	firstParagraph := strings.Split(repositoryFile(t, "README.md"), "\n\n")[1]
+	for _, dir := range series {
+		require.Contains(t, firstParagraph, filepath.Base(dir))
+	}
+	newest := repositoryFile(t, filepath.Join("patches", filepath.Base(series[len(series)-1]), "series"))
+	patches := regexp.MustCompile(`(?m)^0*([0-9]+)-(.*)\.patch$`).FindAllStringSubmatch(newest, -1)
+	require.NotEmpty(t, patches)
+	for _, m := range patches {
+		require.Contains(t, repositoryFile(t, "docs/patches.md"), "\n| "+m[1]+" "+m[2]+" | ")
+	}
+}
+
 func repositoryFile(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, file))
