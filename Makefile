@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations bench node-timing node-load node-e2e node-skew node-conformance apply reverse refresh series stat dist fetch fuzz lint vulncheck clean
+.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations docs bench node-timing node-load node-e2e node-skew node-conformance apply reverse refresh series stat dist fetch fuzz lint vulncheck clean
 
 help: ## print this
 	@echo "Targets:"
@@ -65,6 +65,10 @@ matrix: ## which release has what, and what came of its checks: docs/results/rel
 
 deviations: ## how each release differs from upstream: docs/deviations.md
 	@hack/patchset.sh deviations --write
+
+docs: ## the pages and graphs that come out of crashloop plan: docs/plan.md, docs/results/keps.md, docs/results/plan.md
+	@go test -count=1 ./cmd/crashloop/internal/fleet/docs -update
+	@go test -count=1 ./cmd/crashloop -run '^TestPlanPage$$' -update
 
 bench: ## compare with client-go's back-off at 30 to 1 000 000 keys
 	@go run ./test/bench
