@@ -85,11 +85,11 @@ not valid, 2 wrong usage.`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.exits, "exit", nil, "what a container does")
 	flags.StringArrayVar(&o.recovers, "recover", nil, "after what time a container that starts runs")
-	flags.DurationVar(&o.length, "for", time.Hour, "how much of the future is printed")
+	cli.Duration(flags, &o.length, "for", time.Hour, "how much of the future is printed")
 	flags.StringVar(&o.at, "at", "", "the present, in the form of RFC 3339 (default now)")
 	flags.Uint64Var(&o.seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
 	addOutputFlag(cmd, &o.output, planOutputFormats)
-	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "for": "DURATION", "at": "TIME", "seed": "N"})
+	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
 	for _, sub := range []*cobra.Command{cli.NewFleet(), cli.NewMerge()} {
 		sub.RunE = withStatus(sub.RunE)
 		cmd.AddCommand(sub)
@@ -272,6 +272,9 @@ func writePlan(b *bytes.Buffer, p podPlan) {
 	for _, name := range slices.Sorted(maps.Keys(p.Assumed)) {
 		fmt.Fprintf(b, "assumed: --exit %s=%s\n", cell(name), p.Assumed[name])
 	}
+	for _, note := range p.Notes {
+		fmt.Fprintf(b, "note: %s\n", printable(note))
+	}
 	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "TIME\tAFTER\tCONTAINER\tWHAT")
 	for _, e := range p.Entries {
@@ -281,7 +284,11 @@ func writePlan(b *bytes.Buffer, p podPlan) {
 	length := p.End.Sub(p.Begin)
 	for _, s := range p.Containers {
 		if s.Restarts > 0 {
-			fmt.Fprintf(b, "%s: %d restarts in %s, down for %.1f%% of it\n", cell(s.Name), s.Restarts, short(length), 100*max(1-s.RanSeconds/length.Seconds(), 0))
+			restarts := "restarts"
+			if s.Restarts == 1 {
+				restarts = "restart"
+			}
+			fmt.Fprintf(b, "%s: %d %s in %s, down for %.1f%% of it\n", cell(s.Name), s.Restarts, restarts, short(length), 100*max(1-s.RanSeconds/length.Seconds(), 0))
 		}
 	}
 }

@@ -80,6 +80,8 @@ type Plan struct {
 	// Containers has the sums of each container, in the order of the spec.
 	Containers []Summary   `json:"containers"`
 	Phase      v1.PodPhase `json:"phase"`
+	// Notes say what the plan takes for granted of a status that leaves it open.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Summary is what comes of a container within the plan.
@@ -93,12 +95,21 @@ type Summary struct {
 // most is how many entries a plan has at most.
 const most = 100_000
 
-// Make makes the plan. An error is for a status that contradicts itself or the curve, and names
-// the field, or for a plan that is too long.
+// Make makes the plan. An error is for a pod or a status that contradicts itself or the curve, and
+// names the field, or for a plan that is too long. A status that is a little later than Begin is of
+// another clock: the plan begins with it.
 func Make(o Options) (*Plan, error) {
+	if err := checkNames(o.Pod); err != nil {
+		return nil, err
+	}
+	notes := []string(nil)
+	if newest := newestTime(o.Pod); newest.After(o.Begin) && newest.Sub(o.Begin) <= clockSkew {
+		notes = append(notes, fmt.Sprintf("the status is %v later than this clock: the plan begins then", newest.Sub(o.Begin)))
+		o.Begin = newest
+	}
 	m := &maker{
 		Options: o,
-		plan:    &Plan{Begin: o.Begin, End: o.Begin.Add(o.For), Entries: []Entry{}},
+		plan:    &Plan{Begin: o.Begin, End: o.Begin.Add(o.For), Entries: []Entry{}, Phase: o.Pod.Status.Phase, Notes: notes},
 		specs:   slices.Concat(o.Pod.Spec.InitContainers, o.Pod.Spec.Containers),
 		waits:   map[string]time.Time{},
 	}
@@ -117,6 +128,12 @@ func Make(o Options) (*Plan, error) {
 	}
 	if err := m.resume(); err != nil {
 		return nil, err
+	}
+	if phase := m.plan.Phase; phase == v1.PodSucceeded || phase == v1.PodFailed {
+		// A pod does not come back from there, whatever its containers' policy.
+		m.add(Entry{Kind: PodEnd, Message: string(phase)})
+		m.sum()
+		return m.plan, nil
 	}
 	return m.plan, m.run()
 }

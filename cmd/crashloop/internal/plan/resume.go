@@ -3,7 +3,9 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
@@ -34,7 +37,10 @@ func Assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Live
 			all[c.Name] = given[c.Name]
 			continue
 		case last != nil:
-			ran := max(last.FinishedAt.Sub(last.StartedAt.Time), 0)
+			ran := time.Second
+			if known(last.StartedAt) && known(last.FinishedAt) {
+				ran = max(last.FinishedAt.Sub(last.StartedAt.Time), 0)
+			}
 			if r := status.State.Running; r == nil || now.Sub(r.StartedAt.Time) <= ran {
 				life = Life{Code: last.ExitCode, After: ran}
 			}
@@ -69,8 +75,73 @@ func lastExit(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 		return nil
 	case s.State.Terminated != nil:
 		return s.State.Terminated
+	case s.LastTerminationState.Terminated == nil && s.State.Waiting != nil && containerBackOff.MatchString(s.State.Waiting.Message):
+		return &v1.ContainerStateTerminated{ExitCode: 1} // The kubelet has lost what it waits after.
 	}
 	return s.LastTerminationState.Terminated
+}
+
+// known reports whether a status has a time. A runtime that does not know it leaves it out, or
+// says 1970.
+func known(t metav1.Time) bool { return t.Unix() > 0 }
+
+// clockSkew is how much later than the present a status may be.
+const clockSkew = time.Minute
+
+// newestTime is the newest time in the statuses of the containers.
+func newestTime(pod *v1.Pod) (newest time.Time) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		var times []metav1.Time
+		if r := s.State.Running; r != nil {
+			times = append(times, r.StartedAt)
+		}
+		for _, t := range []*v1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+			if t != nil {
+				times = append(times, t.StartedAt, t.FinishedAt)
+			}
+		}
+		for _, t := range times {
+			if t.After(newest) {
+				newest = t.Time
+			}
+		}
+	}
+	return newest
+}
+
+// checkNames returns an error for a name that is missing, there twice, or in the status alone.
+func checkNames(pod *v1.Pod) error {
+	names, seen := map[string]bool{}, map[string]bool{}
+	check := func(list string, containers []v1.Container) error {
+		for i, c := range containers {
+			path := field.NewPath("spec", list).Index(i).Child("name")
+			switch {
+			case c.Name == "":
+				return field.Required(path, "a container has one")
+			case names[c.Name]:
+				return field.Duplicate(path, c.Name)
+			}
+			names[c.Name] = true
+		}
+		return nil
+	}
+	checkStatus := func(list string, statuses []v1.ContainerStatus) error {
+		for i, s := range statuses {
+			path := field.NewPath("status", list).Index(i).Child("name")
+			switch {
+			case !names[s.Name]:
+				return field.Invalid(path, s.Name, "must be the name of a container in the spec")
+			case seen[s.Name]:
+				return field.Duplicate(path, s.Name)
+			}
+			seen[s.Name] = true
+		}
+		return nil
+	}
+	return cmp.Or(
+		check("initContainers", pod.Spec.InitContainers), check("containers", pod.Spec.Containers),
+		checkStatus("initContainerStatuses", pod.Status.InitContainerStatuses), checkStatus("containerStatuses", pod.Status.ContainerStatuses),
+	)
 }
 
 // The messages of containers that wait for their own back-off, and for that of the pod.
@@ -124,14 +195,23 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 		return nil, field.Invalid(path.Child("restartCount"), s.RestartCount, "must be 0 or more")
 	}
 	i := &agent.Instance{Restarts: int(s.RestartCount)}
+	last := lastExit(s)
 	if r := s.State.Running; r != nil {
-		if s.State.Terminated != nil {
+		running := path.Child("state", "running", "startedAt")
+		switch {
+		case s.State.Terminated != nil:
 			return nil, field.Forbidden(path.Child("state"), "a container is either running or terminated")
+		case last != nil && known(r.StartedAt) && last.FinishedAt.After(r.StartedAt.Time):
+			return nil, field.Invalid(running, r.StartedAt.UTC().Format(time.RFC3339), "must not be before the end of the last run, "+last.FinishedAt.UTC().Format(time.RFC3339))
 		}
-		i.ID, i.State, i.StartedAt = s.ContainerID, restartpod.StateRunning, r.StartedAt.Time
+		i.ID, i.State, i.StartedAt = s.ContainerID, restartpod.StateRunning, m.orNow(s.Name+" started", r.StartedAt, m.Begin)
 		return i, m.checkTimes(path.Child("state", "running"), i.StartedAt, i.StartedAt)
 	}
-	last := lastExit(s)
+	if w := s.State.Waiting; w != nil {
+		if w.Reason != "" && w.Reason != "CrashLoopBackOff" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			m.note("%s waits: %s. The plan takes it to be over", s.Name, w.Reason)
+		}
+	}
 	if last == nil {
 		return nil, nil
 	}
@@ -140,8 +220,24 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 		terminated = path.Child("state", "terminated")
 	}
 	i.ID, i.State, i.ExitCode = last.ContainerID, restartpod.StateExited, last.ExitCode
-	i.StartedAt, i.FinishedAt = last.StartedAt.Time, last.FinishedAt.Time
+	i.FinishedAt = m.orNow(s.Name+" exited", last.FinishedAt, m.Begin)
+	if i.StartedAt = last.StartedAt.Time; !known(last.StartedAt) {
+		i.StartedAt = i.FinishedAt
+	}
 	return i, m.checkTimes(terminated, i.StartedAt, i.FinishedAt)
+}
+
+// orNow is a time of a status, or the present if it has none.
+func (m *maker) orNow(what string, t metav1.Time, now time.Time) time.Time {
+	if known(t) {
+		return t.Time
+	}
+	m.note("it is not known when %s: the plan takes it to be now", what)
+	return now
+}
+
+func (m *maker) note(format string, args ...any) {
+	m.plan.Notes = append(m.plan.Notes, fmt.Sprintf(format, args...))
 }
 
 func (m *maker) checkTimes(path *field.Path, startedAt, finishedAt time.Time) error {

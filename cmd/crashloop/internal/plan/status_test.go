@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// mainStatus is a pod whose container has a status.
+func mainStatus(status string) string {
+	return "spec: {containers: [{name: main}]}\nstatus: {phase: Running, containerStatuses: [{name: main, restartCount: 3, " + status + "}]}\n"
+}
+
+const crashLoop = `state: {waiting: {reason: CrashLoopBackOff, message: back-off 40s restarting failed container=main pod=web_default(x)}}`
+
+// Statuses as nodes have them, which leave something open, make a plan that says what it assumes.
+func TestStatuses(t *testing.T) {
+	for _, tc := range []struct {
+		name, pod, want, note string
+	}{
+		{
+			name: "evicted", pod: "spec: {containers: [{name: main}]}\nstatus: {phase: Failed, reason: Evicted}\n",
+			want: "0s PodEnd Failed\n",
+		},
+		{
+			name: "succeeded", pod: "spec: {restartPolicy: OnFailure, containers: [{name: main}]}\nstatus: {phase: Succeeded}\n",
+			want: "0s PodEnd Succeeded\n",
+		},
+		{
+			name: "its clock is ahead", pod: mainStatus(crashLoop + `, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T12:00:01Z", finishedAt: "2026-01-01T12:00:03Z"}}`),
+			want: "0s Wait main 40s until 40s\n40s Start main 4\n42s Exit main 1\n42s Wait main 80s until 2m2s\n",
+			note: "the status is 3s later than this clock: the plan begins then",
+		},
+		{
+			name: "a running one's, too", pod: mainStatus(`state: {running: {startedAt: "2026-01-01T12:00:59Z"}}`),
+			note: "the status is 59s later than this clock: the plan begins then",
+		},
+		{
+			name: "the last instance is lost", pod: mainStatus(crashLoop),
+			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 1\n41s Wait main 80s until 2m1s\n",
+			note: "it is not known when main exited: the plan takes it to be now",
+		},
+		{
+			// As after a reboot of the node: reason ContainerStatusUnknown.
+			name: "no times", pod: mainStatus(`state: {terminated: {exitCode: 137, startedAt: null, finishedAt: null}}`),
+			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 137\n41s Wait main 80s until 2m1s\n",
+			note: "it is not known when main exited: the plan takes it to be now",
+		},
+		{
+			name: "no start", pod: mainStatus(`state: {terminated: {exitCode: 2, finishedAt: "2026-01-01T11:59:50Z"}}`),
+			want: "0s Wait main 40s until 30s\n30s Start main 4\n31s Exit main 2\n31s Wait main 80s until 1m51s\n1m51s Start main 5\n1m52s Exit main 2\n1m52s Wait main 160s until 4m32s\n",
+		},
+		{
+			name: "1970", pod: mainStatus(crashLoop + `, lastState: {terminated: {exitCode: 1, startedAt: "1970-01-01T00:00:00Z", finishedAt: "1970-01-01T00:00:00Z"}}`),
+			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 1\n41s Wait main 80s until 2m1s\n",
+			note: "it is not known when main exited",
+		},
+		{
+			name: "no image", pod: "spec: {containers: [{name: main}]}\nstatus: {phase: Pending, containerStatuses: [{name: main, state: {waiting: {reason: ImagePullBackOff}}}]}\n",
+			want: "0s Start main 0\n", note: "main waits: ImagePullBackOff. The plan takes it to be over",
+		},
+		{
+			name: "created", pod: "spec: {containers: [{name: main}]}\nstatus: {phase: Pending, containerStatuses: [{name: main, state: {waiting: {reason: ContainerCreating}}}]}\n",
+			want: "0s Start main 0\n",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := options(t, tc.pod)
+			o.For = 2 * time.Minute
+			p, err := Make(o)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, text(p))
+			notes := strings.Join(p.Notes, "\n")
+			if assert.Contains(t, notes, tc.note); tc.note == "" {
+				assert.Empty(t, notes)
+			}
+		})
+	}
+}
+
+// What cannot be is an error that names the field.
+func TestContradictions(t *testing.T) {
+	for want, pod := range map[string]string{
+		"spec.containers[0].name: Required value":                                                         "spec: {containers: [{image: a}]}",
+		`spec.containers[1].name: Duplicate value: "main"`:                                                "spec: {containers: [{name: main}, {name: main}]}",
+		`spec.containers[0].name: Duplicate value: "a"`:                                                   "spec: {initContainers: [{name: a}], containers: [{name: a}]}",
+		`status.containerStatuses[0].name: Invalid value: "other": must be the name of a container in`:    "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: other}]}",
+		`status.containerStatuses[1].name: Duplicate value: "main"`:                                       "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: main}, {name: main}]}",
+		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the prese`: mainStatus(`state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),
+		`state.running.startedAt: Invalid value: "2026-01-01T11:00:00Z": must not be before the end of t`: mainStatus(`state: {running: {startedAt: "2026-01-01T11:00:00Z"}}, lastState: {terminated: {startedAt: "2026-01-01T11:10:00Z", finishedAt: "2026-01-01T11:20:00Z"}}`),
+		`state.waiting.message: Invalid value: "back-off -40s"`:                                           mainStatus(strings.Replace(crashLoop, "40s", "-40s", 1) + `, lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T11:00:00Z"}}`),
+	} {
+		_, err := Make(options(t, pod))
+		assert.ErrorContains(t, err, want)
+	}
+}
