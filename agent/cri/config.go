@@ -84,17 +84,9 @@ func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 		}},
 	}
 	if !r.pod.Spec.HostNetwork {
-		config.Hostname = hostname(r.pod)
+		config.Hostname = podfiles.Hostname(r.pod)
 	}
 	return config
-}
-
-// hostname returns the pod's hostname, else as much of its name as Linux allows.
-func hostname(pod *v1.Pod) string {
-	if pod.Spec.Hostname != "" {
-		return pod.Spec.Hostname
-	}
-	return strings.TrimRight(pod.Name[:min(len(pod.Name), 63)], "-.")
 }
 
 func networkMode(pod *v1.Pod) runtimeapi.NamespaceMode { return namespaces(pod).Network }

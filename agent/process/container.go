@@ -11,29 +11,22 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
 // parentOf returns the arguments of a parent of the pod's containers.
 func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
-	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: confined, Hostname: hostname(r.pod), MountPoints: points}
+	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: confined, Hostname: podfiles.Hostname(r.pod), MountPoints: points}
 	if len(points) > 0 {
 		p.Volumes = r.volumes()
 	}
 	return p
-}
-
-// hostname returns the hostname of the pod's containers.
-func hostname(pod *v1.Pod) string {
-	const longest = 63
-	name := cmp.Or(pod.Spec.Hostname, pod.Name)
-	return strings.TrimRight(name[:min(len(name), longest)], "-.")
 }
 
 // mountPoints returns the mount points of all containers.
@@ -70,7 +63,7 @@ func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 // command returns the common part of all commands in a container. Of the agent's
 // environment it takes only PATH and HOME.
 func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) shim.Command {
-	values := map[string]string{"HOSTNAME": hostname(r.pod)}
+	values := map[string]string{"HOSTNAME": podfiles.Hostname(r.pod)}
 	for _, name := range []string{"PATH", "HOME"} {
 		if value, ok := os.LookupEnv(name); ok {
 			values[name] = value

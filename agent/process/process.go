@@ -76,9 +76,9 @@ type instance struct {
 // empty, in the existing folder dir. confined gives the pod namespaces of its own; it
 // requires that CanConfine returns nil.
 //
-// Each instance of a container has a log file. New instances remove all but the newest
-// five; of each at least the last 10 MiB are kept. Logs of an earlier Runtime stay until
-// an instance of the same number replaces them.
+// Each instance of a container has a log file, of which at least the last 10 MiB are
+// kept. A new instance removes all but the newest five, and appends to a log that an
+// earlier Runtime has left for an instance of the same number.
 //
 // output gets the lines that the containers write. It may keep them. It is called
 // concurrently for several containers, but not for one. A line of more than 16 KiB is

@@ -62,6 +62,7 @@ func (o manifestFlags) list(args []string) (files []string) {
 			files = append(files, name)
 			continue
 		}
+		found := len(files)
 		filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
@@ -73,6 +74,9 @@ func (o manifestFlags) list(args []string) (files []string) {
 			}
 			return nil
 		})
+		if len(files) == found {
+			files = append(files, name) // readManifest warns of it.
+		}
 	}
 	return files
 }
@@ -101,6 +105,10 @@ type visitObject func(file, name string, object runtime.Object)
 // readManifest visits the objects in a file of manifests.
 func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) {
 	data, err := readFile(file, stdin, maxManifest)
+	if info, statErr := os.Stat(file); err != nil && file != stdinFile && statErr == nil && info.IsDir() {
+		r.Warnings = append(r.Warnings, newIssue(file, "", "", noManifest))
+		return
+	}
 	file = manifestName(file)
 	if err != nil {
 		r.Errors = append(r.Errors, newIssue(file, "", "", err.Error()))
@@ -139,6 +147,9 @@ func cutDocument(data []byte) (document, rest []byte) {
 	}
 	return data, nil
 }
+
+// noManifest is the warning for a folder without manifests.
+const noManifest = "the folder has no .yaml, .yml or .json file"
 
 // noItems is the warning for an empty list, such as kubectl get may print.
 const noItems = "the list is empty"

@@ -159,6 +159,14 @@ func TestManifestFolders(t *testing.T) {
 	require.Equal(t, []string{"a.yml", "b.yaml", "below/below/e.yaml", "below/d.yaml", "c.json"}, files(manifestFlags{recursive: true}, dir))
 	require.Equal(t, []string{"-", "missing", "README.md"}, files(manifestFlags{files: []string{"-"}}, "missing", filepath.Join(dir, "README.md")))
 
+	empty := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(empty, "below"), 0o700))
+	for _, args := range [][]string{{"-f", empty}, {"-R", "-f", empty}, {empty}} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, exitSucceeded, run(append([]string{"run"}, args...), nil, &stdout, &stderr))
+		require.Equal(t, "warning: "+empty+": "+noManifest+"\n", stderr.String())
+	}
+
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, exitSucceeded, run([]string{"check", "-R", "-f", dir}, nil, &stdout, &stderr), &stdout)
 	require.Equal(t, 5, strings.Count(stdout.String(), "\nPod "))
