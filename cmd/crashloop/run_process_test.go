@@ -238,7 +238,7 @@ func TestRunTwice(t *testing.T) {
 	second := newCommand(t, []*v1.Pod{pod}).in(c.root).start().read()
 	second.expect("end")
 	require.Equal(t, exitFailed, second.wait())
-	require.Equal(t, fmt.Sprintf(`{"severity":"error","detail":"pod default/%s: another crashloop runs it (%s is locked): end that one, or set another --root-dir"}`+"\n", pod.Name, filepath.Join(c.root, "default_"+pod.Name+".lock")), second.errors())
+	require.Equal(t, fmt.Sprintf(`{"severity":"error","detail":"pod default/%s: another crashloop runs this pod (%s is locked): stop it, or set another --root-dir"}`+"\n", pod.Name, filepath.Join(c.root, "default_"+pod.Name+".lock")), second.errors())
 	c.tell("main", "")
 	c.ends(exitSucceeded, `
 		main#1 exited(0)
@@ -277,7 +277,7 @@ func TestRunOneCannot(t *testing.T) {
 	first.expect("main#1 running")
 	other := newPod(never, script("other", "read x <$CTL/other"))
 	c := newCommand(t, []*v1.Pod{other, held}).in(first.root).start().read()
-	c.until(held.Name + "/pod CannotRun: pod default/" + held.Name + ": another crashloop runs it (ROOT/default_" + held.Name + ".lock is locked): end that one, or set another --root-dir")
+	c.until(held.Name + "/pod CannotRun: pod default/" + held.Name + ": another crashloop runs this pod (ROOT/default_" + held.Name + ".lock is locked): stop it, or set another --root-dir")
 	c.tell("other", "")
 	require.Equal(t, exitFailed, c.wait())
 	first.exit("main", 0)

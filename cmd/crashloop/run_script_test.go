@@ -98,7 +98,7 @@ func TestRunErrorsAsJSON(t *testing.T) {
 	}{
 		{[]string{"run", "-o", "json", "testdata/run-same-name.yaml"}, exitRefused, issueReport{
 			File: "testdata/run-same-name.yaml", Object: "Pod default/web", Field: "metadata.name", BadValue: "default/web",
-			Detail: `Duplicate value: "default/web": there is another one in testdata/run-same-name.yaml`,
+			Detail: `Duplicate value: "default/web": another one is in testdata/run-same-name.yaml`,
 		}},
 		{[]string{"run", "-o=json"}, exitUsage, issueReport{Detail: "there is no MANIFEST to run: name a file, or - for stdin"}},
 		{[]string{"run", "--bogus", "x", "-ojson"}, exitUsage, issueReport{Detail: "unknown flag: --bogus"}},
