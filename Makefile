@@ -68,7 +68,7 @@ deviations: ## how each release differs from upstream: docs/deviations.md
 
 docs: ## the pages and graphs that come out of crashloop plan: docs/plan.md, docs/results/keps.md, docs/results/plan.md
 	@go test -count=1 ./cmd/crashloop/internal/fleet/docs -update
-	@go test -count=1 ./cmd/crashloop -run '^TestPlanPage$$' -update
+	@go test -count=1 ./cmd/crashloop -run '^TestDocs$$/^docs$$/^plan.md$$' -update
 
 bench: ## compare with client-go's back-off at 30 to 1 000 000 keys
 	@go run ./test/bench
