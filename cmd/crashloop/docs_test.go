@@ -171,8 +171,15 @@ func consoleOutput(t *testing.T, root string, b block) string {
 		restore := setenv(t, "XDG_CACHE_HOME", cache) // It would be the go command's too.
 		status := run(strings.Fields(strings.ReplaceAll(args, "'", "")), &stdin, &output, &output)
 		restore()
-		require.Equal(t, exitSucceeded, status, &output)
+		want := exitSucceeded
+		if strings.Contains(command, " --timeout ") {
+			want = exitTimeout
+		}
+		require.Equal(t, want, status, &output)
 		content.WriteString(strings.ReplaceAll(output.String(), cache, "/home/user/.cache"))
+		if status != exitSucceeded && strings.HasPrefix(command, "go run ") {
+			fmt.Fprintf(&content, "exit status %d\n", status) // by go run
+		}
 	}
 	// run ends with an empty line.
 	return strings.TrimRight(content.String(), "\n") + "\n"
