@@ -252,7 +252,10 @@ func TestMergeErrors(t *testing.T) {
 		`format "": must be "crashloop-plan/1"`: []byte(`{"a": 1}`),
 		"shard 3/3: must be from 0/N":           edit(func(m map[string]any) { m["Shard"].(map[string]any)["Index"] = 3 }),
 		"nodes: -1: must be from 1":             edit(func(m map[string]any) { m["Options"].(map[string]any)["Nodes"] = -1 }),
-		"it is cut short or was edited":         edit(func(m map[string]any) { m["Curves"] = nil }),
+		`the name has a character that cannot`: edit(func(m map[string]any) {
+			m["Options"].(map[string]any)["Curves"].([]any)[0].(map[string]any)["Name"] = "\x1b[31m"
+		}),
+		"it is cut short or was edited": edit(func(m map[string]any) { m["Curves"] = nil }),
 	} {
 		_, err := Decode(data)
 		assert.ErrorContains(t, err, want)
@@ -264,6 +267,7 @@ func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"curves: 0":                                         func(o *Options) { o.Curves = nil },
 		`curve "default": there are two`:                    func(o *Options) { o.Curves = []Curve{standard, standard} },
+		`curve "a\x1b[31m": the name has a char`:            func(o *Options) { o.Curves[0].Name = "a\x1b[31m" },
 		"a curve has no name":                               func(o *Options) { o.Curves[0].Name = "" },
 		`curve "default": the initial delay 0s`:             func(o *Options) { o.Curves[0].Initial = 0 },
 		`curve "default": the initial delay 1h0m0s must be`: func(o *Options) { o.Curves[0].Initial = time.Hour },

@@ -11,6 +11,8 @@ import (
 	"math"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -100,6 +102,8 @@ func (o *Options) Validate(shards int) error {
 		switch {
 		case c.Name == "":
 			return fmt.Errorf("a curve has no name")
+		case !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
+			return fmt.Errorf("curve %q: the name has a character that cannot be printed", c.Name)
 		case names[c.Name]:
 			return fmt.Errorf("curve %q: there are two of this name", c.Name)
 		case c.Initial < LeastDelay || c.Initial > c.Max:

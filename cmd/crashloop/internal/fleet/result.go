@@ -166,7 +166,7 @@ func Decode(data []byte) (*Result, error) {
 	for i := 0; whole && i < len(want.Curves); i++ {
 		a, b := r.Curves[i], want.Curves[i]
 		whole = len(a.Restarts) == len(b.Restarts) && len(a.Requests) == len(b.Requests) &&
-			len(a.Recoveries) == len(b.Recoveries) && a.Resolution == b.Resolution
+			len(a.Recoveries) == len(b.Recoveries) && a.Resolution == b.Resolution && !slices.ContainsFunc(a.Recoveries, func(r Recovery) bool { return len(r.Counts) > mostCounts+1 })
 	}
 	if !whole {
 		return nil, fmt.Errorf("it is cut short or was edited: the series do not fit its options")

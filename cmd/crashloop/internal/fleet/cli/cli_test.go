@@ -10,6 +10,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,6 +148,7 @@ func TestErrors(t *testing.T) {
 		{"-o yaml", `no output format "yaml": use csv, json, table`, false},
 		{"pod.yaml", "unknown command", false},
 		{"--html old.html --svg old.html", "old.html: two outputs cannot be the same file", false},
+		{"--html -", "-: only -o is for the standard output: name a file", false},
 		{"--html old.html --svg dir", "dir: it is a directory: name a file", true},
 		{"--html old.html --png none/a.png", "none/a.png: no such file or directory", true},
 		{"--html loop", "loop: too many levels of symbolic links", true},
@@ -210,25 +212,31 @@ func TestMerge(t *testing.T) {
 	args := []string{
 		"--nodes", "7", "--pods", "9", "--exit", "1@exp(20s)", "--curve", "default", "--curve", "reduced", "--outage", "10m,10m,50%", "--fail", "30%", "--stagger", "1m", "--for", "2h",
 	}
-	for _, format := range [][]string{{"-o", "table"}, {"-o", "json"}, {"-o", "csv", "--step", "10s"}} {
-		whole := simulated(t, append(append([]string{"--html", "whole.html", "--svg", "whole.svg", "--png", "whole.png"}, args...), format...)...)
+	files := []string{"html", "svg", "png"}
+	for i, format := range [][]string{{"-o", "table"}, {"-o", "json"}, {"-o", "csv", "--step", "10s"}} {
 		for _, n := range []int{1, 3, 10} {
+			whole, merge := slices.Concat(format, args), slices.Concat(format, []string{"-"})
+			if i == 0 && n == 3 {
+				for _, ext := range files {
+					whole, merge = append(whole, "--"+ext, "whole."+ext), append(merge, "--"+ext, "merged."+ext)
+				}
+			}
 			var parts strings.Builder
 			for i := range n {
 				parts.WriteString(simulated(t, append([]string{"--shard", fmt.Sprintf("%d/%d", i, n)}, args...)...))
 			}
 			assert.Equal(t, n, strings.Count(parts.String(), "\n"), "a line for each")
-			merged, _, err := execute(NewMerge(), parts.String(), append([]string{"--html", "merged.html", "--svg", "merged.svg", "--png", "merged.png", "-"}, format...)...)
+			merged, _, err := execute(NewMerge(), parts.String(), merge...)
 			require.NoError(t, err)
-			assert.Equal(t, whole, merged)
-			for _, ext := range []string{"html", "svg", "png"} {
-				a, err := os.ReadFile("whole." + ext)
-				require.NoError(t, err)
-				b, err := os.ReadFile("merged." + ext)
-				require.NoError(t, err)
-				assert.True(t, bytes.Equal(a, b), ext)
-			}
+			assert.Equal(t, simulated(t, whole...), merged)
 		}
+	}
+	for _, ext := range files {
+		a, err := os.ReadFile("whole." + ext)
+		require.NoError(t, err)
+		b, err := os.ReadFile("merged." + ext)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(a, b), ext)
 	}
 }
 

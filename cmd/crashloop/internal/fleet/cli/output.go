@@ -78,6 +78,9 @@ func (o *outputs) drawings() (list []drawing) {
 func (o *outputs) check() error {
 	seen := map[string]bool{}
 	for _, d := range o.drawings() {
+		if d.path == "-" {
+			return errors.New("-: only -o is for the standard output: name a file")
+		}
 		target, err := resolve(d.path)
 		if err != nil {
 			return &Failure{err}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
@@ -37,8 +36,6 @@ func parseCurve(text string, gates map[string]bool) (c fleet.Curve, warnings []s
 		return c, nil, fmt.Errorf("--curve %q must be CURVE or NAME=CURVE, with default, reduced, 4s, 250ms/1m or a file for CURVE", text)
 	case utf8.RuneCountInString(name) > longestName:
 		return c, nil, fmt.Errorf("--curve %q: the name must have at most %d characters: use NAME=FILE", text, longestName)
-	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return c, nil, fmt.Errorf("--curve %q: the name has a character that cannot be printed", text)
 	}
 	c.Name = name
 	c.Curve, warnings, err = curveOf(spec, gates)
