@@ -85,7 +85,7 @@ func TestRecommend(t *testing.T) {
 
 func TestRecommendEdges(t *testing.T) {
 	o := small(t)
-	o.Pods, o.Costs = 110, MeasuredCosts
+	o.Pods, o.Costs, o.For = 110, MeasuredCosts, 20*time.Minute
 	// Nothing is too much.
 	r, err := Recommend(o, Budget{Requests: 1e9, Window: time.Minute}, maxima(300))
 	require.NoError(t, err)
