@@ -10,6 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
 func (p *program) apply(keep bool) error {
@@ -20,58 +26,34 @@ func (p *program) apply(keep bool) error {
 	if err := p.requireRelease(t); err != nil {
 		return err
 	}
-	p.say("Series %s (%d patches, made on %s) for kubernetes %s in %s", s.name, len(s.active), s.tag, t.version, t.dir)
-	if len(s.dropped) > 0 {
-		p.note("left out: %s", strings.Join(s.dropped, " "))
+	p.Say("Series %s (%d patches, made on %s) for kubernetes %s in %s", s.Name, len(s.Active), s.Tag, t.Version, t.Dir)
+	if len(s.Dropped) > 0 {
+		p.Note("left out: %s", strings.Join(s.Dropped, " "))
 	}
-	work, remove, err := scratch(p.output)
+	work, remove, err := fileutil.Scratch(p.output)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	if t.kind == repository && t.hasBranch(s.branch) {
+	if t.Kind == tree.Repository && t.HasBranch(s.Branch) {
 		done, err := p.applyOver(t, s, keep, work)
 		if done || err != nil {
 			return err
 		}
 		// Taking the old series back may have removed the repository that was made for it.
-		if !exists(filepath.Join(t.dir, ".git")) {
-			t.kind = plain
+		if !fileutil.Exists(filepath.Join(t.Dir, ".git")) {
+			t.Kind = tree.Plain
 		}
 	}
-	if err := t.requireReady(s.created()); err != nil {
+	if err := t.RequireReady(s.Created()); err != nil {
 		return err
 	}
 	return p.applyTo(t, s, work)
 }
 
-// requireReady: nothing in the tree is in the way of the series.
-func (t *tree) requireReady(created []string) error {
-	if t.kind == repository {
-		if err := t.requireNoOperation(); err != nil {
-			return err
-		}
-		if err := t.requireClean("applying patches"); err != nil {
-			return err
-		}
-	}
-	// A file that the release has is a matter for the patch itself.
-	there := slices.DeleteFunc(slices.Clone(created), func(f string) bool {
-		return !exists(filepath.Join(t.dir, f)) || t.kind == repository && t.tracks(f)
-	})
-	if len(there) == 0 {
-		return nil
-	}
-	return fail(fmt.Sprintf("the series creates files that are in %s already, unknown to git:", t.dir), append(there, "Move them away first.")...)
-}
-
-func (t *tree) tracks(path string) bool {
-	return t.ok("--literal-pathspecs", "ls-files", "--error-unmatch", "--", path)
-}
-
 // rehearse composes the series on a commit, and returns its mails.
-func (p *program) rehearse(t *tree, s *series, commit, dir string) ([]string, error) {
-	r, err := t.borrow(filepath.Join(dir, "repository"), commit)
+func (p *program) rehearse(t *tree.Tree, s *series.Series, commit, dir string) ([]string, error) {
+	r, err := t.Borrow(filepath.Join(dir, "repository"), commit)
 	if err != nil {
 		return nil, err
 	}
@@ -83,70 +65,70 @@ func (p *program) rehearse(t *tree, s *series, commit, dir string) ([]string, er
 }
 
 // applyOver deals with a series branch that is there already. It says whether there is nothing left to do.
-func (p *program) applyOver(t *tree, s *series, keep bool, work string) (done bool, err error) {
-	base, tip := t.state(s.branch, "base"), t.state(s.branch, "tip")
-	head := t.commitID("refs/heads/" + s.branch)
-	current := t.branch() == s.branch
+func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work string) (done bool, err error) {
+	base, tip := t.State(s.Branch, "base"), t.State(s.Branch, "tip")
+	head := t.CommitID("refs/heads/" + s.Branch)
+	current := t.Branch() == s.Branch
 	if base == "" {
-		return false, fail(fmt.Sprintf("%s has a branch %s that \"make apply\" did not make", t.dir, s.branch),
-			fmt.Sprintf("Rename or delete it: git -C %s branch -m %s other-name", quoteShell(t.dir), s.branch))
+		return false, console.Error(fmt.Sprintf("%s has a branch %s that \"make apply\" did not make", t.Dir, s.Branch),
+			fmt.Sprintf("Rename or delete it: git -C %s branch -m %s other-name", console.QuoteShell(t.Dir), s.Branch))
 	}
-	count := t.try("rev-list", "--count", base+".."+head)
+	count := t.Try("rev-list", "--count", base+".."+head)
 	if tip == "" {
-		return false, fail(fmt.Sprintf("%s has a half-applied series: %s holds %s of %d patches", t.dir, s.branch, count, len(s.active)),
-			t.try("log", "--reverse", "--format=%h %s", base+".."+head),
+		return false, console.Error(fmt.Sprintf("%s has a half-applied series: %s holds %s of %d patches", t.Dir, s.Branch, count, len(s.Active)),
+			t.Try("log", "--reverse", "--format=%h %s", base+".."+head),
 			`Run "make reverse" to go back to where it started, then "make apply" again.`)
 	}
-	dirty, err := t.dirty()
+	dirty, err := t.Dirty()
 	if err != nil {
 		return false, err
 	}
 	if head != tip {
-		edited := fmt.Sprintf("%s has been edited since the series was applied (%s commits on it)", s.branch, count)
+		edited := fmt.Sprintf("%s has been edited since the series was applied (%s commits on it)", s.Branch, count)
 		if !keep || !current {
-			return false, fail(edited, `"make refresh" writes the commits into the patches, "make reverse" drops the branch.`)
+			return false, console.Error(edited, `"make refresh" writes the commits into the patches, "make reverse" drops the branch.`)
 		}
-		p.say("%s; it is used as it is", edited)
+		p.Say("%s; it is used as it is", edited)
 		return true, nil
 	}
-	if digest, _ := s.digest(); t.state(s.branch, "digest") == digest {
+	if digest, _ := s.Digest(); t.State(s.Branch, "digest") == digest {
 		if current {
-			p.say("Already applied: %s is checked out and complete (%d patches)", s.branch, len(s.active))
+			p.Say("Already applied: %s is checked out and complete (%d patches)", s.Branch, len(s.Active))
 			if len(dirty) > 0 {
-				p.note("it has changes that are not committed: %d files", len(dirty))
+				p.Note("it has changes that are not committed: %d files", len(dirty))
 			}
 			return true, nil
 		}
-		if now := t.commitID("HEAD"); now != base {
-			return false, fail(fmt.Sprintf("%s exists already, made on another commit than the one checked out", s.branch),
-				fmt.Sprintf("%s is on %.12s, HEAD is %.12s.", s.branch, base, now),
-				fmt.Sprintf("Check it out (git checkout %s), or remove it (make reverse) to apply the series here.", s.branch))
+		if now := t.CommitID("HEAD"); now != base {
+			return false, console.Error(fmt.Sprintf("%s exists already, made on another commit than the one checked out", s.Branch),
+				fmt.Sprintf("%s is on %.12s, HEAD is %.12s.", s.Branch, base, now),
+				fmt.Sprintf("Check it out (git checkout %s), or remove it (make reverse) to apply the series here.", s.Branch))
 		}
-		if err := t.requireReady(s.created()); err != nil {
+		if err := t.RequireReady(s.Created()); err != nil {
 			return false, err
 		}
-		origin := t.head()
-		if err := t.do("checkout", "-q", s.branch); err != nil {
+		origin := t.Head()
+		if err := t.Do("checkout", "-q", s.Branch); err != nil {
 			return false, err
 		}
-		if err := t.setState(s.branch, "origin", origin); err != nil {
+		if err := t.SetState(s.Branch, "origin", origin); err != nil {
 			return false, err
 		}
-		p.say("Already applied: %s was complete, and is now checked out", s.branch)
+		p.Say("Already applied: %s was complete, and is now checked out", s.Branch)
 		return true, nil
 	}
 	if keep && len(dirty) > 0 && current {
-		p.warn("%s was made from older sources than %s has, and has uncommitted changes; it is used as it is", s.branch, s.dir)
+		p.Warn("%s was made from older sources than %s has, and has uncommitted changes; it is used as it is", s.Branch, s.Dir)
 		return true, nil
 	}
-	p.say("The patches or the files they bring have changed since %s was made: taking it back first", s.branch)
+	p.Say("The patches or the files they bring have changed since %s was made: taking it back first", s.Branch)
 	// But not before it is known that the new ones apply to what is checked out then.
-	if err := t.requireReady(s.created()); err != nil {
+	if err := t.RequireReady(s.Created()); err != nil {
 		return false, err
 	}
-	start := t.commitID("HEAD")
+	start := t.CommitID("HEAD")
 	if current {
-		start = cmp.Or(t.commitID(t.state(s.branch, "origin")), base)
+		start = cmp.Or(t.CommitID(t.State(s.Branch, "origin")), base)
 	}
 	if _, err := p.rehearse(t, s, start, filepath.Join(work, "rehearsal")); err != nil {
 		return false, err
@@ -155,9 +137,9 @@ func (p *program) applyOver(t *tree, s *series, keep bool, work string) (done bo
 }
 
 // applyTo applies the series to a tree that has none.
-func (p *program) applyTo(t *tree, s *series, work string) (err error) {
-	u := tree{git: p.uninterrupted().git(t.dir)}
-	made := t.kind == plain
+func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) (err error) {
+	u := tree.Tree{Git: p.uninterrupted().Git.In(t.Dir)}
+	made := t.Kind == tree.Plain
 	origin, base := "", ""
 	defer func() {
 		if err == nil {
@@ -165,103 +147,54 @@ func (p *program) applyTo(t *tree, s *series, work string) (err error) {
 		}
 		ignoreSignals()
 		if base != "" {
-			u.rollback(s, origin, base)
+			u.Rollback(s, origin, base)
 		}
 		if made {
-			removeAll(filepath.Join(t.dir, ".git"))
-			removeAll(filepath.Join(t.dir, unfinished))
+			fileutil.RemoveAll(filepath.Join(t.Dir, ".git"))
+			fileutil.RemoveAll(filepath.Join(t.Dir, tree.Unfinished))
 		}
-		fmt.Fprintf(p.errOut, "==> %s is as it was before\n", t.dir)
+		fmt.Fprintf(p.ErrOut, "==> %s is as it was before\n", t.Dir)
 	}()
 
 	if made {
-		p.say("Making a git repository of %s, with the tree as it is as its one commit (make reverse removes it again)", t.dir)
+		p.Say("Making a git repository of %s, with the tree as it is as its one commit (make reverse removes it again)", t.Dir)
 		// In one step: whoever is killed leaves a plain tree, or a repository that reverse knows how to remove.
-		r, err := t.asRelease(filepath.Join(t.dir, unfinished))
+		r, err := t.AsRelease(filepath.Join(t.Dir, tree.Unfinished))
 		if err != nil {
 			return err
 		}
-		if err := r.run("config kubelet-backoff.made-repository true", "tag "+t.version); err != nil {
+		if err := r.Run("config kubelet-backoff.made-repository true", "tag "+t.Version); err != nil {
 			return err
 		}
-		if err := os.Rename(filepath.Join(r.dir, ".git"), filepath.Join(t.dir, ".git")); err != nil {
+		if err := os.Rename(filepath.Join(r.Dir, ".git"), filepath.Join(t.Dir, ".git")); err != nil {
 			return err
 		}
-		removeAll(r.dir)
+		fileutil.RemoveAll(r.Dir)
 	}
-	head, commit := t.head(), t.commitID("HEAD")
+	head, commit := t.Head(), t.CommitID("HEAD")
 	mails, err := p.rehearse(t, s, commit, filepath.Join(work, "composed"))
 	if err != nil {
 		return err
 	}
 	origin, base = head, commit
 	// Before there is a branch: one without these would pass for somebody else's.
-	if err := errors.Join(t.setState(s.branch, "base", base), t.setState(s.branch, "origin", origin)); err != nil {
+	if err := errors.Join(t.SetState(s.Branch, "base", base), t.SetState(s.Branch, "origin", origin)); err != nil {
 		return err
 	}
-	if err := t.do("checkout", "-q", "-b", s.branch); err != nil {
+	if err := t.Do("checkout", "-q", "-b", s.Branch); err != nil {
 		return err
 	}
 	for i, mail := range mails {
-		if err := t.am(mail); err != nil {
-			return p.notApplicable(s.active[i], t, err)
+		if err := t.Am(mail); err != nil {
+			return p.notApplicable(s.Active[i], t, err)
 		}
-		p.note("%s", s.active[i].file)
+		p.Note("%s", s.Active[i].File)
 	}
-	if err := p.recordApplied(t, s, base, t.commitID("HEAD")); err != nil {
+	if err := t.RecordApplied(s, base, t.CommitID("HEAD")); err != nil {
 		return err
 	}
-	p.say("Applied: %s is checked out in %s, %d commits on %.12s", s.branch, t.dir, len(s.active), base)
+	p.Say("Applied: %s is checked out in %s, %d commits on %.12s", s.Branch, t.Dir, len(s.Active), base)
 	return nil
-}
-
-// rollback undoes what was applied so far. It ignores errors: the caller has one to return, and later steps may succeed.
-func (t *tree) rollback(s *series, origin, base string) {
-	t.abortAm()
-	if dirty, _ := t.dirty(); t.commitID("HEAD") != base || len(dirty) > 0 {
-		t.ok("reset", "-q", "--hard", base)
-	}
-	// An interrupted git am may have written new files that git does not know yet. None of them was there before.
-	for _, f := range s.created() {
-		if exists(filepath.Join(t.dir, f)) && !t.tracks(f) {
-			_ = os.Remove(filepath.Join(t.dir, f))
-			removeEmpty(t.dir, filepath.Dir(f))
-		}
-	}
-	if strings.HasPrefix(origin, "refs/heads/") {
-		t.ok("symbolic-ref", "HEAD", origin)
-	} else {
-		t.ok("checkout", "-q", "--detach", base)
-	}
-	t.ok("branch", "-q", "-D", s.branch)
-	t.forgetGone()
-}
-
-// abortAm ends a git am that an apply left behind, if there is one.
-func (t *tree) abortAm() {
-	if t.operation() != "" && !t.ok("am", "--abort") {
-		removeAll(filepath.Join(t.try("rev-parse", "--absolute-git-dir"), "rebase-apply"))
-	}
-}
-
-// forgetGone removes what the configuration says of series branches that are not there. An apply that is killed before it
-// makes the branch leaves such lines.
-func (t *tree) forgetGone() {
-	keys, _ := t.lines("config", "--local", "--name-only", "--get-regexp", `^branch\.`+branchPrefix+`.*\.`+branchPrefix)
-	for _, key := range keys {
-		if name := strings.TrimPrefix(key[:strings.LastIndex(key, ".")], "branch."); !t.hasBranch(name) {
-			t.ok("config", "--local", "--unset-all", key)
-		}
-	}
-}
-
-// removeEmpty removes dir, a path below root, and those above it, as far as they are empty.
-func removeEmpty(root, dir string) {
-	for ; dir != "." && dir != "/"; dir = filepath.Dir(dir) {
-		if os.Remove(filepath.Join(root, dir)) != nil {
-			return
-		}
-	}
 }
 
 func (p *program) reverse(force bool) error {
@@ -269,111 +202,111 @@ func (p *program) reverse(force bool) error {
 	if err != nil {
 		return err
 	}
-	if t.kind == missing {
-		p.say("Nothing to take back: there is no tree of kubernetes %s", t.version)
+	if t.Kind == tree.Missing {
+		p.Say("Nothing to take back: there is no tree of kubernetes %s", t.Version)
 		return nil
 	}
 	made := false
-	if t.kind == repository {
-		t.forgetGone()
-		made = t.try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
+	if t.Kind == tree.Repository {
+		t.ForgetGone()
+		made = t.Try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
 	}
-	a, err := t.findApplied()
+	a, err := t.FindApplied()
 	if err != nil {
 		return err
 	}
 	if a == nil {
-		p.say("Nothing to take back: no series is applied to %s", t.dir)
+		p.Say("Nothing to take back: no series is applied to %s", t.Dir)
 		// But for what an apply may have left that was killed.
-		removeAll(filepath.Join(t.dir, unfinished))
+		fileutil.RemoveAll(filepath.Join(t.Dir, tree.Unfinished))
 		if made {
 			return p.unmake(t)
 		}
 		return nil
 	}
-	origin := cmp.Or(t.state(a.branch, "origin"), a.base)
-	current := t.branch() == a.branch
-	p.say("Taking %s back from %s", a.branch, t.dir)
+	origin := cmp.Or(t.State(a.Branch, "origin"), a.Base)
+	current := t.Branch() == a.Branch
+	p.Say("Taking %s back from %s", a.Branch, t.Dir)
 
-	if op := t.operation(); op != "" {
+	if op := t.Operation(); op != "" {
 		// An apply that was killed leaves a git am behind, which at its very beginning looks like a rebase; but during a
 		// rebase no branch is checked out. Anything else is not ours to abort.
-		if op != "git am" && op != "git rebase" || !current || a.tip != "" {
-			return t.requireNoOperation()
+		if op != "git am" && op != "git rebase" || !current || a.Tip != "" {
+			return t.RequireNoOperation()
 		}
-		p.note("aborting the git am that an interrupted apply left behind")
-		t.abortAm()
+		p.Note("aborting the git am that an interrupted apply left behind")
+		t.AbortAm()
 	}
-	head := t.commitID("refs/heads/" + a.branch)
+	head := t.CommitID("refs/heads/" + a.Branch)
 	if current && !force {
-		if err := t.requireClean("taking the series back (--force loses them)"); err != nil {
+		if err := t.RequireClean("taking the series back (--force loses them)"); err != nil {
 			return err
 		}
 	}
 	// What no patch holds; in a series that is half applied that is all that apply did not commit itself.
-	lines, err := t.lines("log", "--reverse", "--format=%ce %h %s", head, "^"+cmp.Or(a.tip, a.base), "^"+a.base)
+	lines, err := t.Lines("log", "--reverse", "--format=%ce %h %s", head, "^"+cmp.Or(a.Tip, a.Base), "^"+a.Base)
 	if err != nil {
 		return err
 	}
 	var extra []string
 	for _, l := range lines {
-		if who, what, _ := strings.Cut(l, " "); a.tip != "" || who != identEmail {
+		if who, what, _ := strings.Cut(l, " "); a.Tip != "" || who != git.CommitterEmail {
 			extra = append(extra, what)
 		}
 	}
 	if len(extra) > 0 {
 		if !force {
-			return fail(fmt.Sprintf("%s has commits that no patch file holds:", a.branch),
+			return console.Error(fmt.Sprintf("%s has commits that no patch file holds:", a.Branch),
 				append(extra, `"make refresh" writes them into the patches; hack/patchset.sh reverse --force drops them.`)...)
 		}
-		p.note("dropping: %d commits", len(extra))
+		p.Note("dropping: %d commits", len(extra))
 	}
 
 	if !current {
-		p.note("%s is not checked out; what is stays", a.branch)
+		p.Note("%s is not checked out; what is stays", a.Branch)
 	} else {
 		if force {
-			if err := t.do("reset", "-q", "--hard"); err != nil {
+			if err := t.Do("reset", "-q", "--hard"); err != nil {
 				return err
 			}
 		}
 		name, isBranch := strings.CutPrefix(origin, "refs/heads/")
-		if isBranch && !t.hasBranch(name) {
-			p.warn("%s, checked out before the series, no longer exists; going back to commit %s", name, a.base)
-			isBranch, name = false, a.base
+		if isBranch && !t.HasBranch(name) {
+			p.Warn("%s, checked out before the series, no longer exists; going back to commit %s", name, a.Base)
+			isBranch, name = false, a.Base
 		}
 		to := []string{"checkout", "-q", name}
 		if !isBranch {
 			to = []string{"checkout", "-q", "--detach", name}
 		}
-		if err := t.do(to...); err != nil {
+		if err := t.Do(to...); err != nil {
 			return err
 		}
 	}
-	if err := t.do("branch", "-q", "-D", a.branch); err != nil {
+	if err := t.Do("branch", "-q", "-D", a.Branch); err != nil {
 		return err
 	}
 	if made {
 		return p.unmake(t)
 	}
-	p.say("Done: %s has %s checked out", t.dir, cmp.Or(t.branch(), t.try("rev-parse", "--short=12", "HEAD")))
+	p.Say("Done: %s has %s checked out", t.Dir, cmp.Or(t.Branch(), t.Try("rev-parse", "--short=12", "HEAD")))
 	return nil
 }
 
 // unmake removes the repository that apply made around a plain tree.
-func (p *program) unmake(t *tree) error {
-	others, err1 := t.lines("for-each-ref", "--format=%(refname)", "refs/heads", "refs/stash")
+func (p *program) unmake(t *tree.Tree) error {
+	others, err1 := t.Lines("for-each-ref", "--format=%(refname)", "refs/heads", "refs/stash")
 	others = slices.DeleteFunc(others, func(r string) bool { return r == "refs/heads/base" })
-	commits, err2 := t.lines("rev-list", "-n2", "--all", "HEAD")
-	dirty, err3 := t.dirty()
+	commits, err2 := t.Lines("rev-list", "-n2", "--all", "HEAD")
+	dirty, err3 := t.Dirty()
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	if len(others) > 0 || len(commits) > 1 || len(dirty) > 0 {
-		p.warn("%s/.git was made by \"make apply\", but holds more than that by now; it is kept", t.dir)
+		p.Warn("%s/.git was made by \"make apply\", but holds more than that by now; it is kept", t.Dir)
 		return nil
 	}
-	removeAll(filepath.Join(t.dir, ".git"))
-	p.say("Done: %s is a plain source tree again", t.dir)
+	fileutil.RemoveAll(filepath.Join(t.Dir, ".git"))
+	p.Say("Done: %s is a plain source tree again", t.Dir)
 	return nil
 }

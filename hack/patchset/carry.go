@@ -10,13 +10,19 @@ import (
 	"slices"
 
 	"golang.org/x/mod/semver"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/kubeversion"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
 // neighbour is the series that is nearest to a minor version: the next newer one, or else the newest.
 func (p *program) neighbour(minor string) (string, error) {
-	dirs := p.allSeries()
+	dirs := p.All()
 	if len(dirs) == 0 {
-		return "", fmt.Errorf("there is no series in %s to begin with", p.patches)
+		return "", fmt.Errorf("there is no series in %s to begin with", p.Patches)
 	}
 	for _, d := range dirs {
 		if semver.Compare(filepath.Base(d), minor) > 0 {
@@ -28,7 +34,7 @@ func (p *program) neighbour(minor string) (string, error) {
 
 // carry begins a series: with the patches of the neighbouring one, and with its commits on the branch of the new one.
 func (p *program) carry(version string) error {
-	version, err := normalVersion(version)
+	version, err := kubeversion.Normal(version)
 	if err != nil {
 		return err
 	}
@@ -36,8 +42,8 @@ func (p *program) carry(version string) error {
 		return errors.New("carry takes no KUBE_ROOT, SKIP or KB_SERIES: a series is made on a release, with all of its patches")
 	}
 	minor := semver.MajorMinor(version)
-	dir := filepath.Join(p.patches, minor)
-	if exists(dir) {
+	dir := filepath.Join(p.Patches, minor)
+	if fileutil.Exists(dir) {
 		return fmt.Errorf("%s is there already", dir)
 	}
 	old, err := p.neighbour(minor)
@@ -48,32 +54,32 @@ func (p *program) carry(version string) error {
 	if err != nil {
 		return err
 	}
-	for _, v := range []string{from.tag, version} {
+	for _, v := range []string{from.Tag, version} {
 		if err := p.fetch(v); err != nil {
 			return err
 		}
 	}
-	t := &tree{git: p.git(p.treeDir(version)), kind: repository, version: version}
-	branch := branchPrefix + minor
-	if t.hasBranch(branch) {
-		return fmt.Errorf("%s has a branch %s already", t.dir, branch)
+	t := &tree.Tree{Git: p.Git.In(p.treeDir(version)), Kind: tree.Repository, Version: version}
+	branch := series.BranchPrefix + minor
+	if t.HasBranch(branch) {
+		return fmt.Errorf("%s has a branch %s already", t.Dir, branch)
 	}
-	if err := errors.Join(t.requireNoOperation(), t.requireClean("carrying patches to it")); err != nil {
+	if err := errors.Join(t.RequireNoOperation(), t.RequireClean("carrying patches to it")); err != nil {
 		return err
 	}
 	// The commits of the old series, on the release that it was made on. With the old release's files git merges; the
 	// hunks alone would have to fit.
-	tag := "refs/tags/" + from.tag
-	if err := t.do("fetch", "-q", "--no-tags", p.treeDir(from.tag), tag+":"+tag); err != nil {
+	tag := "refs/tags/" + from.Tag
+	if err := t.Do("fetch", "-q", "--no-tags", p.treeDir(from.Tag), tag+":"+tag); err != nil {
 		return err
 	}
-	base := t.commitID(tag)
-	commits, err := p.compose(t.git, base, from, t)
+	base := t.CommitID(tag)
+	commits, err := p.compose(t.Git, base, from, t)
 	if err != nil {
 		return err
 	}
 	if err := copySeries(from, dir, version); err != nil {
-		removeAll(dir)
+		fileutil.RemoveAll(dir)
 		return err
 	}
 	s, err := p.loadSeries(dir)
@@ -81,36 +87,36 @@ func (p *program) carry(version string) error {
 		return err
 	}
 	tip := commits[len(commits)-1].commit
-	if err := errors.Join(t.setState(branch, "origin", t.head()), p.recordApplied(t, s, base, tip)); err != nil {
+	if err := errors.Join(t.SetState(branch, "origin", t.Head()), t.RecordApplied(s, base, tip)); err != nil {
 		return err
 	}
-	if err := t.do("checkout", "-q", "-b", branch, tip); err != nil {
+	if err := t.Do("checkout", "-q", "-b", branch, tip); err != nil {
 		return err
 	}
-	p.say("%s has the %d patches of %s, and %s has them as commits, on kubernetes %s. Now:", dir, len(commits), from.name, branch, from.tag)
-	at := quoteShell(t.dir)
-	p.note("git -C %s rebase --onto %s %s", at, version, from.tag)
-	p.note("hack/patchset.sh pin %s", version)
-	p.note("KUBE_VERSION=%s hack/patchset.sh refresh --base %s", version, version)
+	p.Say("%s has the %d patches of %s, and %s has them as commits, on kubernetes %s. Now:", dir, len(commits), from.Name, branch, from.Tag)
+	at := console.QuoteShell(t.Dir)
+	p.Note("git -C %s rebase --onto %s %s", at, version, from.Tag)
+	p.Note("hack/patchset.sh pin %s", version)
+	p.Note("KUBE_VERSION=%s hack/patchset.sh refresh --base %s", version, version)
 	return nil
 }
 
 // copySeries copies the patches of a series. Versions of new files that an older release needs are inherited, and a newer
 // one has those of all.
-func copySeries(s *series, dir, version string) error {
+func copySeries(s *series.Series, dir, version string) error {
 	files := map[string][]byte{"BASE": fmt.Appendf(nil, "tag: %s\n", version)}
 	var err error
-	if files["series"], err = os.ReadFile(filepath.Join(s.dir, "series")); err != nil {
+	if files["series"], err = os.ReadFile(filepath.Join(s.Dir, "series")); err != nil {
 		return err
 	}
-	for _, q := range s.active {
-		files[q.file] = []byte(q.mail)
+	for _, q := range s.Active {
+		files[q.File] = []byte(q.Mail)
 	}
-	if slices.ContainsFunc(glob(s.dir, "*.patch"), func(f string) bool { return files[filepath.Base(f)] == nil }) {
-		return fmt.Errorf("%s/series leaves out patches: put them back, or delete their files", s.dir)
+	if slices.ContainsFunc(fileutil.Glob(s.Dir, "*.patch"), func(f string) bool { return files[filepath.Base(f)] == nil }) {
+		return fmt.Errorf("%s/series leaves out patches: put them back, or delete their files", s.Dir)
 	}
 	for name, content := range files {
-		if err := writeFile(filepath.Join(dir, name), content, 0o666); err != nil {
+		if err := fileutil.Write(filepath.Join(dir, name), content, 0o666); err != nil {
 			return err
 		}
 	}

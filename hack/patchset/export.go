@@ -17,6 +17,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
 func (p *program) export() error {
@@ -24,12 +28,12 @@ func (p *program) export() error {
 	if err != nil {
 		return err
 	}
-	work, remove, err := scratch(p.output)
+	work, remove, err := fileutil.Scratch(p.output)
 	if err != nil {
 		return err
 	}
 	defer remove()
-	r, base, err := p.stock(t, filepath.Join(work, "kubernetes"))
+	r, base, err := t.Stock(filepath.Join(work, "kubernetes"))
 	if err != nil {
 		return err
 	}
@@ -37,77 +41,77 @@ func (p *program) export() error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(p.output, "series", s.name)
+	dir := filepath.Join(p.output, "series", s.Name)
 	written, err := writeMails(commits, dir)
 	if err != nil {
 		return err
 	}
 	for _, f := range written {
-		p.note("%s", filepath.Base(f))
+		p.Note("%s", filepath.Base(f))
 	}
-	for _, f := range glob(dir, "[0-9]*.patch") {
+	for _, f := range fileutil.Glob(dir, "[0-9]*.patch") {
 		if !slices.Contains(written, f) {
 			if err := os.Remove(f); err != nil {
 				return err
 			}
 		}
 	}
-	p.say("%d mails for kubernetes %s are in %s: git am %s/*.patch", len(commits), t.version, dir, quoteShell(dir))
+	p.Say("%d mails for kubernetes %s are in %s: git am %s/*.patch", len(commits), t.Version, dir, console.QuoteShell(dir))
 	return nil
 }
 
 // dist writes a release archive.
 func (p *program) dist() error {
-	g := p.git(p.root)
-	if g.commitID("HEAD") == "" {
-		return fmt.Errorf("%s is no git checkout: an archive is made of a commit", p.root)
+	g := p.Git.In(p.Root)
+	if g.CommitID("HEAD") == "" {
+		return fmt.Errorf("%s is no git checkout: an archive is made of a commit", p.Root)
 	}
-	dirty, err := g.lines("status", "--porcelain", "--untracked-files=normal")
+	dirty, err := g.Lines("status", "--porcelain", "--untracked-files=normal")
 	if err != nil {
 		return err
 	}
 	if len(dirty) > 0 {
-		return fail(fmt.Sprintf("%s has changes that are not committed, and an archive is made of a commit:", p.root), dirty...)
+		return console.Error(fmt.Sprintf("%s has changes that are not committed, and an archive is made of a commit:", p.Root), dirty...)
 	}
-	version := cmp.Or(g.try("describe", "--tags", "--exact-match"), fmt.Sprintf("%.12s", g.commitID("HEAD")))
-	at, err := strconv.ParseInt(g.try("log", "-1", "--format=%ct"), 10, 64)
+	version := cmp.Or(g.Try("describe", "--tags", "--exact-match"), fmt.Sprintf("%.12s", g.CommitID("HEAD")))
+	at, err := strconv.ParseInt(g.Try("log", "-1", "--format=%ct"), 10, 64)
 	if err != nil {
 		return err
 	}
-	work, remove, err := scratch(p.output)
+	work, remove, err := fileutil.Scratch(p.output)
 	if err != nil {
 		return err
 	}
 	defer remove()
 
-	files, err := g.files("HEAD")
+	files, err := g.Files("HEAD")
 	if err != nil {
 		return err
 	}
 	content := map[string][]byte{}
 	for path, f := range files {
-		if content[path], err = g.bytes("cat-file", "blob", f.blob); err != nil {
+		if content[path], err = g.Bytes("cat-file", "blob", f.Blob); err != nil {
 			return err
 		}
 	}
 	// Whatever SKIP, KUBE_ROOT and KUBE_VERSION say: an archive has every patch, made on the release that BASE names.
 	p.skip, p.kubeRoot = "", ""
-	for _, dir := range p.allSeries() {
+	for _, dir := range p.All() {
 		s, err := p.loadSeries(dir)
 		if err != nil {
 			return err
 		}
-		p.kubeVersion = s.tag
+		p.kubeVersion = s.Tag
 		t, err := p.resolve()
 		if err != nil {
 			return err
 		}
 		// Whatever is checked out there by now.
-		release := t.commitID("refs/tags/" + s.tag)
+		release := t.CommitID("refs/tags/" + s.Tag)
 		if release == "" {
-			return fmt.Errorf("%s has no tag %s", t.dir, s.tag)
+			return fmt.Errorf("%s has no tag %s", t.Dir, s.Tag)
 		}
-		r, err := t.borrow(filepath.Join(work, s.name), release)
+		r, err := t.Borrow(filepath.Join(work, s.Name), release)
 		if err != nil {
 			return err
 		}
@@ -116,7 +120,7 @@ func (p *program) dist() error {
 			return err
 		}
 		for _, c := range commits {
-			content["series/"+s.name+"/"+c.patch.file] = []byte(c.mail)
+			content["series/"+s.Name+"/"+c.patch.File] = []byte(c.mail)
 		}
 	}
 	var sums strings.Builder
@@ -134,7 +138,7 @@ func (p *program) dist() error {
 	w := tar.NewWriter(z)
 	for _, path := range slices.Sorted(maps.Keys(content)) {
 		h := &tar.Header{Name: name + "/" + path, Mode: 0o644, Size: int64(len(content[path])), ModTime: time.Unix(at, 0), Format: tar.FormatPAX}
-		switch files[path].mode {
+		switch files[path].Mode {
 		case "100755":
 			h.Mode = 0o755
 		case "120000":
@@ -152,12 +156,45 @@ func (p *program) dist() error {
 	}
 	dir := filepath.Join(p.output, "dist")
 	archive := name + ".tar.gz"
-	if err := writeFile(filepath.Join(dir, archive), b.Bytes(), 0o666); err != nil {
+	if err := fileutil.Write(filepath.Join(dir, archive), b.Bytes(), 0o666); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(dir, "SHA256SUMS"), fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(b.Bytes()), archive), 0o666); err != nil {
+	if err := fileutil.Write(filepath.Join(dir, "SHA256SUMS"), fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(b.Bytes()), archive), 0o666); err != nil {
 		return err
 	}
-	p.say("%s", filepath.Join(dir, archive))
+	p.Say("%s", filepath.Join(dir, archive))
+	return nil
+}
+
+// clean removes _output, never what KB_OUTPUT_DIR names: that directory may hold other things.
+func (p *program) clean() error {
+	output := filepath.Join(p.Root, "_output")
+	entries, err := os.ReadDir(output)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	kept := false
+	for _, e := range entries {
+		dir := filepath.Join(output, e.Name())
+		t := &tree.Tree{Git: p.Git.In(filepath.Join(dir, "kubernetes")), Kind: tree.Repository}
+		work := ""
+		if fileutil.Exists(filepath.Join(t.Dir, ".git")) {
+			work = t.Work(e.Name())
+		}
+		if work == "" {
+			fileutil.RemoveAll(dir)
+			continue
+		}
+		p.Warn("kept, because it has %s: %s", work, t.Dir)
+		kept = true
+		fileutil.RemoveAll(filepath.Join(dir, "stock"))
+		fileutil.RemoveAll(filepath.Join(dir, "kubelet"))
+	}
+	if !kept {
+		fileutil.RemoveAll(output)
+	}
 	return nil
 }

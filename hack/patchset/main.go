@@ -15,28 +15,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
-)
+	"golang.org/x/mod/semver"
 
-const libraryModule = "github.com/kubelet-backoff/kubelet-backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/process"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
+)
 
 // program is what a command works with.
 type program struct {
-	ctx         context.Context
-	out, errOut io.Writer
-	env         []string // for git, without the user's git settings
-
-	root    string // this repository
-	output  string // _output
-	patches string // patches
+	ctx context.Context
+	console.Log
+	series.Store
+	env    []string // for git, without the user's git settings
+	output string   // _output
 
 	kubeRoot, kubeVersion string
 	skip                  string // numbers of patches to leave out
@@ -46,20 +51,20 @@ type program struct {
 
 func newProgram(ctx context.Context) (*program, error) {
 	p := &program{
-		ctx: ctx, out: os.Stdout, errOut: os.Stderr, root: os.Getenv("KB_ROOT"),
+		ctx: ctx, Log: console.Log{Out: os.Stdout, ErrOut: os.Stderr}, Store: series.Store{Root: os.Getenv("KB_ROOT")},
 		kubeRoot: os.Getenv("KUBE_ROOT"), kubeVersion: os.Getenv("KUBE_VERSION"),
 		skip: os.Getenv("SKIP"), seriesName: os.Getenv("KB_SERIES"), checked: os.Getenv("KB_CHECKED"),
 	}
 	dir, err := os.Getwd()
-	if p.root == "" {
-		for p.root = dir; !isLibrary(p.root); p.root = filepath.Dir(p.root) {
-			if p.root == filepath.Dir(p.root) {
-				return nil, fail(fmt.Sprintf("%s is not inside a checkout of %s", dir, libraryModule), "Run this there.")
+	if p.Root == "" {
+		for p.Root = dir; !isLibrary(p.Root); p.Root = filepath.Dir(p.Root) {
+			if p.Root == filepath.Dir(p.Root) {
+				return nil, console.Error(fmt.Sprintf("%s is not inside a checkout of %s", dir, series.LibraryModule), "Run this there.")
 			}
 		}
 	}
-	p.patches = filepath.Join(p.root, "patches")
-	p.output = filepath.Join(p.root, "_output")
+	p.Patches = filepath.Join(p.Root, "patches")
+	p.output = filepath.Join(p.Root, "_output")
 	if v := os.Getenv("KB_OUTPUT_DIR"); filepath.IsAbs(v) {
 		p.output = v
 	} else if v != "" {
@@ -70,29 +75,8 @@ func newProgram(ctx context.Context) (*program, error) {
 
 func isLibrary(dir string) bool {
 	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-	return err == nil && hasLine(string(data), "module "+libraryModule)
+	return err == nil && fileutil.HasLine(string(data), "module "+series.LibraryModule)
 }
-
-func hasLine(text, line string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") }
-
-func (p *program) say(format string, args ...any)  { fmt.Fprintf(p.out, "==> "+format+"\n", args...) }
-func (p *program) note(format string, args ...any) { fmt.Fprintf(p.out, "    "+format+"\n", args...) }
-func (p *program) warn(format string, args ...any) {
-	fmt.Fprintf(p.errOut, "warning: "+format+"\n", args...)
-}
-
-// fail is an error with lines of details below its message; empty ones are left out.
-func fail(message string, details ...string) error {
-	for _, d := range details {
-		if d = strings.TrimRight(d, "\n"); d != "" {
-			message += "\n" + d
-		}
-	}
-	return errors.New(message)
-}
-
-// indent sets all lines but the first one below that.
-func indent(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
 // interruption is the error of a command that a signal ended.
 type interruption struct{ signal os.Signal }
@@ -135,14 +119,35 @@ func run() int {
 		}
 		return 143
 	}
-	fmt.Fprintln(os.Stderr, "error: "+indent(err.Error(), "       "))
+	fmt.Fprintln(os.Stderr, "error: "+console.Indent(err.Error(), "       "))
 	return 1
 }
+
+// lock takes an exclusive lock on a file in the output directory, and says what it waits for.
+func (p *program) lock(name, what string) (unlock func(), err error) {
+	return fileutil.Lock(p.ctx, filepath.Join(p.output, name), func() { p.Say("Waiting for another %s in %s to end", what, p.output) })
+}
+
+// long runs a command that takes long; see the function of this name.
+func (p *program) long(label, dir string, env []string, name string, args ...string) (string, time.Duration, error) {
+	return process.Long(p.ctx, p.Log, label, dir, env, name, args...)
+}
+
+// needGit finds git, for all that run it.
+func (p *program) needGit() (err error) {
+	p.env, err = git.Environment()
+	p.Git = git.New(p.ctx, p.env)
+	return err
+}
+
+// loadSeries reads a series, without the patches to skip.
+func (p *program) loadSeries(dir string) (*series.Series, error) { return p.Load(dir, p.skip) }
 
 // uninterrupted is the program for what must be finished: signals do not reach it.
 func (p *program) uninterrupted() *program {
 	q := *p
 	q.ctx = context.Background()
+	q.Git = q.Git.WithContext(q.ctx)
 	return &q
 }
 
@@ -306,4 +311,88 @@ stashes, or commits that no patch file holds) is kept, and named.`, none,
 	add(root, "packages", "print the Go packages that the series touches", "", none,
 		func(*cobra.Command, []string) error { return p.packagesCommand() })
 	return root
+}
+
+// alone runs what changes a tree when nothing else does.
+func (p *program) alone(run func() error) error {
+	unlock, err := p.lock(".tree.lock", "apply, reverse or refresh")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return run()
+}
+
+// seriesFor is the directory of the series for a release: that of its minor version.
+func (p *program) seriesFor(version string) (dir string, err error) {
+	if p.seriesName != "" {
+		dir = filepath.Join(p.Patches, p.seriesName)
+		if _, err := os.Stat(filepath.Join(dir, "BASE")); err != nil {
+			return "", console.Error(fmt.Sprintf("KB_SERIES=%s: there is no such series", p.seriesName), p.Describe())
+		}
+		return dir, nil
+	}
+	dir = filepath.Join(p.Patches, semver.MajorMinor(version))
+	if !slices.Contains(p.All(), dir) {
+		return "", console.Error(fmt.Sprintf("no series fits kubernetes %s. There are, in %s:", version, p.Patches), p.Describe(),
+			"Choose one of these releases with KUBE_VERSION, or try a series on another release with KB_SERIES=NAME.")
+	}
+	return dir, nil
+}
+
+// pickSeries loads the series for a release. One that BASE does not name is tried: BASE says only what was tried already.
+func (p *program) pickSeries(version string) (*series.Series, error) {
+	dir, err := p.seriesFor(version)
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.loadSeries(dir)
+	if err == nil && p.seriesName == "" && version != s.Tag && !slices.Contains(s.Applies, version) {
+		p.Note("%s is none of the releases that %s is tried on (%s); trying it all the same", version, s.Name, strings.Join(append([]string{s.Tag}, s.Applies...), " "))
+	}
+	return s, err
+}
+
+func (p *program) packagesCommand() error {
+	out := p.Out
+	p.Out = p.ErrOut
+	t, err := p.locate()
+	if err != nil {
+		return err
+	}
+	a, err := t.RequireApplied()
+	if err != nil {
+		return err
+	}
+	s, err := p.loadSeries(filepath.Join(p.Patches, a.Series))
+	if err != nil {
+		return err
+	}
+	packages, err := p.Packages(t.Dir, s.Active...)
+	for _, name := range packages {
+		fmt.Fprintln(out, name)
+	}
+	return err
+}
+
+func (p *program) renderCommand(lib string) error {
+	m, err := p.ReadTravel()
+	if err != nil {
+		return err
+	}
+	lib = path.Clean(filepath.ToSlash(lib))
+	for _, r := range m.Rules {
+		if r.From == path.Dir(lib) && r.Takes(path.Base(lib)) {
+			src, err := os.ReadFile(filepath.Join(p.Root, lib))
+			if err != nil {
+				break
+			}
+			content, err := m.ToTree(r, lib, src)
+			if err == nil {
+				_, err = p.Out.Write(content)
+			}
+			return err
+		}
+	}
+	return fmt.Errorf("%s is not in %s, or not in the library", lib, m.File)
 }

@@ -11,37 +11,42 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
 // treeForTest is a program with three series, and a git tree with these files and tags, each a commit; the last one is
 // checked out.
-func treeForTest(t *testing.T, binary string, tags ...string) (*program, *tree, *bytes.Buffer) {
+func treeForTest(t *testing.T, binary string, tags ...string) (*program, *tree.Tree, *bytes.Buffer) {
 	t.Helper()
 	dir, out := t.TempDir(), &bytes.Buffer{}
-	p := &program{ctx: context.Background(), out: out, errOut: out, root: dir, patches: filepath.Join(dir, "patches"), output: filepath.Join(dir, "_output"), kubeRoot: filepath.Join(dir, "kubernetes")}
+	p := &program{ctx: context.Background(), Log: console.Log{Out: out, ErrOut: out}, Store: series.Store{Root: dir, Patches: filepath.Join(dir, "patches")}, output: filepath.Join(dir, "_output"), kubeRoot: filepath.Join(dir, "kubernetes")}
 	for file, content := range map[string]string{
-		"patches/v1.35/BASE":              "tag: v1.35.8\n",
-		"patches/v1.36/BASE":              "tag: v1.36.3\n",
-		"patches/v1.37/BASE":              "tag: v1.37.1\n",
-		"kubernetes/go.mod":               "module k8s.io/kubernetes\n",
-		"kubernetes/" + baseVersionFile:   "package version\n\nconst DefaultKubeBinaryVersion = \"" + binary + "\"\n",
-		"kubernetes/staging/src/other.go": "package other\n",
+		"patches/v1.35/BASE":                 "tag: v1.35.8\n",
+		"patches/v1.36/BASE":                 "tag: v1.36.3\n",
+		"patches/v1.37/BASE":                 "tag: v1.37.1\n",
+		"kubernetes/go.mod":                  "module k8s.io/kubernetes\n",
+		"kubernetes/" + tree.BaseVersionFile: "package version\n\nconst DefaultKubeBinaryVersion = \"" + binary + "\"\n",
+		"kubernetes/staging/src/other.go":    "package other\n",
 	} {
-		require.NoError(t, writeFile(filepath.Join(dir, file), []byte(content), 0o666))
+		require.NoError(t, fileutil.Write(filepath.Join(dir, file), []byte(content), 0o666))
 	}
 	require.NoError(t, p.needGit())
-	g := p.git(p.kubeRoot)
-	require.NoError(t, g.initialize())
-	require.NoError(t, g.do("add", "-A"))
-	require.NoError(t, g.release("first"))
+	g := p.Git.In(p.kubeRoot)
+	require.NoError(t, g.Initialize())
+	require.NoError(t, g.Do("add", "-A"))
+	require.NoError(t, g.Release("first"))
 	for _, tag := range tags {
 		if tag != "" {
-			require.NoError(t, g.do("tag", tag))
+			require.NoError(t, g.Do("tag", tag))
 			continue
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(p.kubeRoot, "new"), nil, 0o666))
-		require.NoError(t, g.do("add", "-A"))
-		require.NoError(t, g.do("-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "ours"))
+		require.NoError(t, g.Do("add", "-A"))
+		require.NoError(t, g.Do("-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "ours"))
 	}
 	found, err := p.locate()
 	require.NoError(t, err)
@@ -53,7 +58,7 @@ func TestForksOwnNumbers(t *testing.T) {
 	p, found, _ := treeForTest(t, "1.36", "v1.2.0")
 	p.kubeVersion = "v1.36.3"
 	require.NoError(t, p.findVersion(found))
-	assert.Equal(t, "v1.36.3", found.version)
+	assert.Equal(t, "v1.36.3", found.Version)
 }
 
 // TestTreeSaysItsSeries: a tree gets the series of its minor version, whatever its tags say besides. An empty tag is a
@@ -91,9 +96,9 @@ func TestTreeSaysItsSeries(t *testing.T) {
 			p, found, out := treeForTest(t, tc.binary, tc.tags...)
 			err := p.findVersion(found)
 			if err == nil {
-				assert.Equal(t, tc.version, found.version)
+				assert.Equal(t, tc.version, found.Version)
 				var dir string
-				if dir, err = p.seriesFor(found.version); err == nil {
+				if dir, err = p.seriesFor(found.Version); err == nil {
 					assert.Equal(t, tc.series, filepath.Base(dir))
 				}
 			}

@@ -13,16 +13,23 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/process"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
 // verifier is one run of verify.
 type verifier struct {
 	*program
-	t        *tree
-	s        *series
+	t        *tree.Tree
+	s        *series.Series
 	work     string
-	src      string // the scratch checkout
-	git      git    // there
+	src      string  // the scratch checkout
+	git      git.Git // there
 	base     string
 	failures int
 
@@ -33,21 +40,21 @@ type verifier struct {
 func (v *verifier) bad(message string, details ...string) {
 	if v.ctx.Err() == nil {
 		v.failures++
-		fmt.Fprintln(v.errOut, "FAIL: "+indent(fail(message, details...).Error(), "      "))
+		fmt.Fprintln(v.ErrOut, "FAIL: "+console.Indent(console.Error(message, details...).Error(), "      "))
 	}
 }
 
-func (v *verifier) good(format string, args ...any) { v.note("ok: "+format, args...) }
+func (v *verifier) good(format string, args ...any) { v.Note("ok: "+format, args...) }
 
 // verify looks at the form of the series, and at what it builds.
 func (p *program) verify(form, build bool) error {
 	if build {
-		if err := need("go"); err != nil {
+		if err := process.Need("go"); err != nil {
 			return err
 		}
 	}
 	if p.skip != "" {
-		p.note("SKIP is for applying; all patches are verified")
+		p.Note("SKIP is for applying; all patches are verified")
 		p.skip = ""
 	}
 	t, s, err := p.target()
@@ -62,8 +69,8 @@ func (p *program) verify(form, build bool) error {
 			return err
 		}
 	}
-	p.say("Verifying series %s on kubernetes %s from %s", s.name, t.version, t.dir)
-	work, remove, err := scratch(p.output)
+	p.Say("Verifying series %s on kubernetes %s from %s", s.Name, t.Version, t.Dir)
+	work, remove, err := fileutil.Scratch(p.output)
 	if err != nil {
 		return err
 	}
@@ -84,94 +91,94 @@ func (p *program) verify(form, build bool) error {
 	if v.failures > 0 {
 		return v.notInOrder()
 	}
-	p.say("Series %s is in order on kubernetes %s", s.name, t.version)
+	p.Say("Series %s is in order on kubernetes %s", s.Name, t.Version)
 	return nil
 }
 
 func (v *verifier) notInOrder() error {
-	return fmt.Errorf("series %s is not in order; see the lines with FAIL above", v.s.name)
+	return fmt.Errorf("series %s is not in order; see the lines with FAIL above", v.s.Name)
 }
 
 // checkGo: Go is there, and not older than the tree asks for. Whether GOTOOLCHAIN lets go get a newer one is for go itself
 // to say.
-func (p *program) checkGo(t *tree) error {
+func (p *program) checkGo(t *tree.Tree) error {
 	cmd := exec.Command("go", "list", "-m")
-	cmd.Dir = t.dir
-	cmd.Env = goEnvForTree(os.Environ(), t.dir)
+	cmd.Dir = t.Dir
+	cmd.Env = process.GoEnvironment(os.Environ(), t.Dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		version, _ := exec.Command("go", "version").Output()
-		return fail(fmt.Sprintf("%s cannot build %s:", strings.TrimSpace(string(version)), t.dir), string(out))
+		return console.Error(fmt.Sprintf("%s cannot build %s:", strings.TrimSpace(string(version)), t.Dir), string(out))
 	}
 	return nil
 }
 
 // patches looks at the patch files alone.
 func (v *verifier) patches() error {
-	list, _ := os.ReadFile(filepath.Join(v.s.dir, "series"))
-	for _, name := range v.s.dropped {
+	list, _ := os.ReadFile(filepath.Join(v.s.Dir, "series"))
+	for _, name := range v.s.Dropped {
 		commented := slices.ContainsFunc(strings.Split(string(list), "\n"), func(line string) bool {
 			return strings.HasPrefix(strings.TrimSpace(line), "#") && strings.Contains(line, name)
 		})
 		if commented {
-			v.note("%s is commented out in series, and not looked at", name)
+			v.Note("%s is commented out in series, and not looked at", name)
 		} else {
-			v.bad(fmt.Sprintf("%s is not in %s", filepath.Join(v.s.dir, name), filepath.Join(v.s.dir, "series")))
+			v.bad(fmt.Sprintf("%s is not in %s", filepath.Join(v.s.Dir, name), filepath.Join(v.s.Dir, "series")))
 		}
 	}
-	if len(v.s.active) == 0 {
-		v.bad(filepath.Join(v.s.dir, "series") + " names no patch")
+	if len(v.s.Active) == 0 {
+		v.bad(filepath.Join(v.s.Dir, "series") + " names no patch")
 	}
 	v.orphans()
 	last := 0
-	for _, q := range v.s.active {
-		if q.number <= last {
-			v.bad(fmt.Sprintf("%s stands after patch %d in series", q.file, last))
+	for _, q := range v.s.Active {
+		if q.Number <= last {
+			v.bad(fmt.Sprintf("%s stands after patch %d in series", q.File, last))
 		}
-		last = q.number
-		if !strings.HasPrefix(q.mail, "From 0000000000000000000000000000000000000000 ") {
-			v.bad(q.file + ": the first line must be from the zero commit (format-patch --zero-commit)")
+		last = q.Number
+		if !strings.HasPrefix(q.Mail, "From 0000000000000000000000000000000000000000 ") {
+			v.bad(q.File + ": the first line must be from the zero commit (format-patch --zero-commit)")
 		}
-		if hasLine(q.mail, "-- ") {
-			v.bad(q.file + " has a mail signature (format-patch --no-signature)")
+		if fileutil.HasLine(q.Mail, "-- ") {
+			v.bad(q.File + " has a mail signature (format-patch --no-signature)")
 		}
 		// The trailers are the last paragraph of the message: only then does git take them for trailers.
-		msg, err := v.message(q.mail)
+		msg, err := v.Message(q.Mail)
 		if err != nil {
 			return err
 		}
 		for _, key := range []string{"Upstream-Issue", "Differs-From-Upstream", "Depends-On", "Drop-When"} {
-			values, err := v.trailers(msg, key)
+			values, err := v.Trailers(msg, key)
 			if err != nil {
 				return err
 			}
 			if len(values) == 0 {
-				v.bad(fmt.Sprintf("%s has no trailer \"%s: ...\" in the last paragraph of its message", q.file, key))
+				v.bad(fmt.Sprintf("%s has no trailer \"%s: ...\" in the last paragraph of its message", q.File, key))
 			}
 		}
 	}
 	if v.failures == 0 {
-		v.good("%d patch files are well-formed", len(v.s.active))
+		v.good("%d patch files are well-formed", len(v.s.Active))
 	}
 	return nil
 }
 
 // orphans are directories of patches that no series has.
 func (v *verifier) orphans() {
-	for dir, series := range map[string][]string{
-		filepath.Join(v.program.patches, sourceDir): v.allSeries(),
-		filepath.Join(v.s.dir, sourceDir):           {v.s.dir},
+	for dir, dirs := range map[string][]string{
+		filepath.Join(v.program.Patches, series.SourceDir): v.All(),
+		filepath.Join(v.s.Dir, series.SourceDir):           {v.s.Dir},
 	} {
 		var names []string
-		for _, s := range series {
-			for _, f := range glob(s, "[0-9]*.patch") {
-				if m := patchFile.FindStringSubmatch(filepath.Base(f)); m != nil {
+		for _, s := range dirs {
+			for _, f := range fileutil.Glob(s, "[0-9]*.patch") {
+				if m := series.PatchName.FindStringSubmatch(filepath.Base(f)); m != nil {
 					names = append(names, m[2])
 				}
 			}
 		}
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
-			if e.Name() != reasonsFile && !slices.Contains(names, e.Name()) {
+			if e.Name() != series.ReasonsFile && !slices.Contains(names, e.Name()) {
 				v.bad(fmt.Sprintf("%s is for a patch %q, which is not there", filepath.Join(dir, e.Name()), e.Name()))
 			}
 		}
@@ -179,13 +186,13 @@ func (v *verifier) orphans() {
 }
 
 func (v *verifier) checkout() error {
-	v.say("Checking out %s without the series in a scratch directory", v.t.dir)
+	v.Say("Checking out %s without the series in a scratch directory", v.t.Dir)
 	var err error
-	if v.git, v.base, err = v.stock(v.t, v.src); err != nil {
+	if v.git, v.base, err = v.t.Stock(v.src); err != nil {
 		return err
 	}
-	v.git = v.git.with("GIT_CEILING_DIRECTORIES=" + v.work)
-	return v.git.run("reset -q --hard", "checkout -q -B scratch", "tag "+v.t.version)
+	v.git = v.git.With("GIT_CEILING_DIRECTORIES=" + v.work)
+	return v.git.Run("reset -q --hard", "checkout -q -B scratch", "tag "+v.t.Version)
 }
 
 // compose makes the commits from the sources, and the patch files again from the commits.
@@ -194,23 +201,23 @@ func (v *verifier) compose() error {
 	if v.commits, err = v.program.compose(v.git, v.base, v.s, v.t); err != nil {
 		return err
 	}
-	release, err := v.git.files(v.base)
+	release, err := v.git.Files(v.base)
 	if err != nil {
 		return err
 	}
 	brings := map[string]bool{}
 	before := v.failures
-	for _, q := range v.s.active {
-		for path := range q.files {
+	for _, q := range v.s.Active {
+		for path := range q.Files {
 			brings[path] = true
 		}
-		hunks, err := v.hunks(q)
+		hunks, err := v.Hunks(q)
 		if err != nil {
 			return err
 		}
 		for _, path := range slices.Sorted(maps.Keys(hunks)) {
 			if _, ok := release[path]; !ok {
-				v.bad(fmt.Sprintf("%s has a hunk in %s, which is no file of the release: a new file belongs in the library or in %s", q.file, path, v.rel(filepath.Join(v.program.patches, sourceDir, q.name))))
+				v.bad(fmt.Sprintf("%s has a hunk in %s, which is no file of the release: a new file belongs in the library or in %s", q.File, path, v.rel(filepath.Join(v.program.Patches, series.SourceDir, q.Name))))
 			}
 		}
 	}
@@ -218,11 +225,11 @@ func (v *verifier) compose() error {
 		v.good("the patches change nothing but files of the release")
 	}
 	switch {
-	case v.t.version != v.s.tag:
-		v.note("skipped: the stored bytes can only be had again on %s", v.s.tag)
+	case v.t.Version != v.s.Tag:
+		v.Note("skipped: the stored bytes can only be had again on %s", v.s.Tag)
 		return nil
-	case len(v.s.dropped) > 0:
-		v.note("skipped: the stored bytes cannot be had again while patches are left out")
+	case len(v.s.Dropped) > 0:
+		v.Note("skipped: the stored bytes cannot be had again while patches are left out")
 		return nil
 	}
 	before = v.failures
@@ -231,16 +238,16 @@ func (v *verifier) compose() error {
 		if err != nil {
 			return err
 		}
-		if again == c.patch.mail {
+		if again == c.patch.Mail {
 			continue
 		}
 		formatted := filepath.Join(v.work, "formatted")
-		if err := writeFile(formatted, []byte(again), 0o666); err != nil {
+		if err := fileutil.Write(formatted, []byte(again), 0o666); err != nil {
 			return err
 		}
 		// It fails where it finds a difference.
-		diff, _ := v.git.command([]string{"diff", "--no-index", filepath.Join(v.s.dir, c.patch.file), formatted}).Output()
-		v.bad(c.patch.file+" is not what formatting its commit gives: run \"make refresh\"", firstLines(string(diff), 40))
+		diff, _ := v.git.Command([]string{"diff", "--no-index", filepath.Join(v.s.Dir, c.patch.File), formatted}).Output()
+		v.bad(c.patch.File+" is not what formatting its commit gives: run \"make refresh\"", console.FirstLines(string(diff), 40))
 	}
 	if v.failures == before {
 		v.good("formatting the commits again gives the stored bytes")
@@ -250,18 +257,18 @@ func (v *verifier) compose() error {
 
 // gitAm applies the mails as somebody would who does not know this repository.
 func (v *verifier) gitAm() error {
-	v.say("Applying the exported mails with plain git am")
+	v.Say("Applying the exported mails with plain git am")
 	mails, err := writeMails(v.commits, filepath.Join(v.work, "mails"))
 	if err != nil {
 		return err
 	}
 	for i, c := range v.commits {
-		if err := v.git.do("am", "-q", "--committer-date-is-author-date", mails[i]); err != nil {
-			v.bad(c.patch.file+" does not apply with plain git am", explainAm(err.Error()), err.Error())
+		if err := v.git.Do("am", "-q", "--committer-date-is-author-date", mails[i]); err != nil {
+			v.bad(c.patch.File+" does not apply with plain git am", git.ExplainAm(err.Error()), err.Error())
 			return v.notInOrder()
 		}
 		if !v.sameTree("HEAD", c.commit) {
-			v.bad(fmt.Sprintf("git am of %s makes another tree than its sources", c.patch.file))
+			v.bad(fmt.Sprintf("git am of %s makes another tree than its sources", c.patch.File))
 		}
 	}
 	v.good("%d patches apply, and make the trees that their sources make", len(v.commits))
@@ -269,22 +276,22 @@ func (v *verifier) gitAm() error {
 }
 
 func (v *verifier) sameTree(a, b string) bool {
-	x, y := v.git.try("rev-parse", a+"^{tree}"), v.git.try("rev-parse", b+"^{tree}")
+	x, y := v.git.Try("rev-parse", a+"^{tree}"), v.git.Try("rev-parse", b+"^{tree}")
 	return x != "" && x == y
 }
 
 // script runs one of upstream's scripts, unless there is a reason not to, or the tree has none.
 func (v *verifier) script(name, why string, env []string, args ...string) error {
-	if !exists(filepath.Join(v.src, name)) {
+	if !fileutil.Exists(filepath.Join(v.src, name)) {
 		why = "this tree has none"
 	}
 	if why != "" {
-		v.note("skipped: upstream's %s: %s", name, why)
+		v.Note("skipped: upstream's %s: %s", name, why)
 		return nil
 	}
 	out, took, err := v.long(filepath.Base(name), v.src, env, "bash", append([]string{name}, args...)...)
 	if err != nil {
-		v.bad(fmt.Sprintf("upstream's %s fails:", name), lastLines(out, 40))
+		v.bad(fmt.Sprintf("upstream's %s fails:", name), console.LastLines(out, 40))
 	} else {
 		v.good("upstream's %s passes (%d s)", name, int(took.Seconds()))
 	}
@@ -294,7 +301,7 @@ func (v *verifier) script(name, why string, env []string, args ...string) error 
 func (v *verifier) boilerplate() error {
 	const python = "hack/boilerplate/boilerplate.py"
 	why := ""
-	if need("python3") != nil {
+	if process.Need("python3") != nil {
 		why = "it needs python3 on PATH (on Debian or Ubuntu: apt-get install python3)"
 	}
 	// New files are the same for all releases.
@@ -302,23 +309,23 @@ func (v *verifier) boilerplate() error {
 		why = "it wants the year in a header, which v1.35 and later want in no new file"
 	}
 	// Named one by one: the script skips all of a tree that is somewhere below a directory "_output".
-	files, err := v.git.lines("diff", "--name-only", "--diff-filter=d", "--no-renames", v.base, "HEAD")
+	files, err := v.git.Lines("diff", "--name-only", "--diff-filter=d", "--no-renames", v.base, "HEAD")
 	if err != nil {
 		return err
 	}
 	// A tree from the module proxy has nothing that is executable.
-	if exists(filepath.Join(v.src, python)) {
+	if fileutil.Exists(filepath.Join(v.src, python)) {
 		if err := os.Chmod(filepath.Join(v.src, python), 0o755); err != nil {
 			return err
 		}
-		defer v.git.ok("checkout", "-q", "--", "hack")
+		defer v.git.OK("checkout", "-q", "--", "hack")
 	}
 	return v.script("hack/verify-boilerplate.sh", why, v.env, files...)
 }
 
 func (v *verifier) featureGates() error {
 	why := ""
-	if len(v.s.dropped) > 0 {
+	if len(v.s.Dropped) > 0 {
 		why = "the generated lists are of the whole series, and patches are left out"
 	}
 	// With the Go that is here and its caches. Upstream's way would be a Go and caches of the tree's own, from the network.
@@ -327,7 +334,7 @@ func (v *verifier) featureGates() error {
 		return fmt.Errorf("go env: %w", err)
 	}
 	cache, modcache, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
-	env := slices.DeleteFunc(goEnvForTree(v.env, v.src), func(kv string) bool {
+	env := slices.DeleteFunc(process.GoEnvironment(v.env, v.src), func(kv string) bool {
 		return strings.HasPrefix(kv, "GOWORK=") || strings.HasPrefix(kv, "GO111MODULE=")
 	})
 	return v.script("hack/verify-featuregates.sh", why, append(env, "FORCE_HOST_GO=y", "GOCACHE="+cache, "GOMODCACHE="+modcache))
@@ -340,7 +347,7 @@ func (v *verifier) snapshot() (string, error) {
 		{"symbolic-ref", "HEAD"}, {"rev-parse", "HEAD", "HEAD^{tree}"}, {"write-tree"}, {"status", "--porcelain", "--ignored"},
 		{"for-each-ref"}, {"config", "--local", "--list"}, {"stash", "list"},
 	} {
-		out, err := v.git.out(args...)
+		out, err := v.git.Out(args...)
 		if err != nil {
 			return "", err
 		}
@@ -350,8 +357,8 @@ func (v *verifier) snapshot() (string, error) {
 }
 
 func (v *verifier) applyAndReverse() error {
-	v.say("Applying and reversing")
-	if err := v.git.do("reset", "-q", "--hard", v.base); err != nil {
+	v.Say("Applying and reversing")
+	if err := v.git.Do("reset", "-q", "--hard", v.base); err != nil {
 		return err
 	}
 	before, err := v.snapshot()
@@ -360,19 +367,19 @@ func (v *verifier) applyAndReverse() error {
 	}
 	var said bytes.Buffer
 	q := *v.program
-	q.kubeRoot, q.kubeVersion, q.seriesName = v.src, v.t.version, v.s.name
-	q.out, q.errOut = &said, &said
+	q.kubeRoot, q.kubeVersion, q.seriesName = v.src, v.t.Version, v.s.Name
+	q.Out, q.ErrOut = &said, &said
 	if err := q.apply(false); err != nil {
 		v.bad("apply fails", said.String(), err.Error())
 		return nil
 	}
-	made, err := v.git.lines("rev-list", "--reverse", v.base+"..HEAD")
+	made, err := v.git.Lines("rev-list", "--reverse", v.base+"..HEAD")
 	if err != nil {
 		return err
 	}
 	for i, c := range v.commits {
 		if i >= len(made) || !v.sameTree(made[i], c.commit) {
-			v.bad(fmt.Sprintf("apply makes another tree for %s than git am", c.patch.file))
+			v.bad(fmt.Sprintf("apply makes another tree for %s than git am", c.patch.File))
 		}
 	}
 	if err := q.reverse(false); err != nil {
@@ -399,30 +406,30 @@ func (v *verifier) build() error {
 	}
 	defer unlock()
 	run := func(failed, did string, args ...string) error {
-		out, took, err := v.long("go "+args[0], v.src, goEnvForTree(v.env, v.src), "go", args...)
+		out, took, err := v.long("go "+args[0], v.src, process.GoEnvironment(v.env, v.src), "go", args...)
 		if err != nil {
-			v.bad(failed+":", errorLines(out))
+			v.bad(failed+":", console.ErrorLines(out))
 			return v.notInOrder()
 		}
 		v.good("%s (%d s)", did, int(took.Seconds()))
 		return nil
 	}
 	for i, c := range v.commits {
-		if err := v.git.do("checkout", "-q", "-f", "--detach", c.commit); err != nil {
+		if err := v.git.Do("checkout", "-q", "-f", "--detach", c.commit); err != nil {
 			return err
 		}
-		v.say("Building after %s (%d of %d)", c.patch.file, i+1, len(v.commits))
-		packages, err := v.packages(v.src, c.patch)
+		v.Say("Building after %s (%d of %d)", c.patch.File, i+1, len(v.commits))
+		packages, err := v.Packages(v.src, c.patch)
 		if err != nil {
 			return err
 		}
 		// To vet a program, go compiles all that it consists of. It does not link it, which would take as long again.
 		packages = append([]string{"./cmd/kubelet"}, packages...)
-		if err := run("go vet fails after "+c.patch.file, "go vet: "+strings.Join(packages, " "), append([]string{"vet", "-v"}, packages...)...); err != nil {
+		if err := run("go vet fails after "+c.patch.File, "go vet: "+strings.Join(packages, " "), append([]string{"vet", "-v"}, packages...)...); err != nil {
 			return err
 		}
 	}
-	v.say("Building after all patches")
+	v.Say("Building after all patches")
 	return run("kubelet and kube-apiserver do not build", "kubelet and kube-apiserver build",
 		"build", "-v", "-ldflags", "-s -w", "-o", v.work+"/", "./cmd/kubelet", "./cmd/kube-apiserver")
 }

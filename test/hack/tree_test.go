@@ -214,14 +214,15 @@ func setUp() error {
 	if err != nil {
 		return err
 	}
-	sources, err := filepath.Glob("../../hack/patchset/*.go")
-	if err != nil {
-		return err
-	}
-	for _, s := range sources {
-		if _, err := os.ReadFile(s); err != nil {
+	err = filepath.WalkDir("../../hack/patchset", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return err
 		}
+		_, err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	scripts = append(scripts, "../../Makefile")
 	files := map[string]string{}

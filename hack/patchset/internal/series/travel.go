@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package series
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 )
 
 // travel is hack/travel.txt: which files of the library the patches carry into kubernetes, and where to. On the way only
@@ -23,14 +25,14 @@ import (
 // (they become the import path of the tree directory that the imported folder travels to), and the licence: upstream's
 // header (hack/header.go.txt) takes the place of the SPDX line. Back, they change back.
 type travel struct {
-	file   string
-	rules  []*rule
+	File   string
+	Rules  []*Rule
 	header string
 }
 
-// rule is a line of hack/travel.txt.
-type rule struct {
-	patch, from, to string
+// Rule is a line of hack/travel.txt.
+type Rule struct {
+	Patch, From, to string
 	prefix          string   // of file names in the tree
 	replaces, year  string   // the file that takes the place of one of upstream's, and the year in that one's header
 	patterns        []string // of file names in the library; with a "-" in front, of those that stay
@@ -40,25 +42,25 @@ const travelUsage = `expected "PATCH LIBRARY-FOLDER TREE-FOLDER [prefix=PREFIX] 
 
 var replacesPattern = regexp.MustCompile(`^([^/:]+\.go):(20\d\d)$`)
 
-func (p *program) readTravel() (*travel, error) {
-	m := &travel{file: filepath.Join(p.root, "hack", "travel.txt")}
-	lines, err := readLines(m.file)
+func (p Store) ReadTravel() (*travel, error) {
+	m := &travel{File: filepath.Join(p.Root, "hack", "travel.txt")}
+	lines, err := fileutil.Lines(m.File)
 	if err != nil || lines == nil {
 		return m, err
 	}
-	header, err := os.ReadFile(filepath.Join(p.root, "hack", "header.go.txt"))
+	header, err := os.ReadFile(filepath.Join(p.Root, "hack", "header.go.txt"))
 	if err != nil {
 		return nil, err
 	}
 	m.header = string(header)
 	for _, l := range lines {
-		text, _, _ := strings.Cut(l.text, "#")
+		text, _, _ := strings.Cut(l.Text, "#")
 		f := strings.Fields(text)
-		bad := func(why string) error { return fmt.Errorf("%s line %d: %s", m.file, l.number, why) }
+		bad := func(why string) error { return fmt.Errorf("%s line %d: %s", m.File, l.Number, why) }
 		if len(f) < 4 {
 			return nil, bad(travelUsage)
 		}
-		r := &rule{patch: f[0], from: path.Clean(f[1]), to: path.Clean(f[2])}
+		r := &Rule{Patch: f[0], From: path.Clean(f[1]), to: path.Clean(f[2])}
 		for _, word := range f[3:] {
 			if v, ok := strings.CutPrefix(word, "prefix="); ok {
 				r.prefix = v
@@ -74,13 +76,13 @@ func (p *program) readTravel() (*travel, error) {
 				r.patterns = append(r.patterns, word)
 			}
 		}
-		m.rules = append(m.rules, r)
+		m.Rules = append(m.Rules, r)
 	}
 	return m, nil
 }
 
-// takes: a file of this name travels by the rule. Go does not see those that begin with "." or "_".
-func (r *rule) takes(name string) bool {
+// Takes: a file of this name travels by the rule. Go does not see those that begin with "." or "_".
+func (r *Rule) Takes(name string) bool {
 	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
 		return false
 	}
@@ -95,14 +97,14 @@ func (r *rule) takes(name string) bool {
 }
 
 // inTree is the path in the tree of a file of the library's folder, and inLibrary the way back; nothing if there is none.
-func (r *rule) inTree(name string) string {
+func (r *Rule) inTree(name string) string {
 	if name == r.replaces {
 		return path.Join(r.to, name)
 	}
 	return path.Join(r.to, r.prefix+name)
 }
 
-func (r *rule) inLibrary(treePath string) string {
+func (r *Rule) InLibrary(treePath string) string {
 	dir, name := path.Split(treePath)
 	if path.Clean(dir) != r.to {
 		return ""
@@ -113,17 +115,17 @@ func (r *rule) inLibrary(treePath string) string {
 			return ""
 		}
 	}
-	if !r.takes(name) || r.inTree(name) != treePath {
+	if !r.Takes(name) || r.inTree(name) != treePath {
 		return ""
 	}
-	return path.Join(r.from, name)
+	return path.Join(r.From, name)
 }
 
-// home is the rule by which a file of a patch belongs to the library, and its path there.
-func (m *travel) home(patch, treePath string) (*rule, string) {
-	for _, r := range m.rules {
-		if r.patch == patch {
-			if lib := r.inLibrary(treePath); lib != "" {
+// Home is the rule by which a file of a patch belongs to the library, and its path there.
+func (m *travel) Home(patch, treePath string) (*Rule, string) {
+	for _, r := range m.Rules {
+		if r.Patch == patch {
+			if lib := r.InLibrary(treePath); lib != "" {
 				return r, lib
 			}
 		}
@@ -131,9 +133,9 @@ func (m *travel) home(patch, treePath string) (*rule, string) {
 	return nil, ""
 }
 
-// replaces: the path is that of an upstream file whose place the library's takes.
-func (m *travel) replaces(treePath string) bool {
-	return slices.ContainsFunc(m.rules, func(r *rule) bool { return r.replaces != "" && treePath == path.Join(r.to, r.replaces) })
+// Replaces: the path is that of an upstream file whose place the library's takes.
+func (m *travel) Replaces(treePath string) bool {
+	return slices.ContainsFunc(m.Rules, func(r *Rule) bool { return r.replaces != "" && treePath == path.Join(r.to, r.replaces) })
 }
 
 // importPath is that of a directory of the tree.
@@ -145,39 +147,39 @@ func importPath(dir string) string {
 }
 
 // render are the library's files that travel with a patch, by their path in the tree.
-func (m *travel) render(root, patch string) (map[string]source, error) {
-	files := map[string]source{}
-	for _, r := range m.rules {
-		if r.patch != patch {
+func (m *travel) render(root, patch string) (map[string]Source, error) {
+	files := map[string]Source{}
+	for _, r := range m.Rules {
+		if r.Patch != patch {
 			continue
 		}
-		entries, err := os.ReadDir(filepath.Join(root, r.from))
+		entries, err := os.ReadDir(filepath.Join(root, r.From))
 		if err != nil {
-			return nil, fmt.Errorf("%s names %s, but there is no such folder in %s", m.file, r.from, root)
+			return nil, fmt.Errorf("%s names %s, but there is no such folder in %s", m.File, r.From, root)
 		}
 		found := false
 		for _, e := range entries {
-			if e.IsDir() || !r.takes(e.Name()) {
+			if e.IsDir() || !r.Takes(e.Name()) {
 				continue
 			}
 			found = true
-			file := filepath.Join(root, r.from, e.Name())
+			file := filepath.Join(root, r.From, e.Name())
 			lib, err := os.ReadFile(file)
 			if err != nil {
 				return nil, err
 			}
-			content, err := m.toTree(r, path.Join(r.from, e.Name()), lib)
+			content, err := m.ToTree(r, path.Join(r.From, e.Name()), lib)
 			if err != nil {
 				return nil, err
 			}
 			to := r.inTree(e.Name())
 			if old, ok := files[to]; ok {
-				return nil, fmt.Errorf("%s: %s and %s are both %s in the tree", m.file, old.path, file, to)
+				return nil, fmt.Errorf("%s: %s and %s are both %s in the tree", m.File, old.Path, file, to)
 			}
-			files[to] = source{path: file, library: true, content: content}
+			files[to] = Source{Path: file, Library: true, Content: content}
 		}
 		if !found {
-			return nil, fmt.Errorf("%s: the line of %s takes no file of %s", m.file, r.patch, filepath.Join(root, r.from))
+			return nil, fmt.Errorf("%s: the line of %s takes no file of %s", m.File, r.Patch, filepath.Join(root, r.From))
 		}
 	}
 	return files, nil
@@ -190,7 +192,7 @@ var (
 	copyrightLine   = regexp.MustCompile(`Copyright (20\d\d )?The Kubernetes Authors`)
 )
 
-func (m *travel) headerFor(r *rule, name string) string {
+func (m *travel) headerFor(r *Rule, name string) string {
 	year := ""
 	if name == r.replaces {
 		year = r.year + " "
@@ -198,8 +200,8 @@ func (m *travel) headerFor(r *rule, name string) string {
 	return strings.Replace(m.header, "Copyright YEAR ", "Copyright "+year, 1)
 }
 
-// toTree is a file of the library as it is in the tree.
-func (m *travel) toTree(r *rule, lib string, src []byte) ([]byte, error) {
+// ToTree is a file of the library as it is in the tree.
+func (m *travel) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
 	text := string(src)
 	if rest, ok := strings.CutPrefix(text, spdx); ok {
 		rest = strings.TrimPrefix(rest, "\n")
@@ -208,13 +210,13 @@ func (m *travel) toTree(r *rule, lib string, src []byte) ([]byte, error) {
 		text = constraint + m.headerFor(r, path.Base(lib)) + "\n" + rest[len(constraint):]
 	}
 	return rewrite(lib, text, path.Base(r.to), func(name, imported string) (string, error) {
-		from, ok := strings.CutPrefix(imported, libraryModule+"/")
+		from, ok := strings.CutPrefix(imported, LibraryModule+"/")
 		if !ok {
 			return imported, nil
 		}
 		to := ""
-		for _, other := range m.rules {
-			if other.from == from {
+		for _, other := range m.Rules {
+			if other.From == from {
 				if to != "" && to != other.to {
 					return "", fmt.Errorf("imports %s, which travels to more than one directory (hack/travel.txt)", from)
 				}
@@ -231,20 +233,20 @@ func (m *travel) toTree(r *rule, lib string, src []byte) ([]byte, error) {
 	})
 }
 
-// toLibrary is a file of the tree as it is in the library.
-func (m *travel) toLibrary(r *rule, treePath string, src []byte) ([]byte, error) {
-	lib := r.inLibrary(treePath)
+// ToLibrary is a file of the tree as it is in the library.
+func (m *travel) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error) {
+	lib := r.InLibrary(treePath)
 	text := string(src)
 	constraint := buildConstraint.FindString(text)
 	rest := text[len(constraint):]
 	if end := strings.Index(rest, "*/\n"); strings.HasPrefix(rest, "/*\n") && end > 0 && copyrightLine.MatchString(rest[:end]) {
 		text = spdx + "\n" + constraint + strings.TrimPrefix(rest[end+len("*/\n"):], "\n")
 	}
-	back, err := rewrite(treePath, text, path.Base(r.from), func(name, imported string) (string, error) {
+	back, err := rewrite(treePath, text, path.Base(r.From), func(name, imported string) (string, error) {
 		var from []string
-		for _, other := range m.rules {
-			if importPath(other.to) == imported && !slices.Contains(from, other.from) {
-				from = append(from, other.from)
+		for _, other := range m.Rules {
+			if importPath(other.to) == imported && !slices.Contains(from, other.From) {
+				from = append(from, other.From)
 			}
 		}
 		// The library's files call an import by its folder's name.
@@ -254,20 +256,20 @@ func (m *travel) toLibrary(r *rule, treePath string, src []byte) ([]byte, error)
 		switch {
 		case len(from) == 0:
 			return imported, nil
-		case slices.Contains(from, r.from):
-			from = []string{r.from}
+		case slices.Contains(from, r.From):
+			from = []string{r.From}
 		case len(from) > 1:
 			return "", fmt.Errorf("imports %s, which comes from several folders of the library (%s): make the change in %s", imported, strings.Join(from, ", "), lib)
 		}
 		if name == "" && path.Base(from[0]) != path.Base(imported) {
 			return "", fmt.Errorf("give the import a name: %q is a package named %s in the library", imported, path.Base(from[0]))
 		}
-		return libraryModule + "/" + from[0], nil
+		return LibraryModule + "/" + from[0], nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	again, err := m.toTree(r, lib, back)
+	again, err := m.ToTree(r, lib, back)
 	if err == nil && !bytes.Equal(again, src) {
 		err = fmt.Errorf("%s cannot become %s in the library, because it would come back different: is it formatted as gofmt does it, with upstream's licence?", treePath, lib)
 	}
@@ -317,26 +319,4 @@ func rewrite(file, src, pkg string, imports func(name, imported string) (string,
 		return nil, fmt.Errorf("%s is no Go source: %v", file, err)
 	}
 	return formatted, nil
-}
-
-func (p *program) renderCommand(lib string) error {
-	m, err := p.readTravel()
-	if err != nil {
-		return err
-	}
-	lib = path.Clean(filepath.ToSlash(lib))
-	for _, r := range m.rules {
-		if r.from == path.Dir(lib) && r.takes(path.Base(lib)) {
-			src, err := os.ReadFile(filepath.Join(p.root, lib))
-			if err != nil {
-				break
-			}
-			content, err := m.toTree(r, lib, src)
-			if err == nil {
-				_, err = p.out.Write(content)
-			}
-			return err
-		}
-	}
-	return fmt.Errorf("%s is not in %s, or not in the library", lib, m.file)
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package series
 
 import (
-	"bytes"
-	"context"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,33 +13,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forTest is the program in this repository.
-func forTest(t *testing.T) *program {
+// forTest is this repository.
+func forTest(t *testing.T) Store {
 	t.Helper()
-	root, err := filepath.Abs("../..")
+	root, err := filepath.Abs("../../../..")
 	require.NoError(t, err)
-	var out bytes.Buffer
-	return &program{ctx: context.Background(), out: &out, errOut: &out, root: root, output: t.TempDir(), patches: filepath.Join(root, "patches")}
+
+	return Store{Root: root, Patches: filepath.Join(root, "patches")}
 }
 
 // TestLibraryTravelsBothWays: each file that travels comes back as it was.
 func TestLibraryTravelsBothWays(t *testing.T) {
 	p := forTest(t)
-	m, err := p.readTravel()
+	m, err := p.ReadTravel()
 	require.NoError(t, err)
-	require.NotEmpty(t, m.rules)
-	for _, r := range m.rules {
-		files, err := m.render(p.root, r.patch)
+	require.NotEmpty(t, m.Rules)
+	for _, r := range m.Rules {
+		files, err := m.render(p.Root, r.Patch)
 		require.NoError(t, err)
 		for treePath, f := range files {
-			assert.Regexp(t, `\A(//go:build .*\n\n)?/\*\nCopyright (2015 )?The Kubernetes Authors\.\n`, string(f.content), treePath)
-			assert.NotContains(t, string(f.content), libraryModule, treePath)
-			rule, lib := m.home(r.patch, treePath)
+			assert.Regexp(t, `\A(//go:build .*\n\n)?/\*\nCopyright (2015 )?The Kubernetes Authors\.\n`, string(f.Content), treePath)
+			assert.NotContains(t, string(f.Content), LibraryModule, treePath)
+			rule, lib := m.Home(r.Patch, treePath)
 			require.NotNil(t, rule, treePath)
-			assert.Equal(t, f.path, filepath.Join(p.root, lib))
-			want, err := os.ReadFile(f.path)
+			assert.Equal(t, f.Path, filepath.Join(p.Root, lib))
+			want, err := os.ReadFile(f.Path)
 			require.NoError(t, err)
-			back, err := m.toLibrary(rule, treePath, f.content)
+			back, err := m.ToLibrary(rule, treePath, f.Content)
 			require.NoError(t, err)
 			assert.Equal(t, string(want), string(back), treePath)
 		}
@@ -49,30 +47,30 @@ func TestLibraryTravelsBothWays(t *testing.T) {
 }
 
 func TestRules(t *testing.T) {
-	r := &rule{from: "backoff", to: "util/flowcontrol", prefix: "backoff_", replaces: "backoff.go", patterns: []string{"*.go", "-doc.go", "-*_test.go", "rules_test.go"}}
+	r := &Rule{From: "backoff", to: "util/flowcontrol", prefix: "backoff_", replaces: "backoff.go", patterns: []string{"*.go", "-doc.go", "-*_test.go", "rules_test.go"}}
 	for lib, tree := range map[string]string{
 		"curve.go": "util/flowcontrol/backoff_curve.go", "backoff.go": "util/flowcontrol/backoff.go", "rules_test.go": "util/flowcontrol/backoff_rules_test.go",
 	} {
-		assert.True(t, r.takes(lib), lib)
+		assert.True(t, r.Takes(lib), lib)
 		assert.Equal(t, tree, r.inTree(lib))
-		assert.Equal(t, path.Join("backoff", lib), r.inLibrary(tree))
+		assert.Equal(t, path.Join("backoff", lib), r.InLibrary(tree))
 	}
 	for _, lib := range []string{"doc.go", "curve_test.go", "notes.txt"} {
-		assert.False(t, r.takes(lib), lib)
+		assert.False(t, r.Takes(lib), lib)
 	}
 	for _, tree := range []string{
 		"util/flowcontrol/throttle.go", "util/flowcontrol/backoff_doc.go", "util/flowcontrol/backoff_backoff.go", "util/flowcontrol/x/backoff_curve.go", "other/backoff_curve.go",
 	} {
-		assert.Empty(t, r.inLibrary(tree), tree)
+		assert.Empty(t, r.InLibrary(tree), tree)
 	}
 }
 
 func TestTravelRewrites(t *testing.T) {
 	const header = "/*\nCopyright YEAR The Kubernetes Authors.\n*/\n"
-	m := &travel{header: header, rules: []*rule{
-		{from: "backoff", to: "staging/src/k8s.io/client-go/util/flowcontrol", replaces: "backoff.go", year: "2015", patterns: []string{"*.go"}},
-		{from: "kuberuntime", to: "pkg/kubelet/crashloop", patterns: []string{"*.go"}},
-		{from: "config", to: "pkg/kubelet/crashloop", patterns: []string{"curve.go"}},
+	m := &travel{header: header, Rules: []*Rule{
+		{From: "backoff", to: "staging/src/k8s.io/client-go/util/flowcontrol", replaces: "backoff.go", year: "2015", patterns: []string{"*.go"}},
+		{From: "kuberuntime", to: "pkg/kubelet/crashloop", patterns: []string{"*.go"}},
+		{From: "config", to: "pkg/kubelet/crashloop", patterns: []string{"curve.go"}},
 	}}
 	const lib = spdx + `
 //go:build linux
@@ -113,10 +111,10 @@ import (
 // "github.com/kubelet-backoff/kubelet-backoff/backoff" in a comment stays.
 var _ = kuberuntime.Key
 `
-	got, err := m.toTree(m.rules[1], "kuberuntime/key_test.go", []byte(lib))
+	got, err := m.ToTree(m.Rules[1], "kuberuntime/key_test.go", []byte(lib))
 	require.NoError(t, err)
 	assert.Equal(t, tree, string(got))
-	back, err := m.toLibrary(m.rules[1], "pkg/kubelet/crashloop/key_test.go", got)
+	back, err := m.ToLibrary(m.Rules[1], "pkg/kubelet/crashloop/key_test.go", got)
 	require.NoError(t, err)
 	// gofmt sorts the imports by what they are.
 	assert.Equal(t, strings.Replace(lib, `	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
@@ -126,24 +124,24 @@ var _ = kuberuntime.Key
 `, 1), string(back))
 
 	const old = spdx + "\n//go:build linux\n// +build linux\n\npackage kuberuntime\n"
-	got, err = m.toTree(m.rules[1], "kuberuntime/key.go", []byte(old))
+	got, err = m.ToTree(m.Rules[1], "kuberuntime/key.go", []byte(old))
 	require.NoError(t, err)
 	assert.Equal(t, "//go:build linux\n// +build linux\n\n"+header+"\npackage crashloop\n", strings.Replace(string(got), "Copyright The", "Copyright YEAR The", 1))
-	back, err = m.toLibrary(m.rules[1], "pkg/kubelet/crashloop/key.go", got)
+	back, err = m.ToLibrary(m.Rules[1], "pkg/kubelet/crashloop/key.go", got)
 	require.NoError(t, err)
 	assert.Equal(t, old, string(back))
 
-	got, err = m.toTree(m.rules[0], "backoff/backoff.go", []byte(spdx+"\npackage backoff\n"))
+	got, err = m.ToTree(m.Rules[0], "backoff/backoff.go", []byte(spdx+"\npackage backoff\n"))
 	require.NoError(t, err)
 	assert.Equal(t, "/*\nCopyright 2015 The Kubernetes Authors.\n*/\n\npackage flowcontrol\n", string(got))
 
 	for src, want := range map[string]string{
-		"package x\n\nimport \"" + libraryModule + "/backoff\"\n": "line 3: give the import a name",
-		"package x\n\nimport a \"" + libraryModule + "/agent\"\n": "imports agent, which does not travel",
+		"package x\n\nimport \"" + LibraryModule + "/backoff\"\n": "line 3: give the import a name",
+		"package x\n\nimport a \"" + LibraryModule + "/agent\"\n": "imports agent, which does not travel",
 		"pakage x\n":                "is no Go source",
 		"package x\n\nfunc f() {\n": "is no Go source",
 	} {
-		_, err := m.toTree(m.rules[1], "kuberuntime/x.go", []byte(src))
+		_, err := m.ToTree(m.Rules[1], "kuberuntime/x.go", []byte(src))
 		assert.ErrorContains(t, err, want)
 		assert.ErrorContains(t, err, "kuberuntime/x.go")
 	}
@@ -151,20 +149,20 @@ var _ = kuberuntime.Key
 		"package crashloop\n\nimport k \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n\nvar  x = 1\n": "come back different",
 		"/*\nCopyright 2020 The Kubernetes Authors.\n*/\n\npackage crashloop\n":                     "come back different",
 	} {
-		_, err := m.toLibrary(m.rules[1], "pkg/kubelet/crashloop/x.go", []byte(src))
+		_, err := m.ToLibrary(m.Rules[1], "pkg/kubelet/crashloop/x.go", []byte(src))
 		assert.ErrorContains(t, err, want)
 	}
 	// Of the folders that meet in one package the name says which is meant, or else that of the file itself is.
-	const test = "package config_test\n\nimport kuberuntime \"" + libraryModule + "/kuberuntime\"\n\nvar _ = kuberuntime.Key\n"
-	got, err = m.toTree(m.rules[2], "config/curve.go", []byte(test))
+	const test = "package config_test\n\nimport kuberuntime \"" + LibraryModule + "/kuberuntime\"\n\nvar _ = kuberuntime.Key\n"
+	got, err = m.ToTree(m.Rules[2], "config/curve.go", []byte(test))
 	require.NoError(t, err)
-	back, err = m.toLibrary(m.rules[2], "pkg/kubelet/crashloop/curve.go", got)
+	back, err = m.ToLibrary(m.Rules[2], "pkg/kubelet/crashloop/curve.go", got)
 	require.NoError(t, err)
 	assert.Equal(t, test, string(back))
-	back, err = m.toLibrary(m.rules[2], "pkg/kubelet/crashloop/curve.go", []byte(strings.ReplaceAll(string(got), "kuberuntime", "c")))
+	back, err = m.ToLibrary(m.Rules[2], "pkg/kubelet/crashloop/curve.go", []byte(strings.ReplaceAll(string(got), "kuberuntime", "c")))
 	require.NoError(t, err)
-	assert.Contains(t, string(back), `import c "`+libraryModule+`/config"`)
+	assert.Contains(t, string(back), `import c "`+LibraryModule+`/config"`)
 	// From elsewhere it cannot be told.
-	_, err = m.toLibrary(m.rules[0], "staging/src/k8s.io/client-go/util/flowcontrol/x.go", []byte("package flowcontrol\n\nimport c \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n"))
+	_, err = m.ToLibrary(m.Rules[0], "staging/src/k8s.io/client-go/util/flowcontrol/x.go", []byte("package flowcontrol\n\nimport c \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n"))
 	assert.ErrorContains(t, err, "comes from several folders of the library (kuberuntime, config)")
 }

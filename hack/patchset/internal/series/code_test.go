@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package series
 
 import (
 	"strings"
@@ -37,8 +37,8 @@ index 3333333..4444444 100644
 `
 	const golang = "// Package p waits.\npackage p\n\n// +optional\nvar a = `// raw`\n"
 	digest := func(mail, content string) string {
-		q := &patch{number: 1, file: "0001-a.patch", mail: mail, files: map[string]source{"pkg/c.go": {content: []byte(content)}}}
-		return (&series{active: []*patch{q}}).codeDigest()
+		q := &Patch{Number: 1, File: "0001-a.patch", Mail: mail, Files: map[string]Source{"pkg/c.go": {Content: []byte(content)}}}
+		return (&Series{Active: []*Patch{q}}).CodeDigest()
 	}
 	want := digest(mail, golang)
 	for _, tc := range []struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package series
 
 import (
 	"bytes"
@@ -15,20 +15,20 @@ import (
 	"strings"
 )
 
-// codeDigest changes when the code that the series makes of a release changes. Messages of patches and comments are no code:
+// CodeDigest changes when the code that the series makes of a release changes. Messages of patches and comments are no code:
 // what hours of tests and measurements have shown of a series holds when its prose is mended.
-func (s *series) codeDigest() string {
+func (s *Series) CodeDigest() string {
 	h := sha256.New()
-	for _, q := range s.active {
-		fmt.Fprintln(h, q.file)
-		writeHunks(h, q.mail)
-		for _, path := range slices.Sorted(maps.Keys(q.files)) {
-			f := q.files[path]
-			code := f.content
+	for _, q := range s.Active {
+		fmt.Fprintln(h, q.File)
+		writeHunks(h, q.Mail)
+		for _, path := range slices.Sorted(maps.Keys(q.Files)) {
+			f := q.Files[path]
+			code := f.Content
 			if strings.HasSuffix(path, ".go") {
-				code = goTokens(f.content)
+				code = goTokens(f.Content)
 			}
-			fmt.Fprintf(h, "%s %s %d\n%s", path, f.mode(), len(code), code)
+			fmt.Fprintf(h, "%s %s %d\n%s", path, f.Mode(), len(code), code)
 		}
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))

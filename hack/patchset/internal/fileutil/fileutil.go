@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fileutil has what the standard library lacks for files: scratch directories, locks, and writing at once.
+package fileutil
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func HasLine(text, line string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") }
+
+// Glob are the entries of a directory whose names match. The directory's own name may have anything in it.
+func Glob(dir, pattern string) []string {
+	entries, _ := os.ReadDir(dir)
+	var found []string
+	for _, e := range entries {
+		if ok, _ := path.Match(pattern, e.Name()); ok {
+			found = append(found, filepath.Join(dir, e.Name()))
+		}
+	}
+	return found
+}
+
+// Scratch makes a directory below parent, and the function that removes it. What programs that were killed left there
+// goes too; the name holds the process that owns it.
+func Scratch(parent string) (dir string, remove func(), err error) {
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return "", nil, fmt.Errorf("cannot create %s: %v", parent, err)
+	}
+	for _, d := range Glob(parent, ".scratch.*") {
+		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(d), ".scratch."), ".")
+		pid, err := strconv.Atoi(owner)
+		// The process of another user cannot be asked after: EPERM.
+		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			RemoveAll(d)
+		}
+	}
+	dir, err = os.MkdirTemp(parent, fmt.Sprintf(".scratch.%d.", os.Getpid()))
+	if err != nil {
+		return "", nil, fmt.Errorf("cannot create a scratch directory in %s: %v", parent, err)
+	}
+	return dir, func() { RemoveAll(dir) }, nil
+}
+
+// RemoveAll removes directories that are read-only, too.
+func RemoveAll(dir string) {
+	if os.RemoveAll(dir) == nil {
+		return
+	}
+	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	_ = os.RemoveAll(dir)
+}
+
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Write replaces a file at once: whoever is interrupted has the old one or the new one.
+func Write(path string, data []byte, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	tmp := filepath.Join(filepath.Dir(path), newPrefix+filepath.Base(path))
+	_ = os.Remove(tmp)
+	defer os.Remove(tmp)
+	if err := os.WriteFile(tmp, data, mode); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// newPrefix is for files that are being written. Whoever is killed leaves one behind, until the file is written again.
+const newPrefix = ".new."
+
+// Lock takes an exclusive lock on a file. If it has to wait, it calls waiting once.
+func Lock(ctx context.Context, file string, waiting func()) (unlock func(), err error) {
+	dir := filepath.Dir(file)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("cannot create %s: %v", dir, err)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	for said := false; syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil; said = true {
+		if !said {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return func() { f.Close() }, nil
+}
+
+// RemoveEmpty removes dir, a path below root, and those above it, as far as they are empty.
+func RemoveEmpty(root, dir string) {
+	for ; dir != "." && dir != "/"; dir = filepath.Dir(dir) {
+		if os.Remove(filepath.Join(root, dir)) != nil {
+			return
+		}
+	}
+}
+
+// line is a line of a file that somebody writes by hand.
+type line struct {
+	Number int
+	Text   string
+}
+
+// Lines are the lines of a file, without comments and empty ones. A file that is not there has none.
+func Lines(file string) ([]line, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var lines []line
+	for i, text := range strings.Split(string(data), "\n") {
+		if text = strings.TrimSpace(text); text != "" && text[0] != '#' {
+			lines = append(lines, line{i + 1, text})
+		}
+	}
+	return lines, err
+}

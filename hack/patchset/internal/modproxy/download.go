@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package modproxy gets the source of a kubernetes release from the Go module proxy.
+package modproxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/sumdb/dirhash"
+	"golang.org/x/mod/zip"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/kubeversion"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/process"
+)
+
+const kubernetesModule = "k8s.io/kubernetes"
+
+// Download gets modules from the proxy.
+type Download struct {
+	ctx context.Context
+	console.Log
+	work string
+	Dir  string // where the release is put together
+	Pins *pins
+	Got  map[module.Version]string // the hashes of what was downloaded
+}
+
+// downloaded is what `go mod download -json` says of a module.
+type downloaded struct{ Path, Version, Zip, Error string }
+
+// Get puts a release together in a scratch directory below output, which remove removes.
+func Get(ctx context.Context, l console.Log, output, version string, pins *pins) (d *Download, remove func(), err error) {
+	if err := process.Need("go"); err != nil {
+		return nil, nil, err
+	}
+	work, remove, err := fileutil.Scratch(output)
+	if err != nil {
+		return nil, nil, err
+	}
+	d = &Download{ctx: ctx, Log: l, work: work, Dir: filepath.Join(work, "kubernetes"), Pins: pins, Got: map[module.Version]string{}}
+	if err = d.release(version); err != nil {
+		remove()
+	}
+	return d, remove, err
+}
+
+// release puts the modules of a release together.
+func (d *Download) release(version string) error {
+	d.Say("Fetching kubernetes %s from the Go module proxy", version)
+	main := module.Version{Path: kubernetesModule, Version: version}
+	found, err := d.ask([]module.Version{main})
+	if err != nil {
+		return err
+	}
+	k := found[main.Path]
+	if ok, err := d.get(main, k, d.Dir); err != nil {
+		return console.Error(fmt.Sprintf("kubernetes %s cannot be had", version), err.Error())
+	} else if !ok {
+		return console.Error(fmt.Sprintf("kubernetes %s cannot be had: the Go module proxy has no k8s.io/kubernetes@%s", version, version), k.Error,
+			fmt.Sprintf("Is %s a release that exists? Otherwise use a git checkout of it: KUBE_ROOT=/path/to/kubernetes", version))
+	}
+	// In the module this is but a stub, and it would make go build look there.
+	fileutil.RemoveAll(filepath.Join(d.Dir, "vendor"))
+
+	modules, goVersion, err := stagingModules(d.Dir, version)
+	if err != nil {
+		return err
+	}
+	d.Say("Fetching %d staging modules at %s", len(modules), kubeversion.OfStaging(version))
+	if found, err = d.ask(modules); err != nil {
+		return err
+	}
+	for _, m := range modules {
+		to := filepath.Join(d.Dir, "staging/src", m.Path)
+		fileutil.RemoveAll(to)
+		said := found[m.Path].Error
+		ok, err := d.get(m, found[m.Path], to)
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			continue
+		// Only a plain no makes a module absent. Anything else is a fault on the way, and must not become an empty module.
+		case !absentPattern.MatchString(said):
+			return console.Error(fmt.Sprintf("%s cannot be had:", m), said)
+		case d.Pins.hashes[m] != "":
+			return console.Error(fmt.Sprintf("the proxy has no %s, but %s has its hash", m, d.Pins.File), said)
+		}
+		// A workspace wants a go.mod from every module it names, used or not.
+		if err := fileutil.Write(filepath.Join(to, "go.mod"), fmt.Appendf(nil, "module %s\n\ngo %s\n", m.Path, goVersion), 0o666); err != nil {
+			return err
+		}
+		if strings.HasPrefix(m.Path, "k8s.io/sample-") {
+			d.Note("%s does not exist; an empty module stands in for it", m)
+		} else {
+			d.Warn("the proxy has no %s; an empty module stands in for it, and what needs it will not build", m)
+		}
+	}
+	return nil
+}
+
+// "disabled" is what GOPROXY=off says.
+var absentPattern = regexp.MustCompile(` (403|404|410) |not found|no such file|not available|unknown revision|disabled`)
+
+// stagingModules are those that go.work names; releases before 1.30 name them in go.mod.
+func stagingModules(dir, version string) (modules []module.Version, goVersion string, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return nil, "", err
+	}
+	mod, err := modfile.Parse("go.mod", data, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	goVersion = "1.22.0"
+	if mod.Go != nil {
+		goVersion = mod.Go.Version
+	}
+	var paths []string
+	for _, r := range mod.Replace {
+		paths = append(paths, r.New.Path)
+	}
+	if data, err = os.ReadFile(filepath.Join(dir, "go.work")); err == nil {
+		work, err := modfile.ParseWork("go.work", data, nil)
+		if err != nil {
+			return nil, "", err
+		}
+		paths = nil
+		for _, u := range work.Use {
+			paths = append(paths, u.Path)
+		}
+	}
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
+		if m, ok := strings.CutPrefix(path, "./staging/src/"); ok && strings.HasPrefix(m, "k8s.io/") {
+			modules = append(modules, module.Version{Path: m, Version: kubeversion.OfStaging(version)})
+		}
+	}
+	if len(modules) == 0 {
+		return nil, "", fmt.Errorf("k8s.io/kubernetes@%s names no staging modules, neither in go.work nor in go.mod", version)
+	}
+	return modules, goVersion, nil
+}
+
+// ask fills the module cache. The checksum database does not know every staging module, so modules that it does not have
+// come from the proxy alone. A checksum that differs is an error, and so is a database that does not answer.
+func (d *Download) ask(modules []module.Version) (map[string]downloaded, error) {
+	found, err := d.modDownload(modules)
+	if err != nil {
+		return nil, err
+	}
+	var again []module.Version
+	var names []string
+	for _, m := range modules {
+		switch said := found[m.Path].Error; {
+		case strings.Contains(said, "checksum mismatch"), strings.Contains(said, "SECURITY ERROR"):
+			return nil, console.Error(fmt.Sprintf("%s: the download differs from what the checksum database expects", m), said)
+		case !strings.Contains(said, "verifying"):
+		case strings.Contains(said, ": 404 "), strings.Contains(said, ": 410 "):
+			again = append(again, m)
+			names = append(names, m.Path)
+		default:
+			return nil, console.Error(fmt.Sprintf("%s cannot be checked against the checksum database:", m), said)
+		}
+	}
+	if len(again) == 0 {
+		return found, nil
+	}
+	d.Note("NOT checked against the checksum database, which does not have them: %s", strings.Join(names, " "))
+	more, err := d.modDownload(again, "GONOSUMDB="+strings.TrimSuffix("k8s.io/*,"+os.Getenv("GONOSUMDB"), ","))
+	maps.Copy(found, more)
+	return found, err
+}
+
+func (d *Download) modDownload(modules []module.Version, env ...string) (map[string]downloaded, error) {
+	// A module of its own, so that `go mod download` does not look at, or write to, the one around it.
+	dir := filepath.Join(d.work, "cwd")
+	if err := fileutil.Write(filepath.Join(dir, "go.mod"), []byte("module scratch\n"), 0o666); err != nil {
+		return nil, err
+	}
+	args := []string{"mod", "download", "-json"}
+	found := map[string]downloaded{}
+	for _, m := range modules {
+		args = append(args, m.String())
+		found[m.Path] = downloaded{Error: "go mod download says nothing of it"}
+	}
+	// Only the proxy's answers count here, not a workspace, a vendor directory or flags meant for other modules. Not
+	// empty, because what `go env -w` wrote counts for empty variables.
+	env = slices.Concat(os.Environ(), []string{"GOFLAGS=-buildvcs=false", "GOWORK=off", "GO111MODULE=on"}, env)
+	out, _, failed := process.Long(d.ctx, d.Log, "downloading", dir, env, "go", args...)
+	if err := context.Cause(d.ctx); err != nil {
+		return nil, err
+	}
+	// Warnings come between the objects.
+	objects := regexp.MustCompile(`(?ms)^\{\n.*?^\}$`).FindAllString(out, -1)
+	if len(objects) == 0 {
+		return nil, console.Error(fmt.Sprintf("go mod download failed: %v", failed), console.LastLines(out, 20))
+	}
+	for _, o := range objects {
+		var m downloaded
+		if err := json.Unmarshal([]byte(o), &m); err != nil {
+			return nil, console.Error("go mod download -json says what cannot be read: "+err.Error(), console.LastLines(out, 20))
+		}
+		if m.Error != "" || m.Zip != "" {
+			found[m.Path] = m
+		}
+	}
+	return found, nil
+}
+
+// get unpacks a module to dir. Of some the proxy has the zip, but refuses the .info and .mod files that go wants to see
+// first.
+func (d *Download) get(m module.Version, found downloaded, dir string) (bool, error) {
+	if found.Error == "" {
+		return true, d.place(m, found.Zip, dir)
+	}
+	proxy := exec.Command("go", "env", "GOPROXY")
+	proxy.Dir = d.work
+	out, err := proxy.Output()
+	if err != nil {
+		return false, fmt.Errorf("go env GOPROXY: %w", err)
+	}
+	url := strings.FieldsFunc(strings.TrimSpace(string(out)), func(r rune) bool { return r == ',' || r == '|' })
+	if len(url) == 0 || !strings.HasPrefix(url[0], "http") {
+		return false, nil
+	}
+	escaped, err := module.EscapePath(m.Path)
+	if err != nil {
+		return false, err
+	}
+	req, err := http.NewRequestWithContext(d.ctx, http.MethodGet, strings.TrimSuffix(url[0], "/")+"/"+escaped+"/@v/"+m.Version+".zip", nil)
+	if err != nil {
+		return false, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, nil // go's own error says why
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return false, nil
+	}
+	f, err := os.CreateTemp(d.work, "*.zip")
+	if err != nil {
+		return false, err
+	}
+	_, err = io.Copy(f, resp.Body)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return false, err
+	}
+	d.Note("%s: only its zip was to be had, NOT checked against the checksum database", m)
+	return true, d.place(m, f.Name(), dir)
+}
+
+// place unpacks a module's zip, if it is the one that is meant, to dir.
+func (d *Download) place(m module.Version, file, dir string) error {
+	hash, err := dirhash.HashZip(file, dirhash.Hash1)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m, err)
+	}
+	if err := d.Pins.check(m, hash); err != nil {
+		return err
+	}
+	d.Got[m] = hash
+	if err := zip.Unzip(dir, m, file); err != nil {
+		return fmt.Errorf("%s: %w", m, err)
+	}
+	return filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o644)
+	})
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package series reads the patch series in patches/, and the files of the library that they carry.
+package series
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/semver"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/kubeversion"
+)
+
+const BranchPrefix = "kubelet-backoff-"
+
+// Store is where the series are, and the files of the library.
+type Store struct {
+	Root    string  // this repository
+	Patches string  // patches
+	Git     git.Git // runs git
+}
+
+// Series is a directory under patches/, read.
+type Series struct {
+	Dir, Name, Branch string
+	Base
+	Active  []*Patch
+	Dropped []string // patch files that are not in "series", or in SKIP
+	Travel  *travel
+}
+
+// Base is what the file BASE of a series says.
+type Base struct {
+	Tag     string   // the release that it was made on
+	Applies []string // other releases of the minor version, which verify-all applies it to
+}
+
+// Patch is one patch of a series: the message, the hunks in upstream's files, and the new files.
+type Patch struct {
+	Number int
+	File   string // 0006-restartpod.patch
+	Name   string // restartpod
+	Mail   string // what is in the file
+	Files  map[string]Source
+}
+
+var PatchName = regexp.MustCompile(`^(\d{4})-(.*)\.patch$`)
+
+func ReadBase(dir string) (Base, error) {
+	var b Base
+	file := filepath.Join(dir, "BASE")
+	if !fileutil.Exists(file) {
+		return b, fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\", and may hold \"applies: v1.37.0 v1.37.2\"", file)
+	}
+	lines, err := fileutil.Lines(file)
+	if err != nil {
+		return b, err
+	}
+	for _, l := range lines {
+		key, value, _ := strings.Cut(l.Text, ":")
+		switch key {
+		case "tag":
+			b.Tag = strings.TrimSpace(value)
+		case "applies":
+			b.Applies = strings.Fields(value)
+		default:
+			return b, fmt.Errorf("%s line %d: %q must begin with \"tag:\" or \"applies:\"", file, l.Number, l.Text)
+		}
+	}
+	minor := filepath.Base(dir)
+	if !kubeversion.Pattern.MatchString(b.Tag) || semver.MajorMinor(b.Tag) != minor {
+		return b, fmt.Errorf("%s: \"tag: %s\" must name a release of %s, such as \"tag: %s.1\"", file, b.Tag, minor, minor)
+	}
+	for _, v := range b.Applies {
+		if !kubeversion.Pattern.MatchString(v) || semver.MajorMinor(v) != minor {
+			return b, fmt.Errorf("%s: \"applies: %s\" must name releases of %s", file, strings.Join(b.Applies, " "), minor)
+		}
+	}
+	return b, nil
+}
+
+// All are the directories that hold a series, oldest first.
+func (p Store) All() []string {
+	dirs := slices.DeleteFunc(fileutil.Glob(p.Patches, "v*"), func(dir string) bool { return len(fileutil.Glob(dir, "BASE")) == 0 })
+	slices.SortFunc(dirs, func(a, b string) int { return semver.Compare(filepath.Base(a), filepath.Base(b)) })
+	return dirs
+}
+
+func (p Store) Describe() string {
+	var lines []string
+	for _, d := range p.All() {
+		b, err := ReadBase(d)
+		if err != nil {
+			return err.Error()
+		}
+		made := fmt.Sprintf("%s: made on %s", filepath.Base(d), b.Tag)
+		if len(b.Applies) > 0 {
+			made += ", applies to " + strings.Join(b.Applies, " ")
+		}
+		lines = append(lines, made)
+	}
+	if lines == nil {
+		return "there is no series in " + p.Patches
+	}
+	return strings.Join(lines, "\n")
+}
+
+// LoadSeries reads a series and the files that it brings.
+func (p Store) Load(dir, leaveOut string) (*Series, error) {
+	s := &Series{Dir: dir, Name: filepath.Base(dir), Branch: BranchPrefix + filepath.Base(dir)}
+	var err error
+	if s.Base, err = ReadBase(dir); err != nil {
+		return nil, err
+	}
+	if s.Travel, err = p.ReadTravel(); err != nil {
+		return nil, err
+	}
+	if err := p.checkOverrides(s); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "series")
+	lines, err := fileutil.Lines(file)
+	if err != nil {
+		return nil, err
+	}
+	skip := strings.Fields(leaveOut)
+	names := map[string]bool{}
+	var numbers []string
+	for _, l := range lines {
+		m := PatchName.FindStringSubmatch(l.Text)
+		if m == nil {
+			return nil, fmt.Errorf("%s: %q is not the name of a patch (NNNN-words.patch)", file, l.Text)
+		}
+		mail, err := os.ReadFile(filepath.Join(dir, l.Text))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%s names %s, but there is no such file", file, l.Text)
+		}
+		if err != nil {
+			return nil, err
+		}
+		q := &Patch{File: l.Text, Name: m[2], Mail: string(mail)}
+		q.Number, _ = strconv.Atoi(m[1])
+		if names[q.Name] {
+			return nil, fmt.Errorf("%s names two patches %q: the name is that of a directory in %s, so it must be one patch's", file, q.Name, SourceDir)
+		}
+		names[q.Name] = true
+		numbers = append(numbers, fmt.Sprintf("%d %s", q.Number, q.Name))
+		n := len(skip)
+		skip = slices.DeleteFunc(skip, func(word string) bool {
+			return word == q.Name || strings.TrimLeft(word, "0") == strconv.Itoa(q.Number)
+		})
+		if len(skip) < n {
+			continue
+		}
+		if q.Files, err = p.FilesOf(s, q.Name); err != nil {
+			return nil, err
+		}
+		s.Active = append(s.Active, q)
+	}
+	if len(skip) > 0 {
+		return nil, console.Error(fmt.Sprintf("SKIP=%q: %s has no patch %s. There are:", leaveOut, s.Name, strings.Join(skip, " or ")), numbers...)
+	}
+	for _, f := range fileutil.Glob(dir, "[0-9][0-9][0-9][0-9]-*.patch") {
+		if !slices.ContainsFunc(s.Active, func(q *Patch) bool { return q.File == filepath.Base(f) }) {
+			s.Dropped = append(s.Dropped, filepath.Base(f))
+		}
+	}
+	return s, nil
+}
+
+// Digest changes when the patches, or the files that they bring, change; mails when the patches do.
+func (s *Series) Digest() (all, mails string) {
+	a, m := sha256.New(), sha256.New()
+	for _, q := range s.Active {
+		fmt.Fprintf(io.MultiWriter(a, m), "%s %d\n%s", q.File, len(q.Mail), q.Mail)
+		for _, path := range slices.Sorted(maps.Keys(q.Files)) {
+			f := q.Files[path]
+			fmt.Fprintf(a, "%s %s %d\n%s", path, f.Mode(), len(f.Content), f.Content)
+		}
+	}
+	return fmt.Sprintf("%x", a.Sum(nil)), fmt.Sprintf("%x", m.Sum(nil))
+}
+
+// Created are the paths of new files.
+func (s *Series) Created() []string {
+	var paths []string
+	for _, q := range s.Active {
+		for path := range q.Files {
+			if !s.Travel.Replaces(path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+const LibraryModule = "github.com/kubelet-backoff/kubelet-backoff"
+
+// LeftOut are the reasons for which a series lacks a patch: the lines "# left out: NAME: reason" of its file.
+func (s *Series) LeftOut() (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(s.Dir, "series"))
+	reasons := map[string]string{}
+	for l := range strings.Lines(string(data)) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(l), "# left out: "); ok {
+			name, reason, _ := strings.Cut(text, ": ")
+			active := slices.ContainsFunc(s.Active, func(q *Patch) bool { return q.Name == name })
+			if reason == "" || active || reasons[name] != "" {
+				return nil, fmt.Errorf("%s: \"# left out: %s\" must be \"# left out: NAME: REASON\", once, of a patch that the series lacks", filepath.Join(s.Dir, "series"), text)
+			}
+			reasons[name] = reason
+		}
+	}
+	return reasons, err
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tree works on kubernetes source trees, and keeps there which series is applied.
+package tree
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/kubeversion"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
+)
+
+type kind int
+
+const (
+	Missing kind = iota
+	Plain        // sources without git
+	Repository
+)
+
+func (k kind) String() string { return [...]string{"missing", "plain", "git"}[k] }
+
+// Tree is a kubernetes source tree. What is known about an applied series is kept in its git config, in the branch's own
+// section, so that deleting the branch forgets it:
+//
+//	branch.<name>.kubelet-backoff-base     the commit the series was applied to
+//	branch.<name>.kubelet-backoff-origin   what was checked out before: refs/heads/x, or a commit
+//	branch.<name>.kubelet-backoff-tip      the last commit of the complete series; missing while it is incomplete
+//	branch.<name>.kubelet-backoff-digest   a digest of the series that was applied, with the files it brings
+//	branch.<name>.kubelet-backoff-mails    a digest of its patch files alone
+//	branch.<name>.kubelet-backoff-writing  refresh has begun to write the patches, and not ended
+//	kubelet-backoff.made-repository        apply made this repository around a plain source tree
+type Tree struct {
+	git.Git
+	Kind    kind
+	Version string // the release it was made from
+}
+
+var definedVersion = regexp.MustCompile(`(?m)^KUBE_GIT_VERSION='(.*)'`)
+
+// SaysVersion is what release archives and trees from the module proxy say about themselves. The changelog is not among
+// it: at a tag it still ends with the release before.
+func (t *Tree) SaysVersion() (version, how string) {
+	read := func(name string) string {
+		data, _ := os.ReadFile(filepath.Join(t.Dir, name))
+		return string(data)
+	}
+	line, _, _ := strings.Cut(read("version"), "\n")
+	if v := kubeversion.OfTag(line); v != "" {
+		return v, `the file "version"`
+	}
+	if m := definedVersion.FindStringSubmatch(read(".dockerized-kube-version-defs")); m != nil && kubeversion.OfTag(m[1]) != "" {
+		return kubeversion.OfTag(m[1]), `the file ".dockerized-kube-version-defs"`
+	}
+	const file = "staging/src/k8s.io/client-go/go.mod"
+	mod, err := modfile.ParseLax(file, []byte(read(file)), nil)
+	if err != nil {
+		return "", ""
+	}
+	for _, r := range mod.Require {
+		minor, ok := strings.CutPrefix(r.Mod.Version, "v0.")
+		if v := "v1." + minor; r.Mod.Path == "k8s.io/api" && ok && kubeversion.Pattern.MatchString(v) && semver.MajorMinor(v) != "v1.0" {
+			return v, "the version that " + file + " asks of k8s.io/api"
+		}
+	}
+	return "", ""
+}
+
+const BaseVersionFile = "staging/src/k8s.io/component-base/version/base.go"
+
+var binaryVersion = regexp.MustCompile(`DefaultKubeBinaryVersion\s*=\s*"(.*)"`)
+
+// Minor is the tree's own idea of its minor version, such as v1.37. Releases before 1.31 have none.
+func (t *Tree) Minor() string {
+	data, _ := os.ReadFile(filepath.Join(t.Dir, BaseVersionFile))
+	if m := binaryVersion.FindSubmatch(data); m != nil {
+		return "v" + string(m[1])
+	}
+	return ""
+}
+
+// CheckMinor: the tree's own idea of its minor version must not contradict t.version.
+func (t *Tree) CheckMinor() error {
+	if m := t.Minor(); m != "" && m != semver.MajorMinor(t.Version) {
+		return console.Error(fmt.Sprintf("%s says of itself that it is kubernetes %s, so it cannot be %s", t.Dir, m[1:], t.Version),
+			"Set KUBE_VERSION to its release.")
+	}
+	return nil
+}
+
+func (t *Tree) Branch() string { return t.Try("symbolic-ref", "-q", "--short", "HEAD") }
+func (t *Tree) HasBranch(name string) bool {
+	return t.OK("show-ref", "-q", "--verify", "refs/heads/"+name)
+}
+func (t *Tree) State(branch, key string) string {
+	return t.Try("config", "--local", "--get", StateKey(branch, key))
+}
+func (t *Tree) SetState(branch, key, value string) error {
+	return t.Do("config", "--local", StateKey(branch, key), value)
+}
+func StateKey(branch, key string) string { return "branch." + branch + ".kubelet-backoff-" + key }
+
+// Head is what is checked out: refs/heads/x, or a commit.
+func (t *Tree) Head() string {
+	return cmp.Or(t.Try("symbolic-ref", "-q", "HEAD"), t.Try("rev-parse", "HEAD"))
+}
+
+// Operation is what git is in the middle of, if anything.
+func (t *Tree) Operation() string {
+	dir := t.Try("rev-parse", "--absolute-git-dir")
+	for _, o := range [][2]string{
+		{"rebase-apply/applying", "git am"}, {"rebase-apply", "git rebase"}, {"rebase-merge", "git rebase"},
+		{"MERGE_HEAD", "git merge"}, {"CHERRY_PICK_HEAD", "git cherry-pick"}, {"REVERT_HEAD", "git revert"},
+	} {
+		if fileutil.Exists(filepath.Join(dir, o[0])) {
+			return o[1]
+		}
+	}
+	return ""
+}
+
+func (t *Tree) RequireNoOperation() error {
+	if op := t.Operation(); op != "" {
+		return fmt.Errorf("%s is in the middle of a %s: finish or abort it first (%s --continue, or %s --abort)", t.Dir, op, op, op)
+	}
+	return nil
+}
+
+// Dirty are the tracked files with changes, staged or not.
+func (t *Tree) Dirty() ([]string, error) {
+	return t.Lines("status", "--porcelain", "--untracked-files=no")
+}
+
+// RequireClean refuses a tree with changes that the command could lose.
+func (t *Tree) RequireClean(what string) error {
+	dirty, err := t.Dirty()
+	if err != nil || len(dirty) == 0 {
+		return err
+	}
+	if n := len(dirty); n > 20 {
+		dirty = append(dirty[:20], fmt.Sprintf("... and %d more", n-20))
+	}
+	return console.Error(fmt.Sprintf("%s has changes that are not committed, so %s is refused:", t.Dir, what),
+		append(dirty, "Commit or stash them (git stash), or take them back (git checkout -- FILE).")...)
+}
+
+// Applied is the series branch of a tree.
+type Applied struct {
+	Branch, Series string
+	Base, Tip      string
+}
+
+// FindApplied is the series branch of the tree, or nil if there is none.
+func (t *Tree) FindApplied() (*Applied, error) {
+	if t.Kind != Repository {
+		return nil, nil
+	}
+	found := []string{t.Branch()}
+	if !strings.HasPrefix(found[0], series.BranchPrefix) || t.State(found[0], "base") == "" {
+		branches, err := t.Lines("for-each-ref", "--format=%(refname:short)", "refs/heads/"+series.BranchPrefix+"*")
+		if err != nil {
+			return nil, err
+		}
+		found = slices.DeleteFunc(branches, func(b string) bool { return t.State(b, "base") == "" })
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	if len(found) > 1 {
+		return nil, console.Error(fmt.Sprintf("%s has several series branches: %s", t.Dir, strings.Join(found, " ")), "Check out the one that is meant.")
+	}
+	a := &Applied{Branch: found[0], Series: strings.TrimPrefix(found[0], series.BranchPrefix), Base: t.State(found[0], "base"), Tip: t.State(found[0], "tip")}
+	if t.CommitID(a.Base) == "" {
+		return nil, fmt.Errorf("%s: branch %s was made on commit %s, which is no longer there", t.Dir, a.Branch, a.Base)
+	}
+	return a, nil
+}
+
+// RequireApplied: the tree has the series checked out, completely.
+func (t *Tree) RequireApplied() (*Applied, error) {
+	if t.Kind == Missing {
+		return nil, fmt.Errorf("there is no tree of kubernetes %s yet, so the patches are not applied: run \"make apply\" first", t.Version)
+	}
+	a, err := t.FindApplied()
+	if err != nil {
+		return nil, err
+	}
+	if a == nil {
+		return nil, fmt.Errorf("the patches are not applied to %s: run \"make apply\" first", t.Dir)
+	}
+	if b := t.Branch(); b != a.Branch {
+		return nil, console.Error(fmt.Sprintf("%s has %q checked out, not %s", t.Dir, cmp.Or(b, t.Try("rev-parse", "--short", "HEAD")), a.Branch),
+			fmt.Sprintf("Run \"make apply\", or: git -C %s checkout %s", console.QuoteShell(t.Dir), a.Branch))
+	}
+	if a.Tip == "" {
+		return nil, fmt.Errorf("%s: %s holds only part of the series: run \"make reverse\", then \"make apply\"", t.Dir, a.Branch)
+	}
+	return a, nil
+}
+
+// Stock is a repository in dir with the tree as it is without the series, and the commit that has it, detached. The
+// repository borrows what it can from the tree, to which nothing is written.
+func (t *Tree) Stock(dir string) (git.Git, string, error) {
+	if t.Kind == Plain {
+		r, err := t.AsRelease(dir)
+		if err != nil {
+			return r, "", err
+		}
+		commit := r.CommitID("HEAD")
+		return r, commit, r.Do("checkout", "-q", "--detach")
+	}
+	commit := t.CommitID("HEAD")
+	a, err := t.FindApplied()
+	if err != nil {
+		return git.Git{}, "", err
+	}
+	if a != nil && t.Branch() == a.Branch {
+		commit = a.Base
+	}
+	r, err := t.Borrow(dir, commit)
+	return r, commit, err
+}
+
+// Unfinished is where apply makes the repository of a plain tree.
+const Unfinished = ".kubelet-backoff-unfinished"
+
+// AsRelease makes a repository in dir with a plain tree as its one commit.
+func (t *Tree) AsRelease(dir string) (git.Git, error) {
+	fileutil.RemoveAll(dir)
+	r := t.In(dir)
+	if err := r.Initialize(); err != nil {
+		return r, err
+	}
+	// Everything counts, ignored or not, but for what upstream's own builds leave behind.
+	if err := r.Do("--work-tree="+t.Dir, "--git-dir="+filepath.Join(dir, ".git"), "-C", t.Dir,
+		"add", "-f", "-A", "--", ".", ":(exclude,top)_output", ":(exclude,top).git", ":(exclude,top)"+Unfinished); err != nil {
+		return r, err
+	}
+	return r, r.Release("kubernetes " + t.Version)
+}
+
+func (t *Tree) RecordApplied(s *series.Series, base, tip string) error {
+	all, mails := s.Digest()
+	for _, kv := range [][2]string{{"base", base}, {"digest", all}, {"mails", mails}, {"tip", tip}} {
+		if err := t.SetState(s.Branch, kv[0], kv[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RequireReady: nothing in the tree is in the way of the series.
+func (t *Tree) RequireReady(created []string) error {
+	if t.Kind == Repository {
+		if err := t.RequireNoOperation(); err != nil {
+			return err
+		}
+		if err := t.RequireClean("applying patches"); err != nil {
+			return err
+		}
+	}
+	// A file that the release has is a matter for the patch itself.
+	there := slices.DeleteFunc(slices.Clone(created), func(f string) bool {
+		return !fileutil.Exists(filepath.Join(t.Dir, f)) || t.Kind == Repository && t.tracks(f)
+	})
+	if len(there) == 0 {
+		return nil
+	}
+	return console.Error(fmt.Sprintf("the series creates files that are in %s already, unknown to git:", t.Dir), append(there, "Move them away first.")...)
+}
+
+func (t *Tree) tracks(path string) bool {
+	return t.OK("--literal-pathspecs", "ls-files", "--error-unmatch", "--", path)
+}
+
+// Rollback undoes what was applied so far. It ignores errors: the caller has one to return, and later steps may succeed.
+func (t *Tree) Rollback(s *series.Series, origin, base string) {
+	t.AbortAm()
+	if dirty, _ := t.Dirty(); t.CommitID("HEAD") != base || len(dirty) > 0 {
+		t.OK("reset", "-q", "--hard", base)
+	}
+	// An interrupted git am may have written new files that git does not know yet. None of them was there before.
+	for _, f := range s.Created() {
+		if fileutil.Exists(filepath.Join(t.Dir, f)) && !t.tracks(f) {
+			_ = os.Remove(filepath.Join(t.Dir, f))
+			fileutil.RemoveEmpty(t.Dir, filepath.Dir(f))
+		}
+	}
+	if strings.HasPrefix(origin, "refs/heads/") {
+		t.OK("symbolic-ref", "HEAD", origin)
+	} else {
+		t.OK("checkout", "-q", "--detach", base)
+	}
+	t.OK("branch", "-q", "-D", s.Branch)
+	t.ForgetGone()
+}
+
+// AbortAm ends a git am that an apply left behind, if there is one.
+func (t *Tree) AbortAm() {
+	if t.Operation() != "" && !t.OK("am", "--abort") {
+		fileutil.RemoveAll(filepath.Join(t.Try("rev-parse", "--absolute-git-dir"), "rebase-apply"))
+	}
+}
+
+// ForgetGone removes what the configuration says of series branches that are not there. An apply that is killed before it
+// makes the branch leaves such lines.
+func (t *Tree) ForgetGone() {
+	keys, _ := t.Lines("config", "--local", "--name-only", "--get-regexp", `^branch\.`+series.BranchPrefix+`.*\.`+series.BranchPrefix)
+	for _, key := range keys {
+		if name := strings.TrimPrefix(key[:strings.LastIndex(key, ".")], "branch."); !t.HasBranch(name) {
+			t.OK("config", "--local", "--unset-all", key)
+		}
+	}
+}
+
+// DiffersFrom says why a tree is not the release with the series, and no more; or nothing.
+func (t *Tree) DiffersFrom(s *series.Series) string {
+	a, err := t.RequireApplied()
+	if err != nil {
+		return err.Error()
+	}
+	digest, _ := s.Digest()
+	switch {
+	case a.Base != t.CommitID("refs/tags/"+t.Version):
+		return fmt.Sprintf("%s of %s is not based on %s", a.Branch, t.Dir, t.Version)
+	case t.CommitID("HEAD") != a.Tip:
+		return fmt.Sprintf("%s of %s has been edited since the series was applied", a.Branch, t.Dir)
+	case t.State(a.Branch, "digest") != digest:
+		return fmt.Sprintf("%s of %s was made from other sources than %s has", a.Branch, t.Dir, s.Dir)
+	}
+	if dirty, err := t.Dirty(); err != nil || len(dirty) > 0 {
+		return t.Dir + " has changes that are not committed"
+	}
+	return ""
+}
+
+// Work is what somebody has done in the tree, in words; nothing when there is nothing. All that may go is what the
+// release's tag and complete series hold.
+func (t *Tree) Work(version string) string {
+	var ours []string
+	states, _ := t.Lines("config", "--local", "--get-regexp", `^branch\..*\.kubelet-backoff-tip$`)
+	for _, line := range states {
+		_, commit, _ := strings.Cut(line, " ")
+		ours = append(ours, commit)
+	}
+	changes, err := t.Out("status", "--porcelain", "--untracked-files=normal")
+	if err == nil && changes != "" {
+		return "changes or new files that are not committed"
+	}
+	// A stash is in --all, a detached HEAD is not.
+	commits, err2 := t.Out(slices.Concat([]string{"rev-list", "-n1", "--all", "HEAD", "--not", "refs/tags/" + version}, ours)...)
+	switch {
+	case err != nil || err2 != nil:
+		return "contents that git cannot tell"
+	case commits != "":
+		return "stashes or commits that no patch file holds"
+	}
+	return ""
+}
