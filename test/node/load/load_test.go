@@ -3,15 +3,10 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"flag"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -265,185 +260,6 @@ func TestMedianOfRounds(t *testing.T) {
 	assert.Equal(t, 2.0, rounds[2].Requests["GET pods"])
 }
 
-// example is a report with all that there may be in it.
-func example() Report {
-	f := func(scale float64) Figures {
-		return Figures{
-			Restarts: 100, PerSecond: 50 * scale, Ideal: 107.8, Lateness: figures.Summary{Median: 1 / scale, P99: 2 / scale},
-			Kubelet:            Use{PerRestart: 10 / scale, Cores: 0.5, Peak: 0.7, Memory: 100 * mebibyte},
-			Requests:           map[string]float64{"GET pods": 3 / scale},
-			RequestsPerRestart: 3 / scale,
-			Calls:              map[string]float64{"ContainerStatus": 5 / scale},
-			Innocent:           figures.Summary{Median: 0.09 + 0.01*scale},
-			InnocentError:      0.001,
-			Idle:               figures.Summary{Median: 0.1},
-			late:               []float64{0.1 * scale, 0.3},
-			cpu:                []point{{0, 0}, {1, 0.5}},
-			starts:             []point{{0, 2}, {1, 0}},
-			Costs:              map[string]float64{"small": 1, "large": 8 / scale},
-			Waits:              map[string]float64{"runtime": 5},
-			Throttled:          1,
-			NotStarted:         1,
-			Busiest:            60,
-			PeakBack:           0.25,
-		}
-	}
-	r := Report{Command: "make node-load", Machine: Machine{Date: "2026-01-02"}, Runtime: memcri.Options{Sandbox: 40 * time.Millisecond, Slots: 4}, Versions: map[string]string{"stock": "v1.37.1", "ours": "v1.37.1+x"}}
-	for _, s := range []Scenario{{Mix: allFail, Pods: 110}, {Mix: allFail, Pods: 500}, {Mix: onDependent, Pods: 110}} {
-		s.Maximum, s.Window = time.Second, 30*time.Second
-		result := Result{Name: s.name(), Scenario: s, Labels: []string{"stock", "ours"}, Figures: map[string]Figures{"stock": f(1), "ours": f(2)}, Note: "a note."}
-		if s.Mix == onDependent {
-			result.Labels = append(result.Labels, jittered)
-			result.Figures[jittered] = f(4)
-		}
-		result.Goals = result.goals()
-		r.Results = append(r.Results, result)
-	}
-	return r
-}
-
-func TestGoals(t *testing.T) {
-	var all []string
-	for _, r := range example().Results {
-		for _, g := range r.Goals {
-			all = append(all, r.Name+" "+g.String())
-		}
-	}
-	assert.Equal(t, []string{
-		"all-fail/110 kubelet CPU per restart, part of stock's: 0.500 (at most 0.500), reached",
-		"all-fail/110 API requests per restart, part of stock's: 0.500 (at most 0.500), reached",
-		"all-fail/110 restarts per second, times stock's: 2.000 (at least 1.700), reached",
-		"all-fail/110 p99 lateness, part of stock's: 0.500 (at most 0.400), missed",
-		"all-fail/110 start of an innocent pod, p50, beside stock's: 0.110 s (at most 0.100 s + 0.003 s), missed",
-		"all-fail/110 start of an innocent pod, p50, times that on the idle node: 1.100 (at most 1.200), reached",
-		"all-fail/110 kubelet memory above stock's: 0.000 MB (at most 5.000 MB), reached",
-		"all-fail/500 API requests per restart, part of stock's: 0.500 (at most 0.500), reached",
-		"all-fail/500 restarts per second, times stock's: 2.000 (at least 1.700), reached",
-	}, all[:9])
-}
-
-// Each goal is for some of the scenarios.
-func TestWhereGoalsBind(t *testing.T) {
-	const cpu, requests, restarts, late = "kubelet CPU per restart", "API requests per restart", "restarts per second", "p99 lateness"
-	for _, tc := range []struct {
-		s                Scenario
-		reference        string
-		perSecond, ideal float64
-		want             []string
-	}{
-		{Scenario{Mix: half, Pods: 110}, "stock", 50, 107, []string{cpu, requests, restarts, late}},
-		{Scenario{Mix: allFail, Pods: 30}, "stock", 50, 107, []string{requests, restarts}},
-		{Scenario{Mix: allFail, Pods: 110}, "stock", 80, 107, []string{cpu, requests, late}},
-		{Scenario{Mix: onDependent, Pods: 110}, "stock", 50, 0, []string{cpu, requests, late}},
-		{Scenario{Mix: restartPod, Pods: 110, Action: node.ActionRestartPod}, "stock", 50, 107, []string{cpu, requests}},
-		{Scenario{Mix: restartPod, Pods: 110, Action: node.ActionRestartPod}, "base", 50, 107, []string{cpu, requests, restarts, late}},
-	} {
-		f := Figures{PerSecond: tc.perSecond, Ideal: tc.ideal, RequestsPerRestart: 1, Kubelet: Use{PerRestart: 1}, Lateness: figures.Summary{P99: 1}}
-		r := Result{Scenario: tc.s, Labels: []string{tc.reference, "ours", jittered}, Figures: map[string]Figures{tc.reference: f, "ours": f}}
-		var got []string
-		for _, g := range r.goals() {
-			what, _, _ := strings.Cut(g.What, ",")
-			got = append(got, what)
-		}
-		assert.Equal(t, append(tc.want, "start of an innocent pod", "start of an innocent pod", "kubelet memory above "+tc.reference+"'s"), got, "%s, %v", tc.reference, tc.s)
-	}
-	for _, labels := range [][]string{{"ours"}, {"ours", jittered}, {"stock"}, {"stock", jittered}} {
-		assert.Empty(t, Result{Labels: labels}.goals(), labels)
-	}
-}
-
-// Slower than the reference is what cannot be chance.
-func TestToleranceOfInnocent(t *testing.T) {
-	beside := func(ours float64) Goal {
-		r := Result{Labels: []string{"stock", "ours"}, Figures: map[string]Figures{
-			"stock": {Innocent: figures.Summary{Median: 0.1}, InnocentError: 0.003},
-			"ours":  {Innocent: figures.Summary{Median: ours}, InnocentError: 0.004},
-		}}
-		return r.goals()[0]
-	}
-	assert.InDelta(t, 0.01, beside(0.1).Tolerance, 1e-9)
-	assert.True(t, beside(0.1099).Reached)
-	assert.False(t, beside(0.1101).Reached)
-}
-
-// A limit that is not the same everywhere stands beside the figure.
-func TestTableOfGoals(t *testing.T) {
-	names, table, reached, of := allGoals([]Result{
-		{Name: "a", Goals: []Goal{{What: "x", Limit: 1, Ours: 0.5, Reached: true}, {What: "y", Limit: 1, AtLeast: true, Ours: 0.5}}},
-		{Name: "b"},
-		{Name: "c", Goals: []Goal{{What: "x", Limit: 2, Ours: 3, Unit: "s"}}},
-	})
-	assert.Equal(t, []string{"a", "c"}, names)
-	assert.Equal(t, [][]string{
-		{"x", "0.500 (at most 1.000)", "3.000 s (at most 2.000 s), **missed**"},
-		{"y: at least 1.000", "0.500, **missed**", "–"},
-	}, table)
-	assert.Equal(t, []int{1, 3}, []int{reached, of})
-}
-
-func TestReport(t *testing.T) {
-	report := example()
-	var text, markdown, js bytes.Buffer
-	for _, r := range report.Results {
-		r.print(&text)
-	}
-	for _, want := range []string{
-		"all-fail/110: 110 pods, all fail at once; maximum 1s, a run of 0s, 30s\n",
-		"                                                stock         ours   ours/stock\n",
-		"  kubelet CPU per restart                    10.00 ms      5.00 ms        0.500\n",
-		"    per restart, by the profile: large       8.000 ms     4.000 ms        0.500\n" +
-			"    per restart, by the profile: small       1.000 ms     1.000 ms        1.000\n" +
-			"    waits per restart: runtime                 5.0 ms       5.0 ms        1.000\n",
-		"    GET pods                                     3.00         1.50        0.500\n",
-		"    ContainerStatus                              5.00         2.50        0.500\n",
-		"  goal  p99 lateness, part of stock's: 0.500 (at most 0.400), missed\n",
-		"  a note.\n",
-		"                                                stock         ours     jittered   ours/stock jittered/ours\n",
-		"  starts, most in 1 s                              60           60           60        1.000        1.000\n",
-		"  time until half have recovered",
-		"  time until all have recovered",
-		"    since it is back                       0.25 cores   0.25 cores   0.25 cores        1.000        1.000\n",
-	} {
-		assert.Contains(t, text.String(), want)
-	}
-	report.markdown(&markdown, []string{"load/restarts.svg"})
-	for _, want := range []string{
-		"* ours: v1.37.1+x\n* stock: v1.37.1\n",
-		"* command: `make node-load`, on 2026-01-02\n",
-		"* runtime: 40ms for a sandbox, 0s to create a container, 0s to start it, 0s to stop; at most 4 of these at once\n",
-		"## Goals\n\n14 of 19 are reached. Kubelet CPU",
-		"| goal | all-fail/110 | all-fail/500 | dependency/110 |\n|---|---:|---:|---:|\n| kubelet CPU per restart, part of stock's: at most 0.500 | 0.500 | – | 0.500 |\n",
-		"| p99 lateness, part of stock's: at most 0.400 | 0.500, **missed** |",
-		"| start of an innocent pod, p50, beside stock's: at most 0.100 s + 0.003 s | 0.110 s, **missed** |",
-		"## In short\n\nEach as stock / ours / jittered:",
-		"| all-fail/110 | 50.0 / 100.0 | 107.8 | 2.00 / 1.00 s | 10.00 / 5.00 ms | 3.00 / 1.50 | 0.10 / 0.11 s | 0.10 / 0.10 s |\n",
-		"![restarts](load/restarts.svg)",
-		"## dependency/110\n\n110 pods, all run, fail when their dependency goes, and recover when it is back; maximum 1s, a run of 0s, 30s away. Note: a note.\n",
-		"| | stock | ours | ours/stock |\n|---|---:|---:|---:|\n",
-		"| | stock | ours | jittered | ours/stock | jittered/ours |\n|---|---:|---:|---:|---:|---:|\n",
-		"| – GET pods | 3.00 | 1.50 | 0.500 |\n",
-	} {
-		assert.Contains(t, strings.ReplaceAll(markdown.String(), "|  |", "| |"), want)
-	}
-	require.NoError(t, printJSON(&js, report))
-	var again Report
-	require.NoError(t, json.Unmarshal(js.Bytes(), &again))
-	assert.Equal(t, report.Results[0].Goals, again.Results[0].Goals)
-	assert.Equal(t, report.Results[0].Figures["ours"].Kubelet, again.Results[0].Figures["ours"].Kubelet)
-}
-
-func TestReportFiles(t *testing.T) {
-	dir := t.TempDir()
-	report := example()
-	require.NoError(t, report.write(options{report: filepath.Join(dir, "load.md"), svg: filepath.Join(dir, "load")}))
-	text, err := os.ReadFile(filepath.Join(dir, "load.md"))
-	require.NoError(t, err)
-	assert.Contains(t, string(text), "](load/lateness-all-fail-110.svg)\n")
-	data, err := os.ReadFile(filepath.Join(dir, "load.json"))
-	require.NoError(t, err)
-	assert.True(t, json.Valid(data))
-}
-
 func TestKubeletConfig(t *testing.T) {
 	s := usual
 	s.Pods, s.Action = 500, node.ActionRestartPod
@@ -527,36 +343,6 @@ func TestTicks(t *testing.T) {
 	} {
 		assert.Equal(t, want, ticks(limit), "ticks(%v)", limit)
 	}
-}
-
-func TestCharts(t *testing.T) {
-	dir := t.TempDir()
-	files, err := writeCharts(dir, example().Results)
-	require.NoError(t, err)
-	var names []string
-	for _, f := range files {
-		names = append(names, filepath.Base(f))
-		data, err := os.ReadFile(f)
-		require.NoError(t, err)
-		assert.NotContains(t, string(data), "NaN")
-		for d := xml.NewDecoder(bytes.NewReader(data)); ; {
-			_, err := d.Token()
-			if err == io.EOF {
-				break
-			}
-			require.NoError(t, err, f)
-		}
-	}
-	assert.Equal(t, []string{
-		"restarts.svg", "lateness-all-fail-110.svg", "lateness-all-fail-500.svg", "lateness-dependency-110.svg", "cpu-dependency-110.svg", "starts-dependency-110.svg",
-	}, names)
-	by := charts(example().Results)[0]
-	assert.Equal(t, []line{
-		{"stock", []point{{110, 50}, {500, 50}}}, {"ours", []point{{110, 100}, {500, 100}}}, {"ideal", []point{{110, 107.8}, {500, 107.8}}},
-	}, by.lines)
-	assert.Equal(t, []point{{0, 100. / 3}, {1, 200. / 3}, {2, 100}}, distribution([]float64{2, -1, 1}))
-	assert.Len(t, distribution(make([]float64, 1000)), 201)
-	assert.Empty(t, overTime(nil))
 }
 
 func TestField(t *testing.T) {

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// runEvent is a line that crashloop run -o json prints.
+type runEvent struct {
+	Container, Type, Reason, Message string
+	ExitCode, RestartCount           *int
+}
+
+// crashloopPod is a pod that crashloop run runs. Its dir has the journal also
+// when the pod is gone.
+type crashloopPod struct {
+	*pod
+	wanted         v1.PodSpec
+	root, manifest string
+	// volume is the host's side of the pod's folder /pod.
+	volume string
+	// former is the UID of the manifest before.
+	former types.UID
+	agent  *exec.Cmd
+	// output is what the present agent prints.
+	output string
+	agents int
+}
+
+// crashloopConfig makes the curve 0, 1, 1 … s.
+const crashloopConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
+featureGates: {` + node.GateRestartPod + `: true}
+`
+
+// newCrashloopPod returns a pod with the name of the test, whose agent is not
+// started yet. It is ended with the scenario.
+func (e *e2e) newCrashloopPod(t *testing.T, spec v1.PodSpec) *crashloopPod {
+	p := &crashloopPod{pod: e.newPod(t), root: e.Path("crashloop")}
+	p.manifest = filepath.Join(p.dir, "pod.json")
+	p.write(spec)
+	require.NoError(t, os.WriteFile(p.config(), []byte(crashloopConfig), 0o644))
+	t.Cleanup(func() {
+		if p.agent != nil {
+			p.kill()
+		}
+		if t.Failed() {
+			p.dump()
+			text, err := os.ReadFile(p.output)
+			t.Logf("%s: %v\n%s", p.output, err, text)
+		}
+	})
+	return p
+}
+
+func (p *crashloopPod) config() string { return filepath.Join(p.dir, "kubelet.yaml") }
+
+// write writes the pod's manifest.
+func (p *crashloopPod) write(spec v1.PodSpec) {
+	spec.Volumes = nil
+	for _, name := range []string{"pod", "data"} {
+		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	}
+	// An agent without an API server has no use for these.
+	spec.NodeName, spec.Tolerations = "", nil
+	p.wanted, p.former = spec, p.uid
+	text, err := json.Marshal(&v1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: p.name}, Spec: spec,
+	})
+	require.NoError(p.t, err)
+	require.NoError(p.t, os.WriteFile(p.manifest, text, 0o644))
+}
+
+// start starts an agent and returns when it has seen a container of the pod and
+// that has run.
+func (p *crashloopPod) start() {
+	p.t.Helper()
+	saved := filepath.Join(filepath.Dir(filepath.Dir(p.volume)), "status.json")
+	before, _ := os.Stat(saved)
+	p.agents++
+	p.output = filepath.Join(p.Spec.Logs, fmt.Sprintf("crashloop-%s-%d.json", p.name, p.agents))
+	stdout, err := os.Create(p.output)
+	require.NoError(p.t, err)
+	defer stdout.Close()
+	stderr, err := os.Create(p.output + ".err")
+	require.NoError(p.t, err)
+	defer stderr.Close()
+	p.agent = exec.Command(*crashloopFlag, "run", "--runtime-endpoint=unix://"+p.RuntimeSocket(), "--root-dir="+p.root,
+		"--config="+p.config(), "-o", "json", p.manifest)
+	p.agent.Stdout, p.agent.Stderr = stdout, stderr
+	require.NoError(p.t, p.agent.Start())
+	require.NoError(p.t, node.Await(p.ctx, "the pod's journal", patience, func(context.Context) error {
+		prefix := filepath.Join(p.root, "default_"+p.name+"_")
+		dirs, err := filepath.Glob(prefix + "*/" + filepath.Join("volumes", "pod"))
+		if err != nil {
+			return err
+		}
+		for _, dir := range dirs {
+			p.uid = types.UID(strings.TrimPrefix(filepath.Dir(filepath.Dir(dir)), prefix))
+			if p.uid == p.former {
+				continue
+			}
+			p.volume = dir
+			now, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(dir)), "status.json"))
+			if err != nil || os.SameFile(before, now) {
+				continue
+			}
+			// Another name for it, which stays.
+			if err := os.Link(filepath.Join(dir, "journal"), filepath.Join(p.dir, "journal")); err == nil || errors.Is(err, os.ErrExist) {
+				return nil
+			}
+		}
+		text, _ := os.ReadFile(p.output + ".err")
+		return fmt.Errorf("no container has written any; crashloop: %s", text)
+	}))
+}
+
+// signal ends what waits for a file of this name.
+func (p *crashloopPod) signal(name string) {
+	p.t.Helper()
+	require.NoError(p.t, os.WriteFile(filepath.Join(p.volume, name), nil, 0o644))
+}
+
+// kill ends the agent as a crash would.
+func (p *crashloopPod) kill() {
+	_ = p.agent.Process.Kill()
+	_ = p.agent.Wait()
+	p.agent = nil
+}
+
+// interrupt ends the agent with Ctrl-C.
+func (p *crashloopPod) interrupt() {
+	p.t.Helper()
+	require.NoError(p.t, p.agent.Process.Signal(syscall.SIGINT))
+	p.ends(130)
+}
+
+// ends waits for the end of the agent, which is to leave nothing.
+func (p *crashloopPod) ends(status int) {
+	p.t.Helper()
+	timer := time.AfterFunc(patience, func() { _ = p.agent.Process.Kill() })
+	defer timer.Stop()
+	err := p.agent.Wait()
+	got := p.agent.ProcessState.ExitCode()
+	p.agent = nil
+	assert.Equal(p.t, status, got, "exit status: %v", err)
+	assert.Empty(p.t, p.containers(ofPod(p.name)), "containers and sandboxes that are left")
+	assert.NoDirExists(p.t, filepath.Dir(p.volume), "volumes")
+	log, err := filepath.Glob(filepath.Join(p.root, "default_"+p.name+"_*", "logs", "*", "0.log"))
+	assert.NoError(p.t, err)
+	assert.NotEmpty(p.t, log, "logs")
+}
+
+// told waits for an event that the present agent prints.
+func (p *crashloopPod) told(what string, match func(runEvent) bool) runEvent {
+	p.t.Helper()
+	return p.tellings(what, 1, match)
+}
+
+// started waits until the present agent has told of so many starts of a
+// container. The container itself is faster, and an agent that is killed in
+// between takes the start back.
+func (p *crashloopPod) started(name string, times int) {
+	p.t.Helper()
+	p.tellings("the start of "+name, times, func(e runEvent) bool { return e.Container == name && e.Reason == "Started" })
+}
+
+// tellings waits for so many of the events, and returns the last.
+func (p *crashloopPod) tellings(what string, times int, match func(runEvent) bool) (last runEvent) {
+	p.t.Helper()
+	require.NoError(p.t, node.Await(p.ctx, what, patience, func(context.Context) error {
+		text, err := os.ReadFile(p.output)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for line := range bytes.Lines(text) {
+			var e runEvent
+			if err := json.Unmarshal(line, &e); err != nil {
+				return fmt.Errorf("%s: %w: %q", p.output, err, line)
+			}
+			if match(e) {
+				last = e
+				if n++; n == times {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("crashloop has told it %d times, not %d", n, times)
+	}))
+	return last
+}
+
+// containers returns the IDs of those in containerd that a filter of ctr lets
+// pass, sandboxes included.
+func (p *crashloopPod) containers(filter string) []string {
+	p.t.Helper()
+	out, err := p.Ctr(p.ctx, "containers", "list", "-q", filter)
+	require.NoError(p.t, err)
+	return slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
+		// containerd's warnings come with it.
+		return len(line) != 64
+	})
+}
+
+// ofPod is a filter for what a pod has.
+func ofPod(name string) string { return fmt.Sprintf(`labels."io.kubernetes.pod.name"==%q`, name) }
+
+// running returns the ID and the process of the running instance of each
+// container of the manifest.
+func (p *crashloopPod) running() map[string]string {
+	p.t.Helper()
+	out, err := p.Ctr(p.ctx, "tasks", "list")
+	require.NoError(p.t, err)
+	tasks := map[string]string{}
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 3 && f[2] == "RUNNING" {
+			tasks[f[0]] = f[0] + " " + f[1]
+		}
+	}
+	found := map[string]string{}
+	for _, c := range slices.Concat(p.wanted.InitContainers, p.wanted.Containers) {
+		for _, id := range p.containers(fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s,labels."io.kubernetes.container.name"==%s`, p.uid, c.Name)) {
+			if task, ok := tasks[id]; ok {
+				found[c.Name] = task
+			}
+		}
+	}
+	return found
+}

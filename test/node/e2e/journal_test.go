@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// journal returns what the pod's containers have written so far.
+func (p *pod) journal() []node.JournalEvent {
+	p.t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, "journal"))
+	if !errors.Is(err, os.ErrNotExist) {
+		require.NoError(p.t, err)
+	}
+	events, err := node.ParseJournal(text)
+	require.NoError(p.t, err)
+	return events
+}
+
+// starts tells how often a container was started.
+func (p *pod) starts(name string) (n int) {
+	for _, e := range p.journal() {
+		if e.Container == name && e.Event == "start" {
+			n++
+		}
+	}
+	return n
+}
+
+// assertStarts checks how often each container was started. What the API shows
+// to run may need a moment to write its line.
+func (p *pod) assertStarts(want map[string]int) {
+	p.t.Helper()
+	got := map[string]int{}
+	_ = node.Await(p.ctx, "the starts", 2*time.Second, func(context.Context) error {
+		for name := range want {
+			got[name] = p.starts(name)
+		}
+		if !maps.Equal(got, want) {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	assert.Equal(p.t, want, got, "starts of the containers")
+}
+
+// times returns when the n-th instance of a container had an event.
+func (p *pod) times(name string, n int, event string) (at []float64) {
+	for _, e := range p.journal() {
+		if e.Container == name && e.Start == n && e.Event == event {
+			at = append(at, e.At)
+		}
+	}
+	return at
+}
+
+// event waits for an event of the n-th instance of a container and returns when
+// it was.
+func (p *pod) event(name string, n int, event string) float64 {
+	p.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		if at := p.times(name, n, event); len(at) > 0 {
+			return at[0]
+		}
+		if time.Now().After(deadline) || p.ctx.Err() != nil {
+			require.NoError(p.t, context.Cause(p.ctx))
+			require.Fail(p.t, fmt.Sprintf("pod %s: start %d of %s had no %q within %v", p.name, n, name, event, patience))
+		}
+		// Closer than await: what follows is to happen at once.
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// assertOrder checks that events, each "container start event", were in order.
+func (p *pod) assertOrder(events ...string) {
+	p.t.Helper()
+	last, at := "", 0.0
+	for _, what := range events {
+		f := strings.Fields(what)
+		n, err := strconv.Atoi(f[1])
+		require.NoError(p.t, err)
+		// A container runs a moment before its program has written that.
+		now := p.event(f[0], n, f[2])
+		assert.GreaterOrEqual(p.t, now, at, "%q came before %q", what, last)
+		last, at = what, now
+	}
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
+)
+
+// example is a report with all that there may be in it.
+func example() Report {
+	f := func(scale float64) Figures {
+		return Figures{
+			Restarts: 100, PerSecond: 50 * scale, Ideal: 107.8, Lateness: figures.Summary{Median: 1 / scale, P99: 2 / scale},
+			Kubelet:            Use{PerRestart: 10 / scale, Cores: 0.5, Peak: 0.7, Memory: 100 * mebibyte},
+			Requests:           map[string]float64{"GET pods": 3 / scale},
+			RequestsPerRestart: 3 / scale,
+			Calls:              map[string]float64{"ContainerStatus": 5 / scale},
+			Innocent:           figures.Summary{Median: 0.09 + 0.01*scale},
+			InnocentError:      0.001,
+			Idle:               figures.Summary{Median: 0.1},
+			late:               []float64{0.1 * scale, 0.3},
+			cpu:                []point{{0, 0}, {1, 0.5}},
+			starts:             []point{{0, 2}, {1, 0}},
+			Costs:              map[string]float64{"small": 1, "large": 8 / scale},
+			Waits:              map[string]float64{"runtime": 5},
+			Throttled:          1,
+			NotStarted:         1,
+			Busiest:            60,
+			PeakBack:           0.25,
+		}
+	}
+	r := Report{Command: "make node-load", Machine: Machine{Date: "2026-01-02"}, Runtime: memcri.Options{Sandbox: 40 * time.Millisecond, Slots: 4}, Versions: map[string]string{"stock": "v1.37.1", "ours": "v1.37.1+x"}}
+	for _, s := range []Scenario{{Mix: allFail, Pods: 110}, {Mix: allFail, Pods: 500}, {Mix: onDependent, Pods: 110}} {
+		s.Maximum, s.Window = time.Second, 30*time.Second
+		result := Result{Name: s.name(), Scenario: s, Labels: []string{"stock", "ours"}, Figures: map[string]Figures{"stock": f(1), "ours": f(2)}, Note: "a note."}
+		if s.Mix == onDependent {
+			result.Labels = append(result.Labels, jittered)
+			result.Figures[jittered] = f(4)
+		}
+		result.Goals = result.goals()
+		r.Results = append(r.Results, result)
+	}
+	return r
+}
+
+func TestReport(t *testing.T) {
+	report := example()
+	var text, markdown, js bytes.Buffer
+	for _, r := range report.Results {
+		r.print(&text)
+	}
+	for _, want := range []string{
+		"all-fail/110: 110 pods, all fail at once; maximum 1s, a run of 0s, 30s\n",
+		"                                                stock         ours   ours/stock\n",
+		"  kubelet CPU per restart                    10.00 ms      5.00 ms        0.500\n",
+		"    per restart, by the profile: large       8.000 ms     4.000 ms        0.500\n" +
+			"    per restart, by the profile: small       1.000 ms     1.000 ms        1.000\n" +
+			"    waits per restart: runtime                 5.0 ms       5.0 ms        1.000\n",
+		"    GET pods                                     3.00         1.50        0.500\n",
+		"    ContainerStatus                              5.00         2.50        0.500\n",
+		"  goal  p99 lateness, part of stock's: 0.500 (at most 0.400), missed\n",
+		"  a note.\n",
+		"                                                stock         ours     jittered   ours/stock jittered/ours\n",
+		"  starts, most in 1 s                              60           60           60        1.000        1.000\n",
+		"  time until half have recovered",
+		"  time until all have recovered",
+		"    since it is back                       0.25 cores   0.25 cores   0.25 cores        1.000        1.000\n",
+	} {
+		assert.Contains(t, text.String(), want)
+	}
+	report.markdown(&markdown, []string{"load/restarts.svg"})
+	for _, want := range []string{
+		"* ours: v1.37.1+x\n* stock: v1.37.1\n",
+		"* command: `make node-load`, on 2026-01-02\n",
+		"* runtime: 40ms for a sandbox, 0s to create a container, 0s to start it, 0s to stop; at most 4 of these at once\n",
+		"## Goals\n\n14 of 19 are reached. Kubelet CPU",
+		"| goal | all-fail/110 | all-fail/500 | dependency/110 |\n|---|---:|---:|---:|\n| kubelet CPU per restart, part of stock's: at most 0.500 | 0.500 | – | 0.500 |\n",
+		"| p99 lateness, part of stock's: at most 0.400 | 0.500, **missed** |",
+		"| start of an innocent pod, p50, beside stock's: at most 0.100 s + 0.003 s | 0.110 s, **missed** |",
+		"## In short\n\nEach as stock / ours / jittered:",
+		"| all-fail/110 | 50.0 / 100.0 | 107.8 | 2.00 / 1.00 s | 10.00 / 5.00 ms | 3.00 / 1.50 | 0.10 / 0.11 s | 0.10 / 0.10 s |\n",
+		"![restarts](load/restarts.svg)",
+		"## dependency/110\n\n110 pods, all run, fail when their dependency goes, and recover when it is back; maximum 1s, a run of 0s, 30s away. Note: a note.\n",
+		"| | stock | ours | ours/stock |\n|---|---:|---:|---:|\n",
+		"| | stock | ours | jittered | ours/stock | jittered/ours |\n|---|---:|---:|---:|---:|---:|\n",
+		"| – GET pods | 3.00 | 1.50 | 0.500 |\n",
+	} {
+		assert.Contains(t, strings.ReplaceAll(markdown.String(), "|  |", "| |"), want)
+	}
+	require.NoError(t, printJSON(&js, report))
+	var again Report
+	require.NoError(t, json.Unmarshal(js.Bytes(), &again))
+	assert.Equal(t, report.Results[0].Goals, again.Results[0].Goals)
+	assert.Equal(t, report.Results[0].Figures["ours"].Kubelet, again.Results[0].Figures["ours"].Kubelet)
+}
+
+func TestReportFiles(t *testing.T) {
+	dir := t.TempDir()
+	report := example()
+	require.NoError(t, report.write(options{report: filepath.Join(dir, "load.md"), svg: filepath.Join(dir, "load")}))
+	text, err := os.ReadFile(filepath.Join(dir, "load.md"))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "](load/lateness-all-fail-110.svg)\n")
+	data, err := os.ReadFile(filepath.Join(dir, "load.json"))
+	require.NoError(t, err)
+	assert.True(t, json.Valid(data))
+}
+
+func TestCharts(t *testing.T) {
+	dir := t.TempDir()
+	files, err := writeCharts(dir, example().Results)
+	require.NoError(t, err)
+	var names []string
+	for _, f := range files {
+		names = append(names, filepath.Base(f))
+		data, err := os.ReadFile(f)
+		require.NoError(t, err)
+		assert.NotContains(t, string(data), "NaN")
+		for d := xml.NewDecoder(bytes.NewReader(data)); ; {
+			_, err := d.Token()
+			if err == io.EOF {
+				break
+			}
+			require.NoError(t, err, f)
+		}
+	}
+	assert.Equal(t, []string{
+		"restarts.svg", "lateness-all-fail-110.svg", "lateness-all-fail-500.svg", "lateness-dependency-110.svg", "cpu-dependency-110.svg", "starts-dependency-110.svg",
+	}, names)
+	by := charts(example().Results)[0]
+	assert.Equal(t, []line{
+		{"stock", []point{{110, 50}, {500, 50}}}, {"ours", []point{{110, 100}, {500, 100}}}, {"ideal", []point{{110, 107.8}, {500, 107.8}}},
+	}, by.lines)
+	assert.Equal(t, []point{{0, 100. / 3}, {1, 200. / 3}, {2, 100}}, distribution([]float64{2, -1, 1}))
+	assert.Len(t, distribution(make([]float64, 1000)), 201)
+	assert.Empty(t, overTime(nil))
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/pprof/profile"
+	dto "github.com/prometheus/client_model/go"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// sample reads what processes use, until it is told to stop.
+func (m *measurement) sample() (stop func() error) {
+	ctx, cancel := context.WithCancel(m.Context())
+	done := make(chan error, 1)
+	go func() {
+		tick := time.NewTicker(sampling)
+		defer tick.Stop()
+		for {
+			s, err := m.sampleOnce()
+			if err != nil {
+				done <- err
+				return
+			}
+			m.run.Samples = append(m.run.Samples, s)
+			if ctx.Err() != nil {
+				done <- nil
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+func (m *measurement) sampleOnce() (s Sample, err error) {
+	s.At = time.Now()
+	for _, read := range []struct {
+		to   *float64
+		from func(int) (float64, error)
+		pid  int
+	}{
+		{&s.Kubelet, figures.CPU, m.Kubelet.PID()},
+		{&s.APIServer, figures.CPU, m.api.PID()},
+		{&s.Runtime, figures.CPU, m.runtime.PID()},
+		{&s.KubeletMemory, figures.Memory, m.Kubelet.PID()},
+		{&s.APIServerMemory, figures.Memory, m.api.PID()},
+	} {
+		if *read.to, err = read.from(read.pid); err != nil {
+			return s, err
+		}
+	}
+	s.All, s.Stolen, err = figures.Busy()
+	return s, err
+}
+
+// fromKubelet asks the kubelet's server.
+func (m *measurement) fromKubelet(path string, use func(io.Reader) error) error {
+	req, err := http.NewRequestWithContext(m.Context(), http.MethodGet, m.kubelet+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := m.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, answer.Status)
+	}
+	return use(answer.Body)
+}
+
+// metrics returns how often the kubelet has synced pods and listed containers, and
+// how many seconds it has waited before API requests. It also looks at the heap.
+func (m *measurement) metrics() (map[string]float64, error) {
+	sums := map[string]float64{}
+	err := m.fromKubelet("/metrics", func(body io.Reader) error {
+		families, err := figures.ParseMetrics(body)
+		if err != nil {
+			return err
+		}
+		sum := func(name string, of func(*dto.Metric) float64) {
+			for _, metric := range families[name].GetMetric() {
+				sums[name] += of(metric)
+			}
+		}
+		count := func(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) }
+		sum(metricSyncs, count)
+		sum(metricRelists, count)
+		sum(metricThrottled, func(m *dto.Metric) float64 { return m.GetHistogram().GetSampleSum() })
+		sum(metricHeap, func(m *dto.Metric) float64 { return m.GetGauge().GetValue() })
+		return nil
+	})
+	m.run.Heap = max(m.run.Heap, sums[metricHeap])
+	delete(sums, metricHeap)
+	return sums, err
+}
+
+// count compares what the API says with what the runtime has noted. Where pods go
+// on crashing, the API lags behind; where they do not, it has to be the same.
+func (m *measurement) count() error {
+	if m.Scenario.Mix != onDependent {
+		return m.countOnce()
+	}
+	return node.Await(m.Context(), "restart counts in the API that are the runtime's", time.Minute, func(context.Context) error {
+		if err := m.countOnce(); err != nil {
+			return err
+		}
+		if m.run.APIRestarts != m.run.Restarts {
+			return fmt.Errorf("%d restarts in the API, %d at the runtime", m.run.APIRestarts, m.run.Restarts)
+		}
+		return nil
+	})
+}
+
+func (m *measurement) countOnce() error {
+	if err := m.readJournal(); err != nil {
+		return err
+	}
+	m.run.Restarts, m.run.APIRestarts = 0, 0
+	for _, n := range m.starts() {
+		m.run.Restarts += n - 1
+	}
+	return m.request(http.MethodGet, "", nil, func(body io.Reader) error {
+		var list corev1.PodList
+		if err := json.NewDecoder(body).Decode(&list); err != nil {
+			return err
+		}
+		for _, pod := range list.Items {
+			for _, s := range pod.Status.ContainerStatuses {
+				if s.Name == mainContainer && strings.HasPrefix(pod.Name, m.Scenario.Mix) {
+					m.run.APIRestarts += int(s.RestartCount)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// profile takes profiles of the kubelet, which goes on as in the window: of the
+// processor, of what blocks, and of the heap at the beginning.
+func (m *measurement) profile() error {
+	if err := os.MkdirAll(m.Profile, 0o755); err != nil {
+		return err
+	}
+	m.say("profiling for %v", profiling)
+	before, err := m.control.Journal(m.Context(), len(m.run.Journal))
+	if err != nil {
+		return err
+	}
+	name := strings.ReplaceAll(m.Scenario.name(), "/", "-") + "-" + m.Label
+	// All at the same time: each is of these seconds alone.
+	kinds := []struct {
+		name, path string
+		taken      *profile.Profile
+	}{{"cpu", fmt.Sprint("profile?seconds=", profiling.Seconds()), nil}, {"block", fmt.Sprint("block?seconds=", profiling.Seconds()), nil}, {"heap", "heap?gc=1", nil}}
+	failed := make(chan error, len(kinds))
+	for i := range kinds {
+		kind := &kinds[i]
+		go func() {
+			failed <- m.fromKubelet("/debug/pprof/"+kind.path, func(body io.Reader) error {
+				data, err := io.ReadAll(body)
+				if err != nil {
+					return err
+				}
+				if kind.taken, err = profile.ParseData(data); err != nil {
+					return fmt.Errorf("the kubelet's profile %s: %w", kind.path, err)
+				}
+				return os.WriteFile(filepath.Join(m.Profile, name+"."+kind.name+".pb.gz"), data, 0o644)
+			})
+		}()
+	}
+	for range kinds {
+		err = errors.Join(err, <-failed)
+	}
+	if err != nil {
+		return err
+	}
+	events, err := m.control.Journal(m.Context(), len(m.run.Journal)+len(before))
+	if err != nil {
+		return err
+	}
+	restarts := 0
+	for _, e := range events {
+		if m.isStart(e) {
+			restarts++
+		}
+	}
+	m.run.Costs = costs(kinds[0].taken, cpuPurposes, restarts)
+	m.run.Waits = costs(kinds[1].taken, waitPurposes, restarts)
+	return nil
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+)
+
+// warmUp waits until every pod has started, and every crashing one been restarted
+// twice, the second time after a delay.
+func (m *measurement) warmUp() error {
+	said := time.Now()
+	if err := node.Await(m.Context(), "the second restart of every pod that crashes", 5*time.Minute, func(context.Context) error {
+		if err := m.deleteInnocents(); err != nil {
+			return err
+		}
+		starts, ready, crashing := m.starts(), 0, 0
+		for _, n := range starts {
+			if n > 2 {
+				crashing++
+			}
+			if n > 0 {
+				ready++
+			}
+		}
+		if m.Scenario.Mix == onDependent {
+			crashing = m.Scenario.crashing()
+		}
+		if ready == m.Scenario.Pods && crashing >= m.Scenario.crashing() {
+			return nil
+		}
+		err := fmt.Errorf("%d of %d pods have started, %d of %d were restarted twice", ready, m.Scenario.Pods, crashing, m.Scenario.crashing())
+		if time.Since(said) > 10*time.Second {
+			said = time.Now()
+			m.say("%v", err)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return m.wait(settling, m.deleteInnocents)
+}
+
+// window measures.
+func (m *measurement) window() error {
+	requests, err := figures.Requests(m.Context(), m.api)
+	if err != nil {
+		return err
+	}
+	m.own = map[string]float64{}
+	metrics, err := m.metrics()
+	if err != nil {
+		return err
+	}
+	calls, err := m.control.Calls(m.Context())
+	if err != nil {
+		return err
+	}
+	m.say("measuring for %v", m.Scenario.Window)
+	stop := m.sample()
+	m.run.From = time.Now()
+	created, heap := time.Now(), time.Now()
+	do := func() error {
+		if time.Since(created) >= innocentEvery {
+			created = created.Add(innocentEvery)
+			if err := m.createInnocent(false); err != nil {
+				return err
+			}
+		}
+		if time.Since(heap) >= heapSampling {
+			heap = heap.Add(heapSampling)
+			if _, err := m.metrics(); err != nil {
+				return err
+			}
+		}
+		return m.deleteInnocents()
+	}
+	if m.Scenario.Mix == onDependent {
+		err = m.herd(do)
+	} else {
+		err = m.wait(m.Scenario.Window, do)
+	}
+	m.run.To = time.Now()
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	after, err := m.control.Calls(m.Context())
+	if err != nil {
+		return err
+	}
+	m.run.Calls = map[string]memcri.Calls{}
+	for method, c := range after {
+		if before := calls[method]; c.Count > before.Count {
+			m.run.Calls[method] = memcri.Calls{Count: c.Count - before.Count, Seconds: c.Seconds - before.Seconds}
+		}
+	}
+	last, err := m.metrics()
+	if err != nil {
+		return err
+	}
+	m.run.Metrics = figures.Increase(metrics, last)
+	if last, err = figures.Requests(m.Context(), m.api); err != nil {
+		return err
+	}
+	m.run.Requests = figures.Increase(requests, last)
+	for kind, n := range m.own {
+		if m.run.Requests[kind] -= n; m.run.Requests[kind] <= 0 {
+			delete(m.run.Requests, kind)
+		}
+	}
+	return nil
+}
+
+// herd takes the dependency away, brings it back, and waits until all pods run and
+// the kubelet has told of it.
+func (m *measurement) herd(do func() error) error {
+	if err := m.control.SetDependency(m.Context(), dependency, false); err != nil {
+		return err
+	}
+	if err := m.wait(m.Scenario.Window, do); err != nil {
+		return err
+	}
+	m.run.Back = time.Now()
+	if err := m.control.SetDependency(m.Context(), dependency, true); err != nil {
+		return err
+	}
+	limit := time.Now().Add(2*m.Scenario.Maximum + 2*time.Minute)
+	for running := 0; running < m.Scenario.Pods; running = countRunning(m.run.Journal, m.Scenario) {
+		if time.Now().After(limit) {
+			return fmt.Errorf("%d of %d pods run %v after the dependency came back", running, m.Scenario.Pods, time.Since(m.run.Back))
+		}
+		if err := m.wait(sampling, do); err != nil {
+			return err
+		}
+	}
+	return m.wait(telling, do)
+}
+
+// awaitInnocents waits until all have started.
+func (m *measurement) awaitInnocents() error {
+	return node.Await(m.Context(), "the start of the last innocent pods", 30*time.Second, func(context.Context) error {
+		if err := m.deleteInnocents(); err != nil {
+			return err
+		}
+		m.run.End = time.Now()
+		if left := len(m.run.Innocents) - m.deleted; left > 0 {
+			return fmt.Errorf("%d have not started", left)
+		}
+		return nil
+	})
+}
