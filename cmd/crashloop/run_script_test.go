@@ -100,9 +100,9 @@ func TestRunErrorsAsJSON(t *testing.T) {
 			File: "testdata/run-same-name.yaml", Object: "Pod default/web", Field: "metadata.name", BadValue: "default/web",
 			Detail: `Duplicate value: "default/web": another one is in testdata/run-same-name.yaml`,
 		}},
-		{[]string{"run", "-o=json"}, exitUsage, issueReport{Detail: "there is no MANIFEST to run: name a file, or - for stdin"}},
+		{[]string{"run", "-o=json"}, exitUsage, issueReport{Detail: "no MANIFEST: name a file or a folder, or - for stdin"}},
 		{[]string{"run", "--bogus", "x", "-ojson"}, exitUsage, issueReport{Detail: "unknown flag: --bogus"}},
-		{[]string{"run", "--timeout", "-1s", "--output", "json", "-"}, exitUsage, issueReport{Detail: "--timeout -1s is less than 0"}},
+		{[]string{"run", "--timeout", "-1s", "--output", "json", "-"}, exitUsage, issueReport{Detail: "--timeout -1s: must not be negative"}},
 		{[]string{"status", "--metrics", "testdata/a\nb", "--output=json"}, exitFailed, issueReport{Detail: "testdata/a\nb: no such file or directory"}},
 	}
 	for _, tc := range tests {
