@@ -3,12 +3,12 @@
 #
 # build.sh [--stock | --check] [kubelet|kube-apiserver|kubelet-jittered|kubelet-short-reset]...
 #
-# Builds from the tree as it is, which must have the series applied, to _output/VERSION/kubelet. With --stock it
+# Builds from the present tree, which must have the series applied, to _output/VERSION/kubelet. With --stock it
 # builds the release without the series, from a checkout of its own, to _output/VERSION/stock/kubelet; the tree is
 # not touched. Trees are found as by make apply. Version stamps are upstream's: v1.37.1+kubelet-backoff, and
-# v1.37.1 for --stock. Unlike upstream's, the binaries are linked statically. --check builds nothing: it says whether
-# there is a Go that can build the tree, before the series is applied to it. kubelet-jittered is the patched kubelet
-# with jitter in its back-off of containers and pods, for make node-load: no kubelet can be told to have any.
+# v1.37.1 for --stock. Unlike upstream's, the binaries are linked statically. --check builds nothing: it reports
+# whether there is a Go that can build the tree, before the series is applied to it. kubelet-jittered is the patched kubelet
+# with jitter in its back-off of containers and pods, for make node-load: no kubelet has a setting for it.
 # kubelet-short-reset resets its back-off after a run of 15 s instead of ten minutes, for make node-e2e.
 
 # shellcheck source=hack/lib.sh

@@ -16,7 +16,7 @@ KB_ROOT=${KB_HACK%/*}
 KUBE_ROOT=${KUBE_ROOT:-}
 OUTPUT_DIR=${KB_OUTPUT_DIR:-$KB_ROOT/_output}
 [[ $OUTPUT_DIR == /* ]] || OUTPUT_DIR=$PWD/$OUTPUT_DIR
-# Set by scripts for one call of a function; whatever the environment has under this name does not count.
+# Set by scripts for one call of a function; a value from the environment does not count.
 STREAM=''
 
 say() { printf '==> %s\n' "$*"; }
@@ -49,15 +49,15 @@ trap run_cleanups EXIT
 trap 'echo "interrupted" >&2; exit 130' INT
 trap 'echo "terminated" >&2; exit 143' TERM HUP
 
-# scratch_dir VAR [PARENT]: a directory that is gone when the script ends. What scripts that were killed left there goes
-# too; the name holds the process that owns it.
+# scratch_dir VAR [PARENT] makes a directory that is removed when the script ends. It also removes the directories of scripts
+# that were killed: the name contains the process ID of the owner.
 scratch_dir() {
   local -n scratch_out=$1
   local parent=${2:-$OUTPUT_DIR} old owner
   mkdir -p "$parent" || die "cannot create $parent"
   for old in "$parent"/.scratch.*; do
     owner=${old##*/.scratch.}
-    # The process of another user cannot be asked after, and its directory not be removed.
+    # For the process of another user kill fails, and so would removing its directory.
     [[ -d $old && -O $old ]] || continue
     kill -0 "${owner%%.*}" 2>/dev/null || rm -rf "$old" || true
   done
@@ -83,8 +83,8 @@ need() {
   die "missing on PATH: ${missing[*]}" "${hints[@]}"
 }
 
-# go_env_for_tree DIR: a kubernetes tree is built as its own go.work says (releases before 1.30 have none), whatever the
-# user's Go settings are. Nothing is left empty: what `go env -w` wrote counts for empty variables.
+# go_env_for_tree DIR sets the environment for building a kubernetes tree: with its own go.work (releases before 1.30 have
+# none) and without the user's Go settings. No variable is empty, because go would then use the value that `go env -w` wrote.
 #   -trimpath       without paths in the objects, trees in different directories share one build cache
 #   CGO_ENABLED=0   the kubelet then runs on a node with any C library, and is the same with and without gcc here;
 #                   for the tests as well, which share the build cache
@@ -93,8 +93,8 @@ go_env_for_tree() {
   [[ ! -f $1/go.work ]] || GOWORK=$1/go.work
 }
 
-# check_go: Go is there, and not older than TREE (if it is there yet) asks for. Whether GOTOOLCHAIN lets go get a newer
-# one is for go itself to say.
+# check_go fails unless there is a Go that is new enough for TREE, if that exists. The command go decides that, because
+# GOTOOLCHAIN may let it download a newer one.
 check_go() {
   need go
   [[ $TREE_KIND != missing ]] || return 0
@@ -102,7 +102,7 @@ check_go() {
   out=$(go_env_for_tree "$TREE" && cd "$TREE" && go list -m 2>&1) || die "$(go version 2>&1) cannot build $TREE:" "$out"
 }
 
-# keep_work_sum DIR: go may add checksums to a tree's go.work.sum; the tree is to be left as it was.
+# keep_work_sum DIR: go may add checksums to a tree's go.work.sum; this restores the file at the end.
 keep_work_sum() {
   scratch_dir KB_WORK_SUM
   [[ ! -f $1/go.work.sum ]] || cp -p "$1/go.work.sum" "$KB_WORK_SUM/"
@@ -153,7 +153,7 @@ run_long() {
   return "$rc"
 }
 
-# kill_tree PID: PID and everything below it. Background jobs of a script do not get the terminal's Ctrl-C.
+# kill_tree PID ends PID and its descendants. Background jobs of a script do not get the terminal's Ctrl-C.
 kill_tree() {
   local child
   for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null || pgrep -P "$1" 2>/dev/null); do kill_tree "$child"; done
@@ -163,7 +163,7 @@ kill_tree() {
 # show_errors LOG: LOG without the package names that `go build -v` prints.
 show_errors() { grep -vE '^[a-z0-9][A-Za-z0-9._/-]*$|^go: downloading ' "$1" | tail -n 60 >&2 || true; }
 
-# one_at_a_time: builds of this size take turns.
+# one_at_a_time waits until no other build of this size runs.
 one_at_a_time() {
   command -v flock >/dev/null 2>&1 || return 0
   mkdir -p "$OUTPUT_DIR"
@@ -177,7 +177,7 @@ one_at_a_time() {
 
 patchset() { "$KB_HACK/patchset.sh" "$@"; }
 
-# apply_series: applies it where it is not applied yet. What a check then shows is recorded for it as it is now.
+# apply_series applies the series unless it is applied. The result of a check is recorded for its present state.
 apply_series() {
   patchset apply --keep || exit 1
   KB_CHECKED=$(patchset checked) || exit 1
@@ -195,7 +195,7 @@ load_tree() {
   eval "$variables"
 }
 
-# releases: what the series were made on, newest first.
+# releases prints the releases that the series were made on, newest first.
 releases() { sed -n 's/^tag: *//p' "$KB_ROOT"/patches/v*/BASE | sort -rV; }
 
 # ---- kubelets to compare --------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ run_e2e() {
   exec "$state/e2e.test" -work "$state" -crashloop "$state/crashloop" "$@"
 }
 
-# need_busybox: sets busybox, to one that an image can be made of.
+# need_busybox sets busybox to a binary that works in an image.
 need_busybox() {
   need busybox
   busybox=$(command -v busybox)

@@ -17,7 +17,7 @@ fi
 say "go vet and staticcheck"
 go vet ./... || rc=1
 go tool -modfile=hack/tools/go.mod staticcheck ./... || rc=1
-# In the other modules by the same staticcheck, whose version hack/tools says. Modules without packages pin tools.
+# The other modules use the same staticcheck, at the version in hack/tools. Modules without packages pin tools.
 staticcheck=$(go tool -modfile=hack/tools/go.mod -n staticcheck)
 while IFS= read -r mod; do
   cd "$KB_ROOT/${mod%/go.mod}"

@@ -29,7 +29,7 @@ for image in agnhost busybox nonroot pause; do images+=,$image:$(upstream_tag "$
 for image in glibc-dns-testing httpd nginx; do
   for tag in $(upstream_tags "$image"); do images+=,$image:$tag; done
 done
-# The whole is a check of the series.
+# A whole run is a check of the series.
 (($# > 0)) || set -- -record "$KB_HACK/patchset.sh"
 run_e2e -conformance "$OUT/stock,$OUT" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
   -images "${images#,}" -test.run '^TestConformance$' -test.timeout 90m "$@"

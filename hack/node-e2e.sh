@@ -73,7 +73,7 @@ case ${1:-} in
     ;;
 esac
 
-# What the harness needs, before the minutes that building takes.
+# Check what the harness needs before the build, which takes minutes.
 [[ $(id -u) == 0 ]] || die "node-e2e needs root: it runs containerd and a kubelet"
 need go runc
 [[ -z $kubelet ]] || need etcd
@@ -106,6 +106,6 @@ if [[ -n $kubelet ]]; then
     args+=(-e2e-node "$out/e2e_node.test" -busybox "$busybox" -busybox-tag "$tag")
   fi
 fi
-# The whole is a check of the series. A part says little of it.
+# Only a whole run is a check of the series.
 [[ -n ${1:-} || $# -gt 1 ]] || args+=(-record "$KB_HACK/patchset.sh")
 run_e2e "${args[@]}" -test.run "$run" -test.parallel 6 -test.timeout 45m "${@:2}"

@@ -4,7 +4,7 @@
 # node-load.sh [ARGUMENTS OF THE HARNESS]
 #
 # Applies the series where it is not applied yet, builds the release's kubelet and kube-apiserver and, from the patched
-# tree, ours, and measures what restarts cost either kubelet on a full node, whose runtime has its containers in memory
+# tree, ours, and measures what restarts cost either kubelet on a full node, with a runtime that has its containers in memory
 # (test/node/load). With BASE_KUBELET=FILE in the environment it compares ours with that one, another patched kubelet,
 # instead of the release's. A third kubelet, ours with jitter, runs the mix in which all pods fail at one instant. For a look
 # at a single row:
@@ -14,14 +14,14 @@
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0"; exit 0; }
-# What the harness needs, before the minutes that building takes.
+# Check what the harness needs before the build, which takes minutes.
 [[ $(id -u) == 0 ]] || die "node-load needs root: it runs kubelets in namespaces of their own"
 need go etcd
 prepare_kubelets kubelet kube-apiserver kubelet-jittered
 say "Measuring on a full node"
 state=$OUTPUT_DIR/node
 mkdir -p "$state"
-# It is run where the user is, for whom the paths in the arguments are.
+# It runs in the user's directory, because of paths in the arguments.
 CGO_ENABLED=0 GOWORK=off go build -C "$KB_ROOT/test/node" -o "$state/load" ./load
 # The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
 trap - EXIT INT TERM HUP

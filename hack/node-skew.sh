@@ -32,7 +32,7 @@ for release in "${releases[@]}"; do
   kubelets+=,$OUT/stock/kubelet,$OUT/kubelet
 done
 kubelets+=,$OUT/stock/kubelet
-# The whole is a check of the newest series.
+# A whole run is a check of the newest series.
 record=()
 (($# > 0)) || [[ -n ${RELEASES:-} ]] || record=(-record "$KB_HACK/patchset.sh")
 run_e2e "${record[@]}" -skew-kubelets "${kubelets#,}" -apiserver "$OUT/kube-apiserver" \

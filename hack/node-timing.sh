@@ -16,7 +16,7 @@
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,14s/^# \{0,1\}//p' "$0"; exit 0; }
-# What the harness needs, before the minutes that building takes.
+# Check what the harness needs before the build, which takes minutes.
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
 need go runc etcd
 prepare_kubelets kubelet

@@ -27,7 +27,7 @@ say "Testing ${#packages[@]} packages in $TREE (kubernetes $VERSION, $BRANCH)"
 printf '    %s\n' "${packages[@]}"
 one_at_a_time
 go_env_for_tree "$TREE"
-# The race detector is the one thing that has to have cgo.
+# Only the race detector needs cgo.
 case " $* " in *' -race '*) export CGO_ENABLED=1 ;; esac
 scratch_dir WORK
 keep_work_sum "$TREE"

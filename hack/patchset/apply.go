@@ -40,7 +40,7 @@ func (p *program) apply(keep bool) error {
 		if done || err != nil {
 			return err
 		}
-		// Taking the old series back may have removed the repository that was made for it.
+		// Reversing the old series may have removed the repository that was made for it.
 		if !fileutil.Exists(filepath.Join(t.Dir, ".git")) {
 			t.Kind = tree.Plain
 		}
@@ -64,7 +64,7 @@ func (p *program) rehearse(t *tree.Tree, s *series.Series, commit, dir string) (
 	return writeMails(commits, filepath.Join(dir, "mails"))
 }
 
-// applyOver deals with a series branch that is there already. It says whether there is nothing left to do.
+// applyOver handles a series branch that exists already. It reports whether nothing is left to do.
 func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work string) (done bool, err error) {
 	base, tip := t.State(s.Branch, "base"), t.State(s.Branch, "tip")
 	head := t.CommitID("refs/heads/" + s.Branch)
@@ -122,7 +122,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 		return true, nil
 	}
 	p.Say("The patches or the files they bring have changed since %s was made: taking it back first", s.Branch)
-	// But not before it is known that the new ones apply to what is checked out then.
+	// First make sure that the new patches apply to the commit that will be checked out then.
 	if err := t.RequireReady(s.Created()); err != nil {
 		return false, err
 	}
@@ -158,7 +158,7 @@ func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) (err erro
 
 	if made {
 		p.Say("Making a git repository of %s, with the tree as it is as its one commit (make reverse removes it again)", t.Dir)
-		// In one step: whoever is killed leaves a plain tree, or a repository that reverse knows how to remove.
+		// In one step: if this is killed, there is a plain tree, or a repository that reverse can remove.
 		r, err := t.AsRelease(filepath.Join(t.Dir, tree.Unfinished))
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) (err erro
 		return err
 	}
 	origin, base = head, commit
-	// Before there is a branch: one without these would pass for somebody else's.
+	// Before the branch is made: a branch without these settings is taken for the user's.
 	if err := errors.Join(t.SetState(s.Branch, "base", base), t.SetState(s.Branch, "origin", origin)); err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (p *program) reverse(force bool) error {
 	}
 	if a == nil {
 		p.Say("Nothing to take back: no series is applied to %s", t.Dir)
-		// But for what an apply may have left that was killed.
+		// An apply that was killed may have left this.
 		fileutil.RemoveAll(filepath.Join(t.Dir, tree.Unfinished))
 		if made {
 			return p.unmake(t)
@@ -229,8 +229,8 @@ func (p *program) reverse(force bool) error {
 	p.Say("Taking %s back from %s", a.Branch, t.Dir)
 
 	if op := t.Operation(); op != "" {
-		// An apply that was killed leaves a git am behind, which at its very beginning looks like a rebase; but during a
-		// rebase no branch is checked out. Anything else is not ours to abort.
+		// An apply that was killed leaves a git am, which looks like a rebase at first. During a rebase no branch is checked
+		// out. Any other operation is the user's.
 		if op != "git am" && op != "git rebase" || !current || a.Tip != "" {
 			return t.RequireNoOperation()
 		}
@@ -243,7 +243,7 @@ func (p *program) reverse(force bool) error {
 			return err
 		}
 	}
-	// What no patch holds; in a series that is half applied that is all that apply did not commit itself.
+	// Commits that are in no patch. In a half-applied series, these are all that apply did not make.
 	lines, err := t.Lines("log", "--reverse", "--format=%ce %h %s", head, "^"+cmp.Or(a.Tip, a.Base), "^"+a.Base)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
-// neighbour is the series that is nearest to a minor version: the next newer one, or else the newest.
+// neighbour returns the series that is nearest to a minor version: the next newer one, or else the newest.
 func (p *program) neighbour(minor string) (string, error) {
 	dirs := p.All()
 	if len(dirs) == 0 {
@@ -32,7 +32,7 @@ func (p *program) neighbour(minor string) (string, error) {
 	return dirs[len(dirs)-1], nil
 }
 
-// carry begins a series: with the patches of the neighbouring one, and with its commits on the branch of the new one.
+// carry starts a series: with the patches of the neighbouring series, and with their commits on the new branch.
 func (p *program) carry(version string) error {
 	version, err := kubeversion.Normal(version)
 	if err != nil {
@@ -67,8 +67,7 @@ func (p *program) carry(version string) error {
 	if err := errors.Join(t.RequireNoOperation(), t.RequireClean("carrying patches to it")); err != nil {
 		return err
 	}
-	// The commits of the old series, on the release that it was made on. With the old release's files git merges; the
-	// hunks alone would have to fit.
+	// The commits are on the release of the old series, so that git rebase can merge. Hunks alone would have to fit.
 	tag := "refs/tags/" + from.Tag
 	if err := t.Do("fetch", "-q", "--no-tags", p.treeDir(from.Tag), tag+":"+tag); err != nil {
 		return err
@@ -101,8 +100,8 @@ func (p *program) carry(version string) error {
 	return nil
 }
 
-// copySeries copies the patches of a series. Versions of new files that an older release needs are inherited, and a newer
-// one has those of all.
+// copySeries copies the patches of a series. It copies no files of _src: an older release inherits the versions of newer ones,
+// and a newer release uses the files for all.
 func copySeries(s *series.Series, dir, version string) error {
 	files := map[string][]byte{"BASE": fmt.Appendf(nil, "tag: %s\n", version)}
 	var err error

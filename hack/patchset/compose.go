@@ -24,10 +24,10 @@ type composed struct {
 	commit, mail string
 }
 
-// otherCause is what git says when the patch is not to blame.
+// otherCause matches errors of git for which the patch is not the reason.
 var otherCause = regexp.MustCompile(`No space left on device|Disk quota exceeded|Read-only file system|Permission denied|Input/output error|[uU]nable to write`)
 
-// notApplicable is the error of a patch that does not fit, or that git could not apply for another reason.
+// notApplicable returns the error for a patch that does not fit, or that git could not apply for another reason.
 func (p *program) notApplicable(q *series.Patch, t *tree.Tree, said error) error {
 	why := git.ExplainAm(said.Error())
 	if why == "" || otherCause.MatchString(said.Error()) {
@@ -37,8 +37,8 @@ func (p *program) notApplicable(q *series.Patch, t *tree.Tree, said error) error
 		"git says: "+console.Indent(console.LastLines(said.Error(), 3), " "), "There are, in "+p.Patches+":", p.Describe())
 }
 
-// compose makes the commits of a series on top of base, in a repository without looking at its files: the hunks of each
-// patch, and the files that it brings.
+// compose makes the commits of a series on top of base, from the hunks of each patch and its new files. It uses no working
+// tree.
 func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree) ([]composed, error) {
 	dir, err := os.MkdirTemp("", "patchset-")
 	if err != nil {
@@ -115,7 +115,7 @@ func writeMails(commits []composed, dir string) ([]string, error) {
 	return files, nil
 }
 
-// stored is a commit as the patch file that holds it: the mail without the files that the patch brings.
+// stored returns the patch file for a commit: the mail without the new files of the patch.
 func (p *program) stored(r git.Git, commit string, brings map[string]bool) (string, error) {
 	changed, err := r.Changed(commit+"^", commit)
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *program) stored(r git.Git, commit string, brings map[string]bool) (stri
 		}
 		text += "\n" + string(diff)
 	}
-	// What git would read differently must not get into a patch file.
+	// A patch file must not contain what git would read differently.
 	msg, err := p.Message(text)
 	if err != nil {
 		return "", err

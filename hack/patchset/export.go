@@ -94,7 +94,7 @@ func (p *program) dist() error {
 			return err
 		}
 	}
-	// Whatever SKIP, KUBE_ROOT and KUBE_VERSION say: an archive has every patch, made on the release that BASE names.
+	// SKIP, KUBE_ROOT and KUBE_VERSION do not apply: an archive has every patch, made on the release that BASE names.
 	p.skip, p.kubeRoot = "", ""
 	for _, dir := range p.All() {
 		s, err := p.loadSeries(dir)
@@ -106,7 +106,7 @@ func (p *program) dist() error {
 		if err != nil {
 			return err
 		}
-		// Whatever is checked out there by now.
+		// The tree may have something else checked out.
 		release := t.CommitID("refs/tags/" + s.Tag)
 		if release == "" {
 			return fmt.Errorf("%s has no tag %s", t.Dir, s.Tag)
@@ -166,7 +166,7 @@ func (p *program) dist() error {
 	return nil
 }
 
-// clean removes _output, never what KB_OUTPUT_DIR names: that directory may hold other things.
+// clean removes _output, and never the directory KB_OUTPUT_DIR, which may contain other files.
 func (p *program) clean() error {
 	output := filepath.Join(p.Root, "_output")
 	entries, err := os.ReadDir(output)

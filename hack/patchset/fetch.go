@@ -42,7 +42,7 @@ func (p *program) fetch(version string) error {
 		return err
 	}
 	defer unlock()
-	// Maybe another fetch has made it by now.
+	// Another fetch may have made it meanwhile.
 	if there() {
 		p.Say("kubernetes %s is already in %s", version, dest)
 		return nil

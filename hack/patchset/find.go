@@ -20,7 +20,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
-// wantedVersion is KUBE_VERSION, or else the release that the newest series was made on.
+// wantedVersion returns KUBE_VERSION, or else the release that the newest series was made on.
 func (p *program) wantedVersion() (string, error) {
 	if p.kubeVersion != "" {
 		return kubeversion.Normal(p.kubeVersion)
@@ -57,7 +57,7 @@ func (p *program) locate() (*tree.Tree, error) {
 			return nil, err
 		}
 		dir = p.treeDir(t.Version)
-		hint = "Remove that directory; it is then fetched anew."
+		hint = "Remove that directory; the next command fetches it again."
 	}
 	t.Git = p.Git.In(dir)
 	if !fileutil.Exists(dir) {
@@ -101,7 +101,7 @@ func (p *program) findVersion(t *tree.Tree) error {
 		rev := cmp.Or(t.State(t.Branch(), "base"), "HEAD")
 		all, _ := t.Lines("tag", "--list", "v1.*", "--points-at", rev)
 		tags := slices.DeleteFunc(slices.Clone(all), func(tag string) bool { return !kubeversion.Pattern.MatchString(tag) })
-		// At the first alpha release of a minor version, the tree is still of the one before.
+		// At the tag of the first alpha of a minor version, the tree is still that of the one before.
 		if m := t.Minor(); m != "" {
 			tags = slices.DeleteFunc(tags, func(tag string) bool { return semver.MajorMinor(tag) != m })
 		}
@@ -140,7 +140,7 @@ func (p *program) findVersion(t *tree.Tree) error {
 	return t.CheckMinor()
 }
 
-// releaseOfMinor is the release that the series of a minor version was made on.
+// releaseOfMinor returns the release that the series of a minor version was made on.
 func (p *program) releaseOfMinor(minor string) string {
 	b, _ := series.ReadBase(filepath.Join(p.Patches, cmp.Or(minor, "none")))
 	return b.Tag
@@ -173,8 +173,8 @@ func (p *program) target() (*tree.Tree, *series.Series, error) {
 	return t, s, p.CheckDependencies(s)
 }
 
-// requireRelease: a tree that fetch made has its release checked out, or the series on that. While a series is carried to
-// it, it has another one.
+// requireRelease returns an error if a tree that fetch made has neither its release checked out nor the series on that, as
+// while a series is being carried to it.
 func (p *program) requireRelease(t *tree.Tree) error {
 	if p.kubeRoot != "" || t.Kind != tree.Repository {
 		return nil
@@ -244,7 +244,7 @@ func (p *program) checkoutCommand(dir string) error {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	// What borrow makes can be told by its attributes and by the objects that are elsewhere.
+	// Borrow leaves these attributes, and the path of the objects of another repository.
 	attributes, _ := os.ReadFile(filepath.Join(dir, ".git/info/attributes"))
 	if fileutil.Exists(dir) && !(string(attributes) == git.NeutralAttributes && fileutil.Exists(filepath.Join(dir, git.Alternates))) {
 		return console.Error(fmt.Sprintf("%s is there already, and is no checkout that this command made", dir), "Move it away.")

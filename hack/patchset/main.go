@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Patchset gets the source tree of a kubernetes release, applies a patch series to it, takes it back, and brings what was
-// edited on either side to the other.
+// Patchset gets the source tree of a kubernetes release, applies a patch series to it and reverses it, and copies edits
+// between the tree and this repository.
 //
 // Words used throughout:
 //
@@ -46,7 +46,7 @@ type program struct {
 	kubeRoot, kubeVersion string
 	skip                  string // numbers of patches to leave out
 	seriesName            string // the series to take, whatever the tree's release
-	checked               string // what a script that records a check has begun with
+	checked               string // what identified the series when a script began the check that it records
 }
 
 func newProgram(ctx context.Context) (*program, error) {
@@ -110,7 +110,7 @@ func run() int {
 	if err == nil {
 		return 0
 	}
-	// Whatever the error is, it comes from the interruption.
+	// The interruption is the cause of any other error.
 	var i interruption
 	if errors.As(context.Cause(ctx), &i) {
 		fmt.Fprintln(os.Stderr, i)
@@ -128,7 +128,7 @@ func (p *program) lock(name, what string) (unlock func(), err error) {
 	return fileutil.Lock(p.ctx, filepath.Join(p.output, name), func() { p.Say("Waiting for another %s in %s to end", what, p.output) })
 }
 
-// long runs a command that takes long; see the function of this name.
+// long runs a command and reports its progress.
 func (p *program) long(label, dir string, env []string, name string, args ...string) (string, time.Duration, error) {
 	return process.Long(p.ctx, p.Log, label, dir, env, name, args...)
 }
@@ -143,7 +143,7 @@ func (p *program) needGit() (err error) {
 // loadSeries reads a series, without the patches to skip.
 func (p *program) loadSeries(dir string) (*series.Series, error) { return p.Load(dir, p.skip) }
 
-// uninterrupted is the program for what must be finished: signals do not reach it.
+// uninterrupted returns a copy of the program that signals do not stop, for steps that must finish.
 func (p *program) uninterrupted() *program {
 	q := *p
 	q.ctx = context.Background()
@@ -173,79 +173,81 @@ func (p *program) command() *cobra.Command {
 
 The tree is put together from the Go module proxy (whatever "go env GOPROXY" says): k8s.io/kubernetes and every staging
 module, laid out as in git, as a git repository with one commit tagged VERSION. The commit is the same on every machine.
-What is downloaded must have the hashes in patches/<series>/kubernetes.sum, where that names the release. A tree that is
-there already is left alone. An interrupted run leaves nothing behind.`, cobra.MaximumNArgs(1),
+The downloads must have the hashes in patches/<series>/kubernetes.sum, if that file lists the release. Fetch does not
+change a tree that exists already. An interrupted run leaves nothing behind.`, cobra.MaximumNArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.fetchCommand(args) })
 	add(root, "pin VERSION", "write the hashes of a release into its series",
-		`Pin downloads the modules of a kubernetes release and writes their hashes into kubernetes.sum of the series that fits,
-for fetch to compare with from then on. Hashes that are there are not replaced.`, cobra.ExactArgs(1),
+		`Pin downloads the modules of a kubernetes release and adds their hashes to kubernetes.sum of the series that fits. From
+then on fetch compares its downloads with them. Pin does not replace hashes.`, cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.pin(args[0]) })
 
 	var keep bool
 	apply := add(root, "apply [--keep]", "apply the series to the tree, on a branch",
 		`Apply applies the series that fits the tree to a new branch, kubelet-backoff-<series>, one commit per patch. The tree is
 KUBE_ROOT (a git checkout or a plain source tree), or else _output/KUBE_VERSION/kubernetes, fetched when missing. When
-anything fails the tree is put back as it was, bit for bit. "patchset reverse" undoes it.
+anything fails, apply restores the tree bit for bit. "patchset reverse" undoes it.
 
 SKIP="4 6" or SKIP="config images" in the environment leaves these patches out, as if their lines in "series" were commented out.`, none,
 		func(*cobra.Command, []string) error { return p.alone(func() error { return p.apply(keep) }) })
-	apply.Flags().BoolVar(&keep, "keep", false, "be content with a series branch that somebody has edited since")
+	apply.Flags().BoolVar(&keep, "keep", false, "accept a series branch that was edited after it was made")
 
 	var force bool
-	reverse := add(root, "reverse [--force]", "take the series back",
+	reverse := add(root, "reverse [--force]", "remove the series from the tree",
 		`Reverse undoes apply: it checks out again what was checked out before, and deletes the series branch. Nothing else is
 removed. It refuses when that would lose work: uncommitted changes, or commits that no patch file holds.`, none,
 		func(*cobra.Command, []string) error { return p.alone(func() error { return p.reverse(force) }) })
-	reverse.Flags().BoolVar(&force, "force", false, "lose them")
+	reverse.Flags().BoolVar(&force, "force", false, "discard uncommitted changes and such commits")
 
 	var r refreshOptions
-	refresh := add(root, "refresh [--base COMMIT] [--library-wins] [--check]", "bring the tree and its sources together",
-		`Refresh brings what was edited on the series branch to where it is kept, and what was edited there to the branch: files
-of the library to the library, other new files to patches/_src, changes of upstream's files and messages to the patches.
-What was edited on both sides is a conflict; it is shown, and nothing is written. Messages, authors and dates of the
-commits stay as they are. Running it twice changes nothing; one that was killed is to be run again.`, none,
+	refresh := add(root, "refresh [--base COMMIT] [--library-wins] [--check]", "synchronize the tree with its sources",
+		`Refresh copies edits of the series branch to their sources, and edits of the sources to the branch: files of the library
+belong to the library, other new files to patches/_src, changes of upstream's files and messages to the patches. If a file
+was edited on both sides, refresh prints the conflict and writes nothing. Messages, authors and dates of the commits do not
+change. Running refresh twice changes nothing. If it was killed, run it again.`, none,
 		func(*cobra.Command, []string) error { return p.alone(func() error { return p.refresh(r) }) })
-	refresh.Flags().StringVar(&r.base, "base", "", "the branch was rebased: this `commit` is where it starts now")
-	refresh.Flags().BoolVar(&r.sourceWins, "library-wins", false, "a conflict is decided for the library and patches/_src")
+	refresh.Flags().StringVar(&r.base, "base", "", "the branch was rebased and starts at this `commit` now")
+	refresh.Flags().BoolVar(&r.sourceWins, "library-wins", false, "resolve conflicts in favour of the library and patches/_src")
 	refresh.Flags().BoolVar(&r.check, "check", false, "write nothing; fail if there is something to refresh")
 
-	add(root, "carry VERSION", "begin a series for another minor version",
-		`Carry begins the series of a release whose minor version has none: with the patches of the next newer series, or else
-of the newest. They become commits on the branch of the new series, still on the release that they were made for. Carry
-prints the git rebase that brings them to the new release, and what writes the new series then.
+	add(root, "carry VERSION", "start a series for another minor version",
+		`Carry starts a series for a minor version that has none. It takes the patches of the next newer series, or of the newest,
+and commits them on the branch of the new series, on the release that they were made for. It then prints the git rebase
+that moves them to the new release, and the command that writes the new series.
 
-Where a file of patches/_src does not fit the new release, patches/<series>/_src/PATCH/PATH takes its place, for this release and
-those before it that have none of their own, with a line in patches/<series>/_src/REASONS: "PATCH/PATH: why".`, cobra.ExactArgs(1),
+If a file of patches/_src does not fit the new release, add patches/<series>/_src/PATCH/PATH, and a line to
+patches/<series>/_src/REASONS: "PATCH/PATH: why". It replaces the file in this release and in older ones that have no
+version of their own.`, cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.alone(func() error { return p.carry(args[0]) }) })
 
 	var noBuild bool
-	verify := add(root, "verify [--no-build]", "prove that the series is in order",
-		`Verify proves of the series that fits the tree (found as by apply), in a scratch checkout of its own:
+	verify := add(root, "verify [--no-build]", "verify the series",
+		`Verify finds the tree and its series as apply does, and checks in a scratch checkout that:
 
-  - each patch ends with its four trailers, holds nothing but changes of files that the release has, and formatting its
-    commit again gives the stored bytes
+  - each patch ends with its four trailers and changes only files that the release has, and formatting its commit again
+    gives the stored bytes
   - apply, and plain "git am" of the mails that export writes, make the same trees commit by commit, and reverse restores
     everything
-  - upstream's hack/verify-boilerplate.sh passes, of the files that the series changes, and hack/verify-featuregates.sh
-    (--no-build leaves the latter out, which compiles)
-  - after each patch all packages of the kubelet compile, and those which that patch touches pass go vet, tests included;
-    after the last one kubelet and kube-apiserver build (--no-build leaves this out)`, none,
+  - upstream's hack/verify-boilerplate.sh passes for the files that the series changes, and hack/verify-featuregates.sh
+    passes (not with --no-build, because it compiles)
+  - after each patch all packages of the kubelet compile, and the packages that the patch changes pass go vet, tests
+    included; after the last one kubelet and kube-apiserver build (not with --no-build)`, none,
 		func(*cobra.Command, []string) error { return p.verify(true, !noBuild) })
 	verify.Flags().BoolVar(&noBuild, "no-build", false, "compile nothing")
 
 	var all struct {
 		only, checks []string
 	}
-	verifyAll := add(root, "verify-all [--only LIST] [--check LIST]", "prove that all series are in order",
-		`Verify-all runs these checks of each series, on the release that it was made on, each check for all series, newest first:
+	verifyAll := add(root, "verify-all [--only LIST] [--check LIST]", "verify all series",
+		`Verify-all runs these checks of each series on the release that it was made on. It runs a check for all series, newest
+first, before the next check:
 
   patches  verify --no-build
   tests    hack/test-patched.sh
   build    what verify compiles
   others   the series applies to the other patch versions that BASE names ("applies: v1.37.0 v1.37.2"), and reverses
 
-A series that fails does not stop the others. What passed is kept in _output/releases and is not run again while the series
-is the same, so that an interrupted run goes on where it was. The logs are there too.`, none,
+A series that fails does not stop the others. Results are stored in _output/releases, with the logs. A check that passed
+does not run again until the series changes, so that an interrupted run continues where it stopped.`, none,
 		func(c *cobra.Command, _ []string) error {
 			for name, list := range map[string][]string{"only": all.only, "check": all.checks} {
 				if c.Flags().Changed(name) && len(list) == 0 {
@@ -257,42 +259,41 @@ is the same, so that an interrupted run goes on where it was. The logs are there
 	verifyAll.Flags().StringSliceVar(&all.only, "only", nil, "the series to look at, such as v1.36,v1.35, or newest")
 	verifyAll.Flags().StringSliceVar(&all.checks, "check", nil, "the checks to run, such as patches,tests")
 	var writeMatrix bool
-	matrix := add(root, "matrix [--write]", "print which release has what, and what came of its checks",
-		`Matrix prints in Markdown what came of the checks of each series, as verify-all and the scripts that need a node have
-left it in _output/releases, and which release has which patch.`, none,
+	matrix := add(root, "matrix [--write]", "print the patches and the check results of each release",
+		`Matrix prints in Markdown the results of the checks of each series, which verify-all and the scripts that need a node
+store in _output/releases, and which release has which patch.`, none,
 		func(*cobra.Command, []string) error { return p.matrixCommand(writeMatrix) })
 	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md, and a summary into "+patchesPage)
 	var writeDeviations bool
 	deviations := add(root, "deviations [--write]", "print how each release differs from upstream",
-		`Deviations prints in Markdown what each patch changes and why, as its message says.`, none,
+		`Deviations prints in Markdown what each patch changes and why, from its message.`, none,
 		func(*cobra.Command, []string) error {
 			return p.page(writeDeviations, "docs/deviations.md", p.deviations)
 		})
 	deviations.Flags().BoolVar(&writeDeviations, "write", false, "write it to docs/deviations.md")
 
 	add(root, "export", "write the series as mails for git am",
-		`Export writes the series that fits the tree to _output/series/<series>: mails that hold everything, which plain "git am"
-applies in a checkout that knows nothing of this repository.`, none,
+		`Export writes the series that fits the tree to _output/series/<series>: complete mails, which plain "git am" applies
+in any checkout, without this repository.`, none,
 		func(*cobra.Command, []string) error { return p.export() })
 	add(root, "dist", "make a release archive",
 		`Dist writes to _output/dist an archive of the commit that is checked out, with the mails of every series, and SHA256SUMS.
-It is the same to the byte wherever and whenever it is made of one commit.`, none,
+The same commit gives the same bytes everywhere and at any time.`, none,
 		func(*cobra.Command, []string) error { return p.dist() })
 	var write bool
 	stat := add(root, "stat [--write]", "count the changed lines of upstream's files",
-		`Stat prints a table in Markdown: how many lines of upstream's files each patch of the newest series changes, added plus
-removed.`, none, func(*cobra.Command, []string) error { return p.statCommand(write) })
+		`Stat prints a table in Markdown: how many lines of upstream's files each patch of the newest series adds and removes.`, none, func(*cobra.Command, []string) error { return p.statCommand(write) })
 	stat.Flags().BoolVar(&write, "write", false, "put it into "+patchesPage)
-	add(root, "render FILE", "print a file of the library as it is in the tree", "", cobra.ExactArgs(1),
+	add(root, "render FILE", "print a file of the library in its form in the tree", "", cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.renderCommand(args[0]) })
-	add(root, "clean", "remove _output, but no tree with unsaved work in it",
-		`Clean removes _output. A source tree in it that holds somebody's work (changes and new files that are not committed,
-stashes, or commits that no patch file holds) is kept, and named.`, none,
+	add(root, "clean", "remove _output, except trees with unsaved work",
+		`Clean removes _output. It keeps, and lists, source trees with work in them: uncommitted changes and new files, stashes,
+and commits that are in no patch file.`, none,
 		func(*cobra.Command, []string) error { return p.clean() })
 
 	// For the scripts.
 	var failed bool
-	record := add(root, "record CHECK [DETAILS]", "keep what came of a check of the tree's series", "", cobra.RangeArgs(1, 2),
+	record := add(root, "record CHECK [DETAILS]", "store the result of a check of the tree's series", "", cobra.RangeArgs(1, 2),
 		func(_ *cobra.Command, args []string) error {
 			return p.record(args[0], !failed, strings.Join(args[1:], ""))
 		})
@@ -301,19 +302,19 @@ stashes, or commits that no patch file holds) is kept, and named.`, none,
 	add(root, "checked", "print what identifies the tree's series", "", none,
 		func(*cobra.Command, []string) error { return p.checkedCommand() }).Hidden = true
 	var fetch, applied bool
-	locate := add(root, "tree", "say, for a shell, which tree is meant", "", none,
+	locate := add(root, "tree", "print the tree as variables for a shell", "", none,
 		func(*cobra.Command, []string) error { return p.treeCommand(fetch, applied) })
 	locate.Hidden = true
-	locate.Flags().BoolVar(&fetch, "fetch", false, "get it if it is not there")
+	locate.Flags().BoolVar(&fetch, "fetch", false, "fetch the tree if it is missing")
 	locate.Flags().BoolVar(&applied, "applied", false, "fail unless the series is applied and checked out")
 	add(root, "checkout DIR", "make a checkout of the tree without the series", "", cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.checkoutCommand(args[0]) })
-	add(root, "packages", "print the Go packages that the series touches", "", none,
+	add(root, "packages", "print the Go packages that the series changes", "", none,
 		func(*cobra.Command, []string) error { return p.packagesCommand() })
 	return root
 }
 
-// alone runs what changes a tree when nothing else does.
+// alone runs a step that changes a tree, while no other such step runs.
 func (p *program) alone(run func() error) error {
 	unlock, err := p.lock(".tree.lock", "apply, reverse or refresh")
 	if err != nil {
@@ -323,7 +324,7 @@ func (p *program) alone(run func() error) error {
 	return run()
 }
 
-// seriesFor is the directory of the series for a release: that of its minor version.
+// seriesFor returns the directory of the series for the minor version of a release.
 func (p *program) seriesFor(version string) (dir string, err error) {
 	if p.seriesName != "" {
 		dir = filepath.Join(p.Patches, p.seriesName)
@@ -340,7 +341,8 @@ func (p *program) seriesFor(version string) (dir string, err error) {
 	return dir, nil
 }
 
-// pickSeries loads the series for a release. One that BASE does not name is tried: BASE says only what was tried already.
+// pickSeries loads the series for a release. A release that BASE does not list may fit as well: BASE lists those that were
+// tried.
 func (p *program) pickSeries(version string) (*series.Series, error) {
 	dir, err := p.seriesFor(version)
 	if err != nil {
@@ -348,7 +350,7 @@ func (p *program) pickSeries(version string) (*series.Series, error) {
 	}
 	s, err := p.loadSeries(dir)
 	if err == nil && p.seriesName == "" && version != s.Tag && !slices.Contains(s.Applies, version) {
-		p.Note("%s is none of the releases that %s is tried on (%s); trying it all the same", version, s.Name, strings.Join(append([]string{s.Tag}, s.Applies...), " "))
+		p.Note("%s is not one of the releases that %s was tried on (%s); trying it anyway", version, s.Name, strings.Join(append([]string{s.Tag}, s.Applies...), " "))
 	}
 	return s, err
 }

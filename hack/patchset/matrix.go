@@ -26,7 +26,7 @@ func tableHead(w io.Writer, cells ...string) {
 	tableRow(w, slices.Repeat([]string{"---"}, len(cells))...)
 }
 
-// summary prints a table in Markdown of what came of the checks.
+// summary prints a table in Markdown of the results.
 func summary(w io.Writer, all []*series.Series, of func(*series.Series, string) *result) {
 	head := []string{"release"}
 	for _, c := range checks {
@@ -107,7 +107,7 @@ func (r *result) cell() string {
 	return cell
 }
 
-// matrix prints in Markdown which release has which patch, and what came of the checks.
+// matrix prints in Markdown which release has which patch, and the results of the checks.
 func matrix(w io.Writer, all []*series.Series, latest results) error {
 	fmt.Fprint(w, `<!-- SPDX-License-Identifier: Apache-2.0 -->
 <!-- Written by: make matrix -->

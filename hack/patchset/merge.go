@@ -23,7 +23,7 @@ func (r *refresher) entry(patch, path string) *entry {
 	return r.entries[k]
 }
 
-// readBefore: the last commits up to the tip are those of the patches. They may be gone, after a rebase long ago.
+// readBefore reads the commits of the patches, the last ones up to the tip. After an old rebase they may be gone.
 func (r *refresher) readBefore() (err error) {
 	if n := len(r.s.Active); n > 0 && r.t.CommitID(fmt.Sprintf("%s~%d", r.a.Tip, n)) != "" {
 		r.before, err = r.read("--first-parent", fmt.Sprintf("-n%d", n), r.a.Tip)
@@ -76,7 +76,7 @@ func (r *refresher) readKept() error {
 	return err
 }
 
-// owner is the entry for a path that a patch changes, or nil if it is one of the release's.
+// owner returns the entry for a path that a patch changes, or nil if the release has the file.
 func (r *refresher) owner(patch, path string) *entry {
 	for k, e := range r.entries {
 		if k.path == path && e.library != nil && r.has(k.patch) {
@@ -94,7 +94,7 @@ func (r *refresher) owner(patch, path string) *entry {
 	return e
 }
 
-// readWas reads the branch as it was when it was last the same as the sources.
+// readWas reads the branch in its state when it was last equal to the sources.
 func (r *refresher) readWas() error {
 	for i, c := range r.before {
 		for path, f := range c.changed {
@@ -139,14 +139,14 @@ func (r *refresher) readTree() error {
 	return nil
 }
 
-// merge decides what each file is to be.
+// merge decides which state of each file to write.
 func (r *refresher) merge() error {
 	var conflicts []string
 	for _, k := range r.sorted() {
 		e := r.entries[k]
 		switch {
 		case !r.has(k.patch) && (e.library != nil || len(r.elsewhere(k.patch)) > 0):
-			// Only this branch does without the patch.
+			// Only this branch lacks the patch.
 			e.final = e.kept
 		case e.tree == e.was || r.options.sourceWins && e.kept != e.was:
 			e.final = e.kept
@@ -177,7 +177,7 @@ func (r *refresher) sorted() []owned {
 	})
 }
 
-// difference is a diff from a file where it is kept to that on the branch.
+// difference returns a diff from a file's source to the file on the branch.
 func (r *refresher) difference(k owned, e *entry) (string, error) {
 	diff, err := r.git.Out(slices.Concat([]string{"diff"}, git.DiffOptions, []string{e.kept.Blob, e.tree.Blob})...)
 	if err != nil {
@@ -189,7 +189,7 @@ func (r *refresher) difference(k owned, e *entry) (string, error) {
 	return fmt.Sprintf("--- %s (as it travels)\n+++ %s (branch)\n%s", r.rel(r.keptAt(k, e)), k.path, console.FirstLines(diff, 40)), nil
 }
 
-// keptAt is where a file is kept, or would be.
+// keptAt returns the path of a file's source, which may not exist yet.
 func (r *refresher) keptAt(k owned, e *entry) string {
 	if e.source.Path != "" {
 		return e.source.Path

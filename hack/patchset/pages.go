@@ -18,7 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
 )
 
-// generatedPattern is for files that upstream's tools write.
+// generatedPattern matches files that upstream's tools write.
 var generatedPattern = regexp.MustCompile(`^api/openapi-spec/|/zz_generated\.|/generated\.proto$|/types_swagger_doc_generated\.go$|/applyconfigurations/|^test/compatibility_lifecycle/reference/`)
 
 func (p *program) statCommand(write bool) error {
@@ -36,7 +36,7 @@ func (p *program) statCommand(write bool) error {
 // patchesPage is the page that has the tables of stat and matrix.
 const patchesPage = "docs/patches.md"
 
-// intoPage puts a table between the lines of patchesPage that name the command which prints it.
+// intoPage puts a table into patchesPage, between the two lines that name its command.
 func (p *program) intoPage(command, table string) error {
 	begin, end := "<!-- "+command+" -->\n", "<!-- end of "+command+" -->\n"
 	file := filepath.Join(p.Root, patchesPage)
@@ -52,7 +52,7 @@ func (p *program) intoPage(command, table string) error {
 	return fileutil.Write(file, []byte(before+begin+table+end+after), 0o666)
 }
 
-// stat returns a table for patchesPage: the changed lines of upstream's files, by patch and file.
+// stat returns a table for patchesPage with the changed lines of upstream's files, by patch and file.
 func (p *program) stat() (string, error) {
 	dirs := p.All()
 	if len(dirs) == 0 {
@@ -99,9 +99,8 @@ func (p *program) stat() (string, error) {
 	return b.String(), nil
 }
 
-// deviations prints in Markdown what each patch of the newest series changes in the behaviour of the kubelet, and why,
-// as its message says, and what another release's message says that is not the same. The messages are the one place
-// where that stands.
+// deviations prints in Markdown the messages of the patches: how each patch of the newest series changes the behaviour of the
+// kubelet, and why. Where the message differs in another release, it prints that one, too.
 func (p *program) deviations(w io.Writer) error {
 	all, err := p.loadAll()
 	if err != nil {

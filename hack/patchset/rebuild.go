@@ -17,7 +17,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
-// sourceChanges are the files to be written where they are kept; those to be removed have no content.
+// sourceChanges returns the sources to write, by path; those to remove have no content.
 func (r *refresher) sourceChanges() (map[string]series.Source, error) {
 	changes := map[string]series.Source{}
 	for _, rule := range r.s.Travel.Rules {
@@ -27,7 +27,7 @@ func (r *refresher) sourceChanges() (map[string]series.Source, error) {
 			has = has || e.library == rule && e.final.Blob != ""
 		}
 		if had && !has {
-			return nil, console.Error(fmt.Sprintf("%s has none of the files any more that %s brings from %s in the library", r.s.Branch, rule.Patch, rule.From),
+			return nil, console.Error(fmt.Sprintf("%s no longer has any of the files that %s brings from %s in the library", r.s.Branch, rule.Patch, rule.From),
 				fmt.Sprintf("Remove the line from %s, and refresh then.", r.s.Travel.File))
 		}
 	}
@@ -62,14 +62,14 @@ func (r *refresher) sourceChanges() (map[string]series.Source, error) {
 	return changes, nil
 }
 
-// elsewhere are the directories of the other series that have a patch of this name.
+// elsewhere returns the directories of the other series that have a patch of this name.
 func (r *refresher) elsewhere(name string) []string {
 	return slices.DeleteFunc(r.All(), func(dir string) bool {
 		return dir == r.s.Dir || len(fileutil.Glob(dir, "[0-9][0-9][0-9][0-9]-"+name+".patch")) == 0
 	})
 }
 
-// rebuild makes the commits of the branch anew, with the files as they are to be, and returns which patches they are.
+// rebuild makes the commits of the branch again, with the merged files, and returns their patches.
 func (r *refresher) rebuild() ([]composed, error) {
 	brings := map[string]bool{}
 	for k := range r.entries {
@@ -128,7 +128,7 @@ func (r *refresher) rebuild() ([]composed, error) {
 	return done, nil
 }
 
-// seriesText is the file "series" with other patches. The lines above a patch stay there, as long as it has its name.
+// seriesText returns the file "series" with a new list of patches. The lines above a patch stay above it.
 func seriesText(old string, list []string) string {
 	if old == "" {
 		old = "# In this order. Comment a line out to leave that patch out.\n"
@@ -139,7 +139,7 @@ func seriesText(old string, list []string) string {
 		if m := series.PatchName.FindStringSubmatch(strings.TrimSpace(line)); m == nil {
 			lines += line
 		} else if len(above) == 0 {
-			// The top of the file stays there, whatever comes first.
+			// The lines at the top of the file stay there, also when another patch is first.
 			above[m[2]], text, lines = "", lines, ""
 		} else {
 			above[m[2]], lines = lines, ""
@@ -154,7 +154,7 @@ func seriesText(old string, list []string) string {
 	return text + lines
 }
 
-// finish writes everything, or says what it would write.
+// finish writes everything, or prints what it would write.
 func (r *refresher) finish() error {
 	changes, err := r.sourceChanges()
 	if err != nil {
@@ -216,7 +216,7 @@ func (r *refresher) finish() error {
 	return r.requireOthers()
 }
 
-// sayFiles says which files go which way.
+// sayFiles prints which files are copied, and the direction.
 func (r *refresher) sayFiles() error {
 	for _, k := range r.sorted() {
 		e := r.entries[k]
@@ -242,9 +242,9 @@ func (r *refresher) sayFiles() error {
 	return nil
 }
 
-// write moves the branch, and writes the sources and the patch files that are wanted; those that are not in the list go.
+// write moves the branch, and writes the sources and the wanted patch files. It removes patch files that are not in the list.
 func (r *refresher) write(head, tip string, changes map[string]series.Source, wanted map[string]string, list []string) error {
-	// Where it ignores a file, git does not mind overwriting it.
+	// Git overwrites files that it ignores.
 	onBranch, err := r.t.Changed(head, tip)
 	if err != nil {
 		return err
@@ -253,7 +253,7 @@ func (r *refresher) write(head, tip string, changes map[string]series.Source, wa
 	if err := r.t.RequireReady(slices.Sorted(maps.Keys(onBranch))); err != nil {
 		return err
 	}
-	// All or nothing from here on. The branch first, because git may still refuse that, and then nothing has changed.
+	// From here on signals do not stop this. The branch is first: if git refuses, nothing has changed.
 	ignoreSignals()
 	p := r.uninterrupted()
 	t := &tree.Tree{Git: p.Git.In(r.t.Dir), Kind: r.t.Kind, Version: r.t.Version}
@@ -282,7 +282,7 @@ func (r *refresher) write(head, tip string, changes map[string]series.Source, wa
 			}
 		}
 	}
-	// Whoever is killed from here on leaves old patches among new ones, and no others.
+	// If this is killed from here on, each patch file is either old or new.
 	var writing []string
 	for _, f := range append(fileutil.Glob(r.s.Dir, "*.patch"), filepath.Join(r.s.Dir, "series")) {
 		content, _ := os.ReadFile(f)
@@ -294,7 +294,7 @@ func (r *refresher) write(head, tip string, changes map[string]series.Source, wa
 	if err := t.SetState(r.a.Branch, "writing", strings.Join(writing, " ")); err != nil {
 		return err
 	}
-	// The series last, so that the patches that it names are always there.
+	// The file series is last, so that the patches that it names exist.
 	names := slices.Sorted(maps.Keys(wanted))
 	for _, name := range names {
 		if err := fileutil.Write(filepath.Join(r.s.Dir, name), []byte(wanted[name]), 0o666); err != nil {
@@ -318,7 +318,7 @@ func (r *refresher) write(head, tip string, changes map[string]series.Source, wa
 	return t.Do("config", "--local", "--unset", tree.StateKey(r.a.Branch, "writing"))
 }
 
-// requireOthers: no other release has files that this refresh changed, unless its branch has them already as they are now.
+// requireOthers returns an error if this refresh changed files of another release, unless its branch has them already.
 func (r *refresher) requireOthers() error {
 	others := map[string]*series.Series{} // by directory
 	changed := map[string]bool{}
@@ -335,7 +335,7 @@ func (r *refresher) requireOthers() error {
 				others[dir] = s
 			}
 			s := others[dir]
-			// A file that was removed is known no more.
+			// The series no longer has a file that was removed.
 			i := slices.IndexFunc(s.Active, func(q *series.Patch) bool { return q.Name == k.patch })
 			if f, ok := s.Active[i].Files[k.path]; !ok || f.Path == r.keptAt(k, e) {
 				changed[dir] = true

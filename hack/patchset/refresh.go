@@ -23,8 +23,8 @@ type refreshOptions struct {
 	check      bool
 }
 
-// entry is a file that a patch brings: as it was when the branch and the sources were last the same, as it is in the
-// sources, on the branch, and as it is to be. Where there is no such file there is no blob.
+// entry is a new file of a patch in four states: when the branch and the sources were last equal, in the sources now, on the
+// branch now, and as refresh will write it. A missing file has no blob.
 type entry struct {
 	source          series.Source
 	was, kept, tree git.File
@@ -32,7 +32,7 @@ type entry struct {
 	library         *series.Rule
 }
 
-// owned is a path and the patch that brings it. A patch may bring a version of its own of an earlier one's file.
+// owned is a path and the patch that has the file. Two patches may have versions of one file.
 type owned struct{ patch, path string }
 
 // branchCommit is a commit of the series branch, and the patch that it is.
@@ -50,8 +50,8 @@ type refresher struct {
 	options refreshOptions
 	t       *tree.Tree
 	a       *tree.Applied
-	git     git.Git // where new objects go
-	scratch git.Git // a repository of our own, so that no setting of the user's repository has a say
+	git     git.Git // gets the new objects
+	scratch git.Git // a separate repository, without the settings of the user's
 	s       *series.Series
 	base    string
 
@@ -129,7 +129,7 @@ func (p *program) refresh(o refreshOptions) error {
 	return nil
 }
 
-// fingerprint tells a patch file, with its content, from any other.
+// fingerprint identifies a patch file with its content.
 func fingerprint(name, content string) string {
 	sum := sha256.Sum256([]byte(name + "\n" + content))
 	return fmt.Sprintf("%x", sum[:8])
@@ -153,8 +153,8 @@ func (r *refresher) read(args ...string) ([]branchCommit, error) {
 	return commits, nil
 }
 
-// nameCommits finds which patch each commit is. One with the subject of a patch is that patch; where between two such
-// commits as many are left as there are patches between, they have other subjects now. Others are new.
+// nameCommits finds the patch of each commit. A commit with the subject of a patch is that patch. If there are as many other
+// commits between two of these as patches, their subjects were edited. All others are new.
 func (r *refresher) nameCommits() error {
 	position := map[string]int{} // of patches, by name
 	taken := map[string]bool{}
@@ -208,17 +208,17 @@ func (r *refresher) nameCommits() error {
 	return nil
 }
 
-// index is which commit a patch is, or -1.
+// index returns the index of the commit of a patch, or -1.
 func (r *refresher) index(patch string) int {
 	return slices.IndexFunc(r.commits, func(c branchCommit) bool { return c.name == patch })
 }
 
 func (r *refresher) has(patch string) bool { return r.index(patch) >= 0 }
 
-// requireSamePatches: the patch files are those that the branch was made from.
+// requireSamePatches returns an error if the patch files are not those that the branch was made from.
 func requireSamePatches(t *tree.Tree, a *tree.Applied, s *series.Series) error {
 	if writing := strings.Fields(t.State(a.Branch, "writing")); len(writing) > 0 {
-		// A refresh that was killed while it wrote the patches left some of them old. The branch has what they are to be.
+		// A refresh that was killed while it wrote the patches left some of them old. The branch has the new ones.
 		var edited []string
 		for _, f := range append(fileutil.Glob(s.Dir, "*.patch"), filepath.Join(s.Dir, "series")) {
 			content, err := os.ReadFile(f)
@@ -232,7 +232,7 @@ func requireSamePatches(t *tree.Tree, a *tree.Applied, s *series.Series) error {
 		if len(edited) == 0 {
 			return nil
 		}
-		return console.Error("a refresh was killed, and these files are neither as they were before it nor as it writes them:",
+		return console.Error("a refresh was killed, and these files differ from both the old and the new ones:",
 			append(edited, "They would be overwritten. Make your changes on the branch, take the files back (git checkout -- FILE), and refresh then.")...)
 	}
 	if len(s.Dropped) > 0 {

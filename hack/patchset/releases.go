@@ -20,22 +20,22 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
 )
 
-// check is something that a series is tried with.
+// check is a check of a series.
 type check struct {
 	name string
 	what string
 	// run is nil where a script runs the check, and has the result recorded.
 	run func(*program) error
-	// details say more of a series that passes, or nothing.
+	// details returns more about a series that passes. It may be nil.
 	details func(*series.Series) string
-	// exact is true if the check looks at the patch files, and not at what they make of the code.
+	// exact is true if the check depends on the bytes of the patch files, and not only on the code.
 	exact bool
 }
 
 // others is the name of the check that depends on more than the series.
 const others = "others"
 
-// checks are in the order in which they are run: each one says more, and takes longer.
+// checks are in the order in which they run: later ones take longer.
 var checks = []check{
 	{name: "patches", what: "apply, formatting again, plain git am, and reverse", exact: true, run: func(p *program) error { return p.verify(true, false) }},
 	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: (*program).testPatched},
@@ -50,19 +50,19 @@ var checks = []check{
 	{name: "node-skew", what: "pods on a real node that goes from kubelet to kubelet of these releases, stock and ours, with the API server of this one"},
 }
 
-// result is what came of a check. A clone runs its checks itself, and keeps their results in _output. make matrix copies them
-// to the repository, for the page alone: the checks of all releases are more than one machine runs in a day.
+// result is the result of a check. A clone stores the results of its own checks in _output. make matrix copies them to the
+// repository, only for the page: one machine needs more than a day for the checks of all releases.
 type result struct {
-	// Series is what was checked. Of another series it says nothing.
+	// Series identifies the series that was checked. The result is not valid for another one.
 	Series  string    `json:"series"`
 	Passed  bool      `json:"passed"`
 	Seconds int       `json:"seconds,omitempty"`
 	At      time.Time `json:"at"`
-	// Details say more in the matrix.
+	// Details are more to print in the matrix.
 	Details string `json:"details,omitempty"`
 }
 
-// checked identifies what a check of the series has looked at.
+// checked identifies the state of the series for a check.
 func checked(s *series.Series, name string) string {
 	digest := s.CodeDigest()
 	if slices.ContainsFunc(checks, func(c check) bool { return c.name == name && c.exact }) {
@@ -78,7 +78,7 @@ func (p *program) resultFile(s *series.Series, check, ext string) string {
 	return filepath.Join(p.output, "releases", s.Tag, check+ext)
 }
 
-// result returns what came of a check of the series as it is now, or nil.
+// result returns the result of a check of the series in its present state, or nil.
 func (p *program) result(s *series.Series, check string) *result {
 	data, err := os.ReadFile(p.resultFile(s, check, ".json"))
 	var r result
@@ -93,10 +93,10 @@ type results map[string]map[string]*result
 
 func (r results) of(s *series.Series, check string) *result { return r[s.Tag][check] }
 
-// resultsFile is what the page of make matrix is made of.
+// resultsFile has the results on the page of make matrix.
 const resultsFile = "docs/results/releases.json"
 
-// results returns the latest results of the series as they are now, of this clone and of those that wrote resultsFile.
+// results returns the latest results of the series in their present state, from this clone and from resultsFile.
 func (p *program) results(all []*series.Series) (results, error) {
 	file := filepath.Join(p.Root, resultsFile)
 	data, err := os.ReadFile(file)
@@ -134,7 +134,7 @@ func (p *program) keepResult(s *series.Series, check string, r result) error {
 	return fileutil.Write(p.resultFile(s, check, ".json"), append(data, '\n'), 0o666)
 }
 
-// checkNames are the checks that verify-all runs, or those that scripts record.
+// checkNames lists the checks that verify-all runs, or those that scripts record.
 func checkNames(recorded bool) string {
 	var names []string
 	for _, c := range checks {
@@ -145,32 +145,32 @@ func checkNames(recorded bool) string {
 	return strings.Join(names, ", ")
 }
 
-// record keeps what came of a check that a script has run with the series of the tree, if that is still the one that the
-// script began with.
+// record stores the result of a check that a script ran with the series of the tree, unless the series has changed since the
+// script started.
 func (p *program) record(name string, passed bool, details string) error {
 	if !slices.ContainsFunc(checks, func(c check) bool { return c.run == nil && c.name == name }) {
-		return fmt.Errorf("%q is no check that is recorded; there are: %s", name, checkNames(true))
+		return fmt.Errorf("%q is not a check that scripts record; there are: %s", name, checkNames(true))
 	}
 	t, s, err := p.target()
 	if err != nil {
 		return err
 	}
 	if t.Version != s.Tag || p.kubeRoot != "" || p.skip != "" {
-		p.Note("not kept in %s: that is for the whole series on %s as it was released", filepath.Join(p.output, "releases"), s.Tag)
+		p.Note("not stored in %s, which is only for the whole series on %s as it was released", filepath.Join(p.output, "releases"), s.Tag)
 		return nil
 	}
 	if why := t.DiffersFrom(s); why != "" {
-		p.Note("not kept in %s: %s", filepath.Join(p.output, "releases"), why)
+		p.Note("not stored in %s: %s", filepath.Join(p.output, "releases"), why)
 		return nil
 	}
 	if p.checked != "" && p.checked != checked(s, name) {
-		p.Note("not kept in %s: series %s is not any more what the programs were built of", filepath.Join(p.output, "releases"), s.Name)
+		p.Note("not stored in %s: series %s has changed since the programs were built", filepath.Join(p.output, "releases"), s.Name)
 		return nil
 	}
 	return p.keepResult(s, name, result{Passed: passed, Details: details})
 }
 
-// checkedCommand prints what identifies the tree's series, for a script to have with it while it builds and runs.
+// checkedCommand prints what identifies the tree's series. A script keeps it while it builds and runs.
 func (p *program) checkedCommand() error {
 	shell := p.Out
 	p.Out = p.ErrOut
@@ -202,7 +202,7 @@ func (p *program) testPatched() error {
 	return nil
 }
 
-// applyToOthers applies the series to the other releases that its BASE names, in trees that it removes again.
+// applyToOthers applies the series to the other releases that its BASE names, and reverses it, in temporary trees.
 func (p *program) applyToOthers() error {
 	s, err := p.pickSeries(p.kubeVersion)
 	if err != nil {
@@ -230,7 +230,7 @@ func (p *program) applyToOthers() error {
 	return errors.Join(failed...)
 }
 
-// verifyAll runs the checks, each for all series, newest first. What passed before, with the same series, is not run again.
+// verifyAll runs the checks, each for all series, newest first. It does not repeat a check that the series has passed.
 func (p *program) verifyAll(only, names []string) error {
 	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" {
 		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES or SKIP: it is for whole series, on the releases that they were made on")
@@ -240,7 +240,7 @@ func (p *program) verifyAll(only, names []string) error {
 	})
 	for _, name := range names {
 		if !slices.ContainsFunc(selected, func(c check) bool { return c.name == name }) {
-			return fmt.Errorf("%q is no check that verify-all runs; there are: %s", name, checkNames(false))
+			return fmt.Errorf("%q is not a check that verify-all runs; there are: %s", name, checkNames(false))
 		}
 	}
 	dirs, err := p.seriesDirs(only)
@@ -258,7 +258,7 @@ func (p *program) verifyAll(only, names []string) error {
 		}
 		all = append(all, s)
 	}
-	// What is quick is done for all of them before what takes long. Where one check fails, those after it would, too.
+	// Quick checks first, for all series. After a failure, later checks of the series would fail as well.
 	left := slices.Clone(all)
 	for _, c := range selected {
 		left = slices.DeleteFunc(left, func(s *series.Series) bool {
@@ -280,13 +280,13 @@ func (p *program) verifyAll(only, names []string) error {
 	p.Say("In short:")
 	summary(p.Out, all, p.result)
 	if failed > 0 {
-		return fmt.Errorf("%d of %d series are not in order; what was said is in %s", failed, len(dirs), filepath.Join(p.output, "releases"))
+		return fmt.Errorf("%d of %d series fail; the logs are in %s", failed, len(dirs), filepath.Join(p.output, "releases"))
 	}
 	return nil
 }
 
-// seriesDirs are the directories of the series with these names, or of all of them, newest first. "newest" stands for the
-// name of that one.
+// seriesDirs returns the directories of the series with these names, or of all, newest first. The name "newest" stands for the
+// newest one.
 func (p *program) seriesDirs(only []string) ([]string, error) {
 	dirs := p.All()
 	slices.Reverse(dirs)
@@ -303,7 +303,7 @@ func (p *program) seriesDirs(only []string) ([]string, error) {
 	return slices.DeleteFunc(dirs, func(d string) bool { return len(only) > 0 && !slices.Contains(only, filepath.Base(d)) }), nil
 }
 
-// loadAll loads all series, newest first. SKIP is for applying.
+// loadAll loads all series, newest first. It ignores SKIP, which is for applying.
 func (p *program) loadAll() ([]*series.Series, error) {
 	p.skip = ""
 	dirs, err := p.seriesDirs(nil)
@@ -318,7 +318,7 @@ func (p *program) loadAll() ([]*series.Series, error) {
 	return all, err
 }
 
-// check runs one check of a series, with a log of what it says.
+// check runs one check of a series, logs its output and stores the result.
 func (p *program) check(s *series.Series, c check) error {
 	p.Say("%s %s: %s", s.Tag, c.name, c.what)
 	name := p.resultFile(s, c.name, ".log")
@@ -337,7 +337,7 @@ func (p *program) check(s *series.Series, c check) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
 	}
-	// Whoever edits the series meanwhile must not have the result for what it was.
+	// If somebody edits the series meanwhile, the result is for neither state.
 	now, failed := p.loadSeries(s.Dir)
 	changed := failed != nil || checked(now, c.name) != checked(s, c.name)
 	if changed {

@@ -36,7 +36,7 @@ type verifier struct {
 	commits []composed
 }
 
-// bad records that something is not in order. What an interruption makes fail does not count.
+// bad records a failure, unless an interruption caused it.
 func (v *verifier) bad(message string, details ...string) {
 	if v.ctx.Err() == nil {
 		v.failures++
@@ -46,7 +46,7 @@ func (v *verifier) bad(message string, details ...string) {
 
 func (v *verifier) good(format string, args ...any) { v.Note("ok: "+format, args...) }
 
-// verify looks at the form of the series, and at what it builds.
+// verify checks the form of the series, its build, or both.
 func (p *program) verify(form, build bool) error {
 	if build {
 		if err := process.Need("go"); err != nil {
@@ -99,8 +99,8 @@ func (v *verifier) notInOrder() error {
 	return fmt.Errorf("series %s is not in order; see the lines with FAIL above", v.s.Name)
 }
 
-// checkGo: Go is there, and not older than the tree asks for. Whether GOTOOLCHAIN lets go get a newer one is for go itself
-// to say.
+// checkGo returns an error if there is no Go that is new enough for the tree. The command go decides that, because GOTOOLCHAIN
+// may let it download a newer one.
 func (p *program) checkGo(t *tree.Tree) error {
 	cmd := exec.Command("go", "list", "-m")
 	cmd.Dir = t.Dir
@@ -112,7 +112,7 @@ func (p *program) checkGo(t *tree.Tree) error {
 	return nil
 }
 
-// patches looks at the patch files alone.
+// patches checks the patch files.
 func (v *verifier) patches() error {
 	list, _ := os.ReadFile(filepath.Join(v.s.Dir, "series"))
 	for _, name := range v.s.Dropped {
@@ -162,7 +162,7 @@ func (v *verifier) patches() error {
 	return nil
 }
 
-// orphans are directories of patches that no series has.
+// orphans finds directories of patches that no series has.
 func (v *verifier) orphans() {
 	for dir, dirs := range map[string][]string{
 		filepath.Join(v.program.Patches, series.SourceDir): v.All(),
@@ -195,7 +195,7 @@ func (v *verifier) checkout() error {
 	return v.git.Run("reset -q --hard", "checkout -q -B scratch", "tag "+v.t.Version)
 }
 
-// compose makes the commits from the sources, and the patch files again from the commits.
+// compose makes the commits from the sources, and compares the patch files with these commits.
 func (v *verifier) compose() error {
 	var err error
 	if v.commits, err = v.program.compose(v.git, v.base, v.s, v.t); err != nil {
@@ -226,10 +226,10 @@ func (v *verifier) compose() error {
 	}
 	switch {
 	case v.t.Version != v.s.Tag:
-		v.Note("skipped: the stored bytes can only be had again on %s", v.s.Tag)
+		v.Note("skipped: the stored bytes can only be reproduced on %s", v.s.Tag)
 		return nil
 	case len(v.s.Dropped) > 0:
-		v.Note("skipped: the stored bytes cannot be had again while patches are left out")
+		v.Note("skipped: the stored bytes cannot be reproduced while patches are left out")
 		return nil
 	}
 	before = v.failures
@@ -245,7 +245,7 @@ func (v *verifier) compose() error {
 		if err := fileutil.Write(formatted, []byte(again), 0o666); err != nil {
 			return err
 		}
-		// It fails where it finds a difference.
+		// The command fails if there is a difference.
 		diff, _ := v.git.Command([]string{"diff", "--no-index", filepath.Join(v.s.Dir, c.patch.File), formatted}).Output()
 		v.bad(c.patch.File+" is not what formatting its commit gives: run \"make refresh\"", console.FirstLines(string(diff), 40))
 	}
@@ -255,7 +255,7 @@ func (v *verifier) compose() error {
 	return nil
 }
 
-// gitAm applies the mails as somebody would who does not know this repository.
+// gitAm applies the mails as a user without this repository does.
 func (v *verifier) gitAm() error {
 	v.Say("Applying the exported mails with plain git am")
 	mails, err := writeMails(v.commits, filepath.Join(v.work, "mails"))
@@ -280,7 +280,7 @@ func (v *verifier) sameTree(a, b string) bool {
 	return x != "" && x == y
 }
 
-// script runs one of upstream's scripts, unless there is a reason not to, or the tree has none.
+// script runs one of upstream's scripts, unless there is a reason to skip it or the tree lacks it.
 func (v *verifier) script(name, why string, env []string, args ...string) error {
 	if !fileutil.Exists(filepath.Join(v.src, name)) {
 		why = "this tree has none"
@@ -308,12 +308,12 @@ func (v *verifier) boilerplate() error {
 	if header, _ := os.ReadFile(filepath.Join(v.src, "hack/boilerplate/boilerplate.go.txt")); strings.Contains(string(header), "Copyright YEAR ") {
 		why = "it wants the year in a header, which v1.35 and later want in no new file"
 	}
-	// Named one by one: the script skips all of a tree that is somewhere below a directory "_output".
+	// As arguments: without them, the script skips a tree below a directory "_output".
 	files, err := v.git.Lines("diff", "--name-only", "--diff-filter=d", "--no-renames", v.base, "HEAD")
 	if err != nil {
 		return err
 	}
-	// A tree from the module proxy has nothing that is executable.
+	// In a tree from the module proxy no file is executable.
 	if fileutil.Exists(filepath.Join(v.src, python)) {
 		if err := os.Chmod(filepath.Join(v.src, python), 0o755); err != nil {
 			return err
@@ -328,7 +328,7 @@ func (v *verifier) featureGates() error {
 	if len(v.s.Dropped) > 0 {
 		why = "the generated lists are of the whole series, and patches are left out"
 	}
-	// With the Go that is here and its caches. Upstream's way would be a Go and caches of the tree's own, from the network.
+	// With the installed Go and its caches. By default the script downloads a Go and has its own caches.
 	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
 		return fmt.Errorf("go env: %w", err)
@@ -340,7 +340,7 @@ func (v *verifier) featureGates() error {
 	return v.script("hack/verify-featuregates.sh", why, append(env, "FORCE_HOST_GO=y", "GOCACHE="+cache, "GOMODCACHE="+modcache))
 }
 
-// snapshot is everything about the checkout that applying and reversing must leave alone.
+// snapshot returns the state of the checkout that apply and reverse must not change.
 func (v *verifier) snapshot() (string, error) {
 	var b strings.Builder
 	for _, args := range [][]string{
@@ -398,7 +398,7 @@ func (v *verifier) applyAndReverse() error {
 	return nil
 }
 
-// build compiles patch by patch, and builds the programs of the whole.
+// build compiles the tree after each patch, and builds the programs after the last one.
 func (v *verifier) build() error {
 	unlock, err := v.lock(".build.lock", "build")
 	if err != nil {
@@ -423,7 +423,7 @@ func (v *verifier) build() error {
 		if err != nil {
 			return err
 		}
-		// To vet a program, go compiles all that it consists of. It does not link it, which would take as long again.
+		// To vet a program, go compiles all its packages. It does not link the program, which would take as long again.
 		packages = append([]string{"./cmd/kubelet"}, packages...)
 		if err := run("go vet fails after "+c.patch.File, "go vet: "+strings.Join(packages, " "), append([]string{"vet", "-v"}, packages...)...); err != nil {
 			return err

@@ -77,7 +77,7 @@ func TestFetchZipOnly(t *testing.T) {
 	other := t.TempDir()
 	out, err := p.try([]string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url + ",off", "GOMODCACHE=" + modcache(t)}, "hack/patchset.sh", "fetch", version)
 	require.NoError(t, err, out)
-	assert.Contains(t, out, "k8s.io/client-go@v0.37.1: only its zip was to be had")
+	assert.Contains(t, out, "k8s.io/client-go@v0.37.1: the proxy has only its zip")
 	assert.Equal(t, p.git(p.tree(), "rev-parse", "HEAD"), p.git(filepath.Join(other, version, "kubernetes"), "rev-parse", "HEAD"))
 }
 
@@ -208,7 +208,7 @@ func TestPins(t *testing.T) {
 			assert.Contains(t, out, "expected  "+strings.Fields(line)[2])
 		}
 	}
-	assert.Contains(t, out, "k8s.io/client-go@v0.37.1 is not the source that is meant")
+	assert.Contains(t, out, "k8s.io/client-go@v0.37.1 has the wrong hash")
 	assert.Regexp(t, `actual    h1:\S{44}`, out)
 	assert.Contains(t, p.failsToPin(t, tampered), "is not the source that is meant")
 
@@ -221,7 +221,7 @@ func TestPins(t *testing.T) {
 	url := proxyServerOf(t, tampered)
 	other := t.TempDir()
 	p.fails(t, []string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url, "GOMODCACHE=" + modcache(t)},
-		[]string{"k8s.io/client-go@v0.37.1 is not the source that is meant"}, "hack/patchset.sh", "fetch", version)
+		[]string{"k8s.io/client-go@v0.37.1 has the wrong hash"}, "hack/patchset.sh", "fetch", version)
 
 	// A module that the file does not have, and a file that is none.
 	write(p.dir, map[string]string{"patches/v1.37/kubernetes.sum": strings.SplitAfter(text, "\n")[2] + strings.SplitAfter(text, "\n")[3]})

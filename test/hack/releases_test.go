@@ -43,7 +43,7 @@ func TestVerifyAll(t *testing.T) {
 	edit(t, broken, "-\treturn true", "-\treturn maybe")
 	p.fails(t, nil, []string{
 		other + " patches: apply", "does not apply to kubernetes " + other, version + " patches: apply",
-		"| v1.38.0 | **fails**", "| v1.37.1 | passes", "1 of 2 series are not in order",
+		"| v1.38.0 | **fails**", "| v1.37.1 | passes", "1 of 2 series fail",
 	}, "hack/patchset.sh", "verify-all", "--check", "patches")
 	assert.Contains(t, read(filepath.Join(p.dir, "_output/releases", other, "patches.log")), "does not apply to kubernetes "+other)
 
@@ -125,7 +125,7 @@ func TestVerifyAll(t *testing.T) {
 	assert.Contains(t, out, version+" build: ")
 	assert.NotContains(t, out, version+" tests")
 	p.fails(t, nil, []string{"--only is empty"}, "hack/patchset.sh", "verify-all", "--only=")
-	p.fails(t, nil, []string{`"node-e2e" is no check that verify-all runs; there are: patches, tests, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
+	p.fails(t, nil, []string{`"node-e2e" is not a check that verify-all runs; there are: patches, tests, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
 	p.fails(t, nil, []string{"FAIL: v1.38", "1 of 1 series"}, "hack/patchset.sh", "verify-all", "--check", "patches", "--only", "newest")
 	p.fails(t, nil, []string{`there is no series "v1.2"`, "v1.38: made on v1.38.0"}, "hack/patchset.sh", "verify-all", "--only", "v1.2")
 }
@@ -154,7 +154,7 @@ func TestMatrix(t *testing.T) {
 		require.NoError(t, err, out)
 		return out
 	}
-	assert.Contains(t, record("", "node-e2e"), "not kept", "the series is not applied")
+	assert.Contains(t, record("", "node-e2e"), "not stored", "the series is not applied")
 	p.ok(t, "make", "apply", "KUBE_VERSION="+version)
 	checked, err := p.try([]string{"KUBE_VERSION=" + version}, "hack/patchset.sh", "checked")
 	require.NoError(t, err, checked)
@@ -168,7 +168,7 @@ func TestMatrix(t *testing.T) {
 	record("", "node-timing", "--failed")
 	partial, err := p.try([]string{"KUBE_VERSION=" + version, "SKIP=3"}, "hack/patchset.sh", "record", "node-e2e")
 	require.NoError(t, err, partial)
-	assert.Contains(t, partial, "not kept")
+	assert.Contains(t, partial, "not stored")
 	withSkip, err := p.try([]string{"SKIP=3"}, "hack/patchset.sh", "matrix")
 	require.NoError(t, err, withSkip)
 	out := p.ok(t, "hack/patchset.sh", "matrix")
@@ -207,7 +207,7 @@ func TestMatrix(t *testing.T) {
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "passes: 82\\|scenarios |", "a comment is no code")
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run | not run | not run |")
-	p.fails(t, nil, []string{`"build" is no check that is recorded; there are: node-timing, node-e2e, node-conformance, node-skew`}, "hack/patchset.sh", "record", "build")
+	p.fails(t, nil, []string{`"build" is not a check that scripts record; there are: node-timing, node-e2e, node-conformance, node-skew`}, "hack/patchset.sh", "record", "build")
 }
 
 // What differs from upstream is what the messages say, of each release that has another message its own.

@@ -244,7 +244,7 @@ func TestTripBack(t *testing.T) {
 		p.git(p.root, "rm", "-q", "staging/src/k8s.io/client-go/util/flowcontrol/rules.go")
 		p.amend(t, 2)
 		before, tree := p.snapshot(t, p.dir), p.snapshot(t, p.root)
-		p.fails(t, nil, []string{"has none of the files any more that client-go-rules brings from backoff", "Remove the line from "}, "hack/patchset.sh", "refresh")
+		p.fails(t, nil, []string{"no longer has any of the files that client-go-rules brings from backoff", "Remove the line from "}, "hack/patchset.sh", "refresh")
 		assert.Equal(t, before, p.snapshot(t, p.dir))
 		assert.Equal(t, tree, p.snapshot(t, p.root))
 	})

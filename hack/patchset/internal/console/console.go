@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// Log is where a command says what it does.
+// Log prints what a command does.
 type Log struct{ Out, ErrOut io.Writer }
 
-// Say prints what begins or is done.
+// Say prints a step that starts or is done.
 func (l Log) Say(format string, args ...any) { fmt.Fprintf(l.Out, "==> "+format+"\n", args...) }
 
-// Note prints a detail of it.
+// Note prints a detail of the step.
 func (l Log) Note(format string, args ...any) { fmt.Fprintf(l.Out, "    "+format+"\n", args...) }
 
-// Warn prints what may be wrong.
+// Warn prints a warning.
 func (l Log) Warn(format string, args ...any) {
 	fmt.Fprintf(l.ErrOut, "warning: "+format+"\n", args...)
 }
 
-// Error is an error with lines of details below its message; empty ones are left out.
+// Error returns an error with lines of details below its message. It leaves out empty details.
 func Error(message string, details ...string) error {
 	for _, d := range details {
 		if d = strings.TrimRight(d, "\n"); d != "" {
@@ -35,7 +35,7 @@ func Error(message string, details ...string) error {
 	return errors.New(message)
 }
 
-// Indent sets all lines but the first one below that.
+// Indent puts by in front of all lines except the first.
 func Indent(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
 var plainWord = regexp.MustCompile(`^[\w./+:@%-]+$`)
@@ -49,7 +49,7 @@ func QuoteShell(s string) string {
 
 var noiseLine = regexp.MustCompile(`(?m)^([a-z0-9][A-Za-z0-9._/-]*|go: downloading .*)\n`)
 
-// ErrorLines is the end of what a build said, without the package names that `go build -v` prints.
+// ErrorLines returns the end of the output of a build, without the package names that `go build -v` prints.
 func ErrorLines(out string) string { return LastLines(noiseLine.ReplaceAllString(out+"\n", ""), 60) }
 
 func LastLines(text string, n int) string {

@@ -19,7 +19,8 @@ import (
 
 func HasLine(text, line string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") }
 
-// Glob are the entries of a directory whose names match. The directory's own name may have anything in it.
+// Glob returns the paths of a directory's entries that match the pattern. Unlike filepath.Glob, it takes any character in
+// the directory's name.
 func Glob(dir, pattern string) []string {
 	entries, _ := os.ReadDir(dir)
 	var found []string
@@ -31,8 +32,8 @@ func Glob(dir, pattern string) []string {
 	return found
 }
 
-// Scratch makes a directory below parent, and the function that removes it. What programs that were killed left there
-// goes too; the name holds the process that owns it.
+// Scratch makes a directory below parent, and the function that removes it. It also removes the directories of programs that
+// were killed: the name contains the process ID of the owner.
 func Scratch(parent string) (dir string, remove func(), err error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return "", nil, fmt.Errorf("cannot create %s: %v", parent, err)
@@ -40,7 +41,7 @@ func Scratch(parent string) (dir string, remove func(), err error) {
 	for _, d := range Glob(parent, ".scratch.*") {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(d), ".scratch."), ".")
 		pid, err := strconv.Atoi(owner)
-		// The process of another user cannot be asked after: EPERM.
+		// For the process of another user the error is EPERM.
 		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			RemoveAll(d)
 		}
@@ -52,7 +53,7 @@ func Scratch(parent string) (dir string, remove func(), err error) {
 	return dir, func() { RemoveAll(dir) }, nil
 }
 
-// RemoveAll removes directories that are read-only, too.
+// RemoveAll removes a directory and everything below it, also where directories are read-only. It ignores errors.
 func RemoveAll(dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
@@ -71,7 +72,7 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// Write replaces a file at once: whoever is interrupted has the old one or the new one.
+// Write replaces a file atomically: after an interruption there is the old file or the new one.
 func Write(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
@@ -85,10 +86,10 @@ func Write(path string, data []byte, mode os.FileMode) error {
 	return os.Rename(tmp, path)
 }
 
-// newPrefix is for files that are being written. Whoever is killed leaves one behind, until the file is written again.
+// newPrefix marks files that are being written. A program that is killed leaves one behind, until the file is written again.
 const newPrefix = ".new."
 
-// Lock takes an exclusive lock on a file. If it has to wait, it calls waiting once.
+// Lock takes an exclusive lock on a file. If it has to wait, it calls waiting once. It returns the cause of ctx's end.
 func Lock(ctx context.Context, file string, waiting func()) (unlock func(), err error) {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -112,7 +113,7 @@ func Lock(ctx context.Context, file string, waiting func()) (unlock func(), err 
 	return func() { f.Close() }, nil
 }
 
-// RemoveEmpty removes dir, a path below root, and those above it, as far as they are empty.
+// RemoveEmpty removes dir, a path below root, and its parents, as long as they are empty.
 func RemoveEmpty(root, dir string) {
 	for ; dir != "." && dir != "/"; dir = filepath.Dir(dir) {
 		if os.Remove(filepath.Join(root, dir)) != nil {
@@ -121,13 +122,13 @@ func RemoveEmpty(root, dir string) {
 	}
 }
 
-// line is a line of a file that somebody writes by hand.
+// line is a line of a file that is edited by hand.
 type line struct {
 	Number int
 	Text   string
 }
 
-// Lines are the lines of a file, without comments and empty ones. A file that is not there has none.
+// Lines returns the lines of a file, without comments and empty lines. A missing file has none.
 func Lines(file string) ([]line, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

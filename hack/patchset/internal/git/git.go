@@ -29,8 +29,8 @@ const (
 	releaseDate = "@946684800 +0000"
 )
 
-// needGit makes every git call independent of the user's and the machine's git configuration: the bytes and the commits
-// must be the same for everyone. safe.directory alone is carried over, because it is about permission.
+// Environment returns the environment variables that make git independent of the user's and the machine's configuration: the
+// bytes and the commits must be the same for everyone. Only safe.directory is kept, because it is about permission.
 func Environment() ([]string, error) {
 	if err := process.Need("git"); err != nil {
 		return nil, err
@@ -103,8 +103,8 @@ func (g Git) Command(args []string) *exec.Cmd {
 	return cmd
 }
 
-// Bytes is what git prints. A command is not ended by a signal, because it would leave its locks behind, but no other
-// begins afterwards.
+// Bytes returns what git prints. After a signal no further command starts. One that runs is not stopped, because it would
+// leave its locks behind.
 func (g Git) Bytes(args ...string) ([]byte, error) {
 	if err := context.Cause(g.ctx); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (g Git) Out(args ...string) (string, error) {
 	return strings.TrimRight(string(b), "\n"), err
 }
 
-// Do runs git; run runs it for each of the commands in turn, whose arguments have no spaces.
+// Do runs git.
 func (g Git) Do(args ...string) error {
 	_, err := g.Bytes(args...)
 	return err
@@ -144,7 +144,7 @@ func (g Git) Run(commands ...string) error {
 
 func (g Git) OK(args ...string) bool { return g.Command(args).Run() == nil }
 
-// Try is what git prints, or nothing if it fails.
+// Try returns what git prints, or nothing if it fails.
 func (g Git) Try(args ...string) string {
 	b, err := g.Command(args).Output()
 	if err != nil {
@@ -153,7 +153,7 @@ func (g Git) Try(args ...string) string {
 	return strings.TrimRight(string(b), "\n")
 }
 
-// Lines are the lines that git prints.
+// Lines returns the lines that git prints.
 func (g Git) Lines(args ...string) ([]string, error) {
 	s, err := g.Out(args...)
 	if s == "" {
@@ -162,15 +162,15 @@ func (g Git) Lines(args ...string) ([]string, error) {
 	return strings.Split(s, "\n"), err
 }
 
-// CommitID is the commit that a revision names; nothing if there is none.
+// CommitID returns the commit that a revision names, or nothing if there is none.
 func (g Git) CommitID(rev string) string {
 	return g.Try("rev-parse", "-q", "--verify", rev+"^{commit}")
 }
 
 const (
-	// Files are what they are, whatever the tree's own .gitattributes say.
+	// NeutralAttributes keep the bytes of files as they are, against the tree's own .gitattributes.
 	NeutralAttributes = "* -text -ident -eol -filter -working-tree-encoding\n"
-	// The file that names the repository from which another one borrows objects.
+	// Alternates is the file that names the repository from which another one borrows objects.
 	Alternates = ".git/objects/info/alternates"
 )
 
@@ -185,7 +185,7 @@ func (g Git) Initialize() error {
 	return fileutil.Write(filepath.Join(g.Dir, ".git/info/attributes"), []byte(NeutralAttributes), 0o666)
 }
 
-// Borrow makes a repository in dir that uses the objects of g, with HEAD detached at commit. Nothing is written to g.
+// Borrow makes a repository in dir that uses the objects of g, with HEAD detached at commit. It writes nothing to g.
 func (g Git) Borrow(dir, commit string) (Git, error) {
 	r := g.In(dir)
 	if err := r.Initialize(); err != nil {
@@ -196,7 +196,7 @@ func (g Git) Borrow(dir, commit string) (Git, error) {
 		return r, err
 	}
 	err = fileutil.Write(filepath.Join(dir, Alternates), []byte(paths[0]+"\n"), 0o666)
-	// Where g is shallow, this has to stop where it stops.
+	// If g is shallow, the new repository must be shallow at the same commits.
 	if shallow, none := os.ReadFile(paths[1]); err == nil && none == nil {
 		err = fileutil.Write(filepath.Join(dir, ".git/shallow"), shallow, 0o666)
 	}
@@ -206,13 +206,13 @@ func (g Git) Borrow(dir, commit string) (Git, error) {
 	return r, r.Do("update-ref", "--no-deref", "HEAD", commit)
 }
 
-// Release commits what is in the index as the release itself.
+// Release commits the index as the release itself.
 func (g Git) Release(message string) error {
 	return g.With("GIT_AUTHOR_NAME="+identName, "GIT_AUTHOR_EMAIL="+CommitterEmail, "GIT_AUTHOR_DATE="+releaseDate, "GIT_COMMITTER_DATE="+releaseDate).
 		Do("commit", "-q", "--no-verify", "-m", message)
 }
 
-// mailOptions make the same bytes on every machine.
+// DiffOptions and mailOptions give the same bytes on every machine.
 var (
 	DiffOptions = []string{"--full-index", "-U1", "--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic", "--no-renames",
 		"--no-color", "--no-ext-diff", "--no-textconv", "--binary", "--src-prefix=a/", "--dst-prefix=b/"}
@@ -220,17 +220,17 @@ var (
 		"--no-base", "--no-notes", "--no-from", "--subject-prefix=PATCH"}, DiffOptions...)
 )
 
-// Mail is a commit as a mail that `git am` takes.
+// Mail returns a commit as a mail for `git am`.
 func (g Git) Mail(commit string) (string, error) {
 	b, err := g.Bytes(append(append([]string{"format-patch", "--stdout", "-1"}, mailOptions...), commit)...)
 	return string(b), err
 }
 
-// Am is plain `git am` of one mail, with everything that could vary fixed.
+// Am runs `git am` for one mail, with all options that could vary set.
 func (g Git) Am(file string) error {
 	err := g.Do("am", "-q", "--no-3way", "--no-keep-cr", "--no-scissors", "--no-gpg-sign", "--committer-date-is-author-date", file)
 	if err != nil {
-		// A Ctrl-C that ended git is on its way here, too.
+		// A Ctrl-C that ended git also reaches this process, maybe a little later.
 		time.Sleep(50 * time.Millisecond)
 	}
 	return err
@@ -246,7 +246,7 @@ var amErrors = []struct {
 	{regexp.MustCompile(`(?m)^error: (corrupt patch at line .*)$`), "$1"},
 }
 
-// ExplainAm says which files and hunks git could not apply.
+// ExplainAm returns, from git's output, which files and hunks git could not apply.
 func ExplainAm(said string) string {
 	var lines []string
 	for _, e := range amErrors {
@@ -258,10 +258,10 @@ func ExplainAm(said string) string {
 	return strings.Join(slices.Compact(lines), "\n")
 }
 
-// File is a file's content in git.
+// File is the mode of a file and its blob in git. A missing file has none.
 type File struct{ Mode, Blob string }
 
-// Files are the files of a commit or tree, by path.
+// Files returns the files of a commit or tree, by path.
 func (g Git) Files(rev string, paths ...string) (map[string]File, error) {
 	out, err := g.Bytes(append([]string{"--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", rev, "--"}, paths...)...)
 	if err != nil {
@@ -277,7 +277,7 @@ func (g Git) Files(rev string, paths ...string) (map[string]File, error) {
 	return files, nil
 }
 
-// Changed are the paths in which two trees differ, with what they are in the second; a path that is gone has no blob.
+// Changed returns the paths in which two trees differ, with their files in the second; a removed file has no blob.
 func (g Git) Changed(from, to string) (map[string]File, error) {
 	out, err := g.Bytes("diff-tree", "-r", "-z", "--no-renames", from, to)
 	if err != nil {
@@ -299,14 +299,14 @@ func (g Git) Changed(from, to string) (map[string]File, error) {
 	return files, nil
 }
 
-// Store writes content into the repository.
+// Store writes content into the repository and returns its blob.
 func (g Git) Store(content []byte) (string, error) {
 	return g.Input(string(content)).Out("hash-object", "-w", "--no-filters", "--stdin")
 }
 
-// Stage puts files into the index that GIT_INDEX_FILE names; those without a blob leave it.
+// Stage puts files into the index that GIT_INDEX_FILE names, and removes those without a blob.
 func (g Git) Stage(files map[string]File) error {
-	// A file may take the place of a directory, or the other way round.
+	// Removals come first: a file may replace a directory, or a directory a file.
 	var gone, in strings.Builder
 	for path, f := range files {
 		if f.Blob == "" {
@@ -318,7 +318,7 @@ func (g Git) Stage(files map[string]File) error {
 	return g.Input(gone.String()+in.String()).Do("update-index", "-z", "--index-info")
 }
 
-// CommitIndex commits the index that GIT_INDEX_FILE names; it is the parent itself if nothing differs.
+// CommitIndex commits the index that GIT_INDEX_FILE names. It returns the parent if nothing differs.
 func (g Git) CommitIndex(parent, text string, env ...string) (string, error) {
 	tree, err := g.Out("write-tree")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 var Pattern = regexp.MustCompile(`^v1\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.(0|[1-9]\d*))?$`)
 
-// Normal is v1.37.1 for v1.37.1 and 1.37.1.
+// Normal returns the version with its v: v1.37.1 for v1.37.1 and 1.37.1. Anything that is no release is an error.
 func Normal(text string) (string, error) {
 	v := text
 	if v != "" && v[0] >= '0' && v[0] <= '9' {
@@ -25,7 +25,7 @@ func Normal(text string) (string, error) {
 
 var forkPattern = regexp.MustCompile(`^(v1\.\d+\.\d+)(-(?:alpha|beta|rc)\.\d+)?([-+.].*)?$`)
 
-// OfTag is the release in a tag, a fork's suffix dropped: v1.37.1-acme.3 -> v1.37.1.
+// OfTag returns the release in a tag, without a fork's suffix: v1.37.1 for v1.37.1-acme.3.
 func OfTag(tag string) string {
 	m := forkPattern.FindStringSubmatch(tag)
 	if m == nil {
@@ -34,5 +34,5 @@ func OfTag(tag string) string {
 	return m[1] + m[2]
 }
 
-// OfStaging is the version of a release's staging modules.
+// OfStaging returns the version of a release's staging modules.
 func OfStaging(version string) string { return "v0." + strings.TrimPrefix(version, "v1.") }

@@ -41,10 +41,10 @@ type Download struct {
 	Got  map[module.Version]string // the hashes of what was downloaded
 }
 
-// downloaded is what `go mod download -json` says of a module.
+// downloaded is the output of `go mod download -json` for a module.
 type downloaded struct{ Path, Version, Zip, Error string }
 
-// Get puts a release together in a scratch directory below output, which remove removes.
+// Get assembles a release in a scratch directory below output, which remove removes.
 func Get(ctx context.Context, l console.Log, output, version string, pins *pins) (d *Download, remove func(), err error) {
 	if err := process.Need("go"); err != nil {
 		return nil, nil, err
@@ -60,7 +60,7 @@ func Get(ctx context.Context, l console.Log, output, version string, pins *pins)
 	return d, remove, err
 }
 
-// release puts the modules of a release together.
+// release assembles the modules of a release.
 func (d *Download) release(version string) error {
 	d.Say("Fetching kubernetes %s from the Go module proxy", version)
 	main := module.Version{Path: kubernetesModule, Version: version}
@@ -75,7 +75,7 @@ func (d *Download) release(version string) error {
 		return console.Error(fmt.Sprintf("kubernetes %s cannot be had: the Go module proxy has no k8s.io/kubernetes@%s", version, version), k.Error,
 			fmt.Sprintf("Is %s a release that exists? Otherwise use a git checkout of it: KUBE_ROOT=/path/to/kubernetes", version))
 	}
-	// In the module this is but a stub, and it would make go build look there.
+	// In the module this is only a stub, and go build would use it.
 	fileutil.RemoveAll(filepath.Join(d.Dir, "vendor"))
 
 	modules, goVersion, err := stagingModules(d.Dir, version)
@@ -96,13 +96,13 @@ func (d *Download) release(version string) error {
 			return err
 		case ok:
 			continue
-		// Only a plain no makes a module absent. Anything else is a fault on the way, and must not become an empty module.
+		// A module is absent only if the proxy says so. After any other error it must not become an empty module.
 		case !absentPattern.MatchString(said):
 			return console.Error(fmt.Sprintf("%s cannot be had:", m), said)
 		case d.Pins.hashes[m] != "":
 			return console.Error(fmt.Sprintf("the proxy has no %s, but %s has its hash", m, d.Pins.File), said)
 		}
-		// A workspace wants a go.mod from every module it names, used or not.
+		// A workspace needs the go.mod of every module that it names, used or not.
 		if err := fileutil.Write(filepath.Join(to, "go.mod"), fmt.Appendf(nil, "module %s\n\ngo %s\n", m.Path, goVersion), 0o666); err != nil {
 			return err
 		}
@@ -115,10 +115,10 @@ func (d *Download) release(version string) error {
 	return nil
 }
 
-// "disabled" is what GOPROXY=off says.
+// "disabled" is the answer with GOPROXY=off.
 var absentPattern = regexp.MustCompile(` (403|404|410) |not found|no such file|not available|unknown revision|disabled`)
 
-// stagingModules are those that go.work names; releases before 1.30 name them in go.mod.
+// stagingModules returns the modules that go.work names, or go.mod in releases before 1.30.
 func stagingModules(dir, version string) (modules []module.Version, goVersion string, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
@@ -158,8 +158,8 @@ func stagingModules(dir, version string) (modules []module.Version, goVersion st
 	return modules, goVersion, nil
 }
 
-// ask fills the module cache. The checksum database does not know every staging module, so modules that it does not have
-// come from the proxy alone. A checksum that differs is an error, and so is a database that does not answer.
+// ask fills the module cache. The checksum database does not have every staging module; those are taken from the proxy without
+// a check. A wrong checksum is an error, and so is a database that does not answer.
 func (d *Download) ask(modules []module.Version) (map[string]downloaded, error) {
 	found, err := d.modDownload(modules)
 	if err != nil {
@@ -189,7 +189,7 @@ func (d *Download) ask(modules []module.Version) (map[string]downloaded, error) 
 }
 
 func (d *Download) modDownload(modules []module.Version, env ...string) (map[string]downloaded, error) {
-	// A module of its own, so that `go mod download` does not look at, or write to, the one around it.
+	// In a separate module, so that `go mod download` neither reads nor writes the one around it.
 	dir := filepath.Join(d.work, "cwd")
 	if err := fileutil.Write(filepath.Join(dir, "go.mod"), []byte("module scratch\n"), 0o666); err != nil {
 		return nil, err
@@ -200,14 +200,14 @@ func (d *Download) modDownload(modules []module.Version, env ...string) (map[str
 		args = append(args, m.String())
 		found[m.Path] = downloaded{Error: "go mod download says nothing of it"}
 	}
-	// Only the proxy's answers count here, not a workspace, a vendor directory or flags meant for other modules. Not
-	// empty, because what `go env -w` wrote counts for empty variables.
+	// Without a workspace, a vendor directory and flags for other modules. No variable is empty, because go would then use
+	// the value that `go env -w` wrote.
 	env = slices.Concat(os.Environ(), []string{"GOFLAGS=-buildvcs=false", "GOWORK=off", "GO111MODULE=on"}, env)
 	out, _, failed := process.Long(d.ctx, d.Log, "downloading", dir, env, "go", args...)
 	if err := context.Cause(d.ctx); err != nil {
 		return nil, err
 	}
-	// Warnings come between the objects.
+	// There may be warnings between the objects.
 	objects := regexp.MustCompile(`(?ms)^\{\n.*?^\}$`).FindAllString(out, -1)
 	if len(objects) == 0 {
 		return nil, console.Error(fmt.Sprintf("go mod download failed: %v", failed), console.LastLines(out, 20))
@@ -224,8 +224,8 @@ func (d *Download) modDownload(modules []module.Version, env ...string) (map[str
 	return found, nil
 }
 
-// get unpacks a module to dir. Of some the proxy has the zip, but refuses the .info and .mod files that go wants to see
-// first.
+// get unpacks a module to dir, and reports whether the proxy has it. For some modules the proxy has the zip but not the .info
+// and .mod files that go asks for first.
 func (d *Download) get(m module.Version, found downloaded, dir string) (bool, error) {
 	if found.Error == "" {
 		return true, d.place(m, found.Zip, dir)
@@ -264,11 +264,11 @@ func (d *Download) get(m module.Version, found downloaded, dir string) (bool, er
 	if err = errors.Join(err, f.Close()); err != nil {
 		return false, err
 	}
-	d.Note("%s: only its zip was to be had, NOT checked against the checksum database", m)
+	d.Note("%s: the proxy has only its zip, NOT checked against the checksum database", m)
 	return true, d.place(m, f.Name(), dir)
 }
 
-// place unpacks a module's zip, if it is the one that is meant, to dir.
+// place unpacks a module's zip to dir if it has the right hash.
 func (d *Download) place(m module.Version, file, dir string) error {
 	hash, err := dirhash.HashZip(file, dirhash.Hash1)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 )
 
-// pins are the hashes of a release's modules, from a file as go.sum.
+// Pins are the hashes of a release's modules, from a file in the format of go.sum.
 type pins struct {
 	File    string
 	Pinned  bool // the release is in it
@@ -53,8 +53,8 @@ func (s *pins) check(m module.Version, hash string) error {
 	if want == "" {
 		want = "none: the file has other modules of this release, but not this one"
 	}
-	return console.Error(fmt.Sprintf("%s is not the source that is meant:", m), "expected  "+want+"  ("+s.File+")", "actual    "+hash,
-		"Either the proxy or the module cache has something else in its place, or the file is wrong.")
+	return console.Error(fmt.Sprintf("%s has the wrong hash:", m), "expected  "+want+"  ("+s.File+")", "actual    "+hash,
+		"Either the proxy or the module cache has other content for it, or the file is wrong.")
 }
 
 // Pin adds the hashes of what was downloaded to the file, and reports whether that changed it.

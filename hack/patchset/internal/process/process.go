@@ -23,7 +23,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 )
 
-// Need fails if a tool is missing, with how to get it.
+// Need returns an error if a tool is missing; the error says how to install it.
 func Need(tools ...string) error {
 	var missing, hints []string
 	for _, tool := range tools {
@@ -42,8 +42,8 @@ func Need(tools ...string) error {
 	return console.Error("missing on PATH: "+strings.Join(missing, " "), hints...)
 }
 
-// GoEnvironment is for building a kubernetes tree: as its own go.work says (releases before 1.30 have none), whatever the
-// user's Go settings are. Nothing is left empty: what `go env -w` wrote counts for empty variables.
+// GoEnvironment returns the environment for building a kubernetes tree: with its own go.work (releases before 1.30 have none)
+// and without the user's Go settings. No variable is empty, because go would then use the value that `go env -w` wrote.
 //
 //	-trimpath       without paths in the objects, trees in different directories share one build cache
 //	CGO_ENABLED=0   the kubelet then runs on a node with any C library, and is the same with and without gcc here
@@ -57,7 +57,7 @@ func GoEnvironment(env []string, dir string) []string {
 
 var packageLine = regexp.MustCompile(`(?m)^[A-Za-z0-9._/-]+$`)
 
-// output is what a command says, to be read while it runs.
+// output is what a command prints. It can be read while the command runs.
 type output struct {
 	mu   sync.Mutex
 	said bytes.Buffer
@@ -75,13 +75,13 @@ func (o *output) String() string {
 	return o.said.String()
 }
 
-// Long runs a command and prints a line every 15 s. It returns what the command said, and how long it took.
+// Long runs a command and prints a line every 15 s. It returns the command's output, and how long it took.
 func Long(ctx context.Context, l console.Log, label, dir string, env []string, name string, args ...string) (string, time.Duration, error) {
 	var out output
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(slices.Clone(env), "PWD="+dir), &out, &out
 	cmd.Cancel = func() error { killTree(cmd.Process.Pid); return nil }
-	// What a killed command leaves behind may hold its output open.
+	// Children of a killed command may keep its output open.
 	cmd.WaitDelay = time.Second
 	start := time.Now()
 	seconds := func() int { return int(time.Since(start).Seconds()) }
@@ -103,7 +103,7 @@ func Long(ctx context.Context, l console.Log, label, dir string, env []string, n
 	}
 }
 
-// killTree ends a process and everything below it, which a signal to this process alone does not reach.
+// killTree ends a process and its descendants, which do not get a signal to the process alone.
 func killTree(pid int) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// CodeDigest changes when the code that the series makes of a release changes. Messages of patches and comments are no code:
-// what hours of tests and measurements have shown of a series holds when its prose is mended.
+// CodeDigest changes when the code of a release with the series changes. Messages of patches and comments are no code: the
+// results of hours of tests and measurements stay valid when only the prose of a series changes.
 func (s *Series) CodeDigest() string {
 	h := sha256.New()
 	for _, q := range s.Active {
@@ -34,9 +34,9 @@ func (s *Series) CodeDigest() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// goTokens returns the source without the comments that change nothing. Where it cannot be sure, it returns the source.
+// goTokens returns the tokens of the source without comments that change nothing, or the source itself in doubt.
 func goTokens(source []byte) []byte {
-	// The comments of an example are what it has to print.
+	// The comments of an example are the output that it must have.
 	if bytes.Contains(source, []byte("\nfunc Example")) {
 		return source
 	}
@@ -69,8 +69,8 @@ var (
 	hunkHead   = regexp.MustCompile(`^(@@ -\S+) \+\S+ @@.*$`)
 )
 
-// writeHunks writes what the patch changes in files of the release. That a hunk stands elsewhere shows by its place in the
-// release.
+// writeHunks writes the changes of the patch in files of the release. A hunk has its place in the release, not that in the
+// result.
 func writeHunks(w io.Writer, mail string) {
 	_, diff, _ := strings.Cut(mail, "\ndiff --git ")
 	golang := false

@@ -17,7 +17,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 )
 
-// Hunks are the files of the release that a patch changes, with how many lines it adds to them and removes.
+// Hunks returns the files of the release that a patch changes, with the number of lines that it adds and removes.
 func (p Store) Hunks(q *Patch) (map[string]int, error) {
 	files := map[string]int{}
 	if !strings.Contains(q.Mail, "\ndiff --git ") {
@@ -33,7 +33,7 @@ func (p Store) Hunks(q *Patch) (map[string]int, error) {
 		if len(f) != 3 {
 			return nil, fmt.Errorf("%s: git apply --numstat says %q", q.File, line)
 		}
-		// Of a binary file git counts no lines.
+		// Git counts no lines in binary files.
 		added, _ := strconv.Atoi(f[0])
 		removed, _ := strconv.Atoi(f[1])
 		files[f[2]] = added + removed
@@ -79,7 +79,7 @@ func (m message) Subject() string {
 	return s
 }
 
-// Trailers are the values of a trailer of a message.
+// Trailers returns the values of a trailer of a message.
 func (p Store) Trailers(m message, key string) ([]string, error) {
 	lines, err := p.Git.In("/").Input(m.Text).Lines("interpret-trailers", "--parse")
 	var values []string
@@ -93,8 +93,8 @@ func (p Store) Trailers(m message, key string) ([]string, error) {
 
 var dependency = regexp.MustCompile(`^#?0*(\d{1,4})([-.].*)?$`)
 
-// CheckDependencies: no patch stands without the patches it depends on, which it names by number or by name. Numbers
-// change when patches are put in between, names do not.
+// CheckDependencies returns an error if the series lacks a patch that another one depends on. Patches name these by number or
+// by name. Numbers change when a patch is inserted, names do not.
 func (p Store) CheckDependencies(s *Series) error {
 	before := map[string]bool{}
 	for _, q := range s.Active {
@@ -125,8 +125,8 @@ func (p Store) CheckDependencies(s *Series) error {
 	return nil
 }
 
-// Packages are the Go packages of the files that patches touch, as `go test` in the tree takes them. What is below
-// testdata belongs to the package above it.
+// Packages returns the Go packages that patches change, as arguments for `go test` in the tree. Files below testdata belong to
+// the package above it.
 func (p Store) Packages(treeDir string, patches ...*Patch) ([]string, error) {
 	var packages []string
 	for _, q := range patches {

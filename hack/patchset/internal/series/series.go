@@ -27,7 +27,7 @@ import (
 
 const BranchPrefix = "kubelet-backoff-"
 
-// Store is where the series are, and the files of the library.
+// Store is the repository, with the series and the files of the library.
 type Store struct {
 	Root    string  // this repository
 	Patches string  // patches
@@ -43,7 +43,7 @@ type Series struct {
 	Travel  *travel
 }
 
-// Base is what the file BASE of a series says.
+// Base is the content of the file BASE of a series.
 type Base struct {
 	Tag     string   // the release that it was made on
 	Applies []string // other releases of the minor version, which verify-all applies it to
@@ -60,6 +60,7 @@ type Patch struct {
 
 var PatchName = regexp.MustCompile(`^(\d{4})-(.*)\.patch$`)
 
+// ReadBase reads and checks the file BASE of a series.
 func ReadBase(dir string) (Base, error) {
 	var b Base
 	file := filepath.Join(dir, "BASE")
@@ -93,13 +94,14 @@ func ReadBase(dir string) (Base, error) {
 	return b, nil
 }
 
-// All are the directories that hold a series, oldest first.
+// All returns the directories with a series, oldest first.
 func (p Store) All() []string {
 	dirs := slices.DeleteFunc(fileutil.Glob(p.Patches, "v*"), func(dir string) bool { return len(fileutil.Glob(dir, "BASE")) == 0 })
 	slices.SortFunc(dirs, func(a, b string) int { return semver.Compare(filepath.Base(a), filepath.Base(b)) })
 	return dirs
 }
 
+// Describe lists the series, one a line.
 func (p Store) Describe() string {
 	var lines []string
 	for _, d := range p.All() {
@@ -182,7 +184,7 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 	return s, nil
 }
 
-// Digest changes when the patches, or the files that they bring, change; mails when the patches do.
+// Digest returns two digests: all changes with the patches and their new files, mails with the patches alone.
 func (s *Series) Digest() (all, mails string) {
 	a, m := sha256.New(), sha256.New()
 	for _, q := range s.Active {
@@ -195,7 +197,7 @@ func (s *Series) Digest() (all, mails string) {
 	return fmt.Sprintf("%x", a.Sum(nil)), fmt.Sprintf("%x", m.Sum(nil))
 }
 
-// Created are the paths of new files.
+// Created returns the paths of new files.
 func (s *Series) Created() []string {
 	var paths []string
 	for _, q := range s.Active {
@@ -211,7 +213,7 @@ func (s *Series) Created() []string {
 
 const LibraryModule = "github.com/kubelet-backoff/kubelet-backoff"
 
-// LeftOut are the reasons for which a series lacks a patch: the lines "# left out: NAME: reason" of its file.
+// LeftOut returns why the series lacks patches, by name, from the lines "# left out: NAME: reason" of its file.
 func (s *Series) LeftOut() (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(s.Dir, "series"))
 	reasons := map[string]string{}

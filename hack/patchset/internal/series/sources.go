@@ -34,15 +34,15 @@ func (s Source) Mode() string {
 	return "100644"
 }
 
-// SourceDir holds the new files of patches that are not the library's: below the patch's name, at their path in the
-// tree. Go ignores what begins with an underscore.
+// SourceDir contains the new files of patches that are not in the library, at PATCH/PATH. Go ignores names that start with an
+// underscore.
 const SourceDir = "_src"
 
 // ReasonsFile lists the files that a release has of its own, each with the reason.
 const ReasonsFile = "REASONS"
 
-// FilesOf are the files that a patch of this name brings: the library's files, those of patches/_src, and in their place
-// the release's version, which is its own or that of the next newer release that has one.
+// FilesOf returns the new files of the patch with this name: those of the library and of patches/_src, or instead the version
+// of the release, which is its own or that of the next newer release that has one.
 func (p Store) FilesOf(s *Series, name string) (map[string]Source, error) {
 	files, err := s.Travel.render(p.Root, name)
 	if err != nil {
@@ -71,10 +71,10 @@ func (p Store) FilesOf(s *Series, name string) (map[string]Source, error) {
 	return files, nil
 }
 
-// leftover are the names of files that editors, merges and killed commands leave behind, which git may ignore.
+// leftover matches files of editors, merges and killed commands, which git may ignore.
 var leftover = regexp.MustCompile(`^\.|~$|\.(orig|rej)$`)
 
-// readSources are the files below a directory, by their path in it.
+// readSources returns the files below a directory, by their path in it.
 func readSources(dir string) (map[string]Source, error) {
 	files := map[string]Source{}
 	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
@@ -105,9 +105,9 @@ func readSources(dir string) (map[string]Source, error) {
 	return files, err
 }
 
-// CheckContent refuses what does not come through a mail.
+// CheckContent returns an error for content that a mail would change.
 func CheckContent(file string, content []byte) error {
-	// git takes for binary what has a NUL near its beginning. A line without an end has one in a mail.
+	// Git treats a file with a NUL near its start as binary. In a mail the last line has an end in any case.
 	binary := bytes.Contains(content[:min(len(content), 8000)], []byte{0})
 	if !binary && bytes.Contains(append(content[:len(content):len(content)], '\n'), []byte("\r\n")) {
 		return console.Error(file + " has lines that end in CR LF, of which git am drops the CR")
@@ -115,8 +115,8 @@ func CheckContent(file string, content []byte) error {
 	return nil
 }
 
-// checkOverrides: each file that the release has of its own is listed, with the reason, and differs from the one that it
-// takes the place of.
+// checkOverrides returns an error unless each file of the release's own is listed with a reason, and differs from the file that
+// it replaces.
 func (p Store) checkOverrides(s *Series) error {
 	own := filepath.Join(s.Dir, SourceDir)
 	overrides := map[string]bool{}
@@ -158,8 +158,8 @@ func (p Store) checkOverrides(s *Series) error {
 	return nil
 }
 
-// newerVersion is the file that the release has without one of its own: of the next newer release that has one, or that
-// of all releases. There may be none.
+// newerVersion returns the file that the release would have without its own version: that of the next newer release with one,
+// or the one for all releases. There may be none.
 func (p Store) newerVersion(s *Series, name string) (file string, content []byte, err error) {
 	dirs := p.All()
 	for _, dir := range append(dirs[slices.Index(dirs, s.Dir)+1:], p.Patches) {

@@ -20,10 +20,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 )
 
-// travel is hack/travel.txt: which files of the library the patches carry into kubernetes, and where to. On the way only
-// three things change: the package clause (it becomes the tree directory's name, _test kept), import paths of this module
-// (they become the import path of the tree directory that the imported folder travels to), and the licence: upstream's
-// header (hack/header.go.txt) takes the place of the SPDX line. Back, they change back.
+// Travel is hack/travel.txt: which files of the library the patches mirror in kubernetes, and where. The copy differs in three
+// things: the package clause (the name of the tree's directory, with _test kept), import paths of this module (the path of the
+// tree's directory for that folder), and the licence (upstream's header, hack/header.go.txt, instead of the SPDX line). The
+// way back reverses these changes.
 type travel struct {
 	File   string
 	Rules  []*Rule
@@ -42,6 +42,7 @@ const travelUsage = `expected "PATCH LIBRARY-FOLDER TREE-FOLDER [prefix=PREFIX] 
 
 var replacesPattern = regexp.MustCompile(`^([^/:]+\.go):(20\d\d)$`)
 
+// ReadTravel reads hack/travel.txt. An error names the line.
 func (p Store) ReadTravel() (*travel, error) {
 	m := &travel{File: filepath.Join(p.Root, "hack", "travel.txt")}
 	lines, err := fileutil.Lines(m.File)
@@ -81,7 +82,7 @@ func (p Store) ReadTravel() (*travel, error) {
 	return m, nil
 }
 
-// Takes: a file of this name travels by the rule. Go does not see those that begin with "." or "_".
+// Takes reports whether the rule mirrors a file of this name. Go ignores names that start with "." or "_".
 func (r *Rule) Takes(name string) bool {
 	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
 		return false
@@ -96,7 +97,7 @@ func (r *Rule) Takes(name string) bool {
 	return takes
 }
 
-// inTree is the path in the tree of a file of the library's folder, and inLibrary the way back; nothing if there is none.
+// inTree returns the path in the tree for a file of the library's folder.
 func (r *Rule) inTree(name string) string {
 	if name == r.replaces {
 		return path.Join(r.to, name)
@@ -104,6 +105,7 @@ func (r *Rule) inTree(name string) string {
 	return path.Join(r.to, r.prefix+name)
 }
 
+// InLibrary returns the path in the library for a path in the tree, or nothing if the rule has none.
 func (r *Rule) InLibrary(treePath string) string {
 	dir, name := path.Split(treePath)
 	if path.Clean(dir) != r.to {
@@ -121,7 +123,7 @@ func (r *Rule) InLibrary(treePath string) string {
 	return path.Join(r.From, name)
 }
 
-// Home is the rule by which a file of a patch belongs to the library, and its path there.
+// Home returns the rule that mirrors a file of a patch, and the file's path in the library; nil if there is none.
 func (m *travel) Home(patch, treePath string) (*Rule, string) {
 	for _, r := range m.Rules {
 		if r.Patch == patch {
@@ -133,12 +135,12 @@ func (m *travel) Home(patch, treePath string) (*Rule, string) {
 	return nil, ""
 }
 
-// Replaces: the path is that of an upstream file whose place the library's takes.
+// Replaces reports whether a file of the library replaces the upstream file at this path.
 func (m *travel) Replaces(treePath string) bool {
 	return slices.ContainsFunc(m.Rules, func(r *Rule) bool { return r.replaces != "" && treePath == path.Join(r.to, r.replaces) })
 }
 
-// importPath is that of a directory of the tree.
+// importPath returns the import path of a directory of the tree.
 func importPath(dir string) string {
 	if rest, ok := strings.CutPrefix(dir, "staging/src/"); ok {
 		return rest
@@ -146,7 +148,7 @@ func importPath(dir string) string {
 	return "k8s.io/kubernetes/" + dir
 }
 
-// render are the library's files that travel with a patch, by their path in the tree.
+// render returns the library's files that a patch mirrors, by their path in the tree.
 func (m *travel) render(root, patch string) (map[string]Source, error) {
 	files := map[string]Source{}
 	for _, r := range m.Rules {
@@ -200,7 +202,7 @@ func (m *travel) headerFor(r *Rule, name string) string {
 	return strings.Replace(m.header, "Copyright YEAR ", "Copyright "+year, 1)
 }
 
-// ToTree is a file of the library as it is in the tree.
+// toTree returns a file of the library in its form in the tree.
 func (m *travel) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
 	text := string(src)
 	if rest, ok := strings.CutPrefix(text, spdx); ok {
@@ -233,7 +235,8 @@ func (m *travel) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
 	})
 }
 
-// ToLibrary is a file of the tree as it is in the library.
+// ToLibrary returns a file of the tree in its form in the library. It returns an error if the way back to the tree would give
+// another file.
 func (m *travel) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error) {
 	lib := r.InLibrary(treePath)
 	text := string(src)
@@ -249,7 +252,7 @@ func (m *travel) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error)
 				from = append(from, other.From)
 			}
 		}
-		// The library's files call an import by its folder's name.
+		// The library's files name an import by its folder.
 		if i := slices.IndexFunc(from, func(f string) bool { return path.Base(f) == name }); i >= 0 {
 			from = from[i : i+1]
 		}
@@ -276,7 +279,7 @@ func (m *travel) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error)
 	return back, err
 }
 
-// rewrite gives Go source another package clause and other imports, and formats it.
+// rewrite replaces the package clause and the imports of Go source, and formats it.
 func rewrite(file, src, pkg string, imports func(name, imported string) (string, error)) ([]byte, error) {
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, file, src, parser.ParseComments|parser.ImportsOnly)

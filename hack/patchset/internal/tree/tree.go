@@ -50,8 +50,8 @@ type Tree struct {
 
 var definedVersion = regexp.MustCompile(`(?m)^KUBE_GIT_VERSION='(.*)'`)
 
-// SaysVersion is what release archives and trees from the module proxy say about themselves. The changelog is not among
-// it: at a tag it still ends with the release before.
+// SaysVersion returns the version in the files of release archives and of trees from the module proxy, and which file that is.
+// The changelog is not one of them: at a tag it still ends with the release before.
 func (t *Tree) SaysVersion() (version, how string) {
 	read := func(name string) string {
 		data, _ := os.ReadFile(filepath.Join(t.Dir, name))
@@ -82,7 +82,7 @@ const BaseVersionFile = "staging/src/k8s.io/component-base/version/base.go"
 
 var binaryVersion = regexp.MustCompile(`DefaultKubeBinaryVersion\s*=\s*"(.*)"`)
 
-// Minor is the tree's own idea of its minor version, such as v1.37. Releases before 1.31 have none.
+// Minor returns the minor version in the tree's sources, such as v1.37. Releases before 1.31 have none.
 func (t *Tree) Minor() string {
 	data, _ := os.ReadFile(filepath.Join(t.Dir, BaseVersionFile))
 	if m := binaryVersion.FindSubmatch(data); m != nil {
@@ -91,7 +91,7 @@ func (t *Tree) Minor() string {
 	return ""
 }
 
-// CheckMinor: the tree's own idea of its minor version must not contradict t.version.
+// CheckMinor returns an error if the minor version in the tree's sources is not that of t.Version.
 func (t *Tree) CheckMinor() error {
 	if m := t.Minor(); m != "" && m != semver.MajorMinor(t.Version) {
 		return console.Error(fmt.Sprintf("%s says of itself that it is kubernetes %s, so it cannot be %s", t.Dir, m[1:], t.Version),
@@ -112,12 +112,12 @@ func (t *Tree) SetState(branch, key, value string) error {
 }
 func StateKey(branch, key string) string { return "branch." + branch + ".kubelet-backoff-" + key }
 
-// Head is what is checked out: refs/heads/x, or a commit.
+// Head returns what is checked out: refs/heads/x, or a commit.
 func (t *Tree) Head() string {
 	return cmp.Or(t.Try("symbolic-ref", "-q", "HEAD"), t.Try("rev-parse", "HEAD"))
 }
 
-// Operation is what git is in the middle of, if anything.
+// Operation returns the git operation that is in progress, or nothing.
 func (t *Tree) Operation() string {
 	dir := t.Try("rev-parse", "--absolute-git-dir")
 	for _, o := range [][2]string{
@@ -138,7 +138,7 @@ func (t *Tree) RequireNoOperation() error {
 	return nil
 }
 
-// Dirty are the tracked files with changes, staged or not.
+// Dirty returns the tracked files with changes, staged or not.
 func (t *Tree) Dirty() ([]string, error) {
 	return t.Lines("status", "--porcelain", "--untracked-files=no")
 }
@@ -162,7 +162,7 @@ type Applied struct {
 	Base, Tip      string
 }
 
-// FindApplied is the series branch of the tree, or nil if there is none.
+// FindApplied returns the series branch of the tree, or nil if there is none.
 func (t *Tree) FindApplied() (*Applied, error) {
 	if t.Kind != Repository {
 		return nil, nil
@@ -188,7 +188,7 @@ func (t *Tree) FindApplied() (*Applied, error) {
 	return a, nil
 }
 
-// RequireApplied: the tree has the series checked out, completely.
+// RequireApplied returns the series branch, or an error unless the whole series is applied and checked out.
 func (t *Tree) RequireApplied() (*Applied, error) {
 	if t.Kind == Missing {
 		return nil, fmt.Errorf("there is no tree of kubernetes %s yet, so the patches are not applied: run \"make apply\" first", t.Version)
@@ -210,8 +210,8 @@ func (t *Tree) RequireApplied() (*Applied, error) {
 	return a, nil
 }
 
-// Stock is a repository in dir with the tree as it is without the series, and the commit that has it, detached. The
-// repository borrows what it can from the tree, to which nothing is written.
+// Stock makes a repository in dir with the tree without the series, and returns its commit, which is HEAD. The repository
+// borrows objects from the tree and writes nothing to it.
 func (t *Tree) Stock(dir string) (git.Git, string, error) {
 	if t.Kind == Plain {
 		r, err := t.AsRelease(dir)
@@ -233,7 +233,7 @@ func (t *Tree) Stock(dir string) (git.Git, string, error) {
 	return r, commit, err
 }
 
-// Unfinished is where apply makes the repository of a plain tree.
+// Unfinished is the directory in which apply makes the repository of a plain tree.
 const Unfinished = ".kubelet-backoff-unfinished"
 
 // AsRelease makes a repository in dir with a plain tree as its one commit.
@@ -243,7 +243,7 @@ func (t *Tree) AsRelease(dir string) (git.Git, error) {
 	if err := r.Initialize(); err != nil {
 		return r, err
 	}
-	// Everything counts, ignored or not, but for what upstream's own builds leave behind.
+	// All files, ignored or not, except the output of upstream's builds.
 	if err := r.Do("--work-tree="+t.Dir, "--git-dir="+filepath.Join(dir, ".git"), "-C", t.Dir,
 		"add", "-f", "-A", "--", ".", ":(exclude,top)_output", ":(exclude,top).git", ":(exclude,top)"+Unfinished); err != nil {
 		return r, err
@@ -261,7 +261,8 @@ func (t *Tree) RecordApplied(s *series.Series, base, tip string) error {
 	return nil
 }
 
-// RequireReady: nothing in the tree is in the way of the series.
+// RequireReady returns an error if the tree is not ready for the series: uncommitted changes, a git operation in progress, or
+// files that the series creates.
 func (t *Tree) RequireReady(created []string) error {
 	if t.Kind == Repository {
 		if err := t.RequireNoOperation(); err != nil {
@@ -307,15 +308,15 @@ func (t *Tree) Rollback(s *series.Series, origin, base string) {
 	t.ForgetGone()
 }
 
-// AbortAm ends a git am that an apply left behind, if there is one.
+// AbortAm ends the git am of an interrupted apply, if there is one.
 func (t *Tree) AbortAm() {
 	if t.Operation() != "" && !t.OK("am", "--abort") {
 		fileutil.RemoveAll(filepath.Join(t.Try("rev-parse", "--absolute-git-dir"), "rebase-apply"))
 	}
 }
 
-// ForgetGone removes what the configuration says of series branches that are not there. An apply that is killed before it
-// makes the branch leaves such lines.
+// ForgetGone removes the settings of series branches that do not exist. An apply that is killed before it makes the branch
+// leaves such settings.
 func (t *Tree) ForgetGone() {
 	keys, _ := t.Lines("config", "--local", "--name-only", "--get-regexp", `^branch\.`+series.BranchPrefix+`.*\.`+series.BranchPrefix)
 	for _, key := range keys {
@@ -325,7 +326,7 @@ func (t *Tree) ForgetGone() {
 	}
 }
 
-// DiffersFrom says why a tree is not the release with the series, and no more; or nothing.
+// DiffersFrom returns why a tree is not exactly the release with the series, or nothing if it is.
 func (t *Tree) DiffersFrom(s *series.Series) string {
 	a, err := t.RequireApplied()
 	if err != nil {
@@ -346,8 +347,8 @@ func (t *Tree) DiffersFrom(s *series.Series) string {
 	return ""
 }
 
-// Work is what somebody has done in the tree, in words; nothing when there is nothing. All that may go is what the
-// release's tag and complete series hold.
+// Work describes the work of a user in the tree, or returns nothing if there is none. Only commits of the release's tag and of
+// complete series may be lost.
 func (t *Tree) Work(version string) string {
 	var ours []string
 	states, _ := t.Lines("config", "--local", "--get-regexp", `^branch\..*\.kubelet-backoff-tip$`)
@@ -359,7 +360,7 @@ func (t *Tree) Work(version string) string {
 	if err == nil && changes != "" {
 		return "changes or new files that are not committed"
 	}
-	// A stash is in --all, a detached HEAD is not.
+	// --all includes a stash, but not a detached HEAD.
 	commits, err2 := t.Out(slices.Concat([]string{"rev-list", "-n1", "--all", "HEAD", "--not", "refs/tags/" + version}, ours)...)
 	switch {
 	case err != nil || err2 != nil:
