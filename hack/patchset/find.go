@@ -195,6 +195,20 @@ func (p *program) requireRelease(t *tree.Tree) error {
 		fmt.Sprintf("Otherwise check out %s there, or name the tree with KUBE_ROOT.", t.Version))
 }
 
+// applied returns the tree, its series branch, and the series that the branch is of, without the patches to skip.
+func (p *program) applied() (*tree.Tree, *tree.Applied, *series.Series, error) {
+	t, err := p.locate()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	a, err := t.RequireApplied()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	s, err := p.loadSeries(filepath.Join(p.Patches, a.Series))
+	return t, a, s, err
+}
+
 // treeCommand prints variables for a shell.
 func (p *program) treeCommand(fetch, mustBeApplied bool) error {
 	shell := p.Out

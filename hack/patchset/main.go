@@ -358,15 +358,7 @@ func (p *program) pickSeries(version string) (*series.Series, error) {
 func (p *program) packagesCommand() error {
 	out := p.Out
 	p.Out = p.ErrOut
-	t, err := p.locate()
-	if err != nil {
-		return err
-	}
-	a, err := t.RequireApplied()
-	if err != nil {
-		return err
-	}
-	s, err := p.loadSeries(filepath.Join(p.Patches, a.Series))
+	t, _, s, err := p.applied()
 	if err != nil {
 		return err
 	}

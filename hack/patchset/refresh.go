@@ -62,16 +62,8 @@ type refresher struct {
 }
 
 func (p *program) refresh(o refreshOptions) error {
-	t, err := p.locate()
-	if err != nil {
-		return err
-	}
-	a, err := t.RequireApplied()
-	if err != nil {
-		return err
-	}
 	p.skip = ""
-	s, err := p.loadSeries(filepath.Join(p.Patches, a.Series))
+	t, a, s, err := p.applied()
 	if err != nil {
 		return err
 	}
