@@ -43,13 +43,7 @@ func main() {
 		err = execute(ctx, os.Args[1:], os.Stdout)
 		stop()
 	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "node-load:", err)
-		os.Exit(1)
-	}
+	node.Exit("node-load", err)
 }
 
 // options are the flags.

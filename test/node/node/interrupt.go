@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -48,10 +49,22 @@ func Interruptible() (context.Context, context.CancelFunc) {
 	return ctx, func() { fail(nil) }
 }
 
-// cause prefers why a context ended to what came of it.
+// cause returns why the context ended, or err if it has not.
 func cause(ctx context.Context, err error) error {
 	if c := context.Cause(ctx); c != nil {
 		return c
 	}
 	return err
+}
+
+// Exit ends the program after an error: with 2 if the user asked for help, and else with
+// 1 and a message with the program's name. Without an error it returns.
+func Exit(program string, err error) {
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+		os.Exit(1)
+	}
 }

@@ -54,13 +54,7 @@ func main() {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "node-timing:", err)
-		os.Exit(1)
-	}
+	node.Exit("node-timing", err)
 }
 
 // options are the flags of both commands.

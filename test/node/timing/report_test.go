@@ -94,7 +94,7 @@ func TestCriteria(t *testing.T) {
 	}
 }
 
-// Two patched kubelets are to be equal.
+// TestCostCriteria compares two patched kubelets, which must be equal.
 func TestCostCriteria(t *testing.T) {
 	alone := Scenario{Name: "max1s", Curve: node.Curve{Maximum: time.Second}, Pods: 1, LatenessRatio: 0.1}
 	api := Scenario{Name: "api5", Curve: node.Curve{Maximum: time.Second}, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
@@ -134,11 +134,7 @@ func TestCostCriteria(t *testing.T) {
 	}
 	var out bytes.Buffer
 	printComparison(&out, compare(alone, baseLabel, cost(50, 0, 0, 20, 0), cost(50, 0, 0, 21, 0)))
-	for _, want := range []string{"base        ours   ours/base", "FAIL  kubelet CPU per restart at most 1.02 of base's: base 20.000 ms, ours 21.000 ms, limit 20.400 ms"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the report lacks %q:\n%s", want, out.String())
-		}
-	}
+	assertReport(t, out.String(), "base        ours   ours/base", "FAIL  kubelet CPU per restart at most 1.02 of base's: base 20.000 ms, ours 21.000 ms, limit 20.400 ms")
 }
 
 func TestGoalsDoNotDecide(t *testing.T) {
@@ -167,7 +163,7 @@ func TestPrintComparison(t *testing.T) {
 	var out bytes.Buffer
 	printComparison(&out, c)
 	printVerdict(&out, []Comparison{c})
-	for _, want := range []string{
+	assertReport(t, out.String(),
 		"api5: with an API server, 5 pods, maximum 1s, 2m0s",
 		"lateness, mean                           1.000 s     0.070 s       0.070",
 		"POST events                               1.00        0.00       0.000",
@@ -176,21 +172,13 @@ func TestPrintComparison(t *testing.T) {
 		"goal  interval, mean at most 1.080 s: 1.070 s, reached",
 		"pass  API requests per restart at most 4.5: stock 7.00, ours 4.00, limit 4.50",
 		"PASS: 5 of 5 criteria hold in 1 scenarios",
-	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the report lacks %q:\n%s", want, out.String())
-		}
-	}
+	)
 }
 
 func TestPrintDefaultCurve(t *testing.T) {
 	var out bytes.Buffer
 	printFigures(&out, scenarios[2], Figures{Restarts: 5, ByRestart: []Step{{10, 14.5}, {20, 30}}})
-	for _, want := range []string{"restart 2, delay 10 s: interval", "14.50 s", "restart 3, delay 20 s: interval", "30.00 s"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the report lacks %q:\n%s", want, out.String())
-		}
-	}
+	assertReport(t, out.String(), "restart 2, delay 10 s: interval", "14.50 s", "restart 3, delay 20 s: interval", "30.00 s")
 }
 
 func TestSelectScenarios(t *testing.T) {
@@ -217,6 +205,16 @@ func TestSelectScenarios(t *testing.T) {
 	} {
 		if got := names(tc.list, tc.window); got != tc.want {
 			t.Errorf("selectScenarios(%q, %v) = %s, want %s", tc.list, tc.window, got, tc.want)
+		}
+	}
+}
+
+// assertReport checks that the report has all these lines.
+func assertReport(t *testing.T, report string, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(report, want) {
+			t.Errorf("the report lacks %q:\n%s", want, report)
 		}
 	}
 }
