@@ -29,8 +29,8 @@ type Database struct {
 	every      time.Duration
 }
 
-// NewDatabase returns a database of scrapes, of which there are two at least. It
-// is to be closed.
+// NewDatabase returns a database of at least two scrapes. The caller must close
+// it.
 func NewDatabase(scrapes []Scrape) (_ *Database, err error) {
 	dir, err := os.MkdirTemp("", "kubelet-backoff-")
 	if err != nil {

@@ -49,7 +49,7 @@ func TestFetchWrongVersion(t *testing.T) {
 	assertNoScratch(t, filepath.Join(p.dir, "_output"))
 }
 
-// proxyServer serves the proxy directory over HTTP, but for what intercept answers itself.
+// proxyServer serves the proxy directory over HTTP, except the requests that intercept answers.
 func proxyServer(t *testing.T, intercept func(http.ResponseWriter, *http.Request) bool) string {
 	files := http.FileServer(http.Dir(shared.proxy))
 	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -34,7 +34,8 @@ func (p project) addSeries(t *testing.T, release, name string) {
 	p.git(tree, "tag", release)
 }
 
-// A series that is not in order does not stop the others, and what has passed is not run again until it changes.
+// TestVerifyAll: a series that fails does not stop the others, and a check that passed does not run again until the series
+// changes.
 func TestVerifyAll(t *testing.T) {
 	const other = "v1.38.0"
 	p := newProject(t)

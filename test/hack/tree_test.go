@@ -140,7 +140,7 @@ const evilConfig = `[user]
 	whitespace = fix
 `
 
-// shared is made once by TestMain: the proxy, and a project whose series was made on the fetched tree.
+// shared is made once by TestMain: the proxy, and a project with a series that was made on the fetched tree.
 var shared struct{ dir, proxy, home, project, program string }
 
 // patience is how long a test waits for what has to come. Only a failing test waits so long.

@@ -22,7 +22,7 @@ func (p project) amend(t *testing.T, n int) {
 	p.git(p.root, "-c", "sequence.editor=:", "rebase", "-q", "-i", "--autosquash", target+"~1")
 }
 
-// applied is a clone with the series applied, whose second patch brings files of its own.
+// applied returns a clone with the series applied. Its second patch has new files.
 func applied(t *testing.T) project {
 	p := newProject(t).clone(t)
 	write(p.dir, map[string]string{

@@ -20,16 +20,16 @@ import (
 // root is the import path of this module.
 const root = "github.com/kubelet-backoff/kubelet-backoff"
 
-// limits are of the packages that are to be imported elsewhere.
+// limits are for the packages that other modules import.
 var limits = []struct {
 	name string
 	// packages are all that the package's own files may import outside the
 	// standard library. One that ends in "/..." stands for all below it.
 	packages []string
-	// never lists modules and packages that must not come with it by whatever way.
+	// never lists modules and packages that it must not import, not even indirectly.
 	never []string
-	// modules is how many there may be beside this one and the standard library,
-	// all that is imported by what is imported counted.
+	// modules is how many other modules it may import, indirectly too, without
+	// this one and the standard library.
 	modules int
 }{
 	{

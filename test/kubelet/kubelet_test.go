@@ -110,7 +110,7 @@ type outcome struct {
 	err string
 }
 
-// is tells whether got is the expected outcome o.
+// is reports whether got is the expected outcome o.
 func (o outcome) is(got outcome) bool {
 	if o.err != "" && strings.Contains(got.err, o.err) {
 		got.err = o.err
@@ -251,7 +251,7 @@ func reachable(t *testing.T, binary, dir, name string) string {
 	return path
 }
 
-// result is what came of a run.
+// result is the result of a run.
 type result struct {
 	patched, stock outcome
 	log            string

@@ -33,7 +33,7 @@ var (
 	imagesFlag      = flag.String("images", "", "the tags of upstream's images, a comma-separated `list` such as agnhost:2.66.1,pause:3.10.2")
 	labelsFlag      = flag.String("labels", "NodeConformance && !Flaky && !Slow && !Serial && !Disruptive", "which specs to run: an `expression` of ginkgo's; by default those that upstream runs on every change")
 	specsFlag       = flag.String("specs", "", "set by the harness: the `file` with the names of the specs to run")
-	reportFlag      = flag.String("report", "", "set by the harness: the `file` for what came of them")
+	reportFlag      = flag.String("report", "", "set by the harness: the `file` for their results")
 )
 
 // conformanceImages are those of upstream's images that can be made of its sources and

@@ -55,8 +55,8 @@ crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 featureGates: {` + node.GateRestartPod + `: true}
 `
 
-// newCrashloopPod returns a pod with the name of the test, whose agent is not
-// started yet. It is ended with the scenario.
+// newCrashloopPod returns a pod with the name of the test. Its agent is not
+// started yet. It ends with the scenario.
 func (e *e2e) newCrashloopPod(t *testing.T, spec v1.PodSpec) *crashloopPod {
 	p := &crashloopPod{pod: e.newPod(t), root: e.Path("crashloop")}
 	p.manifest = filepath.Join(p.dir, "pod.json")

@@ -204,8 +204,8 @@ var disruptions = []scenario{
 		p.assertStarts(map[string]int{"main": 3, "other": 2})
 	}},
 
-	// A run of ten minutes resets the back-off. This kubelet is the same but for
-	// a period that a test can wait for.
+	// A run of ten minutes resets the back-off. This kubelet differs only in that
+	// period, so that a test can wait for it.
 	{"LongRunResetsTheCurve", func(t *testing.T, e *e2e) {
 		e.Kubelet.Kill()
 		usual := e.Spec.Kubelet

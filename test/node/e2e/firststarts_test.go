@@ -61,8 +61,8 @@ func (e *e2e) crashingAtOnce(t *testing.T) (pods []*pod) {
 	return pods
 }
 
-// allGoOn waits until each of the pods has restarted as often as any has by now, and
-// then some.
+// allGoOn waits until each of the pods has restarted more often than any of them
+// had at the start.
 func allGoOn(pods []*pod) {
 	most := 0
 	for _, p := range pods {

@@ -18,8 +18,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// createJob creates a job with the name of the test, whose pod is not to fail.
-// What it returns has the name of the job, and the folder of its pods.
+// createJob creates a job with the name of the test. Its pod must not fail. The
+// result has the name of the job, and the folder of its pods.
 func (e *e2e) createJob(t *testing.T, policy *batchv1.PodFailurePolicy, spec v1.PodSpec) *pod {
 	p := e.newPod(t)
 	_, err := p.jobs().Create(e.ctx, &batchv1.Job{

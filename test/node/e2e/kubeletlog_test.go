@@ -140,8 +140,8 @@ func (p *pod) assertDecisions(log, name string) {
 	node.Progress("%s: %d decisions on %d starts of %s", p.name, len(all), starts, name)
 	allowed := slices.DeleteFunc(slices.Clone(all), func(d decision) bool { return d.allowed != "true" })
 	assert.Len(p.t, allowed, starts, "pod %s: decisions that let %s start: %v", p.name, name, all)
-	// Without a line for every look at a container that waits, which is at each exit
-	// of another and whatever else makes the kubelet look.
+	// Not every look at a waiting container has a line. The kubelet looks at each exit
+	// of another container, and for other reasons.
 	for k := 1; k < starts; k++ {
 		held := slices.DeleteFunc(slices.Clone(all), func(d decision) bool {
 			return d.allowed != "false" || d.delay != defaultCurve.Delay(k).String()

@@ -201,8 +201,8 @@ type snapshot struct {
 	deleted bool
 }
 
-// record starts watching, and starts anew after the API server was away: the
-// old watch would take its time to look for it.
+// record starts watching. It is called again after the API server was away,
+// because the old watch would take long to find it.
 func (r *recorder) record(ctx context.Context, kube kubernetes.Interface) {
 	r.stop()
 	ctx, r.stop = context.WithCancel(ctx)

@@ -17,8 +17,8 @@ import (
 )
 
 // useCurve restarts the kubelet with another curve, and with more arguments, for
-// one scenario. It waits for the end of the pods of others, whose back-off the new kubelet
-// would restore.
+// one scenario. It waits for the end of the pods of other scenarios, because the new
+// kubelet would restore their back-off.
 func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 	t.Helper()
 	e.kubeletArgs = args

@@ -146,7 +146,7 @@ var overScenarios = []scenario{
 		p.assertStarts(map[string]int{"main": 1, "other": 1})
 	}},
 
-	// A pod that is not done goes on in a new sandbox, whatever its own policy.
+	// A pod that is not done continues in a new sandbox, with any policy.
 	{"SandboxLostAfterInit", func(t *testing.T, e *e2e) {
 		main := container("main", "")
 		main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
@@ -166,8 +166,8 @@ var overScenarios = []scenario{
 	}},
 }
 
-// failsAfterRestart is a pod that is restarted when told to, and whose init
-// container then fails with 7.
+// failsAfterRestart is a pod that is restarted on request. Its init container
+// then fails with 7.
 func failsAfterRestart() v1.PodSpec {
 	return podSpec([]v1.Container{container("init1", "exit=0", "exit=7", "exit=0")},
 		triggering(container("main", "wait=go exit=42", "")), container("other", ""))
@@ -218,7 +218,7 @@ func exitOf(s v1.ContainerState) *int32 {
 	return &s.Terminated.ExitCode
 }
 
-// successful is a container whose success restarts the pod.
+// successful is a container that restarts the pod when it succeeds.
 func successful() v1.Container {
 	return ruled(container("main", "sleep=1s exit=0"), v1.ContainerRestartRuleAction(*actionFlag), v1.ContainerRestartRuleOnExitCodesOpIn, 0)
 }

@@ -236,7 +236,7 @@ var persistScenarios = []scenario{
 		up := become(ours)
 		p.starting("main", 6)
 		assert.Less(t, p.times("main", 6, "start")[0]-up, punctual, "seconds from our kubelet to the start, which is a first one for it")
-		// The next delays are 1, 2 and 4 s, then 8 s, of which nobody knows any more.
+		// The next delays are 1, 2 and 4 s, then 8 s, which no kubelet remembers.
 		p.starting("main", 9)
 		for k := 1; k < 4; k++ {
 			took := p.times("main", k+6, "start")[0] - p.times("main", k+5, "exit:3")[0]

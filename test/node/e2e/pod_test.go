@@ -32,7 +32,7 @@ const patience = 30 * time.Second
 // triggerExit is the exit code of what triggers a restart of a pod.
 const triggerExit = 42
 
-// container returns one whose actor has the lives given.
+// container returns a container with an actor that has these lives.
 func container(name string, lives ...string) v1.Container {
 	return v1.Container{
 		Name: name, Image: node.ActorImage, ImagePullPolicy: v1.PullNever, Args: lives,
@@ -92,7 +92,7 @@ type pod struct {
 	sandboxes []string
 }
 
-// podSpec returns the spec of a pod whose own policy restarts nothing.
+// podSpec returns the spec of a pod with the restart policy Never.
 func podSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 	return v1.PodSpec{
 		NodeName: node.Name, RestartPolicy: v1.RestartPolicyNever,
@@ -103,7 +103,7 @@ func podSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 	}
 }
 
-// alwaysSpec is podSpec for a pod whose own policy restarts everything.
+// alwaysSpec is podSpec with the restart policy Always.
 func alwaysSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 	spec := podSpec(inits, containers...)
 	spec.RestartPolicy = v1.RestartPolicyAlways
@@ -168,8 +168,8 @@ func (e *e2e) createStatic(t *testing.T, spec v1.PodSpec) *pod {
 	return p
 }
 
-// writeManifest writes the file of a static pod, anew or for the first time. It
-// returns the file's path.
+// writeManifest writes or replaces the file of a static pod. It returns the
+// file's path.
 func (p *pod) writeManifest(spec v1.PodSpec) string {
 	p.t.Helper()
 	name := filepath.Base(p.dir)

@@ -115,7 +115,7 @@ func (p *pod) assertStatuses(r restart, after *v1.Pod) {
 			assert.EqualValues(p.t, triggerExit, last.ExitCode, "exit code in the last state of %s", s.Name)
 		}
 	}
-	// A status that the kubelet made up for want of a better one.
+	// The kubelet made up such a status because it had no better one.
 	for _, seen := range p.pods.of(p.name) {
 		for _, s := range statuses(seen.pod) {
 			for _, state := range []v1.ContainerState{s.State, s.LastTerminationState} {

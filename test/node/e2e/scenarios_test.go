@@ -363,8 +363,8 @@ func (p *pod) debug(now *v1.Pod, c v1.Container) {
 // deletedForGood deletes the pod and checks that nothing of it starts any more.
 func (p *pod) deletedForGood() { p.deletedWithStarts(0) }
 
-// deletedWithStarts is deletedForGood for a pod of which so many starts may be under
-// way when it is deleted.
+// deletedWithStarts is deletedForGood for a pod with up to underWay starts in
+// progress when it is deleted.
 func (p *pod) deletedWithStarts(underWay int) {
 	p.t.Helper()
 	const grace = 6

@@ -66,10 +66,10 @@ func runSkew(ctx context.Context, h *node.Harness) error {
 // one that restarts all containers waits for the next sync of the pod.
 const resyncs = 3 * time.Minute
 
-// TestSkew takes one node from kubelet to kubelet, as an upgrade does and the way back,
-// with an API server that may be of another release. What runs keeps running, what
-// crashes is restarted by each of them, and so is a pod whose rule restarts it, by each
-// that knows the action.
+// TestSkew takes one node from kubelet to kubelet, as an upgrade and a downgrade do,
+// with an API server that may be of another release. Running containers keep running,
+// each kubelet restarts the crashing ones, and each kubelet that knows the action
+// restarts the pod with a rule.
 func TestSkew(t *testing.T) {
 	if !*insideFlag || *skewFlag == "" {
 		t.Skip("this needs root and kubelets of several releases: make node-skew")

@@ -38,7 +38,7 @@ type twin struct {
 	phase v1.PodPhase
 }
 
-// twins have a second between things whose order matters, where nothing else keeps it.
+// twins have a second between steps in an order that matters, where nothing else keeps it.
 var twins = []twin{
 	{name: "crashes", spec: alwaysSpec(nil, container("main", "exit=3", "exit=3", "exit=3", ""), container("other", "")), script: []string{"main 4 start"}},
 	{name: "succeeds-and-is-restarted", spec: alwaysSpec(nil, container("main", "exit=0", "exit=0", "")), script: []string{"main 3 start"}},
@@ -320,7 +320,7 @@ func kubeletTwins(t *testing.T, e *e2e) {
 	})
 }
 
-// exitsIn says of each container how often it exited, and how the last time.
+// exitsIn returns, for each container, how often it exited and its last exit.
 func exitsIn(now *v1.Pod) map[string]string {
 	exits := map[string]string{}
 	for _, s := range statuses(now) {

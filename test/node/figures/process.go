@@ -95,7 +95,7 @@ func Memory(pid int) (float64, error) {
 	return parseMemory(status)
 }
 
-// parseMemory returns what a /proc/PID/status says of that.
+// parseMemory returns the figure in a /proc/PID/status.
 func parseMemory(status []byte) (float64, error) {
 	for line := range bytes.Lines(status) {
 		if f := bytes.Fields(line); len(f) == 3 && string(f[0]) == "VmRSS:" {

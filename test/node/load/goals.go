@@ -88,7 +88,7 @@ func (r Result) goals() (all []Goal) {
 	return all
 }
 
-// limit says what was to be reached.
+// limit describes the goal's limit in words.
 func (g Goal) limit() string {
 	text := "at most "
 	if g.AtLeast {

@@ -14,7 +14,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
 )
 
-// Figures is what follows from a Run. Times are in seconds.
+// Figures is the result of a Run. Times are in seconds.
 type Figures struct {
 	Version string `json:"version"`
 	// Seconds is the length of the window, and Restarts those in it.
@@ -35,7 +35,7 @@ type Figures struct {
 	// Others is what all other processes of the machine used, etcd among them, in cores.
 	Others float64 `json:"others"`
 	// Stolen is what a hypervisor gave to other machines while there was work here, in
-	// cores. Runs in which that differs are not to be compared.
+	// cores. Do not compare runs in which that differs.
 	Stolen float64 `json:"stolen"`
 	// Heap is the kubelet's largest, in bytes.
 	Heap float64 `json:"heap"`

@@ -179,7 +179,7 @@ func (r Result) print(w io.Writer) {
 	}
 }
 
-// summary is what is said of a run when it has ended.
+// summary returns the line to print at the end of a run.
 func (f Figures) summary() string {
 	return fmt.Sprintf("%.1f restarts per second, p99 lateness %.3f s, kubelet CPU per restart %.2f ms, API requests per restart %.2f",
 		f.PerSecond, f.Lateness.P99, f.Kubelet.PerRestart, f.RequestsPerRestart)

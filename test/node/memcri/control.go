@@ -110,7 +110,7 @@ func (r *Runtime) handler() http.Handler {
 	return mux
 }
 
-// Main is a program that is nothing but a runtime. It ends with an error alone.
+// Main is a program that only runs a runtime. It returns only with an error.
 func Main(args []string) error {
 	var (
 		o               Options

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageID makes up the ID of an image, of which every one is there.
+// imageID makes up the ID of an image. Every image exists.
 func imageID(reference string) string {
 	if strings.HasPrefix(reference, "sha256:") {
 		return reference

@@ -100,8 +100,8 @@ func (h *Harness) clearStale(ctx context.Context, dir string) error {
 	return h.clear(dir)
 }
 
-// remains lists the processes and mounts that belong to folders whose path
-// begins so.
+// remains lists the processes and mounts of folders with this prefix of the
+// path.
 func remains(prefix string) []error {
 	var found []error
 	all, err := mounts()

@@ -156,10 +156,10 @@ func (h *Harness) Run(ctx context.Context, title string, sp Spec, out io.Writer,
 	return nil
 }
 
-// takeMachine waits until no other harness has a node on this machine, whatever
-// its work folder. Two would share the processors that they measure, and the
-// folders of createFixedPaths: with the folder that one of them removes, the
-// other's mount on it goes. The lock is a name that the kernel drops with the
+// takeMachine waits until no other harness has a node on this machine, also with
+// another work folder. Two would share the processors that they measure, and the
+// folders of createFixedPaths: when one removes such a folder, the other loses its
+// mount on it. The lock is a name that the kernel drops with the
 // process.
 func (h *Harness) takeMachine(ctx context.Context) (err error) {
 	said := false
@@ -188,10 +188,10 @@ func (h *Harness) leaveMachine() {
 	h.machine = nil
 }
 
-// Check looks once more, after everything, for what should be gone.
+// Check looks, after the end, for processes, mounts and cgroups that are left.
 func (h *Harness) Check(w io.Writer) error {
-	// Not the whole work folder: it also appears in the arguments of whatever
-	// started the harness.
+	// Not the whole work folder: the arguments of the harness's parent contain it,
+	// too.
 	found := remains(filepath.Join(h.work, runPrefix))
 	for _, cgroup := range h.cgroups {
 		if _, err := os.Stat(cgroup); err == nil {

@@ -21,8 +21,8 @@ const (
 	GateRestartPod   = "RestartPodOnContainerExits"
 )
 
-// kubeletConfig lets a kubelet run beside whatever else the machine does: no
-// swap or cgroup demands, no cgroups of its own making, no eviction, no garbage
+// kubeletConfig lets a kubelet run beside other programs of the machine: no
+// swap or cgroup demands, no cgroups of its own, no eviction, no garbage
 // collection of the imported images (which nothing could pull again), no chains
 // in the firewall (the network may be the host's, and they would stay there),
 // and the health port on loopback. All else stays at its default, because the

@@ -25,7 +25,7 @@ const (
   }]
 }
 `
-	// unusedNetwork is for a node without a network of its own, whose pods all have the
+	// unusedNetwork is for a node without a network of its own. All its pods use the
 	// host's. Without any, the node would not become ready, and the kubelet would ask
 	// the runtime ten times a second, for two minutes, whether it is.
 	unusedNetwork = `{"cniVersion": "1.0.0", "name": "unused", "plugins": [{"type": "loopback"}]}`

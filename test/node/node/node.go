@@ -58,10 +58,10 @@ func (n *Node) Path(elem ...string) string {
 func (n *Node) RuntimeSocket() string { return n.Path("runtime.sock") }
 
 // New makes a node of this process, which a Harness has started as process 1 of
-// its own PID namespace. When the process ends, for whatever reason, the kernel
-// kills every process of the node, and with the last of them go the node's mounts.
-// The input holds the node's spec. The node's context ends with the input: then
-// the harness is gone.
+// its own PID namespace. When the process ends, for any reason, the kernel kills
+// every process of the node; with the last one the node's mounts end. The input
+// contains the node's spec. The node's context ends when the input ends, because
+// then the harness has ended.
 func New(in io.Reader) (*Node, error) {
 	var s Spec
 	if err := json.NewDecoder(in).Decode(&s); err != nil {

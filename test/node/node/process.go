@@ -37,7 +37,7 @@ type Process struct {
 // Context ends when a program ends unasked, and with the harness.
 func (s *supervisor) Context() context.Context { return s.ctx }
 
-// Start runs a program whose output goes to NAME.log.
+// Start runs a program with its output in NAME.log.
 func (s *supervisor) Start(name, program string, args ...string) (*Process, error) {
 	path := filepath.Join(s.logs, name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)

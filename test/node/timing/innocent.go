@@ -63,8 +63,8 @@ func (m *measurement) startInnocents(api *node.APIServer, phase string, enough f
 	return took, nil
 }
 
-// startInnocent creates a pod whose container notes its start and ends, returns how
-// long after the creation that was, and deletes the pod.
+// startInnocent creates a pod with a container that notes its start and ends. It
+// returns how long that took from the creation, and deletes the pod.
 func (m *measurement) startInnocent(api *node.APIServer, name string) (float64, error) {
 	pod := m.pods()[0]
 	pod.Name = name
@@ -105,7 +105,7 @@ func (m *measurement) startInnocent(api *node.APIServer, name string) (float64, 
 	return started - created, api.Request(m.Context(), http.MethodDelete, "/api/v1/namespaces/default/pods/"+name, nil, nil)
 }
 
-// summarizeInnocents adds what the runs say of innocent pods to the figures.
+// summarizeInnocents adds the figures of innocent pods in the runs.
 func (f *Figures) summarizeInnocents(runs []Run) {
 	if runs[0].Innocents == nil {
 		return

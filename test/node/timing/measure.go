@@ -37,14 +37,14 @@ type Run struct {
 	Requests map[string]float64 `json:"requests,omitempty"`
 }
 
-// Figures is what follows from a Run. Times are in seconds, but for CPU.
+// Figures is the result of a Run. Times are in seconds, except CPU times.
 type Figures struct {
 	// Rounds is how many runs these are the figures of.
 	Rounds int `json:"rounds"`
 	// Restarts is the number of restarts in the window, in all pods.
 	Restarts int `json:"restarts"`
-	// Interval and Lateness cover the restarts whose whole wait lies in the
-	// window, but for each pod's first one, which has no delay to be late for.
+	// Interval and Lateness cover the restarts with their whole wait in the
+	// window, except each pod's first one, which has no delay.
 	Interval figures.Summary `json:"interval"`
 	Lateness figures.Summary `json:"lateness"`
 	// First covers each pod's first, free restart.

@@ -54,9 +54,9 @@ func (s Scenario) restartsWithin() (n int) {
 
 // withRestartRules gives pods the containers of a scenario that restarts whole
 // pods, and a folder each below dir for their journal. A pod that is triggered
-// once has a container of every kind, all of which end at once on SIGTERM: such
-// pods are what is restarted as a whole, and it is with them that a restart has
-// most to wait for. Each of three steps, the trigger, the end of the init
+// once has a container of every kind, and all end at once on SIGTERM: such pods
+// are typical of those that are restarted as a whole, and their restart has most
+// to wait for. Each of three steps, the trigger, the end of the init
 // container and the start of the sidecar, has to be noticed before the next.
 func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 	create := corev1.HostPathDirectoryOrCreate
@@ -304,7 +304,7 @@ func (s Scenario) restartString(where string) string {
 	return fmt.Sprintf("%s, %s, %d pods, each triggered once", where, action, s.Pods)
 }
 
-// summary is what is said of a run when it has ended.
+// summary returns the line to print at the end of a run.
 func (f Figures) summary(s Scenario) string {
 	if s.Action != "" {
 		return fmt.Sprintf("%d restarts, median %.3f s", f.Restarts, f.PodRestart.Median)

@@ -21,8 +21,8 @@ import (
 )
 
 // aloneRestarts is how often a pod without a kubelet is restarted, and aloneDelay how long a
-// container that exits at once waits before that: with several such pods, the runtime has as
-// much to do at a time as with a kubelet whose maximum is as long.
+// container that exits at once waits before that: with several such pods, the runtime is as
+// busy as with a kubelet of this maximum.
 const (
 	aloneRestarts = 10
 	aloneDelay    = time.Second
@@ -148,7 +148,7 @@ func (m *measurement) crash(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// runAlone makes the sandbox of a pod, whose containers its caller starts. The function
+// runAlone makes the sandbox of a pod; the caller starts its containers. The function
 // that it returns closes the connection.
 func (m *measurement) runAlone(ctx context.Context, pod *corev1.Pod) (p *alonePod, closeConn func(), err error) {
 	conn, err := grpc.NewClient("unix://"+m.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))

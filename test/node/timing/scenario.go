@@ -18,7 +18,7 @@ type Scenario struct {
 	Name string `json:"name"`
 	node.Curve
 	// API connects etcd and kube-apiserver. Several pods are measured only with
-	// them: a standalone kubelet builds its node object anew for each sync of a
+	// them: a standalone kubelet builds its node object again for each sync of a
 	// static pod, which delays pods for reasons that are not the back-off.
 	API  bool `json:"api"`
 	Pods int  `json:"pods"`

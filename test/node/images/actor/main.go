@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command actor is the program of the containers whose pods are restarted. It
-// acts out what its arguments say and writes a line into the pod's journal for
-// everything that happens to it, so that a test can tell from outside what ran
-// in which order.
+// Command actor is the program in the containers of pods that are restarted. It
+// acts as its arguments say, and writes each event to the pod's journal, so that
+// a test can see from outside what ran in which order.
 //
 //	actor LIFE...        the first start acts out the first LIFE, and so on; any
 //	                     later start acts out the last one
