@@ -50,7 +50,10 @@ type Runtime struct {
 	mu    sync.Mutex
 	ready bool
 	// parent is nil if the pod is not confined.
-	parent    *parent
+	parent *parent
+	// idle has, if the pod is not confined, the parents of containers that do not run,
+	// for the next instance: to start a parent takes more CPU time than all else.
+	idle      map[string]*parent
 	instances map[string]*instance // the newest of each container
 	logs      map[string]*containerLog
 }
@@ -91,7 +94,7 @@ func New(pod *v1.Pod, dir string, confined bool, output func(container string, l
 	}
 	r := &Runtime{
 		pod: pod, dir: dir, confined: confined, output: output, warn: warn, changed: make(chan struct{}, 1),
-		instances: map[string]*instance{}, logs: map[string]*containerLog{},
+		instances: map[string]*instance{}, logs: map[string]*containerLog{}, idle: map[string]*parent{},
 	}
 	if err := removeAll(r.volumes()); err != nil {
 		return nil, err
@@ -207,7 +210,7 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	first := i.command
 	first.Args = manifest.Command(c, env)
 	if parent == nil {
-		if i.parent, err = startParent(r.parentOf(false, nil), 0, 0); err != nil {
+		if i.parent, err = r.unconfinedParent(c.Name); err != nil {
 			return "", err
 		}
 	}
@@ -240,11 +243,27 @@ func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	r.mu.Lock()
 	r.instances[c.Name] = i
 	r.mu.Unlock()
-	go r.wait(i, ended, end)
+	go r.wait(c.Name, i, ended, end)
 	if i.run.err != "" {
 		<-i.done
 	}
 	return i.status.ID, nil
+}
+
+// unconfinedParent returns the parent of the container's last instance, or a new one.
+func (r *Runtime) unconfinedParent(container string) (*parent, error) {
+	r.mu.Lock()
+	p := r.idle[container]
+	delete(r.idle, container)
+	r.mu.Unlock()
+	if p != nil {
+		select {
+		case <-p.ended:
+		default:
+			return p, nil
+		}
+	}
+	return startParent(r.parentOf(false, nil), 0, 0)
 }
 
 // abandon ends the parent of an instance unless the pod shares it.
@@ -257,12 +276,11 @@ func (r *Runtime) abandon(i *instance) {
 
 // wait sets the exit status of an instance after all its processes have ended and all
 // output has been read.
-func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
-	<-i.run.done
+func (r *Runtime) wait(container string, i *instance, ended context.CancelFunc, end func()) {
+	<-i.run.done // All descendants have ended before it.
 	r.mu.Lock()
 	ended()
 	r.mu.Unlock()
-	r.abandon(i)
 	i.execs.Wait()
 	end()
 
@@ -276,6 +294,9 @@ func (r *Runtime) wait(i *instance, ended context.CancelFunc, end func()) {
 	}
 	if i.run.err != "" {
 		s.ExitCode, s.Reason, s.Message = agent.ExitCodeStartError, agent.ReasonStartError, i.run.err
+	}
+	if !r.confined {
+		r.idle[container] = i.parent
 	}
 	r.mu.Unlock()
 	close(i.done)
@@ -394,7 +415,6 @@ func (r *Runtime) Remove(ctx context.Context) error {
 	r.starting.Lock()
 	defer r.starting.Unlock()
 	r.mu.Lock()
-	parent := r.parent
 	instances := slices.Collect(maps.Values(r.instances))
 	r.mu.Unlock()
 	for _, i := range instances {
@@ -405,9 +425,15 @@ func (r *Runtime) Remove(ctx context.Context) error {
 			return err
 		}
 	}
-	if parent != nil {
-		parent.end()
-		<-parent.ended
+	r.mu.Lock()
+	parents := slices.Collect(maps.Values(r.idle))
+	if r.parent != nil {
+		parents = append(parents, r.parent)
+	}
+	r.mu.Unlock()
+	for _, p := range parents {
+		p.end()
+		<-p.ended
 	}
 	return removeAll(r.volumes())
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -440,4 +441,35 @@ func testNothingLeaks(t *testing.T, p *pod) {
 		return now.files <= before.files && now.goroutines <= before.goroutines && now.children <= before.children
 	}, time.Minute, time.Millisecond)
 	t.Logf("before %+v, now %+v", before, now)
+}
+
+// The instances of a container that is not confined have one parent, one after the other.
+func TestUnconfinedInstances(t *testing.T) {
+	p := newPod(t)
+	c := sh("c", "echo $PPID; /bin/pwd; sleep 1000 & exit 3")
+	c.WorkingDir = "internal" // The second one must not look for it in the first one's.
+	m := mark(t, c)
+	for restarts := range 2 {
+		p.start(c, restarts)
+		require.EqualValues(t, 3, p.exited("c").ExitCode)
+		require.Empty(t, marked(m))
+	}
+	wd, err := os.Getwd()
+	require.NoError(t, err)
+	lines := p.output("c")
+	require.Len(t, lines, 4)
+	require.Equal(t, lines[:2], lines[2:])
+	require.Equal(t, filepath.Join(wd, "internal"), lines[1])
+
+	// A parent that has been killed is replaced.
+	pid, err := strconv.Atoi(lines[0])
+	require.NoError(t, err)
+	ended := p.idle["c"].ended
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	<-ended
+	p.start(c, 2)
+	require.EqualValues(t, 3, p.exited("c").ExitCode)
+	require.NotEqual(t, lines[0], p.output("c")[4])
+	require.NoError(t, p.Remove(t.Context()))
+	requireNoProcess(t, p.output("c")[4])
 }

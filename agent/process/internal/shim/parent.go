@@ -51,7 +51,7 @@ type parent struct {
 	mu     sync.Mutex
 	ids    map[int]int // IDs by process
 	pidfds map[int]int // by ID
-	// first is the first process of the newest container.
+	// first is the first process of the newest container, or 0 after its end.
 	first int
 }
 
@@ -145,6 +145,7 @@ func (s *parent) launch(target int, rights []byte) (pid, pidfd int, err error) {
 	}
 	stdio := []uintptr{uintptr(s.null), uintptr(files[0]), uintptr(files[1])}
 	if !s.Confined {
+		unix.Chdir(c.OrDir) // The command before may have changed it, and Dir may be relative.
 		return c.start(stdio, &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL})
 	}
 	container, ok := s.pidfds[target]
@@ -196,22 +197,33 @@ func (s *parent) reap() {
 		if err != nil || pid == 0 {
 			return
 		}
-		id, ok := s.ids[pid]
-		if !ok {
+		if _, ok := s.ids[pid]; !ok {
 			continue
 		}
-		unix.Close(s.pidfds[id])
-		delete(s.ids, pid)
-		delete(s.pidfds, id)
 		if !s.Confined && pid == s.first {
 			killChildren()
+			s.first = 0
+			for other := range s.ids {
+				if other != pid {
+					s.exited(other, killed)
+				}
+			}
 		}
 		code := status.ExitStatus()
 		if status.Signaled() {
 			code = 128 + int(status.Signal())
 		}
-		s.report(Exit, id, code, time.Now().UnixNano())
+		s.exited(pid, code)
 	}
+}
+
+// exited reports the exit of a command and forgets it.
+func (s *parent) exited(pid, code int) {
+	id := s.ids[pid]
+	unix.Close(s.pidfds[id])
+	delete(s.ids, pid)
+	delete(s.pidfds, id)
+	s.report(Exit, id, code, time.Now().UnixNano())
 }
 
 // killChildren kills all descendants of this process and waits until they have ended.

@@ -27,7 +27,8 @@ type Parent struct {
 	// Title is for lists of processes.
 	Title string
 	// Confined is true for a parent in new namespaces, whose containers get namespaces
-	// too. Otherwise the parent has only one container.
+	// too. Otherwise the parent has one container at a time, always the same one: its
+	// thread keeps the restrictions of a Command.
 	Confined bool
 	// Hostname is the hostname of the pod.
 	Hostname string
