@@ -12,7 +12,7 @@ export LC_ALL=C
 KB_HACK=$(cd "${BASH_SOURCE[0]%/*}" && pwd -P)
 KB_ROOT=${KB_HACK%/*}
 
-# What a user may set. The last one is for tests: the directory in the place of _output.
+# What a user may set. The last one is for tests: the directory to use instead of _output.
 KUBE_ROOT=${KUBE_ROOT:-}
 OUTPUT_DIR=${KB_OUTPUT_DIR:-$KB_ROOT/_output}
 [[ $OUTPUT_DIR == /* ]] || OUTPUT_DIR=$PWD/$OUTPUT_DIR
@@ -222,7 +222,7 @@ prepare_kubelets() {
 
 # ---- upstream's tests -----------------------------------------------------------------------------------------------
 
-# run_e2e ARGUMENT...: runs test/node/e2e in the place of the script. The harness cleans up after itself and must see Ctrl-C
+# run_e2e ARGUMENT... replaces the script by test/node/e2e. The harness cleans up after itself and must see Ctrl-C
 # as the terminal sends it: no script in between.
 run_e2e() {
   local state=$OUTPUT_DIR/node

@@ -4,8 +4,8 @@
 # node-conformance.sh [ARGUMENTS OF THE TEST BINARY]
 #
 # Runs upstream's own NodeConformance specs (test/e2e_node) on a real node, with the release's kubelet and with ours, each
-# with the tests and the API server of its own tree, and compares: ours must pass what the release's passes. The images that
-# the specs use are made of the tree's sources, agnhost and pause, and of busybox; specs that need other images are left out.
+# with the tests and the API server of its own tree, and compares: ours must pass each spec that the release's passes. It
+# builds the images for the specs from the tree (agnhost and pause) and from busybox; it skips specs that need other images.
 # Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh

@@ -16,14 +16,14 @@
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0"; exit 0; }
 
-# node-e2e.sh --build-upstream: upstream's tests, from the patched tree. They take the kubelet that lies beside them.
+# node-e2e.sh --build-upstream builds upstream's tests from the patched tree. They use the kubelet in the same directory.
 if [[ ${1:-} == --build-upstream ]]; then
   load_tree --applied
   build_for_tests "$TREE" "upstream's tests" go test -c -vet=off -ldflags '-s -w' -o "$OUTPUT_DIR/$VERSION/e2e_node.test" ./test/e2e_node
   exit
 fi
 
-# scenarios TEST SCENARIO: what to run of a test, whose groups of scenarios have the names below.
+# scenarios TEST SCENARIO prints the -run pattern for a test. Its groups of scenarios have the names below.
 scenarios() {
   case $2 in
     Pods | Disruptions | Persist | Metrics | */*) printf '^%s$/%s' "$1" "$2" ;;
@@ -31,7 +31,7 @@ scenarios() {
   esac
 }
 
-# require_scenario TEST SCENARIO: before the minutes that building takes, it is known whether there is such a scenario. Each
+# require_scenario TEST SCENARIO fails, before the long build, if there is no such scenario. Each
 # is a line of a list "var ...Scenarios" or "var ...Disruptions" in test/node/e2e; those of TestCrashloopRun are in the
 # lists "crashloop...".
 require_scenario() {

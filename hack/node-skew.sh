@@ -3,11 +3,11 @@
 #
 # node-skew.sh [ARGUMENTS OF THE TEST BINARY]
 #
-# Takes one node from kubelet to kubelet, as an upgrade does and the way back: of each release the stock one, ours, and for
-# the newest the stock one again; with the newest release's API server, once patched and once stock. What runs there must
-# keep running, and what crashes must be restarted by each of them. The releases are those of the newest series, the one
-# before and the third before (RELEASES="v1.34.12 v1.36.3 v1.37.1" are others, the newest last). Builds all of these kubelets,
-# which takes some ten minutes a release the first time. Needs root, for containerd.
+# Takes one node from kubelet to kubelet, as an upgrade and a downgrade do: for each release the stock one, then ours, and for
+# the newest the stock one again; with the newest release's API server, once patched and once stock. Running containers must
+# keep running, and each kubelet must restart the crashing ones. The releases are those of the newest series, the one before
+# and the third before (set others with RELEASES="v1.34.12 v1.36.3 v1.37.1", the newest last). Builds all of these kubelets,
+# which takes about ten minutes a release the first time. Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"

@@ -4,8 +4,8 @@
 # test-kubelet.sh [GO TEST ARGUMENTS]
 #
 # Applies the series where it is not applied yet, builds the patched kubelet, and starts it with every kind of container
-# restart configuration (test/kubelet). With -v it prints what came of each, and with STOCK_KUBELET=FILE in the
-# environment what that kubelet makes of the same configurations.
+# restart configuration (test/kubelet). With -v it prints the result of each, and with STOCK_KUBELET=FILE in the
+# environment also that kubelet's results for the same configurations.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"

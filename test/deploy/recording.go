@@ -20,11 +20,11 @@ type Scrape struct {
 	Metrics []byte
 }
 
-// Prefixes begin the names of the metrics that are recorded.
+// Prefixes are the prefixes of the names of the recorded metrics.
 var Prefixes = []string{"kubelet_restart_backoff_", "kubelet_pod_in_place_restart", "process_start_time_seconds"}
 
-// scrapeMark begins the line before each scrape of a recording. It is a comment
-// of the text format.
+// scrapeMark is the start of the line before each scrape of a recording. It is a
+// comment of the text format.
 const scrapeMark = "# scrape "
 
 // WriteScrape appends a scrape to a recording, with no other metrics than those of

@@ -229,8 +229,8 @@ func TestDeviations(t *testing.T) {
 	assert.Equal(t, string(page), read("../../docs/deviations.md"), "run make deviations")
 }
 
-// A series for the next minor version begins with the commits of its neighbour, and the commands that carry prints
-// bring them to the new release.
+// TestCarry: a series for the next minor version starts with the commits of its neighbour, and the commands that carry
+// prints move them to the new release.
 func TestCarry(t *testing.T) {
 	const next = "v1.38.0"
 	p := newProject(t)

@@ -98,7 +98,7 @@ func TestConflicts(t *testing.T) {
 	})
 }
 
-// TestOverride: a release may have a version of its own of a file, with a reason.
+// TestOverride: a release may have its own version of a file, with a reason.
 func TestOverride(t *testing.T) {
 	own := "patches/v1.37/_src/" + second + "/pkg/kubelet/ours.go"
 	const reasons = "patches/v1.37/_src/REASONS"
@@ -118,7 +118,7 @@ func TestOverride(t *testing.T) {
 	p.ok(t, "hack/patchset.sh", "apply")
 	assert.Contains(t, read(filepath.Join(p.root, "pkg/kubelet/ours.go")), "return 7")
 
-	// The way back is to the release's version.
+	// Refresh writes the edit to the release's version.
 	edit(t, filepath.Join(p.root, "pkg/kubelet/ours.go"), "return 7", "return 8")
 	p.amend(t, 1)
 	p.refreshed(t, "-> "+own)
@@ -164,7 +164,7 @@ func TestOlderOverride(t *testing.T) {
 		assert.Equal(t, returns(n), read(ours(release)), release)
 	}
 
-	// The way back from either is to that version, and the other is named.
+	// Refresh writes the edit of either branch to that version, and names the other release.
 	tree := filepath.Dir(filepath.Dir(filepath.Dir(ours(oldest))))
 	edit(t, ours(oldest), "return 7", "return 8")
 	p.git(tree, "commit", "-q", "-a", "--fixup", "HEAD~1")

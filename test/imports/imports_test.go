@@ -23,8 +23,8 @@ const root = "github.com/kubelet-backoff/kubelet-backoff"
 // limits are for the packages that other modules import.
 var limits = []struct {
 	name string
-	// packages are all that the package's own files may import outside the
-	// standard library. One that ends in "/..." stands for all below it.
+	// packages are those that the package's own files may import outside the
+	// standard library. One that ends in "/..." includes all below it.
 	packages []string
 	// never lists modules and packages that it must not import, not even indirectly.
 	never []string
@@ -97,7 +97,7 @@ func list(t *testing.T, name string) map[string]*listed {
 	}
 }
 
-// matches reports whether one of the patterns stands for a package.
+// matches reports whether a package matches one of the patterns.
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		dir, tree := strings.CutSuffix(pattern, "/...")
@@ -105,8 +105,7 @@ func matches(patterns []string, name string) bool {
 	})
 }
 
-// chain returns how the package from comes to import the package to, one below
-// the other.
+// chain returns the chain of imports from one package to another, one a line.
 func chain(packages map[string]*listed, from, to string) string {
 	importer := map[string]string{from: ""}
 	for todo := []string{from}; len(todo) > 0; todo = todo[1:] {
@@ -165,7 +164,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// What finds an import that is not allowed names the way to it.
+// TestChain: an error about an import that is not allowed has the chain of imports.
 func TestChain(t *testing.T) {
 	packages := map[string]*listed{
 		"a": {Imports: []string{"b", "c"}},

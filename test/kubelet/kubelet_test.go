@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kubelet starts a kubelet with every kind of container restart
-// configuration, and reads what it logs and how it exits: the rows of the
-// conflict tables of KEP-4603 and KEP-5593 first, each with gates and field set
-// in all the ways that there are, then what files and drop-ins do to the field.
+// configuration, and reads its log and its exit: first the rows of the conflict
+// tables of KEP-4603 and KEP-5593, each with every way to set gates and field,
+// then the effect of files and drop-ins on the field.
 //
 //	KUBELET=/path/to/kubelet [STOCK_KUBELET=/path/to/kubelet] go test -v ./test/kubelet
 //
 // KUBELET is a kubelet with all patches; without it the test is skipped, because
 // building one takes minutes. STOCK_KUBELET, one without the patches, gets a
 // column in the table that -v prints, and decides nothing. The kubelets run as
-// an ordinary user with nothing to connect to, and are killed once they have
-// logged what their configuration comes to.
+// an ordinary user with nothing to connect to. The test kills them as soon as they
+// have logged the result of their configuration.
 package kubelet
 
 import (
@@ -98,8 +98,8 @@ var special = []run{
 		nil, map[string]string{dropin: "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n" + period("4s")}},
 }
 
-// outcome is what a kubelet makes of its configuration: it either starts or
-// exits with an error.
+// outcome is a kubelet's reaction to its configuration: it either starts or exits
+// with an error.
 type outcome struct {
 	// curve is what the patched kubelet logs, or else what the configuration that
 	// the kubelet logs has. It is empty when the kubelet does not start.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// setting is a combination of gates and field. It is tried in every way in
-// which these can be set.
+// setting is a combination of gates and field. The test tries it in every way to
+// set these.
 type setting struct {
 	name string
 	// keps are the rows of the KEPs' conflict tables that this is, from 1, and

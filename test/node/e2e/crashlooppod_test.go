@@ -179,7 +179,7 @@ func (p *crashloopPod) told(what string, match func(runEvent) bool) runEvent {
 	return p.tellings(what, 1, match)
 }
 
-// started waits until the present agent has told of so many starts of a
+// started waits until the present agent has reported so many starts of a
 // container. The container itself is faster, and an agent that is killed in
 // between takes the start back.
 func (p *crashloopPod) started(name string, times int) {

@@ -48,8 +48,8 @@ const shortReset = 15 * time.Second
 // ran counts the scenarios that were run, and upstream's tests as one.
 var ran atomic.Int32
 
-// TestMain calls this program once more, as a node in namespaces of its own,
-// where the tests then run: as process 1, so that nothing outlives them.
+// TestMain starts this program again as a node in new namespaces. The tests run
+// there, in process 1, so that no process outlives them.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *insideFlag {

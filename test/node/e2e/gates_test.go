@@ -54,7 +54,7 @@ var gateDisruptions = []scenario{
 		p.alwaysRunning()
 	}},
 
-	// The way back to upstream's path, for those restarts that upstream has.
+	// The gate that leads back to upstream's path, for the restarts that upstream has.
 	{"RestartAllContainersAsUpstream", func(t *testing.T, e *e2e) {
 		e.requireGate(t, gateRestartAllContainers)
 		t.Cleanup(func() { e.restartKubelet(t) })
@@ -116,9 +116,9 @@ var gateDisruptions = []scenario{
 	}},
 }
 
-// staticDisruptions have pods that the kubelet itself makes of files.
+// staticDisruptions have static pods, which the kubelet makes from files.
 var staticDisruptions = []scenario{
-	// Where a restart is known from is the API alone.
+	// Only the API knows of a restart.
 	{"KubeletKilledInStartupOfStaticPod", func(t *testing.T, e *e2e) {
 		e.requireRulesOfStaticPods(t)
 		p := e.createStatic(t, slowly())

@@ -31,7 +31,7 @@ func (p *pod) journal() []node.JournalEvent {
 	return events
 }
 
-// starts tells how often a container was started.
+// starts returns how often a container was started.
 func (p *pod) starts(name string) (n int) {
 	for _, e := range p.journal() {
 		if e.Container == name && e.Event == "start" {

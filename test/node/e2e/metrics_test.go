@@ -69,7 +69,7 @@ const (
 var metricsScenarios = []scenario{
 	{"EveryRestartIsCounted", func(t *testing.T, e *e2e) {
 		e.useCurve(t, metricsCurve)
-		// All that these pods do comes to an end, and can be counted then.
+		// These pods crash a limited number of times, so that the test can count everything.
 		crash := func(times int) []string { return append(slices.Repeat([]string{"exit=3"}, times), "") }
 		pods := []*pod{
 			e.create(t, alwaysSpec(nil, container("main", crash(5)...)), "alone"),
@@ -246,8 +246,8 @@ var metricsScenarios = []scenario{
 		}
 	}},
 
-	// A container that merely waits is nobody's error. There is one event for each
-	// wait and one line for each decision.
+	// A waiting container is not an error. There is one event for each wait and one
+	// line for each decision.
 	{"EventsAndLogs", func(t *testing.T, e *e2e) {
 		e.useCurve(t, defaultCurve, "--v=3")
 		log := e.kubeletLog(t)

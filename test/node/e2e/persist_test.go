@@ -267,8 +267,8 @@ type restartBackOff struct {
 	Attempts int    `json:"attempts"`
 }
 
-// assertAnnotated checks what the newest instance of a container notes. An empty key
-// stands for any, as long as that is not empty as well.
+// assertAnnotated checks the annotation of the newest instance of a container. With an
+// empty key it accepts every key that is not empty.
 func (p *pod) assertAnnotated(name, annotation, key string, attempts int) {
 	p.t.Helper()
 	var noted restartBackOff

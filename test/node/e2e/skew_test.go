@@ -105,7 +105,7 @@ func TestSkew(t *testing.T) {
 			}
 		}
 
-		// A pod of the kubelet before, and one of its own.
+		// A pod of the previous kubelet, and one of this one.
 		own := restarting(fmt.Sprintf("restarting-%d", i))
 		for _, p := range []*pod{oldest, own} {
 			e.skewedRestart(t, p, step, patched(version))
@@ -125,8 +125,8 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// become starts another kubelet in the place of the one that runs, and returns its
-// version, once the API server has it.
+// become replaces the running kubelet with another one, and returns its version as soon
+// as the API server has it.
 func (e *e2e) become(t *testing.T, kubelet string) (version string) {
 	version, err := kubeletVersion(e.ctx, kubelet)
 	require.NoError(t, err)

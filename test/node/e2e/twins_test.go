@@ -260,7 +260,7 @@ func (p *crashloopPod) addToldEvents(trace *twinTrace) {
 	trace.events = distinct(trace.events)
 }
 
-// shortWait is in an event of a wait that may be over before a busy machine comes to it.
+// shortWait matches an event of a wait that may be over before a busy machine records it.
 var shortWait = regexp.MustCompile(`: waiting [12]s, `)
 
 // distinct returns each event once, without those of short waits.

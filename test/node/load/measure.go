@@ -45,7 +45,7 @@ type Figures struct {
 	RequestsPerRestart float64            `json:"requestsPerRestart"`
 	RequestsPer10s     float64            `json:"requestsPer10s"`
 	// Throttled is the seconds in a second for which the kubelet's requests waited
-	// for leave of its own limit, all of them together.
+	// because of its own limit, the sum of all requests.
 	Throttled float64 `json:"throttled"`
 	// Syncs of pods and Calls of the runtime are per restart, Relists per second.
 	Syncs           float64            `json:"syncs"`
@@ -62,9 +62,9 @@ type Figures struct {
 	InnocentError float64 `json:"innocentError"`
 	// Recovered and RecoveredHalf are from when the dependency was back to the start of
 	// the last container, and of the last of the first half.
-	// Recovery is that time of each container and RecoveryOfAll that of the last one, had
-	// the dependency come back at another moment: all wait alike, so that the one moment
-	// says little.
+	// Recovery is that time for each container, and RecoveryOfAll for the last one, if
+	// the dependency had come back at other moments. All containers wait alike, so that a
+	// single moment shows little.
 	Recovered     float64         `json:"recovered,omitempty"`
 	RecoveredHalf float64         `json:"recoveredHalf,omitempty"`
 	Recovery      figures.Summary `json:"recovery,omitzero"`

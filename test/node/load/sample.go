@@ -22,7 +22,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// sample reads what processes use, until it is told to stop.
+// sample reads what processes use, until stop is called.
 func (m *measurement) sample() (stop func() error) {
 	ctx, cancel := context.WithCancel(m.Context())
 	done := make(chan error, 1)

@@ -119,7 +119,7 @@ func (m *measurement) window() error {
 }
 
 // herd takes the dependency away, brings it back, and waits until all pods run and
-// the kubelet has told of it.
+// the kubelet has reported that.
 func (m *measurement) herd(do func() error) error {
 	if err := m.control.SetDependency(m.Context(), dependency, false); err != nil {
 		return err

@@ -320,8 +320,8 @@ func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runt
 	}
 }
 
-// publish tells the subscribers. One that reads too slowly misses events, as the
-// kubelet's relist makes up for.
+// publish sends an event to the subscribers. One that reads too slowly misses
+// events; the kubelet's relist makes up for that.
 func (r *Runtime) publish(c *container, kind runtimeapi.ContainerEventType) {
 	if len(r.subscribers) == 0 {
 		return

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package memcri is a CRI runtime that has its pods in memory: it runs nothing,
-// and the lives of its containers are scripted. So a small machine holds as many
-// crashing pods as a kubelet may have, and what is measured is the kubelet.
+// and the lives of its containers are scripted. So a small machine can have as many
+// crashing pods as a kubelet may run, and a measurement shows the kubelet alone.
 //
 // A container's arguments are its lives. Its first instance has the first one, and
-// the last one is for all further instances: see Life. What takes a real runtime
-// time takes a set time, and only so much of it is under way at once.
+// the last one is for all further instances: see Life. Calls that are slow in a real
+// runtime take a set time, and a limited number of them run at once.
 package memcri
 
 import (
@@ -26,7 +26,7 @@ import (
 // needs one of the slots; all other calls are answered at once.
 type Options struct {
 	Sandbox, Create, Start, Stop time.Duration
-	// Slots is how many of them are under way at once; zero is no limit.
+	// Slots is how many of them run at once; zero is no limit.
 	Slots int
 	// Dir is a folder of the file system that the runtime says it uses.
 	Dir string

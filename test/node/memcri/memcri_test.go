@@ -79,8 +79,8 @@ func TestLivesAreLived(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(k, "Completed", k.status(second).Reason)
 		third := k.run(sandbox, config, "main", 2, lives...)
-		// The last life is for all further instances too. A kubelet that begins to count again
-		// after it was restarted changes nothing.
+		// The last life is for all further instances too, also when the kubelet counts from
+		// zero again after a restart.
 		fourth := k.run(sandbox, config, "main", 7, lives...)
 		time.Sleep(time.Hour)
 		assert.Equal(k, running, k.status(third).State)

@@ -19,7 +19,7 @@ import (
 )
 
 // The two users of the node's API server. The server listens on loopback only
-// and lives as long as one run, so that fixed tokens give nobody anything.
+// and lives as long as one run, so that fixed tokens are safe.
 const (
 	kubeletToken = "kubelet"
 	// HarnessToken is that of the user who may do everything.

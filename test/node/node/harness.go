@@ -114,9 +114,9 @@ func newHarness(ctx context.Context, work string) (*Harness, error) {
 	return h, nil
 }
 
-// Run makes one node in a folder of its own, of this program with the
-// arguments, and removes all of it after its end. It does so too when the
-// context ends. The logs stay if something failed.
+// Run makes one node in a new folder: it runs this program with the arguments.
+// After the node's end, or when the context ends, it removes everything. The logs
+// stay if something failed.
 func (h *Harness) Run(ctx context.Context, title string, sp Spec, out io.Writer, args ...string) (err error) {
 	if err := h.takeMachine(ctx); err != nil {
 		return err

@@ -30,8 +30,7 @@ const (
 	pauseImage   = "localhost/kubelet-backoff/pause:test"
 )
 
-// Image is an image that holds static programs, and nothing else unless it has a
-// System.
+// Image is an image with static programs. It has other files only with System.
 type Image struct {
 	// Program is its name in the root folder, and Reference that of the image.
 	Program, Reference string

@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The node's address and those of its pods, in a network of its own that
-// nothing routes to.
+// The addresses of the node and its pods, in a separate network without a route
+// to it.
 const (
 	// IP is the node's.
 	IP         = "10.88.0.1"
@@ -31,9 +31,9 @@ const (
 	unusedNetwork = `{"cniVersion": "1.0.0", "name": "unused", "plugins": [{"type": "loopback"}]}`
 )
 
-// setUpNetwork brings up loopback, with the node's address beside 127.0.0.1 and
-// a default route, by which programs find that address, and tells containerd how
-// to connect pods.
+// setUpNetwork brings up loopback with 127.0.0.1 and the node's address. Programs
+// find that address by a default route. It also writes how containerd connects
+// pods.
 func (n *Node) setUpNetwork(cni string) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

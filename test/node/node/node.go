@@ -26,7 +26,7 @@ type Spec struct {
 	APIServer string
 	// Network gives the node a network of its own, and its pods addresses.
 	Network bool
-	// Task is what the program tells itself besides.
+	// Task is input of the program for itself.
 	Task json.RawMessage
 
 	// The harness sets the rest: the name of the run, where etcd is, and the
@@ -42,7 +42,7 @@ type Spec struct {
 // one is made for each, so that all start from the same, which is nothing.
 type Node struct {
 	*supervisor
-	// Spec is what the harness has told. Kubelet, in it, is what StartKubelet starts.
+	// Spec is the harness's input. StartKubelet starts its Kubelet.
 	Spec Spec
 	// Containerd and Kubelet are those that were started last.
 	Containerd *Process

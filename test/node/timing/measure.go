@@ -17,10 +17,10 @@ import (
 type Run struct {
 	Kubelet string `json:"kubelet"`
 	Version string `json:"version"`
-	// Starts holds, for each pod, when its container started: seconds of uptime.
+	// Starts has, for each pod, when its container started: seconds of uptime.
 	Starts map[string][]float64 `json:"starts"`
-	// Journals holds, for each pod that is restarted as a whole, what happened to
-	// its containers. Such a run has no other observations.
+	// Journals has, for each pod that is restarted as a whole, the events of its
+	// containers. Such a run has no other observations.
 	Journals map[string][]node.JournalEvent `json:"journals,omitempty"`
 	// Alone is what a restart takes without a kubelet, where pods are restarted once or
 	// lateness is compared.

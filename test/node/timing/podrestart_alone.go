@@ -32,10 +32,10 @@ const (
 // that knows what to do next at any time: no kubelet can be faster.
 type Alone struct {
 	Journal []node.JournalEvent `json:"journal,omitempty"`
-	// Starts holds, for each restart, the time in seconds that the runtime took to
+	// Starts has, for each restart, the time in seconds that the runtime took to
 	// create and to start the four containers, one after the other.
 	Starts []float64 `json:"starts,omitempty"`
-	// Crashes holds, for each pod of one container that exits at once, when that
+	// Crashes has, for each pod of one container that exits at once, when that
 	// started: seconds of uptime.
 	Crashes map[string][]float64 `json:"crashes,omitempty"`
 }
@@ -49,7 +49,8 @@ type alonePod struct {
 	gracefully    bool
 	// ids has each container's newest instance.
 	ids map[string]string
-	// exits has what the runtime said has ended, and ended what was read of that.
+	// exits gets the containers that the runtime reports as ended; ended has those that
+	// were read from it.
 	exits chan string
 	ended map[string]bool
 }

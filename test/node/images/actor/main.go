@@ -12,8 +12,8 @@
 //	                     for hooks: the same, and fails
 //	actor exists NAME    for probes: fails unless the file NAME is in /pod
 //
-// A LIFE is a list of steps with blanks between, after which it holds until
-// SIGTERM:
+// A LIFE is a list of steps with blanks between. After the last step the actor
+// waits for SIGTERM:
 //
 //	sleep=DURATION  waits
 //	wait=NAME       waits until the file NAME is in /pod, and removes it
