@@ -19,7 +19,6 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -113,10 +112,7 @@ func Make(o Options) (*Plan, error) {
 		specs:   slices.Concat(o.Pod.Spec.InitContainers, o.Pod.Spec.Containers),
 		waits:   map[string]time.Time{},
 	}
-	podCurve := o.Curve
-	podCurve.DelayFirst = false // The restart of a pod never waits the first time.
-	// The agent names the time of whatever it asks them.
-	m.backOff, m.podBackOff = kuberuntime.NewBackOff(nil, o.Curve), kuberuntime.NewBackOff(nil, podCurve)
+	m.backOff, m.podBackOff = agent.NewBackOffs(nil, o.Curve)
 	m.backOff.SetMetrics("", m)
 	m.runtime = &scripted{
 		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: Assumed(o.Pod, o.Lives, o.Begin), recovers: map[string]time.Time{},
