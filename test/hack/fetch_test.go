@@ -210,7 +210,7 @@ func TestPins(t *testing.T) {
 	}
 	assert.Contains(t, out, "k8s.io/client-go@v0.37.1 has the wrong hash")
 	assert.Regexp(t, `actual    h1:\S{44}`, out)
-	assert.Contains(t, p.failsToPin(t, tampered), "is not the source that is meant")
+	assert.Contains(t, p.failsToPin(t, tampered), "has the wrong hash")
 
 	// The zip alone, without .info and .mod, is no way around.
 	require.NoError(t, os.Remove(filepath.Join(tampered, "k8s.io/client-go/@v/v0.37.1.info")))
