@@ -25,7 +25,6 @@ import (
 // prediction is what the plan says of a scenario of node-load.
 type prediction struct {
 	restarts, requests, cores float64
-	limit                     string
 }
 
 // predict simulates the node of a scenario in the time in which it was measured: from when every

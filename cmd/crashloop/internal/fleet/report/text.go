@@ -78,8 +78,6 @@ func (r *Report) tables() []Table {
 	return []Table{r.sums(), r.recoveries(), r.overTime()}
 }
 
-func (r *Report) several() bool { return len(r.Curves) > 1 }
-
 func (r *Report) costs() string {
 	c := r.Costs
 	s := fmt.Sprintf("a restart: %s requests, %s ms CPU; a kubelet without restarts: %s CPU", number(c.RequestsPerRestart), number(1000*c.CPUSecondsPerRestart), number(c.CPUIdle))
