@@ -288,7 +288,7 @@ func writePlan(b *bytes.Buffer, p podPlan) {
 			if s.Restarts == 1 {
 				restarts = "restart"
 			}
-			fmt.Fprintf(b, "%s: %d %s in %s, down for %.1f%% of it\n", cell(s.Name), s.Restarts, restarts, short(length), 100*max(1-s.RanSeconds/length.Seconds(), 0))
+			fmt.Fprintf(b, "%s: %d %s in %s, down for %.1f%% of it\n", cell(s.Name), s.Restarts, restarts, short(length), 100*s.DownSeconds/length.Seconds())
 		}
 	}
 }

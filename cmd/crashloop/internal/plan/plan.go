@@ -89,6 +89,8 @@ type Summary struct {
 	Restarts int    `json:"restarts"`
 	// RanSeconds is how long it ran in the plan.
 	RanSeconds float64 `json:"ranSeconds"`
+	// DownSeconds is how long it waited for a restart. Once it has ended for good it is not down.
+	DownSeconds float64 `json:"downSeconds"`
 }
 
 // most is how many entries a plan has at most.
@@ -259,22 +261,46 @@ func (m *maker) wait(e Entry, since, until time.Time) {
 func (m *maker) sum() {
 	for _, c := range m.specs {
 		s := Summary{Name: c.Name}
-		since := time.Time{}
+		since, downSince, podRestarts := time.Time{}, time.Time{}, false
 		if i, ok := m.runtime.instances[c.Name]; ok && i.State == restartpod.StateRunning && m.runtime.starts[c.Name] == 0 {
 			since = m.Begin // It runs from before the plan to its end.
 		}
+		wait := func(e Entry) {
+			if since.IsZero() && downSince.IsZero() {
+				downSince = e.Time
+			}
+		}
+		up := func(now time.Time) {
+			if !downSince.IsZero() {
+				s.DownSeconds += now.Sub(downSince).Seconds()
+			}
+			downSince = time.Time{}
+		}
 		for _, e := range m.plan.Entries {
 			switch {
+			case e.Kind == PodRestart || e.Kind == PodWait:
+				podRestarts = true
+				wait(e)
+			case e.Kind == PodEnd:
+				up(e.Time)
 			case e.Container != c.Name:
+				podRestarts = podRestarts && e.Kind != Start
+			case e.Kind == Wait:
+				wait(e)
 			case e.Kind == Start:
+				up(e.Time)
+				podRestarts = false
 				if since = e.Time; e.Restarts > 0 {
 					s.Restarts++
 				}
 			case e.Kind == Exit:
 				s.RanSeconds += min(e.Time.Sub(m.Begin).Seconds(), e.RanSeconds)
-				since = time.Time{}
+				if since = (time.Time{}); podRestarts {
+					wait(e)
+				}
 			}
 		}
+		up(m.plan.End)
 		if !since.IsZero() {
 			s.RanSeconds += m.plan.End.Sub(since).Seconds()
 		}

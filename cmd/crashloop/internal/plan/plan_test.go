@@ -280,13 +280,35 @@ status:
 	}
 }
 
+// A container is down while it waits, and not before its first start or after its end.
 func TestSummary(t *testing.T) {
-	o := options(t, `spec: {containers: [{name: main}, {name: other}]}`).with(t, "main", "1@5s")
-	o.For = 20 * time.Second
-	p, err := Make(o)
-	require.NoError(t, err)
-	// It runs from 0 to 10 s, and waits until 20 s.
-	assert.Equal(t, []Summary{{Name: "main", Restarts: 2, RanSeconds: 10}, {Name: "other", RanSeconds: 20}}, p.Containers)
+	for name, tc := range map[string]struct {
+		pod, lives string
+		want       []Summary
+	}{
+		// It runs from 0 to 10 s, and waits until 20 s.
+		"waits": {
+			`spec: {containers: [{name: main}, {name: other}]}`, "1@5s",
+			[]Summary{{Name: "main", Restarts: 2, RanSeconds: 10, DownSeconds: 10}, {Name: "other", RanSeconds: 20}},
+		},
+		"completes": {
+			`spec: {restartPolicy: OnFailure, initContainers: [{name: init}], containers: [{name: main}]}`, "1@1s,1@1s,0@1s",
+			[]Summary{{Name: "init", RanSeconds: 1}, {Name: "main", Restarts: 2, RanSeconds: 3, DownSeconds: 10}},
+		},
+		// The pod restarts at 2 s, waits from 4 s to 14 s, and from 16 s on.
+		"pod restarts": {
+			`spec: {initContainers: [{name: init}], containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [42]}}]}]}`, "42@1s",
+			[]Summary{{Name: "init", Restarts: 2, RanSeconds: 3, DownSeconds: 14}, {Name: "main", Restarts: 2, RanSeconds: 3, DownSeconds: 16}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, tc.pod).with(t, "main", tc.lives)
+			o.For = 20 * time.Second
+			p, err := Make(o)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, p.Containers, text(p))
+		})
+	}
 }
 
 // The same seed gives the same plan, and another one another.
