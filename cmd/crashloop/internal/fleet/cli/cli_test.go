@@ -92,6 +92,7 @@ func TestErrors(t *testing.T) {
 	write(t, "bad.yaml", kubelet+"crashLoopBackOff: {maxContainerRestartPeriod: 301s}\n")
 	write(t, "empty.yaml", "")
 	write(t, "old.html", "old")
+	write(t, "node.yaml", kubelet)
 	require.NoError(t, os.Mkdir("dir", 0o700))
 	require.NoError(t, os.Symlink("loop", "loop"))
 	before := listing(t)
@@ -148,6 +149,7 @@ func TestErrors(t *testing.T) {
 		{"-o yaml", `no output format "yaml": use csv, json, table`, false},
 		{"pod.yaml", "unknown command", false},
 		{"--html old.html --svg old.html", "old.html: two outputs cannot be the same file", false},
+		{"--curve a=node.yaml --svg node.yaml", "node.yaml: it is read by this command: name another file", false},
 		{"--html -", "-: only -o is for the standard output: name a file", false},
 		{"--html old.html --svg dir", "dir: it is a directory: name a file", true},
 		{"--html old.html --png none/a.png", "none/a.png: no such file or directory", true},
@@ -261,6 +263,7 @@ func TestMergeErrors(t *testing.T) {
 		{"-", "stdin: it is empty", true},
 		{"part.json --html none/a.html", "none/a.html: no such file", true},
 		{"part.json -o yaml", "no output format", false},
+		{"part.json --svg ./part.json", "./part.json: it is read by this command: name another file", false},
 	} {
 		out, _, err := execute(NewMerge(), "", strings.Fields(tc.args)...)
 		assert.ErrorContains(t, err, tc.want, tc.args)
@@ -268,6 +271,9 @@ func TestMergeErrors(t *testing.T) {
 		assert.Equal(t, tc.failure, errors.As(err, &failure), tc.args)
 		assert.Empty(t, out)
 	}
+	data, err := os.ReadFile("part.json")
+	require.NoError(t, err)
+	assert.Equal(t, part, string(data))
 }
 
 func TestBar(t *testing.T) {

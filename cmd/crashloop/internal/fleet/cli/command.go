@@ -153,7 +153,7 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := o.outputs.check(); err != nil {
+	if err := o.outputs.check(curveFiles(o.curves)...); err != nil {
 		return err
 	}
 	for _, w := range warnings {

@@ -41,7 +41,7 @@ Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage.
 			if !slices.Contains(formats, o.format) {
 				return fmt.Errorf("no output format %q: use %s", o.format, strings.Join(formats, ", "))
 			}
-			if err := o.check(); err != nil {
+			if err := o.check(files...); err != nil {
 				return err
 			}
 			var parts []*fleet.Result

@@ -74,8 +74,9 @@ func (o *outputs) drawings() (list []drawing) {
 	return list
 }
 
-// check finds out, without touching a file, whether all can be written.
-func (o *outputs) check() error {
+// check finds out, without touching a file, whether all can be written, and none over a file
+// that is read.
+func (o *outputs) check(inputs ...string) error {
 	seen := map[string]bool{}
 	for _, d := range o.drawings() {
 		if d.path == "-" {
@@ -91,6 +92,9 @@ func (o *outputs) check() error {
 		seen[target] = true
 		if special(target) {
 			continue
+		}
+		if slices.ContainsFunc(inputs, func(input string) bool { return sameFile(input, target) }) {
+			return fmt.Errorf("%s: it is read by this command: name another file", d.path)
 		}
 		temp, err := create(target)
 		if err != nil {
@@ -118,6 +122,16 @@ func resolve(path string) (string, error) {
 		return path, nil // such as /dev/stdout, which leads to no name
 	}
 	return filepath.Abs(target)
+}
+
+// sameFile reports whether two paths lead to one file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // special reports whether a path is that of a device or the like, which must not be replaced.

@@ -90,6 +90,18 @@ func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error
 	return curve.Curve, warnings, nil
 }
 
+// curveFiles returns what may be files of the values of --curve.
+func curveFiles(values []string) (files []string) {
+	for _, text := range values {
+		name, file, named := strings.Cut(text, "=")
+		if !named {
+			file = name
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
 // maxima are the curves of all maxima in whole seconds that a KubeletConfiguration may have.
 func maxima(gates map[string]bool) (list []fleet.Curve, err error) {
 	for m := config.LeastMaxContainerRestartPeriod; m <= config.GreatestMaxContainerRestartPeriod; m += time.Second {
