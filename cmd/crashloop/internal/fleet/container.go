@@ -169,15 +169,26 @@ func (w *walker) outage(start time.Duration, instance int) time.Duration {
 	return at
 }
 
-// fail notes of which returns the container needs one.
+// fail notes of which returns the container needs one. While another dependency of its is still
+// away, a return brings it nothing: that of the other one counts.
 func (w *walker) fail(failing bool, exit time.Duration) {
 	for i, back := range w.returns {
 		if i == len(w.Outages) {
 			w.failed[i] = w.failed[i] || failing && exit < back
-		} else if w.hit[i] && exit >= w.Outages[i].From && exit < back {
+		} else if w.hit[i] && exit >= w.Outages[i].From && exit < back && !w.away(back) {
 			w.failed[i] = true
 		}
 	}
+}
+
+// away reports whether a dependency of the container is away.
+func (w *walker) away(now time.Duration) bool {
+	for i, out := range w.Outages {
+		if w.hit[i] && out.From <= now && now < out.End() {
+			return true
+		}
+	}
+	return false
 }
 
 // restart asks the back-off as a kubelet does: after the exit, and when the wait is over.

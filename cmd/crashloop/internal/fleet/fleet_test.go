@@ -97,6 +97,7 @@ func TestAsPlan(t *testing.T) {
 			w.walk(0)
 			assert.Equal(t, want, got, "%v, %s", curve, tc.script)
 			assert.InDelta(t, p.Containers[0].RanSeconds, w.up.Seconds(), 1e-6, "%v, %s", curve, tc.script)
+			assert.InDelta(t, p.Containers[0].DownSeconds, w.down.Seconds(), 1e-6, "%v, %s", curve, tc.script)
 			assert.EqualValues(t, len(want), w.restarts)
 			assert.Equal(t, tc.policy == v1.RestartPolicyOnFailure, w.completed)
 		}
@@ -178,6 +179,18 @@ func TestOutage(t *testing.T) {
 	o.Outages[0].Length, o.For = 10*time.Minute, 30*time.Minute+10*s
 	c = simulated(t, o).Curves[0]
 	assert.EqualValues(t, 30, c.Recoveries[0].Never)
+}
+
+// A container is back when all that it needs is.
+func TestOverlappingOutages(t *testing.T) {
+	o := small(t)
+	o.Fail = 0
+	o.Outages = []Outage{{From: 10 * time.Minute, Length: 5 * time.Minute, Share: 1}, {From: 12 * time.Minute, Length: 5 * time.Minute, Share: 1}}
+	c := simulated(t, o).Curves[0]
+	assert.Zero(t, c.Recoveries[0].Failed())
+	assert.EqualValues(t, o.Nodes*o.Pods*o.Containers, c.Recoveries[1].Failed())
+	// Exits are 2 s after starts, and the waits 0, 10, 20, 40, 80, 160 and 300 s.
+	assert.Equal(t, 10*time.Minute+624*s, c.Recoveries[1].Back+c.Recoveries[1].Longest)
 }
 
 // A seed gives the same result, on any number of processors and in any number of shards, byte
