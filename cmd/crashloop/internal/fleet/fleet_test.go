@@ -260,6 +260,7 @@ func TestMergeErrors(t *testing.T) {
 		require.NoError(t, err)
 		return edited
 	}
+	curve := func(m map[string]any) map[string]any { return m["Curves"].([]any)[0].(map[string]any) }
 	for want, data := range map[string][]byte{
 		"it is not JSON":                        data[:100],
 		`format "": must be "crashloop-plan/1"`: []byte(`{"a": 1}`),
@@ -269,6 +270,15 @@ func TestMergeErrors(t *testing.T) {
 			m["Options"].(map[string]any)["Curves"].([]any)[0].(map[string]any)["Name"] = "\x1b[31m"
 		}),
 		"it is cut short or was edited": edit(func(m map[string]any) { m["Curves"] = nil }),
+		"containers cannot be up for":   edit(func(m map[string]any) { curve(m)["UpMillis"] = 1 << 50 }),
+		"and down for 18446744073709":   edit(func(m map[string]any) { curve(m)["DownMillis"] = json.Number("18446744073709551615") }),
+		"containers cannot complete":    edit(func(m map[string]any) { curve(m)["Completed"] = 1e6 }),
+		"than the peak {Restarts:":      edit(func(m map[string]any) { curve(m)["Restarts"].([]any)[1] = json.Number("9000000000000000000") }),
+		"the peak {Restarts:1000000000000 Node:": edit(func(m map[string]any) {
+			curve(m)["Peak"].(map[string]any)["Restarts"] = json.Number("1000000000000")
+		}),
+		"Step:7700} is not one":       edit(func(m map[string]any) { curve(m)["Peak"].(map[string]any)["Step"] = 7700 }),
+		"requests in step 1 are more": edit(func(m map[string]any) { curve(m)["Requests"].([]any)[1] = 1e12 }),
 	} {
 		_, err := Decode(data)
 		assert.ErrorContains(t, err, want)

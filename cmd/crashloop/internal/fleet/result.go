@@ -171,7 +171,43 @@ func Decode(data []byte) (*Result, error) {
 	if !whole {
 		return nil, fmt.Errorf("it is cut short or was edited: the series do not fit its options")
 	}
+	for i := range r.Curves {
+		if err := r.Curves[i].plausible(&r.Options, r.Shard.nodes(r.Options.Nodes)); err != nil {
+			return nil, fmt.Errorf("it was edited: curve %q: %w", r.Options.Curves[i].Name, err)
+		}
+	}
 	return r, nil
+}
+
+// plausible returns an error if nodes cannot come to such sums.
+func (s *CurveResult) plausible(o *Options, nodes int) error {
+	containers := uint64(nodes) * uint64(o.Pods) * uint64(o.Containers)
+	if most := containers * uint64(o.For.Milliseconds()); s.UpMillis > most || s.DownMillis > most-s.UpMillis {
+		return fmt.Errorf("%d containers cannot be up for %d ms and down for %d ms", containers, s.UpMillis, s.DownMillis)
+	}
+	if s.Completed > containers {
+		return fmt.Errorf("%d of %d containers cannot complete", s.Completed, containers)
+	}
+	// Waits are a millisecond at least, but for the first.
+	most := uint64(o.Pods*o.Containers) * uint64(Step/time.Millisecond+2)
+	p := s.Peak
+	if nodes > 0 && (p.Node < 0 || p.Node >= o.Nodes || p.Step < 0 || p.Step >= len(s.Restarts) || p.Restarts > min(s.Restarts[p.Step], most)) {
+		return fmt.Errorf("the peak %+v is not one of its %d steps", p, len(s.Restarts))
+	}
+	for step, n := range s.Restarts {
+		if n > p.Restarts*uint64(nodes) {
+			return fmt.Errorf("%d restarts in step %d are more than the peak %+v allows", n, step, p)
+		}
+		if s.Requests[step] > n*milli(o.RequestsPerRestart) {
+			return fmt.Errorf("%d requests in step %d are more than %d restarts need", s.Requests[step]/1000, step, n)
+		}
+	}
+	for i := range s.Recoveries {
+		if n := s.Recoveries[i].Failed(); n > containers {
+			return fmt.Errorf("%d of %d containers cannot come back", n, containers)
+		}
+	}
+	return nil
 }
 
 // Validate returns an error unless the shard is one of those that there are.

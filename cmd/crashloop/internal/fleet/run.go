@@ -15,16 +15,16 @@ type Shard struct{ Index, Of int }
 // Whole is the only shard of a run that is not divided.
 var Whole = Shard{0, 1}
 
+// nodes is how many of all nodes are in the shard.
+func (s Shard) nodes(all int) int { return (all - s.Index + s.Of - 1) / s.Of }
+
 // Run simulates the nodes of a shard, on all processors. progress, if it is not nil, is called
 // after each node, by several goroutines at once. An error is that of Validate.
 func Run(o Options, shard Shard, progress func(done, all int)) (*Result, error) {
 	if err := o.Validate(shard.Of); err != nil {
 		return nil, err
 	}
-	nodes := 0
-	if o.Nodes > shard.Index {
-		nodes = (o.Nodes-shard.Index-1)/shard.Of + 1
-	}
+	nodes := shard.nodes(o.Nodes)
 	var next, done atomic.Int64
 	var lock sync.Mutex
 	total := newResult(o, shard)
