@@ -127,7 +127,7 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 	if o.at != "" {
 		var err error
 		if begin, err = time.Parse(time.RFC3339, o.at); err != nil {
-			return fmt.Errorf("--at %q must be a time such as %s", o.at, begin.UTC().Format(time.RFC3339))
+			return fmt.Errorf("--at %q must be a time such as 2026-01-01T12:00:00Z", o.at)
 		}
 	}
 	if o.length <= 0 || o.length > plan.Longest {
@@ -139,10 +139,10 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 	}
 	recovers, err := parseNamed("--recover", o.recovers, func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
-		if err == nil && (d < 0 || d > plan.Longest) {
-			err = fmt.Errorf("%q must be from 0s to %v", text, plan.Longest)
+		if err != nil || d < 0 || d > plan.Longest {
+			return 0, fmt.Errorf("%q must be a duration from 0s to %v, such as 12m", text, plan.Longest)
 		}
-		return d, err
+		return d, nil
 	})
 	if err != nil {
 		return err

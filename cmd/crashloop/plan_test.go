@@ -92,10 +92,11 @@ func TestPlanErrors(t *testing.T) {
 		"life":              {planPod, []string{"--exit", "main=1", "-"}, exitUsage, `--exit main: "1" must be CODE@AFTER`},
 		"name":              {planPod, []string{"--exit", "1@3s", "-"}, exitUsage, `--exit "1@3s" must be NAME=VALUE`},
 		"twice":             {planPod, []string{"--exit", "main=1@3s", "--exit", "main=runs", "-"}, exitUsage, `"main" has one already`},
-		"recover":           {planPod, []string{"--recover", "main=-1s", "-"}, exitUsage, `--recover main: "-1s" must be from 0s to 8760h0m0s`},
+		"recover":           {planPod, []string{"--recover", "main=-1s", "-"}, exitUsage, `--recover main: "-1s" must be a duration from 0s to 8760h0m0s, such as 12m`},
+		"recover never":     {planPod, []string{"--recover", "main=999999999h", "-"}, exitUsage, `--recover main: "999999999h" must be a duration from 0s`},
 		"for ever":          {planPod, []string{"--for", "1000000h", "-"}, exitUsage, "--for 1000000h0m0s must be more than 0s and at most 8760h0m0s"},
 		"nothing":           {planPod, []string{"--for", "0s", "-"}, exitUsage, "--for 0s must be more than 0s"},
-		"time":              {planPod, []string{"--at", "noon", "-"}, exitUsage, `--at "noon" must be a time such as`},
+		"time":              {planPod, []string{"--at", "noon", "-"}, exitUsage, `--at "noon" must be a time such as 2026-01-01T12:00:00Z`},
 		"format":            {planPod, []string{"-o", "yaml", "-"}, exitUsage, `no output format "yaml"`},
 		"rules": {
 			strings.Replace(planPod, "{name: main, image: a}", "{name: main, image: a, restartPolicyRules: [{action: Restart}]}", 1),
