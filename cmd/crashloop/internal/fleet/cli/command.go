@@ -94,6 +94,15 @@ stays inside the budget, 2 wrong usage.`,
 			} else {
 				o.Fail = o.fail
 			}
+			// Not to set them means never, and no budget: 0 means neither.
+			for name, zero := range map[string]bool{"recover": o.Recover == 0, "budget-requests": o.requests == 0, "budget-cpu": o.cpu == 0} {
+				if zero && cmd.Flags().Changed(name) {
+					return fmt.Errorf("--%s must be more than 0", name)
+				}
+			}
+			if cmd.Flags().Changed("budget-window") && o.requests == 0 && o.cpu == 0 {
+				return errors.New("--budget-window needs --budget-requests or --budget-cpu")
+			}
 			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
