@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"image/png"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -197,6 +198,9 @@ func TestFiles(t *testing.T) {
 	info, err := os.Lstat("page.html")
 	require.NoError(t, err)
 	assert.NotZero(t, info.Mode()&os.ModeSymlink)
+	info, err = os.Stat("real/page.html")
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o600), info.Mode(), "the permissions of the old page")
 	page, err := os.ReadFile("real/page.html")
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "</html>")
@@ -244,6 +248,21 @@ func TestMerge(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, bytes.Equal(a, b), ext)
 	}
+}
+
+// A file that may not be written to stays as it is, though its directory may be written to.
+func TestReadOnly(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write to all files")
+	}
+	t.Chdir(t.TempDir())
+	write(t, "page.html", "old")
+	require.NoError(t, os.Chmod("page.html", 0o400))
+	_, _, err := execute(NewFleet(), "", "--html", "page.html")
+	assert.ErrorContains(t, err, "page.html: permission denied")
+	data, err := os.ReadFile("page.html")
+	require.NoError(t, err)
+	assert.Equal(t, "old", string(data))
 }
 
 func TestMergeErrors(t *testing.T) {

@@ -140,10 +140,23 @@ func special(path string) bool {
 	return err == nil && !info.Mode().IsRegular()
 }
 
-// create makes a new file beside the one that it is to replace.
+// create makes a new file beside the one that it is to replace, which must be writable, and
+// gives it the permissions of that one.
 func create(target string) (*os.File, error) {
+	old, err := os.OpenFile(target, os.O_WRONLY, 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err == nil {
+		defer old.Close()
+	}
 	for i := 0; ; i++ {
 		f, err := os.OpenFile(fmt.Sprintf("%s.%d.%d.tmp", target, os.Getpid(), i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err == nil && old != nil {
+			if info, err := old.Stat(); err == nil {
+				_ = f.Chmod(info.Mode().Perm()) // as far as the file system has them
+			}
+		}
 		if !errors.Is(err, fs.ErrExist) || i == 100 {
 			return f, err
 		}
