@@ -88,7 +88,7 @@ type EventRecorder interface {
 func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string, error) {
 	key := Key(pod, container)
 	var d backoff.Decision
-	switch last := newest(container.Name, statuses); {
+	switch last := newest(container.Name, statuses, false); {
 	case last == nil:
 		// Its instances may have been removed while it waited.
 		d = backOff.StartAt(key, now)
@@ -123,7 +123,7 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 // written before the start is decided. It returns false for a container whose
 // newest instance has not exited.
 func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) (bool, string) {
-	last := newest(container.Name, statuses)
+	last := newest(container.Name, statuses, false)
 	if last == nil || last.State != ContainerStateExited {
 		return false, ""
 	}
@@ -181,12 +181,13 @@ func alwaysRestarts(pod *v1.Pod, container *v1.Container) bool {
 	return pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
 }
 
-// newest returns the newest instance of the container that ever ran, or nil.
-func newest(name string, statuses []ContainerStatus) *ContainerStatus {
+// newest returns the newest instance of the container that ever ran, or that was created
+// and never ran, or nil.
+func newest(name string, statuses []ContainerStatus, created bool) *ContainerStatus {
 	var newest *ContainerStatus
 	for i := range statuses {
 		s := &statuses[i]
-		if s.Name == name && s.State != ContainerStateCreated && (newest == nil || newer(s, newest)) {
+		if s.Name == name && (s.State == ContainerStateCreated) == created && (newest == nil || newer(s, newest)) {
 			newest = s
 		}
 	}

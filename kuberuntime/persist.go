@@ -61,13 +61,21 @@ func lost(backOff *backoff.Backoff, key, value string, now time.Time) (saved sav
 
 // RestoreBackOff restores the container's back-off to its state when the newest of the
 // instances was started, and reports whether it did. If that instance has exited, the
-// container waits from its exit. It does nothing if the key is already known, if the
-// instance has no valid annotation for this container, or if the reset rule would have
-// forgotten the key by now. Without a valid annotation the exit counts as a first one,
-// as after any restart of the kubelet. A time that is in the future or unknown to the
-// runtime counts as now. Call RestoreBackOff before DoBackOff and InBackOff.
+// container waits from its exit. An instance that was created and never started counts
+// only if there is no other: the container does not wait for the start that failed, and
+// follows the same curve after it. RestoreBackOff does nothing if the key is already
+// known, if the instance has no valid annotation for this container, or if the reset
+// rule would have forgotten the key by now. Without a valid annotation the exit counts
+// as a first one, as after any restart of the kubelet. A time that is in the future or
+// unknown to the runtime counts as now. Call RestoreBackOff before DoBackOff and
+// InBackOff.
 func RestoreBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
-	last := newest(container.Name, statuses)
+	last := newest(container.Name, statuses, false)
+	if last == nil {
+		// The agent ended in the middle of a start, and GC has removed the instances
+		// before it.
+		last = newest(container.Name, statuses, true)
+	}
 	if last == nil || last.BackOff == "" {
 		return false
 	}

@@ -90,8 +90,8 @@ func TestRestoreBackOffAfterReset(t *testing.T) {
 	assert.False(t, a.restart(10+10+601, s), "ten minutes after its wait")
 }
 
-// A container that was created but never started is not an instance, because the
-// number of attempts to start it is unknown.
+// An instance that was created but never started counts only if there is no other,
+// because the number of attempts to start it is unknown.
 func TestRestoreBackOffSkipsWhatNeverStarted(t *testing.T) {
 	a := newAgent(t)
 	a.starts(0)
@@ -102,6 +102,13 @@ func TestRestoreBackOffSkipsWhatNeverStarted(t *testing.T) {
 	require.True(t, a.restart(13, created, ran))
 	a.starts(13, created, ran)
 	a.waits(15, "20s", 34, exited(2, 14), ran)
+
+	// GC counts the new instance as dead too, and may have removed the one before it.
+	older := created
+	older.RestartCount, older.BackOff = 1, ""
+	require.True(t, a.restart(13, older, created))
+	a.starts(13, older, created)
+	a.waits(15, "20s", 34, exited(2, 14))
 }
 
 // The annotation is not trusted. It cannot make a container wait longer than the

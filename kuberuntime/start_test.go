@@ -217,8 +217,8 @@ func TestNewestByStartWhereTheEndIsNotKnown(t *testing.T) {
 	}
 	for _, unknown := range []time.Time{{}, time.Unix(0, 0)} {
 		older, younger := instance(at(0), at(1)), instance(at(2), unknown)
-		assert.Equal(t, &younger, newest("main", []ContainerStatus{older, younger}))
-		assert.Equal(t, &younger, newest("main", []ContainerStatus{younger, older}))
+		assert.Equal(t, &younger, newest("main", []ContainerStatus{older, younger}, false))
+		assert.Equal(t, &younger, newest("main", []ContainerStatus{younger, older}, false))
 	}
 }
 

@@ -132,7 +132,7 @@ func (q *StartQueue[K]) count(k K, s start) {
 // be delayed: if it ended with 0, nobody might start it later. RestartDue grants no
 // start and begins no wait.
 func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
-	key, last := Key(pod, container), newest(container.Name, statuses)
+	key, last := Key(pod, container), newest(container.Name, statuses, false)
 	switch {
 	case last == nil:
 		return backOff.Get(key) > 0 && backOff.PeekAt(key, time.Time{}, now).Allowed
