@@ -244,7 +244,7 @@ func TestLoadFileSystem(t *testing.T) {
 		c, err := Load("", link, nil)
 		require.NoError(t, err)
 		require.Nil(t, c.MaxContainerRestartPeriod)
-		require.Equal(t, []Warning{{File: link, Detail: "not a directory, which a symbolic link is not either: the kubelet reads no drop-ins here"}}, c.Warnings)
+		require.Equal(t, []Warning{{File: link, Detail: "not a directory: the kubelet reads no drop-ins here and does not follow symbolic links"}}, c.Warnings)
 		c, err = Load("", link+"/", nil)
 		require.NoError(t, err)
 		require.Equal(t, 7*time.Second, *c.MaxContainerRestartPeriod)
