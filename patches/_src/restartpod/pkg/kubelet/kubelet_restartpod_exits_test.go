@@ -22,8 +22,6 @@ import (
 	"context"
 	"errors"
 	"math/rand"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,111 +284,6 @@ func TestNoRelistInStartupWithEvents(t *testing.T) {
 	r.kubelet.podRestarts.exits = exits
 	r.kubelet.relistInStartup(t.Context(), r.pod.UID)
 	require.False(t, r.kubelet.podRestarts.get(r.pod.UID).relisting.Load())
-}
-
-// exitsRuntime has a pod whose containers end at any time. Reading from it takes
-// time, and so do starts.
-type exitsRuntime struct {
-	*containertest.FakeRuntime
-	t      *testing.T
-	uid    types.UID
-	random *rand.Rand
-
-	lock      sync.Mutex
-	instances []*kubecontainer.Status
-	starts    int
-	// ended, if not nil, is called when a container has ended.
-	ended func()
-	// late has the times between the ends of containers and their restarts.
-	late []time.Duration
-}
-
-// chance returns a random number below n.
-func (r *exitsRuntime) chance(n int64) int64 {
-	r.lock.Lock()
-	defer r.lock.Unlock()
-	return r.random.Int63n(n)
-}
-
-// doze sleeps for a random time below d.
-func (r *exitsRuntime) doze(d time.Duration) { time.Sleep(time.Duration(r.chance(int64(d)))) }
-
-func (r *exitsRuntime) newest(name string) *kubecontainer.Status {
-	for _, s := range slices.Backward(r.instances) {
-		if s.Name == name {
-			return s
-		}
-	}
-	return nil
-}
-
-func (r *exitsRuntime) GetPods(ctx context.Context, _ bool) ([]*kubecontainer.Pod, error) {
-	pod, err := r.GetPod(ctx, r.uid)
-	return []*kubecontainer.Pod{pod}, err
-}
-
-// addContainers adds the known containers to pod.
-func (r *exitsRuntime) addContainers(pod *kubecontainer.Pod) {
-	r.doze(3 * time.Millisecond)
-	r.lock.Lock()
-	for _, s := range r.instances {
-		pod.Containers = append(pod.Containers, &kubecontainer.Container{ID: s.ID, Name: s.Name, State: s.State})
-	}
-	r.lock.Unlock()
-	r.doze(3 * time.Millisecond)
-}
-
-// statusOf returns the status with the instances for which asked returns true.
-func (r *exitsRuntime) statusOf(asked func(kubecontainer.ContainerID) bool) *kubecontainer.PodStatus {
-	r.doze(3 * time.Millisecond)
-	r.lock.Lock()
-	status := &kubecontainer.PodStatus{ID: r.uid}
-	for _, s := range slices.Backward(r.instances) {
-		if asked(s.ID) {
-			copied := *s
-			status.ContainerStatuses = append(status.ContainerStatuses, &copied)
-		}
-	}
-	r.lock.Unlock()
-	r.doze(3 * time.Millisecond)
-	return status
-}
-
-// sync starts the containers that have ended according to the status.
-func (r *exitsRuntime) sync(podStatus *kubecontainer.PodStatus) {
-	for _, name := range []string{"a", "b"} {
-		s := podStatus.FindContainerStatusByName(name)
-		if s != nil && s.State != kubecontainer.ContainerStateExited {
-			continue
-		}
-		r.doze(20 * time.Millisecond)
-		r.lock.Lock()
-		now := r.newest(name)
-		if now != nil {
-			assert.Equal(r.t, kubecontainer.ContainerStateExited, now.State, "%s runs and is started", name)
-			r.late = append(r.late, time.Since(now.FinishedAt))
-		}
-		started := &kubecontainer.Status{
-			ID: kubecontainer.ContainerID{Type: "test", ID: name + time.Now().String()}, Name: name,
-			State: kubecontainer.ContainerStateRunning, CreatedAt: time.Now(), StartedAt: time.Now(),
-		}
-		r.starts++
-		r.instances = append(r.instances, started)
-		if len(r.instances) > 6 {
-			r.instances = r.instances[1:]
-		}
-		lives := time.Duration(r.random.Int63n(int64(300 * time.Millisecond)))
-		r.lock.Unlock()
-		time.AfterFunc(lives, func() {
-			r.lock.Lock()
-			started.State, started.FinishedAt = kubecontainer.ContainerStateExited, time.Now()
-			r.lock.Unlock()
-			if r.ended != nil {
-				r.ended()
-			}
-		})
-		r.doze(20 * time.Millisecond)
-	}
 }
 
 // With the real PLEG and worker, hints come at any time or get lost. No container
