@@ -229,8 +229,8 @@ version of their own.`, cobra.ExactArgs(1),
     everything
   - upstream's hack/verify-boilerplate.sh passes for the files that the series changes, and hack/verify-featuregates.sh
     passes (not with --no-build, because it compiles)
-  - after each patch all packages of the kubelet compile, and the packages that the patch changes pass go vet, tests
-    included; after the last one kubelet and kube-apiserver build (not with --no-build)`, none,
+  - after each patch the types of kubelet, kube-apiserver and the packages that the patch changes are right, tests
+    included; after the last one both programs build, and all these packages pass go vet (not with --no-build)`, none,
 		func(*cobra.Command, []string) error { return p.verify(true, !noBuild) })
 	verify.Flags().BoolVar(&noBuild, "no-build", false, "compile nothing")
 

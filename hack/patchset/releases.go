@@ -39,7 +39,7 @@ const others = "others"
 var checks = []check{
 	{name: "patches", what: "apply, formatting again, plain git am, and reverse", exact: true, run: func(p *program) error { return p.verify(true, false) }},
 	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: (*program).testPatched},
-	{name: "build", what: "after each patch the packages of the kubelet and go vet, after the last one kubelet and kube-apiserver", run: func(p *program) error { return p.verify(false, true) }},
+	{name: "build", what: "after each patch the types of kubelet, kube-apiserver and tests, after the last one both programs and go vet", run: func(p *program) error { return p.verify(false, true) }},
 	{
 		name: others, what: "the series applies to these other patch versions, and reverses",
 		exact: true, run: (*program).applyToOthers, details: func(s *series.Series) string { return strings.Join(s.Applies, " ") },

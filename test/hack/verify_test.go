@@ -16,7 +16,7 @@ func TestVerify(t *testing.T) {
 		out := p.ok(t, "hack/patchset.sh", "verify")
 		for _, word := range []string{"3 patch files are well-formed", "change nothing but files of the release", "gives the stored bytes",
 			"3 patches apply, and make the trees that their sources make", "apply makes the same trees",
-			"restores the tree", "go vet: ./cmd/kubelet ./pkg/kubelet ./pkg/kubelet/restart", "kubelet and kube-apiserver build", "is in order"} {
+			"restores the tree", "with the tests of ./pkg/kubelet ./pkg/kubelet/restart", "kubelet and kube-apiserver build", "is in order"} {
 			assert.Contains(t, out, word)
 		}
 		assert.Equal(t, before, p.snapshot(t, p.root))
@@ -46,7 +46,7 @@ func TestVerify(t *testing.T) {
 		"library":     {2, "diff --git ", newFile("pkg/kubelet/restart/decide.go") + "diff --git ", []string{"pkg/kubelet/restart/decide.go: the patch creates it, but it exists"}},
 		"travel":      {0, "diff --git ", newFile("staging/src/k8s.io/client-go/util/flowcontrol/rules.go") + "diff --git ", []string{"0001-client-go-rules.patch changes staging/", "backoff/rules.go is that file"}},
 		"new file":    {2, "diff --git ", newFile("pkg/kubelet/new.go") + "diff --git ", []string{"has a hunk in pkg/kubelet/new.go, which is no file of the release", "patches/_src/kubelet-not-late"}},
-		"build":       {2, "+\treturn false", "+\treturn 7", []string{"go vet fails after 0003", "kubelet.go"}},
+		"build":       {2, "+\treturn false", "+\treturn 7", []string{"type errors after 0003", "pkg/kubelet/kubelet.go:"}},
 		"application": {2, "-\treturn true", "-\treturn maybe", []string{"does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line"}},
 		"depends":     {2, "Depends-On: none", "Depends-On: later", []string{`"later" is neither a patch number nor "none"`}},
 	} {
