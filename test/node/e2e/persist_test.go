@@ -88,6 +88,8 @@ var persistScenarios = []scenario{
 		}
 	}},
 
+	{"KilledInStart", killedInStart},
+
 	// Nothing runs after it, so a container that ran until then has its first
 	// restart, which has no delay.
 	{"Reboot", func(t *testing.T, e *e2e) {

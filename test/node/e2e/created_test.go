@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// killedInStart is a scenario of persistScenarios: a kubelet ends after it has created an
+// instance and before it starts that instance, and GC has removed the exited one.
+func killedInStart(t *testing.T, e *e2e) {
+	e.useCurve(t, persistCurve)
+	p := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")))
+	p.starting("main", 5)
+	e.allWait(t, []*pod{p}, "main")
+	e.Kubelet.Kill()
+	p.replaceByCreated("main")
+	up := wallClock()
+	e.startKubeletWith(t, persistCurve)
+	p.starting("main", 6)
+	assert.Less(t, p.times("main", 6, "start")[0]-up, persistCurve.Delay(4).Seconds(), "seconds from the start of the kubelet to the start that the kubelet before it was allowed")
+	// The fifth restart was the one of the created instance.
+	want := persistCurve.Delay(5).Seconds()
+	p.startingWithin("main", 7, persistCurve.Delay(5)+patience)
+	took := p.times("main", 7, "start")[0] - p.times("main", 6, "exit:3")[0]
+	assert.GreaterOrEqual(t, took, want-clockError, "seconds before the next restart")
+	assert.Less(t, took, want+punctual, "seconds before the next restart")
+	p.assertAnnotated("main", containerAnnotation, "", 6)
+	p.assertStarts(map[string]int{"other": 1})
+	p.alwaysRunning()
+}
+
+// replaceByCreated removes all instances of a container after it has created the next one, as a
+// kubelet does that ends in the middle of a start.
+func (p *pod) replaceByCreated(name string) {
+	t := p.t
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+p.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	list, err := runtime.ListContainers(p.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(p.uid), "io.kubernetes.container.name": name},
+	}})
+	require.NoError(t, err)
+	require.NotEmpty(t, list.Containers, "instances of %s", name)
+	newest := list.Containers[0]
+	for _, c := range list.Containers {
+		if c.Metadata.Attempt > newest.Metadata.Attempt {
+			newest = c
+		}
+	}
+
+	container, err := runtime.ContainerStatus(p.ctx, &runtimeapi.ContainerStatusRequest{ContainerId: newest.Id, Verbose: true})
+	require.NoError(t, err)
+	config := &runtimeapi.ContainerConfig{}
+	configOf(t, container.Info, config)
+	sandbox, err := runtime.PodSandboxStatus(p.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: newest.PodSandboxId, Verbose: true})
+	require.NoError(t, err)
+	sandboxConfig := &runtimeapi.PodSandboxConfig{}
+	configOf(t, sandbox.Info, sandboxConfig)
+
+	var noted map[string]any
+	require.NoError(t, json.Unmarshal([]byte(config.Annotations[containerAnnotation]), &noted))
+	noted["attempts"] = noted["attempts"].(float64) + 1
+	value, err := json.Marshal(noted)
+	require.NoError(t, err)
+	config.Annotations[containerAnnotation] = string(value)
+	config.Metadata.Attempt++
+	config.Annotations["io.kubernetes.container.restartCount"] = strconv.Itoa(int(config.Metadata.Attempt))
+	config.LogPath = fmt.Sprintf("%s/%d.log", name, config.Metadata.Attempt)
+	_, err = runtime.CreateContainer(p.ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: newest.PodSandboxId, Config: config, SandboxConfig: sandboxConfig})
+	require.NoError(t, err)
+	for _, c := range list.Containers {
+		_, err := runtime.RemoveContainer(p.ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.Id})
+		require.NoError(t, err)
+	}
+}
+
+// configOf decodes the configuration in the verbose status of a container or sandbox.
+func configOf(t *testing.T, info map[string]string, config any) {
+	t.Helper()
+	var verbose struct{ Config json.RawMessage }
+	require.NoError(t, json.Unmarshal([]byte(info["info"]), &verbose), "%v", info)
+	require.NoError(t, json.Unmarshal(verbose.Config, config), "%s", verbose.Config)
+}
