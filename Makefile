@@ -88,10 +88,10 @@ node-skew: ## take a real node from kubelet to kubelet of several releases, stoc
 node-conformance: ## upstream's NodeConformance specs, stock kubelet and ours (root)
 	@hack/node-conformance.sh
 
-apply: ## apply the series to the tree, on a branch, one commit per patch
+apply: ## apply the series to the tree, on a branch with one commit per patch
 	@hack/patchset.sh apply
 
-reverse: ## take the series back, restoring the tree
+reverse: ## remove the series and restore the tree
 	@hack/patchset.sh reverse
 
 refresh: ## bring what was edited in the library, patches/ and the branch to the others

@@ -27,10 +27,11 @@ import (
 const (
 	initial = 10 * time.Second
 	limit   = 300 * time.Second
-	// rounds is how often each figure is taken. The two kinds take turns, so that
-	// a machine whose speed drifts changes both. The least figure counts, as the
-	// others hold what the machine did besides; of the longest times in which
-	// something happened it is the median, as that may have missed the moment.
+	// rounds is how often each figure is measured. The two kinds take turns, so that
+	// a change in the machine's speed affects both. The result is the minimum, because
+	// other work on the machine only adds time. For the longest time that something
+	// took it is the median, because the minimum may come from a round that missed
+	// that moment.
 	rounds = 5
 	calls  = 1_000_000
 )
@@ -43,8 +44,8 @@ type kind interface {
 	GC()
 }
 
-// still is a clock that stands, so that reading the time, which costs more than
-// a decision, is not measured.
+// still is a clock that does not move. Reading the real time costs more than a
+// decision and would hide it.
 type still struct {
 	clock.RealClock
 	now time.Time
@@ -94,9 +95,9 @@ func decide(b kind, id string, exit time.Time) {
 	}
 }
 
-// load is a set of keys, and a random order in which they are asked for, each once
-// before any comes again: with strings of their own, as whoever asks has just put
-// the key together.
+// load is a set of keys and a random order of calls. Every key is used once before
+// any key is used again. The calls use copies of the strings, because real callers
+// build the key for each call.
 type load struct {
 	keys  []string
 	asked []string
@@ -128,7 +129,7 @@ type row struct {
 	unit  string
 	goal  float64 // of the ratio, 0 for none
 	limit float64 // of our figure, 0 for none
-	// rank is which of the rounds' figures counts, 0 for the least.
+	// rank is the index of the result in the sorted figures of the rounds.
 	rank int
 	// measure prepares one round and returns its figure.
 	measure func(l load, newKind func() kind) float64
@@ -136,9 +137,9 @@ type row struct {
 
 const chunk = 10_000
 
-// perCall times a million calls of f in the load's order, some at a time, and
-// returns the time of a call in the fastest of these: what else the machine does
-// slows down some of them and not all.
+// perCall times a million calls of f in the load's order, in chunks, and returns the
+// time of a call in the fastest chunk. Other work on the machine slows down only some
+// of them.
 func perCall(f func(b kind, id string)) func(load, func() kind) float64 {
 	return func(l load, newKind func() kind) float64 {
 		b := l.fill(newKind())
@@ -155,9 +156,9 @@ func perCall(f func(b kind, id string)) func(load, func() kind) float64 {
 	}
 }
 
-// decideAllowed times decisions after exits whose wait is over: each time that the
-// keys begin again, the clock has moved by more than the limit, and each container
-// exited a moment after its start.
+// decideAllowed times decisions that allow the start. Before each pass over the keys
+// the clock moves by more than the limit, and each container has exited a moment
+// after its start.
 func decideAllowed(l load, newKind func() kind) float64 {
 	b := l.fill(newKind())
 	runtime.GC()
@@ -180,7 +181,7 @@ func decideAllowed(l load, newKind func() kind) float64 {
 }
 
 func rows(n int) []row {
-	// A small node, a full one, and more than any has; none for what lies between.
+	// A small node, a full one, and more than any node has.
 	decideGoal, memoryGoal, holdLimit := 0.0, 0.0, 0.0
 	switch {
 	case n < 110:
@@ -228,9 +229,9 @@ func longestInsert(l load, newKind func() kind) float64 {
 	return float64(longest.Nanoseconds()) / 1000
 }
 
-// parallel times what decideAllowed does where two goroutines ask at the same time,
-// each for keys of its own, as one event allows one start. They share a clock, which
-// each moves when its keys begin again.
+// parallel is decideAllowed with two goroutines. Each has its own keys, because one
+// event allows one start. They share a clock, and each moves it before a new pass
+// over its keys.
 func parallel(l load, newKind func() kind) float64 {
 	b := l.fill(newKind())
 	c := &moving{}
@@ -274,7 +275,7 @@ func memoryAfterGC(l load, newKind func() kind) float64 {
 }
 
 func memoryAfter(l load, newKind func() kind, f func(kind)) float64 {
-	// Small sets are too small for one to be seen beside the rest of the heap.
+	// A single small set is lost in the noise of the rest of the heap.
 	copies := max(1, 100_000/len(l.keys))
 	kept := make([]kind, 0, copies)
 	before := heap()
@@ -297,8 +298,8 @@ func setClock(b kind, c clock.Clock) {
 	}
 }
 
-// gcHold asks for a delay over and over while GC runs, the given time after all
-// keys advanced, and returns the longest time that this took.
+// gcHold calls Get in a loop while GC runs, the given time after all keys advanced,
+// and returns the longest time that a call took.
 func gcHold(age time.Duration) func(load, func() kind) float64 {
 	return func(l load, newKind func() kind) float64 {
 		b := l.fill(newKind())
