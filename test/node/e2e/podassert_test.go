@@ -80,7 +80,10 @@ func (p *pod) assertKept(r restart, after *v1.Pod) {
 			continue
 		}
 		for n := 1; n <= p.starts(s.Name); n++ {
-			assert.FileExists(p.t, filepath.Join(p.dataDir(), fmt.Sprintf("%s.%d", s.Name, n)), "what start %d of %s put into the emptyDir", n, s.Name)
+			// A container writes it after the line in the journal.
+			assert.EventuallyWithT(p.t, func(c *assert.CollectT) {
+				assert.FileExists(c, filepath.Join(p.dataDir(), fmt.Sprintf("%s.%d", s.Name, n)), "what start %d of %s put into the emptyDir", n, s.Name)
+			}, patience, 20*time.Millisecond)
 		}
 	}
 }

@@ -61,8 +61,11 @@ var twins = []twin{
 		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
 	},
 	{
-		name: "restarts-the-pod-thrice", spec: podSpec(nil, triggeringBy(container("main", "sleep=1s exit=42", "sleep=1s exit=42", "sleep=1s exit=42", ""), node.ActionRestartPod), container("other", "")),
-		script: []string{"main 4 start", "other 4 start"},
+		name: "restarts-the-pod-thrice", spec: podSpec(nil, triggeringBy(container("main", "wait=go exit=42", "wait=go exit=42", "wait=go exit=42", ""), node.ActionRestartPod), container("other", "")),
+		script: []string{
+			"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start", "sleep 1s", "put go",
+			"main 3 start", "other 3 start", "sleep 1s", "put go", "main 4 start", "other 4 start",
+		},
 	},
 	{
 		name: "restarts-all-containers", spec: podSpec([]v1.Container{sidecar("proxy", "")}, triggeringBy(container("main", "wait=go exit=42", ""), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "linger=5s")),
@@ -73,8 +76,8 @@ var twins = []twin{
 		phase: v1.PodSucceeded,
 	},
 	{
-		name: "ignores-sigterm", spec: withGrace(2, podSpec(nil, triggeringBy(container("main", "sleep=1s exit=42", ""), node.ActionRestartPod), container("other", "term=ignore", ""))),
-		script: []string{"main 2 start", "other 2 start"},
+		name: "ignores-sigterm", spec: withGrace(2, podSpec(nil, triggeringBy(container("main", "wait=go exit=42", ""), node.ActionRestartPod), container("other", "term=ignore", ""))),
+		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
 	},
 	{name: "active-deadline", spec: withDeadline(4, alwaysSpec(nil, container("main", ""))), phase: v1.PodFailed},
 	{
