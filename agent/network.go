@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -85,9 +86,7 @@ func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 	for _, h := range get.HTTPHeaders {
 		own.Add(h.Name, h.Value)
 	}
-	for name, values := range own {
-		request.Header[name] = values
-	}
+	maps.Copy(request.Header, own)
 	if host := own.Get("Host"); host != "" {
 		request.Host = host
 	}

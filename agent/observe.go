@@ -149,12 +149,7 @@ func (a *Agent) timePodRestart() {
 		}
 	}
 	a.restarts.Count++
-	first := &a.containers[0]
-	first.due, first.timed = ended, &a.restarts
-	if a.retryAt.After(ended) {
-		first.due = a.retryAt
-		a.restarts.Waited += a.retryAt.Sub(ended)
-	}
+	a.containers[0].timeRestart(&a.restarts, ended, a.retryAt)
 }
 
 // finalPhase returns Succeeded or Failed if the pod has ended, else Running. It keeps

@@ -18,28 +18,22 @@ import (
 // be created: backOffPeriod of pkg/kubelet, which adds up to half of it.
 const missingRetry = 10 * time.Second
 
-// decision is the decision about a container that should be running: start it if the
-// reason is empty, else wait.
-type decision struct {
-	until           time.Time
-	reason, message string
-}
-
-// decide decides about a container. If it decides to start, the back-off counts that as
-// a start, so the caller must start.
-func (a *Agent) decide(now time.Time, c *container) decision {
+// mayStart reports whether to start a container that should be running. If so, the
+// back-off counts that as a start, so the caller must start it. Else it waits until
+// retryAt.
+func (a *Agent) mayStart(now time.Time, c *container) bool {
 	if now.Before(c.missingUntil) {
-		return decision{c.missingUntil, c.waitReason, c.message}
+		return false // startFailed has set the rest.
 	}
 	wait, message, err := kuberuntime.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, c.statuses(), a.o.ContainerBackOff, now)
 	if !wait {
-		return decision{}
+		return true
 	}
-	until, _ := kuberuntime.MinBackoffExpiration(err)
-	if c.waitReason != "" {
-		return decision{until, c.waitReason, c.message} // The error of the start explains more than CrashLoopBackOff.
+	c.retryAt, _ = kuberuntime.MinBackoffExpiration(err)
+	if c.waitReason == "" { // The error of a failed start explains more than CrashLoopBackOff.
+		c.waitReason, c.message = kuberuntime.ErrCrashLoopBackOff.Error(), message
 	}
-	return decision{until, kuberuntime.ErrCrashLoopBackOff.Error(), message}
+	return false
 }
 
 // statuses returns the instance from whose exit the back-off counts, if any.
@@ -82,15 +76,12 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		if a.hooking() {
 			break
 		}
-		now := a.now()
-		d := a.decide(now, c)
-		if d.reason == "" {
-			a.start(now, c)
+		if a.mayStart(a.now(), c) {
+			a.start(c)
 			started = true
-			continue
+		} else {
+			next = earlier(next, c.retryAt)
 		}
-		c.waitReason, c.message, c.retryAt = d.reason, d.message, d.until
-		next = earlier(next, d.until)
 	}
 	if started {
 		return o.Now // The machine has to see the new instances. A container that was not started has a back-off.
@@ -107,32 +98,34 @@ func (c *container) ended() time.Time {
 	return c.failedAt
 }
 
-// start starts a container after decide.
-func (a *Agent) start(now time.Time, c *container) {
+// start starts a container after mayStart.
+func (a *Agent) start(c *container) {
 	restarts := 0
-	if i := c.instance; i != nil {
-		restarts = i.Restarts + 1
+	if c.instance != nil {
+		restarts = c.instance.Restarts + 1
 		if !c.old {
-			c.due, c.timed = i.FinishedAt, &c.restarts
-			if c.failedAt.After(c.due) {
-				c.due = c.failedAt
-			}
-			if c.retryAt.After(c.due) {
-				c.restarts.Waited += c.retryAt.Sub(c.due)
-				c.due = c.retryAt
-			}
+			c.timeRestart(&c.restarts, c.ended(), c.retryAt)
 		}
 	}
 	c.wait("", "", time.Time{})
 	if c.hook = nil; c.spec.Lifecycle != nil && c.spec.Lifecycle.PostStart != nil {
 		c.hook = &startHook{}
 	}
-	_, err := a.o.Runtime.Start(a.starting, c.spec, restarts)
-	if err != nil {
+	if _, err := a.o.Runtime.Start(a.starting, c.spec, restarts); err != nil {
 		c.hook = nil
+		if a.starting.Err() == nil {
+			a.startFailed(a.now(), c, err)
+		}
 	}
-	if err != nil && a.starting.Err() == nil {
-		a.startFailed(a.now(), c, err)
+}
+
+// timeRestart counts the wait in r, and makes the next start of the container count its
+// lateness there: from the end of the back-off, or from the exit without one.
+func (c *container) timeRestart(r *Restarts, exit, retryAt time.Time) {
+	c.due, c.timed = exit, r
+	if retryAt.After(exit) {
+		c.due = retryAt
+		r.Waited += retryAt.Sub(exit)
 	}
 }
 
@@ -147,7 +140,7 @@ func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	c.timed, c.failedAt = nil, now
 	c.wait(reason, err.Error(), time.Time{})
 	a.event(c, v1.EventTypeWarning, "Failed", "Error: %v", err)
-	// The result is not needed: decide asks the back-off again.
+	// The result is not needed: mayStart asks the back-off again.
 	_ = kuberuntime.StartFailed(a.o.Pod, c.spec, created, err, a.o.ContainerBackOff, now)
 	if !created {
 		c.failedAt = now.Add(missingRetry)
