@@ -130,8 +130,8 @@ func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP st
 	for _, e := range env {
 		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
-	for _, m := range manifest.Mounts(r.pod, c) {
-		source, err := manifest.Source(r.volume(m.Name), &m, env)
+	for _, m := range manifest.Mounts(r.pod, c, env) {
+		source, err := manifest.Source(filepath.Join(r.dir, podfiles.Volumes, m.Name), &m)
 		if err != nil {
 			return nil, err
 		}
@@ -188,23 +188,6 @@ func securityContext(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 		}
 	}
 	return config
-}
-
-func (r *Runtime) volume(name string) string { return filepath.Join(r.dir, podfiles.Volumes, name) }
-
-// makeVolumes makes the missing folders of volumes. As in the kubelet, every user may
-// write to them.
-func (r *Runtime) makeVolumes() error {
-	for _, name := range manifest.EmptyDirs(r.pod) {
-		if err := os.MkdirAll(r.volume(name), 0o777); err != nil {
-			return err
-		}
-		// MkdirAll applies the umask.
-		if err := os.Chmod(r.volume(name), 0o777); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (r *Runtime) logFile(container string, restarts int) string {

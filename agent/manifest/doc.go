@@ -4,6 +4,6 @@
 // defaults that an API server would set. [Validate] returns errors for invalid and
 // unsupported fields, and warnings for fields without effect; [Support] describes what
 // a runtime supports. [Objects] resolves references to ConfigMaps and Secrets. For
-// runtimes, [Environment], [Command] and [Mounts] resolve the remaining references of a
-// container.
+// runtimes, [MakeVolumes] makes the volumes, and [Environment], [Command] and [Mounts]
+// resolve the remaining references of a container.
 package manifest

@@ -10,26 +10,44 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
-// EmptyDirs returns the names of the volumes that a runtime makes as empty folders: all
-// except the one for API tokens.
-func EmptyDirs(pod *v1.Pod) []string {
-	var names []string
-	for _, v := range pod.Spec.Volumes {
-		if !isAPIAccess(&v) {
-			names = append(names, v.Name)
+// MakeVolumes makes the missing volumes of a pod as folders in the folder of the pod, dir:
+// all except the one for API tokens. As in the kubelet, every user may write to them.
+// group is their group; -1 is that of the agent.
+func MakeVolumes(pod *v1.Pod, dir string, group int) error {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if isAPIAccess(v) {
+			continue
+		}
+		folder := filepath.Join(dir, podfiles.Volumes, v.Name)
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+		mode := os.FileMode(0o777)
+		if group >= 0 {
+			if err := os.Chown(folder, -1, group); err != nil {
+				return err
+			}
+			mode |= os.ModeSetgid
+		}
+		if err := os.Chmod(folder, mode); err != nil { // MkdirAll applies the umask.
+			return err
 		}
 	}
-	return names
+	return nil
 }
 
-// Mounts returns the mounts of a container that use EmptyDirs.
-func Mounts(pod *v1.Pod, c *v1.Container) []v1.VolumeMount {
+// Mounts returns the mounts of a container that use the volumes of MakeVolumes, with
+// SubPathExpr expanded to SubPath.
+func Mounts(pod *v1.Pod, c *v1.Container, env []v1.EnvVar) []v1.VolumeMount {
 	var mounts []v1.VolumeMount
-	names := EmptyDirs(pod)
 	for _, m := range c.VolumeMounts {
-		if slices.Contains(names, m.Name) {
+		if slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name && !isAPIAccess(&v) }) {
+			m.SubPath, m.SubPathExpr = cmp.Or(m.SubPath, Expand([]string{m.SubPathExpr}, env)[0]), ""
 			mounts = append(mounts, m)
 		}
 	}
@@ -41,8 +59,8 @@ func Mounts(pod *v1.Pod, c *v1.Container) []v1.VolumeMount {
 // leads out of the volume, also through a link that a container has made. It keeps the
 // behaviour of pkg/volume/util/subpath, but does not protect against a link that is
 // made between this call and the mount.
-func Source(folder string, m *v1.VolumeMount, env []v1.EnvVar) (string, error) {
-	below := cmp.Or(m.SubPath, Expand([]string{m.SubPathExpr}, env)[0])
+func Source(folder string, m *v1.VolumeMount) (string, error) {
+	below := m.SubPath
 	if below == "" {
 		return folder, nil
 	}

@@ -3,6 +3,7 @@
 package manifest
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,27 +13,38 @@ import (
 )
 
 // The volume that an API server adds to each pod is not made, and its mounts are
-// left out.
+// omitted.
 func TestMounts(t *testing.T) {
-	data := v1.VolumeMount{Name: "data", MountPath: "/data"}
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Containers: []v1.Container{{VolumeMounts: []v1.VolumeMount{
-			{Name: "kube-api-access-x2x4z", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"}, data,
+			{Name: "kube-api-access-x2x4z", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount"},
+			{Name: "data", MountPath: "/data"},
+			{Name: "data", MountPath: "/logs", SubPathExpr: "logs/$(POD)"},
 		}}},
 		Volumes: []v1.Volume{
 			{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 			{Name: "kube-api-access-x2x4z", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}},
 		},
 	}}
-	require.Equal(t, []string{"data"}, EmptyDirs(pod))
-	require.Equal(t, []v1.VolumeMount{data}, Mounts(pod, &pod.Spec.Containers[0]))
+	require.Equal(t, []v1.VolumeMount{
+		{Name: "data", MountPath: "/data"}, {Name: "data", MountPath: "/logs", SubPath: "logs/web"},
+	}, Mounts(pod, &pod.Spec.Containers[0], []v1.EnvVar{{Name: "POD", Value: "web"}}))
+
+	dir := t.TempDir()
+	require.NoError(t, MakeVolumes(pod, dir, -1))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "volumes/data/file"), nil, 0o600))
+	require.NoError(t, MakeVolumes(pod, dir, os.Getegid()))
+	require.FileExists(t, filepath.Join(dir, "volumes/data/file"), "an existing volume is kept")
+	info, err := os.Stat(filepath.Join(dir, "volumes/data"))
+	require.NoError(t, err)
+	require.Equal(t, fs.ModeDir|fs.ModeSetgid|0o777, info.Mode())
+	require.NoDirExists(t, filepath.Join(dir, "volumes/kube-api-access-x2x4z"))
 }
 
 func TestSource(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "app.conf"), nil, 0o600))
 	require.NoError(t, os.Symlink("/", filepath.Join(folder, "out")))
-	env := []v1.EnvVar{{Name: "POD", Value: "web"}, {Name: "UP", Value: ".."}}
 	for _, tc := range []struct {
 		mount v1.VolumeMount
 		want  string
@@ -41,13 +53,12 @@ func TestSource(t *testing.T) {
 		{mount: v1.VolumeMount{}, want: folder},
 		{mount: v1.VolumeMount{SubPath: "app.conf"}, want: folder + "/app.conf"},
 		{mount: v1.VolumeMount{SubPath: "a/b"}, want: folder + "/a/b"},
-		{mount: v1.VolumeMount{SubPathExpr: "logs/$(POD)"}, want: folder + "/logs/web"},
 		{mount: v1.VolumeMount{SubPath: "/etc"}, err: `subPath "/etc" of volume v must be a path in the volume`},
-		{mount: v1.VolumeMount{SubPathExpr: "$(UP)/a"}, err: `subPath "../a" of volume v must be a path in the volume`},
+		{mount: v1.VolumeMount{SubPath: "../a"}, err: `subPath "../a" of volume v must be a path in the volume`},
 		{mount: v1.VolumeMount{SubPath: "out/etc"}, err: `subPath "out/etc" of volume v: `},
 	} {
 		tc.mount.Name = "v"
-		got, err := Source(folder, &tc.mount, env)
+		got, err := Source(folder, &tc.mount)
 		if tc.err != "" {
 			require.ErrorContains(t, err, tc.err)
 			continue

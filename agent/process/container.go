@@ -51,10 +51,9 @@ func (r *Runtime) mountPoints() ([]string, error) {
 // mounts returns the mounts of a container.
 func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 	var mounts []shim.Mount
-	for _, m := range manifest.Mounts(r.pod, c) {
-		below := cmp.Or(m.SubPath, manifest.Expand([]string{m.SubPathExpr}, env)[0])
+	for _, m := range manifest.Mounts(r.pod, c, env) {
 		// The kubelet takes a relative path as one from the root.
-		mounts = append(mounts, shim.Mount{Source: m.Name + "/" + below, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
+		mounts = append(mounts, shim.Mount{Source: m.Name + "/" + m.SubPath, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
 	}
 	slices.SortStableFunc(mounts, func(a, b shim.Mount) int { return cmp.Compare(len(a.Target), len(b.Target)) })
 	return mounts

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
@@ -96,21 +97,12 @@ func New(pod *v1.Pod, dir string, confined bool, output func(container string, l
 	if err := removeAll(r.volumes()); err != nil {
 		return nil, err
 	}
-	for _, name := range manifest.EmptyDirs(pod) {
-		volume := filepath.Join(r.volumes(), name)
-		if err := os.MkdirAll(volume, 0o755); err != nil {
-			return nil, err
-		}
-		mode := os.FileMode(0o777) // Containers may have different users.
-		if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil && os.Geteuid() == 0 {
-			if err := os.Chown(volume, -1, int(*sc.FSGroup)); err != nil {
-				return nil, err
-			}
-			mode |= os.ModeSetgid
-		}
-		if err := os.Chmod(volume, mode); err != nil {
-			return nil, err
-		}
+	group := -1
+	if sc := pod.Spec.SecurityContext; sc != nil && os.Geteuid() == 0 {
+		group = int(ptr.Deref(sc.FSGroup, -1))
+	}
+	if err := manifest.MakeVolumes(pod, dir, group); err != nil {
+		return nil, err
 	}
 	return r, nil
 }
