@@ -7,6 +7,7 @@ package process
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
@@ -73,20 +74,13 @@ func runAgent(dir string) {
 	select {}
 }
 
-// escaping is a container that does what it can to get away. It writes a line
-// when there are ten processes, or nine; the others that it counts are those that
-// count.
+//go:embed testdata/escape.sh
+var escape string
+
+// escaping is a container that tries to escape. It writes a line when all its processes
+// run, and exits when the file EXIT exists.
 func escaping(name string) *v1.Container {
-	return sh(name, `
-		trap '' TERM HUP INT
-		sleep 1000 &
-		setsid sleep 1000 &
-		setsid sh -c 'setsid sh -c "sleep 1000 & exec sleep 1000" & exit' &
-		(setsid sh -c 'trap "" TERM HUP; sleep 1000 & (sleep 1000; :) & wait' &)
-		(sleep 1000 </dev/null >/dev/null 2>&1 &)
-		while [ "$(grep -al "MARK=$MARK" /proc/[0-9]*/environ 2>/dev/null | wc -l)" -lt 12 ]; do :; done
-		echo ready
-		while ! [ -e "$EXIT" ]; do sleep 0.1; done`)
+	return sh(name, escape+`echo ready; while ! [ -e "$EXIT" ]; do sleep 0.1; done`)
 }
 
 // newMark returns a value of the variable MARK by which processes are found, which

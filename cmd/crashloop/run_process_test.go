@@ -73,9 +73,7 @@ func TestRunEnvironmentAndVolumes(t *testing.T) {
 		read#1 running
 		read#1 exited(0)
 		pod PodSucceeded
-		write restarts=0
-		read restarts=0
-		pod Succeeded restarts=0`)
+		pod Succeeded restarts=0 write=0 read=0`)
 	require.Equal(t, []string{"/data/greeting"}, c.log("write", 0))
 	require.ElementsMatch(t, []string{
 		"CTL=" + c.ctl, "FILE=/data/greeting", "HOME=" + os.Getenv("HOME"), "HOSTNAME=" + pod.Name, "NAME=you", "PATH=" + os.Getenv("PATH"), "PWD=/data",
@@ -110,9 +108,7 @@ func TestRunExecProbes(t *testing.T) {
 	c.ends(exitSucceeded, `
 		other#1 exited(0)
 		pod PodSucceeded
-		main restarts=1
-		other restarts=0
-		pod Succeeded restarts=0`)
+		pod Succeeded restarts=0 main=1 other=0`)
 }
 
 func TestRunStartupProbeFails(t *testing.T) {
@@ -126,8 +122,7 @@ func TestRunStartupProbeFails(t *testing.T) {
 		main Killing: Container main failed startup probe
 		main#1 exited(143)
 		pod PodFailed
-		main restarts=0
-		pod Failed restarts=0`)
+		pod Failed restarts=0 main=0`)
 }
 
 func TestRunNetworkProbes(t *testing.T) {
@@ -202,8 +197,7 @@ func TestRunActiveDeadline(t *testing.T) {
 		main Killing: Stopping container main
 		main#1 exited(143)
 		pod PodFailed: DeadlineExceeded: Pod was active on the node longer than the specified deadline
-		main restarts=0
-		pod Failed restarts=0`)
+		pod Failed restarts=0 main=0`)
 }
 
 // Several pods are independent, and what they share is the exit status.
@@ -223,10 +217,8 @@ func TestRunPods(t *testing.T) {
 		label + "main#1 running", label + "main#1 exited(3)", label + "pod PodFailed",
 	}, lines)
 	c.ends(exitFailed, `
-		main restarts=0
-		pod Succeeded restarts=0
-		`+label+`main restarts=0
-		`+label+`pod Failed restarts=0`)
+		pod Succeeded restarts=0 main=0
+		`+label+`pod Failed restarts=0 main=0`)
 }
 
 // The second run of a pod is refused, and touches nothing of the first.
@@ -243,8 +235,7 @@ func TestRunTwice(t *testing.T) {
 	c.ends(exitSucceeded, `
 		main#1 exited(0)
 		pod PodSucceeded
-		main restarts=0
-		pod Succeeded restarts=0`)
+		pod Succeeded restarts=0 main=0`)
 }
 
 // Of a pod whose manifest has changed, the folder takes the place of the one
@@ -284,8 +275,7 @@ func TestRunOneCannot(t *testing.T) {
 	first.ends(exitSucceeded, `
 		main#1 exited(0)
 		pod PodSucceeded
-		main restarts=0
-		pod Succeeded restarts=0`)
+		pod Succeeded restarts=0 main=0`)
 }
 
 func TestRun200Containers(t *testing.T) {
@@ -302,7 +292,7 @@ func TestRun200Containers(t *testing.T) {
 	c.expect(`
 		c100#1 exited(1)
 		c100#2 running`)
-	c.interrupt()
+	c.expect("> interrupt")
 	c.until("pod Failed restarts=0")
 	c.ends(130, "")
 	for _, container := range containers {
@@ -376,13 +366,11 @@ func TestRunCommandNotFound(t *testing.T) {
 			main#2 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
 			main BackOff: Back-off restarting failed container main in pod POD_default(POD): waiting 2s
 			main waits 2s`)
-		c.interrupt()
+		c.expect("> interrupt")
 		c.until("other#1 exited(143)")
 		c.ends(130, `
 			pod PodFailed
-			main restarts=1
-			other restarts=0
-			pod Failed restarts=0`)
+			pod Failed restarts=0 main=1 other=0`)
 	})
 	t.Run("never", func(t *testing.T) {
 		t.Parallel()
@@ -390,8 +378,7 @@ func TestRunCommandNotFound(t *testing.T) {
 		c.ends(exitFailed, failed+`
 			main#1 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
 			pod PodFailed
-			main restarts=0
-			pod Failed restarts=0`)
+			pod Failed restarts=0 main=0`)
 	})
 }
 

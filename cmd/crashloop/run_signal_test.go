@@ -21,21 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// A SIGPIPE is of any pipe or connection. The kernel sends one for what is told
-// to a container that exits at the same time, for instance.
-func TestRunGoesOnAfterSIGPIPE(t *testing.T) {
-	t.Parallel()
-	c := startRun(t, newPod(never, container("main")))
-	c.expect("main#1 running")
-	c.signal(syscall.SIGPIPE)
-	c.exit("main", 0)
-	c.ends(exitSucceeded, `
-		main#1 exited(0)
-		pod PodSucceeded
-		main restarts=0
-		pod Succeeded restarts=0`)
-}
-
 func TestRunEndsWhenNobodyReads(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t, []*v1.Pod{newPod(never, container("main"), container("other"))}).start()
@@ -49,24 +34,17 @@ func TestRunEndsWhenNobodyReads(t *testing.T) {
 	c.requireOnlyLogs()
 }
 
-// escaping is a container that does what it can to get away.
-func escaping(name string) v1.Container {
-	return script(name, `
-		trap '' TERM HUP INT
-		sleep 1000 &
-		setsid sleep 1000 &
-		setsid sh -c 'setsid sh -c "sleep 1000 & exec sleep 1000" & exit' &
-		(setsid sh -c 'trap "" TERM HUP; sleep 1000 & (sleep 1000; :) & wait' &)
-		(sleep 1000 </dev/null >/dev/null 2>&1 &)
-		while [ "$(grep -al "MARK=$MARK" /proc/[0-9]*/environ 2>/dev/null | wc -l)" -lt 9 ]; do :; done
-		echo >$CTL/`+name+`.ready
-		read code <$CTL/`+name+`
-		exit $code`, env("MARK", rand.String(10)))
+// escaping is a container that tries to escape, and exits when the test writes its exit
+// code.
+func escaping(t *testing.T, name string) v1.Container {
+	escape, err := os.ReadFile("../../agent/process/testdata/escape.sh")
+	require.NoError(t, err)
+	return script(name, string(escape)+"echo >$CTL/"+name+".ready; read code <$CTL/"+name+"; exit $code", env("MARK", rand.String(10)))
 }
 
 func TestRunIsKilled(t *testing.T) {
 	t.Parallel()
-	pod := volume(newPod(always, container("proxy", asSidecar), escaping("main"), container("other", mount("data", "/data"))), "data")
+	pod := volume(newPod(always, container("proxy", asSidecar), escaping(t, "main"), container("other", mount("data", "/data"))), "data")
 	c := startRun(t, pod)
 	c.until("other#1 running")
 	require.NoError(t, os.WriteFile(filepath.Join(c.dir(), "volumes", "data", "file"), nil, 0o600))
@@ -86,7 +64,7 @@ func TestRunIsKilled(t *testing.T) {
 
 func TestRunForksAndIgnoresSigterm(t *testing.T) {
 	t.Parallel()
-	c := startRun(t, withGrace(newPod(never, escaping("main"), container("other", restartPodOn88)), 1))
+	c := startRun(t, withGrace(newPod(never, escaping(t, "main"), container("other", restartPodOn88)), 1))
 	c.expect(`
 		main#1 running
 		other#1 running`)
@@ -107,44 +85,7 @@ func TestRunForksAndIgnoresSigterm(t *testing.T) {
 	c.ends(exitFailed, `
 		other#2 exited(0)
 		pod PodFailed
-		main restarts=1
-		other restarts=1
-		pod Failed restarts=1`)
-}
-
-func TestRunSigterm(t *testing.T) {
-	t.Parallel()
-	c := startRun(t, newPod(always, container("main", preStop("read x <$CTL/main.hook"))))
-	c.expect("main#1 running")
-	c.signal(syscall.SIGTERM)
-	c.expect(`
-		run Stopping: terminated: stopping the pods within their grace periods; a second signal kills what is left
-		main Killing: Stopping container main`)
-	c.tell("main.hook", "")
-	c.ends(143, `
-		main#1 exited(143)
-		pod PodFailed
-		main restarts=0
-		pod Failed restarts=0`)
-}
-
-// A terminal that closes may send two, and so the second is not one to end at
-// once.
-func TestRunHangup(t *testing.T) {
-	t.Parallel()
-	c := startRun(t, newPod(always, container("main", preStop("read x <$CTL/main.hook"))))
-	c.expect("main#1 running")
-	c.signal(syscall.SIGHUP)
-	c.expect(`
-		run Stopping: hangup: stopping the pods within their grace periods; a second signal kills what is left
-		main Killing: Stopping container main`)
-	c.signal(syscall.SIGHUP)
-	c.tell("main.hook", "")
-	c.ends(129, `
-		main#1 exited(143)
-		pod PodFailed
-		main restarts=0
-		pod Failed restarts=0`)
+		pod Failed restarts=1 main=1 other=1`)
 }
 
 // A shell that ran nohup has SIGHUP ignored.
@@ -159,14 +100,13 @@ func TestRunIgnoresHangupUnderNohup(t *testing.T) {
 	c.ends(exitSucceeded, `
 		main#1 exited(0)
 		pod PodSucceeded
-		main restarts=0
-		pod Succeeded restarts=0`)
+		pod Succeeded restarts=0 main=0`)
 }
 
 // The tests pass where signals are ignored.
 func TestRunTestsUnderNohup(t *testing.T) {
 	t.Parallel()
-	tests := "TestRunHangup|TestRunSigterm|TestRunDeletion|TestRunIgnoresHangupUnderNohup"
+	tests := "TestRunStops|TestRunDeletion|TestRunIgnoresHangupUnderNohup"
 	output, err := exec.Command("/bin/sh", "-c", `trap '' HUP INT; exec "$0" -test.v -test.run "^($1)\$"`, executable(t), tests).CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	for _, name := range strings.Split(tests, "|") {
@@ -180,17 +120,28 @@ func executable(t *testing.T) string {
 	return path
 }
 
+// The second signal kills the pods. Ctrl-C counts however soon it comes.
 func TestRunSecondSignal(t *testing.T) {
 	t.Parallel()
-	c := startRun(t, newPod(always, escaping("main"), container("other", preStop("sleep 1000"))))
-	c.until("other#1 running")
-	c.interrupt()
-	c.expect(`
-		main Killing: Stopping container main
-		other Killing: Stopping container other`)
-	c.signalUntilEnd(syscall.SIGTERM)
-	require.Equal(t, 143, c.wait())
-	c.requireNoProcess()
+	for _, second := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		t.Run(second.String(), func(t *testing.T) {
+			t.Parallel()
+			c := startRun(t, newPod(always, escaping(t, "main"), container("other", preStop("sleep 1000"))))
+			c.expect(`
+				... other#1 running
+				> interrupt`)
+			if second == syscall.SIGINT {
+				c.signal(second)
+			} else {
+				c.expect(`
+					main Killing: Stopping container main
+					other Killing: Stopping container other`)
+				c.signalUntilEnd(second)
+			}
+			require.Equal(t, 128+int(second), c.wait())
+			c.requireNoProcess()
+		})
+	}
 }
 
 func (c *command) requireOnlyLogs() {

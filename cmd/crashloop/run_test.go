@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -79,6 +80,8 @@ type command struct {
 	exits  map[string]time.Time
 	// trigger is the container that was the cause of the pod's last restart.
 	trigger string
+	// summary has the restarts of the containers in the summary of a pod.
+	summary string
 }
 
 // newCommand returns a command that is to run the pods. Without arguments it
@@ -264,9 +267,10 @@ func (c *command) next() string {
 		if e.Reason == "Unhealthy" && strings.HasSuffix(e.Message, "the container is not running") {
 			continue // A probe was under way when the container exited, or not.
 		}
-		line := c.line(e)
-		c.seen = append(c.seen, line)
-		return line
+		if line := c.line(e); line != "" {
+			c.seen = append(c.seen, line)
+			return line
+		}
 	}
 }
 
@@ -284,11 +288,13 @@ func (c *command) line(e printer.Event) string {
 	text := strings.NewReplacer(c.pod.Name, "POD", c.root, "ROOT").Replace(strings.TrimSpace(e.Message))
 	text, _, _ = strings.Cut(text, ", next start at ")
 	switch {
+	case e.Summary != nil && e.Container != "":
+		c.summary += fmt.Sprintf(" %s=%d", e.Container, e.Summary.Restarts)
+		return ""
 	case e.Summary != nil:
-		if e.Phase != "" {
-			label += " " + string(e.Phase)
-		}
-		return fmt.Sprintf("%s restarts=%d", label, e.Summary.Restarts)
+		line := fmt.Sprintf("%s %s restarts=%d%s", label, e.Phase, e.Summary.Restarts, c.summary)
+		c.summary = ""
+		return line
 	case e.ExitCode != nil:
 		c.exits[label] = e.FinishedAt
 		line := fmt.Sprintf("%s#%d exited(%d)", label, *e.RestartCount+1, *e.ExitCode)
@@ -318,58 +324,63 @@ func (c *command) line(e printer.Event) string {
 	return strings.TrimSuffix(label+" "+e.Reason+": "+text, ": ")
 }
 
-func wantLines(text string) (lines []string) {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
-// expect waits for these lines, and no others between them.
+// expect does and expects the lines of a text:
+//
+//	> FIFO TEXT  writes the text to a pipe, such as the exit code of a container
+//	> SIGNAL     sends a signal, such as SIGHUP
+//	> interrupt  sends SIGINT as Ctrl-C, and expects the line about it
+//	... LINE     waits for a line, whatever comes before it
+//	| LINE       is the next line; adjacent lines like this may be in any order
+//	# TEXT       is a comment
+//	LINE         is the next line
 func (c *command) expect(text string) {
 	c.t.Helper()
-	for _, want := range wantLines(text) {
-		if got := c.next(); got != want {
-			require.FailNow(c.t, "another line", "got  %s\nwant %s", got, want)
+	var unordered, got []string
+	for line := range strings.Lines(text + "\n#") {
+		verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if verb == "|" {
+			unordered, got = append(unordered, rest), append(got, c.next())
+			continue
+		}
+		require.ElementsMatch(c.t, unordered, got)
+		unordered, got = nil, nil
+		switch verb {
+		case "", "#":
+		case "...":
+			c.until(rest)
+		case ">":
+			fifo, text, _ := strings.Cut(rest, " ")
+			if rest == "interrupt" {
+				c.signal(os.Interrupt)
+				c.expect("run Stopping: interrupt" + stoppingPods)
+			} else if s := unix.SignalNum(rest); s != 0 {
+				c.signal(s)
+			} else {
+				c.tell(fifo, text)
+			}
+		default:
+			require.Equal(c.t, strings.TrimSpace(line), c.next())
 		}
 	}
 }
 
-// expectUnordered is expect where the order is open.
-func (c *command) expectUnordered(text string) {
-	c.t.Helper()
-	want := wantLines(text)
-	var got []string
-	for range want {
-		got = append(got, c.next())
-	}
-	require.ElementsMatch(c.t, want, got)
-}
+// stoppingPods is the end of the line about the first signal.
+const stoppingPods = ": stopping the pods within their grace periods; a second signal kills what is left"
 
-// until waits for a line, and returns all until then.
-func (c *command) until(line string) []string {
+// until waits for a line that begins with these words, and returns all lines up to it.
+func (c *command) until(words string) []string {
 	c.t.Helper()
 	for first := len(c.seen); ; {
-		switch c.next() {
-		case line:
+		line := c.next()
+		if strings.HasPrefix(line+" ", words+" ") {
 			return c.seen[first:]
-		case "end":
-			require.FailNow(c.t, "the end", "want %s", line)
 		}
+		require.NotEqual(c.t, "end", line, "want %s", words)
 	}
 }
 
-// interrupt stops the run as Ctrl-C does.
-func (c *command) interrupt() {
-	c.t.Helper()
-	c.signal(os.Interrupt)
-	c.expect("run Stopping: interrupt: stopping the pods within their grace periods; a second signal kills what is left")
-}
-
-// ends waits for these lines, and the end with this exit status. Nothing but the
-// pods' logs is left then.
+// ends expects the lines of a text, and then the end with an exit status. Only the logs
+// of the pods are left.
 func (c *command) ends(status int, text string) {
 	c.t.Helper()
 	c.expect(text)
