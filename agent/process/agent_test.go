@@ -25,18 +25,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// agentDir is set for an agent, which is this executable, to the folder of its
-// pod.
+// agentDir is set to the folder of its pod for an agent, which is this executable.
 const agentDir = "PROCESS_TEST_AGENT_DIR"
 
 // agentConfined is set for an agent with a confined pod.
 const agentConfined = "PROCESS_TEST_AGENT_CONFINED"
 
-// agentStarts is set for one that starts containers one after the other, and writes
-// a byte before each.
+// agentStarts is set for an agent that starts containers, up to three at a time, and
+// writes a byte before each.
 const agentStarts = "PROCESS_TEST_AGENT_STARTS"
 
-// runAgent is an agent. It says when all its processes run, and does not return.
+// runAgent is an agent. It writes a line when all its processes run, and does not return.
 func runAgent(dir string) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	ready := make(chan struct{}, 10)
@@ -53,12 +52,16 @@ func runAgent(dir string) {
 	c := escaping("c")
 	c.Env = []v1.EnvVar{{Name: "MARK", Value: os.Args[1]}}
 	if os.Getenv(agentStarts) != "" {
+		running := make(chan struct{}, 3)
 		for n := range 30 {
+			running <- struct{}{}
 			fmt.Print("s")
 			c := sh("c"+strconv.Itoa(n), "trap '' TERM; setsid sleep 1000 & sleep 1000")
 			c.Env = []v1.EnvVar{{Name: "MARK", Value: os.Args[1]}}
-			go r.Start(context.Background(), c, 0)
-			time.Sleep(time.Millisecond)
+			go func() {
+				r.Start(context.Background(), c, 0)
+				<-running
+			}()
 		}
 		select {}
 	}
@@ -83,8 +86,8 @@ func escaping(name string) *v1.Container {
 	return sh(name, escape+`echo ready; while ! [ -e "$EXIT" ]; do sleep 0.1; done`)
 }
 
-// newMark returns a value of the variable MARK by which processes are found, which
-// end with the test at the latest.
+// newMark returns a value of the variable MARK, which marks processes. Those that are
+// left are killed at the end of the test.
 func newMark(t *testing.T) string {
 	m := string(uuid.NewUUID())
 	t.Cleanup(func() {
@@ -116,7 +119,7 @@ func marked(mark string) []string {
 	return pids
 }
 
-// childrenOf returns the children of a process, zombies too.
+// childrenOf returns the children of a process, including zombies.
 func childrenOf(pid int) []string {
 	var pids []string
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -131,7 +134,7 @@ func childrenOf(pid int) []string {
 	return pids
 }
 
-// requireNoProcess waits until there is a zombie at most.
+// requireNoProcess waits until a process has ended. It may be a zombie.
 func requireNoProcess(t *testing.T, pid string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
