@@ -16,7 +16,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// An agent that comes after one that was killed goes on where that was.
+// An agent continues where a killed one stopped.
 func TestAdopt(t *testing.T) {
 	spec := `
 restartPolicy: Never
@@ -28,7 +28,7 @@ containers:
 - {name: helper}`
 	for _, tc := range []struct {
 		name string
-		// dies is when the first agent is killed; the next one begins a second later.
+		// dies is when the first agent is killed. The next one starts a second later.
 		dies time.Duration
 		want string
 	}{
@@ -109,8 +109,8 @@ containers:
 	}
 }
 
-// What an agent was stopping for a failed probe when it was killed is no trigger
-// for the next one.
+// A container that a killed agent was stopping after a failed probe is no trigger for
+// the next agent.
 func TestAdoptStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -138,7 +138,7 @@ containers:
 	})
 }
 
-// A pod that has failed stays so, whatever agent goes on with it.
+// A failed pod stays failed under the next agent.
 func TestAdoptFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -163,8 +163,8 @@ containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: Re
 	})
 }
 
-// A sandbox that is lost has the pod started again from its first init container,
-// but where the restart policy is Never.
+// After the loss of its sandbox a pod starts again from its first init container,
+// except with restartPolicy Never.
 func TestSandboxLost(t *testing.T) {
 	for policy, want := range map[v1.RestartPolicy]string{
 		v1.RestartPolicyAlways: `
@@ -204,7 +204,7 @@ func TestSandboxLost(t *testing.T) {
 	}
 }
 
-// A pod that had succeeded before its sandbox was lost does not run again.
+// A pod that succeeded before the loss of its sandbox does not run again.
 func TestSandboxLostAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -215,7 +215,7 @@ func TestSandboxLostAfterwards(t *testing.T) {
 	})
 }
 
-// While the runtime does not answer nothing is decided, and it is told once.
+// Without an answer of the runtime the agent decides nothing, and records one event.
 func TestRuntimeError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

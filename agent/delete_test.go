@@ -17,8 +17,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// A pod that is deleted has all preStop hooks run at once, as by the kubelet, and
-// its sidecars stopped last.
+// After a deletion all preStop hooks run at once, as in the kubelet, and sidecars stop
+// last.
 func TestDelete(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -87,8 +87,7 @@ containers:
 	}
 }
 
-// A pod is deleted while a container of it is being started, or while it waits
-// to be restarted: that is no failure of it.
+// A deletion during a start or a back-off is not a failure of the pod.
 func TestDeleteWhile(t *testing.T) {
 	t.Run("a container starts", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -117,8 +116,8 @@ containers: [{name: main}]`)), 5*time.Second)
 	})
 }
 
-// A deleted pod that was running is told to have the phase that the kubelet gives
-// it: nothing is restarted any more, so exit codes alone count.
+// A deleted pod gets the phase that the kubelet gives it: nothing restarts, so only exit
+// codes count.
 func TestPhaseOfDeletedPod(t *testing.T) {
 	const restart = "restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [0]}}]"
 	for _, tc := range []struct {
@@ -226,7 +225,7 @@ func TestPhaseOfDeletedPod(t *testing.T) {
 	}
 }
 
-// The phase is Succeeded or Failed only when the sidecars have ended too.
+// The phase is Succeeded or Failed only after the sidecars have ended.
 func TestPhaseWithSidecars(t *testing.T) {
 	for code, want := range map[int32]v1.PodPhase{0: v1.PodSucceeded, 3: v1.PodFailed} {
 		synctest.Test(t, func(t *testing.T) {
@@ -248,7 +247,7 @@ func TestPhaseWithSidecars(t *testing.T) {
 	}
 }
 
-// A stop that fails is tried again, also where a probe had asked for it.
+// The agent retries a failed stop, also one after a failed probe.
 func TestStopError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -271,8 +270,7 @@ func TestStopError(t *testing.T) {
 	})
 }
 
-// The runtime does not know any more whether a container runs, or that there was
-// one.
+// The runtime no longer knows whether one container runs, and does not know another.
 func TestUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

@@ -42,8 +42,8 @@ func (r *crashing) Remove(context.Context) error { return nil }
 
 func (r *crashing) Changed() <-chan struct{} { return nil }
 
-// exits has those containers exit that have run for two seconds, and returns when
-// that happens next.
+// exits makes containers exit that have run for two seconds, and returns the time of
+// the next exit.
 func (r *crashing) exits() (next time.Time) {
 	for name, i := range r.newest {
 		at := i.StartedAt.Add(2 * time.Second)

@@ -23,20 +23,20 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// life is what an instance of a container does. The zero value runs until it is
-// told to stop, and ends at once then, with code 143.
+// life is what an instance of a container does. The zero value runs until Stop, and then
+// exits at once with code 143.
 type life struct {
-	// exits is true if it exits with code after the time runs.
+	// exits is true if it exits with code after runs.
 	exits bool
 	runs  time.Duration
 	code  int32
-	// takes is how long it takes to stop, after which it exits with stopCode, or
-	// 143 if that is 0 and not stopsWell.
+	// takes is the time that it needs to stop. Then it exits with stopCode; 0 means
+	// 143, except with stopsWell.
 	takes     time.Duration
 	stopCode  int32
 	stopsWell bool
-	// cannot is the error of a container that cannot be made. One that
-	// cannotExecute is made.
+	// cannot is the error of Start, without a new instance. With cannotExecute there
+	// is an instance, but it cannot be started.
 	cannot        error
 	cannotExecute bool
 }
@@ -52,8 +52,8 @@ type node struct {
 	started   map[string]int
 	// stopErrs are the errors of the next calls of Stop.
 	stopErrs []error
-	// starting, if there is any, is what Start waits for, and startTakes how long it
-	// takes.
+	// Start waits for starting, if that is not nil, and then for startTakes: in virtual
+	// time, because all tests run in bubbles of synctest.
 	starting   chan struct{}
 	startTakes time.Duration
 	ended      map[string]chan struct{}
@@ -63,7 +63,7 @@ type node struct {
 	killed     bool
 	changed    chan struct{}
 	trace      []string
-	// exec answers commands by their first word.
+	// exec has the results of commands by their first word.
 	exec map[string]func(ctx context.Context) (int, error)
 }
 
@@ -78,7 +78,7 @@ func (n *node) tell(format string, args ...any) {
 	n.trace = append(n.trace, fmt.Sprintf("%v ", time.Since(n.begin))+fmt.Sprintf(format, args...))
 }
 
-// kill ends the agent, and nothing that it has begun.
+// kill ends the agent, but not its containers.
 func (n *node) kill() {
 	n.mutex.Lock()
 	n.killed = true
@@ -238,8 +238,7 @@ func (n *node) setError(err error) {
 	n.err = err
 }
 
-// events is a recorder that writes what the kubelet's clients would
-// see into a node's trace.
+// events is a recorder that writes events into a node's trace.
 type events struct{ node *node }
 
 func (e events) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
@@ -248,7 +247,7 @@ func (e events) Eventf(object runtime.Object, eventType, reason, format string, 
 	switch reason {
 	case "Created", "Started", "Completed", "Error": // The trace has them from the runtime.
 	default:
-		// The trace has the delay, and with that the time of the next start.
+		// The trace has the delay, from which the time of the next start follows.
 		message, _, _ := strings.Cut(fmt.Sprintf(format, args...), ", next start at ")
 		e.node.tell("%s %s: %s", eventType, reason, message)
 	}
@@ -271,8 +270,7 @@ func pod(t *testing.T, spec string) *v1.Pod {
 
 var allGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 
-// agent returns an agent of the pod on the node, with the curve of a default
-// node.
+// agent returns an agent of the pod with the default curve.
 func (n *node) agent(p *v1.Pod, change ...func(*Options)) *Agent {
 	o := Options{Pod: p, Gates: allGates, Runtime: n, Recorder: events{n}}
 	for _, f := range change {
@@ -285,9 +283,8 @@ func (n *node) agent(p *v1.Pod, change ...func(*Options)) *Agent {
 	return a
 }
 
-// run runs a pod in a bubble whose time passes when nothing else happens, for
-// the given time, after which it is deleted. It returns how the pod ended, and
-// the trace, what follows from the deletion left out.
+// run runs a pod in a bubble of synctest and deletes it after d, unless it has ended. It
+// returns the result of Run, and the trace up to the deletion.
 func (n *node) run(t *testing.T, a *Agent, d time.Duration) (v1.PodPhase, string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -311,7 +308,7 @@ func (n *node) text() string {
 	return strings.Join(n.trace, "\n") + "\n"
 }
 
-// lines cuts the indentation of a literal.
+// lines removes the indentation of a literal.
 func lines(s string) string {
 	s = strings.TrimPrefix(s, "\n")
 	indent := s[:len(s)-len(strings.TrimLeft(s, "\t"))]
@@ -324,8 +321,7 @@ func lines(s string) string {
 	return strings.Join(out, "")
 }
 
-// sorted puts the lines of the same time, which have no order, in that of the
-// alphabet.
+// sorted sorts lines with the same time, which may come in any order.
 func sorted(trace string) string {
 	var all, now []string
 	at := ""
@@ -338,7 +334,7 @@ func sorted(trace string) string {
 	return strings.Join(append(all, slices.Sorted(slices.Values(now))...), "")
 }
 
-// failTimes is a command that fails n times and succeeds then.
+// failTimes is a command that fails n times and then succeeds.
 func failTimes(n int) func(context.Context) (int, error) {
 	return func(context.Context) (int, error) {
 		n--
@@ -349,7 +345,7 @@ func failTimes(n int) func(context.Context) (int, error) {
 	}
 }
 
-// inTurn is one after the other, and the last for ever.
+// inTurn runs one command after another. The last one repeats.
 func inTurn(list ...func(context.Context) (int, error)) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		f := list[0]

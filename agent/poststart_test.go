@@ -89,7 +89,7 @@ containers:
 	}
 }
 
-// A hook that is a request fails if there is no answer, as in the kubelet.
+// An httpGet hook fails only without a response, as in the kubelet.
 func TestHTTPGetHook(t *testing.T) {
 	requests := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

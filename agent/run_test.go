@@ -19,13 +19,13 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 )
 
-// runCase is a pod that is run on a node of its own.
+// runCase is a run of a pod on a node of its own.
 type runCase struct {
 	name  string
 	spec  string
 	lives map[string][]life
 	exec  map[string]func(context.Context) (int, error)
-	// lasts is after what time the pod is deleted, if it has not ended.
+	// lasts is the time after which the pod is deleted, if it has not ended.
 	lasts time.Duration
 	want  string
 	phase v1.PodPhase
@@ -306,8 +306,8 @@ containers: [{name: main}]`,
 	}
 }
 
-// Containers that fail as soon as they are started all have their turn, those
-// first that have waited longest, though starts take longer than their back-off.
+// All containers that fail at once restart equally often, although all starts together
+// take longer than the back-off: the one that has waited longest starts first.
 func TestStartAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

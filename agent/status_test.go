@@ -19,7 +19,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// The status has what people are told: states, waits, and how late restarts were.
+// The status has the states, the waits and the lateness of restarts.
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -53,7 +53,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// Why a container cannot be made is the reason of its waiting state.
+// The reason of a failed start is the reason of the waiting state.
 func TestStatusOfWaitingError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -75,8 +75,7 @@ func TestStatusOfWaitingError(t *testing.T) {
 	})
 }
 
-// What could not be started is a restart, of which it is not known how late it
-// was.
+// A start error counts as a restart, but has no lateness.
 func TestStatusOfStartError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -90,8 +89,8 @@ func TestStatusOfStartError(t *testing.T) {
 	})
 }
 
-// The waits after failed starts count as those after exits, each once. The time
-// until what is missing is looked for again is no back-off.
+// A wait after a failed start counts once, as one after an exit does. The time until a
+// retry with a missing object is no back-off.
 func TestStatusOfFailedStarts(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -115,8 +114,8 @@ func TestStatusOfFailedStarts(t *testing.T) {
 	}
 }
 
-// What is over is the last state of a container and never its present one, and
-// decides on nothing, however a restart of the pod ends.
+// An exit of the previous run is the last state of a container, never its current one,
+// and has no effect, however the restart of the pod ends.
 func TestStatusOfPreviousRun(t *testing.T) {
 	const spec = `
 restartPolicy: Never
@@ -125,7 +124,7 @@ containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: Re
 	const message = "Container main exited with code 0, triggering pod restart"
 	for _, tc := range []struct {
 		name string
-		// lasts is after what time the pod is deleted.
+		// lasts is the time after which the pod is deleted.
 		lasts time.Duration
 		phase v1.PodPhase
 	}{
@@ -148,7 +147,7 @@ containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: Re
 					if s.RetryAt.IsZero() && !s.Terminating {
 						continue
 					}
-					// The container waits, for the back-off and after it for ever.
+					// The container waits for the back-off, and never starts after it.
 					require.Nil(t, c.State.Terminated)
 					require.NotNil(t, c.LastExit)
 					require.Equal(t, "main#2", c.LastExit.ContainerID)
@@ -199,7 +198,7 @@ containers:
 	})
 }
 
-// A status file that cannot be read ends the agent before it does anything.
+// With an unreadable status file there is no agent.
 func TestStatusFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "status.json")
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))

@@ -20,18 +20,17 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// script is a runtime in virtual time, in which nothing takes time but the lives of
-// instances.
+// script is a runtime in virtual time. Only the runs of instances take time.
 type script struct {
 	now     time.Time
 	ready   bool
-	runs    time.Duration // how long each instance runs; 0 is for ever
+	runs    time.Duration // the time that each instance runs; 0 is without end
 	code    int32
 	newest  map[string]Instance
 	starts  []time.Duration
 	started []string
 	stops   int
-	up      time.Duration // how long after its start Exec succeeds
+	up      time.Duration // the time from a start until Exec succeeds
 	begin   time.Time
 }
 
@@ -81,7 +80,7 @@ func (s *script) Remove(context.Context) error { return nil }
 
 func (s *script) Changed() <-chan struct{} { return nil }
 
-// drive has the agent run its pod for a time, and reports whether the pod is gone.
+// drive runs the pod for a time, and reports whether it is gone.
 func (s *script) drive(a *Agent, d time.Duration) bool {
 	for end := s.now.Add(d); ; {
 		next, done := a.Step(context.Background(), s.now)
@@ -113,8 +112,7 @@ func (s *script) agent(t *testing.T, p *v1.Pod) *Agent {
 	return a
 }
 
-// A day of a pod that crashes needs no clock and no goroutine; BenchmarkDay says how
-// long it takes.
+// A day of a crashing pod needs no clock and no goroutine. BenchmarkDay measures it.
 func TestStep(t *testing.T) {
 	s := newScript(time.Second, 1)
 	a := s.agent(t, pod(t, `containers: [{name: main}]`))
@@ -137,7 +135,7 @@ func inSeconds(all []time.Duration) (list []time.Duration) {
 	return list
 }
 
-// BenchmarkDay is of a pod that crashes for a day.
+// BenchmarkDay runs a crashing pod for a day.
 func BenchmarkDay(b *testing.B) {
 	p := pod(&testing.T{}, `containers: [{name: main}]`)
 	b.ReportAllocs()
@@ -149,9 +147,9 @@ func BenchmarkDay(b *testing.B) {
 	}
 }
 
-// A startup probe is run within a period after the start, and not at once: a
-// program that is up after 2.5 s passes the second or the third time. If it is
-// killed after the second, the next start is at a tick.
+// A startup probe first runs within a period after the start, not at once: a program
+// that is up after 2.5 s passes at the second or third probe. If it is killed after the
+// second one, the next start is at a tick.
 func TestStartupProbe(t *testing.T) {
 	for _, tc := range []struct {
 		runs  time.Duration
@@ -171,8 +169,8 @@ containers:
 	}
 }
 
-// What may start in a sync starts then, and first what exited first. An init
-// container or sidecar keeps its place before it.
+// A sync starts all containers that may start. The one that exited first is first, but
+// after init containers and sidecars.
 func TestStartOrder(t *testing.T) {
 	s := newScript(0, 1)
 	a := s.agent(t, pod(t, `
@@ -188,7 +186,7 @@ containers: [{name: a}, {name: b}, {name: c}]`))
 	require.Equal(t, []string{"proxy", "c", "a", "b"}, s.started)
 }
 
-// Whoever has no network has probes of all kinds run by Options.Probe.
+// Options.Probe runs probes of all kinds.
 func TestOptionsProbe(t *testing.T) {
 	s := newScript(0, 1)
 	var probed []string
@@ -208,7 +206,7 @@ containers:
 	require.Equal(t, "main#1", s.newest["main"].ID)
 }
 
-// Ticks are those of the worker, and not of the instance.
+// Ticks count from the first sync, not from the start of the instance.
 func TestTick(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, tc := range []struct{ after, want time.Duration }{
@@ -218,8 +216,8 @@ func TestTick(t *testing.T) {
 	}
 }
 
-// What the agent itself stopped is started again with the exit code that it had:
-// with 0 too, where the policy is OnFailure.
+// A container that the agent has stopped restarts even if it exited with 0 and the
+// policy is OnFailure. Its exit code stays.
 func TestStoppedWithZero(t *testing.T) {
 	s := newScript(0, 0)
 	a := s.agent(t, pod(t, `{restartPolicy: OnFailure, containers: [{name: main}]}`))
@@ -233,7 +231,7 @@ func TestStoppedWithZero(t *testing.T) {
 	require.Equal(t, "main#1", s.newest["main"].ID)
 }
 
-// Run waits by the clock that it was given.
+// Run uses Options.Clock.
 func TestRunByClock(t *testing.T) {
 	c := clocktesting.NewFakeClock(newScript(0, 1).begin)
 	r := failing{newScript(0, 1), c, make(chan struct{})}
@@ -254,7 +252,7 @@ func TestRunByClock(t *testing.T) {
 	require.Equal(t, []time.Duration{0, 0, 10}, inSeconds(r.starts))
 }
 
-// failing is a script for containers that exit as soon as they start.
+// failing is a script whose containers exit as soon as they start.
 type failing struct {
 	*script
 	clock   *clocktesting.FakeClock
@@ -269,7 +267,7 @@ func (r failing) Start(ctx context.Context, c *v1.Container, restarts int) (stri
 	return id, err
 }
 
-// The package has no time but that of Options.Clock and Step.
+// The package gets the time only from Options.Clock and Step.
 func TestNoClock(t *testing.T) {
 	clock := regexp.MustCompile(`\btime\.(Now|Since|Until|After|AfterFunc|Sleep|Tick|NewTimer|NewTicker)\(|context\.With(Timeout|Deadline)`)
 	files, err := filepath.Glob("*.go")

@@ -72,7 +72,7 @@ func TestConfig(t *testing.T) {
 	}, f.configs[r.start(t, 0, 3)])
 }
 
-// What is honoured has no warning and no error.
+// A field in Support has no warning and no error.
 func TestSupport(t *testing.T) {
 	pod := testPod("main")
 	pod.Spec.HostNetwork, pod.Spec.HostPID, pod.Spec.HostIPC = true, true, true

@@ -62,8 +62,8 @@ func TestInstances(t *testing.T) {
 	require.ErrorContains(t, r.Stop(t.Context(), ids[3], 0), "no connection")
 }
 
-// Instances are begun to be stopped one after the other, but none waits for the
-// end of another's grace period.
+// The stops of instances begin one after another, but none waits for another's grace
+// period.
 func TestManyStops(t *testing.T) {
 	r, f, _ := started(t, testPod("main"))
 	var mu sync.Mutex
@@ -108,7 +108,7 @@ func TestReason(t *testing.T) {
 	require.Equal(t, "too much", i.Message)
 }
 
-// Statuses are asked for only where something has changed.
+// State asks only for the statuses of changed instances.
 func TestManyContainers(t *testing.T) {
 	var names []string
 	for i := range 200 {
@@ -189,7 +189,7 @@ func TestSandboxLost(t *testing.T) {
 	require.True(t, now.SandboxReady)
 	require.Equal(t, old.Instances["main"].ID, now.Instances["main"].ID, "the exits are still there")
 	require.EqualValues(t, 137, now.Instances["main"].ExitCode)
-	// The old sandbox goes with the last instance in it.
+	// The old sandbox is removed with the last instance in it.
 	for restarts := 1; restarts <= 2; restarts++ {
 		require.Len(t, f.Sandboxes, 2)
 		for i := range 2 {
@@ -199,7 +199,7 @@ func TestSandboxLost(t *testing.T) {
 	require.Len(t, f.Sandboxes, 1)
 	require.Len(t, f.Containers, 4)
 
-	// Another sandbox that is ready, or one on another network, will not do.
+	// A second ready sandbox, or one in another network, counts as lost.
 	config := r.sandboxConfig(7)
 	config.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
 	_, err = f.RunPodSandbox(t.Context(), config, "")
@@ -244,8 +244,8 @@ func TestStartFails(t *testing.T) {
 	require.Equal(t, 2, r.state(t).Instances["main"].Restarts)
 }
 
-// An agent that ended before it could start what it had made leaves an instance
-// that never ran and whose place the next one takes.
+// An agent that ended between creation and start leaves an instance that never ran. The
+// next one replaces it.
 func TestCreatedIsNoInstance(t *testing.T) {
 	r, f, _ := started(t, testPod("main"))
 	f.exit(r.start(t, 0, 0), 3)
@@ -327,7 +327,7 @@ func TestExec(t *testing.T) {
 	require.EqualError(t, err, "timed out")
 }
 
-// hurried is a context with a deadline that is always near.
+// hurried is a context whose deadline is always near.
 type hurried struct{ context.Context }
 
 func (hurried) Deadline() (time.Time, bool) { return time.Now().Add(90 * time.Millisecond), true }

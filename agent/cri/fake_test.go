@@ -19,8 +19,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 )
 
-// fakeRuntime adds what upstream's fake leaves out: containers end and go with
-// their sandbox, configurations are kept, and commands have results.
+// fakeRuntime adds to upstream's fake: containers end with their sandbox and are removed
+// with it, configurations are kept, and commands have results.
 type fakeRuntime struct {
 	*apitest.FakeRuntimeService
 	configs  map[string]*runtimeapi.ContainerConfig
@@ -115,7 +115,7 @@ func (f *fakeRuntime) exit(id string, code int32) {
 	}
 }
 
-// calls counts those of a method.
+// calls counts the calls of a method.
 func (f *fakeRuntime) calls(method string) (n int) {
 	for _, c := range f.GetCalls() {
 		if c == method {
@@ -125,7 +125,7 @@ func (f *fakeRuntime) calls(method string) (n int) {
 	return n
 }
 
-// written collects what containers wrote.
+// written collects the output of containers.
 type written struct {
 	sync.Mutex
 	lines []string
@@ -152,7 +152,7 @@ func testPod(containers ...string) *v1.Pod {
 	return pod
 }
 
-// open makes a runtime for the pod, as an agent that starts does.
+// open returns a new runtime for the pod, as for a new agent.
 func open(t *testing.T, f *fakeRuntime, pod *v1.Pod, dir string) (*Runtime, *written) {
 	t.Helper()
 	images := apitest.NewFakeImageService()

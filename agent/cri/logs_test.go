@@ -52,7 +52,7 @@ func TestOutput(t *testing.T) {
 	next.state(t)
 	require.NoError(t, next.logs.finish(t.Context()))
 
-	// A new instance gets a new file; all that it wrote is given before Remove returns.
+	// A new instance has a new file. Remove returns after all its lines.
 	log(next.logFile("main", 1), "stdout F of a pod before")
 	id = next.start(t, 0, 1)
 	f.exit(id, 0)
@@ -62,7 +62,7 @@ func TestOutput(t *testing.T) {
 	require.FileExists(t, file, "logs stay")
 }
 
-// A log that is read again does not repeat lines.
+// Reading a log again repeats no lines.
 func TestOutputAgain(t *testing.T) {
 	var got []string
 	l := &follower{}
@@ -83,7 +83,7 @@ func TestOutputAgain(t *testing.T) {
 	require.Len(t, got, 4)
 }
 
-// A new instance's lines come when the old one's are through.
+// The lines of a new instance follow those of the old one.
 func TestOutputInOrder(t *testing.T) {
 	w := &written{}
 	f := newFollowers(newFake(), w.output)

@@ -70,7 +70,7 @@ spec:
 		{Name: "REQUEST", Value: "2"}, {Name: "DEFAULT", Value: "1500"}, {Name: "OTHER", Value: "0"},
 	}, env)
 
-	// Without a limit it is what there is.
+	// A missing limit is that of the machine.
 	pod, _, _, errs = resolve(t, `{metadata: {name: web}, spec: {containers: [{name: main, command: [serve], env: [
 		{name: A, valueFrom: {resourceFieldRef: {resource: limits.memory}}}, {name: B, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}]}]}}`)
 	require.Empty(t, errs)
@@ -123,7 +123,7 @@ spec:
 	require.Equal(t, os.FileMode(0o400), info.Mode())
 	require.DirExists(t, filepath.Join(dir, "data"))
 
-	// A container has put a link in the way.
+	// A container has replaced a folder by a link.
 	outside := t.TempDir()
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "some", "a")))
 	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "some", "a")))

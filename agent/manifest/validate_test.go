@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// processSupport is like the support of the process runtime.
+// processSupport is as the Support of agent/process.
 var processSupport = Support{Name: "process", NeedsCommand: true, Honoured: []string{"spec.hostNetwork", "spec.containers.volumeMounts.readOnly"}}
 
 func errorTexts(t *testing.T, manifest string, support Support) (warnings, errs []string) {
@@ -338,7 +338,7 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, []string{"spec.containers[0].image: Required value"}, errs)
 }
 
-// FuzzValidate looks for a pod that makes Default or Validate panic, or that is
+// FuzzValidate searches for a pod with which Default or Validate panics, or that is
 // valid and cannot be started.
 func FuzzValidate(f *testing.F) {
 	for _, spec := range []string{

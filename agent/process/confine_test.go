@@ -24,7 +24,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 )
 
-// mounted gives a container a mount.
+// mounted adds a mount to a container.
 func mounted(c *v1.Container, mounts ...v1.VolumeMount) *v1.Container {
 	c.VolumeMounts = append(c.VolumeMounts, mounts...)
 	return c
@@ -50,7 +50,7 @@ func snapshot(t *testing.T, dir string) []string {
 	return all
 }
 
-// outside is a folder that no container is to change.
+// outside is a folder that no container may change.
 func outside(t *testing.T) string {
 	dir := outsideTmp(t)
 	require.NoError(t, os.Chmod(dir, 0o777))
@@ -61,8 +61,8 @@ func outside(t *testing.T) string {
 	return dir
 }
 
-// What a hostile container tries, each part of which has to fail. A line is what
-// could be done.
+// hostile tries to change the machine. Everything has to fail; a line of output names
+// what did not.
 const hostile = `
 	can() { "$@" >/dev/null 2>&1 && echo "could: $*"; }
 	can touch $OUT/new
@@ -169,14 +169,14 @@ func TestVolumes(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-// No link and no dots lead out of a volume.
+// Neither a link nor .. leads out of a volume.
 func TestSubPathStaysInTheVolume(t *testing.T) {
 	out := outside(t)
 	before := snapshot(t, out)
 	for link, target := range map[string]string{"absolute": out, "dots": "../../../../../../../../.." + out, "volume": "../other"} {
 		c := mounted(sh(link, "rm -rf /sub/*; touch /sub/new"), v1.VolumeMount{Name: "data", MountPath: "/sub", SubPath: link})
 		p := newConfined(t, newSpec(c, mounted(sh("other", "true"), v1.VolumeMount{Name: "other", MountPath: "/other"})))
-		// One that was there when the pod began, and one that a container made.
+		// A link from before the start of the pod, and one that a container makes.
 		path := filepath.Join(p.dir, "volumes", "data", link)
 		require.NoError(t, os.Symlink(target, path))
 		i := p.run(c)
@@ -295,8 +295,7 @@ func whereNot(not bool, field string) string {
 	return field
 }
 
-// Nothing is left of an agent that is killed, whatever is killed with it, and
-// whenever.
+// A killed agent leaves nothing, whatever else is killed, in any order.
 func TestSIGKILL(t *testing.T) {
 	newConfined(t, newSpec())
 	mounts := mountsOf(t)
@@ -325,7 +324,7 @@ func TestSIGKILL(t *testing.T) {
 	}
 }
 
-// An agent that is killed amid starts, at any point of them.
+// The agent is killed during starts, at any point.
 func TestSIGKILLInTheMiddle(t *testing.T) {
 	newConfined(t, newSpec())
 	for n := range 20 {

@@ -39,7 +39,7 @@ func testEnvironment(t *testing.T, p *pod) {
 	p.run(c)
 	require.ElementsMatch(t, []string{"BOTH=web-1", "HOME=/home/agent", "HOSTNAME=web", "NAME=web", "PATH=" + os.Getenv("PATH")}, p.output("c"))
 
-	// The container's own PATH is where its command is looked for.
+	// The command is looked up in the PATH of the container.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hello"), []byte("#!/bin/sh\necho hello $1; /bin/pwd"), 0o755))
 	c = &v1.Container{Name: "d", Command: []string{"hello"}, Args: []string{"$(GOGC)$(HOME)"}, WorkingDir: "/usr", Env: []v1.EnvVar{
 		{Name: "PATH", Value: dir}, {Name: "HOME", Value: "/root"}, {Name: "GOGC", Value: "off"},
@@ -48,7 +48,7 @@ func testEnvironment(t *testing.T, p *pod) {
 	require.Equal(t, []string{"hello off/root", "/usr"}, p.output("d"))
 }
 
-// A container is to get nothing else of the agent's either.
+// A container inherits nothing else from the agent.
 func TestInherited(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
@@ -108,8 +108,8 @@ func testExec(t *testing.T, p *pod) {
 	require.ErrorIs(t, err, errNotRunning)
 	require.Len(t, marked(m), 2)
 
-	// Of a command that takes too long the first process ends, and with the
-	// container the rest.
+	// The first process of a command ends at the deadline, the rest with the
+	// container.
 	script := "trap '' TERM; setsid sleep 1000 & echo out; touch $BEGUN; wait; sleep 1000"
 	begun := func() bool {
 		_, code, err := exec(t.Context(), "rm $BEGUN 2>/dev/null")

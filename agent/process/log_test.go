@@ -103,8 +103,7 @@ func TestOldLogsAreRemoved(t *testing.T) {
 	require.Equal(t, []string{"3.log", "4.log", "5.log", "6.log", "7.log"}, names)
 }
 
-// A container that writes faster than its output is taken is slowed down, and
-// nothing is lost.
+// A container that writes faster than output reads has to wait, and nothing is lost.
 func TestFlood(t *testing.T) {
 	const lines, width = 32_000, 1000
 	p := newPod(t)
@@ -180,15 +179,15 @@ func TestLogOnFullDisk(t *testing.T) {
 	require.Len(t, p.log("c/0.log"), 3)
 	require.Len(t, warnings(), 1)
 
-	// A folder that cannot be made is as a disk that is full.
+	// A folder that cannot be made has the same effect as a full disk.
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "logs/d"), nil, 0o644))
 	require.Zero(t, p.run(sh("d", "echo a; echo b")).ExitCode)
 	require.Equal(t, []string{"a", "b"}, p.output("d"))
 	require.Len(t, warnings(), 2)
 }
 
-// What is outside and has the container's output open does not delay its end,
-// and what was written before the end is read.
+// A process outside the container that has its output open does not delay the end.
+// Everything written before the end is read.
 func TestOutputHeldOpen(t *testing.T) {
 	p := newPod(t)
 	p.block = make(chan struct{})

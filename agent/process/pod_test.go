@@ -37,7 +37,7 @@ type pod struct {
 	mu       sync.Mutex
 	lines    map[string][]string
 	warnings []string
-	// block is waited for with each line.
+	// output receives from block before each line, if it is not nil.
 	block chan struct{}
 }
 

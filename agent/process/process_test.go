@@ -29,7 +29,7 @@ func TestExitCodes(t *testing.T) { both(t, testExitCodes) }
 
 func testExitCodes(t *testing.T, p *pod) {
 	codes := map[string]int32{"exit 0": 0, "exit 3": 3, "exit 255": 255, "sh -c 'kill -SEGV $$'; exit $?": 139}
-	if p.confined { // As in a container, where only the kernel and those outside can.
+	if p.confined { // Only the kernel and processes outside can kill PID 1.
 		codes["kill -KILL $$; kill -TERM $$; exit 5"] = 5
 	} else {
 		maps.Copy(codes, map[string]int32{"kill -KILL $$": 137, "kill -SEGV $$": 139, "kill -TERM $$": 143})
@@ -233,7 +233,7 @@ func TestParentIsKilled(t *testing.T) {
 		require.Equal(t, "the container's parent process ended early", i.Message)
 		require.NotZero(t, i.FinishedAt)
 		if !p.confined {
-			return // What escaped has no parent by which it could be found.
+			return // Processes that escaped have no parent by which to find them.
 		}
 		require.Empty(t, marked(m))
 		require.Eventually(t, func() bool {
@@ -306,11 +306,11 @@ func testNothingLeaks(t *testing.T, p *pod) {
 	t.Logf("before %+v, now %+v", before, now)
 }
 
-// The instances of a container that is not confined have one parent, one after the other.
+// The instances of an unconfined container share one parent, one after another.
 func TestUnconfinedInstances(t *testing.T) {
 	p := newPod(t)
 	c := sh("c", "echo $PPID; /bin/pwd; sleep 1000 & exit 3")
-	c.WorkingDir = "internal" // The second one must not look for it in the first one's.
+	c.WorkingDir = "internal" // The second one must not look for it in the folder of the first.
 	m := mark(t, c)
 	for restarts := range 2 {
 		p.start(c, restarts)

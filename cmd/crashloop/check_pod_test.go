@@ -20,7 +20,7 @@ func TestCheckStdin(t *testing.T) {
 	require.NoError(t, err)
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, exitFailed, run([]string{"check", "-"}, bytes.NewReader(manifest), &stdout, &stderr))
-	// The lines of the issues break elsewhere.
+	// The lines of the issues are broken at other words.
 	require.Equal(t, strings.Fields(strings.ReplaceAll(string(want), "pods.yaml", "stdin")), strings.Fields(stdout.String()))
 
 	stdout.Reset()
@@ -76,8 +76,8 @@ func TestCheckManifestForms(t *testing.T) {
 	}
 }
 
-// FuzzManifest looks for a manifest that makes check panic, that has neither a report nor
-// an issue, or that has an exit without a result.
+// FuzzManifest searches for a manifest with which check panics, that has neither a report
+// nor an issue, or that has an exit without a result.
 func FuzzManifest(f *testing.F) {
 	for _, file := range []string{"pods.yaml", "pods-malformed.yaml", "workloads.yaml"} {
 		data, err := os.ReadFile("testdata/" + file)

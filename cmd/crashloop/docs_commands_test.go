@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What pages and workflows tell readers to run is there: targets and variables of make, scripts, the commands
+// Everything that pages and workflows run exists: targets and variables of make, scripts, the commands
 // and flags of crashloop and of hack/patchset.sh, and the programs of go run with their flags.
 func TestDocsCommands(t *testing.T) {
 	written, _ := docs(t)
@@ -43,7 +43,7 @@ func TestDocsCommands(t *testing.T) {
 			}
 		}},
 		{regexp.MustCompile(`(?m)(bash )?(hack/[a-z-]+\.sh|\.ci/run)`), func(t *testing.T, m []string) {
-			if m[1] == "" { // With bash it is a script of Kubernetes.
+			if m[1] == "" { // A script after bash is one of Kubernetes.
 				require.FileExists(t, filepath.Join(repository, m[2]))
 			}
 		}},

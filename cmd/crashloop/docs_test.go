@@ -20,15 +20,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests of this file look at README.md and the other pages that people write. A
-// fenced block of such a page is one of these:
+// The tests of this file check README.md and the other pages that people write. A fenced
+// block of such a page is one of these:
 //
 //	console  commands with what they print; a line "…" stands for any lines
 //	sh       commands that TestDocs does not run; TestDocsCommands looks at them
 //	yaml, go a file, if the first line is a comment with its name
 //	text     an excerpt
 //
-// One without a language is console if it begins with "$ ", and else sh.
+// A block without a language is console if it begins with "$ ", else sh.
 //
 // A comment in the line before it has one of these forms:
 //
@@ -42,7 +42,7 @@ const repository = "../.."
 type block struct {
 	line                   int
 	comment, lang, content string
-	// start and end are where the content is in the page.
+	// start and end are the position of the content in the page.
 	start, end int
 }
 
@@ -74,7 +74,7 @@ func blocksOf(page string) (blocks []block) {
 	return blocks
 }
 
-// docs returns the pages by their paths in the repository, written or generated.
+// docs returns all pages, written and generated, by their paths in the repository.
 func docs(t *testing.T) (written, generated map[string]string) {
 	t.Helper()
 	written, generated = map[string]string{}, map[string]string{}
@@ -97,7 +97,7 @@ func docs(t *testing.T) (written, generated map[string]string) {
 	return written, generated
 }
 
-// The pages show what the commands print. With -update they are written again.
+// The pages show the real output of the commands. -update writes them again.
 func TestDocs(t *testing.T) {
 	root, err := filepath.Abs(repository)
 	require.NoError(t, err)
@@ -142,7 +142,7 @@ func firstLine(text string) string {
 	return line
 }
 
-// consoleOutput runs the commands of a block and returns the block with what they print.
+// consoleOutput runs the commands of a block and returns the block with their output.
 func consoleOutput(t *testing.T, root string, b block) string {
 	t.Helper()
 	var content strings.Builder
@@ -168,7 +168,7 @@ func consoleOutput(t *testing.T, root string, b block) string {
 		require.True(t, ok, "line %d: no test runs %s", b.line, command)
 		var output bytes.Buffer
 		cache := t.TempDir()
-		restore := setenv(t, "XDG_CACHE_HOME", cache) // It would be the go command's too.
+		restore := setenv(t, "XDG_CACHE_HOME", cache) // Only for these commands, not for the go command.
 		status := run(strings.Fields(strings.ReplaceAll(args, "'", "")), &stdin, &output, &output)
 		restore()
 		want := exitSucceeded
@@ -199,8 +199,8 @@ func setenv(t *testing.T, name, value string) (restore func()) {
 	}
 }
 
-// runProgram runs the program in the present directory with this module, and the versions that it
-// requires: go mod tidy would ask the network for newer ones.
+// runProgram runs the program in the current directory with this module and the versions
+// that it requires: go mod tidy would ask the network for newer ones.
 func runProgram(t *testing.T, root string) string {
 	t.Helper()
 	mod, err := os.ReadFile(filepath.Join(root, "test/agent/go.mod"))
@@ -217,7 +217,7 @@ func runProgram(t *testing.T, root string) string {
 	return string(output)
 }
 
-// sameOutput compares a block with what its commands have printed.
+// sameOutput compares a block with the output of its commands.
 func sameOutput(t *testing.T, b block, got string) {
 	t.Helper()
 	if strings.Contains(b.content, "crashloop run ") {
@@ -241,9 +241,9 @@ var (
 	spaces = regexp.MustCompile(` +`)
 )
 
-// bySource sorts lines by the container or pod that they are about, and by
-// whether it wrote them. Those of others may come before or after. Times are left
-// out, and so is a wait, which on a slow machine is over before it is seen.
+// bySource sorts lines by their container or pod, and by whether the container wrote
+// them: their order among others is open. It removes times, and waits, which on a slow
+// machine may be over before the next status.
 func bySource(text string) map[string][]string {
 	lines := map[string][]string{}
 	for line := range strings.Lines(text) {
@@ -261,7 +261,7 @@ func bySource(text string) map[string][]string {
 	return lines
 }
 
-// What a page quotes is in the file that it names.
+// Every excerpt is in the file that the page names.
 func TestDocsExcerpts(t *testing.T) {
 	figure := regexp.MustCompile(`\b[0-9]+\.[0-9]+\b`)
 	written, _ := docs(t)
@@ -306,7 +306,7 @@ func TestDocsExcerpts(t *testing.T) {
 	require.NotZero(t, figures)
 }
 
-// What pages link to is there.
+// The targets of all links exist.
 func TestDocsLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	written, generated := docs(t)
@@ -337,7 +337,7 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// anchors returns what GitHub makes of the headings of a page.
+// anchors returns the anchors that GitHub derives from the headings of a page.
 func anchors(page string) (anchors []string) {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	others := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
@@ -355,7 +355,7 @@ func TestREADME(t *testing.T) {
 	}
 }
 
-// docs/run.svg is a picture of the commands and the output in docs/try.md.
+// docs/run.svg shows the commands and the output in docs/try.md.
 func TestPicture(t *testing.T) {
 	written, _ := docs(t)
 	blocks := blocksOf(written["docs/try.md"])
@@ -398,8 +398,8 @@ func drawTerminal(text string) string {
 		if command = strings.HasPrefix(row, "$ ") || command && strings.HasPrefix(row, "    ") && !strings.HasPrefix(row, "     "); command {
 			style = ` fill="#ffffff" font-weight="bold"`
 		}
-		// Words between which there are columns have places of their own, and lengths, for fonts of
-		// another width.
+		// Words in columns get their own positions and lengths, for fonts of another
+		// width.
 		for _, m := range cells.FindAllStringIndex(row, -1) {
 			fmt.Fprintf(&b, `<text x="%d" y="%d" textLength="%d"%s>%s</text>`+"\n", margin+utf8.RuneCountInString(row[:m[0]])*width, margin+13+i*height,
 				utf8.RuneCountInString(row[m[0]:m[1]])*width, style, html.EscapeString(row[m[0]:m[1]]))

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What is in a name that is to write over the line before, to add a row to a
-// table and to show what follows in another order. Nothing of it is harmless.
+// hostileText tries to overwrite the line before, to add a row to a table, and to change
+// the order of what follows.
 const hostileText = "x\r\x1b[1A\n  forged  container  Never  any  stays terminated\t\u202e\xff\u0085"
 
 func requireHarmless(t *testing.T, output string) {
@@ -38,7 +38,7 @@ func requireHarmless(t *testing.T, output string) {
 
 func TestHostileNames(t *testing.T) {
 	dir := t.TempDir()
-	hostile := strings.ToValidUTF8(strings.TrimSuffix(hostileText, "\u0085"), "") // JSON and YAML have no other.
+	hostile := strings.ToValidUTF8(strings.TrimSuffix(hostileText, "\u0085"), "") // JSON and YAML allow only valid UTF-8.
 	object := map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": hostile, "namespace": hostile, "labels": map[string]any{hostile: hostile}},
 		"spec": map[string]any{hostile: 1, "restartPolicy": "Never", "containers": []any{

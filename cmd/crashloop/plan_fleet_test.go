@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// fleet and merge are found below plan, and their exit statuses are those of the other commands.
+// fleet and merge are subcommands of plan, with the exit statuses of the other commands.
 func TestPlanFleetStatus(t *testing.T) {
 	for _, tc := range []struct {
 		args        string

@@ -49,7 +49,7 @@ main: 3 restarts in 1m0s, down for 50.0% of it
 `, out)
 }
 
-// What goes in is what check takes: other kinds, several pods, a node's configuration.
+// plan takes the same input as check: other kinds, several pods, a node's configuration.
 func TestPlanManifests(t *testing.T) {
 	const deployment = `
 ---

@@ -19,7 +19,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 )
 
-// withoutNamespaces has the command run as root in a container does: without the
+// withoutNamespaces makes the command run as for root in a container: without the
 // privilege to make namespaces.
 func (c *command) withoutNamespaces() *command {
 	setpriv, err := exec.LookPath("setpriv")
@@ -33,7 +33,7 @@ func (c *command) withoutNamespaces() *command {
 
 const cannotConfine = "warning namespaces: fork/exec /proc/self/exe: operation not permitted: the pods run without namespaces, and can change whatever their user can change"
 
-// issues returns what there was to say of the manifests.
+// issues returns the warnings and errors on stderr.
 func (c *command) issues() (list []string) {
 	for line := range strings.Lines(c.errors()) {
 		var i struct{ Severity, Field, Detail string }
@@ -72,7 +72,7 @@ func TestRunUnconfined(t *testing.T) {
 	require.FileExists(t, filepath.Join(c.ctl, "written"))
 }
 
-// What a pod asks for and no confined pod can have.
+// A confined pod cannot be privileged.
 func TestRunRefusesPrivileged(t *testing.T) {
 	t.Parallel()
 	if err := process.CanConfine(); err != nil {

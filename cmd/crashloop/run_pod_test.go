@@ -16,9 +16,9 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// newPod returns a pod of containers, of which initContainer and sidecar tell
-// those that are init containers. Its name is found in all its processes: in
-// their environment, or in the arguments of their parents.
+// newPod returns a pod of containers; asInit and asSidecar mark the init containers. All
+// its processes have its name: in their environment, or in the arguments of their
+// parents.
 func newPod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
 	name := "test-" + rand.String(10)
 	pod := &v1.Pod{
@@ -37,13 +37,13 @@ func newPod(policy v1.RestartPolicy, containers ...v1.Container) *v1.Pod {
 	return pod
 }
 
-// initPrefix marks the image of an init container until it is in a pod.
+// initPrefix marks the image of an init container until newPod removes it.
 const initPrefix = "init:"
 
 type option func(*v1.Container)
 
-// script returns a container that runs a script of the shell. $CTL is a folder
-// that it shares with the test.
+// script returns a container that runs a shell script. $CTL is a folder that it shares
+// with the test.
 func script(name, script string, options ...option) v1.Container {
 	c := v1.Container{Name: name, Command: []string{"/bin/sh", "-c", script}}
 	for _, o := range options {
@@ -52,17 +52,17 @@ func script(name, script string, options ...option) v1.Container {
 	return c
 }
 
-// container returns a container that exits when the test says so, with the code
-// that it says (command.exit), or of SIGTERM.
+// container returns a container that exits with the code that the test writes
+// (command.exit), or after SIGTERM.
 func container(name string, options ...option) v1.Container {
 	return script(name, onTerm+"echo >$CTL/"+name+".ready; "+untilTold(name), options...)
 }
 
-// untilTold waits for an exit code. A shell that waited for it otherwise would miss
-// a signal that comes just before it waits.
+// untilTold waits for an exit code. A shell that itself reads would miss a signal that
+// comes just before the read.
 func untilTold(name string) string { return "{ read code <$CTL/" + name + "; exit $code; } & wait $!" }
 
-// onTerm ends a shell with the code that SIGTERM gives what does not handle it.
+// onTerm makes a shell exit after SIGTERM with the code of a process without a handler.
 const onTerm = "trap 'exit 143' TERM; "
 
 // setup is an init container that succeeds by itself.
@@ -75,13 +75,13 @@ func asSidecar(c *v1.Container) {
 	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 }
 
-// stubborn has a container ignore SIGTERM.
+// stubborn makes a container ignore SIGTERM.
 func stubborn(c *v1.Container) {
 	c.Command[2] = "trap '' TERM; " + strings.TrimPrefix(c.Command[2], onTerm)
 }
 
-// probed has a container with a startup probe that passes when the test says so
-// (command.tell with NAME.probe).
+// probed adds a startup probe that passes when the test writes to NAME.probe
+// (command.tell).
 func probed(c *v1.Container) {
 	c.StartupProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/" + c.Name + ".probe"), TimeoutSeconds: 1000}
 }
@@ -96,7 +96,7 @@ func preStop(script string) option {
 	}
 }
 
-// rule gives a container a restart rule, and the policy that rules need.
+// rule adds a restart rule, and the restart policy that rules need.
 func rule(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) option {
 	return func(c *v1.Container) {
 		if c.RestartPolicy == nil {
@@ -108,5 +108,5 @@ func rule(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExit
 	}
 }
 
-// restartPodOn88 is the rule of most of the scenarios.
+// restartPodOn88 is the rule of most scenarios.
 var restartPodOn88 = rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpIn, 88)

@@ -26,7 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What cannot be written is lost, and the pods go on.
+// Output that cannot be written is lost, and the pods continue.
 func TestRunOnFullDisk(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t, []*v1.Pod{newPod(onFailure, container("main"))})
@@ -58,7 +58,7 @@ func env(name, value string) option {
 	return func(c *v1.Container) { c.Env = append(c.Env, v1.EnvVar{Name: name, Value: value}) }
 }
 
-// What a container gets, and what a pod leaves.
+// The environment and volumes of a container, and what a pod leaves.
 func TestRunEnvironmentAndVolumes(t *testing.T) {
 	t.Parallel()
 	pod := volume(newPod(never,
@@ -89,7 +89,7 @@ func TestRunExecProbes(t *testing.T) {
 	c.expect(`
 		main#1 running
 		other#1 running`)
-	// The liveness probe begins after the startup probe.
+	// The liveness probe starts after the startup probe.
 	c.tell("main.probe", "")
 	for _, code := range []string{"1", "0", "2", "3"} {
 		c.tell("main.hook", code)
@@ -180,7 +180,7 @@ func TestRunStartupProbeWithoutServer(t *testing.T) {
 		web Killing: Init container web failed startup probe
 		web#1 exited(143)
 		web#2 running`, port))
-	c.signal(os.Interrupt) // It fails again meanwhile.
+	c.signal(os.Interrupt) // It may fail again in the meantime.
 	c.until("pod Failed restarts=0")
 	c.ends(130, "")
 }
@@ -188,7 +188,7 @@ func TestRunStartupProbeWithoutServer(t *testing.T) {
 func TestRunActiveDeadline(t *testing.T) {
 	t.Parallel()
 	pod := newPod(always, container("main", preStop("read x <$CTL/main.hook")))
-	pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](3) // In which it is to start.
+	pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](3) // Enough time to start.
 	c := startRun(t, pod)
 	c.tell("main.hook", "")
 	c.ends(exitFailed, `
@@ -200,7 +200,7 @@ func TestRunActiveDeadline(t *testing.T) {
 		pod Failed restarts=0 main=0`)
 }
 
-// Several pods are independent, and what they share is the exit status.
+// Several pods are independent, except for the exit status.
 func TestRunPods(t *testing.T) {
 	t.Parallel()
 	a, b := newPod(never, script("main", "exit 0")), newPod(never, script("main", "read code <$CTL/b; exit $code"))
@@ -221,7 +221,7 @@ func TestRunPods(t *testing.T) {
 		`+label+`pod Failed restarts=0 main=0`)
 }
 
-// The second run of a pod is refused, and touches nothing of the first.
+// A second run of a pod fails, and changes nothing of the first.
 func TestRunTwice(t *testing.T) {
 	t.Parallel()
 	pod := volume(newPod(never, script("main", "echo >/data/file; echo >$CTL/main.ready; read x <$CTL/main; exec cat /data/file", mount("data", "/data"))), "data")
@@ -238,8 +238,8 @@ func TestRunTwice(t *testing.T) {
 		pod Succeeded restarts=0 main=0`)
 }
 
-// Of a pod whose manifest has changed, the folder takes the place of the one
-// before, but for one that containers may use.
+// The folder of a changed manifest replaces the earlier one, unless containers may still
+// use that.
 func TestRunKeepsOneFolder(t *testing.T) {
 	t.Parallel()
 	pod := newPod(never, script("main", "exit 0"))
@@ -260,7 +260,7 @@ func TestRunKeepsOneFolder(t *testing.T) {
 	require.DirExists(t, used)
 }
 
-// A pod that cannot be run is told at once, while others run.
+// A pod that cannot run is reported at once, while others run.
 func TestRunOneCannot(t *testing.T) {
 	t.Parallel()
 	held := newPod(never, container("main"))
@@ -300,14 +300,14 @@ func TestRun200Containers(t *testing.T) {
 	}
 }
 
-// A container that writes faster than anybody reads delays no other.
+// A container that writes faster than stdout is read delays no other.
 func TestRunFlood(t *testing.T) {
 	t.Parallel()
 	pod := newPod(onFailure, script("flood", onTerm+"echo >$CTL/flood.ready; yes yes | head -n 100000; read x <$CTL/flood"), container("main"))
 	c := newCommand(t, []*v1.Pod{pod}, "-o", "plain", "--config", "testdata/run/kubelet.yaml", "-").start()
 	c.listen("flood.ready")
 	c.listen("main.ready")
-	// It writes more than the pipe to stdout takes.
+	// More than the pipe of stdout can hold.
 	require.Eventually(t, func() bool {
 		info, err := os.Stat(filepath.Join(c.dir(), "logs", "flood", "0.log"))
 		return err == nil && info.Size() > 1<<19
@@ -382,7 +382,7 @@ func TestRunCommandNotFound(t *testing.T) {
 	})
 }
 
-// Gates that lead back to upstream's behaviour are known, and not honoured.
+// Gates for upstream's behaviour have a warning: run does not honour them.
 func TestRunWarnsOfGates(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}, "--feature-gates", "KubeletStrictCrashLoopBackOff=false,KubeletRestartAllContainersBackOff=false", "-").start().read()

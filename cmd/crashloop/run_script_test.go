@@ -20,8 +20,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What scripts rely on: limits, exit statuses, errors that they can read.
-
 func TestRunMaxRestarts(t *testing.T) {
 	t.Parallel()
 	for n, policy := range []v1.RestartPolicy{onFailure, always} {
@@ -37,7 +35,7 @@ func TestRunMaxRestarts(t *testing.T) {
 					main#1 exited(0)
 					main#2 running`)
 			} else {
-				c.exit("other", 0) // That is no reason to restart it.
+				c.exit("other", 0) // With OnFailure it does not restart.
 				c.expect("other#1 exited(0)")
 			}
 			c.exit("main", 1)
@@ -50,7 +48,7 @@ func TestRunMaxRestarts(t *testing.T) {
 	}
 }
 
-// Restarts of the whole pod are restarts of its containers.
+// Restarts of the whole pod count as restarts of its containers.
 func TestRunMaxRestartsOfPod(t *testing.T) {
 	t.Parallel()
 	c := startRun(t, newPod(never, container("main", restartPodOn88)), "--config", "testdata/run/kubelet.yaml", "--max-restarts", "1", "-")
@@ -91,7 +89,7 @@ func TestRunErrorsAsJSON(t *testing.T) {
 	}
 }
 
-// What the shell and its user write between Ctrl-Z and fg stays.
+// Text that the shell and its user write between Ctrl-Z and fg stays.
 func TestRunStopAndContinue(t *testing.T) {
 	t.Parallel()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -110,7 +108,7 @@ func TestRunStopAndContinue(t *testing.T) {
 	c := newCommand(t, []*v1.Pod{pod}, "-o", "table", "--config", "testdata/run/kubelet.yaml", "-")
 	c.cmd.Stdout = slave
 	c.cmd.Env = append(c.cmd.Env, "TERM=xterm")
-	// In a group of its own, which a shell stops, with a parent that may continue it.
+	// As a shell does: only a process group of its own can be stopped and continued.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.start()
 	output := make(chan string, 1000)

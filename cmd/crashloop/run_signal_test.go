@@ -27,7 +27,7 @@ func TestRunEndsWhenNobodyReads(t *testing.T) {
 	c.listen("main.ready")
 	c.listen("other.ready")
 	require.NoError(t, c.stdout.Close())
-	c.exit("main", 0) // Of which it writes.
+	c.exit("main", 0) // The exit causes a write.
 	require.Equal(t, exitFailed, c.wait())
 	require.Empty(t, processesOf(c.pod.Name))
 	require.Equal(t, `{"severity":"error","detail":"the output is not complete: write /dev/stdout: broken pipe"}`+"\n", c.errors())
@@ -53,7 +53,7 @@ func TestRunIsKilled(t *testing.T) {
 	require.Equal(t, -1, c.wait())
 	c.requireNoProcess()
 
-	// What is left of it is not in the way of the next.
+	// The next run succeeds with what the killed one has left.
 	next := volume(newPod(never, script("main", "exec ls -A /data", mount("data", "/data"))), "data")
 	next.Name, next.UID = pod.Name, pod.UID
 	c = newCommand(t, []*v1.Pod{next}).in(c.root).start().read()
@@ -77,7 +77,7 @@ func TestRunForksAndIgnoresSigterm(t *testing.T) {
 		main#2 running
 		other#2 running`)
 	require.Greater(t, len(processesOf(c.pod.Name)), 8)
-	// What it started ends with it.
+	// Its descendants end with it.
 	c.exit("main", 7)
 	c.expect("main#2 exited(7)")
 	require.Len(t, processesOf(c.pod.Name), 3, "other's two and the parent")
@@ -88,7 +88,7 @@ func TestRunForksAndIgnoresSigterm(t *testing.T) {
 		pod Failed restarts=1 main=1 other=1`)
 }
 
-// A shell that ran nohup has SIGHUP ignored.
+// nohup makes its command ignore SIGHUP.
 func TestRunIgnoresHangupUnderNohup(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t, []*v1.Pod{newPod(never, container("main"))})
@@ -103,7 +103,7 @@ func TestRunIgnoresHangupUnderNohup(t *testing.T) {
 		pod Succeeded restarts=0 main=0`)
 }
 
-// The tests pass where signals are ignored.
+// The tests pass under nohup, and in the background of a script.
 func TestRunTestsUnderNohup(t *testing.T) {
 	t.Parallel()
 	tests := "TestRunStops|TestRunDeletion|TestRunIgnoresHangupUnderNohup"
@@ -153,15 +153,15 @@ func (c *command) requireOnlyLogs() {
 	}
 }
 
-// requireNoProcess waits until nothing of the pod's containers and of their
-// parents is left, for the case that nobody could wait for them.
+// requireNoProcess waits until all processes of the pod have ended. It is for commands
+// that were killed and could not wait themselves.
 func (c *command) requireNoProcess() {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool { return len(processesOf(c.pod.Name)) == 0 }, patience, time.Millisecond)
 }
 
 // processesOf returns the processes that have a text in their arguments or their
-// environment, but for zombies.
+// environment, except zombies.
 func processesOf(text string) []string {
 	var found []string
 	proc, _ := os.ReadDir("/proc")

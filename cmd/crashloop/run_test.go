@@ -37,9 +37,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	// Processes inherit the signals that are ignored, but not those that are
-	// handled: SIGHUP is ignored under nohup, and SIGINT in the background of a
-	// script. A command under test starts as one of a terminal.
+	// Processes inherit ignored signals, but not handled ones. SIGHUP is ignored under
+	// nohup, SIGINT in the background of a script. A command under test has to start as
+	// on a terminal.
 	for _, s := range terminalSignals {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
@@ -48,12 +48,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// terminalSignals are those which a Go program leaves ignored if they were so at
-// its start.
+// terminalSignals are the signals that a Go program keeps ignoring if they were ignored
+// at its start.
 var terminalSignals = []os.Signal{syscall.SIGHUP, syscall.SIGINT}
 
-// patience is how long a test waits for what has to come. Only a failing test
-// waits so long.
+// patience is the longest wait. Only failing tests wait so long.
 const patience = 3 * time.Minute
 
 // command is a run of the command.
@@ -69,23 +68,23 @@ type command struct {
 	events chan printer.Event
 	waited chan struct{}
 	seen   []string
-	// fifos are pipes in ctl: NAME for the exit code of a container, NAME.ready
-	// that it writes to when it is ready, NAME.probe and NAME.hook that its startup
-	// probe and others of its commands read.
+	// fifos has the pipes in ctl: from NAME a container reads its exit code, to
+	// NAME.ready it writes when it is ready, and its startup probe and other commands
+	// read NAME.probe and NAME.hook.
 	fifos map[string]*os.File
-	// created has the containers that were created and of which no start is known.
+	// created has the containers with an event Created and no Started yet.
 	created map[string]bool
-	// starts and exits are of the instances so far, by the container.
+	// starts has the number of starts, and exits the last exit, by container.
 	starts map[string]int
 	exits  map[string]time.Time
-	// trigger is the container that was the cause of the pod's last restart.
+	// trigger is the container that triggered the last restart of the pod.
 	trigger string
 	// summary has the restarts of the containers in the summary of a pod.
 	summary string
 }
 
-// newCommand returns a command that is to run the pods. Without arguments it
-// reads the configuration of testdata/run/kubelet.yaml and the pods from stdin.
+// newCommand returns a command that runs the pods. Without arguments it uses the
+// configuration testdata/run/kubelet.yaml and reads the pods from stdin.
 func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 	c := &command{
 		t: t, pod: pods[0], ctl: outsideTmp(t), root: filepath.Join(t.TempDir(), "root"), events: make(chan printer.Event, 1000), waited: make(chan struct{}),
@@ -118,7 +117,7 @@ func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 	return c
 }
 
-// in has it use another folder.
+// in sets another --root-dir.
 func (c *command) in(root string) *command {
 	c.cmd.Args[slices.Index(c.cmd.Args, c.root)] = root
 	c.root = root
@@ -143,7 +142,7 @@ func (c *command) start() *command {
 		c.cmd.Process.Kill()
 		<-c.waited
 		stdout.Close()
-		defer func() { // What is left by a failure.
+		defer func() { // A failure may leave processes.
 			for _, p := range processesOf(c.pod.Name) {
 				pid, _, _ := strings.Cut(p, ":")
 				n, _ := strconv.Atoi(pid)
@@ -163,7 +162,7 @@ func (c *command) start() *command {
 	return c
 }
 
-// read begins to read the events.
+// read reads the events in a goroutine.
 func (c *command) read() *command {
 	go func() {
 		defer close(c.events)
@@ -185,8 +184,8 @@ func startRun(t *testing.T, pod *v1.Pod, args ...string) *command {
 	return newCommand(t, []*v1.Pod{pod}, args...).start().read()
 }
 
-// fifo makes a pipe between containers and the test. Neither waits for the other
-// to open it.
+// fifo makes a pipe between containers and the test. Neither waits until the other
+// opens it.
 func (c *command) fifo(name string) *os.File {
 	path := filepath.Join(c.ctl, name)
 	require.NoError(c.t, syscall.Mkfifo(path, 0o600))
@@ -205,7 +204,7 @@ func (c *command) tell(fifo, line string) {
 	require.NoError(c.t, err)
 }
 
-// exit has a container exit, at once or when it has started.
+// exit makes a container exit, at once or after its start.
 func (c *command) exit(container string, code int) { c.t.Helper(); c.tell(container, fmt.Sprint(code)) }
 
 // listen waits for a line from a pipe.
@@ -230,14 +229,14 @@ func (c *command) signal(s os.Signal) {
 	require.NoError(c.t, c.cmd.Process.Signal(s))
 }
 
-// signalUntilEnd ends the command by a second signal. One that comes soon after
-// the first is none.
+// signalUntilEnd ends the command with a second signal. One that comes soon after the
+// first one does not count.
 func (c *command) signalUntilEnd(s os.Signal) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool { return errors.Is(c.cmd.Process.Signal(s), os.ErrProcessDone) }, patience, 50*time.Millisecond)
 }
 
-// event waits for the next event, and returns false at the end.
+// event returns the next event, or false at the end.
 func (c *command) event() (printer.Event, bool) {
 	c.t.Helper()
 	select {
@@ -249,10 +248,9 @@ func (c *command) event() (printer.Event, bool) {
 	}
 }
 
-// next waits for the next event that is told in a line of its own, and returns
-// that: what is in it, but for times. A container has the number of its instance
-// and a wait its length from the exit on. When an instance starts that tells when
-// it is ready, next waits for that too.
+// next returns a line for the next event that has one. Instead of times it has the
+// number of the instance, and the length of a wait from the exit. After a start, next
+// also waits until the container is ready, if that writes to NAME.ready.
 func (c *command) next() string {
 	c.t.Helper()
 	for {
@@ -262,10 +260,10 @@ func (c *command) next() string {
 		}
 		if e.Reason == "Created" {
 			c.created[e.Pod+"/"+e.Container] = true
-			continue // Started or Failed is next.
+			continue // Started or Failed follows.
 		}
 		if e.Reason == "Unhealthy" && strings.HasSuffix(e.Message, "the container is not running") {
-			continue // A probe was under way when the container exited, or not.
+			continue // Whether a probe runs during the exit is open.
 		}
 		if line := c.line(e); line != "" {
 			c.seen = append(c.seen, line)
@@ -308,7 +306,7 @@ func (c *command) line(e printer.Event) string {
 			exit, ok = c.exits[c.trigger]
 		}
 		require.True(c.t, ok, "%+v without an exit", e)
-		// Between two readings, the wall clock does not run exactly as the monotonic one.
+		// The wall clock and the monotonic clock differ a little.
 		return fmt.Sprintf("%s waits %v", label, e.RetryAt.Sub(exit).Round(time.Millisecond))
 	case e.Reason == "Started":
 		require.True(c.t, c.created[e.Pod+"/"+e.Container], "%+v without Created", e)
@@ -391,8 +389,8 @@ func (c *command) ends(status int, text string) {
 	c.requireOnlyLogs()
 }
 
-// wait waits for the end of the process and returns its exit status, or -1 for
-// the end by a signal.
+// wait waits for the end of the process and returns its exit status, or -1 if a signal
+// ended it.
 func (c *command) wait() int {
 	c.t.Helper()
 	select {
@@ -416,7 +414,7 @@ func (c *command) dir() string {
 	return filepath.Join(c.root, "default_"+c.pod.Name+"_"+string(c.pod.UID))
 }
 
-// log returns what an instance of a container wrote.
+// log returns the output of an instance of a container.
 func (c *command) log(container string, restarts int) []string {
 	c.t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.dir(), "logs", container, fmt.Sprintf("%d.log", restarts)))

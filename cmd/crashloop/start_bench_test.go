@@ -18,7 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// cpuTime is what this process and those that it has waited for have used.
+// cpuTime returns the CPU time of this process and its children that have ended.
 func cpuTime(b *testing.B) (total time.Duration) {
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var usage syscall.Rusage
@@ -28,9 +28,9 @@ func cpuTime(b *testing.B) (total time.Duration) {
 	return total
 }
 
-// BenchmarkStart measures the CPU time of the start and the exit of a container:
-// the agent's and that of the parent of containers, which is this executable with
-// all that the command has. cpu-ms/program is what the program alone takes.
+// BenchmarkStart measures the CPU time of the start and the exit of a container, in the
+// agent and in the parent of containers, which is this executable with everything that
+// the command imports. cpu-ms/program is that of the program alone.
 //
 //	go test -run - -bench Start -benchtime 200x ./cmd/crashloop
 func BenchmarkStart(b *testing.B) {

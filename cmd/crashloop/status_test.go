@@ -58,7 +58,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// docs/operators.md shows what the command prints of node.prom.
+// docs/operators.md shows the output for node.prom.
 func TestStatusInDocs(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/operators.md")
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestStatusInDocs(t *testing.T) {
 	require.Contains(t, string(doc), "| crashloop status\n"+stdout+"```\n")
 }
 
-// runStatus returns what status prints when that is on stdin.
+// runStatus returns the output of status for a text on stdin.
 func runStatus(stdin io.Reader, args ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	status = run(append([]string{"status"}, args...), stdin, &out, &errs)
@@ -271,7 +271,7 @@ func TestStatusOfURL(t *testing.T) {
 		tls     bool
 		handler http.HandlerFunc
 		args    []string
-		want    string // Of an error, after the URL.
+		want    string // The error, after the URL.
 	}{
 		{"http", plain, serve, nil, ""},
 		{"https", tls, serve, []string{skip}, ""},
@@ -309,7 +309,7 @@ func TestStatusOfURL(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			server := httptest.NewUnstartedServer(tc.handler)
-			server.Config.ErrorLog = log.New(io.Discard, "", 0) // It tells of certificates that are not taken.
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // It logs rejected certificates.
 			if server.StartTLS(); !tc.tls {
 				server.Close()
 				server = httptest.NewServer(tc.handler)
@@ -347,7 +347,7 @@ func TestStatusOfURL(t *testing.T) {
 	})
 }
 
-// Whatever is read, nothing that a terminal acts on is printed.
+// FuzzStatus searches for metrics whose report a terminal would act on.
 func FuzzStatus(f *testing.F) {
 	for _, name := range []string{"node.prom", "idle.prom", "later.prom"} {
 		data, err := os.ReadFile("testdata/status/" + name)

@@ -40,7 +40,7 @@ func TestPrune(t *testing.T) {
 	add("a_three", 2*time.Hour, 100)
 	add("a_four", time.Hour, 100)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "other"), nil, 0o600))
-	require.NoError(t, os.Mkdir(filepath.Join(root, "a_one_more"), 0o700)) // No name of a pod has "_".
+	require.NoError(t, os.Mkdir(filepath.Join(root, "a_one_more"), 0o700)) // Names of pods have no "_".
 	unlock, err := lock(filepath.Join(root, "a_three.lock"))
 	require.NoError(t, err)
 	all := names()

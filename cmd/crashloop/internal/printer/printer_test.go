@@ -21,7 +21,7 @@ import (
 )
 
 func TestOutput(t *testing.T) {
-	// Without a terminal a table would be of no use.
+	// Without a terminal there is no table.
 	for format, golden := range map[string]string{Table: "plain", Plain: "plain", JSON: "json"} {
 		t.Run("format "+format, func(t *testing.T) {
 			var out bytes.Buffer
@@ -60,9 +60,8 @@ func TestJSONLines(t *testing.T) {
 	require.Equal(t, reasonSummary, last)
 }
 
-// Pods of one name are told apart by their namespaces.
-// One crash is one line, also of several containers at once and of a start that
-// failed. What an exit has to do with comes after it.
+// One crash is one line, also if several containers crash at once, and for a failed
+// start. Events about an exit follow it.
 func TestCrashes(t *testing.T) {
 	var out bytes.Buffer
 	pods := []*v1.Pod{testPod("a", "web", "one", "two"), testPod("a", "db", "main")}
@@ -82,7 +81,7 @@ func TestCrashes(t *testing.T) {
 		}
 		p.Status(pods[0], podIs(v1.PodRunning, one, two))
 		p.Recorder(pods[0]).Eventf(ref("one"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container one")
-		p.Recorder(pods[1]).Eventf(ref("main"), v1.EventTypeNormal, "Started", "Container started") // Another pod's is not in the way.
+		p.Recorder(pods[1]).Eventf(ref("main"), v1.EventTypeNormal, "Started", "Container started") // An event of another pod does not matter.
 		p.Status(pods[0], podIs(v1.PodRunning, waits(one, 10*time.Second), waits(two, 20*time.Second)))
 
 		p.Recorder(pods[1]).Eventf(ref("main"), v1.EventTypeWarning, "Failed", "Error: no such file")
@@ -100,7 +99,7 @@ func TestCrashes(t *testing.T) {
 		p.Recorder(pods[0]).Eventf(pods[0], v1.EventTypeNormal, "PodRestarting", "Container one exited with code 3, triggering pod restart")
 		fourth := crashed("two", 4)
 		fourth.LastExit.ContainerID = "two1"
-		p.Status(pods[0], podIs(v1.PodRunning, third, fourth)) // The last: nothing follows.
+		p.Status(pods[0], podIs(v1.PodRunning, third, fourth)) // The last status: no wait follows.
 		p.closed(t)
 	})
 	lines, _, _ := strings.Cut(out.String(), "\n\n")
@@ -114,6 +113,7 @@ func TestCrashes(t *testing.T) {
     0.000s  web/two   Error             exited with code 4`, lines)
 }
 
+// A name that two pods have comes with the namespace.
 func TestPods(t *testing.T) {
 	pods := []*v1.Pod{testPod("a", "web", "main"), testPod("b", "web", "main", "x"), testPod("a", "db", "main")}
 	var out bytes.Buffer
@@ -128,7 +128,7 @@ func TestPods(t *testing.T) {
 	compareGolden(t, "pods", out.String())
 }
 
-// An agent that adopts a pod is told of exits that its predecessor told of.
+// The exits that an earlier agent has reported are not reported again.
 func TestAdoptedPod(t *testing.T) {
 	pod := testPod("default", "worker", "old", "new")
 	var out bytes.Buffer
@@ -144,7 +144,7 @@ func TestAdoptedPod(t *testing.T) {
 	})
 }
 
-// What a container writes goes through as it is, but on a terminal with a table.
+// Output is written unchanged, except above a table.
 func TestOutputIsUnchanged(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var out bytes.Buffer
@@ -157,7 +157,7 @@ func TestOutputIsUnchanged(t *testing.T) {
 	require.True(t, strings.HasPrefix(out.String(), "    0.000s  main | \x1b[31mred\x1b[0m \xff\x00\r\n"), "%q", out.String())
 }
 
-// stuckWriter takes nothing until go is closed.
+// stuckWriter blocks until go is closed.
 type stuckWriter struct {
 	bytes.Buffer
 	proceed chan struct{}
@@ -193,7 +193,7 @@ func TestOutputWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 			}
 			require.NotContains(t, w.String(), "told")
 
-			// The clock stands: the table is no reason to wait.
+			// The clock does not move: output does not wait for the table.
 			close(w.proceed)
 			<-done
 			synctest.Wait()
@@ -211,7 +211,8 @@ func TestOutputWaitsForTheWriterAndEventsDoNot(t *testing.T) {
 	}
 }
 
-// Containers do not wait for who does not read at all. What he misses is said.
+// Containers do not wait for a reader that does not read at all. The output counts the
+// missing lines.
 func TestOutputLeavesOutWhatIsNotRead(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	var w stuckWriter
@@ -222,7 +223,7 @@ func TestOutputLeavesOutWhatIsNotRead(t *testing.T) {
 		for range lines {
 			p.Output(pod)("main", line)
 		}
-		<-time.After(2 * stallAfter) // The writer is as stuck as before.
+		<-time.After(2 * stallAfter) // The writer still blocks.
 		p.Output(pod)("main", line)
 		close(w.proceed)
 		synctest.Wait()
@@ -235,7 +236,7 @@ func TestOutputLeavesOutWhatIsNotRead(t *testing.T) {
 	})
 }
 
-// failingWriter takes one write.
+// failingWriter fails after one write.
 type failingWriter struct{ writes int }
 
 func (w *failingWriter) Write(p []byte) (int, error) {
@@ -253,7 +254,7 @@ func TestWriteError(t *testing.T) {
 		synctest.Wait()
 		line := bytes.Repeat([]byte("x"), 1000)
 		for range 3 * maxQueuedOutput / len(line) {
-			p.Output(pod)("main", line) // It would wait for ever.
+			p.Output(pod)("main", line) // It must not block.
 			p.Warn(pod, "", "Another", "")
 		}
 		require.EqualError(t, p.Close(func(*v1.Pod) string { return "" }), "broken pipe")
@@ -277,7 +278,7 @@ func TestAfterClose(t *testing.T) {
 		synctest.Wait()
 		closed := make(chan error)
 		go func() { closed <- p.Close(func(*v1.Pod) string { return "/logs" }) }()
-		<-stopped // Nothing waits for a printer that ends.
+		<-stopped // Close ends the wait.
 		p.Recorder(pod).Eventf(pod, v1.EventTypeNormal, "TooLate", "")
 		p.Status(pod, podIs(v1.PodFailed))
 		close(w.proceed)
@@ -289,7 +290,7 @@ func TestAfterClose(t *testing.T) {
 	require.True(t, strings.HasSuffix(w.String(), "  Logs: /logs\n"))
 }
 
-// Lines are whole, and those of each caller in their order.
+// Lines are complete, and those of each caller are in order.
 func TestConcurrently(t *testing.T) {
 	pods := []*v1.Pod{testPod("a", "p0", "c"), testPod("a", "p1", "c"), testPod("a", "p2", "c"), testPod("a", "p3", "c")}
 	for _, format := range Formats() {

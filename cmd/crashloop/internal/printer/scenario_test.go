@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// printed is a printer with a clock that the test moves.
+// printed is a printer with a fake clock.
 type printed struct {
 	*Printer
 	clock *testingclock.FakeClock
@@ -30,8 +30,8 @@ type printed struct {
 	stepped func()
 }
 
-// testPrinter runs f in a bubble, in which step waits until the printer has
-// nothing more to do.
+// testPrinter runs f in a bubble of synctest, in which step waits until the printer is
+// idle.
 func testPrinter(t *testing.T, w io.Writer, format string, size func() (int, int), pods []*v1.Pod, f func(*testing.T, *printed)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := testingclock.NewFakeClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
@@ -45,8 +45,8 @@ func testPrinter(t *testing.T, w io.Writer, format string, size func() (int, int
 	})
 }
 
-// step moves the clock when the printer has done what it can, and returns when it
-// has again. By redrawPause or more, all that it was told before is written.
+// step moves the clock when the printer is idle, and returns when it is idle again. After
+// redrawPause or more, everything from before is written.
 func (p *printed) step(d time.Duration) {
 	synctest.Wait()
 	p.clock.Step(d)
@@ -90,8 +90,8 @@ func podIs(phase v1.PodPhase, containers ...agent.ContainerStatus) agent.Status 
 	return agent.Status{Phase: phase, Containers: containers}
 }
 
-// scenario has all that a pod can go through: an init container, a start error,
-// a back-off, a restart of the whole pod that waits, a probe that fails, the end.
+// scenario is a run with an init container, a start error, a back-off, a restart of the
+// whole pod that waits, a failed probe, and the end.
 func scenario(p *printed) {
 	pod := p.pods[0]
 	recorder, output := p.Recorder(pod), p.Output(pod)
@@ -126,7 +126,7 @@ func scenario(p *printed) {
 	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "Unhealthy", "Liveness probe failed: %s", "not <ok>\n")
 	main.LastExit = exited("m1", 1, p.clock.Now().Add(-4*time.Millisecond))
 	main.State = v1.ContainerState{Terminated: main.LastExit}
-	p.Status(pod, agent.Status{Phase: v1.PodRunning, Containers: []agent.ContainerStatus{setup, main}}) // What follows is in the next one.
+	p.Status(pod, agent.Status{Phase: v1.PodRunning, Containers: []agent.ContainerStatus{setup, main}}) // The wait is in the next status.
 	recorder.Eventf(ref("spec.containers{main}"), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container main")
 	main.State, main.RetryAt = waiting("CrashLoopBackOff"), main.LastExit.FinishedAt.Add(10*time.Second)
 	report(agent.Status{Phase: v1.PodRunning})

@@ -20,9 +20,9 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// terminal is as much of a terminal as a printer needs: it wraps lines at the
-// end of a row, when it becomes narrower too, and keeps what scrolled out at the
-// top. What it does not know fails the test.
+// terminal is the part of a terminal that a printer needs. It wraps lines, also when it
+// becomes narrower, and keeps the rows that have scrolled off the top. An unknown
+// sequence fails the test.
 type terminal struct {
 	t             *testing.T
 	columns, rows int
@@ -35,7 +35,7 @@ type terminal struct {
 
 type gridRow struct {
 	cells []string
-	// continues says that the row goes on in the next one.
+	// continues is true if the line continues in the next row.
 	continues bool
 }
 
@@ -89,7 +89,7 @@ func (s *terminal) put(r rune) {
 			s.put(' ')
 		}
 		return
-	case r == '\u0301': // Joins the one before.
+	case r == '\u0301': // It joins the character before.
 		s.grid[s.row].cells[s.column-1] += string(r)
 		return
 	case r >= '一' && r <= '龥':
@@ -109,7 +109,7 @@ func (s *terminal) put(r rune) {
 	s.column += width
 }
 
-// next goes to the beginning of the next row.
+// next moves to the beginning of the next row.
 func (s *terminal) next() {
 	if s.row++; s.row == len(s.grid) {
 		s.grid = append(s.grid, gridRow{})
@@ -117,8 +117,8 @@ func (s *terminal) next() {
 	s.column = 0
 }
 
-// resize wraps all lines anew. The cursor is in the last row, as it is after a
-// printer has written.
+// resize wraps all lines again. The cursor is in the last row, as after a write of the
+// printer.
 func (s *terminal) resize(columns, rows int) {
 	require.Equal(s.t, len(s.grid)-1, s.row)
 	require.Zero(s.t, s.column)
@@ -131,7 +131,7 @@ func (s *terminal) resize(columns, rows int) {
 	}
 }
 
-// lines are those written since the beginning, without the cursor's.
+// lines returns all lines so far, without the row of the cursor.
 func (s *terminal) lines() []string {
 	var lines []string
 	line := ""
@@ -145,7 +145,7 @@ func (s *terminal) lines() []string {
 	return lines
 }
 
-// view is what there is to see.
+// view returns the visible rows.
 func (s *terminal) view() string {
 	var b strings.Builder
 	for _, row := range s.grid[s.top():] {
@@ -154,8 +154,7 @@ func (s *terminal) view() string {
 	return b.String()
 }
 
-// The golden file has what was on the screen after each step of the scenario
-// that changed it.
+// The golden file has the screen after each step of the scenario that changed it.
 func TestTable(t *testing.T) {
 	s := newTerminal(t, 80, 16)
 	var b strings.Builder
@@ -169,8 +168,8 @@ func TestTable(t *testing.T) {
 	compareGolden(t, "table", b.String())
 }
 
-// Nothing that scrolls is lost to the table: they are the lines of the plain
-// format, but for control characters.
+// The table overwrites no lines: above it are the lines of the plain format, except for
+// control characters.
 func TestTableKeepsLines(t *testing.T) {
 	s := newTerminal(t, 60, 10)
 	var plain strings.Builder
@@ -222,7 +221,7 @@ func TestTableIsDrawnWhenItChanges(t *testing.T) {
 		}
 		require.Equal(t, 5, s.writes)
 
-		// Ten events in a hundredth of a second are two drawings: the first at once.
+		// Ten events within 10 ms are drawn twice, the first one at once.
 		p.step(redrawPause)
 		before := s.writes
 		for i := range 10 {
@@ -269,7 +268,7 @@ func TestTableOnTerminalThatIsResized(t *testing.T) {
 func TestTableOnSmallTerminals(t *testing.T) {
 	pods := []*v1.Pod{testPod("default", "a", "main"), testPod("default", "b", "main")}
 	for rows, want := range map[int]string{
-		0: "Pod a,Pod b,CONTAINER,a/main,b/main", // It does not tell, so it is taken for one of 24.
+		0: "Pod a,Pod b,CONTAINER,a/main,b/main", // The size is not known: 24 rows.
 		1: "… and 2 more pods",
 		2: "… and 2 more pods",
 		3: "Pod a,Pod b",
@@ -347,7 +346,7 @@ func TestTableOfManyPods(t *testing.T) {
 			p.Status(pod, status)
 		}
 		p.step(redrawPause)
-		lines := s.lines()[3:] // Those pods have lines of their own, too.
+		lines := s.lines()[3:] // The lines above are those of the pods.
 		require.Len(t, lines, 17)
 		require.Equal(t, []string{"Pod p20  Failed", "Pod p25  Running  PodRestarting  restarts 2  next restart in 8s", "Pod p00  Running"}, lines[:3])
 		require.Equal(t, "… and 23 more pods", lines[7])
@@ -357,7 +356,7 @@ func TestTableOfManyPods(t *testing.T) {
 	})
 }
 
-// What a container or its probe wrote cannot write over the table.
+// Output of a container or its probe cannot overwrite the table.
 func TestTableEscapes(t *testing.T) {
 	pod := testPod("default", "worker", "main")
 	s := newTerminal(t, 40, 24)
@@ -373,7 +372,7 @@ func TestTableEscapes(t *testing.T) {
 			"CONTAINER  KIND  STATE                 …",
 			`main       init  Bad\x1b[2J\tReason\n  0`,
 		}, s.lines())
-		// A second drawing finds the first, though a line above it fills two rows.
+		// The second table replaces the first, although a line above it takes two rows.
 		p.Output(pod)("main", []byte(strings.Repeat("世界", 15)))
 		p.step(redrawPause)
 		require.Len(t, s.lines(), 6)
@@ -381,7 +380,7 @@ func TestTableEscapes(t *testing.T) {
 	})
 }
 
-// What there is to know of a container is kept where its name is too long.
+// A name that is too long hides no other column.
 func TestTableOfLongNames(t *testing.T) {
 	now := time.Now()
 	pod := testPod("default", "worker", "my-application-server-worker", "x")
