@@ -46,6 +46,9 @@ type Options struct {
 	// StatusFile keeps the pod's status for the next agent. It is "" if the containers
 	// do not outlive this one.
 	StatusFile string
+	// Earlier is what an earlier agent left, for a caller without a StatusFile: its
+	// Conditions and StartTime, and Started of the ContainerStatuses.
+	Earlier v1.PodStatus
 	// Clock is the clock of Run. Nil is the real clock. Back-offs get their times from
 	// the agent.
 	Clock clock.Clock

@@ -14,21 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// load reads the status that an earlier agent has saved.
+// load takes over the status that an earlier agent has left.
 func (a *Agent) load() error {
-	if a.o.StatusFile == "" {
-		return nil
-	}
-	data, err := os.ReadFile(a.o.StatusFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var status savedStatus
-	if err := json.Unmarshal(data, &status); err != nil {
-		return fmt.Errorf("%s: %w; remove the file to discard the saved status", a.o.StatusFile, err)
+	status := savedStatus{PodStatus: a.o.Earlier}
+	if a.o.StatusFile != "" {
+		data, err := os.ReadFile(a.o.StatusFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		status = savedStatus{}
+		if err := json.Unmarshal(data, &status); err != nil {
+			return fmt.Errorf("%s: %w; remove the file to discard the saved status", a.o.StatusFile, err)
+		}
 	}
 	a.conditions = status.Conditions
 	if status.StartTime != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -167,6 +168,27 @@ containers:
 		require.Equal(t, tc.last, s.newest["main"].ID)
 		require.Equal(t, restartpod.StateRunning, s.newest["main"].State)
 	}
+}
+
+// Without a file, an agent goes on from the status that the caller has of an earlier one: a
+// deadline counts from the pod's start, and a restart of the pod in progress is not repeated.
+func TestEarlier(t *testing.T) {
+	for _, after := range []time.Duration{0, 20 * time.Second} {
+		s := newScript(0, 0)
+		earlier := v1.PodStatus{StartTime: &metav1.Time{Time: s.begin.Add(-after)}}
+		a, err := New(Options{Pod: pod(t, `{activeDeadlineSeconds: 30, containers: [{name: main}]}`), Runtime: s, Earlier: earlier})
+		require.NoError(t, err)
+		require.Equal(t, after > 0, s.drive(a, 15*time.Second), "it has ended")
+	}
+	s := newScript(0, 0)
+	s.ready, s.newest["main"] = true, Instance{Status: restartpod.Status{ID: "a", State: restartpod.StateRunning, StartedAt: s.begin}}
+	a, err := New(Options{Pod: pod(t, `containers: [{name: main}]`), Runtime: s, Earlier: v1.PodStatus{Conditions: []v1.PodCondition{{
+		Type: restartpod.PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.Time{Time: s.begin.Add(-time.Minute)},
+	}}}})
+	require.NoError(t, err)
+	s.drive(a, time.Second)
+	require.Zero(t, s.stops, "it is of the present run")
+	require.Equal(t, v1.ConditionFalse, a.Status().Conditions[0].Status)
 }
 
 // A sync starts all containers that may start. The one that exited first is first, but
