@@ -293,8 +293,9 @@ func writePlan(b *bytes.Buffer, p podPlan) {
 	}
 }
 
-// at is a time of the plan, with the day in a plan of several.
+// at is a time of the plan to a second, with the day in a plan of several.
 func at(p *plan.Plan, t time.Time) string {
+	t = t.Round(time.Second)
 	if p.End.Sub(p.Begin) >= 24*time.Hour {
 		return t.Format(time.DateTime)
 	}
@@ -309,10 +310,18 @@ func nextRestart(p *plan.Plan) string {
 			if d := e.Time.Sub(p.Begin); d > 0 {
 				in = "in " + short(d)
 			}
-			return fmt.Sprintf("next restart at %s, %s", at(p, e.Time), in)
+			return fmt.Sprintf("next restart at %s, %s%s", at(p, e.Time), in, ifs(e))
 		}
 	}
 	return "no restart in " + short(p.End.Sub(p.Begin))
+}
+
+// ifs is what a start depends on.
+func ifs(e plan.Entry) string {
+	if e.Message == "" {
+		return ""
+	}
+	return ", " + printable(e.Message)
 }
 
 // describe says in words what happens.
@@ -320,9 +329,9 @@ func describe(p *plan.Plan, e plan.Entry) string {
 	switch e.Kind {
 	case plan.Start:
 		if e.Restarts > 0 {
-			return fmt.Sprintf("starts, restart %d", e.Restarts)
+			return fmt.Sprintf("starts, restart %d%s", e.Restarts, ifs(e))
 		}
-		return "starts"
+		return "starts" + ifs(e)
 	case plan.Exit:
 		return fmt.Sprintf("exits with code %d after %s", *e.ExitCode, short(time.Duration(e.RanSeconds*float64(time.Second))))
 	case plan.Wait, plan.PodWait:

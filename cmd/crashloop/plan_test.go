@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,30 @@ TIME      AFTER  CONTAINER  WHAT
 12:00:39  39s    main       starts, restart 3
 main: 3 restarts in 1m0s, down for 50.0% of it
 `, out)
+}
+
+// A wait that somebody has to end is not taken for one that ends.
+func TestPlanMissing(t *testing.T) {
+	const status = "status: {containerStatuses: [{name: main, restartCount: %d, state: {waiting: {reason: CreateContainerConfigError}}}, {name: other, state: {running: {}}}]}"
+	_, out, _ := planned(t, planPod+fmt.Sprintf(status, 2), "--for", "1m", "-")
+	assert.Contains(t, out, "Pod web in stdin: next restart at 12:00:00, now, if CreateContainerConfigError is over\n")
+	assert.Contains(t, out, "note: main waits: CreateContainerConfigError. The plan takes it to be over\n")
+	assert.Contains(t, out, "12:00:00  0s     main       starts, restart 3, if CreateContainerConfigError is over\n")
+	_, out, _ = planned(t, planPod+fmt.Sprintf(status, 0), "--for", "1m", "-")
+	assert.Contains(t, out, "Pod web in stdin: no restart in 1m0s\n")
+	assert.Contains(t, out, "12:00:00  0s     main       starts, if CreateContainerConfigError is over\n")
+}
+
+// People read seconds and tenths of them, programs what was computed.
+func TestPlanRounding(t *testing.T) {
+	args := []string{"--for", "2h", "--exit", "main=1@2.96s", "-"}
+	_, out, _ := planned(t, planPod, args...)
+	assert.Contains(t, out, "next restart at 12:00:03, in 3s\n")
+	assert.Contains(t, out, "12:00:16  15.9s       main       starts, restart 2\n")
+	assert.Contains(t, out, "main: 28 restarts in 2h0m0s, down for 98.8% of it\n")
+	_, out, _ = planned(t, planPod, append([]string{"-o", "json"}, args...)...)
+	assert.Contains(t, out, `{"time":"2026-01-01T12:00:02.96Z","kind":"Exit","container":"main","exitCode":1,"ranSeconds":2.96}`)
+	assert.Contains(t, out, `{"name":"main","restarts":28,"ranSeconds":85.84,"downSeconds":7114.16}`)
 }
 
 // plan takes the same input as check: other kinds, several pods, a node's configuration.

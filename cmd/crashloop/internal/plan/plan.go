@@ -9,9 +9,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +16,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -68,7 +66,8 @@ type Entry struct {
 	// DelaySeconds and Until are for a wait: the back-off, and when it ends.
 	DelaySeconds float64    `json:"delaySeconds,omitempty"`
 	Until        *time.Time `json:"until,omitempty"`
-	Message      string     `json:"message,omitempty"`
+	// Message is for a start what has to be over before, and for the pod what happens to it.
+	Message string `json:"message,omitempty"`
 }
 
 // Plan is what will happen.
@@ -93,9 +92,6 @@ type Summary struct {
 	DownSeconds float64 `json:"downSeconds"`
 }
 
-// most is how many entries a plan has at most.
-const most = 100_000
-
 // Make makes the plan. An error is for a pod or a status that contradicts itself or the curve, and
 // names the field, or for a plan that is too long. A status that is a little later than Begin is of
 // another clock: the plan begins with it.
@@ -111,14 +107,20 @@ func Make(o Options) (*Plan, error) {
 	m := &maker{
 		Options: o,
 		plan:    &Plan{Begin: o.Begin, End: o.Begin.Add(o.For), Entries: []Entry{}, Phase: o.Pod.Status.Phase, Notes: notes},
-		specs:   slices.Concat(o.Pod.Spec.InitContainers, o.Pod.Spec.Containers),
-		waits:   map[string]time.Time{},
+
+		containers: containers(o.Pod, o.Gates), keys: map[string]string{}, waits: map[string]time.Time{}, ifs: map[string]string{},
 	}
 	m.backOff, m.podBackOff = agent.NewBackOffs(nil, o.Curve)
 	m.backOff.SetMetrics("", m)
+	m.keys[""] = restartpod.New(m.podBackOff, o.Pod, o.Gates).BackOffKey()
+	for _, list := range [][]v1.Container{o.Pod.Spec.InitContainers, o.Pod.Spec.Containers} {
+		for i := range list {
+			m.keys[list[i].Name] = kuberuntime.Key(o.Pod, &list[i])
+		}
+	}
 	m.runtime = &scripted{
 		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: Assumed(o.Pod, o.Lives, o.Begin), recovers: map[string]time.Time{},
-		instances: map[string]agent.Instance{}, exits: map[string]exit{}, starts: map[string]int{},
+		instances: map[string]agent.Instance{}, lost: map[string]int{}, exits: map[string]exit{}, starts: map[string]int{},
 		started: m.started, exited: m.exited,
 	}
 	for name, after := range o.Recovers {
@@ -140,35 +142,31 @@ func Make(o Options) (*Plan, error) {
 type maker struct {
 	Options
 	plan                *Plan
-	specs               []v1.Container
+	containers          []restartpod.Container
 	runtime             *scripted
 	backOff, podBackOff *backoff.Backoff
-	statusFile          string
 	// resets is how often the reset rule held for a start that is not noted yet.
 	resets int
-	// waits has when the noted wait of each container ends, and of the pod under "".
+	// keys has that of each container in its back-off, and waits when its noted wait ends. Those
+	// of the pod are under "".
+	keys  map[string]string
 	waits map[string]time.Time
+	// ifs has what the next start of a container depends on that the plan takes for granted.
+	ifs map[string]string
 }
 
 // run steps the agent from one thing that happens to the next.
 func (m *maker) run() error {
 	a, err := agent.New(agent.Options{
 		Pod: m.Pod, Runtime: m.runtime, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
-		Recorder: m, Report: m.report, StatusFile: m.statusFile,
+		Recorder: m, Report: m.report, Earlier: m.Pod.Status,
 		Probe: func(context.Context, string, *v1.Probe) (string, bool, error) { return "", true, nil },
 	})
-	if m.statusFile != "" {
-		defer os.RemoveAll(filepath.Dir(m.statusFile))
-	}
 	if err != nil {
 		return err
 	}
 	if m.Pod.DeletionTimestamp != nil {
 		a.Delete()
-	}
-	order := make([]string, len(m.specs))
-	for i := range m.specs {
-		order[i] = m.specs[i].Name
 	}
 	// A pod that comes to no rest in a moment would take for ever.
 	const restless = 10_000
@@ -189,9 +187,9 @@ func (m *maker) run() error {
 			now, steps = next, 0
 		}
 		if len(m.plan.Entries) > most || steps > restless {
-			return fmt.Errorf("by %s the plan has more than %d lines: ask for less of the future, or for longer runs", now.Format(time.RFC3339), most)
+			return fmt.Errorf("by %s %w", now.Format(time.RFC3339), errTooLong)
 		}
-		m.runtime.advance(now, order)
+		m.runtime.advance(now, m.containers)
 	}
 	m.sum()
 	return nil
@@ -207,7 +205,8 @@ func (m *maker) started(container string, restarts int) {
 	for ; m.resets > 0; m.resets-- {
 		m.add(Entry{Kind: Reset, Container: container})
 	}
-	m.add(Entry{Kind: Start, Container: container, Restarts: restarts})
+	m.add(Entry{Kind: Start, Container: container, Restarts: restarts, Message: m.ifs[container]})
+	delete(m.ifs, container)
 }
 
 func (m *maker) exited(container string, code int32, ran time.Duration) {
@@ -223,87 +222,73 @@ func (m *maker) Eventf(_ runtime.Object, _, reason, format string, args ...any) 
 
 // report notes waits that are new.
 func (m *maker) report(s agent.Status) {
-	m.wait(Entry{Kind: PodWait}, s.RetryAt.Add(-podDelay(s)), s.RetryAt)
+	m.wait(Entry{Kind: PodWait}, m.podBackOff, s.RetryAt)
 	for _, c := range s.Containers {
-		since := c.RetryAt
-		if c.LastExit != nil {
-			since = c.LastExit.FinishedAt.Time
-		}
-		m.wait(Entry{Kind: Wait, Container: c.Name}, since, c.RetryAt)
+		m.wait(Entry{Kind: Wait, Container: c.Name}, m.backOff, c.RetryAt)
 	}
 }
 
-// podDelay is the back-off of the pod that its containers wait for.
-func podDelay(s agent.Status) time.Duration {
-	for _, c := range s.Containers {
-		if w := c.State.Waiting; w != nil {
-			if text := podBackOff.FindStringSubmatch(w.Message); text != nil {
-				d, _ := time.ParseDuration(text[1])
-				return d
-			}
-		}
-	}
-	return 0
-}
-
-func (m *maker) wait(e Entry, since, until time.Time) {
+func (m *maker) wait(e Entry, b *backoff.Backoff, until time.Time) {
 	if until.Equal(m.waits[e.Container]) {
 		return
 	}
 	m.waits[e.Container] = until
 	if until.After(m.runtime.now) {
-		e.Until, e.DelaySeconds = &until, until.Sub(since).Seconds()
+		e.Until, e.DelaySeconds = &until, b.Get(m.keys[e.Container]).Seconds()
 		m.add(e)
 	}
 }
 
 // sum sums up each container.
 func (m *maker) sum() {
-	for _, c := range m.specs {
+	for _, c := range m.containers {
 		s := Summary{Name: c.Name}
-		since, downSince, podRestarts := time.Time{}, time.Time{}, false
-		if i, ok := m.runtime.instances[c.Name]; ok && i.State == restartpod.StateRunning && m.runtime.starts[c.Name] == 0 {
-			since = m.Begin // It runs from before the plan to its end.
+		var ran, down time.Duration
+		// It runs since one time, or is down since the other.
+		var since, downSince time.Time
+		if status, _ := statusOf(m.Pod, c.Name); status != nil && status.State.Running != nil {
+			since = m.Begin
 		}
 		wait := func(e Entry) {
 			if since.IsZero() && downSince.IsZero() {
 				downSince = e.Time
 			}
 		}
-		up := func(now time.Time) {
-			if !downSince.IsZero() {
-				s.DownSeconds += now.Sub(downSince).Seconds()
+		end := func(now time.Time) {
+			if !since.IsZero() {
+				ran += now.Sub(since)
 			}
-			downSince = time.Time{}
+			if !downSince.IsZero() {
+				down += now.Sub(downSince)
+			}
+			since, downSince = time.Time{}, time.Time{}
 		}
+		podRestarts := false
 		for _, e := range m.plan.Entries {
 			switch {
 			case e.Kind == PodRestart || e.Kind == PodWait:
 				podRestarts = true
 				wait(e)
 			case e.Kind == PodEnd:
-				up(e.Time)
+				end(e.Time)
 			case e.Container != c.Name:
 				podRestarts = podRestarts && e.Kind != Start
 			case e.Kind == Wait:
 				wait(e)
 			case e.Kind == Start:
-				up(e.Time)
+				end(e.Time)
 				podRestarts = false
 				if since = e.Time; e.Restarts > 0 {
 					s.Restarts++
 				}
 			case e.Kind == Exit:
-				s.RanSeconds += min(e.Time.Sub(m.Begin).Seconds(), e.RanSeconds)
-				if since = (time.Time{}); podRestarts {
+				if end(e.Time); podRestarts {
 					wait(e)
 				}
 			}
 		}
-		up(m.plan.End)
-		if !since.IsZero() {
-			s.RanSeconds += m.plan.End.Sub(since).Seconds()
-		}
+		end(m.plan.End)
+		s.RanSeconds, s.DownSeconds = ran.Seconds(), down.Seconds()
 		m.plan.Containers = append(m.plan.Containers, s)
 	}
 }

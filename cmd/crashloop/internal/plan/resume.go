@@ -4,10 +4,8 @@ package plan
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
+	"math"
 	"regexp"
 	"slices"
 	"time"
@@ -28,11 +26,11 @@ import (
 // are given. All else runs.
 func Assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Lives {
 	all := map[string]Lives{}
-	for i, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for i, c := range containers(pod, restartpod.Gates{}) {
 		status, _ := statusOf(pod, c.Name)
 		last := lastExit(status)
 		life := Life{Runs: true}
-		switch sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways; {
+		switch {
 		case given[c.Name] != nil:
 			all[c.Name] = given[c.Name]
 			continue
@@ -44,7 +42,7 @@ func Assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Live
 			if r := status.State.Running; r == nil || now.Sub(r.StartedAt.Time) <= ran {
 				life = Life{Code: last.ExitCode, After: ran}
 			}
-		case i < len(pod.Spec.InitContainers) && !sidecar:
+		case c.Kind == restartpod.KindInit:
 			life = Life{After: time.Second}
 		case i == len(pod.Spec.InitContainers) && len(given) == 0 && status == nil:
 			life = Life{Code: 1, After: time.Second}
@@ -52,6 +50,11 @@ func Assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Live
 		all[c.Name] = Lives{life}
 	}
 	return all
+}
+
+// containers are those of the pod that a plan has, in the order in which they start.
+func containers(pod *v1.Pod, gates restartpod.Gates) []restartpod.Container {
+	return restartpod.Containers(&pod.Spec, gates)[:len(pod.Spec.InitContainers)+len(pod.Spec.Containers)]
 }
 
 // statusOf returns the status of a container, or nil, and its path.
@@ -75,7 +78,7 @@ func lastExit(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 		return nil
 	case s.State.Terminated != nil:
 		return s.State.Terminated
-	case s.LastTerminationState.Terminated == nil && s.State.Waiting != nil && containerBackOff.MatchString(s.State.Waiting.Message):
+	case s.LastTerminationState.Terminated == nil && inBackOff(s.State.Waiting):
 		return &v1.ContainerStateTerminated{ExitCode: 1} // The kubelet has lost what it waits after.
 	}
 	return s.LastTerminationState.Terminated
@@ -144,16 +147,21 @@ func checkNames(pod *v1.Pod) error {
 	)
 }
 
-// The messages of containers that wait for their own back-off, and for that of the pod.
+// The messages of containers that wait for their own back-off, and for that of the pod: how long,
+// and the names.
 var (
-	containerBackOff = regexp.MustCompile(`^back-off (\S+) restarting failed container=`)
-	podBackOff       = regexp.MustCompile(`^back-off (\S+) restarting pod `)
+	containerBackOff = regexp.MustCompile(`^back-off (\S+) restarting failed container=(\S+) pod=([^_]+)_`)
+	podBackOff       = regexp.MustCompile(`^back-off (\S+) restarting pod ([^:]+): `)
 )
+
+func inBackOff(w *v1.ContainerStateWaiting) bool {
+	return w != nil && (w.Reason == kuberuntime.ErrCrashLoopBackOff.Error() || containerBackOff.MatchString(w.Message) || podBackOff.MatchString(w.Message))
+}
 
 // resume puts the runtime and the back-offs in the state that the pod's status has.
 func (m *maker) resume() error {
-	for i := range m.specs {
-		c := &m.specs[i]
+	for i := range m.containers {
+		c := &m.containers[i]
 		s, path := statusOf(m.Pod, c.Name)
 		if s == nil {
 			continue
@@ -173,46 +181,37 @@ func (m *maker) resume() error {
 			return err
 		}
 	}
-	if len(m.Pod.Status.Conditions) == 0 && m.Pod.Status.StartTime == nil {
-		return nil
-	}
-	// The agent has the rest of the status from where an agent before it has left it.
-	dir, err := os.MkdirTemp("", "crashloop-plan-")
-	if err != nil {
-		return err
-	}
-	m.statusFile = filepath.Join(dir, "status.json")
-	data, err := json.Marshal(m.Pod.Status)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(m.statusFile, data, 0o600)
+	return nil
 }
 
 // instance returns the newest instance of a container by its status, or nil if it has none.
 func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instance, error) {
-	if s.RestartCount < 0 {
-		return nil, field.Invalid(path.Child("restartCount"), s.RestartCount, "must be 0 or more")
+	// No plan is so long that it counts beyond what the API can.
+	if n := s.RestartCount; n < 0 || n > math.MaxInt32-most {
+		return nil, field.Invalid(path.Child("restartCount"), n, fmt.Sprintf("must be from 0 to %d", math.MaxInt32-most))
 	}
 	i := &agent.Instance{Restarts: int(s.RestartCount)}
 	last := lastExit(s)
-	if r := s.State.Running; r != nil {
-		running := path.Child("state", "running", "startedAt")
-		switch {
-		case s.State.Terminated != nil:
-			return nil, field.Forbidden(path.Child("state"), "a container is either running or terminated")
-		case last != nil && known(r.StartedAt) && last.FinishedAt.After(r.StartedAt.Time):
-			return nil, field.Invalid(running, r.StartedAt.UTC().Format(time.RFC3339), "must not be before the end of the last run, "+last.FinishedAt.UTC().Format(time.RFC3339))
+	w, r := s.State.Waiting, s.State.Running
+	if w != nil && (r != nil || s.State.Terminated != nil) || r != nil && s.State.Terminated != nil {
+		return nil, field.Forbidden(path.Child("state"), "it is one of waiting, running and terminated")
+	}
+	if r != nil {
+		if last != nil && known(r.StartedAt) && last.FinishedAt.After(r.StartedAt.Time) {
+			return nil, field.Invalid(path.Child("state", "running", "startedAt"), r.StartedAt.UTC().Format(time.RFC3339),
+				"must not be before the end of the last run, "+last.FinishedAt.UTC().Format(time.RFC3339))
 		}
-		i.ID, i.State, i.StartedAt = s.ContainerID, restartpod.StateRunning, m.orNow(s.Name+" started", r.StartedAt, m.Begin)
+		i.ID, i.State, i.StartedAt = s.ContainerID, restartpod.StateRunning, m.orNow(s.Name+" started", r.StartedAt)
 		return i, m.checkTimes(path.Child("state", "running"), i.StartedAt, i.StartedAt)
 	}
-	if w := s.State.Waiting; w != nil {
-		if w.Reason != "" && w.Reason != "CrashLoopBackOff" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
-			m.note("%s waits: %s. The plan takes it to be over", s.Name, w.Reason)
-		}
+	if w != nil && !inBackOff(w) && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+		m.note("%s waits: %s. The plan takes it to be over", s.Name, w.Reason)
+		m.ifs[s.Name] = "if " + w.Reason + " is over"
 	}
 	if last == nil {
+		if s.RestartCount > 0 {
+			m.runtime.lost[s.Name] = i.Restarts
+		}
 		return nil, nil
 	}
 	terminated := path.Child("lastState", "terminated")
@@ -220,7 +219,7 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 		terminated = path.Child("state", "terminated")
 	}
 	i.ID, i.State, i.ExitCode = last.ContainerID, restartpod.StateExited, last.ExitCode
-	i.FinishedAt = m.orNow(s.Name+" exited", last.FinishedAt, m.Begin)
+	i.FinishedAt = m.orNow(s.Name+" exited", last.FinishedAt)
 	if i.StartedAt = last.StartedAt.Time; !known(last.StartedAt) {
 		i.StartedAt = i.FinishedAt
 	}
@@ -228,12 +227,12 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 }
 
 // orNow is a time of a status, or the present if it has none.
-func (m *maker) orNow(what string, t metav1.Time, now time.Time) time.Time {
+func (m *maker) orNow(what string, t metav1.Time) time.Time {
 	if known(t) {
 		return t.Time
 	}
 	m.note("it is not known when %s: the plan takes it to be now", what)
-	return now
+	return m.Begin
 }
 
 func (m *maker) note(format string, args ...any) {
@@ -254,20 +253,38 @@ func (m *maker) checkTimes(path *field.Path, startedAt, finishedAt time.Time) er
 
 // restore gives a container, or the pod, the back-off that its status shows. Where no wait shows
 // it, every restart so far counts as one in a row.
-func (m *maker) restore(c *v1.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
-	b, key := m.backOff, kuberuntime.Key(m.Pod, c)
+func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
+	b, key := m.backOff, m.keys[c.Name]
 	state := backoff.KeyState{Attempts: i.Restarts, LastUpdate: i.StartedAt}
-	if w := s.State.Waiting; w != nil && i.State == restartpod.StateExited {
-		text := containerBackOff.FindStringSubmatch(w.Message)
+	if w := s.State.Waiting; inBackOff(w) {
+		path, curve := path.Child("state", "waiting", "message"), m.Curve
+		text, wrong := containerBackOff.FindStringSubmatch(w.Message), ""
 		if pod := podBackOff.FindStringSubmatch(w.Message); pod != nil {
-			b, key, text = m.podBackOff, restartpod.New(m.podBackOff, m.Pod, m.Gates).BackOffKey(), pod
-		}
-		if text != nil {
-			attempt, err := m.attempt(text[1], path.Child("state", "waiting", "message"))
-			if err != nil {
-				return err
+			b, key, text = m.podBackOff, m.keys[""], []string{pod[0], pod[1], s.Name, pod[2]}
+			curve.DelayFirst = false // as NewBackOffs of package agent has it
+			if !restarting(m.Pod) {
+				wrong = "the pod is not being restarted: a condition PodRestarting or AllContainersRestarting must be True"
 			}
-			state.Attempts, state.WaitingSince = attempt-1, i.FinishedAt
+		} else if m.Gates.OnExit(c, i.ExitCode) == "" {
+			wrong = fmt.Sprintf("the container is not restarted after exit code %d: see its restartPolicy and restartPolicyRules", i.ExitCode)
+		}
+		if text == nil {
+			m.note("the message of %s does not say how long it waits: the plan goes by its restarts, %d", s.Name, i.Restarts)
+		} else {
+			if text[2] != s.Name || text[3] != m.Pod.Name {
+				wrong = fmt.Sprintf("must be of container %s of pod %s", s.Name, m.Pod.Name)
+			}
+			if wrong != "" {
+				return field.Invalid(path, w.Message, wrong)
+			}
+			delay, _ := time.ParseDuration(text[1])
+			attempt := slices.Index(curve.Delays(), delay)
+			if delay <= 0 || attempt < 0 {
+				return field.Invalid(path, "back-off "+text[1], "is not on the node's curve: see crashloop check, and set --config, --config-dir and --feature-gates as the node has them")
+			}
+			if state.Attempts, state.WaitingSince = attempt, i.FinishedAt; b == m.backOff && attempt > i.Restarts {
+				m.note("%s waits for %s after %d restarts only: the plan goes by the wait", s.Name, text[1], i.Restarts)
+			}
 		}
 	}
 	if state.Attempts == 0 {
@@ -276,15 +293,9 @@ func (m *maker) restore(c *v1.Container, s *v1.ContainerStatus, i *agent.Instanc
 	return b.RestoreAt(key, state, m.Begin)
 }
 
-// attempt is the restart that has to wait for a delay.
-func (m *maker) attempt(text string, path *field.Path) (int, error) {
-	delay, err := time.ParseDuration(text)
-	if err == nil {
-		for n, d := range m.Curve.Delays() {
-			if d == delay && d > 0 {
-				return n + 1, nil
-			}
-		}
-	}
-	return 0, field.Invalid(path, "back-off "+text, "is not on the node's curve: see crashloop check, and set --config, --config-dir and --feature-gates as the node has them")
+// restarting reports whether the status has a pod that is being restarted as a whole.
+func restarting(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return (c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting) && c.Status == v1.ConditionTrue
+	})
 }

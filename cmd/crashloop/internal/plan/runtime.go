@@ -25,6 +25,8 @@ type scripted struct {
 	lives     map[string]Lives
 	recovers  map[string]time.Time
 	instances map[string]agent.Instance
+	// lost has how often containers were restarted of which there is no instance any more.
+	lost map[string]int
 	// exits has when the instances that run exit by themselves.
 	exits map[string]exit
 	// starts counts those of each container in the plan.
@@ -50,6 +52,9 @@ func (s *scripted) CreateSandbox(context.Context) error {
 }
 
 func (s *scripted) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
+	if lost, ok := s.lost[c.Name]; ok && restarts == 0 {
+		restarts = lost + 1
+	}
 	id := fmt.Sprintf("%s#%d", c.Name, restarts)
 	s.instances[c.Name] = agent.Instance{
 		Status:   restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: s.now},
@@ -111,11 +116,11 @@ func (s *scripted) next() (at time.Time) {
 }
 
 // advance moves the time, and ends what exits by then.
-func (s *scripted) advance(to time.Time, order []string) {
+func (s *scripted) advance(to time.Time, order []restartpod.Container) {
 	s.now = to
-	for _, name := range order {
-		if e, ok := s.exits[name]; ok && !e.at.After(to) {
-			s.end(name, e.code)
+	for _, c := range order {
+		if e, ok := s.exits[c.Name]; ok && !e.at.After(to) {
+			s.end(c.Name, e.code)
 		}
 	}
 }

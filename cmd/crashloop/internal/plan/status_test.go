@@ -61,6 +61,20 @@ func TestStatuses(t *testing.T) {
 			note: "it is not known when main exited",
 		},
 		{
+			name: "a ConfigMap is missing", pod: mainStatus(`state: {waiting: {reason: CreateContainerConfigError}}`),
+			want: "0s Start main 4\n", note: "main waits: CreateContainerConfigError. The plan takes it to be over",
+		},
+		{
+			name: "a message that is cut", pod: mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: back-off}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:50Z", finishedAt: "2026-01-01T11:59:51Z"}}`),
+			want: "0s Wait main 40s until 31s\n31s Start main 4\n32s Exit main 1\n32s Wait main 80s until 1m52s\n1m52s Start main 5\n1m53s Exit main 1\n1m53s Wait main 160s until 4m33s\n",
+			note: "the message of main does not say how long it waits: the plan goes by its restarts, 3",
+		},
+		{
+			name: "more waits than restarts", pod: mainStatus(strings.Replace(crashLoop, "40s", "5m0s", 1)),
+			want: "0s Wait main 300s until 5m0s\n",
+			note: "main waits for 5m0s after 3 restarts only: the plan goes by the wait",
+		},
+		{
 			name: "no image", pod: "spec: {containers: [{name: main}]}\nstatus: {phase: Pending, containerStatuses: [{name: main, state: {waiting: {reason: ImagePullBackOff}}}]}\n",
 			want: "0s Start main 0\n", note: "main waits: ImagePullBackOff. The plan takes it to be over",
 		},
@@ -83,17 +97,48 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// A start after an error of the kubelet, to which somebody has to see, says so.
+func TestMissing(t *testing.T) {
+	o := options(t, mainStatus(`state: {waiting: {reason: CreateContainerConfigError}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:58Z", finishedAt: "2026-01-01T11:59:59Z"}}`))
+	o.For = 3 * time.Minute
+	p, err := Make(o)
+	require.NoError(t, err)
+	assert.Equal(t, "0s Wait main 40s until 39s\n39s Start main 4\n40s Exit main 1\n40s Wait main 80s until 2m0s\n2m0s Start main 5\n2m1s Exit main 1\n2m1s Wait main 160s until 4m41s\n", text(p))
+	assert.Equal(t, "if CreateContainerConfigError is over", p.Entries[1].Message)
+	assert.Empty(t, p.Entries[4].Message)
+}
+
+// A plan needs no file.
+func TestNoFolder(t *testing.T) {
+	t.Setenv("TMPDIR", "/nonexistent")
+	o := options(t, `{spec: {activeDeadlineSeconds: 60, containers: [{name: main}]}, status: {startTime: "2026-01-01T11:59:30Z"}}`)
+	o = o.with(t, "main", "runs")
+	p, err := Make(o)
+	require.NoError(t, err)
+	assert.Equal(t, "0s Start main 0\n30s Exit main 143\n30s PodEnd Failed\n", text(p))
+}
+
 // What cannot be is an error that names the field.
 func TestContradictions(t *testing.T) {
+	const exited = `, lastState: {terminated: {exitCode: 0, startedAt: "2026-01-01T11:59:40Z", finishedAt: "2026-01-01T11:59:50Z"}}`
 	for want, pod := range map[string]string{
-		"spec.containers[0].name: Required value":                                                         "spec: {containers: [{image: a}]}",
-		`spec.containers[1].name: Duplicate value: "main"`:                                                "spec: {containers: [{name: main}, {name: main}]}",
-		`spec.containers[0].name: Duplicate value: "a"`:                                                   "spec: {initContainers: [{name: a}], containers: [{name: a}]}",
-		`status.containerStatuses[0].name: Invalid value: "other": must be the name of a container in`:    "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: other}]}",
-		`status.containerStatuses[1].name: Duplicate value: "main"`:                                       "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: main}, {name: main}]}",
-		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the prese`: mainStatus(`state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),
-		`state.running.startedAt: Invalid value: "2026-01-01T11:00:00Z": must not be before the end of t`: mainStatus(`state: {running: {startedAt: "2026-01-01T11:00:00Z"}}, lastState: {terminated: {startedAt: "2026-01-01T11:10:00Z", finishedAt: "2026-01-01T11:20:00Z"}}`),
-		`state.waiting.message: Invalid value: "back-off -40s"`:                                           mainStatus(strings.Replace(crashLoop, "40s", "-40s", 1) + `, lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T11:00:00Z"}}`),
+		`status.containerStatuses[0].state: Forbidden: it is one of waiting, running and terminated`:                                                      mainStatus(strings.Replace(crashLoop, "{waiting", "{terminated: {exitCode: 1}, waiting", 1)),
+		`containerStatuses[0].state: Forbidden`:                                                                                                           mainStatus(strings.Replace(crashLoop, "{waiting", `{running: {startedAt: "2026-01-01T11:00:00Z"}, waiting`, 1)),
+		`state.waiting.message: Invalid value: "back-off 40s restarting failed container=other pod=web_default(x)": must be of container main of pod web`: mainStatus(strings.Replace(crashLoop, "=main", "=other", 1) + exited),
+		`"back-off 40s restarting failed container=main pod=other_default(x)": must be of container main of pod web`:                                      mainStatus(strings.Replace(crashLoop, "=web", "=other", 1) + exited),
+		`"back-off 10s restarting pod other: x": must be of container main of pod web`:                                                                    mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod other: x"}}` + exited),
+		`"back-off 10s restarting pod web: x": the pod is not being restarted: a condition PodRestarting`:                                                 mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod web: x"}}` + exited),
+		`pod=web_default(x)": the container is not restarted after exit code 0`:                                                                           strings.Replace(mainStatus(crashLoop+exited), "spec: {", "spec: {restartPolicy: OnFailure, ", 1),
+		`pod=web_default(x)": the container is not restarted after exit code 1`:                                                                           strings.Replace(mainStatus(crashLoop), "spec: {", "spec: {restartPolicy: Never, ", 1),
+		`restartCount: Invalid value: 2147483647: must be from 0 to 2147383647`:                                                                           strings.Replace(mainStatus(`state: {running: {startedAt: "2026-01-01T11:00:00Z"}}`), "Count: 3", "Count: 2147483647", 1),
+		"spec.containers[0].name: Required value":                                                                                                         "spec: {containers: [{image: a}]}",
+		`spec.containers[1].name: Duplicate value: "main"`:                                                                                                "spec: {containers: [{name: main}, {name: main}]}",
+		`spec.containers[0].name: Duplicate value: "a"`:                                                                                                   "spec: {initContainers: [{name: a}], containers: [{name: a}]}",
+		`status.containerStatuses[0].name: Invalid value: "other": must be the name of a container in`:                                                    "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: other}]}",
+		`status.containerStatuses[1].name: Duplicate value: "main"`:                                                                                       "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: main}, {name: main}]}",
+		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the prese`:                                                 mainStatus(`state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),
+		`state.running.startedAt: Invalid value: "2026-01-01T11:00:00Z": must not be before the end of t`:                                                 mainStatus(`state: {running: {startedAt: "2026-01-01T11:00:00Z"}}, lastState: {terminated: {startedAt: "2026-01-01T11:10:00Z", finishedAt: "2026-01-01T11:20:00Z"}}`),
+		`state.waiting.message: Invalid value: "back-off -40s"`:                                                                                           mainStatus(strings.Replace(crashLoop, "40s", "-40s", 1) + `, lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T11:00:00Z"}}`),
 	} {
 		_, err := Make(options(t, pod))
 		assert.ErrorContains(t, err, want)
