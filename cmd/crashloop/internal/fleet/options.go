@@ -196,10 +196,7 @@ func (o *Options) estimate(c Curve) float64 {
 	if last.Runs {
 		return 0
 	}
-	each := (last.After + last.Until) / 2 // uniform
-	if last.Spread != plan.Uniform {
-		each = last.After
-	}
+	each := last.Mean()
 	if each <= backoff.ContainerResetPeriod {
 		each += c.Max
 	}

@@ -135,6 +135,9 @@ func Make(o Options) (*Plan, error) {
 		m.sum()
 		return m.plan, nil
 	}
+	if m.least() > most {
+		return nil, fmt.Errorf("in %v %w", o.For, errTooLong)
+	}
 	return m.plan, m.run()
 }
 

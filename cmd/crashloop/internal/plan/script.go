@@ -131,6 +131,14 @@ func (l Life) Draw(r *rand.Rand) time.Duration {
 	return l.After
 }
 
+// Mean is how long instances with the life run in the mean. They must not run for ever.
+func (l Life) Mean() time.Duration {
+	if l.Spread == Uniform {
+		return l.After + (l.Until-l.After)/2
+	}
+	return l.After
+}
+
 // String returns the life as ParseLives takes it.
 func (l Life) String() string {
 	switch {
