@@ -114,7 +114,11 @@ func (w *walker) begin(number int) bool {
 	failing := picked(number, w.Fail)
 	healthy := number - quota(number, w.Fail)
 	for i, out := range w.Outages {
-		w.hit[i] = !failing && picked(healthy, out.Share)
+		if w.ofAll(out) {
+			w.hit[i] = picked(number, out.Share)
+		} else {
+			w.hit[i] = !failing && picked(healthy, out.Share)
+		}
 	}
 	return failing
 }
@@ -139,12 +143,9 @@ func (w *walker) exit(failing bool, start time.Duration, instance int) (time.Dur
 	if life.Runs {
 		return never, 0
 	}
-	at := never
-	switch {
-	case !failing:
-		at = w.outage(start, instance)
-	case w.Recover == 0 || start < w.Recover:
-		at = start + life.Draw(w.random)
+	at := w.outage(start, instance)
+	if failing && (w.Recover == 0 || start < w.Recover) {
+		at = min(at, start+life.Draw(w.random))
 	}
 	if at == never {
 		return never, 0

@@ -193,6 +193,44 @@ func TestOverlappingOutages(t *testing.T) {
 	assert.Equal(t, 10*time.Minute+624*s, c.Recoveries[1].Back+c.Recoveries[1].Longest)
 }
 
+// What has recovered is as what never failed: a dependency that goes later takes it along, in the
+// share that an outage has of all.
+func TestOutageAfterRecover(t *testing.T) {
+	o := small(t)
+	o.Pods, o.Fail, o.Recover, o.For = 100, 0.4, 10*time.Minute, 2*time.Hour
+	o.Outages = []Outage{
+		{From: 5 * time.Minute, Length: time.Minute, Share: 0.5}, // of the 60 others
+		{From: time.Hour, Length: 10 * time.Minute, Share: 0.5},  // of all
+		{From: 10 * time.Minute, Length: 2 * time.Minute, Share: 1},
+	}
+	assert.Contains(t, o.String(), "from 5m, a dependency of 50% of the others is away for 1m: 1@2s; from 1h, a dependency of 50% is away for 10m: 1@2s; from 10m, a dependency of 100% is away for 2m: 1@2s;")
+	c := simulated(t, o).Curves[0]
+	var failed []uint64
+	for i := range c.Recoveries {
+		failed = append(failed, c.Recoveries[i].Failed())
+	}
+	// The last 40 wait since 322 s and start at 622 s, in the third outage: they fail for want of
+	// that, too.
+	assert.Equal(t, []uint64{30, 50, 100, 40}, failed)
+	assert.Equal(t, 24*s, c.Recoveries[1].Longest, "as after an outage that others have")
+	// None fails for a second time with all of that over.
+	o.Outages = nil
+	before := simulated(t, o).Curves[0].Total()
+	o.Outages = []Outage{{From: time.Hour, Length: 10 * time.Minute, Share: 0.5}}
+	assert.EqualValues(t, 50*7, simulated(t, o).Curves[0].Total()-before)
+	// One that has not failed yet runs like the others.
+	o.Lives, o.Recover = lives(t, "1@100m"), s
+	assert.EqualValues(t, 40, simulated(t, o).Curves[0].Total())
+	o.Lives = lives(t, "1@5m")
+	o.Outages[0].From = 4 * time.Minute
+	// 20 exit at 5 and 10 min, 20 at 5 min, and 30 at 9 min.
+	assert.EqualValues(t, 2*20+20+30, simulated(t, o).Curves[0].Total())
+	o.For, o.Lives, o.Nodes, o.Pods, o.Fail, o.Recover = plan.Longest, lives(t, "1@0s"), 1_000_000, 1000, 1, s
+	o.Curves = []Curve{fast}
+	o.Outages[0] = Outage{From: s, Length: plan.Longest / 2, Share: 1}
+	assert.ErrorContains(t, o.Validate(1), "restarts are too many")
+}
+
 // A seed gives the same result, on any number of processors and in any number of shards, byte
 // for byte. Another seed gives another one.
 func TestDeterministic(t *testing.T) {

@@ -42,7 +42,8 @@ type Options struct {
 	Fail float64
 	// Succeed is the share of the exits that have code 0 instead of that of Lives.
 	Succeed float64
-	// Recover is the time from which on what starts runs for ever, or 0 for none.
+	// Recover is the time from which on containers that fail are like the others when they start,
+	// or 0 for none.
 	Recover time.Duration
 	// Outages are times without a dependency.
 	Outages []Outage
@@ -55,8 +56,9 @@ type Options struct {
 	Costs
 }
 
-// Outage is a time in which Share of the containers that do not fail lack a dependency. Those
-// that run when it begins, or start before it ends, exit as Lives has it, unless it ends before.
+// Outage is a time in which Share of the containers lack a dependency: of those that do not fail
+// when it begins. Those that run then, or start before it ends, exit as Lives has it, unless it
+// ends before.
 type Outage struct {
 	From, Length time.Duration
 	Share        float64
@@ -179,6 +181,9 @@ func (o *Options) validateOutages() error {
 	return nil
 }
 
+// ofAll reports whether no container fails any more when a dependency goes.
+func (o *Options) ofAll(out Outage) bool { return o.Recover > 0 && out.From >= o.Recover }
+
 // checkShare returns an error unless the share is in 0 to 1. NaN is not.
 func checkShare(s float64) error {
 	if s >= 0 && s <= 1 {
@@ -207,7 +212,11 @@ func (o *Options) estimate(c Curve) float64 {
 	}
 	sum := o.Fail * restarts(length)
 	for _, out := range o.Outages {
-		sum += (1 - o.Fail) * out.Share * restarts(out.Length)
+		of := 1 - o.Fail
+		if o.ofAll(out) {
+			of = 1
+		}
+		sum += of * out.Share * restarts(out.Length)
 	}
 	return sum * float64(o.all())
 }
@@ -228,7 +237,7 @@ func (o *Options) String() string {
 	}
 	for _, out := range o.Outages {
 		fmt.Fprintf(&b, "; from %s, a dependency of %s", Short(out.From), Percent(out.Share))
-		if o.Fail > 0 {
+		if o.Fail > 0 && !o.ofAll(out) {
 			b.WriteString(" of the others")
 		}
 		fmt.Fprintf(&b, " is away for %s: %s", Short(out.Length), o.Lives)

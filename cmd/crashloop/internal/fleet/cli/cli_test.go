@@ -149,6 +149,7 @@ func TestErrors(t *testing.T) {
 		{"--budget-cpu 0%", "--budget-cpu must be more than 0", false},
 		{"--budget-window 1m", "--budget-window needs --budget-requests or --budget-cpu", false},
 		{"--recover 0s", "--recover must be more than 0", false},
+		{"--recover 5m --outage 10m,10m", "--recover is for the share of --fail, which is 0", false},
 		{"--requests-per-restart NaN", "requests per restart: NaN: must be from 0 to 10000", false},
 		{"--cpu-per-restart -1s", "CPU per restart in seconds: -1", false},
 		{"-o yaml", `no output format "yaml": use csv, json, table`, false},

@@ -65,7 +65,7 @@ A CURVE is one of
 Excess is what is more than with the first one. All containers live by --exit, as in
 'crashloop plan'. With --outage they run, but for the time in which a dependency of
 theirs is away: from FROM on, for LENGTH, for a SHARE of them. With --fail a share
-fails from the start, until --recover.
+fails from the start, until --recover; then it depends on what goes as the others do.
 
 A restart costs what was measured (docs/results/load.md) unless a flag says otherwise.
 With a budget, the command looks for the lowest maximum that stays inside it.
@@ -100,6 +100,9 @@ stays inside the budget, 2 wrong usage.`,
 					return fmt.Errorf("--%s must be more than 0", name)
 				}
 			}
+			if o.Recover > 0 && o.Fail == 0 {
+				return errors.New("--recover is for the share of --fail, which is 0: set --fail, or leave --recover out")
+			}
 			if cmd.Flags().Changed("budget-window") && o.requests == 0 && o.cpu == 0 {
 				return errors.New("--budget-window needs --budget-requests or --budget-cpu")
 			}
@@ -116,7 +119,7 @@ stays inside the budget, 2 wrong usage.`,
 	share(flags, &o.fail, "fail", 1, "the share of the containers that fail from the start (with --outage 0)")
 	share(flags, &o.Succeed, "succeed", 0, "the share of the exits with code 0 instead")
 	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: then success is the end")
-	Duration(flags, &o.Recover, "recover", 0, "after what time a container that starts runs (default never)")
+	Duration(flags, &o.Recover, "recover", 0, "after what time containers of --fail that start run (default never)")
 	flags.StringArrayVar(&o.outages, "outage", nil, "a time without a dependency")
 	Duration(flags, &o.Stagger, "stagger", 0, "the time within which all containers start (default all at once)")
 	Duration(flags, &o.For, "for", time.Hour, "how much time is simulated")
