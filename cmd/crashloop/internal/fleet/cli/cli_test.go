@@ -282,7 +282,7 @@ func TestMergeErrors(t *testing.T) {
 		{"cut.json", "cut.json: part 1 is not JSON", true},
 		{"empty.json", "empty.json: it is empty", true},
 		{"none.json", "none.json: no such file or directory", true},
-		{".", ".: part 1 is not JSON: is a directory", true},
+		{".", ".: it is a directory: name the files in it", true},
 		{"/dev/zero", "/dev/zero: part 1 is not JSON", true},
 		{"-", "stdin: it is empty", true},
 		{"part.json --html none/a.html", "none/a.html: no such file", true},

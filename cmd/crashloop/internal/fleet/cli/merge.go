@@ -80,6 +80,9 @@ func readParts(file string, stdin io.Reader) (parts []*fleet.Result, err error) 
 			return nil, fmt.Errorf("%s: %w", file, reason(err))
 		}
 		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return nil, fmt.Errorf("%s: it is a directory: name the files in it", file)
+		}
 		r = f
 	}
 	limited := &io.LimitedReader{R: r, N: mostBytes}
