@@ -186,13 +186,7 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := o.outputs.write(stdout, result, rec); err != nil {
-		return err
-	}
-	if rec != nil && rec.Best == nil {
-		return &Failure{errors.New("no maximum stays inside the budget")}
-	}
-	return nil
+	return o.outputs.write(stdout, result, rec)
 }
 
 // parse fills the options from the texts of the flags, and returns what is odd in the files.

@@ -168,56 +168,73 @@ func reason(err error) error {
 	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
 		return pathErr.Err
 	}
+	if linkErr := (*os.LinkError)(nil); errors.As(err, &linkErr) {
+		return linkErr.Err
+	}
 	return err
 }
 
-// write writes all files, or none, and then the standard output.
+// write writes the standard output, and then all files, or none of them if anything before
+// fails.
 func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recommendation) error {
 	r := report.New(result, rec, o.step)
 	charts := report.Charts(result)
-	data, err := map[string]func() ([]byte, error){
+	text, err := map[string]func() ([]byte, error){
 		"csv": r.CSV, "json": r.JSON, "table": func() ([]byte, error) { return r.Table(), nil },
 	}[o.format]()
 	if err != nil {
 		return &Failure{err}
 	}
-	var done []func() error
-	var temps []string
-	defer func() {
-		for _, name := range temps {
-			os.Remove(name)
-		}
-	}()
-	for _, d := range o.drawings() {
-		data, err := d.data(r, charts)
-		if err != nil {
+	drawings := o.drawings()
+	files := make([][]byte, len(drawings))
+	for i, d := range drawings {
+		if files[i], err = d.data(r, charts); err != nil {
 			return &Failure{fmt.Errorf("%s: %w", d.path, err)}
 		}
+	}
+	// Who reads the output may take long, or end the command: no new file is there yet.
+	if err := writeAll(stdout, text); err != nil {
+		return err
+	}
+	if rec != nil && rec.Best == nil {
+		return &Failure{errors.New("no maximum stays inside the budget")}
+	}
+	return replaceAll(drawings, files)
+}
+
+// replaceAll replaces the files of drawings, all of them after the last one is written.
+func replaceAll(drawings []drawing, files [][]byte) error {
+	targets := map[string]string{} // by the names of the new files beside them
+	defer func() {
+		for temp := range targets {
+			os.Remove(temp)
+		}
+	}()
+	for i, d := range drawings {
 		target, err := resolve(d.path)
 		if err != nil {
 			return &Failure{err}
 		}
 		if special(target) {
-			done = append(done, func() error { return os.WriteFile(target, data, 0) })
-			continue
-		}
-		temp, err := create(target)
-		if err == nil {
-			temps = append(temps, temp.Name())
-			_, err = temp.Write(data)
-			err = errors.Join(err, temp.Close())
+			err = os.WriteFile(target, files[i], 0)
+		} else {
+			var temp *os.File
+			if temp, err = create(target); err == nil {
+				targets[temp.Name()] = target
+				_, err = temp.Write(files[i])
+				err = errors.Join(err, temp.Close())
+			}
 		}
 		if err != nil {
 			return &Failure{fmt.Errorf("%s: %w", d.path, reason(err))}
 		}
-		done = append(done, func() error { return os.Rename(temp.Name(), target) })
 	}
-	for _, f := range done {
-		if err := f(); err != nil {
-			return &Failure{err}
+	for temp, target := range targets {
+		if err := os.Rename(temp, target); err != nil {
+			return &Failure{fmt.Errorf("%s: %w", target, reason(err))}
 		}
 	}
-	return writeAll(stdout, data)
+	return nil
 }
 
 func writeAll(w io.Writer, data []byte) error {
