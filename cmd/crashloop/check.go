@@ -4,18 +4,17 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
@@ -109,40 +108,9 @@ func addConfigFlags(cmd *cobra.Command, o *configOptions) {
 	must(cmd.MarkFlagDirname("config-dir"))
 }
 
-// addOutputFlag adds the flag for the format. The default is outputTable.
-func addOutputFlag(cmd *cobra.Command, output *string, formats []string) {
-	cmd.Flags().StringVarP(output, "output", "o", outputTable, "the output format: "+strings.Join(formats, ", "))
-	namePlaceholders(cmd, map[string]string{"output": "FORMAT"})
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
-}
-
-func unknownFormat(output string, formats []string) error {
-	return fmt.Errorf("no output format %q: use %s", output, strings.Join(formats, ", "))
-}
-
 func completeManifests(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
 }
-
-// namePlaceholders sets the names of flag values in help.
-func namePlaceholders(cmd *cobra.Command, names map[string]string) {
-	for name, placeholder := range names {
-		flag := cmd.Flags().Lookup(name)
-		flag.Value = namedValue{flag.Value, placeholder}
-		if flag.DefValue == "[]" || flag.DefValue == "0s" {
-			flag.DefValue = "" // Help leaves it out, as it does for the types that pflag knows.
-		}
-	}
-}
-
-// namedValue is the value of a flag with its name in help. pflag also takes that name
-// from backquotes in the usage, but completions would show the backquotes.
-type namedValue struct {
-	pflag.Value
-	name string
-}
-
-func (v namedValue) Type() string { return v.name }
 
 // completeGates completes the last gate of a list. known has the form of KnownFeatures:
 // NAME=true|false and more.
@@ -158,12 +126,8 @@ func completeGates(known []string) cobra.CompletionFunc {
 	}
 }
 
-// must panics on an error that only a misnamed flag in this program can cause.
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
+// What the commands share with those of internal packages.
+var addOutputFlag, unknownFormat, namePlaceholders, must = usage.Output, usage.UnknownFormat, usage.Name, usage.Must
 
 // report is the output of check. Scripts read its JSON form: later versions may add
 // fields; they do not rename or remove any.

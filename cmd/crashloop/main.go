@@ -11,11 +11,11 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
 // The exit statuses.
@@ -92,35 +92,9 @@ func newRootCommand() *cobra.Command {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version
 	}
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(usage.Error)
 	root.AddCommand(newCheckCommand(), newPlanCommand(), newRunCommand(), newStatusCommand())
 	return root
-}
-
-// flagError says of a value what would be right, where pflag only has what strconv says.
-func flagError(_ *cobra.Command, err error) error {
-	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
-		return err
-	}
-	text, found := err.Error(), false
-	right := "true or false"
-	if number := (*strconv.NumError)(nil); errors.As(err, &number) {
-		text, found = strings.CutSuffix(text, number.Error())
-		kind := map[string]string{"ParseInt": "a whole number", "ParseUint": "a whole number that is not negative", "ParseFloat": "a number"}[number.Func]
-		if kind != "" {
-			right = kind + " such as " + invalid.GetFlag().DefValue
-		}
-		if errors.Is(err, strconv.ErrRange) {
-			right += ", and not as large"
-		}
-	} else if text, _, found = strings.Cut(text, ", err: strconv.ParseBool"); found {
-		text += ": " // a feature gate's
-	}
-	if !found {
-		return err
-	}
-	return errors.New(text + "must be " + right)
 }
 
 // refuseUnknown makes a wrong argument of cobra's commands help and completion an error.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +16,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/report"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
 // Failure is an error that is not one of usage: of a file, a configuration, or a budget.
@@ -33,7 +33,6 @@ type fleetOptions struct {
 	curves   []string
 	gates    map[string]bool
 	exit     string
-	fail     float64
 	policy   string
 	outages  []string
 	shard    string
@@ -87,12 +86,8 @@ stays inside the budget, 2 wrong usage.`,
 		Args:                  cobra.NoArgs,
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("fail") {
-				if o.Fail = 1; len(o.outages) > 0 {
-					o.Fail = 0
-				}
-			} else {
-				o.Fail = o.fail
+			if len(o.outages) > 0 && !cmd.Flags().Changed("fail") {
+				o.Fail = 0
 			}
 			// Not to set them means never, and no budget: 0 means neither.
 			for name, zero := range map[string]bool{"recover": o.Recover == 0, "budget-requests": o.requests == 0, "budget-cpu": o.cpu == 0} {
@@ -116,7 +111,7 @@ stays inside the budget, 2 wrong usage.`,
 	flags.IntVar(&o.Pods, "pods", 110, "the number of pods of a node")
 	flags.IntVar(&o.Containers, "containers", 1, "the number of containers of a pod")
 	flags.StringVar(&o.exit, "exit", "1@10s", "what a container does that fails; the last LIFE repeats")
-	share(flags, &o.fail, "fail", 1, "the share of the containers that fail from the start (with --outage 0)")
+	share(flags, &o.Fail, "fail", 1, "the share of the containers that fail from the start (with --outage 0)")
 	share(flags, &o.Succeed, "succeed", 0, "the share of the exits with code 0 instead")
 	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: then success is the end")
 	Duration(flags, &o.Recover, "recover", 0, "after what time containers of --fail that start run (default never)")
@@ -133,7 +128,7 @@ stays inside the budget, 2 wrong usage.`,
 	Duration(flags, &o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
 	flags.StringVar(&o.shard, "shard", "", "simulate one part of the nodes, for merge")
 	o.outputs.flags(cmd)
-	place(flags, map[string]string{
+	usage.Name(cmd, map[string]string{
 		"curve": "[NAME=]CURVE", "feature-gates": "GATE=true|false,...", "nodes": "N", "pods": "N", "containers": "N", "exit": "LIFE,...",
 		"restart-policy": "POLICY", "recover": "AFTER", "outage": "FROM,LENGTH[,SHARE]", "seed": "N",
 		"requests-per-restart": "N", "request-limit": "N", "shard": "I/N",
@@ -198,7 +193,7 @@ func (o *fleetOptions) parse() (shard fleet.Shard, warnings []string, err error)
 		return shard, nil, errors.New("--shard prints what merge reads: -o, --svg, --png, --html and --step are merge's, and a budget is for a run without --shard")
 	}
 	if !slices.Contains(formats, o.format) {
-		return shard, nil, fmt.Errorf("no output format %q: use %s", o.format, strings.Join(formats, ", "))
+		return shard, nil, usage.UnknownFormat(o.format, formats)
 	}
 	if o.Lives, err = plan.ParseLives(o.exit); err != nil {
 		return shard, nil, fmt.Errorf("--exit: %w", err)

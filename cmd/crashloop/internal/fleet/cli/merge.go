@@ -9,12 +9,12 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/report"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
 // NewMerge returns the command merge.
@@ -39,7 +39,7 @@ Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage.
 				return errors.New("there is no FILE to merge: name the output of 'crashloop plan fleet --shard', or - for stdin")
 			}
 			if !slices.Contains(formats, o.format) {
-				return fmt.Errorf("no output format %q: use %s", o.format, strings.Join(formats, ", "))
+				return usage.UnknownFormat(o.format, formats)
 			}
 			if err := o.check(files...); err != nil {
 				return err

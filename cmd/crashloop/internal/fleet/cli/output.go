@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/chart"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/report"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
 // formats are those of the standard output.
@@ -35,19 +35,12 @@ type outputs struct {
 func (o *outputs) flags(cmd *cobra.Command) {
 	o.cmd = cmd
 	flags := cmd.Flags()
-	flags.StringVarP(&o.format, "output", "o", "table", "the format of the output: "+strings.Join(formats, ", "))
+	usage.Output(cmd, &o.format, formats)
 	Duration(flags, &o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")
 	flags.StringVar(&o.svg, "svg", "", "write charts to this file")
 	flags.StringVar(&o.png, "png", "", "write charts to this file")
 	flags.StringVar(&o.html, "html", "", "write a report to this file that needs no other one and no network")
-	place(flags, map[string]string{"output": "FORMAT", "svg": "FILE", "png": "FILE", "html": "FILE"})
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
+	usage.Name(cmd, map[string]string{"svg": "FILE", "png": "FILE", "html": "FILE"})
 }
 
 // set reports whether any of the flags is set.

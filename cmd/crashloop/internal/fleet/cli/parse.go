@@ -18,6 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
@@ -174,80 +175,42 @@ func parseShard(text string) (s fleet.Shard, err error) {
 	return s, nil
 }
 
-// value is a flag that is parsed by a function.
-type value[T any] struct {
-	to    *T
-	text  string
-	name  string
-	parse func(string) (T, error)
-}
-
-func (v *value[T]) String() string { return v.text }
-
-func (v *value[T]) Type() string { return v.name }
-
-func (v *value[T]) Set(text string) (err error) {
-	if *v.to, err = v.parse(text); err == nil {
-		v.text = text
-	}
-	return err
-}
-
 // share adds a flag for a share.
-func share(flags *pflag.FlagSet, to *float64, name string, standard float64, usage string) {
+func share(flags *pflag.FlagSet, to *float64, name string, standard float64, help string) {
 	text := ""
 	if *to = standard; standard != 0 {
 		text = strconv.FormatFloat(standard, 'g', -1, 64)
 	}
-	flags.Var(&value[float64]{to, text, "SHARE", parseShare}, name, usage)
+	usage.Var(flags, to, name, "SHARE", text, help, parseShare)
 }
 
 // perSecond adds a flag for a number in a second, after which /s may stand.
-func perSecond(flags *pflag.FlagSet, to *float64, name, usage string) {
-	flags.Var(&value[float64]{to, "", "N", func(text string) (float64, error) {
+func perSecond(flags *pflag.FlagSet, to *float64, name, help string) {
+	usage.Var(flags, to, name, "N", "", help, func(text string) (float64, error) {
 		f, err := strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
 		if err != nil {
 			return 0, fmt.Errorf("%q must be a number in a second, such as 50 or 50/s", text)
 		}
 		return f, nil
-	}}, name, usage)
+	})
 }
 
 // Duration adds a flag for a duration. What no duration is long enough for is an error in words.
-func Duration(flags *pflag.FlagSet, to *time.Duration, name string, standard time.Duration, usage string) {
+func Duration(flags *pflag.FlagSet, to *time.Duration, name string, standard time.Duration, help string) {
 	text := ""
 	if *to = standard; standard != 0 {
 		text = fleet.Short(standard)
 	}
-	flags.Var(&value[time.Duration]{to, text, "DURATION", func(text string) (time.Duration, error) {
+	usage.Var(flags, to, name, "DURATION", text, help, func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			return 0, fmt.Errorf("%q must be a duration such as 90s, 1h30m or, at most, %s", text, fleet.Short(plan.Longest))
 		}
 		return d, nil
-	}}, name, usage)
+	})
 }
 
 // gatesFlag adds the kubelet's --feature-gates.
 func gatesFlag(flags *pflag.FlagSet, to *map[string]bool) {
 	flags.Var(cliflag.NewMapStringBool(to), "feature-gates", "the kubelets' feature gates")
-}
-
-// named is a flag's value with the name that help has for it.
-type named struct {
-	pflag.Value
-	name string
-}
-
-func (n named) Type() string { return n.name }
-
-// place gives flags the names that help has for their values.
-func place(flags *pflag.FlagSet, names map[string]string) {
-	for name, placeholder := range names {
-		flag := flags.Lookup(name)
-		flag.Value = named{flag.Value, placeholder}
-		if flag.DefValue == "[]" {
-			flag.DefValue = "" // Help has nothing to say of an empty list.
-		}
-	}
 }
