@@ -115,8 +115,6 @@ var planOutputFormats = []string{outputJSON, outputTable}
 type podPlan struct {
 	File   string `json:"file"`
 	Object string `json:"object"`
-	// Assumed has the lives that no --exit names.
-	Assumed map[string]string `json:"assumed,omitempty"`
 	*plan.Plan
 }
 
@@ -221,14 +219,10 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 				r.Errors = append(r.Errors, newErrorIssue(file, name, err))
 				return
 			}
-			result := podPlan{File: file, Object: name, Assumed: map[string]string{}, Plan: p}
-			for container, lives := range plan.Assumed(pod, o.Lives, o.Begin) {
-				known[container] = true
-				if _, ok := o.Lives[container]; !ok {
-					result.Assumed[container] = lives[0].String()
-				}
+			for _, c := range p.Containers {
+				known[c.Name] = true
 			}
-			plans = append(plans, result)
+			plans = append(plans, podPlan{file, name, p})
 		})
 		if !found && len(r.Errors) == errs {
 			r.Errors = append(r.Errors, newIssue(manifestName(file), "", "", noPod))

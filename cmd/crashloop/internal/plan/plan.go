@@ -27,7 +27,7 @@ type Options struct {
 	Gates restartpod.Gates
 	// Curve is that of the node.
 	Curve backoff.Curve
-	// Lives has a script for each container that has one. Others have that of Assumed.
+	// Lives has a script for each container that has one. Others have what is likely: Plan.Assumed.
 	Lives map[string]Lives
 	// Recovers has, for containers, how long after Begin each instance that starts runs for ever.
 	Recovers map[string]time.Duration
@@ -72,9 +72,11 @@ type Entry struct {
 
 // Plan is what will happen.
 type Plan struct {
-	Begin   time.Time `json:"begin"`
-	End     time.Time `json:"end"`
-	Entries []Entry   `json:"entries"`
+	// Assumed has the scripts of the containers that Options.Lives does not name.
+	Assumed map[string]string `json:"assumed,omitempty"`
+	Begin   time.Time         `json:"begin"`
+	End     time.Time         `json:"end"`
+	Entries []Entry           `json:"entries"`
 	// Containers has the sums of each container, in the order of the spec.
 	Containers []Summary   `json:"containers"`
 	Phase      v1.PodPhase `json:"phase"`
@@ -105,9 +107,8 @@ func Make(o Options) (*Plan, error) {
 		o.Begin = newest
 	}
 	m := &maker{
-		Options: o,
-		plan:    &Plan{Begin: o.Begin, End: o.Begin.Add(o.For), Entries: []Entry{}, Phase: o.Pod.Status.Phase, Notes: notes},
-
+		Options:    o,
+		plan:       &Plan{Assumed: map[string]string{}, Begin: o.Begin, End: o.Begin.Add(o.For), Entries: []Entry{}, Phase: o.Pod.Status.Phase, Notes: notes},
 		containers: containers(o.Pod, o.Gates), keys: map[string]string{}, waits: map[string]time.Time{}, ifs: map[string]string{},
 	}
 	m.backOff, m.podBackOff = agent.NewBackOffs(nil, o.Curve)
@@ -119,9 +120,14 @@ func Make(o Options) (*Plan, error) {
 		}
 	}
 	m.runtime = &scripted{
-		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: Assumed(o.Pod, o.Lives, o.Begin), recovers: map[string]time.Time{},
+		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: assumed(o.Pod, o.Lives, o.Begin), recovers: map[string]time.Time{},
 		instances: map[string]agent.Instance{}, lost: map[string]int{}, exits: map[string]exit{}, starts: map[string]int{},
 		started: m.started, exited: m.exited,
+	}
+	for name, lives := range m.runtime.lives {
+		if o.Lives[name] == nil {
+			m.plan.Assumed[name] = lives.String()
+		}
 	}
 	for name, after := range o.Recovers {
 		m.runtime.recovers[name] = o.Begin.Add(after)

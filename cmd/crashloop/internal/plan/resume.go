@@ -20,11 +20,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// Assumed returns the lives of all containers: those given, and for the others what is likely.
-// A container that has exited before goes on like that, unless it runs longer by now. In a pod that never ran, init containers
-// succeed after a second, and the first regular container fails after a second, unless any lives
-// are given. All else runs.
-func Assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Lives {
+// assumed returns the lives of all containers: those given, and for the others what is likely.
+// A container that has exited before goes on like that, unless it runs longer by now. In a pod
+// that never ran, init containers succeed after a second, and the first regular container fails
+// after a second, unless any lives are given. All else runs.
+func assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Lives {
 	all := map[string]Lives{}
 	for i, c := range containers(pod, restartpod.Gates{}) {
 		status, _ := statusOf(pod, c.Name)
