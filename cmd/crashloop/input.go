@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -38,13 +37,5 @@ func readAll(r io.Reader, max int64) ([]byte, error) {
 	return data, err
 }
 
-// withoutPath returns the cause of an error with a path.
-func withoutPath(err error) error {
-	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
-		return pathErr.Err
-	}
-	return err
-}
-
-// printable and cell escape names for a terminal.
-var printable, cell = text.Printable, text.Cell
+// printable and cell escape names for a terminal. withoutPath returns the cause of an error.
+var printable, cell, withoutPath = text.Printable, text.Cell, text.Reason

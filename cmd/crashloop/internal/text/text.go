@@ -6,8 +6,10 @@ package text
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +50,17 @@ func Cell(name string) string {
 // Seconds returns a duration as the KEPs write it: 1.5s.
 func Seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+}
+
+// Reason returns what is wrong with a file, without its path. Callers add that as the user gave it.
+func Reason(err error) error {
+	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	if linkErr := (*os.LinkError)(nil); errors.As(err, &linkErr) {
+		return linkErr.Err
+	}
+	return err
 }
 
 // WriteJSON writes a value as indented JSON.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/report"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
@@ -77,7 +78,7 @@ func readParts(file string, stdin io.Reader) (parts []*fleet.Result, err error) 
 	} else {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, reason(err))
+			return nil, fmt.Errorf("%s: %w", file, text.Reason(err))
 		}
 		defer f.Close()
 		if info, err := f.Stat(); err == nil && info.IsDir() {
@@ -98,7 +99,7 @@ func readParts(file string, stdin io.Reader) (parts []*fleet.Result, err error) 
 		case errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("%s: it is empty", name)
 		case err != nil:
-			return nil, fmt.Errorf("%s: part %d is not JSON: %w", name, len(parts)+1, reason(err))
+			return nil, fmt.Errorf("%s: part %d is not JSON: %w", name, len(parts)+1, text.Reason(err))
 		}
 		part, err := fleet.Decode(data)
 		if err != nil {

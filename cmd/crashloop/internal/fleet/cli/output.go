@@ -18,6 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/chart"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/report"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
@@ -91,7 +92,7 @@ func (o *outputs) check(inputs ...string) error {
 		}
 		temp, err := create(target)
 		if err != nil {
-			return &Failure{fmt.Errorf("%s: %w", d.path, reason(err))}
+			return &Failure{fmt.Errorf("%s: %w", d.path, text.Reason(err))}
 		}
 		temp.Close()
 		os.Remove(temp.Name())
@@ -106,7 +107,7 @@ func resolve(path string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return filepath.Abs(path)
 	case err != nil:
-		return "", fmt.Errorf("%s: %w", path, reason(err))
+		return "", fmt.Errorf("%s: %w", path, text.Reason(err))
 	case info.IsDir():
 		return "", fmt.Errorf("%s: it is a directory: name a file", path)
 	}
@@ -156,23 +157,12 @@ func create(target string) (*os.File, error) {
 	}
 }
 
-// reason is an error without the path, which its caller names.
-func reason(err error) error {
-	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
-		return pathErr.Err
-	}
-	if linkErr := (*os.LinkError)(nil); errors.As(err, &linkErr) {
-		return linkErr.Err
-	}
-	return err
-}
-
 // write writes the standard output, and then all files, or none of them if anything before
 // fails.
 func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recommendation) error {
 	r := report.New(result, rec, o.step)
 	charts := report.Charts(result)
-	text, err := map[string]func() ([]byte, error){
+	output, err := map[string]func() ([]byte, error){
 		"csv": r.CSV, "json": r.JSON, "table": func() ([]byte, error) { return r.Table(), nil },
 	}[o.format]()
 	if err != nil {
@@ -186,7 +176,7 @@ func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recom
 		}
 	}
 	// Who reads the output may take long, or end the command: no new file is there yet.
-	if err := writeAll(stdout, text); err != nil {
+	if err := writeAll(stdout, output); err != nil {
 		return err
 	}
 	if rec != nil && rec.Best == nil {
@@ -219,12 +209,12 @@ func replaceAll(drawings []drawing, files [][]byte) error {
 			}
 		}
 		if err != nil {
-			return &Failure{fmt.Errorf("%s: %w", d.path, reason(err))}
+			return &Failure{fmt.Errorf("%s: %w", d.path, text.Reason(err))}
 		}
 	}
 	for temp, target := range targets {
 		if err := os.Rename(temp, target); err != nil {
-			return &Failure{fmt.Errorf("%s: %w", target, reason(err))}
+			return &Failure{fmt.Errorf("%s: %w", target, text.Reason(err))}
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ package report
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -14,15 +13,13 @@ import (
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 )
 
 // JSON returns the report as JSON.
 func (r *Report) JSON() ([]byte, error) {
 	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	err := encoder.Encode(r)
+	err := text.WriteJSON(&b, r)
 	return b.Bytes(), err
 }
 
