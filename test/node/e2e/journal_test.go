@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,9 +33,12 @@ func (p *pod) journal() []node.JournalEvent {
 }
 
 // starts returns how often a container was started.
-func (p *pod) starts(name string) (n int) {
+func (p *pod) starts(name string) int { return p.startsBefore(name, math.Inf(1)) }
+
+// startsBefore returns how often a container was started before a time in seconds.
+func (p *pod) startsBefore(name string, at float64) (n int) {
 	for _, e := range p.journal() {
-		if e.Container == name && e.Event == "start" {
+		if e.Container == name && e.Event == "start" && e.At < at {
 			n++
 		}
 	}
