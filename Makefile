@@ -54,7 +54,7 @@ test-patched: ## upstream's tests and ours in the patched tree
 test-kubelet: ## start the patched kubelet with every kind of back-off configuration
 	@hack/test-kubelet.sh
 
-verify: ## the patches apply, build one by one, round-trip, and reverse
+verify: ## the patches apply, compile one by one, round-trip, and reverse
 	@hack/patchset.sh verify
 
 verify-all: ## all series: applied, built and tested, each on its release; goes on where it was
