@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"path"
 	"strings"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -34,11 +36,8 @@ func Default(pod *v1.Pod) {
 			spec.Volumes[i].EmptyDir = &v1.EmptyDirVolumeSource{}
 		}
 	}
-	for i := range spec.InitContainers {
-		defaultContainer(&spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		defaultContainer(&spec.Containers[i])
+	for _, c := range Containers(spec) {
+		defaultContainer(c)
 	}
 	if pod.Name == "" && pod.GenerateName != "" {
 		// The limits of an API server for generateName.
@@ -48,6 +47,23 @@ func Default(pod *v1.Pod) {
 	}
 	if pod.UID == "" {
 		pod.UID = types.UID(hash(pod))
+	}
+}
+
+// Containers iterates over the init containers and then the other containers of a pod, with
+// their paths.
+func Containers(spec *v1.PodSpec) iter.Seq2[*field.Path, *v1.Container] {
+	return func(yield func(*field.Path, *v1.Container) bool) {
+		for i := range spec.InitContainers {
+			if !yield(field.NewPath("spec", "initContainers").Index(i), &spec.InitContainers[i]) {
+				return
+			}
+		}
+		for i := range spec.Containers {
+			if !yield(field.NewPath("spec", "containers").Index(i), &spec.Containers[i]) {
+				return
+			}
+		}
 	}
 }
 

@@ -99,18 +99,14 @@ func (f Files) Write(dir string) error {
 // behaviour of makeEnvironmentVariables of pkg/kubelet and of the volume plugins.
 func (o Objects) Resolve(pod *v1.Pod) (files Files, warnings []string, errs field.ErrorList) {
 	r := resolver{pod: pod, objects: o, missing: map[string]bool{}}
-	path := field.NewPath("spec")
-	for i := range pod.Spec.InitContainers {
-		r.container(&pod.Spec.InitContainers[i], path.Child("initContainers").Index(i))
-	}
-	for i := range pod.Spec.Containers {
-		r.container(&pod.Spec.Containers[i], path.Child("containers").Index(i))
+	for path, c := range Containers(&pod.Spec) {
+		r.container(c, path)
 	}
 	files = Files{}
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; !isAPIAccess(v) {
 			r.files = map[string]File{}
-			r.volume(v, path.Child("volumes").Index(i))
+			r.volume(v, field.NewPath("spec", "volumes").Index(i))
 			files[v.Name] = r.files
 		}
 	}

@@ -47,11 +47,9 @@ func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.Error
 // every runtime honours.
 func withoutDefaults(pod *v1.Pod) *v1.Pod {
 	pod = pod.DeepCopy()
-	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			if c := &containers[i]; c.ImagePullPolicy == defaultPullPolicy(c.Image) {
-				c.ImagePullPolicy = ""
-			}
+	for _, c := range Containers(&pod.Spec) {
+		if c.ImagePullPolicy == defaultPullPolicy(c.Image) {
+			c.ImagePullPolicy = ""
 		}
 	}
 	return pod

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
@@ -51,10 +52,9 @@ func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 		forbid(spec.Child("securityContext", "supplementalGroups"), "only root can set groups")
 	}
 	var one *user // A user namespace maps only one user.
-	for _, c := range containers(&pod.Spec) {
-		at := spec.Child(c.field).Index(c.index)
+	for at, c := range manifest.Containers(&pod.Spec) {
 		sc := ptr.Deref(c.SecurityContext, v1.SecurityContext{})
-		u := userOf(pod, c.Container)
+		u := userOf(pod, c)
 		within := func(container bool) *field.Path {
 			if container {
 				return at.Child("securityContext")
@@ -103,24 +103,6 @@ func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 		}
 	}
 	return errs
-}
-
-// container is a container with its path in the spec.
-type container struct {
-	*v1.Container
-	field string
-	index int
-}
-
-func containers(spec *v1.PodSpec) []container {
-	var list []container
-	for i := range spec.InitContainers {
-		list = append(list, container{&spec.InitContainers[i], "initContainers", i})
-	}
-	for i := range spec.Containers {
-		list = append(list, container{&spec.Containers[i], "containers", i})
-	}
-	return list
 }
 
 // user is the user of a container.

@@ -32,12 +32,12 @@ func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
 // mountPoints returns the mount points of all containers.
 func (r *Runtime) mountPoints() ([]string, error) {
 	var points []string
-	for _, c := range containers(&r.pod.Spec) {
-		env, err := manifest.Environment(r.pod, c.Container, podIP)
+	for _, c := range manifest.Containers(&r.pod.Spec) {
+		env, err := manifest.Environment(r.pod, c, podIP)
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range r.mounts(c.Container, env) {
+		for _, m := range r.mounts(c, env) {
 			point := m.Target + "/"
 			if info, err := os.Stat(filepath.Join(r.volumes(), m.Source)); err == nil && !info.IsDir() {
 				point = m.Target

@@ -131,8 +131,8 @@ func (r *Runtime) CreateSandbox(context.Context) error {
 			return err
 		}
 		u := userOf(r.pod, &v1.Container{}) // Used only if the agent is not root: then all containers have the same.
-		if list := containers(&r.pod.Spec); len(list) > 0 {
-			u = userOf(r.pod, list[0].Container)
+		for _, c := range manifest.Containers(&r.pod.Spec) {
+			u = userOf(r.pod, c)
 		}
 		if p, err = startParent(r.parentOf(true, points), u.UID, u.GID); err != nil {
 			return err

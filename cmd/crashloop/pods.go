@@ -161,12 +161,10 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 			continue
 		}
 		pod := p.pod
-		for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range containers {
-				if command, ok := commands[containers[i].Name]; ok {
-					containers[i].Command = []string{"/bin/sh", "-c", command, containers[i].Name}
-					delete(unused, containers[i].Name)
-				}
+		for _, c := range manifest.Containers(&pod.Spec) {
+			if command, ok := commands[c.Name]; ok {
+				c.Command = []string{"/bin/sh", "-c", command, c.Name}
+				delete(unused, c.Name)
 			}
 		}
 		manifest.Default(pod)
