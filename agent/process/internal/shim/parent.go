@@ -133,7 +133,7 @@ func (s *parent) launch(target int, rights []byte) (pid, pidfd int, err error) {
 		files, _ = unix.ParseUnixRights(&messages[0])
 	}
 	if len(files) != 3 {
-		return 0, 0, errors.New("there are no files")
+		return 0, 0, errors.New("the start request needs three files: stdout, stderr and the command")
 	}
 	defer unix.Close(files[0])
 	defer unix.Close(files[1])
