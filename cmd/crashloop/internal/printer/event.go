@@ -20,8 +20,6 @@ import (
 // its v1.ContainerStateTerminated, a wait that of its v1.ContainerStateWaiting.
 const (
 	reasonCrashLoopBackOff = "CrashLoopBackOff"
-	reasonPodSucceeded     = "PodSucceeded"
-	reasonPodFailed        = "PodFailed"
 	reasonSummary          = "Summary"
 )
 
@@ -91,7 +89,7 @@ func (p *Printer) appendJSON(to []byte, pod *v1.Pod, e Event) []byte {
 	e.Time = p.clock.Now().UTC()
 	e.StartedAt, e.FinishedAt, e.RetryAt = e.StartedAt.UTC(), e.FinishedAt.UTC(), e.RetryAt.UTC()
 	if pod != nil {
-		e.Pod = podKey(pod).String()
+		e.Pod = pod.Namespace + "/" + pod.Name
 	}
 	b := bytes.NewBuffer(to)
 	encoder := json.NewEncoder(b)

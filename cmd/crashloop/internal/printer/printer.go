@@ -14,7 +14,6 @@ import (
 	"unicode"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
@@ -77,7 +76,7 @@ type Printer struct {
 	// stallAfter. leftOut counts the lines that were dropped since.
 	writing, stalled bool
 	leftOut          int
-	statuses         map[types.NamespacedName]agent.Status
+	statuses         map[*v1.Pod]agent.Status
 	closed           bool
 	// held are lines that a wait may be appended to.
 	held []heldLine
@@ -95,7 +94,7 @@ type heldLine struct {
 	last bool // The next status is the last to wait for.
 }
 
-// New returns a printer for pods whose names do not change. The format is one of
+// New returns a printer for these pods, whose names do not change. The format is one of
 // Formats. size returns the size of the terminal; it is nil without a terminal, and
 // then Table is as Plain.
 func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows int), c clock.WithTicker) *Printer {
@@ -103,7 +102,7 @@ func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows 
 		w: w, format: format, clock: c, start: c.Now(), pods: pods,
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
 		closing: make(chan struct{}), done: make(chan struct{}), Unread: make(chan struct{}),
-		statuses: map[types.NamespacedName]agent.Status{},
+		statuses: map[*v1.Pod]agent.Status{},
 	}
 	p.room = sync.NewCond(&p.mu)
 	if format == Table && size == nil {
@@ -173,11 +172,11 @@ func (p *Printer) Status(pod *v1.Pod, s agent.Status) {
 	if p.closed {
 		return
 	}
-	old, known := p.statuses[podKey(pod)]
+	old, known := p.statuses[pod]
 	for i := range p.held {
 		p.held[i].last = p.held[i].last || p.held[i].pod == pod
 	}
-	p.statuses[podKey(pod)] = s
+	p.statuses[pod] = s
 	before := make(map[string]agent.ContainerStatus, len(old.Containers))
 	for _, c := range old.Containers {
 		before[c.Name] = c
@@ -201,14 +200,12 @@ func (p *Printer) Status(pod *v1.Pod, s agent.Status) {
 		p.addWaitLocked(pod, "", reasonCrashLoopBackOff, s.RetryAt, s.Restarts.Count)
 	}
 	p.releaseLocked(func(h heldLine) bool { return h.last })
-	if s.Phase != old.Phase {
-		message := joinNonEmpty(": ", s.Reason, s.Message)
-		switch s.Phase {
-		case v1.PodSucceeded:
-			p.addLocked(pod, Event{Type: v1.EventTypeNormal, Reason: reasonPodSucceeded, Message: message, Phase: s.Phase})
-		case v1.PodFailed:
-			p.addLocked(pod, Event{Type: v1.EventTypeWarning, Reason: reasonPodFailed, Message: message, Phase: s.Phase})
+	if s.Phase != old.Phase && ended(s.Phase) {
+		e := Event{Type: v1.EventTypeNormal, Reason: "Pod" + string(s.Phase), Message: joinNonEmpty(": ", s.Reason, s.Message), Phase: s.Phase}
+		if s.Phase == v1.PodFailed {
+			e.Type = v1.EventTypeWarning
 		}
+		p.addLocked(pod, e)
 	}
 	notify(p.wake) // The table may have changed.
 }
@@ -308,14 +305,10 @@ func (p *Printer) label(pod *v1.Pod, container string) string {
 func (p *Printer) podName(pod *v1.Pod) string {
 	for _, other := range p.pods {
 		if other.Name == pod.Name && other.Namespace != pod.Namespace {
-			return podKey(pod).String()
+			return pod.Namespace + "/" + pod.Name
 		}
 	}
 	return pod.Name
-}
-
-func podKey(pod *v1.Pod) types.NamespacedName {
-	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
 func joinNonEmpty(sep string, parts ...string) string {

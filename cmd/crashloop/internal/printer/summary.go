@@ -32,7 +32,7 @@ type Summary struct {
 func (p *Printer) summary(logs func(*v1.Pod) string) []byte {
 	var b bytes.Buffer
 	for _, pod := range p.pods {
-		s, ran := p.statuses[podKey(pod)]
+		s, ran := p.statuses[pod]
 		if !ran {
 			continue
 		}

@@ -67,7 +67,7 @@ func (p *Printer) table(now time.Time, columns, rows int) []string {
 	var statuses []agent.ContainerStatus
 	var names []string
 	for _, pod := range p.pods {
-		s := p.statuses[podKey(pod)]
+		s := p.statuses[pod]
 		pods = append(pods, p.podRow(pod, s, now))
 		for _, c := range s.Containers {
 			statuses = append(statuses, c)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -384,7 +383,7 @@ func TestTableEscapes(t *testing.T) {
 func TestTableOfLongNames(t *testing.T) {
 	now := time.Now()
 	pod := testPod("default", "worker", "my-application-server-worker", "x")
-	p := &Printer{pods: []*v1.Pod{pod}, statuses: map[types.NamespacedName]agent.Status{podKey(pod): podIs(v1.PodRunning,
+	p := &Printer{pods: []*v1.Pod{pod}, statuses: map[*v1.Pod]agent.Status{pod: podIs(v1.PodRunning,
 		agent.ContainerStatus{
 			Name: "my-application-server-worker", Kind: restartpod.KindRegular, Restarts: agent.Restarts{Count: 12}, LastExit: exited("1", 137, now),
 			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}, RetryAt: now.Add(7 * time.Second),
