@@ -78,14 +78,10 @@ writing; 2 wrong usage.`,
 				return unknownFormat(o.output, outputFormats())
 			}
 			r := check(o, o.list(manifests), cmd.InOrStdin())
-			if err := write(cmd.OutOrStdout(), r); err != nil {
-				newIssueWriter(cmd.ErrOrStderr(), o.output).error(err.Error())
-				return exitError(exitFailed)
+			if err := write(cmd.OutOrStdout(), r); err != nil || r.Valid {
+				return failed(err)
 			}
-			if !r.Valid {
-				return exitError(exitFailed)
-			}
-			return nil
+			return exitError(exitFailed)
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
@@ -32,11 +33,19 @@ const (
 	exitTimeout     = 124
 )
 
-// exitError ends a command with an exit status after it has written its errors. Every
-// other error is one of usage.
+// exitError ends a command with an exit status after it has written its errors. run
+// writes those of failed. Every other error is one of usage.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// failed makes an error one with exitFailed. nil stays nil.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cli.Failure{Err: err}
+}
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -52,11 +61,15 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	refuseUnknown(root) // Not before SetOut: completion keeps the writer that it finds.
 	cmd, err := root.ExecuteC()
 	var status exitError
+	var failure *cli.Failure
 	switch {
 	case err == nil:
 		return exitSucceeded
 	case errors.As(err, &status):
 		return int(status)
+	case errors.As(err, &failure):
+		newIssueWriter(stderr, cmd.Flag("output").Value.String()).error(failure.Error())
+		return exitFailed
 	case wantsJSON(args):
 		newIssueWriter(stderr, outputJSON).error(err.Error())
 		return exitUsage

@@ -90,23 +90,8 @@ not valid, 2 wrong usage.`,
 	flags.Uint64Var(&o.seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
 	addOutputFlag(cmd, &o.output, planOutputFormats)
 	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
-	for _, sub := range []*cobra.Command{cli.NewFleet(), cli.NewMerge()} {
-		sub.RunE = withStatus(sub.RunE)
-		cmd.AddCommand(sub)
-	}
+	cmd.AddCommand(cli.NewFleet(), cli.NewMerge())
 	return cmd
-}
-
-// withStatus writes errors that are not of usage, and returns their exit status.
-func withStatus(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		err := run(cmd, args)
-		if failure := (*cli.Failure)(nil); errors.As(err, &failure) {
-			newIssueWriter(cmd.ErrOrStderr(), cmd.Flag("output").Value.String()).error(printable(failure.Error()))
-			return exitError(exitFailed)
-		}
-		return err
-	}
 }
 
 var planOutputFormats = []string{outputJSON, outputTable}
@@ -154,15 +139,10 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
 		})
 	}
-	issues := newIssueWriter(stderr, o.output)
-	if !r.logIssues(issues) {
+	if !r.logIssues(newIssueWriter(stderr, o.output)) {
 		return exitError(exitFailed)
 	}
-	if err := writePlans(stdout, o.output, plans); err != nil {
-		issues.error(err.Error())
-		return exitError(exitFailed)
-	}
-	return nil
+	return failed(writePlans(stdout, o.output, plans))
 }
 
 // parseNamed parses the values NAME=VALUE of a flag.

@@ -157,15 +157,13 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	if root == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			issues.error(fmt.Sprintf("no folder for logs and volumes (%v): set --root-dir", err))
-			return exitError(exitFailed)
+			return failed(fmt.Errorf("no folder for logs and volumes (%w): set --root-dir", err))
 		}
 		root = filepath.Join(cache, "crashloop")
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {
-		issues.error(fmt.Sprintf("--root-dir %s: %v", o.rootDir, err))
-		return exitError(exitFailed)
+		return failed(fmt.Errorf("--root-dir %s: %w", o.rootDir, err))
 	}
 	return newPodRun(o, c, podfolder.Open(root, podfolder.MaxPods, podfolder.MaxBytes), pods, stdout, issues).run(pods)
 }

@@ -82,11 +82,7 @@ such a kubelet; 2 wrong usage.`,
 			default:
 				err = status.WriteTable(cmd.OutOrStdout(), r)
 			}
-			if err != nil {
-				newIssueWriter(cmd.ErrOrStderr(), o.output).error(err.Error())
-				return exitError(exitFailed)
-			}
-			return nil
+			return failed(err)
 		},
 	}
 	flags := cmd.Flags()
