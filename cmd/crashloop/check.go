@@ -73,12 +73,8 @@ writing; 2 wrong usage.`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
-			write, ok := writers[o.output]
-			if !ok {
-				return unknownFormat(o.output, outputFormats())
-			}
 			r := check(o, o.list(manifests), cmd.InOrStdin())
-			if err := write(cmd.OutOrStdout(), r); err != nil || r.Valid {
+			if err := writers[o.output](cmd.OutOrStdout(), r); err != nil || r.Valid {
 				return failed(err)
 			}
 			return exitError(exitFailed)
@@ -123,7 +119,7 @@ func completeGates(known []string) cobra.CompletionFunc {
 }
 
 // What the commands share with those of internal packages.
-var addOutputFlag, unknownFormat, namePlaceholders, must = usage.Output, usage.UnknownFormat, usage.Name, usage.Must
+var addOutputFlag, namePlaceholders, must = usage.Output, usage.Name, usage.Must
 
 // report is the output of check. Scripts read its JSON form: later versions may add
 // fields; they do not rename or remove any.

@@ -75,9 +75,6 @@ not valid, 2 wrong usage.`,
 			if len(manifests) == 0 {
 				return errors.New("there is no MANIFEST to plan: name a file, or - for stdin")
 			}
-			if !slices.Contains(planOutputFormats, o.output) {
-				return unknownFormat(o.output, planOutputFormats)
-			}
 			return planPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -88,13 +85,11 @@ not valid, 2 wrong usage.`,
 	cli.Duration(flags, &o.length, "for", time.Hour, "how much of the future is printed")
 	flags.StringVar(&o.at, "at", "", "the present, in the form of RFC 3339 (default now)")
 	flags.Uint64Var(&o.seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
-	addOutputFlag(cmd, &o.output, planOutputFormats)
+	addOutputFlag(cmd, &o.output, []string{outputJSON, outputTable})
 	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
 	cmd.AddCommand(cli.NewFleet(), cli.NewMerge())
 	return cmd
 }
-
-var planOutputFormats = []string{outputJSON, outputTable}
 
 // podPlan is the plan of a pod, as JSON has it.
 type podPlan struct {

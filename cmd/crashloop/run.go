@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -104,9 +103,6 @@ the pods within their grace periods; the second ends crashloop at once.`,
 					return fmt.Errorf("--command %q: must be NAME=COMMAND, with the name of a container and a shell command", text)
 				}
 				commands[name] = command
-			}
-			if !slices.Contains(printer.Formats(), o.output) {
-				return unknownFormat(o.output, printer.Formats())
 			}
 			if o.timeout < 0 {
 				return fmt.Errorf("--timeout %s: must not be negative", o.timeout)

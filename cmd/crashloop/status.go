@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,9 +67,6 @@ such a kubelet; 2 wrong usage.`,
 		Args:                  cobra.NoArgs,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains(statusFormats, o.output) {
-				return unknownFormat(o.output, statusFormats)
-			}
 			if err := o.validate(cmd.InOrStdin()); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ package usage
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,16 +15,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Output adds the flag for the format of the output, which is a table by default.
+// Output adds the flag for the format of the output, which is a table by default. Another
+// format than these is an error before the command runs.
 func Output(cmd *cobra.Command, to *string, formats []string) {
 	cmd.Flags().StringVarP(to, "output", "o", "table", "the output format: "+strings.Join(formats, ", "))
 	Name(cmd, map[string]string{"output": "FORMAT"})
 	Must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
-}
-
-// UnknownFormat is the error for a format of the output that is none of those.
-func UnknownFormat(format string, formats []string) error {
-	return fmt.Errorf("no output format %q: use %s", format, strings.Join(formats, ", "))
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains(formats, *to) {
+			return fmt.Errorf("no output format %q: use %s", *to, strings.Join(formats, ", "))
+		}
+		return nil
+	}
 }
 
 // Name sets the names of flag values in help.

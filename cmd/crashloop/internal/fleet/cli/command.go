@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -191,9 +190,6 @@ func (o *fleetOptions) parse() (shard fleet.Shard, warnings []string, err error)
 	}
 	if o.shard != "" && (o.outputs.set() || o.requests != 0 || o.cpu != 0) {
 		return shard, nil, errors.New("--shard prints what merge reads: -o, --svg, --png, --html and --step are merge's, and a budget is for a run without --shard")
-	}
-	if !slices.Contains(formats, o.format) {
-		return shard, nil, usage.UnknownFormat(o.format, formats)
 	}
 	if o.Lives, err = plan.ParseLives(o.exit); err != nil {
 		return shard, nil, fmt.Errorf("--exit: %w", err)

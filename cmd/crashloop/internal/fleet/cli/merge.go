@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/report"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
 // NewMerge returns the command merge.
@@ -38,9 +36,6 @@ Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage.
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if len(files) == 0 {
 				return errors.New("there is no FILE to merge: name the output of 'crashloop plan fleet --shard', or - for stdin")
-			}
-			if !slices.Contains(formats, o.format) {
-				return usage.UnknownFormat(o.format, formats)
 			}
 			if err := o.check(files...); err != nil {
 				return err
