@@ -81,48 +81,70 @@ func TestRunEnvironmentAndVolumes(t *testing.T) {
 	}, c.log("read", 0))
 }
 
-func TestRunExecProbes(t *testing.T) {
-	t.Parallel()
-	main := container("main", probed)
-	main.LivenessProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/main.hook; echo of $x; exit $x"), TimeoutSeconds: 1000, PeriodSeconds: 1, FailureThreshold: 2}
-	c := startRun(t, newPod(onFailure, main, container("other")))
-	c.expect(`
-		main#1 running
-		other#1 running`)
-	// The liveness probe starts after the startup probe.
-	c.tell("main.probe", "")
-	for _, code := range []string{"1", "0", "2", "3"} {
-		c.tell("main.hook", code)
-	}
-	c.expect(`
-		main Unhealthy: Liveness probe failed: of 1
-		main Unhealthy: Liveness probe failed: of 2
-		main Unhealthy: Liveness probe failed: of 3
-		main Killing: Container main failed liveness probe, will be restarted
-		main#1 exited(143)
-		main#2 running`)
-	c.tell("main.probe", "")
-	c.exit("main", 0)
-	c.expect("main#2 exited(0)")
-	c.exit("other", 0)
-	c.ends(exitSucceeded, `
-		other#1 exited(0)
-		pod PodSucceeded
-		pod Succeeded restarts=0 main=1 other=0`)
-}
-
-func TestRunStartupProbeFails(t *testing.T) {
-	t.Parallel()
-	main := container("main")
-	main.StartupProbe = &v1.Probe{ProbeHandler: execProbe("echo no; exit 1"), InitialDelaySeconds: 1, TimeoutSeconds: 1000, FailureThreshold: 1}
-	c := startRun(t, newPod(never, main))
-	c.ends(exitFailed, `
-		main#1 running
-		main Unhealthy: Startup probe failed: no
-		main Killing: Container main failed startup probe
-		main#1 exited(143)
-		pod PodFailed
-		pod Failed restarts=0 main=0`)
+func TestRunProbesAndErrors(t *testing.T) {
+	live := container("main", probed)
+	live.LivenessProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/main.hook; echo of $x; exit $x"), TimeoutSeconds: 1000, PeriodSeconds: 1, FailureThreshold: 2}
+	down := container("main")
+	down.StartupProbe = &v1.Probe{ProbeHandler: execProbe("echo no; exit 1"), InitialDelaySeconds: 1, TimeoutSeconds: 1000, FailureThreshold: 1}
+	late := newPod(always, container("main", preStop("read x <$CTL/main.hook")))
+	late.Spec.ActiveDeadlineSeconds = ptr.To[int64](3) // Enough time to start.
+	missing := v1.Container{Name: "main", Command: []string{"no-such-command"}}
+	runScenarios(t, []scenario{
+		{name: "exec probes", status: exitSucceeded, pod: newPod(onFailure, live, container("other")), script: `
+			main#1 running
+			other#1 running
+			# The liveness probe starts after the startup probe.
+			> main.probe
+			> main.hook 1
+			> main.hook 0
+			> main.hook 2
+			> main.hook 3
+			main Unhealthy: Liveness probe failed: of 1
+			main Unhealthy: Liveness probe failed: of 2
+			main Unhealthy: Liveness probe failed: of 3
+			main Killing: Container main failed liveness probe, will be restarted
+			main#1 exited(143)
+			main#2 running
+			> main.probe
+			> main 0
+			main#2 exited(0)
+			> other 0
+			other#1 exited(0)
+			pod PodSucceeded
+			pod Succeeded restarts=0 main=1 other=0`},
+		{name: "startup probe", status: exitFailed, pod: newPod(never, down), script: `
+			main#1 running
+			main Unhealthy: Startup probe failed: no
+			main Killing: Container main failed startup probe
+			main#1 exited(143)
+			pod PodFailed
+			pod Failed restarts=0 main=0`},
+		{name: "active deadline", status: exitFailed, pod: late, script: `
+			> main.hook
+			main#1 running
+			pod DeadlineExceeded: Pod was active on the node longer than the specified deadline
+			main Killing: Stopping container main
+			main#1 exited(143)
+			pod PodFailed: DeadlineExceeded: Pod was active on the node longer than the specified deadline
+			pod Failed restarts=0 main=0`},
+		{name: "command not found", status: 130, pod: newPod(always, missing, container("other")), script: `
+			main Failed: Error: exec: "no-such-command": executable file not found in $PATH
+			other#1 running
+			main#1 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
+			main Failed: Error: exec: "no-such-command": executable file not found in $PATH
+			main#2 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
+			main BackOff: Back-off restarting failed container main in pod POD_default(POD): waiting 2s
+			main waits 2s
+			> interrupt
+			... other#1 exited(143)
+			pod PodFailed
+			pod Failed restarts=0 main=1 other=0`},
+		{name: "command not found, Never", status: exitFailed, pod: newPod(never, missing), script: `
+			main Failed: Error: exec: "no-such-command": executable file not found in $PATH
+			main#1 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
+			pod PodFailed
+			pod Failed restarts=0 main=0`},
+	})
 }
 
 func TestRunNetworkProbes(t *testing.T) {
@@ -173,31 +195,15 @@ func TestRunStartupProbeWithoutServer(t *testing.T) {
 	require.NoError(t, listener.Close())
 	web := container("web", asSidecar)
 	web.StartupProbe = &v1.Probe{InitialDelaySeconds: 1, TimeoutSeconds: 1000, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
-	c := startRun(t, newPod(never, web, container("main")))
-	c.expect(fmt.Sprintf(`
+	startRun(t, newPod(never, web, container("main"))).ends(130, fmt.Sprintf(`
 		web#1 running
 		web Unhealthy: Startup probe failed: dial tcp 127.0.0.1:%d: connect: connection refused
 		web Killing: Init container web failed startup probe
 		web#1 exited(143)
-		web#2 running`, port))
-	c.signal(os.Interrupt) // It may fail again in the meantime.
-	c.until("pod Failed restarts=0")
-	c.ends(130, "")
-}
-
-func TestRunActiveDeadline(t *testing.T) {
-	t.Parallel()
-	pod := newPod(always, container("main", preStop("read x <$CTL/main.hook")))
-	pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](3) // Enough time to start.
-	c := startRun(t, pod)
-	c.tell("main.hook", "")
-	c.ends(exitFailed, `
-		main#1 running
-		pod DeadlineExceeded: Pod was active on the node longer than the specified deadline
-		main Killing: Stopping container main
-		main#1 exited(143)
-		pod PodFailed: DeadlineExceeded: Pod was active on the node longer than the specified deadline
-		pod Failed restarts=0 main=0`)
+		web#2 running
+		> SIGINT
+		# The probe may fail again in the meantime.
+		... pod Failed restarts=0`, port))
 }
 
 // Several pods are independent, except for the exit status.
@@ -350,36 +356,6 @@ func TestRunLogsOnFullDisk(t *testing.T) {
 	}
 	require.Equal(t, []string{"one", "two"}, c.log("other", 0))
 	require.Empty(t, processesOf(c.pod.Name))
-}
-
-func TestRunCommandNotFound(t *testing.T) {
-	t.Parallel()
-	missing := v1.Container{Name: "main", Command: []string{"no-such-command"}}
-	const failed = `
-		main Failed: Error: exec: "no-such-command": executable file not found in $PATH`
-	t.Run("always", func(t *testing.T) {
-		t.Parallel()
-		c := startRun(t, newPod(always, missing, container("other")))
-		c.expect(failed + `
-			other#1 running
-			main#1 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH` + failed + `
-			main#2 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
-			main BackOff: Back-off restarting failed container main in pod POD_default(POD): waiting 2s
-			main waits 2s`)
-		c.expect("> interrupt")
-		c.until("other#1 exited(143)")
-		c.ends(130, `
-			pod PodFailed
-			pod Failed restarts=0 main=1 other=0`)
-	})
-	t.Run("never", func(t *testing.T) {
-		t.Parallel()
-		c := startRun(t, newPod(never, missing))
-		c.ends(exitFailed, failed+`
-			main#1 exited(128) StartError: exited with code 128: exec: "no-such-command": executable file not found in $PATH
-			pod PodFailed
-			pod Failed restarts=0 main=0`)
-	})
 }
 
 // Gates for upstream's behaviour have a warning: run does not honour them.

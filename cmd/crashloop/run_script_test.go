@@ -20,46 +20,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func TestRunMaxRestarts(t *testing.T) {
-	t.Parallel()
-	for n, policy := range []v1.RestartPolicy{onFailure, always} {
-		t.Run(string(policy), func(t *testing.T) {
-			t.Parallel()
-			c := startRun(t, newPod(policy, container("main"), container("other")), "--max-restarts", fmt.Sprint(n), "-")
-			c.expect(`
-				main#1 running
-				other#1 running`)
-			if n > 0 { // With Always, an exit with 0 counts too.
-				c.exit("main", 0)
-				c.expect(`
-					main#1 exited(0)
-					main#2 running`)
-			} else {
-				c.exit("other", 0) // With OnFailure it does not restart.
-				c.expect("other#1 exited(0)")
-			}
-			c.exit("main", 1)
-			c.expect(fmt.Sprintf("main#%d exited(1)", n+1))
-			c.until(fmt.Sprintf("run MaxRestarts: container main of pod default/POD has reached --max-restarts %d: stopping the pods within their grace periods", n))
-			c.until(fmt.Sprintf("pod Failed restarts=0 main=%d other=0", n))
-			require.Equal(t, exitMaxRestarts, c.wait())
-			require.Empty(t, processesOf(c.pod.Name))
-		})
-	}
-}
-
-// Restarts of the whole pod count as restarts of its containers.
-func TestRunMaxRestartsOfPod(t *testing.T) {
-	t.Parallel()
-	c := startRun(t, newPod(never, container("main", restartPodOn88)), "--config", "testdata/run/kubelet.yaml", "--max-restarts", "1", "-")
-	c.exit("main", 88)
-	c.until("main#2 running")
-	c.exit("main", 88)
-	c.until("main#2 exited(88)")
-	c.until("pod Failed restarts=1 main=1")
-	require.Equal(t, exitMaxRestarts, c.wait())
-}
-
 func TestRunErrorsAsJSON(t *testing.T) {
 	tests := []struct {
 		args []string

@@ -137,6 +137,33 @@ func TestRunStops(t *testing.T) {
 			main#1 exited(5)
 			pod PodFailed
 			pod Failed restarts=0 main=0`},
+		// With OnFailure a success does not count, with Always it does.
+		{name: "max-restarts, OnFailure", status: exitMaxRestarts, pod: newPod(onFailure, container("main"), container("other")), args: []string{"--max-restarts", "0", "-"}, script: `
+			main#1 running
+			other#1 running
+			> other 0
+			other#1 exited(0)
+			> main 1
+			main#1 exited(1)
+			... run MaxRestarts: container main of pod default/POD has reached --max-restarts 0: stopping the pods within their grace periods
+			... pod Failed restarts=0 main=0 other=0`},
+		{name: "max-restarts, Always", status: exitMaxRestarts, pod: newPod(always, container("main"), container("other")), args: []string{"--max-restarts", "1", "-"}, script: `
+			main#1 running
+			other#1 running
+			> main 0
+			main#1 exited(0)
+			main#2 running
+			> main 1
+			main#2 exited(1)
+			... run MaxRestarts: container main of pod default/POD has reached --max-restarts 1: stopping the pods within their grace periods
+			... pod Failed restarts=0 main=1 other=0`},
+		// Restarts of the whole pod count as restarts of its containers.
+		{name: "max-restarts of the pod", status: exitMaxRestarts, pod: newPod(never, container("main", restartPodOn88)), args: []string{"--config", "testdata/run/kubelet.yaml", "--max-restarts", "1", "-"}, script: `
+			> main 88
+			... main#2 running
+			> main 88
+			... main#2 exited(88)
+			... pod Failed restarts=1 main=1`},
 		// Any pipe or connection may cause a SIGPIPE. The kernel sends one if a container
 		// exits while the agent writes to it, for example.
 		{name: "SIGPIPE does not", status: exitSucceeded, pod: newPod(never, container("main")), script: `
