@@ -40,7 +40,7 @@ func TestDelete(t *testing.T) {
 			`,
 		},
 		{
-			name:  "what is left after the grace period has two seconds more",
+			name:  "containers left after the grace period get two more seconds",
 			takes: time.Hour,
 			want: `
 				5s exit sleepy#1 code=143
@@ -158,7 +158,7 @@ func TestPhaseOfDeletedPod(t *testing.T) {
 			want:  v1.PodSucceeded,
 		},
 		{
-			name:  "one that never started",
+			name:  "a container that never started",
 			spec:  `containers: [{name: main}, {name: other}]`,
 			lives: map[string][]life{"main": {{stopsWell: true}}, "other": {{cannot: errors.New("boom")}}},
 			want:  v1.PodFailed,
@@ -176,20 +176,20 @@ func TestPhaseOfDeletedPod(t *testing.T) {
 			want:  v1.PodSucceeded,
 		},
 		{
-			name:  "what is of the previous run does not count as a success",
+			name:  "an exit of the previous run is no success",
 			spec:  `{restartPolicy: Never, containers: [{name: main, ` + restart + `}, {name: other}]}`,
 			lives: map[string][]life{"main": {exits(0, time.Second)}, "other": {{stopsWell: true}}},
 			want:  v1.PodFailed,
 		},
 		{
-			name:  "an init container that is run again for a lost sandbox, and is final",
+			name:  "an init container that runs again after a lost sandbox, with policy Never",
 			spec:  `{initContainers: [{name: setup, restartPolicy: Never}], containers: [{name: main}]}`,
 			lives: map[string][]life{"setup": {exits(0, 0), {}}, "main": {exits(0, time.Second)}},
 			loses: true,
 			want:  v1.PodFailed,
 		},
 		{
-			name:  "an init container that is run again for a lost sandbox",
+			name:  "an init container that runs again after a lost sandbox",
 			spec:  `{initContainers: [{name: setup}], containers: [{name: main}]}`,
 			lives: map[string][]life{"setup": {exits(0, 0), {}}, "main": {exits(0, time.Second)}},
 			loses: true,

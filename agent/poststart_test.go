@@ -29,7 +29,7 @@ func takes(d time.Duration, code int) func(context.Context) (int, error) {
 func TestPostStart(t *testing.T) {
 	for _, tc := range []runCase{
 		{
-			name: "what comes after a container waits for its hook, and the sidecar is started with it",
+			name: "the next container waits for the hook, also for that of a sidecar",
 			spec: `
 initContainers: [{name: proxy, restartPolicy: Always, lifecycle: {postStart: {exec: {command: [wait]}}}}]
 containers:
@@ -47,7 +47,7 @@ containers:
 			`,
 		},
 		{
-			name:  "a hook that fails is an exit",
+			name:  "a failed hook counts as an exit",
 			spec:  `{terminationGracePeriodSeconds: 5, containers: [{name: main, lifecycle: {postStart: {exec: {command: [fail]}}}}]}`,
 			exec:  map[string]func(context.Context) (int, error){"fail": takes(time.Second, 1)},
 			lasts: 4 * time.Second,

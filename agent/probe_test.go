@@ -15,7 +15,7 @@ func TestProbes(t *testing.T) {
 	boom := errors.New("boom")
 	for _, tc := range []runCase{
 		{
-			name: "all starts in order, a sidecar before what comes after it",
+			name: "containers start in order, after the startup probe of a sidecar",
 			spec: `
 initContainers:
 - {name: setup}
@@ -45,7 +45,7 @@ containers:
 			`,
 		},
 		{
-			name: "RestartAllContainers cuts short what is being stopped already",
+			name: "RestartAllContainers kills a container that is already being stopped",
 			spec: `
 containers:
 - {name: main, restartPolicy: Always, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [88]}}]}
@@ -73,7 +73,7 @@ containers:
 			`,
 		},
 		{
-			name: "a failed liveness probe restarts what exits with 0 then",
+			name: "a failed liveness probe restarts a container that exits with 0",
 			spec: `
 restartPolicy: OnFailure
 containers:
@@ -129,7 +129,7 @@ containers:
 			`,
 		},
 		{
-			name:  "a probe that takes too long has failed, one that cannot be run has not",
+			name:  "a probe that times out has failed, one that cannot run has not",
 			spec:  `containers: [{name: main, livenessProbe: {exec: {command: [up]}, timeoutSeconds: 3, failureThreshold: 1}}]`,
 			lives: map[string][]life{"main": {{stopCode: 7}}},
 			exec: map[string]func(context.Context) (int, error){"up": inTurn(
@@ -154,7 +154,7 @@ containers:
 			`,
 		},
 		{
-			name: "what a failed probe has killed and exits with 0 has succeeded where it is not restarted",
+			name: "a container killed after a failed probe that exits with 0 and does not restart has succeeded",
 			spec: `
 restartPolicy: Never
 containers: [{name: main, livenessProbe: {exec: {command: [up]}}}]`,
@@ -174,7 +174,7 @@ containers: [{name: main, livenessProbe: {exec: {command: [up]}}}]`,
 			`,
 		},
 		{
-			name: "rules do not see what a failed probe has killed as killed",
+			name: "for restart rules the exit code after a failed probe counts",
 			spec: `
 restartPolicy: OnFailure
 containers:
@@ -199,7 +199,7 @@ containers:
 			`,
 		},
 		{
-			name: "what failed probes have killed restarts no pod, however often and with what code",
+			name: "an exit after a failed probe never triggers a restart of the pod",
 			spec: `
 restartPolicy: OnFailure
 containers:
@@ -238,7 +238,7 @@ containers:
 			`,
 		},
 		{
-			name: "a probe's period counts from its beginning, and its command has the static environment",
+			name: "the period of a probe counts from its start, and its command has the environment of the manifest",
 			spec: `
 containers:
 - name: main
@@ -265,7 +265,7 @@ containers:
 			`,
 		},
 		{
-			name: "without a grace period a failed probe runs no hook",
+			name: "a failed probe without a grace period runs no hook",
 			spec: `
 terminationGracePeriodSeconds: 0
 containers:

@@ -72,7 +72,7 @@ func TestRun(t *testing.T) {
 			`,
 		},
 		{
-			name:  "one container's back-off delays no other's, and the pod succeeds when all have",
+			name:  "back-offs of containers are independent, and the pod succeeds when all have",
 			spec:  `{restartPolicy: OnFailure, containers: [{name: a}, {name: b}]}`,
 			lives: map[string][]life{"a": {exits(1, time.Second), exits(1, time.Second), exits(0, 0)}, "b": {exits(3, 5*time.Second), exits(0, 0)}},
 			lasts: time.Minute,
@@ -161,7 +161,7 @@ containers:
 			`,
 		},
 		{
-			name:  "what cannot be made follows the curve, whatever the policy",
+			name:  "a container that cannot be created follows the curve, whatever the policy",
 			spec:  `{restartPolicy: Never, containers: [{name: main}]}`,
 			lives: map[string][]life{"main": {{cannot: boom}, {cannot: boom}, {cannot: boom}, exits(0, 0)}},
 			lasts: time.Minute,
@@ -182,7 +182,7 @@ containers:
 			`,
 		},
 		{
-			name:  "an exit goes on with the curve of the starts that failed, which are no restarts",
+			name:  "an exit continues the curve of failed starts, which are no restarts",
 			spec:  `containers: [{name: main}]`,
 			lives: map[string][]life{"main": {{cannot: boom}, {cannot: boom}, {cannot: boom}, exits(1, 0), {cannot: boom}, {}}},
 			lasts: 3 * time.Minute,
@@ -207,7 +207,7 @@ containers:
 			`,
 		},
 		{
-			name:  "an instance that was created and could not be started follows the curve too",
+			name:  "an instance that was created and cannot start follows the curve",
 			spec:  `containers: [{name: main}]`,
 			lives: map[string][]life{"main": {{cannotExecute: true}, {cannotExecute: true}, {cannot: boom}, {}}},
 			lasts: time.Minute,
@@ -226,7 +226,7 @@ containers:
 			`,
 		},
 		{
-			name: "what is missing is looked for every ten seconds, and the curve does not advance",
+			name: "a start with a missing object is retried every ten seconds, and the curve does not advance",
 			spec: `containers: [{name: main}, {name: other}]`,
 			lives: map[string][]life{
 				"main":  {{cannot: missing}, {cannot: missing}, {cannot: missing}, exits(1, 5*time.Second), {cannot: missing}, exits(1, 0)},

@@ -68,12 +68,12 @@ func TestEnvironment(t *testing.T) {
 	}{
 		{name: "none"},
 		{
-			name: "what stands before is expanded, what stands after is not",
+			name: "references to earlier variables are expanded, to later ones not",
 			env:  []v1.EnvVar{{Name: "A", Value: "$(B)"}, {Name: "B", Value: "b"}, {Name: "C", Value: "$(A)-$(B)-$$(B)"}},
 			want: []v1.EnvVar{{Name: "A", Value: "$(B)"}, {Name: "B", Value: "b"}, {Name: "C", Value: "$(B)-b-$(B)"}},
 		},
 		{
-			name: "of a name the last value counts",
+			name: "the last value of a name counts",
 			env:  []v1.EnvVar{{Name: "PATH", Value: "/a"}, {Name: "PATH", Value: "$(PATH):/b"}},
 			want: []v1.EnvVar{{Name: "PATH", Value: "/a:/b"}},
 		},
@@ -91,14 +91,14 @@ func TestEnvironment(t *testing.T) {
 				{Name: "IP", Value: "127.0.0.1"}, {Name: "URL", Value: "http://127.0.0.1/web"},
 			},
 		},
-		{name: "a source that is not resolved", env: []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "k"}}}},
+		{name: "an unresolved source", env: []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "k"}}}},
 			err: "env KEY: its source is not resolved"},
 		{
 			name: "fields of the node and whole maps",
 			env:  []v1.EnvVar{fieldRef("ACCOUNT", "spec.serviceAccountName"), fieldRef("LABELS", "metadata.labels"), fieldRef("NODE", "spec.nodeName")},
 			want: []v1.EnvVar{{Name: "ACCOUNT", Value: "default"}, {Name: "LABELS", Value: "app=\"shop\"\nexample.com/tier=\"front\""}, {Name: "NODE", Value: "node-1"}},
 		},
-		{name: "a key of something else", env: []v1.EnvVar{fieldRef("X", "spec.nodeSelector['x']")}, err: `env X: fieldPath "spec.nodeSelector['x']": ` + mustBe},
+		{name: "a key of another field", env: []v1.EnvVar{fieldRef("X", "spec.nodeSelector['x']")}, err: `env X: fieldPath "spec.nodeSelector['x']": ` + mustBe},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

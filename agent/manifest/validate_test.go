@@ -39,8 +39,8 @@ func TestValidate(t *testing.T) {
 		spec     string
 		want     []string
 	}{
-		{name: "the least", spec: `containers: [{...}]`},
-		{name: "all that is honoured", metadata: "name: web, namespace: shop, labels: {app: web}", spec: `
+		{name: "minimal", spec: `containers: [{...}]`},
+		{name: "all honoured fields", metadata: "name: web, namespace: shop, labels: {app: web}", spec: `
   restartPolicy: Never
   terminationGracePeriodSeconds: 0
   activeDeadlineSeconds: 1
@@ -208,7 +208,7 @@ func TestValidate(t *testing.T) {
 			"spec.containers[0].securityContext.runAsUser: Invalid value: 4294967296: must be between 0 and 2147483647, inclusive",
 			"spec.containers[0].securityContext.runAsGroup: Invalid value: -1: must be between 0 and 2147483647, inclusive",
 		}},
-		{name: "an init container that is no sidecar", spec: `
+		{name: "hooks and probes of an init container", spec: `
   initContainers:
   - name: init
     command: [make]
@@ -219,7 +219,7 @@ func TestValidate(t *testing.T) {
   containers: [{...}]`, want: []string{
 			"spec.initContainers[0]: Forbidden: an init container may have hooks and probes only with restartPolicy: Always",
 		}},
-		{name: "what makes it another pod", spec: `
+		{name: "fields that change the meaning of the pod", spec: `
   os: {name: windows}
   schedulingGates: [{name: a}]
   ephemeralContainers: [{name: debug}]
@@ -281,7 +281,7 @@ func TestNotHonoured(t *testing.T) {
 		{name: "a readiness probe restarts nothing", spec: `{containers: [{..., readinessProbe: {grpc: {port: 1}}}], readinessGates: [{conditionType: a}]}`,
 			want: []string{"not honoured by the process runtime: spec.containers[0].readinessProbe, spec.readinessGates"},
 		},
-		{name: "what an API server writes", spec: `
+		{name: "fields that an API server sets", spec: `
   dnsPolicy: ClusterFirst
   enableServiceLinks: true
   preemptionPolicy: PreemptLowerPriority

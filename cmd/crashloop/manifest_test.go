@@ -58,7 +58,7 @@ func TestReadPods(t *testing.T) {
 			warnings: []string{"workloads.yaml: ReplicationController without-template: skipped: no pod, and no known kind with a pod template"}},
 		{name: "kinds with the same name", files: []string{stdinFile}, stdin: pod + "---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n",
 			pods: []string{"stdin: Pod a: default/a", "stdin: Job a: default/a-job", "stdin: Deployment a: default/a-deployment"}},
-		{name: "objects with a controller, as of kubectl get all", files: []string{"run-get-all.yaml"},
+		{name: "objects with a controller, as from kubectl get all", files: []string{"run-get-all.yaml"},
 			pods: []string{"run-get-all.yaml: Pod shop/alone: shop/alone", "run-get-all.yaml: Pod shop/older: shop/older", "run-get-all.yaml: Deployment shop/web: shop/web"},
 			warnings: []string{
 				"run-get-all.yaml: Pod shop/web-5d4-x7z: metadata.ownerReferences: skipped: its controller ReplicaSet shop/web-5d4 runs in its place",

@@ -166,7 +166,7 @@ func TestRunStops(t *testing.T) {
 			... pod Failed restarts=1 main=1`},
 		// Any pipe or connection may cause a SIGPIPE. The kernel sends one if a container
 		// exits while the agent writes to it, for example.
-		{name: "SIGPIPE does not", status: exitSucceeded, pod: newPod(never, container("main")), script: `
+		{name: "not by SIGPIPE", status: exitSucceeded, pod: newPod(never, container("main")), script: `
 			main#1 running
 			> SIGPIPE
 			> main 0

@@ -329,7 +329,7 @@ func TestStatusOfURL(t *testing.T) {
 			require.Equal(t, strings.ReplaceAll(string(golden), "node.prom", url), stdout)
 		})
 	}
-	t.Run("nobody there", func(t *testing.T) {
+	t.Run("no server", func(t *testing.T) {
 		server := httptest.NewServer(nil)
 		server.Close()
 		status, _, stderr := runStatus(nil, "--metrics", strings.Replace(server.URL, "http://", "http://user:secret@", 1))
