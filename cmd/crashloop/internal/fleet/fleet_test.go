@@ -268,7 +268,7 @@ func TestDeterministic(t *testing.T) {
 
 func TestMergeErrors(t *testing.T) {
 	o := small(t)
-	o.Nodes = 4
+	o.Nodes, o.Recover = 4, 10*time.Minute
 	part := func(i, n int) *Result {
 		r, err := Run(o, Shard{i, n}, nil)
 		require.NoError(t, err)
@@ -298,6 +298,9 @@ func TestMergeErrors(t *testing.T) {
 		require.NoError(t, err)
 		return edited
 	}
+	recovery := func(m map[string]any) map[string]any {
+		return m["Curves"].([]any)[0].(map[string]any)["Recoveries"].([]any)[0].(map[string]any)
+	}
 	curve := func(m map[string]any) map[string]any { return m["Curves"].([]any)[0].(map[string]any) }
 	for want, data := range map[string][]byte{
 		"it is not JSON":                        data[:100],
@@ -315,8 +318,18 @@ func TestMergeErrors(t *testing.T) {
 		"the peak {Restarts:1000000000000 Node:": edit(func(m map[string]any) {
 			curve(m)["Peak"].(map[string]any)["Restarts"] = json.Number("1000000000000")
 		}),
-		"Step:7700} is not one":       edit(func(m map[string]any) { curve(m)["Peak"].(map[string]any)["Step"] = 7700 }),
-		"requests in step 1 are more": edit(func(m map[string]any) { curve(m)["Requests"].([]any)[1] = 1e12 }),
+		"Step:7700} is not one": edit(func(m map[string]any) { curve(m)["Peak"].(map[string]any)["Step"] = 7700 }),
+		`exit: "99999@-5ns": the exit code "99999"`: edit(func(m map[string]any) {
+			m["Options"].(map[string]any)["Lives"] = []map[string]any{{"Code": 99999, "After": -5}}
+		}),
+		"more than 2 containers cannot come back": edit(func(m map[string]any) {
+			recovery(m)["Counts"] = []json.Number{"9223372036854775808", "9223372036854775808"}
+		}),
+		`curve "default": more than 2 containers`: edit(func(m map[string]any) { recovery(m)["Never"] = json.Number("18446744073709551615") }),
+		"a recovery after 9m0s took":              edit(func(m map[string]any) { recovery(m)["Back"] = 9 * time.Minute }),
+		"a recovery after 10m0s took -5ns":        edit(func(m map[string]any) { recovery(m)["Longest"] = -5 }),
+		"a recovery after 10m0s took 1h0m0.001":   edit(func(m map[string]any) { recovery(m)["Longest"] = time.Hour + time.Millisecond }),
+		"requests in step 1 are more":             edit(func(m map[string]any) { curve(m)["Requests"].([]any)[1] = 1e12 }),
 	} {
 		_, err := Decode(data)
 		assert.ErrorContains(t, err, want)

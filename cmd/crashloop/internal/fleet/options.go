@@ -129,6 +129,9 @@ func (o *Options) Validate(shards int) error {
 	if len(o.Lives) == 0 {
 		return fmt.Errorf("exit: there must be a life")
 	}
+	if _, err := plan.ParseLives(o.Lives.String()); err != nil {
+		return fmt.Errorf("exit: %w", err)
+	}
 	if o.Policy != v1.RestartPolicyAlways && o.Policy != v1.RestartPolicyOnFailure {
 		return fmt.Errorf("restart policy %q: must be %s or %s", o.Policy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure)
 	}

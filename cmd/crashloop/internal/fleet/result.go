@@ -202,9 +202,17 @@ func (s *CurveResult) plausible(o *Options, nodes int) error {
 			return fmt.Errorf("%d requests in step %d are more than %d restarts need", s.Requests[step]/1000, step, n)
 		}
 	}
-	for i := range s.Recoveries {
-		if n := s.Recoveries[i].Failed(); n > containers {
-			return fmt.Errorf("%d of %d containers cannot come back", n, containers)
+	for i, back := range o.returns() {
+		r := &s.Recoveries[i]
+		if r.Back != back || r.Longest < 0 || r.Longest > o.For {
+			return fmt.Errorf("a recovery after %v took %v: it must be one after %v, and not take longer than %v", r.Back, r.Longest, back, o.For)
+		}
+		left := containers
+		for _, n := range append(slices.Clone(r.Counts), r.Never) {
+			if n > left {
+				return fmt.Errorf("more than %d containers cannot come back", containers)
+			}
+			left -= n
 		}
 	}
 	return nil
