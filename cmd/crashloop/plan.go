@@ -107,6 +107,10 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 		if begin, err = time.Parse(time.RFC3339, o.at); err != nil {
 			return fmt.Errorf("--at %q must be a time such as 2026-01-01T12:00:00Z", o.at)
 		}
+		// Zero is no time, and JSON has none after 9999.
+		if y := begin.Year(); y < 1971 || y > 9000 {
+			return fmt.Errorf("--at %q must be a time from 1971 to 9000", o.at)
+		}
 	}
 	if o.length <= 0 || o.length > plan.Longest {
 		return fmt.Errorf("--for %v must be more than 0s and at most %v", o.length, plan.Longest)

@@ -122,6 +122,8 @@ func TestPlanErrors(t *testing.T) {
 		"for ever":          {planPod, []string{"--for", "1000000h", "-"}, exitUsage, "--for 1000000h0m0s must be more than 0s and at most 8760h0m0s"},
 		"nothing":           {planPod, []string{"--for", "0s", "-"}, exitUsage, "--for 0s must be more than 0s"},
 		"time":              {planPod, []string{"--at", "noon", "-"}, exitUsage, `--at "noon" must be a time such as 2026-01-01T12:00:00Z`},
+		"no time":           {planPod, []string{"--at", "0001-01-01T00:00:00Z", "-"}, exitUsage, `--at "0001-01-01T00:00:00Z" must be a time from 1971 to 9000`},
+		"the end of time":   {planPod, []string{"--at", "9999-12-31T23:59:59Z", "-"}, exitUsage, `--at "9999-12-31T23:59:59Z" must be a time from 1971 to 9000`},
 		"format":            {planPod, []string{"-o", "yaml", "-"}, exitUsage, `no output format "yaml"`},
 		"rules": {
 			strings.Replace(planPod, "{name: main, image: a}", "{name: main, image: a, restartPolicyRules: [{action: Restart}]}", 1),

@@ -112,7 +112,10 @@ func newestTime(pod *v1.Pod) (newest time.Time) {
 	return newest
 }
 
-// checkNames returns an error for a name that is missing, there twice, or in the status alone.
+var phases = []v1.PodPhase{v1.PodFailed, v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodUnknown}
+
+// checkNames returns an error for a name that is missing, there twice, or in the status alone, and
+// for a phase that there is not.
 func checkNames(pod *v1.Pod) error {
 	names, seen := map[string]bool{}, map[string]bool{}
 	check := func(list string, containers []v1.Container) error {
@@ -140,6 +143,9 @@ func checkNames(pod *v1.Pod) error {
 			seen[s.Name] = true
 		}
 		return nil
+	}
+	if p := pod.Status.Phase; p != "" && !slices.Contains(phases, p) {
+		return field.NotSupported(field.NewPath("status", "phase"), p, phases)
 	}
 	return cmp.Or(
 		check("initContainers", pod.Spec.InitContainers), check("containers", pod.Spec.Containers),

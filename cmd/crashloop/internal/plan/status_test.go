@@ -138,6 +138,7 @@ func TestContradictions(t *testing.T) {
 		`status.containerStatuses[1].name: Duplicate value: "main"`:                                                                                       "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: main}, {name: main}]}",
 		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the prese`:                                                 mainStatus(`state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),
 		`state.running.startedAt: Invalid value: "2026-01-01T11:00:00Z": must not be before the end of t`:                                                 mainStatus(`state: {running: {startedAt: "2026-01-01T11:00:00Z"}}, lastState: {terminated: {startedAt: "2026-01-01T11:10:00Z", finishedAt: "2026-01-01T11:20:00Z"}}`),
+		`status.phase: Unsupported value: "Bogus": supported values: "Failed", "Pending", "Running", "Succeeded", "Unknown"`:                              "{" + onePod + ", status: {phase: Bogus}}",
 		`state.waiting.message: Invalid value: "back-off -40s"`:                                                                                           mainStatus(strings.Replace(crashLoop, "40s", "-40s", 1) + `, lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T11:00:00Z"}}`),
 	} {
 		_, err := Make(options(t, pod))
