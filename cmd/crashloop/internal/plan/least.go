@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -18,7 +19,7 @@ var errTooLong = fmt.Errorf("the plan has more than %d lines: ask for less of th
 // least is how many entries the plan has at least, as far as that is known before: those of
 // containers that restart for ever, whatever others do.
 func (m *maker) least() (lines float64) {
-	if m.Pod.DeletionTimestamp != nil || m.Pod.Spec.ActiveDeadlineSeconds != nil || restarting(m.Pod) {
+	if m.Pod.DeletionTimestamp != nil || m.Pod.Spec.ActiveDeadlineSeconds != nil || slices.ContainsFunc(m.Pod.Status.Conditions, restarting) {
 		return 0
 	}
 	length := m.For

@@ -8,6 +8,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,9 +22,10 @@ import (
 )
 
 // assumed returns the lives of all containers: those given, and for the others what is likely.
-// A container that has exited before goes on like that, unless it runs longer by now. In a pod
-// that never ran, init containers succeed after a second, and the first regular container fails
-// after a second, unless any lives are given. All else runs.
+// A container that has exited before goes on like that, unless it runs longer by now, or was
+// stopped because another one had the pod restarted. In a pod that never ran, init containers
+// succeed after a second, and the first regular container fails after a second, unless any lives
+// are given. All else runs.
 func assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Lives {
 	all := map[string]Lives{}
 	for i, c := range containers(pod, restartpod.Gates{}) {
@@ -34,7 +36,7 @@ func assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Live
 		case given[c.Name] != nil:
 			all[c.Name] = given[c.Name]
 			continue
-		case last != nil:
+		case last != nil && (c.Kind == restartpod.KindInit && last.ExitCode == 0 || !withPod(status, last)):
 			ran := time.Second
 			if known(last.StartedAt) && known(last.FinishedAt) {
 				ran = max(last.FinishedAt.Sub(last.StartedAt.Time), 0)
@@ -78,7 +80,7 @@ func lastExit(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 		return nil
 	case s.State.Terminated != nil:
 		return s.State.Terminated
-	case s.LastTerminationState.Terminated == nil && inBackOff(s.State.Waiting):
+	case s.LastTerminationState.Terminated == nil && inBackOff(s.State.Waiting) && !podBackOff.MatchString(s.State.Waiting.Message):
 		return &v1.ContainerStateTerminated{ExitCode: 1} // The kubelet has lost what it waits after.
 	}
 	return s.LastTerminationState.Terminated
@@ -187,7 +189,7 @@ func (m *maker) resume() error {
 			return err
 		}
 	}
-	return nil
+	return m.restorePod()
 }
 
 // instance returns the newest instance of a container by its status, or nil if it has none.
@@ -257,51 +259,112 @@ func (m *maker) checkTimes(path *field.Path, startedAt, finishedAt time.Time) er
 	return nil
 }
 
-// restore gives a container, or the pod, the back-off that its status shows. Where no wait shows
-// it, every restart so far counts as one in a row.
+// restore gives a container the back-off that its status shows. Where no wait shows it, every
+// restart so far counts as one in a row.
 func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
-	b, key := m.backOff, m.keys[c.Name]
 	state := backoff.KeyState{Attempts: i.Restarts, LastUpdate: i.StartedAt}
 	if w := s.State.Waiting; inBackOff(w) {
-		path, curve := path.Child("state", "waiting", "message"), m.Curve
-		text, wrong := containerBackOff.FindStringSubmatch(w.Message), ""
-		if pod := podBackOff.FindStringSubmatch(w.Message); pod != nil {
-			b, key, text = m.podBackOff, m.keys[""], []string{pod[0], pod[1], s.Name, pod[2]}
-			curve.DelayFirst = false // as NewBackOffs of package agent has it
-			if !restarting(m.Pod) {
-				wrong = "the pod is not being restarted: a condition PodRestarting or AllContainersRestarting must be True"
-			}
-		} else if m.Gates.OnExit(c, i.ExitCode) == "" {
-			wrong = fmt.Sprintf("the container is not restarted after exit code %d: see its restartPolicy and restartPolicyRules", i.ExitCode)
-		}
-		if text == nil {
+		path := path.Child("state", "waiting", "message")
+		text := containerBackOff.FindStringSubmatch(w.Message)
+		switch {
+		case podBackOff.MatchString(w.Message):
+			return nil
+		case text == nil:
 			m.note("the message of %s does not say how long it waits: the plan goes by its restarts, %d", s.Name, i.Restarts)
-		} else {
-			if text[2] != s.Name || text[3] != m.Pod.Name {
-				wrong = fmt.Sprintf("must be of container %s of pod %s", s.Name, m.Pod.Name)
+		case text[2] != s.Name || text[3] != m.Pod.Name:
+			return field.Invalid(path, w.Message, fmt.Sprintf("must be of container %s of pod %s", s.Name, m.Pod.Name))
+		case m.Gates.OnExit(c, i.ExitCode) == "":
+			return field.Invalid(path, w.Message, fmt.Sprintf("the container is not restarted after exit code %d: see its restartPolicy and restartPolicyRules", i.ExitCode))
+		default:
+			waits, err := attempt(m.Curve, text[1], path)
+			if err != nil {
+				return err
 			}
-			if wrong != "" {
-				return field.Invalid(path, w.Message, wrong)
-			}
-			delay, _ := time.ParseDuration(text[1])
-			attempt := slices.Index(curve.Delays(), delay)
-			if delay <= 0 || attempt < 0 {
-				return field.Invalid(path, "back-off "+text[1], "is not on the node's curve: see crashloop check, and set --config, --config-dir and --feature-gates as the node has them")
-			}
-			if state.Attempts, state.WaitingSince = attempt, i.FinishedAt; b == m.backOff && attempt > i.Restarts {
+			if waits > i.Restarts {
 				m.note("%s waits for %s after %d restarts only: the plan goes by the wait", s.Name, text[1], i.Restarts)
 			}
+			state.Attempts, state.WaitingSince = waits, i.FinishedAt
 		}
 	}
 	if state.Attempts == 0 {
 		return nil
 	}
-	return b.RestoreAt(key, state, m.Begin)
+	return m.backOff.RestoreAt(m.keys[c.Name], state, m.Begin)
 }
 
-// restarting reports whether the status has a pod that is being restarted as a whole.
-func restarting(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return (c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting) && c.Status == v1.ConditionTrue
-	})
+// restorePod gives the pod the back-off that its containers show while it is being restarted as a
+// whole. It counts from the exit that was the cause.
+func (m *maker) restorePod() error {
+	var since time.Time
+	curve := m.Curve
+	curve.DelayFirst = false // as NewBackOffs of package agent has it
+	shown := ""
+	for i := range m.containers {
+		s, path := statusOf(m.Pod, m.containers[i].Name)
+		if s == nil || s.State.Waiting == nil {
+			continue
+		}
+		message, path := s.State.Waiting.Message, path.Child("state", "waiting", "message")
+		text := podBackOff.FindStringSubmatch(message)
+		if text == nil {
+			continue
+		}
+		condition := slices.IndexFunc(m.Pod.Status.Conditions, restarting)
+		switch {
+		case text[2] != m.Pod.Name:
+			return field.Invalid(path, message, "must be of pod "+m.Pod.Name)
+		case condition < 0:
+			return field.Invalid(path, message, "the pod is not being restarted: a condition PodRestarting or AllContainersRestarting must be True")
+		case shown != "" && shown != text[1]:
+			return field.Invalid(path, message, "the pod has one back-off, and another container has "+shown)
+		case shown != "":
+			continue
+		}
+		shown = text[1]
+		waits, err := attempt(curve, shown, path)
+		if err != nil {
+			return err
+		}
+		for name, instance := range m.runtime.instances {
+			if caused(message, name, instance.ExitCode) {
+				since = instance.FinishedAt
+			}
+		}
+		if since.IsZero() {
+			since = m.orNow("the pod's restart began", m.Pod.Status.Conditions[condition].LastTransitionTime)
+		}
+		if since.After(m.Begin) {
+			return field.Invalid(field.NewPath("status", "conditions").Index(condition).Child("lastTransitionTime"), since.Format(time.RFC3339), "must not be after the present, "+m.Begin.Format(time.RFC3339))
+		}
+		if err := m.podBackOff.RestoreAt(m.keys[""], backoff.KeyState{Attempts: waits, LastUpdate: since, WaitingSince: since}, m.Begin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// caused reports whether a pod waits for its back-off because a container exited.
+func caused(message, container string, code int32) bool {
+	return strings.Contains(message, fmt.Sprintf(": Container %s exited with code %d,", container, code))
+}
+
+// withPod reports whether a container ended because another one had the pod restarted.
+func withPod(s *v1.ContainerStatus, last *v1.ContainerStateTerminated) bool {
+	w := s.State.Waiting
+	return w != nil && podBackOff.MatchString(w.Message) && !caused(w.Message, s.Name, last.ExitCode)
+}
+
+// restarting reports whether a pod with a condition is being restarted as a whole.
+func restarting(c v1.PodCondition) bool {
+	return (c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting) && c.Status == v1.ConditionTrue
+}
+
+// attempt is how many restarts in a row there were before the one that waits for a delay.
+func attempt(curve backoff.Curve, text string, path *field.Path) (int, error) {
+	delay, _ := time.ParseDuration(text)
+	n := slices.Index(curve.Delays(), delay)
+	if n < 0 || delay <= 0 {
+		return 0, field.Invalid(path, "back-off "+text, "is not on the node's curve: see crashloop check, and set --config, --config-dir and --feature-gates as the node has them")
+	}
+	return n, nil
 }

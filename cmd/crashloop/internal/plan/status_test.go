@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 )
 
 // mainStatus is a pod whose container has a status.
@@ -97,6 +98,59 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// The pod's back-off counts from the exit that was the cause, in whatever order containers are, and
+// whenever others exited, if that is known at all.
+func TestPodWaits(t *testing.T) {
+	const main = `
+  - name: main
+    restartCount: 2
+    state: {waiting: {reason: CrashLoopBackOff, message: "back-off 20s restarting pod web: Container main exited with code 42, triggering pod restart"}}
+    lastState: {terminated: {exitCode: 42, startedAt: "2026-01-01T11:59:40Z", finishedAt: "2026-01-01T11:59:50Z", containerID: a}}`
+	const killed = `
+    lastState: {terminated: {exitCode: 143, startedAt: "2026-01-01T11:59:40Z", finishedAt: "2026-01-01T11:59:53Z", containerID: b}}`
+	other := strings.ReplaceAll(main[:strings.Index(main, "    lastState")], "name: main", "name: other")
+	pod := func(main, other string) Options {
+		o := options(t, `
+spec:
+  restartPolicy: Never
+  containers: [{name: other}, {name: main, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [42]}}]}, {name: last}]
+status:
+  conditions:
+  - {type: PodRestarting, status: "True", lastTransitionTime: "2026-01-01T11:59:51Z", reason: ContainerExited, message: "Container main exited with code 42, triggering pod restart"}
+  containerStatuses:`+main+other+strings.ReplaceAll(other, "name: other", "name: last"))
+		o = o.with(t, "main", "runs")
+		o.For = 30 * time.Second
+		return o
+	}
+	const want = "0s PodWait 20s until 10s\n10s Start other 3\n10s Start main 3\n10s Start last 3\n"
+	for _, o := range []Options{pod(main, other), pod(main, other+killed), pod(main, other+strings.Replace(killed, "143", "0", 1))} {
+		p, err := Make(o)
+		require.NoError(t, err)
+		assert.Equal(t, want, text(p))
+		assert.Empty(t, p.Notes)
+	}
+	// An init container that is done does its work again.
+	o := pod(main, other+killed)
+	o.Pod.Spec.InitContainers = []v1.Container{{Name: "init"}, {Name: "cut"}}
+	o.Pod.Status.InitContainerStatuses = []v1.ContainerStatus{*o.Pod.Status.ContainerStatuses[0].DeepCopy(), *o.Pod.Status.ContainerStatuses[1].DeepCopy()}
+	o.Pod.Status.InitContainerStatuses[0].Name, o.Pod.Status.InitContainerStatuses[1].Name = "init", "cut"
+	o.Pod.Status.InitContainerStatuses[0].LastTerminationState.Terminated.ExitCode = 0
+	p, err := Make(o)
+	require.NoError(t, err)
+	assert.Equal(t, "0s PodWait 20s until 10s\n10s Start init 3\n20s Exit init 0\n20s Start cut 3\n21s Exit cut 0\n21s Start other 3\n21s Start main 3\n21s Start last 3\n", text(p))
+	// Where the exit is not known, the condition has almost its time.
+	p, err = Make(pod(main[:strings.Index(main, "    lastState")], other+killed))
+	require.NoError(t, err)
+	assert.Equal(t, strings.ReplaceAll(want, "10s", "11s"), text(p))
+	o = pod(main, strings.Replace(other, "20s", "40s", 1))
+	_, err = Make(o)
+	assert.ErrorContains(t, err, `pod restart": the pod has one back-off, and another container has 40s`)
+	o = pod(main[:strings.Index(main, "    lastState")], other)
+	o.Pod.Status.Conditions[0].LastTransitionTime.Time = begin.Add(time.Second)
+	_, err = Make(o)
+	assert.ErrorContains(t, err, `status.conditions[0].lastTransitionTime: Invalid value: "2026-01-01T12:00:01Z": must not be after the present`)
+}
+
 // A start after an error of the kubelet, to which somebody has to see, says so.
 func TestMissing(t *testing.T) {
 	o := options(t, mainStatus(`state: {waiting: {reason: CreateContainerConfigError}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:58Z", finishedAt: "2026-01-01T11:59:59Z"}}`))
@@ -126,7 +180,7 @@ func TestContradictions(t *testing.T) {
 		`containerStatuses[0].state: Forbidden`:                                                                                                           mainStatus(strings.Replace(crashLoop, "{waiting", `{running: {startedAt: "2026-01-01T11:00:00Z"}, waiting`, 1)),
 		`state.waiting.message: Invalid value: "back-off 40s restarting failed container=other pod=web_default(x)": must be of container main of pod web`: mainStatus(strings.Replace(crashLoop, "=main", "=other", 1) + exited),
 		`"back-off 40s restarting failed container=main pod=other_default(x)": must be of container main of pod web`:                                      mainStatus(strings.Replace(crashLoop, "=web", "=other", 1) + exited),
-		`"back-off 10s restarting pod other: x": must be of container main of pod web`:                                                                    mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod other: x"}}` + exited),
+		`"back-off 10s restarting pod other: x": must be of pod web`:                                                                                      mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod other: x"}}` + exited),
 		`"back-off 10s restarting pod web: x": the pod is not being restarted: a condition PodRestarting`:                                                 mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod web: x"}}` + exited),
 		`pod=web_default(x)": the container is not restarted after exit code 0`:                                                                           strings.Replace(mainStatus(crashLoop+exited), "spec: {", "spec: {restartPolicy: OnFailure, ", 1),
 		`pod=web_default(x)": the container is not restarted after exit code 1`:                                                                           strings.Replace(mainStatus(crashLoop), "spec: {", "spec: {restartPolicy: Never, ", 1),
