@@ -325,15 +325,6 @@ func TestSummaryExact(t *testing.T) {
 	assert.Equal(t, 7168.1, p.Containers[0].DownSeconds)
 }
 
-// The back-off of the pod counts its first restart as immediate, whatever that of its containers does.
-func TestPodWaitDelayFirst(t *testing.T) {
-	o := options(t, podWaits).with(t, "main", "runs")
-	o.Curve.DelayFirst, o.For = true, time.Minute
-	p, err := Make(o)
-	require.NoError(t, err)
-	assert.Equal(t, "0s PodWait 20s until 10s\n10s Start main 3\n", text(p))
-}
-
 // The same seed gives the same plan, and another one another.
 func TestSeed(t *testing.T) {
 	made := func(seed uint64) string {

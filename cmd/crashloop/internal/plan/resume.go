@@ -263,6 +263,9 @@ func (m *maker) checkTimes(path *field.Path, startedAt, finishedAt time.Time) er
 // restart so far counts as one in a row.
 func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
 	state := backoff.KeyState{Attempts: i.Restarts, LastUpdate: i.StartedAt}
+	if m.Curve.DelayFirst && i.Restarts > 0 {
+		state.Attempts++ // The first wait counts, too.
+	}
 	if w := s.State.Waiting; inBackOff(w) {
 		path := path.Child("state", "waiting", "message")
 		text := containerBackOff.FindStringSubmatch(w.Message)
@@ -276,11 +279,11 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 		case m.Gates.OnExit(c, i.ExitCode) == "":
 			return field.Invalid(path, w.Message, fmt.Sprintf("the container is not restarted after exit code %d: see its restartPolicy and restartPolicyRules", i.ExitCode))
 		default:
-			waits, err := attempt(m.Curve, text[1], path)
+			waits, err := attempts(m.Curve, text[1], path)
 			if err != nil {
 				return err
 			}
-			if waits > i.Restarts {
+			if waits > max(state.Attempts, 1) {
 				m.note("%s waits for %s after %d restarts only: the plan goes by the wait", s.Name, text[1], i.Restarts)
 			}
 			state.Attempts, state.WaitingSince = waits, i.FinishedAt
@@ -296,8 +299,6 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 // whole. It counts from the exit that was the cause.
 func (m *maker) restorePod() error {
 	var since time.Time
-	curve := m.Curve
-	curve.DelayFirst = false // as NewBackOffs of package agent has it
 	shown := ""
 	for i := range m.containers {
 		s, path := statusOf(m.Pod, m.containers[i].Name)
@@ -321,7 +322,7 @@ func (m *maker) restorePod() error {
 			continue
 		}
 		shown = text[1]
-		waits, err := attempt(curve, shown, path)
+		waits, err := attempts(m.Curve, shown, path)
 		if err != nil {
 			return err
 		}
@@ -359,8 +360,10 @@ func restarting(c v1.PodCondition) bool {
 	return (c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting) && c.Status == v1.ConditionTrue
 }
 
-// attempt is how many restarts in a row there were before the one that waits for a delay.
-func attempt(curve backoff.Curve, text string, path *field.Path) (int, error) {
+// attempts are those of a key that waits for a delay. A curve that delays the first restart, too,
+// begins with that.
+func attempts(curve backoff.Curve, text string, path *field.Path) (int, error) {
+	curve.DelayFirst = false
 	delay, _ := time.ParseDuration(text)
 	n := slices.Index(curve.Delays(), delay)
 	if n < 0 || delay <= 0 {

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,8 @@ import (
 )
 
 // mainStatus is a pod whose container has a status.
-func mainStatus(status string) string {
-	return "spec: {containers: [{name: main}]}\nstatus: {phase: Running, containerStatuses: [{name: main, restartCount: 3, " + status + "}]}\n"
+func mainStatus(restarts int, status string) string {
+	return fmt.Sprintf("spec: {containers: [{name: main}]}\nstatus: {phase: Running, containerStatuses: [{name: main, restartCount: %d, %s}]}\n", restarts, status)
 }
 
 const crashLoop = `state: {waiting: {reason: CrashLoopBackOff, message: back-off 40s restarting failed container=main pod=web_default(x)}}`
@@ -33,45 +34,45 @@ func TestStatuses(t *testing.T) {
 			want: "0s PodEnd Succeeded\n",
 		},
 		{
-			name: "its clock is ahead", pod: mainStatus(crashLoop + `, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T12:00:01Z", finishedAt: "2026-01-01T12:00:03Z"}}`),
+			name: "its clock is ahead", pod: mainStatus(3, crashLoop+`, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T12:00:01Z", finishedAt: "2026-01-01T12:00:03Z"}}`),
 			want: "0s Wait main 40s until 40s\n40s Start main 4\n42s Exit main 1\n42s Wait main 80s until 2m2s\n",
 			note: "the status is 3s later than this clock: the plan begins then",
 		},
 		{
-			name: "a running one's, too", pod: mainStatus(`state: {running: {startedAt: "2026-01-01T12:00:59Z"}}`),
+			name: "a running one's, too", pod: mainStatus(3, `state: {running: {startedAt: "2026-01-01T12:00:59Z"}}`),
 			note: "the status is 59s later than this clock: the plan begins then",
 		},
 		{
-			name: "the last instance is lost", pod: mainStatus(crashLoop),
+			name: "the last instance is lost", pod: mainStatus(3, crashLoop),
 			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 1\n41s Wait main 80s until 2m1s\n",
 			note: "it is not known when main exited: the plan takes it to be now",
 		},
 		{
 			// As after a reboot of the node: reason ContainerStatusUnknown.
-			name: "no times", pod: mainStatus(`state: {terminated: {exitCode: 137, startedAt: null, finishedAt: null}}`),
+			name: "no times", pod: mainStatus(3, `state: {terminated: {exitCode: 137, startedAt: null, finishedAt: null}}`),
 			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 137\n41s Wait main 80s until 2m1s\n",
 			note: "it is not known when main exited: the plan takes it to be now",
 		},
 		{
-			name: "no start", pod: mainStatus(`state: {terminated: {exitCode: 2, finishedAt: "2026-01-01T11:59:50Z"}}`),
+			name: "no start", pod: mainStatus(3, `state: {terminated: {exitCode: 2, finishedAt: "2026-01-01T11:59:50Z"}}`),
 			want: "0s Wait main 40s until 30s\n30s Start main 4\n31s Exit main 2\n31s Wait main 80s until 1m51s\n1m51s Start main 5\n1m52s Exit main 2\n1m52s Wait main 160s until 4m32s\n",
 		},
 		{
-			name: "1970", pod: mainStatus(crashLoop + `, lastState: {terminated: {exitCode: 1, startedAt: "1970-01-01T00:00:00Z", finishedAt: "1970-01-01T00:00:00Z"}}`),
+			name: "1970", pod: mainStatus(3, crashLoop+`, lastState: {terminated: {exitCode: 1, startedAt: "1970-01-01T00:00:00Z", finishedAt: "1970-01-01T00:00:00Z"}}`),
 			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 1\n41s Wait main 80s until 2m1s\n",
 			note: "it is not known when main exited",
 		},
 		{
-			name: "a ConfigMap is missing", pod: mainStatus(`state: {waiting: {reason: CreateContainerConfigError}}`),
+			name: "a ConfigMap is missing", pod: mainStatus(3, `state: {waiting: {reason: CreateContainerConfigError}}`),
 			want: "0s Start main 4\n", note: "main waits: CreateContainerConfigError. The plan takes it to be over",
 		},
 		{
-			name: "a message that is cut", pod: mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: back-off}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:50Z", finishedAt: "2026-01-01T11:59:51Z"}}`),
+			name: "a message that is cut", pod: mainStatus(3, `state: {waiting: {reason: CrashLoopBackOff, message: back-off}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:50Z", finishedAt: "2026-01-01T11:59:51Z"}}`),
 			want: "0s Wait main 40s until 31s\n31s Start main 4\n32s Exit main 1\n32s Wait main 80s until 1m52s\n1m52s Start main 5\n1m53s Exit main 1\n1m53s Wait main 160s until 4m33s\n",
 			note: "the message of main does not say how long it waits: the plan goes by its restarts, 3",
 		},
 		{
-			name: "more waits than restarts", pod: mainStatus(strings.Replace(crashLoop, "40s", "5m0s", 1)),
+			name: "more waits than restarts", pod: mainStatus(3, strings.Replace(crashLoop, "40s", "5m0s", 1)),
 			want: "0s Wait main 300s until 5m0s\n",
 			note: "main waits for 5m0s after 3 restarts only: the plan goes by the wait",
 		},
@@ -153,7 +154,7 @@ status:
 
 // A start after an error of the kubelet, to which somebody has to see, says so.
 func TestMissing(t *testing.T) {
-	o := options(t, mainStatus(`state: {waiting: {reason: CreateContainerConfigError}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:58Z", finishedAt: "2026-01-01T11:59:59Z"}}`))
+	o := options(t, mainStatus(3, `state: {waiting: {reason: CreateContainerConfigError}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:58Z", finishedAt: "2026-01-01T11:59:59Z"}}`))
 	o.For = 3 * time.Minute
 	p, err := Make(o)
 	require.NoError(t, err)
@@ -176,26 +177,47 @@ func TestNoFolder(t *testing.T) {
 func TestContradictions(t *testing.T) {
 	const exited = `, lastState: {terminated: {exitCode: 0, startedAt: "2026-01-01T11:59:40Z", finishedAt: "2026-01-01T11:59:50Z"}}`
 	for want, pod := range map[string]string{
-		`status.containerStatuses[0].state: Forbidden: it is one of waiting, running and terminated`:                                                      mainStatus(strings.Replace(crashLoop, "{waiting", "{terminated: {exitCode: 1}, waiting", 1)),
-		`containerStatuses[0].state: Forbidden`:                                                                                                           mainStatus(strings.Replace(crashLoop, "{waiting", `{running: {startedAt: "2026-01-01T11:00:00Z"}, waiting`, 1)),
-		`state.waiting.message: Invalid value: "back-off 40s restarting failed container=other pod=web_default(x)": must be of container main of pod web`: mainStatus(strings.Replace(crashLoop, "=main", "=other", 1) + exited),
-		`"back-off 40s restarting failed container=main pod=other_default(x)": must be of container main of pod web`:                                      mainStatus(strings.Replace(crashLoop, "=web", "=other", 1) + exited),
-		`"back-off 10s restarting pod other: x": must be of pod web`:                                                                                      mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod other: x"}}` + exited),
-		`"back-off 10s restarting pod web: x": the pod is not being restarted: a condition PodRestarting`:                                                 mainStatus(`state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod web: x"}}` + exited),
-		`pod=web_default(x)": the container is not restarted after exit code 0`:                                                                           strings.Replace(mainStatus(crashLoop+exited), "spec: {", "spec: {restartPolicy: OnFailure, ", 1),
-		`pod=web_default(x)": the container is not restarted after exit code 1`:                                                                           strings.Replace(mainStatus(crashLoop), "spec: {", "spec: {restartPolicy: Never, ", 1),
-		`restartCount: Invalid value: 2147483647: must be from 0 to 2147383647`:                                                                           strings.Replace(mainStatus(`state: {running: {startedAt: "2026-01-01T11:00:00Z"}}`), "Count: 3", "Count: 2147483647", 1),
+		`status.containerStatuses[0].state: Forbidden: it is one of waiting, running and terminated`:                                                      mainStatus(3, strings.Replace(crashLoop, "{waiting", "{terminated: {exitCode: 1}, waiting", 1)),
+		`containerStatuses[0].state: Forbidden`:                                                                                                           mainStatus(3, strings.Replace(crashLoop, "{waiting", `{running: {startedAt: "2026-01-01T11:00:00Z"}, waiting`, 1)),
+		`state.waiting.message: Invalid value: "back-off 40s restarting failed container=other pod=web_default(x)": must be of container main of pod web`: mainStatus(3, strings.Replace(crashLoop, "=main", "=other", 1)+exited),
+		`"back-off 40s restarting failed container=main pod=other_default(x)": must be of container main of pod web`:                                      mainStatus(3, strings.Replace(crashLoop, "=web", "=other", 1)+exited),
+		`"back-off 10s restarting pod other: x": must be of pod web`:                                                                                      mainStatus(3, `state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod other: x"}}`+exited),
+		`"back-off 10s restarting pod web: x": the pod is not being restarted: a condition PodRestarting`:                                                 mainStatus(3, `state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod web: x"}}`+exited),
+		`pod=web_default(x)": the container is not restarted after exit code 0`:                                                                           strings.Replace(mainStatus(3, crashLoop+exited), "spec: {", "spec: {restartPolicy: OnFailure, ", 1),
+		`pod=web_default(x)": the container is not restarted after exit code 1`:                                                                           strings.Replace(mainStatus(3, crashLoop), "spec: {", "spec: {restartPolicy: Never, ", 1),
+		`restartCount: Invalid value: 2147483647: must be from 0 to 2147383647`:                                                                           strings.Replace(mainStatus(3, `state: {running: {startedAt: "2026-01-01T11:00:00Z"}}`), "Count: 3", "Count: 2147483647", 1),
 		"spec.containers[0].name: Required value":                                                                                                         "spec: {containers: [{image: a}]}",
 		`spec.containers[1].name: Duplicate value: "main"`:                                                                                                "spec: {containers: [{name: main}, {name: main}]}",
 		`spec.containers[0].name: Duplicate value: "a"`:                                                                                                   "spec: {initContainers: [{name: a}], containers: [{name: a}]}",
 		`status.containerStatuses[0].name: Invalid value: "other": must be the name of a container in`:                                                    "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: other}]}",
 		`status.containerStatuses[1].name: Duplicate value: "main"`:                                                                                       "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: main}, {name: main}]}",
-		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the prese`:                                                 mainStatus(`state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),
-		`state.running.startedAt: Invalid value: "2026-01-01T11:00:00Z": must not be before the end of t`:                                                 mainStatus(`state: {running: {startedAt: "2026-01-01T11:00:00Z"}}, lastState: {terminated: {startedAt: "2026-01-01T11:10:00Z", finishedAt: "2026-01-01T11:20:00Z"}}`),
+		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the prese`:                                                 mainStatus(3, `state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),
+		`state.running.startedAt: Invalid value: "2026-01-01T11:00:00Z": must not be before the end of t`:                                                 mainStatus(3, `state: {running: {startedAt: "2026-01-01T11:00:00Z"}}, lastState: {terminated: {startedAt: "2026-01-01T11:10:00Z", finishedAt: "2026-01-01T11:20:00Z"}}`),
 		`status.phase: Unsupported value: "Bogus": supported values: "Failed", "Pending", "Running", "Succeeded", "Unknown"`:                              "{" + onePod + ", status: {phase: Bogus}}",
-		`state.waiting.message: Invalid value: "back-off -40s"`:                                                                                           mainStatus(strings.Replace(crashLoop, "40s", "-40s", 1) + `, lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T11:00:00Z"}}`),
+		`state.waiting.message: Invalid value: "back-off -40s"`:                                                                                           mainStatus(3, strings.Replace(crashLoop, "40s", "-40s", 1)+`, lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T11:00:00Z"}}`),
 	} {
 		_, err := Make(options(t, pod))
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+// Where the first restart waits, too, there is a wait more than there were restarts.
+func TestResumeDelayFirst(t *testing.T) {
+	const exited = `lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:45Z", finishedAt: "2026-01-01T11:59:50Z"}}`
+	for name, tc := range map[string]struct{ pod, want string }{
+		"waits for the first": {mainStatus(0, strings.Replace(crashLoop, "40s", "10s", 1)+", "+exited), "0s Start main 1\n5s Exit main 1\n5s Wait main 20s until 25s\n25s Start main 2\n30s Exit main 1\n30s Wait main 40s until 1m10s\n"},
+		"waits for the third": {mainStatus(2, crashLoop+", "+exited), "0s Wait main 40s until 30s\n30s Start main 3\n35s Exit main 1\n35s Wait main 80s until 1m55s\n"},
+		"has not waited yet":  {mainStatus(0, strings.Replace(exited, "lastState", "state", 1)), "0s Start main 1\n5s Exit main 1\n5s Wait main 20s until 25s\n25s Start main 2\n30s Exit main 1\n30s Wait main 40s until 1m10s\n"},
+		"runs":                {mainStatus(2, `state: {running: {startedAt: "2026-01-01T11:59:58Z"}}, `+exited), "3s Exit main 1\n3s Wait main 40s until 43s\n43s Start main 3\n48s Exit main 1\n48s Wait main 80s until 2m8s\n"},
+		"the pod waits":       {podWaits, "0s PodWait 20s until 10s\n10s Start main 3\n20s Exit main 42\n20s PodRestart\n20s PodWait 40s until 1m0s\n1m0s Start main 4\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, tc.pod)
+			o.Curve.DelayFirst, o.For = true, time.Minute
+			p, err := Make(o)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, text(p))
+			assert.Empty(t, p.Notes)
+		})
 	}
 }
