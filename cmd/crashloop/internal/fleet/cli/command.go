@@ -72,7 +72,7 @@ Nodes do not depend on each other. With --shard I/N, I from 0, the command simul
 one part of N of them and prints what 'crashloop plan merge' adds up.
 
 Exit status: 0 there is a plan, 1 a file or configuration is not valid or no maximum
-stays inside the budget, 2 wrong usage.`,
+stays inside the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 		Example: `  # a node full of failing pods, with three maxima
   crashloop plan fleet --curve default --curve 60s --curve 10s --html report.html
 

@@ -26,7 +26,8 @@ func NewMerge() *cobra.Command {
 what one run would have. All parts must be there, each once, in any order. A file may
 have several; "-" is stdin.
 
-Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage.`,
+Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage. With
+1 and 2 no file is written.`,
 		Example: `  for i in 0 1 2; do crashloop plan fleet --nodes 5000 --shard $i/3 > part$i.json; done
   crashloop plan merge part*.json --html report.html
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -185,36 +186,42 @@ func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recom
 	return replaceAll(drawings, files)
 }
 
-// replaceAll replaces the files of drawings, all of them after the last one is written.
+// replaceAll replaces the files of drawings, all of them after the last one is written. Devices and
+// pipes come first: to open a pipe may take for ever.
 func replaceAll(drawings []drawing, files [][]byte) error {
-	targets := map[string]string{} // by the names of the new files beside them
-	defer func() {
-		for temp := range targets {
-			os.Remove(temp)
-		}
-	}()
+	regular := map[int]string{} // the targets of drawings
 	for i, d := range drawings {
 		target, err := resolve(d.path)
 		if err != nil {
 			return &Failure{err}
 		}
-		if special(target) {
-			err = os.WriteFile(target, files[i], 0)
-		} else {
-			var temp *os.File
-			if temp, err = create(target); err == nil {
-				targets[temp.Name()] = target
-				_, err = temp.Write(files[i])
-				err = errors.Join(err, temp.Close())
-			}
-		}
-		if err != nil {
+		if !special(target) {
+			regular[i] = target
+		} else if err := os.WriteFile(target, files[i], 0); err != nil {
 			return &Failure{fmt.Errorf("%s: %w", d.path, text.Reason(err))}
 		}
 	}
-	for temp, target := range targets {
-		if err := os.Rename(temp, target); err != nil {
-			return &Failure{fmt.Errorf("%s: %w", target, text.Reason(err))}
+	temps := map[int]string{}
+	defer func() {
+		for _, name := range temps {
+			os.Remove(name)
+		}
+	}()
+	order := slices.Sorted(maps.Keys(regular))
+	for _, i := range order {
+		temp, err := create(regular[i])
+		if err == nil {
+			temps[i] = temp.Name()
+			_, err = temp.Write(files[i])
+			err = errors.Join(err, temp.Close())
+		}
+		if err != nil {
+			return &Failure{fmt.Errorf("%s: %w", drawings[i].path, text.Reason(err))}
+		}
+	}
+	for _, i := range order {
+		if err := os.Rename(temps[i], regular[i]); err != nil {
+			return &Failure{fmt.Errorf("%s: %w", drawings[i].path, text.Reason(err))}
 		}
 	}
 	return nil
