@@ -34,5 +34,6 @@ keep_work_sum "$TREE"
 in_src() { cd "$TREE" && "$@"; }
 start=$SECONDS
 # A busy machine takes longer than the ten minutes that go test gives a package by default.
-STREAM=1 run_long "go test" "$WORK/log" in_src go test -timeout 30m "$@" "${packages[@]}" || die "tests fail in the patched tree, see above"
+STREAM=1 run_long "go test" "$WORK/log" in_src go test -timeout 30m "$@" "${packages[@]}" ||
+  die "tests fail in the patched tree, see above:" "$(grep -E -A12 '^ *--- FAIL|^panic:' "$WORK/log" | head -n 50)"
 say "All ${#packages[@]} packages pass ($((SECONDS - start)) s)"
