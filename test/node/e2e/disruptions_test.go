@@ -91,7 +91,8 @@ var disruptions = []scenario{
 	{"KubeletKilledInPreStopOfSidecar", disrupted(restart{}, at("sidecar1", 1, "pre-stop", time.Second), crashKubelet)},
 	{"KubeletKilledWhenAllHaveStopped", disrupted(restart{}, at("sidecar1", 1, "exit:143", 0), crashKubelet)},
 	{"KubeletKilledInBackOff", func(t *testing.T, e *e2e) {
-		p := e.create(t, podSpec(nil, triggering(container("main", "sleep=1s exit=42", "sleep=1s exit=42", "sleep=1s exit=42", "sleep=2s exit=42", "")), container("other", "")))
+		const crash = "after=other sleep=1s exit=42"
+		p := e.create(t, podSpec(nil, triggering(container("main", crash, crash, crash, "after=other sleep=2s exit=42", "")), container("other", "")))
 		before := p.inBackOff(3)
 		crashKubelet(t, e)
 		p.event("main", 5, "start")

@@ -35,7 +35,7 @@ var gateDisruptions = []scenario{
 	}},
 	{"GateOffInBackOff", func(t *testing.T, e *e2e) {
 		t.Cleanup(func() { e.restartKubelet(t) })
-		const life = "sleep=1s exit=42"
+		const life = "after=other sleep=1s exit=42"
 		p := e.create(t, podSpec(nil, triggering(container("main", life, life, life, life, "")), container("other", "")))
 		p.inBackOff(3)
 		e.restartKubelet(t, node.GateRestartPod)
@@ -82,7 +82,7 @@ var gateDisruptions = []scenario{
 			p.alwaysRunning()
 		})
 		t.Run("ThePodWaits", func(t *testing.T) {
-			p := e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42", "exit=42", ""), node.ActionRestartPod), container("other", "")))
+			p := e.create(t, podSpec(nil, triggeringBy(container("main", "after=other exit=42", "after=other exit=42", ""), node.ActionRestartPod), container("other", "")))
 			for k := range 2 {
 				assert.GreaterOrEqual(t, waits(p, k), slow.Delay(k).Seconds()-0.05, "seconds that restart %d waited", k+1)
 			}

@@ -180,7 +180,7 @@ var metricsScenarios = []scenario{
 			e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "exit=3")), "two"),
 			e.create(t, alwaysSpec([]v1.Container{container("init1", "exit=3")}, container("main", "")), "init"),
 			// All its containers wait while the pod does.
-			e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42"), node.ActionRestartPod), container("other", "")), "pod"),
+			e.create(t, podSpec(nil, triggeringBy(container("main", "after=other exit=42"), node.ActionRestartPod), container("other", "")), "pod"),
 		}
 		const most = 1 + 2 + 1 + 2
 		// Statuses take a moment to the API and from there to here, so what counts is

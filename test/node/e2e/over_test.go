@@ -79,7 +79,8 @@ var overScenarios = []scenario{
 		p.assertEnded(before)
 	}},
 	{"SandboxLostInBackOff", func(t *testing.T, e *e2e) {
-		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", "exit=42", "")), container("other", "")))
+		const crash = "after=other exit=42"
+		p := e.create(t, podSpec(nil, triggering(container("main", crash, crash, crash, crash, "")), container("other", "")))
 		p.inBackOff(3)
 		p.loseSandbox()
 		p.event("main", 5, "start")
@@ -220,7 +221,7 @@ func exitOf(s v1.ContainerState) *int32 {
 
 // successful is a container that restarts the pod when it succeeds.
 func successful() v1.Container {
-	return ruled(container("main", "sleep=1s exit=0"), v1.ContainerRestartRuleAction(*actionFlag), v1.ContainerRestartRuleOnExitCodesOpIn, 0)
+	return ruled(container("main", "after=other sleep=1s exit=0"), v1.ContainerRestartRuleAction(*actionFlag), v1.ContainerRestartRuleOnExitCodesOpIn, 0)
 }
 
 // inBackOff waits until all of the pod waits after so many restarts.

@@ -139,7 +139,7 @@ var podScenarios = []scenario{
 	}},
 
 	{"DebuggedInBackOff", func(t *testing.T, e *e2e) {
-		p := e.create(t, podSpec([]v1.Container{container("init1", "exit=0")}, triggering(container("main", "exit=42")), container("other", "")))
+		p := e.create(t, podSpec([]v1.Container{container("init1", "exit=0")}, triggering(container("main", "after=other exit=42")), container("other", "")))
 		p.debug(p.inBackOff(3), container("debugger", "exit=0"))
 		assert.Less(t, p.event("debugger", 1, "start"), p.event("init1", 5, "start"))
 		p.event("debugger", 1, "exit:0")
@@ -309,7 +309,7 @@ var podScenarios = []scenario{
 		p.deletedForGood()
 	}},
 	{"DeletedInBackOff", func(t *testing.T, e *e2e) {
-		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42")), container("other", "")))
+		p := e.create(t, podSpec(nil, triggering(container("main", "after=other exit=42")), container("other", "")))
 		p.event("main", 4, "exit:42")
 		p.await("the back-off", patience, func(now *v1.Pod) error {
 			if w := statusOf(now, "main").State.Waiting; w == nil || w.Reason != "CrashLoopBackOff" || statusOf(now, "main").RestartCount < 3 {

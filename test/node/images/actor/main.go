@@ -17,6 +17,8 @@
 //
 //	sleep=DURATION  waits
 //	wait=NAME       waits until the file NAME is in /pod, and removes it
+//	after=NAME      waits until the container NAME has had as many starts as this
+//	                one; a SIGTERM before that would be lost
 //	exit=CODE       ends
 //	term=CODE       from now on SIGTERM ends it with CODE (143 if nothing is said)
 //	term=ignore     from now on it goes on after SIGTERM, noting that it does
@@ -73,7 +75,6 @@ func run(args []string) error {
 		_, err := os.Stat(filepath.Join(podDir, args[1]))
 		return err
 	}
-	a := &actor{code: 128 + int(syscall.SIGTERM)}
 	// Before the journal says that it has started: a test may send a signal then.
 	terms := make(chan os.Signal, 1)
 	signal.Notify(terms, syscall.SIGTERM)
@@ -86,6 +87,7 @@ func run(args []string) error {
 	if err := os.WriteFile(mark, nil, 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	a := &actor{code: 128 + int(syscall.SIGTERM), start: n}
 	go a.obey(terms)
 	for step := range strings.FieldsSeq(args[min(n, len(args))-1]) {
 		if err := a.act(step); err != nil {
@@ -98,6 +100,8 @@ func run(args []string) error {
 // actor is a container's only process.
 type actor struct {
 	sync.Mutex
+	// start is the number of its start.
+	start int
 	// code answers SIGTERM; it is negative if SIGTERM is ignored.
 	code   int
 	linger time.Duration
@@ -124,6 +128,14 @@ func (a *actor) act(step string) error {
 			time.Sleep(20 * time.Millisecond)
 		}
 		return nil
+	case "after":
+		for {
+			text, err := os.ReadFile(filepath.Join(podDir, "journal"))
+			if err != nil || starts(text, object) >= a.start {
+				return err
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 	case "exit", "term":
 		code := -1
 		if object != "ignore" {
@@ -174,6 +186,16 @@ func end(code int) error {
 
 func name() string { return os.Getenv("CONTAINER") }
 
+// starts returns how often a container has started by what the journal says.
+func starts(journal []byte, name string) (n int) {
+	for line := range bytes.Lines(journal) {
+		if f := bytes.Fields(line); len(f) == 4 && string(f[1]) == name && string(f[3]) == "start" {
+			n++
+		}
+	}
+	return n
+}
+
 // note appends a line to the journal: time in seconds, container, number of its
 // start, event. It returns that number.
 func note(event string) (int, error) {
@@ -190,12 +212,7 @@ func note(event string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := 0
-	for line := range bytes.Lines(text) {
-		if f := bytes.Fields(line); len(f) == 4 && string(f[1]) == name() && string(f[3]) == "start" {
-			n++
-		}
-	}
+	n := starts(text, name())
 	if event == "start" {
 		n++
 	}
