@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A module outside of the library, so that the compiler refuses to import what is internal there.
+// This module is outside the library, so that the compiler refuses imports of internal packages.
 module example.com/agent
 
 go 1.26.0
 
-// For CI alone, which is to build the library beside it. Instead of this line:
+// This line is for CI, which builds the library of the same commit. Instead of it, run:
 //
 //	go get github.com/kubelet-backoff/kubelet-backoff
 replace github.com/kubelet-backoff/kubelet-backoff => ../..
@@ -23,8 +23,8 @@ require (
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
-	golang.org/x/net v0.57.0 // indirect
-	golang.org/x/text v0.40.0 // indirect
+	golang.org/x/net v0.58.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/apimachinery v0.37.2 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
