@@ -44,20 +44,21 @@ func newPlanCommand() *cobra.Command {
 		Long: `Print what will happen to the pods of the manifests, or of their pod templates:
 starts, exits, waits, restarts of the pod, and resets of the back-off after a run
 of more than ten minutes. A pod with a status, as kubectl get pod -o yaml prints
-it, goes on from there: the first line says when it is restarted next.
+it, continues from there: the first line says when it is restarted next.
 
-No container is run. The code that 'crashloop run' and a patched kubelet have
-decides in virtual time; starting a container takes none, and probes and hooks
-succeed. --exit says what a container does, in a list whose last LIFE repeats:
+No container is run. The code of 'crashloop run' and of a patched kubelet decides
+in virtual time. A container starts at once, and probes and hooks succeed. --exit
+says how a container exits, as a list of which the last LIFE repeats:
 
   1@5s               exits with 1 after five seconds
-  1@exp(30s)         after a time drawn from a distribution with the mean 30 s
-  0@uniform(1m,2m)   after one minute to two
+  1@exp(30s)         exits with 1 after an exponentially distributed time with a mean of 30 s
+  0@uniform(1m,2m)   exits with 0 after one to two minutes
   runs               does not exit
 
-With --recover, what starts after that time runs. Without --exit, a container that
-has exited before goes on like that; in a pod that never ran, init containers
-succeed and the first container fails, each after a second.
+With --recover, an instance that starts after that time does not exit. Without
+--exit, a container that has exited before repeats its last run; in a pod that
+never ran, init containers succeed and the first container fails, each after a
+second.
 
 Exit status: 0 there is a plan, 1 a manifest, its status or the configuration is
 not valid, 2 wrong usage.`,
@@ -80,11 +81,11 @@ not valid, 2 wrong usage.`,
 	}
 	addConfigFlags(cmd, &o.configOptions)
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.exits, "exit", nil, "what a container does")
-	flags.StringArrayVar(&o.recovers, "recover", nil, "after what time a container that starts runs")
+	flags.StringArrayVar(&o.exits, "exit", nil, "how a container exits")
+	flags.StringArrayVar(&o.recovers, "recover", nil, "the time after which an instance that starts does not exit")
 	cli.Duration(flags, &o.length, "for", time.Hour, "how much of the future is printed")
-	flags.StringVar(&o.at, "at", "", "the present, in the form of RFC 3339 (default now)")
-	flags.Uint64Var(&o.seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
+	flags.StringVar(&o.at, "at", "", "the time at which the plan begins, in RFC 3339 format (default now)")
+	flags.Uint64Var(&o.seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	addOutputFlag(cmd, &o.output, []string{outputJSON, outputTable})
 	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
 	cmd.AddCommand(cli.NewFleet(), cli.NewMerge())

@@ -224,7 +224,7 @@ func (o *Options) estimate(c Curve) float64 {
 	return sum * float64(o.all())
 }
 
-// String says in a line what is simulated, but for the curves and costs.
+// String describes in one line what is simulated, except the curves and costs.
 func (o *Options) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s", count(o.Nodes, "node"), count(o.Pods, "pod"))

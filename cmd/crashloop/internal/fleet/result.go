@@ -188,7 +188,7 @@ func (s *CurveResult) plausible(o *Options, nodes int) error {
 	if s.Completed > containers {
 		return fmt.Errorf("%d of %d containers cannot complete", s.Completed, containers)
 	}
-	// Waits are a millisecond at least, but for the first.
+	// Every wait except the first is at least a millisecond.
 	most := uint64(o.Pods*o.Containers) * uint64(Step/time.Millisecond+2)
 	p := s.Peak
 	if nodes > 0 && (p.Node < 0 || p.Node >= o.Nodes || p.Step < 0 || p.Step >= len(s.Restarts) || p.Restarts > min(s.Restarts[p.Step], most)) {

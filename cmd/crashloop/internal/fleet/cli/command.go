@@ -57,22 +57,22 @@ A CURVE is one of
   default      10 s up to 300 s
   reduced      1 s up to 60 s, as with ReduceDefaultCrashLoopBackOffDecay
   4s           the default with crashLoopBackOff.maxContainerRestartPeriod: 4s
-  250ms/1m     an initial delay and a maximum that no kubelet has to have
-  FILE         that of a KubeletConfiguration
+  250ms/1m     an initial delay and a maximum, also one that a kubelet does not support
+  FILE         the curve of a KubeletConfiguration
 
-Excess is what is more than with the first one. All containers live by --exit, as in
-'crashloop plan'. With --outage they run, but for the time in which a dependency of
-theirs is away: from FROM on, for LENGTH, for a SHARE of them. With --fail a share
-fails from the start, until --recover; then it depends on what goes as the others do.
+Excess is the difference to the first curve. All containers exit as --exit says, with
+a LIFE as in 'crashloop plan'. With --outage the containers run, except that a SHARE
+of them fails for LENGTH, beginning at FROM. With --fail only a share of the containers
+fails, from the start; instances that start after --recover run like the others.
 
 A restart costs what was measured (docs/results/load.md) unless a flag says otherwise.
-With a budget, the command looks for the lowest maximum that stays inside it.
+With a budget, the command looks for the lowest maximum that stays within it.
 
 Nodes do not depend on each other. With --shard I/N, I from 0, the command simulates
-one part of N of them and prints what 'crashloop plan merge' adds up.
+the nodes of part I of N and prints a part for 'crashloop plan merge'.
 
 Exit status: 0 there is a plan, 1 a file or configuration is not valid or no maximum
-stays inside the budget, 2 wrong usage. With 1 and 2 no file is written.`,
+stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 		Example: `  # a node full of failing pods, with three maxima
   crashloop plan fleet --curve default --curve 60s --curve 10s --html report.html
 
@@ -104,28 +104,28 @@ stays inside the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.curves, "curve", nil, "a back-off; excess is over the first (default \"default\")")
+	flags.StringArrayVar(&o.curves, "curve", nil, "a curve to compare; the first is the reference of the excess (default \"default\")")
 	gatesFlag(flags, &o.gates)
 	flags.IntVar(&o.Nodes, "nodes", 1, "the number of nodes")
 	flags.IntVar(&o.Pods, "pods", 110, "the number of pods of a node")
 	flags.IntVar(&o.Containers, "containers", 1, "the number of containers of a pod")
-	flags.StringVar(&o.exit, "exit", "1@10s", "what a container does that fails; the last LIFE repeats")
+	flags.StringVar(&o.exit, "exit", "1@10s", "the exits of a container that fails; the last LIFE repeats")
 	share(flags, &o.Fail, "fail", 1, "the share of the containers that fail from the start (with --outage 0)")
-	share(flags, &o.Succeed, "succeed", 0, "the share of the exits with code 0 instead")
-	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: then success is the end")
-	Duration(flags, &o.Recover, "recover", 0, "after what time containers of --fail that start run (default never)")
-	flags.StringArrayVar(&o.outages, "outage", nil, "a time without a dependency")
+	share(flags, &o.Succeed, "succeed", 0, "the share of these exits that have code 0 instead")
+	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: a container that exits with 0 is not restarted")
+	Duration(flags, &o.Recover, "recover", 0, "the time after which containers of --fail run when they are started (default never)")
+	flags.StringArrayVar(&o.outages, "outage", nil, "an outage of a dependency: its start, its length, and the share of the containers that fail")
 	Duration(flags, &o.Stagger, "stagger", 0, "the time within which all containers start (default all at once)")
 	Duration(flags, &o.For, "for", time.Hour, "how much time is simulated")
-	flags.Uint64Var(&o.Seed, "seed", 1, "for what is drawn: the same seed gives the same plan")
+	flags.Uint64Var(&o.Seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	flags.Float64Var(&o.RequestsPerRestart, "requests-per-restart", o.RequestsPerRestart, "the API requests of a restart")
-	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the API requests of a kubelet in a second at most, 0 for no limit")
-	Duration(flags, &o.CPUPerRestart, "cpu-per-restart", o.CPUPerRestart, "the kubelet's time on a processor for a restart")
+	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the most API requests that a kubelet sends per second; 0 is no limit")
+	Duration(flags, &o.CPUPerRestart, "cpu-per-restart", o.CPUPerRestart, "the processor time of the kubelet for a restart")
 	share(flags, &o.CPUIdle, "cpu-idle", o.CPUIdle, "the processors that a kubelet needs without restarts")
-	perSecond(flags, &o.requests, "budget-requests", "the API requests of all nodes in a second")
-	share(flags, &o.cpu, "budget-cpu", 0, "the processors of a kubelet")
+	perSecond(flags, &o.requests, "budget-requests", "the most API requests of all nodes per second")
+	share(flags, &o.cpu, "budget-cpu", 0, "the most processors that a kubelet uses")
 	Duration(flags, &o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
-	flags.StringVar(&o.shard, "shard", "", "simulate one part of the nodes, for merge")
+	flags.StringVar(&o.shard, "shard", "", "simulate part I of N of the nodes, for merge")
 	o.outputs.flags(cmd)
 	usage.Name(cmd, map[string]string{
 		"curve": "[NAME=]CURVE", "feature-gates": "GATE=true|false,...", "nodes": "N", "pods": "N", "containers": "N", "exit": "LIFE,...",

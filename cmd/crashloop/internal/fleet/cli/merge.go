@@ -23,8 +23,8 @@ func NewMerge() *cobra.Command {
 		Use:   "merge [-o FORMAT] [--html FILE] [--svg FILE] [--png FILE] FILE ...",
 		Short: "Add up the parts of a fleet that 'plan fleet --shard' has simulated",
 		Long: `Add up the parts of a fleet that 'crashloop plan fleet --shard' has printed, and print
-what one run would have. All parts must be there, each once, in any order. A file may
-have several; "-" is stdin.
+what a single run would print. Each part is needed exactly once, in any order. A file
+may have several; "-" is stdin.
 
 Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage. With
 1 and 2 no file is written.`,

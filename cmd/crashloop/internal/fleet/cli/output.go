@@ -39,9 +39,9 @@ func (o *outputs) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	usage.Output(cmd, &o.format, formats)
 	Duration(flags, &o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")
-	flags.StringVar(&o.svg, "svg", "", "write charts to this file")
-	flags.StringVar(&o.png, "png", "", "write charts to this file")
-	flags.StringVar(&o.html, "html", "", "write a report to this file that needs no other one and no network")
+	flags.StringVar(&o.svg, "svg", "", "write charts to this file, as SVG")
+	flags.StringVar(&o.png, "png", "", "write charts to this file, as PNG")
+	flags.StringVar(&o.html, "html", "", "write a report to this file, a page that needs no other file and no network")
 	usage.Name(cmd, map[string]string{"svg": "FILE", "png": "FILE", "html": "FILE"})
 }
 

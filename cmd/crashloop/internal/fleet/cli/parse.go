@@ -48,8 +48,8 @@ func parseCurve(text string, gates map[string]bool) (c fleet.Curve, warnings []s
 	return c, warnings, err
 }
 
-// curveOf returns the back-off that package config resolves, but for an initial delay and a
-// maximum that are given as such.
+// curveOf returns the curve that package config resolves, or an initial delay and a maximum
+// that spec gives.
 func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error) {
 	initial, maximum, both := strings.Cut(spec, "/")
 	first, err1 := time.ParseDuration(initial)
