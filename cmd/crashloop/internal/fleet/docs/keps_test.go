@@ -61,19 +61,19 @@ func figuresOf(t *testing.T) []figure {
 			"five are in the code path; most are merged before they are sent (load.md, tenth/110)"},
 		{both, "Risks", "API requests for pods in a second, 110 pods, no back-off", "~5, then ~2", fmt.Sprintf("%.0f", (full.Requests["PATCH pods"]+full.Requests["GET pods"])*full.PerSecond),
 			"measured with kubeAPIQPS 5; the default is 50 since v1.27, and the maximum 1 s (load.md, all-fail/110)"},
-		{both, "Risks", "CPU of runtime and API server, times", "10, 2", "-", "measured without saying from what; load.md has both in cores"},
+		{both, "Risks", "CPU of runtime and API server, times", "10, 2", "-", "the KEP does not say from what; load.md has both in cores"},
 		{both, "Risks", "excess restarts in the first 5 min, " + instant, "5", n(excess(b, 0, 5*m)), ""},
 		{both, "Risks", "of these in the first 30 s", "3", n(excess(b, 0, 30*s)), ""},
 		{both, "Risks", "of these from 150 to 300 s", "2", n(excess(b, 150*s, 300*s)), "today's restart at 150 s sharp is in the window: without it, there are 2"},
-		{both, "Risks", "excess every 5 min after", "5", n(later(b)), "there are 5, and 1 of today's is to be taken off"},
+		{both, "Risks", "excess every 5 min after", "5", n(later(b)), "5 less 1 of today's"},
 		{all, "Risks", "requests per 10 s, 110 pods, each every 10 s", "~550", fmt.Sprintf("~%.0f", ten[30]), ""},
 		{all, "Risks", "requests per 10 s, 110 pods, each every second", "~5500", fmt.Sprintf("~%.0f", one[30]), ""},
 		{all, "Risks", "the second over the first", "10x", fmt.Sprintf("%.0fx", one[30]/ten[30]), ""},
 		{both, "Risks", "the most with the proposed default", "~5500", fmt.Sprintf("~%.0f", max(rise[0], rise[1])), "no pod restarts every second: three times in the first 10 s, at 1, 3 and 7 s"},
 		{both, "Risks", "excess requests of a pod in 5 min", "25", n(5 * later(b)), "4 excess restarts, see above"},
 		{both, "Risks", "of 110 pods", "2750", n(110 * 5 * later(b)), "4 excess restarts, see above"},
-		{perNode, "Risks", "excess restarts in the first 5 min, maximum 1 s", "305", n(excess(c, 0, 5*m)), "300 s have room for 299 restarts a second apart; 4 of today's are to be taken off"},
-		{perNode, "Risks", "excess every 5 min after", "310", n(later(c)), "300 in 300 s, and 1 of today's is to be taken off"},
+		{perNode, "Risks", "excess restarts in the first 5 min, maximum 1 s", "305", n(excess(c, 0, 5*m)), "299 restarts a second apart fit into 300 s; less 4 of today's"},
+		{perNode, "Risks", "excess every 5 min after", "310", n(later(c)), "300 in 300 s, less 1 of today's"},
 		{perNode, "Risks", "excess requests of a pod in 5 min", "~1550", "~" + n(5*later(c)), "310 restarts, see above"},
 		{perNode, "Risks", "of 110 pods", "170500", n(110 * 5 * later(c)), "310 restarts, see above"},
 		{perNode, "Risks", "the same in 10 s", "~568", fmt.Sprintf("~%.0f", sum(one[30:60])/30-sum(steps(documented(today), 0, 90*m)[480:510])/30), "170500 in 300 s are 568 in a second, and 5683 in 10 s"},
@@ -85,11 +85,11 @@ func figuresOf(t *testing.T) []figure {
 		{both, "Front loaded decay", "in these windows with initial 1s", "3, 1, 2", windows(restarts(documented(curve(1*s, 300*s)), 0), nil, a[:3]), ""},
 		{both, "Front loaded decay, Alternatives", "excess in a lifetime, initial 1s … 25ms", "3-7", lifetime(a, a[2]),
 			"that is until the third restart of today; 7 is what 25ms has in the first window alone. " + lifetime(a, 2*time.Hour) + " at the end"},
-		{both, "Front loaded decay", "excess in windows 1 to 5, 1s … 30s", "2, 1, 0, 3, 4", windows(restarts(documented(curve(1*s, 30*s)), 0), a, a[:5]), "restarts are at 1, 3, 7, 15, 31, 61, 91 s and so on: none but one in the second window, which today has as well"},
+		{both, "Front loaded decay", "excess in windows 1 to 5, 1s … 30s", "2, 1, 0, 3, 4", windows(restarts(documented(curve(1*s, 30*s)), 0), a, a[:5]), "restarts are at 1, 3, 7, 15, 31, 61, 91 s and so on: one in the second window, which today's curve has as well"},
 		{both, "Front loaded decay", "their sum", "10", n(until(restarts(documented(curve(1*s, 30*s)), 0), 0, a[4]) - 5), "10 if today's restart at the end of the fifth window is not counted"},
 		{perNode + ", " + current, "Recovery threshold", "reset if it stayed twice the maximum: of 5m, 1m, 1s", "10m, 2m, 2s", proportional(300*s, 60*s, 1*s), ""},
 		{all, "Recovery threshold", "the flat rate in seconds", "300", n(int(threshold(today) / s)), "the KEPs say 10 minutes everywhere else"},
-		{all, "Recovery threshold", "granularity of the kubelet's loops", "1 to 10 s", "-", "upstream's: patch 3 wakes the worker when the back-off ends (releases.md has the lateness)"},
+		{all, "Recovery threshold", "granularity of the kubelet's loops", "1 to 10 s", "-", "upstream's: patch 3 wakes the worker when the back-off ends (timing.md has the lateness)"},
 		{all, "Relationship with 123602", "delays of restarts 1 to 5 as observed", "0s, 10s, 20s, 40s, 80s", observed(today, 5), ""},
 		{all, "Relationship with 123602", "waits of restarts 1 to 3 in the transcript", "2s, 16s, 26s", observed(today, 3), "upstream's kubelet was late for each, the first included"},
 
@@ -238,11 +238,11 @@ func TestKEPs(t *testing.T) {
 
 # The KEPs' figures, computed
 
-KEP-4603 (Tune CrashLoopBackOff, as of 2024 and as of today) and KEP-5593 (Configure the max CrashLoopBackOff delay) say in numbers and graphs
-what their curves cost. Here the same comes out of the code that restarts containers on a node, in virtual time (`+"`crashloop plan fleet`"+`).
-%d of %d numbers are the same; the others have a reason. Windows of five minutes have their beginning and not their end; windows between
-today's restarts, as in "Front loaded decay", have their end and not their beginning. Unless it says otherwise, a container exits at once and
-its first restart waits for the initial delay, as the documentation has it. The kubelet restarts at once the first time.
+KEP-4603 (Tune CrashLoopBackOff, as of 2024 and as of today) and KEP-5593 (Configure the max CrashLoopBackOff delay) give numbers and graphs
+of what their curves cost. This page computes the same with the code that restarts containers on a node, in virtual time (`+"`crashloop plan fleet`"+`).
+%d of %d numbers are the same; the others have a reason. Windows of five minutes include their beginning and not their end; windows between
+today's restarts, as in "Front loaded decay", include their end and not their beginning. Unless a row says otherwise, a container exits at once and
+its first restart waits for the initial delay, as documented. The kubelet makes the first restart at once.
 
 | KEP | section | quantity | KEP | ours | why |
 |---|---|---|---:|---:|---|

@@ -71,8 +71,8 @@ func TestMeasured(t *testing.T) {
 
 # Predicted and measured
 
-What ` + "`crashloop plan fleet`" + ` says of a node, beside what node-load has measured on one with the kubelet of this project ([load.md](load.md)). The
-costs of a restart are from two of the rows, marked ¹: those do not test the CPU that is predicted. The restarts come from the curve alone.
+Predictions of ` + "`crashloop plan fleet`" + ` for a node, and what ` + "`make node-load`" + ` measured on one with the kubelet of this project ([load.md](load.md)). The
+costs of a restart come from the two rows marked ¹, so these rows do not test the predicted CPU. The restarts depend on the curve only.
 
 | maximum | mix/pods | restarts/s, predicted | measured | requests per 10 s | measured | CPU | measured | |
 |---:|---|---:|---:|---:|---:|---:|---:|---|
@@ -92,7 +92,7 @@ costs of a restart are from two of the rows, marked ¹: those do not test the CP
 			}
 			switch {
 			case r.Scenario.Pods > 110:
-				why = "both cores were busy: a plan does not know how much a node can do"
+				why = "both cores were busy: a plan does not know the limits of a node"
 			case r.Scenario.Mix == "sidecars":
 				why = "other machines took 0.3 of the two cores"
 			default:
@@ -122,10 +122,9 @@ costs of a restart are from two of the rows, marked ¹: those do not test the CP
 func writeRecommended(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	b.WriteString(`
-## What is recommended
+## Recommended maxima
 
-For a node of 110 pods that all exit at once, and budgets of CPU that the kubelet may use in any five minutes; restarts are as many as the
-recommended maximum has then.
+For a node of 110 pods that all exit at once, and budgets of CPU for the kubelet in any five minutes.
 
 | CPU at most | lowest maximum | CPU | margin | the next lower one has |
 |---:|---:|---:|---:|---:|
