@@ -20,7 +20,7 @@ import (
 )
 
 // CanConfine returns nil if this process can give pods namespaces of their own, else the
-// reason. It tries it.
+// reason. It tries to make them.
 func CanConfine() error {
 	p, err := startParent(shim.Parent{Title: "namespaces", Confined: true, Hostname: "namespaces"}, os.Geteuid(), os.Getegid())
 	if err != nil {

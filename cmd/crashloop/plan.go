@@ -298,7 +298,7 @@ func ifs(e plan.Entry) string {
 	return ", " + printable(e.Message)
 }
 
-// describe says in words what happens.
+// describe describes an entry in words.
 func describe(p *plan.Plan, e plan.Entry) string {
 	switch e.Kind {
 	case plan.Start:

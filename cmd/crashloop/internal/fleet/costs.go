@@ -20,7 +20,7 @@ type Costs struct {
 	CPUIdle float64
 }
 
-// MeasuredCosts are those of the patched kubelet in docs/results/load.json, rounded. A test
+// MeasuredCosts are the costs of the patched kubelet in docs/results/load.json, rounded. A test
 // derives them from there again. RequestsPerRestart is from the mix tenth/110, in which nothing
 // waits for the client's limits. The CPU is the straight line through the mixes tenth/110 and
 // all-fail/110. The limit is the sum of kubeAPIQPS and eventRecordQPS of a KubeletConfiguration,

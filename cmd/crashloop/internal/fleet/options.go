@@ -33,22 +33,22 @@ type Options struct {
 	Curves []Curve
 	// Nodes have Pods each, which have Containers each.
 	Nodes, Pods, Containers int
-	// Lives is what a container does that fails, or whose dependency is away.
+	// Lives has the exits of a container that fails, or whose dependency is away.
 	Lives plan.Lives
 	// Policy is the restart policy of the pods: Always or OnFailure.
 	Policy v1.RestartPolicy
-	// Fail is the share of the containers that live by Lives from the start. The others run
-	// until a dependency goes.
+	// Fail is the share of the containers that exit as in Lives from the start. The others run
+	// until an outage.
 	Fail float64
 	// Succeed is the share of the exits that have code 0 instead of that of Lives.
 	Succeed float64
-	// Recover is the time from which on containers that fail are like the others when they start,
-	// or 0 for none.
+	// Recover is the time after which containers of Fail run like the others when they start.
+	// 0 is never.
 	Recover time.Duration
-	// Outages are times without a dependency.
+	// Outages are the outages of dependencies.
 	Outages []Outage
-	// Stagger is the time in which the containers start first, each at a moment of its own.
-	// With 0 all start at once.
+	// Stagger is the time over which the first starts of the containers are spread. With 0 all
+	// start at once.
 	Stagger time.Duration
 	// For is how much time is simulated.
 	For  time.Duration
@@ -73,9 +73,9 @@ const Step = 10 * time.Second
 
 // The limits. What is above them is most likely a mistake.
 const (
-	// LeastDelay keeps a container from restarting for ever in one moment.
+	// LeastDelay is the shortest delay. Without it a container could restart for ever in one moment.
 	LeastDelay = time.Millisecond
-	// LongestDelay is the greatest maximum of a curve.
+	// LongestDelay is the longest maximum of a curve.
 	LongestDelay   = 30 * 24 * time.Hour
 	mostCurves     = 50
 	mostNodes      = 1_000_000
@@ -263,12 +263,12 @@ func count(n int, of string) string {
 	return fmt.Sprintf("%d %ss", n, of)
 }
 
-// Percent is a share for people.
+// Percent formats a share as a percentage.
 func Percent(share float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100*share), "0"), ".") + "%"
 }
 
-// Short is a duration without zeros at its end: 5m instead of 5m0s.
+// Short formats a duration without zeros at its end: 5m instead of 5m0s.
 func Short(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -25,7 +25,7 @@ type Load struct {
 	CPU      float64
 }
 
-// Recommendation is the answer to a Budget.
+// Recommendation is the recommended curve for a Budget.
 type Recommendation struct {
 	Budget Budget
 	// Nodes is how many were simulated. They stand for all.

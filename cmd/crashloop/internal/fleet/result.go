@@ -22,10 +22,10 @@ type Result struct {
 	Curves  []CurveResult
 }
 
-// Format is that of the results that this version writes and reads.
+// Format is the format of the results that this version writes and reads.
 const Format = "crashloop-plan/1"
 
-// CurveResult is what comes of the containers with a curve.
+// CurveResult is the result of the containers with one curve.
 type CurveResult struct {
 	// Restarts and Requests are for each Step: restarts of all nodes, and API requests in
 	// thousandths.
@@ -54,16 +54,16 @@ func (p *Peak) add(q Peak) {
 	}
 }
 
-// Recovery is how long after the return of what was away the containers started that had failed
-// for want of it.
+// Recovery has the times from the end of an outage, or from Recover, to the starts of the
+// containers that had failed because of it.
 type Recovery struct {
-	// Back is when it returned.
+	// Back is the end of the outage, or Recover.
 	Back time.Duration
 	// Counts has how many containers took each multiple of the Resolution.
 	Counts []uint64
-	// Longest is that of a container that came back.
+	// Longest is the longest time of a container that started.
 	Longest time.Duration
-	// Never is how many were still waiting in the end.
+	// Never is the number of containers that had not started by the end.
 	Never uint64
 }
 
@@ -142,7 +142,7 @@ func (r *Result) add(other *Result) {
 	}
 }
 
-// Decode returns the result that a shard has written. An error says what is wrong in it.
+// Decode decodes the result of a shard. The error names the faulty part.
 func Decode(data []byte) (*Result, error) {
 	r := &Result{}
 	var head struct{ Format string }

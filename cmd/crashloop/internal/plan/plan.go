@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan says what will happen to a pod: it runs the agent in virtual time, with
-// containers that do what a script says. It has no formula for delays or restarts: packages
+// Package plan predicts the restarts of a pod. It runs the agent in virtual time, with
+// containers that exit as a script says. It has no formula for delays or restarts: packages
 // config, backoff, kuberuntime, restartpod and agent decide, as they do on a node.
 package plan
 
@@ -80,11 +80,11 @@ type Plan struct {
 	// Containers has the sums of each container, in the order of the spec.
 	Containers []Summary   `json:"containers"`
 	Phase      v1.PodPhase `json:"phase"`
-	// Notes say what the plan takes for granted of a status that leaves it open.
+	// Notes are the plan's assumptions where the status is incomplete.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Summary is what comes of a container within the plan.
+// Summary sums up a container within the plan.
 type Summary struct {
 	Name     string `json:"name"`
 	Restarts int    `json:"restarts"`
@@ -222,7 +222,7 @@ func (m *maker) exited(container string, code int32, ran time.Duration) {
 	m.add(Entry{Kind: Exit, Container: container, ExitCode: &code, RanSeconds: ran.Seconds()})
 }
 
-// Eventf takes the agent's events. What they say of containers, entries have from the runtime.
+// Eventf records restarts of the pod. Entries about containers come from the runtime.
 func (m *maker) Eventf(_ runtime.Object, _, reason, format string, args ...any) {
 	if reason == restartpod.EventPodRestarting {
 		m.add(Entry{Kind: PodRestart, Message: fmt.Sprintf(format, args...)})

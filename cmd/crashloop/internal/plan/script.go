@@ -44,9 +44,9 @@ const Longest = 365 * 24 * time.Hour
 
 var spread = regexp.MustCompile(`^(exp|uniform)\(([^,()]+)(?:,([^,()]+))?\)$`)
 
-// ParseLives parses lives with commas between, each "CODE@AFTER" or "runs". AFTER is a duration,
-// exp(MEAN) or uniform(LEAST,GREATEST). An error names what is wrong in it, and what would be
-// right.
+// ParseLives parses a comma-separated list of lives, each "CODE@AFTER" or "runs". AFTER is a duration,
+// exp(MEAN) or uniform(LEAST,GREATEST). The error names the bad value and what would
+// be right.
 func ParseLives(text string) (Lives, error) {
 	var lives Lives
 	for _, part := range splitLives(text) {

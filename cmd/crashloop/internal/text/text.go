@@ -52,7 +52,7 @@ func Seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
 }
 
-// Reason returns what is wrong with a file, without its path. Callers add that as the user gave it.
+// Reason returns an error about a file without its path. Callers add the path as the user gave it.
 func Reason(err error) error {
 	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
 		return pathErr.Err

@@ -80,8 +80,8 @@ func Must(err error) {
 	}
 }
 
-// Error says of a value what would be right, where pflag only has what strconv says. It is for
-// cobra's SetFlagErrorFunc.
+// Error adds to an error about a flag what would be right, where pflag only has the text of
+// strconv. It is for cobra's SetFlagErrorFunc.
 func Error(_ *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {

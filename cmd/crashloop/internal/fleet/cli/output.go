@@ -26,7 +26,7 @@ import (
 // formats are those of the standard output.
 var formats = []string{"csv", "json", "table"}
 
-// outputs are the flags for what is written.
+// outputs has the flags of the outputs.
 type outputs struct {
 	format         string
 	step           time.Duration

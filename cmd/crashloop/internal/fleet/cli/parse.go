@@ -195,7 +195,7 @@ func perSecond(flags *pflag.FlagSet, to *float64, name, help string) {
 	})
 }
 
-// Duration adds a flag for a duration. What no duration is long enough for is an error in words.
+// Duration adds a flag for a duration. A duration that is too long is an error that says so.
 func Duration(flags *pflag.FlagSet, to *time.Duration, name string, standard time.Duration, help string) {
 	text := ""
 	if *to = standard; standard != 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report says what comes of a fleet.Result: as figures, tables, charts and a page.
+// Package report presents a fleet.Result as figures, tables, charts and a page.
 package report
 
 import (
@@ -12,7 +12,7 @@ import (
 
 // Report is what a result means, in the form of its JSON. All times are in seconds.
 type Report struct {
-	// Workload says in words what was simulated.
+	// Workload describes what was simulated.
 	Workload string `json:"workload"`
 	Nodes    int    `json:"nodes"`
 	// Containers is how many there are in all.
@@ -95,8 +95,8 @@ type Recommendation struct {
 	Beyond *Load `json:"beyond,omitempty"`
 }
 
-// Load is what a maximum costs in its busiest window, and what part of the budget is left. It is
-// negative for what is missing.
+// Load is what a maximum costs in its busiest window, and the part of the budget that is left: a
+// negative one if the cost is above the budget.
 type Load struct {
 	Seconds        float64  `json:"seconds"`
 	Requests       float64  `json:"requests"`
