@@ -195,7 +195,8 @@ func perSecond(flags *pflag.FlagSet, to *float64, name, help string) {
 	})
 }
 
-// Duration adds a flag for a duration. A duration that is too long is an error that says so.
+// Duration adds a flag for a duration. The error for text that time.ParseDuration rejects, also
+// because the duration is too long, says what would be right.
 func Duration(flags *pflag.FlagSet, to *time.Duration, name string, standard time.Duration, help string) {
 	text := ""
 	if *to = standard; standard != 0 {
