@@ -21,7 +21,7 @@ help: ## print this
 	@printf '  %-14s%s\n' \
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
-	  SKIP "numbers of patches to leave out, e.g. SKIP=\"6 7\"" \
+	  SKIP "names or numbers of patches to leave out, e.g. SKIP=\"images hosts\"" \
 	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
@@ -43,7 +43,7 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 	@echo "==> go test ./... in test/deploy"
 	@cd test/deploy && go test ./...
 
-search: ## search all that can happen to a pod being restarted for a broken invariant
+search: ## search all interleavings of events in a pod restart for a broken invariant
 	@echo "==> the search of restartpod, in full: half a minute"
 	@go test -count=1 -v -run '^TestInvariants$$' ./restartpod | grep -E '^ok|^FAIL|worlds|I[0-9]+:|^ +(step|crash|exit|started|stop|tick|delete|lose-sandbox)'
 
@@ -54,19 +54,19 @@ test-patched: ## upstream's tests and ours in the patched tree
 test-kubelet: ## start the patched kubelet with every kind of back-off configuration
 	@hack/test-kubelet.sh
 
-verify: ## the patches apply, compile one by one, round-trip, and reverse
+verify: ## check that the patches apply, type-check one by one, build and reverse
 	@hack/patchset.sh verify
 
-verify-all: ## all series: applied, built and tested, each on its release; goes on where it was
+verify-all: ## apply, build and test each series on its release; repeats no check that passed
 	@hack/patchset.sh verify-all
 
-matrix: ## which release has what, and what came of its checks: docs/results/releases.md
+matrix: ## write the patches and the check results of each release: docs/results/releases.md
 	@hack/patchset.sh matrix --write
 
-deviations: ## how each release differs from upstream: docs/deviations.md
+deviations: ## write how each release differs from upstream: docs/deviations.md
 	@hack/patchset.sh deviations --write
 
-docs: ## the pages and graphs that come out of crashloop plan: docs/plan.md, docs/results/keps.md, docs/results/plan.md
+docs: ## write the pages and graphs that crashloop plan computes: docs/plan.md, docs/results/keps.md, docs/results/plan.md
 	@go test -count=1 ./cmd/crashloop/internal/fleet/docs -update
 	@go test -count=1 ./cmd/crashloop -run '^TestDocs$$/^docs$$/^plan.md$$' -update
 
@@ -79,10 +79,10 @@ node-timing: ## time restarts on a real node, stock kubelet and ours (root)
 node-load: ## measure what restarts cost on a full node, stock kubelet and ours (root)
 	@hack/node-load.sh
 
-node-e2e: ## restart pods in place on a real node, in every scenario (root)
+node-e2e: ## restart pods in place on a real node, in each scenario (root)
 	@hack/node-e2e.sh '$(SCENARIO)'
 
-node-skew: ## take a real node from kubelet to kubelet of several releases, stock and ours (root)
+node-skew: ## take a real node through kubelets of several releases, stock and ours (root)
 	@hack/node-skew.sh
 
 node-conformance: ## upstream's NodeConformance specs, stock kubelet and ours (root)
@@ -94,10 +94,10 @@ apply: ## apply the series to the tree, on a branch with one commit per patch
 reverse: ## remove the series and restore the tree
 	@hack/patchset.sh reverse
 
-refresh: ## bring what was edited in the library, patches/ and the branch to the others
+refresh: ## synchronize edits in the library, patches/ and the branch
 	@hack/patchset.sh refresh
 
-series: ## write the patches as mails for plain git am: _output/series
+series: ## write the series of KUBE_VERSION as mails for plain git am: _output/series
 	@hack/patchset.sh export
 
 stat: ## count the changed lines of upstream's files
@@ -126,5 +126,5 @@ vulncheck: ## look for known vulnerabilities with govulncheck (needs vuln.go.dev
 	  "$$(go tool -modfile=hack/tools/go.mod -n govulncheck)" -C "$$dir" ./...; \
 	done
 
-clean: ## remove _output, but no tree with unsaved work in it
+clean: ## remove _output, except trees with unsaved work
 	@hack/patchset.sh clean
