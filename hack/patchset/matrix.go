@@ -114,8 +114,8 @@ func matrix(w io.Writer, all []*series.Series, latest results) error {
 
 # Releases
 
-What came of the checks of each series, on the release that it was made on, by the commands that ran. What was not run with
-the series as it is now says so. [releases.json](releases.json) says when each one ran.
+The results of the checks of each series, on the release that it was made on. The commands that ran the checks wrote them. A check
+that has not run since the series changed is "not run". [releases.json](releases.json) says when each check ran.
 
 `)
 	summary(w, all, latest.of)
