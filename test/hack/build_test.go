@@ -99,7 +99,18 @@ func TestBuildInterrupted(t *testing.T) {
 	for _, script := range []string{"build", "verify", "test-patched"} {
 		bin := t.TempDir()
 		started := filepath.Join(bin, "started")
-		write(bin, map[string]string{"go": "#!/bin/bash\n[[ $1 != list ]] || exit 0\necho >go.work.sum\nsleep 3600 &\necho $! >" + started + "\nwait\n"})
+		// The type check of verify calls go list itself, which has no children.
+		write(bin, map[string]string{"go": `#!/bin/bash
+[[ "$1 $2" != "list -m" ]] || exit 0
+echo >go.work.sum
+if [[ $1 == build || $1 == test ]]; then
+  sleep 3600 &
+  echo $! >` + started + `
+  wait
+fi
+echo $$ >` + started + `
+exec sleep 3600
+`})
 		require.NoError(t, os.Chmod(filepath.Join(bin, "go"), 0o755))
 		cmd := p.script([]string{"PATH=" + bin + ":" + os.Getenv("PATH")}, script)
 		require.NoError(t, cmd.Start())
