@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -44,22 +46,10 @@ func killedInStart(t *testing.T, e *e2e) {
 func (p *pod) replaceByCreated(name string) {
 	t := p.t
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+p.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	defer conn.Close()
-	runtime := runtimeapi.NewRuntimeServiceClient(conn)
-	list, err := runtime.ListContainers(p.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(p.uid), "io.kubernetes.container.name": name},
-	}})
-	require.NoError(t, err)
-	require.NotEmpty(t, list.Containers, "instances of %s", name)
-	newest := list.Containers[0]
-	for _, c := range list.Containers {
-		if c.Metadata.Attempt > newest.Metadata.Attempt {
-			newest = c
-		}
-	}
-
+	runtime := p.runtime()
+	instances := p.instances(runtime, name)
+	require.NotEmpty(t, instances, "instances of %s", name)
+	newest := instances[0]
 	container, err := runtime.ContainerStatus(p.ctx, &runtimeapi.ContainerStatusRequest{ContainerId: newest.Id, Verbose: true})
 	require.NoError(t, err)
 	config := &runtimeapi.ContainerConfig{}
@@ -80,10 +70,30 @@ func (p *pod) replaceByCreated(name string) {
 	config.LogPath = fmt.Sprintf("%s/%d.log", name, config.Metadata.Attempt)
 	_, err = runtime.CreateContainer(p.ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: newest.PodSandboxId, Config: config, SandboxConfig: sandboxConfig})
 	require.NoError(t, err)
-	for _, c := range list.Containers {
+	for _, c := range instances {
 		_, err := runtime.RemoveContainer(p.ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.Id})
 		require.NoError(t, err)
 	}
+}
+
+// runtime returns a client of the container runtime.
+func (p *pod) runtime() runtimeapi.RuntimeServiceClient {
+	p.t.Helper()
+	conn, err := grpc.NewClient("unix://"+p.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { conn.Close() })
+	return runtimeapi.NewRuntimeServiceClient(conn)
+}
+
+// instances returns the instances of a container, the newest first.
+func (p *pod) instances(runtime runtimeapi.RuntimeServiceClient, name string) []*runtimeapi.Container {
+	p.t.Helper()
+	list, err := runtime.ListContainers(p.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(p.uid), "io.kubernetes.container.name": name},
+	}})
+	require.NoError(p.t, err)
+	slices.SortFunc(list.Containers, func(a, b *runtimeapi.Container) int { return cmp.Compare(b.Metadata.Attempt, a.Metadata.Attempt) })
+	return list.Containers
 }
 
 // configOf decodes the configuration in the verbose status of a container or sandbox.

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
@@ -295,71 +295,13 @@ func (p *pod) assertNotAnnotated(name, annotation string) {
 // containerd.
 func (p *pod) newestInstance(name string) map[string]string {
 	p.t.Helper()
-	var newest map[string]string
-	require.NoError(p.t, node.Await(p.ctx, "an instance of "+name, patience, func(ctx context.Context) error {
-		list, err := p.Ctr(ctx, "containers", "list", "-q",
-			fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s,labels."io.kubernetes.container.name"==%s`, p.uid, name))
-		if err != nil {
-			return err
-		}
-		attempt := -1
-		for id := range strings.SplitSeq(list, "\n") {
-			// containerd's warnings come with it.
-			if len(id) != 64 {
-				continue
-			}
-			// The kubelet may remove an instance meanwhile.
-			c, err := p.containerConfig(ctx, id)
-			if err != nil {
-				return err
-			}
-			if c.Metadata.Attempt > attempt {
-				attempt, newest = c.Metadata.Attempt, c.Annotations
-			}
-		}
-		if attempt < 0 {
+	runtime := p.runtime()
+	var instances []*runtimeapi.Container
+	require.NoError(p.t, node.Await(p.ctx, "an instance of "+name, patience, func(context.Context) error {
+		if instances = p.instances(runtime, name); len(instances) == 0 {
 			return errors.New("there is none")
 		}
 		return nil
 	}))
-	return newest
-}
-
-// containerConfig is what the kubelet has asked the runtime for.
-type containerConfig struct {
-	Metadata    struct{ Attempt int }
-	Annotations map[string]string
-}
-
-// containerConfig asks containerd.
-func (p *pod) containerConfig(ctx context.Context, id string) (c containerConfig, err error) {
-	text, err := p.Ctr(ctx, "containers", "info", id)
-	if err != nil {
-		return c, err
-	}
-	var info struct {
-		Extensions map[string]struct {
-			Value string `json:"value"`
-		}
-	}
-	// Warnings may come before it.
-	if err := json.Unmarshal([]byte(text[max(0, strings.Index(text, "{")):]), &info); err != nil {
-		return c, fmt.Errorf("container %s: %w: %s", id, err, text)
-	}
-	for _, extension := range info.Extensions {
-		value, err := base64.StdEncoding.DecodeString(extension.Value)
-		if err != nil {
-			return c, fmt.Errorf("container %s: %w", id, err)
-		}
-		var metadata struct {
-			Metadata struct{ Config containerConfig }
-		}
-		if err := json.Unmarshal(value, &metadata); err != nil {
-			return c, fmt.Errorf("container %s: %w: %s", id, err, value)
-		}
-		if c = metadata.Metadata.Config; len(c.Annotations) > 0 {
-			return c, nil
-		}
-	}
-	return c, fmt.Errorf("container %s: no annotations in %s", id, text)
+	return instances[0].Annotations
 }
