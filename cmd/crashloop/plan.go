@@ -41,14 +41,15 @@ func newPlanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--for DURATION] [-o FORMAT] MANIFEST ...",
 		Short: "Print when the containers of a pod will be restarted",
-		Long: `Print what will happen to the pods of the manifests, or of their pod templates:
-starts, exits, waits, restarts of the pod, and resets of the back-off after a run
-of more than ten minutes. A pod with a status, as kubectl get pod -o yaml prints
-it, continues from there: the first line says when it is restarted next.
+		Long: `Print the future starts, exits, waits and restarts of the pods in the manifests,
+and of pods from their pod templates, and the resets of the back-off after a run
+of more than ten minutes. If a pod has a status, as in the output of kubectl get
+pod -o yaml, the plan continues from it: the first line has the time of the next
+restart.
 
 No container is run. The code of 'crashloop run' and of a patched kubelet decides
 in virtual time. A container starts at once, and probes and hooks succeed. --exit
-says how a container exits, as a list of which the last LIFE repeats:
+is a list of the runs of a container. The last LIFE repeats:
 
   1@5s               exits with 1 after five seconds
   1@exp(30s)         exits with 1 after an exponentially distributed time with a mean of 30 s
@@ -60,31 +61,31 @@ With --recover, an instance that starts after that time does not exit. Without
 never ran, init containers succeed and the first container fails, each after a
 second.
 
-Exit status: 0 there is a plan, 1 a manifest, its status or the configuration is
-not valid, 2 wrong usage.`,
+Exit status: 0 the plan was printed; 1 a manifest, a status or the configuration is
+invalid; 2 wrong usage.`,
 		Example: `  # a container that fails after three seconds each time
   crashloop plan --exit main=1@3s pod.yaml
 
-  # it depends on something that comes back after twelve minutes
+  # the same container, with a dependency that recovers after twelve minutes
   crashloop plan --exit main=1@3s --recover main=12m pod.yaml
 
-  # when is a pod restarted next
+  # the next restart of a pod in a cluster
   kubectl get pod NAME -o yaml | crashloop plan -`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
 			if len(manifests) == 0 {
-				return errors.New("there is no MANIFEST to plan: name a file, or - for stdin")
+				return errors.New("no MANIFEST: name a file, or - for stdin")
 			}
 			return planPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.exits, "exit", nil, "how a container exits")
-	flags.StringArrayVar(&o.recovers, "recover", nil, "the time after which an instance that starts does not exit")
-	cli.Duration(flags, &o.length, "for", time.Hour, "how much of the future is printed")
-	flags.StringVar(&o.at, "at", "", "the time at which the plan begins, in RFC 3339 format (default now)")
+	flags.StringArrayVar(&o.exits, "exit", nil, "the runs of a container")
+	flags.StringArrayVar(&o.recovers, "recover", nil, "the time after which new instances of a container do not exit")
+	cli.Duration(flags, &o.length, "for", time.Hour, "the length of the plan")
+	flags.StringVar(&o.at, "at", "", "the begin of the plan, in RFC 3339 format (default now)")
 	flags.Uint64Var(&o.seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	addOutputFlag(cmd, &o.output, []string{outputJSON, outputTable})
 	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
@@ -92,15 +93,15 @@ not valid, 2 wrong usage.`,
 	return cmd
 }
 
-// podPlan is the plan of a pod, as JSON has it.
+// podPlan is the plan of a pod in the JSON output.
 type podPlan struct {
 	File   string `json:"file"`
 	Object string `json:"object"`
 	*plan.Plan
 }
 
-// planPods plans the pods of the manifests. It has written its errors when it returns an
-// exitError.
+// planPods plans the pods of the manifests. If it returns an exitError, it has written the
+// errors.
 func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	begin := time.Now()
 	if o.at != "" {
@@ -108,7 +109,7 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 		if begin, err = time.Parse(time.RFC3339, o.at); err != nil {
 			return fmt.Errorf("--at %q must be a time such as 2026-01-01T12:00:00Z", o.at)
 		}
-		// Zero is no time, and JSON has none after 9999.
+		// A status has no times up to 1970, and JSON has no times after 9999.
 		if y := begin.Year(); y < 1971 || y > 9000 {
 			return fmt.Errorf("--at %q must be a time from 1971 to 9000", o.at)
 		}
@@ -154,7 +155,7 @@ func parseNamed[V any](flag string, values []string, parse func(string) (V, erro
 			return nil, fmt.Errorf("%s %q must be NAME=VALUE, with the name of a container", flag, text)
 		}
 		if _, ok := named[name]; ok {
-			return nil, fmt.Errorf("%s %q: %q has one already", flag, text, name)
+			return nil, fmt.Errorf("%s %q: already set for %q", flag, text, name)
 		}
 		v, err := parse(value)
 		if err != nil {
@@ -165,8 +166,8 @@ func parseNamed[V any](flag string, values []string, parse func(string) (V, erro
 	return named, nil
 }
 
-// addPlans returns the plans of the pods and pod templates in the manifests. What keeps one
-// from being made is added to the report.
+// addPlans returns the plans of the pods and pod templates in the manifests. It adds their errors
+// to the report.
 func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (plans []podPlan) {
 	known := map[string]bool{}
 	for _, file := range manifests {
@@ -179,7 +180,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 			}
 			found = true
 			if p, ok := object.(*v1.Pod); ok {
-				pod = p // with its status
+				pod = p // It has a status, unlike the result of podOf.
 			}
 			spec := &pod.Spec
 			if list := validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: o.Gates}); len(list) > 0 {
@@ -189,7 +190,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 				return
 			}
 			if len(spec.Containers) == 0 {
-				r.Errors = append(r.Errors, newErrorIssue(file, name, field.Required(path.Child("containers"), "a pod has at least one")))
+				r.Errors = append(r.Errors, newErrorIssue(file, name, field.Required(path.Child("containers"), "must have at least one container")))
 				return
 			}
 			manifest.Default(pod)
@@ -212,7 +213,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 		for flag, names := range map[string][]string{"--exit": slices.Sorted(maps.Keys(o.Lives)), "--recover": slices.Sorted(maps.Keys(o.Recovers))} {
 			for _, name := range names {
 				if !known[name] {
-					r.Errors = append(r.Errors, newIssue("", "", flag, fmt.Sprintf("no pod has a container %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))))
+					r.Errors = append(r.Errors, newIssue("", "", flag, fmt.Sprintf("no pod has a container %q: must be one of %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))))
 				}
 			}
 		}
@@ -250,7 +251,7 @@ func writePlan(b *bytes.Buffer, p podPlan) {
 		fmt.Fprintf(b, "note: %s\n", printable(note))
 	}
 	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tab, "TIME\tAFTER\tCONTAINER\tWHAT")
+	fmt.Fprintln(tab, "TIME\tAFTER\tCONTAINER\tEVENT")
 	for _, e := range p.Entries {
 		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\n", at(p.Plan, e.Time), short(e.Time.Sub(p.Begin)), cell(e.Container), describe(p.Plan, e))
 	}
@@ -262,12 +263,12 @@ func writePlan(b *bytes.Buffer, p podPlan) {
 			if s.Restarts == 1 {
 				restarts = "restart"
 			}
-			fmt.Fprintf(b, "%s: %d %s in %s, down for %.1f%% of it\n", cell(s.Name), s.Restarts, restarts, short(length), 100*s.DownSeconds/length.Seconds())
+			fmt.Fprintf(b, "%s: %d %s in %s, down for %.1f%% of the time\n", cell(s.Name), s.Restarts, restarts, short(length), 100*s.DownSeconds/length.Seconds())
 		}
 	}
 }
 
-// at is a time of the plan to a second, with the day in a plan of several.
+// at formats a time of the plan in seconds, with the date if the plan is a day or longer.
 func at(p *plan.Plan, t time.Time) string {
 	t = t.Round(time.Second)
 	if p.End.Sub(p.Begin) >= 24*time.Hour {
@@ -276,7 +277,7 @@ func at(p *plan.Plan, t time.Time) string {
 	return t.Format(time.TimeOnly)
 }
 
-// nextRestart says when the first restart is.
+// nextRestart describes the first restart of the plan.
 func nextRestart(p *plan.Plan) string {
 	for _, e := range p.Entries {
 		if e.Kind == plan.Start && e.Restarts > 0 {
@@ -284,14 +285,14 @@ func nextRestart(p *plan.Plan) string {
 			if d := e.Time.Sub(p.Begin); d > 0 {
 				in = "in " + short(d)
 			}
-			return fmt.Sprintf("next restart at %s, %s%s", at(p, e.Time), in, ifs(e))
+			return fmt.Sprintf("next restart at %s, %s%s", at(p, e.Time), in, condition(e))
 		}
 	}
 	return "no restart in " + short(p.End.Sub(p.Begin))
 }
 
-// ifs is what a start depends on.
-func ifs(e plan.Entry) string {
+// condition describes the condition of a start, as the end of a sentence.
+func condition(e plan.Entry) string {
 	if e.Message == "" {
 		return ""
 	}
@@ -303,9 +304,9 @@ func describe(p *plan.Plan, e plan.Entry) string {
 	switch e.Kind {
 	case plan.Start:
 		if e.Restarts > 0 {
-			return fmt.Sprintf("starts, restart %d%s", e.Restarts, ifs(e))
+			return fmt.Sprintf("starts, restart %d%s", e.Restarts, condition(e))
 		}
-		return "starts" + ifs(e)
+		return "starts" + condition(e)
 	case plan.Exit:
 		return fmt.Sprintf("exits with code %d after %s", *e.ExitCode, short(time.Duration(e.RanSeconds*float64(time.Second))))
 	case plan.Wait, plan.PodWait:
@@ -318,5 +319,5 @@ func describe(p *plan.Plan, e plan.Entry) string {
 	return cmp.Or(printable(e.Message), string(e.Kind))
 }
 
-// short is a duration to a tenth of a second.
+// short formats a duration in tenths of a second.
 func short(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }

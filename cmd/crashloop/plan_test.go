@@ -35,7 +35,7 @@ func TestPlan(t *testing.T) {
 	assert.Empty(t, errs)
 	assert.Equal(t, `Pod web in stdin: next restart at 12:00:03, in 3s
 assumed: --exit other=runs
-TIME      AFTER  CONTAINER  WHAT
+TIME      AFTER  CONTAINER  EVENT
 12:00:00  0s     main       starts
 12:00:00  0s     other      starts
 12:00:03  3s     main       exits with code 1 after 3s
@@ -46,7 +46,7 @@ TIME      AFTER  CONTAINER  WHAT
 12:00:19  19s    main       exits with code 1 after 3s
 12:00:19  19s    main       waits until 12:00:39, back-off 20s
 12:00:39  39s    main       starts, restart 3
-main: 3 restarts in 1m0s, down for 50.0% of it
+main: 3 restarts in 1m0s, down for 50.0% of the time
 `, out)
 }
 
@@ -54,12 +54,12 @@ main: 3 restarts in 1m0s, down for 50.0% of it
 func TestPlanMissing(t *testing.T) {
 	const status = "status: {containerStatuses: [{name: main, restartCount: %d, state: {waiting: {reason: CreateContainerConfigError}}}, {name: other, state: {running: {}}}]}"
 	_, out, _ := planned(t, planPod+fmt.Sprintf(status, 2), "--for", "1m", "-")
-	assert.Contains(t, out, "Pod web in stdin: next restart at 12:00:00, now, if CreateContainerConfigError is over\n")
-	assert.Contains(t, out, "note: main waits: CreateContainerConfigError. The plan takes it to be over\n")
-	assert.Contains(t, out, "12:00:00  0s     main       starts, restart 3, if CreateContainerConfigError is over\n")
+	assert.Contains(t, out, "Pod web in stdin: next restart at 12:00:00, now, if CreateContainerConfigError is resolved\n")
+	assert.Contains(t, out, "note: main waits because of CreateContainerConfigError: the plan assumes that the cause is gone\n")
+	assert.Contains(t, out, "12:00:00  0s     main       starts, restart 3, if CreateContainerConfigError is resolved\n")
 	_, out, _ = planned(t, planPod+fmt.Sprintf(status, 0), "--for", "1m", "-")
 	assert.Contains(t, out, "Pod web in stdin: no restart in 1m0s\n")
-	assert.Contains(t, out, "12:00:00  0s     main       starts, if CreateContainerConfigError is over\n")
+	assert.Contains(t, out, "12:00:00  0s     main       starts, if CreateContainerConfigError is resolved\n")
 }
 
 // People read seconds and tenths of them, programs what was computed.
@@ -68,7 +68,7 @@ func TestPlanRounding(t *testing.T) {
 	_, out, _ := planned(t, planPod, args...)
 	assert.Contains(t, out, "next restart at 12:00:03, in 3s\n")
 	assert.Contains(t, out, "12:00:16  15.9s       main       starts, restart 2\n")
-	assert.Contains(t, out, "main: 28 restarts in 2h0m0s, down for 98.8% of it\n")
+	assert.Contains(t, out, "main: 28 restarts in 2h0m0s, down for 98.8% of the time\n")
 	_, out, _ = planned(t, planPod, append([]string{"-o", "json"}, args...)...)
 	assert.Contains(t, out, `{"time":"2026-01-01T12:00:02.96Z","kind":"Exit","container":"main","exitCode":1,"ranSeconds":2.96}`)
 	assert.Contains(t, out, `{"name":"main","restarts":28,"ranSeconds":85.84,"downSeconds":7114.16}`)
@@ -110,13 +110,13 @@ func TestPlanErrors(t *testing.T) {
 		status   int
 		want     string
 	}{
-		"no manifest":       {"", nil, exitUsage, "there is no MANIFEST to plan"},
+		"no manifest":       {"", nil, exitUsage, "no MANIFEST: name a file"},
 		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "stdin: no pod and no pod template found"},
 		"no container":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "spec.containers: Required value"},
-		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitFailed, `--exit: no pod has a container "mian": there are main, other`},
+		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitFailed, `--exit: no pod has a container "mian": must be one of main, other`},
 		"life":              {planPod, []string{"--exit", "main=1", "-"}, exitUsage, `--exit main: "1" must be CODE@AFTER`},
 		"name":              {planPod, []string{"--exit", "1@3s", "-"}, exitUsage, `--exit "1@3s" must be NAME=VALUE`},
-		"twice":             {planPod, []string{"--exit", "main=1@3s", "--exit", "main=runs", "-"}, exitUsage, `"main" has one already`},
+		"twice":             {planPod, []string{"--exit", "main=1@3s", "--exit", "main=runs", "-"}, exitUsage, `already set for "main"`},
 		"recover":           {planPod, []string{"--recover", "main=-1s", "-"}, exitUsage, `--recover main: "-1s" must be a duration from 0s to 8760h0m0s, such as 12m`},
 		"recover never":     {planPod, []string{"--recover", "main=999999999h", "-"}, exitUsage, `--recover main: "999999999h" must be a duration from 0s`},
 		"for ever":          {planPod, []string{"--for", "1000000h", "-"}, exitUsage, "--for 1000000h0m0s must be more than 0s and at most 8760h0m0s"},

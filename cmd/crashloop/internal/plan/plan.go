@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan predicts the restarts of a pod. It runs the agent in virtual time, with
-// containers that exit as a script says. It has no formula for delays or restarts: packages
-// config, backoff, kuberuntime, restartpod and agent decide, as they do on a node.
+// Package plan predicts the restarts of a pod. It runs the agent in virtual time, and a script
+// decides when containers exit. It has no formula for delays or restarts: packages config,
+// backoff, kuberuntime, restartpod and agent decide, as they do on a node.
 package plan
 
 import (
@@ -20,25 +20,27 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// Options are what a plan is made of.
+// Options configures a plan.
 type Options struct {
-	// Pod is a valid pod with all defaults. Its status is where the plan begins.
+	// Pod is a valid pod with all defaults. The plan continues from its status.
 	Pod   *v1.Pod
 	Gates restartpod.Gates
-	// Curve is that of the node.
+	// Curve is the back-off curve of the node.
 	Curve backoff.Curve
-	// Lives has a script for each container that has one. Others have what is likely: Plan.Assumed.
+	// Lives maps containers to their scripts. The plan assumes a script for every other
+	// container: see Plan.Assumed.
 	Lives map[string]Lives
-	// Recovers has, for containers, how long after Begin each instance that starts runs for ever.
+	// Recovers maps containers to a time after Begin. An instance that starts at that time or
+	// later does not exit.
 	Recovers map[string]time.Duration
-	// Begin is the present, and For how much of the future the plan has.
+	// Begin is the current time, and For is the length of the plan.
 	Begin time.Time
 	For   time.Duration
-	// Seed makes what is drawn of distributions. The same one gives the same plan.
+	// Seed is the seed of random times. The same seed gives the same plan.
 	Seed uint64
 }
 
-// Kind is what happens.
+// Kind is the kind of an entry.
 type Kind string
 
 // The kinds of entries.
@@ -56,31 +58,32 @@ const (
 type Entry struct {
 	Time time.Time `json:"time"`
 	Kind Kind      `json:"kind"`
-	// Container is empty where the pod is concerned.
+	// Container is empty for an entry about the pod.
 	Container string `json:"container,omitempty"`
-	// Restarts is for a start: how many instances there were before.
+	// Restarts is set for a start. It is the number of earlier instances.
 	Restarts int `json:"restarts,omitempty"`
-	// ExitCode and RanSeconds are for an exit.
+	// ExitCode and RanSeconds are set for an exit.
 	ExitCode   *int32  `json:"exitCode,omitempty"`
 	RanSeconds float64 `json:"ranSeconds,omitempty"`
-	// DelaySeconds and Until are for a wait: the back-off, and when it ends.
+	// DelaySeconds and Until are set for a wait: the delay of the back-off, and its end.
 	DelaySeconds float64    `json:"delaySeconds,omitempty"`
 	Until        *time.Time `json:"until,omitempty"`
-	// Message is for a start what has to be over before, and for the pod what happens to it.
+	// Message is the condition of a start, the cause of a pod restart, or the final phase of
+	// the pod.
 	Message string `json:"message,omitempty"`
 }
 
-// Plan is what will happen.
+// Plan is the predicted future of a pod.
 type Plan struct {
-	// Assumed has the scripts of the containers that Options.Lives does not name.
+	// Assumed maps the containers that Options.Lives does not name to their scripts.
 	Assumed map[string]string `json:"assumed,omitempty"`
 	Begin   time.Time         `json:"begin"`
 	End     time.Time         `json:"end"`
 	Entries []Entry           `json:"entries"`
-	// Containers has the sums of each container, in the order of the spec.
+	// Containers is in the order of the spec, init containers first.
 	Containers []Summary   `json:"containers"`
 	Phase      v1.PodPhase `json:"phase"`
-	// Notes are the plan's assumptions where the status is incomplete.
+	// Notes lists the assumptions that the plan makes because the status is incomplete.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -88,28 +91,29 @@ type Plan struct {
 type Summary struct {
 	Name     string `json:"name"`
 	Restarts int    `json:"restarts"`
-	// RanSeconds is how long it ran in the plan.
+	// RanSeconds is the time for which the container ran in the plan.
 	RanSeconds float64 `json:"ranSeconds"`
-	// DownSeconds is how long it waited for a restart. Once it has ended for good it is not down.
+	// DownSeconds is the time for which the container waited for a restart. A container that
+	// will not be restarted is not down.
 	DownSeconds float64 `json:"downSeconds"`
 }
 
-// Make makes the plan. An error is for a pod or a status that contradicts itself or the curve, and
-// names the field, or for a plan that is too long. A status that is a little later than Begin is of
-// another clock: the plan begins with it.
+// Make makes the plan. It returns an error, which names the field, if the pod or its status
+// contradicts itself or the curve. It also returns an error if the plan is too long. If the status
+// is slightly later than Begin, the clocks differ, and the plan begins at the time of the status.
 func Make(o Options) (*Plan, error) {
 	if err := checkNames(o.Pod); err != nil {
 		return nil, err
 	}
-	notes := []string(nil)
+	var notes []string
 	if newest := newestTime(o.Pod); newest.After(o.Begin) && newest.Sub(o.Begin) <= clockSkew {
-		notes = append(notes, fmt.Sprintf("the status is %v later than this clock: the plan begins then", newest.Sub(o.Begin)))
+		notes = append(notes, fmt.Sprintf("the status is %v ahead of the local clock: the plan begins at the time of the status", newest.Sub(o.Begin)))
 		o.Begin = newest
 	}
 	m := &maker{
 		Options:    o,
 		plan:       &Plan{Assumed: map[string]string{}, Begin: o.Begin, End: o.Begin.Add(o.For), Entries: []Entry{}, Phase: o.Pod.Status.Phase, Notes: notes},
-		containers: containers(o.Pod, o.Gates), keys: map[string]string{}, waits: map[string]time.Time{}, ifs: map[string]string{},
+		containers: containers(o.Pod, o.Gates), keys: map[string]string{}, waits: map[string]time.Time{}, conditions: map[string]string{},
 	}
 	m.backOff, m.podBackOff = agent.NewBackOffs(nil, o.Curve)
 	m.backOff.SetMetrics("", m)
@@ -136,12 +140,12 @@ func Make(o Options) (*Plan, error) {
 		return nil, err
 	}
 	if phase := m.plan.Phase; phase == v1.PodSucceeded || phase == v1.PodFailed {
-		// A pod does not come back from there, whatever its containers' policy.
+		// These phases are final, whatever the restart policies of the containers are.
 		m.add(Entry{Kind: PodEnd, Message: string(phase)})
-		m.sum()
+		m.summarize()
 		return m.plan, nil
 	}
-	if m.least() > most {
+	if m.minEntries() > maxEntries {
 		return nil, fmt.Errorf("in %v %w", o.For, errTooLong)
 	}
 	return m.plan, m.run()
@@ -154,17 +158,18 @@ type maker struct {
 	containers          []restartpod.Container
 	runtime             *scripted
 	backOff, podBackOff *backoff.Backoff
-	// resets is how often the reset rule held for a start that is not noted yet.
+	// resets counts the resets of the back-off since the last start.
 	resets int
-	// keys has that of each container in its back-off, and waits when its noted wait ends. Those
-	// of the pod are under "".
+	// keys maps each container to its key in the back-off, and waits to the end of the last wait
+	// in the plan. The pod has the entry "".
 	keys  map[string]string
 	waits map[string]time.Time
-	// ifs has what the next start of a container depends on that the plan takes for granted.
-	ifs map[string]string
+	// conditions maps each container to the condition of its next start. The plan assumes that it
+	// becomes true.
+	conditions map[string]string
 }
 
-// run steps the agent from one thing that happens to the next.
+// run steps the agent from one event to the next.
 func (m *maker) run() error {
 	a, err := agent.New(agent.Options{
 		Pod: m.Pod, Runtime: m.runtime, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
@@ -177,8 +182,8 @@ func (m *maker) run() error {
 	if m.Pod.DeletionTimestamp != nil {
 		a.Delete()
 	}
-	// A pod that comes to no rest in a moment would take for ever.
-	const restless = 10_000
+	// Without a limit, a pod that never settles at one point in time would loop forever.
+	const maxSteps = 10_000
 	for now, steps := m.Begin, 0; ; steps++ {
 		next, done := a.Step(context.Background(), now)
 		m.plan.Phase = a.Status().Phase
@@ -195,16 +200,16 @@ func (m *maker) run() error {
 		if next.After(now) {
 			now, steps = next, 0
 		}
-		if len(m.plan.Entries) > most || steps > restless {
+		if len(m.plan.Entries) > maxEntries || steps > maxSteps {
 			return fmt.Errorf("by %s %w", now.Format(time.RFC3339), errTooLong)
 		}
 		m.runtime.advance(now, m.containers)
 	}
-	m.sum()
+	m.summarize()
 	return nil
 }
 
-// add adds an entry at the present.
+// add adds an entry at the current time.
 func (m *maker) add(e Entry) {
 	e.Time = m.runtime.now
 	m.plan.Entries = append(m.plan.Entries, e)
@@ -214,8 +219,8 @@ func (m *maker) started(container string, restarts int) {
 	for ; m.resets > 0; m.resets-- {
 		m.add(Entry{Kind: Reset, Container: container})
 	}
-	m.add(Entry{Kind: Start, Container: container, Restarts: restarts, Message: m.ifs[container]})
-	delete(m.ifs, container)
+	m.add(Entry{Kind: Start, Container: container, Restarts: restarts, Message: m.conditions[container]})
+	delete(m.conditions, container)
 }
 
 func (m *maker) exited(container string, code int32, ran time.Duration) {
@@ -229,7 +234,7 @@ func (m *maker) Eventf(_ runtime.Object, _, reason, format string, args ...any) 
 	}
 }
 
-// report notes waits that are new.
+// report adds the new waits.
 func (m *maker) report(s agent.Status) {
 	m.wait(Entry{Kind: PodWait}, m.podBackOff, s.RetryAt)
 	for _, c := range s.Containers {
@@ -248,12 +253,12 @@ func (m *maker) wait(e Entry, b *backoff.Backoff, until time.Time) {
 	}
 }
 
-// sum sums up each container.
-func (m *maker) sum() {
+// summarize adds the summary of each container.
+func (m *maker) summarize() {
 	for _, c := range m.containers {
 		s := Summary{Name: c.Name}
 		var ran, down time.Duration
-		// It runs since one time, or is down since the other.
+		// At most one of these is set: the start of the current run, or of the current wait.
 		var since, downSince time.Time
 		if status, _ := statusOf(m.Pod, c.Name); status != nil && status.State.Running != nil {
 			since = m.Begin
@@ -302,7 +307,7 @@ func (m *maker) sum() {
 	}
 }
 
-// The methods of backoff.MetricsProvider: of all that it may count, a plan shows resets.
+// maker is a backoff.MetricsProvider that only counts resets.
 
 func (m *maker) NewKeysMetric(string) backoff.GaugeMetric { return nil }
 

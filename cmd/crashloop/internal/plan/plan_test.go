@@ -341,13 +341,13 @@ func TestSeed(t *testing.T) {
 func TestMakeErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ status, want string }{
 		"negative":        {`{restartCount: -1, state: {running: {startedAt: "2026-01-01T11:00:00Z"}}}`, "status.containerStatuses[0].restartCount: Invalid value: -1: must be from 0 to 2147383647"},
-		"both":            {`{state: {running: {}, terminated: {exitCode: 1}}}`, "status.containerStatuses[0].state: Forbidden: it is one of waiting, running and terminated"},
+		"both":            {`{state: {running: {}, terminated: {exitCode: 1}}}`, "status.containerStatuses[0].state: Forbidden: may have only one of waiting, running, terminated"},
 		"backwards":       {`{state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T10:00:00Z"}}}`, "status.containerStatuses[0].state.terminated.finishedAt: Invalid value: \"2026-01-01T10:00:00Z\": must not be before startedAt, 2026-01-01T11:00:00Z"},
-		"the future":      {`{lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T13:00:00Z"}}}`, "status.containerStatuses[0].lastState.terminated.finishedAt: Invalid value: \"2026-01-01T13:00:00Z\": must not be after the present, 2026-01-01T12:00:00Z"},
+		"the future":      {`{lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T13:00:00Z"}}}`, "status.containerStatuses[0].lastState.terminated.finishedAt: Invalid value: \"2026-01-01T13:00:00Z\": must not be after the current time, 2026-01-01T12:00:00Z"},
 		"not yet started": {`{state: {running: {startedAt: "2026-01-01T13:00:00Z"}}}`, "status.containerStatuses[0].state.running.startedAt: Invalid value"},
 		"another curve": {
 			`{state: {waiting: {message: "back-off 45s restarting failed container=main pod=web_default(x)"}}, lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T11:00:00Z"}}}`,
-			`status.containerStatuses[0].state.waiting.message: Invalid value: "back-off 45s": is not on the node's curve`,
+			`status.containerStatuses[0].state.waiting.message: Invalid value: "back-off 45s": must be a delay of the node's curve`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

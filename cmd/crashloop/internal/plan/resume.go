@@ -21,11 +21,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// assumed returns the lives of all containers: those given, and for the others what is likely.
-// A container that has exited before goes on like that, unless it runs longer by now, or was
-// stopped because another one had the pod restarted. In a pod that never ran, init containers
-// succeed after a second, and the first regular container fails after a second, unless any lives
-// are given. All else runs.
+// assumed returns the lives of all containers: the given ones, and assumptions for the others. A
+// container repeats its last run, unless the current run is longer already, or another container
+// ended the last run by a restart of the pod. If nothing is known about a container, it succeeds
+// after a second if it is an init container, and fails after a second if it is the first regular
+// container and no lives are given. Every other container does not exit.
 func assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Lives {
 	all := map[string]Lives{}
 	for i, c := range containers(pod, restartpod.Gates{}) {
@@ -38,7 +38,7 @@ func assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Live
 			continue
 		case last != nil && (c.Kind == restartpod.KindInit && last.ExitCode == 0 || !withPod(status, last)):
 			ran := time.Second
-			if known(last.StartedAt) && known(last.FinishedAt) {
+			if isSet(last.StartedAt) && isSet(last.FinishedAt) {
 				ran = max(last.FinishedAt.Sub(last.StartedAt.Time), 0)
 			}
 			if r := status.State.Running; r == nil || now.Sub(r.StartedAt.Time) <= ran {
@@ -54,7 +54,8 @@ func assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Live
 	return all
 }
 
-// containers are those of the pod that a plan has, in the order in which they start.
+// containers returns the containers of a plan, in the order in which they start. It leaves out
+// ephemeral containers.
 func containers(pod *v1.Pod, gates restartpod.Gates) []restartpod.Container {
 	return restartpod.Containers(&pod.Spec, gates)[:len(pod.Spec.InitContainers)+len(pod.Spec.Containers)]
 }
@@ -73,7 +74,7 @@ func statusOf(pod *v1.Pod, name string) (*v1.ContainerStatus, *field.Path) {
 	return nil, nil
 }
 
-// lastExit is the newest exit in a status, or nil.
+// lastExit returns the newest exit in a status, or nil.
 func lastExit(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	switch {
 	case s == nil:
@@ -81,19 +82,19 @@ func lastExit(s *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	case s.State.Terminated != nil:
 		return s.State.Terminated
 	case s.LastTerminationState.Terminated == nil && inBackOff(s.State.Waiting) && !podBackOff.MatchString(s.State.Waiting.Message):
-		return &v1.ContainerStateTerminated{ExitCode: 1} // The kubelet has lost what it waits after.
+		return &v1.ContainerStateTerminated{ExitCode: 1} // The container waits, so it has exited.
 	}
 	return s.LastTerminationState.Terminated
 }
 
-// known reports whether a status has a time. A runtime that does not know it leaves it out, or
-// says 1970.
-func known(t metav1.Time) bool { return t.Unix() > 0 }
+// isSet reports whether a time of a status is set. A runtime that does not know the time reports
+// none or 1970-01-01.
+func isSet(t metav1.Time) bool { return t.Unix() > 0 }
 
-// clockSkew is how much later than the present a status may be.
+// clockSkew is the longest time by which a status may be later than the local clock.
 const clockSkew = time.Minute
 
-// newestTime is the newest time in the statuses of the containers.
+// newestTime returns the newest time in the statuses of the containers.
 func newestTime(pod *v1.Pod) (newest time.Time) {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		var times []metav1.Time
@@ -116,8 +117,8 @@ func newestTime(pod *v1.Pod) (newest time.Time) {
 
 var phases = []v1.PodPhase{v1.PodFailed, v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodUnknown}
 
-// checkNames returns an error for a name that is missing, there twice, or in the status alone, and
-// for a phase that there is not.
+// checkNames returns an error for a missing or duplicate container name, for a container status
+// without a container, and for an unknown phase.
 func checkNames(pod *v1.Pod) error {
 	names, seen := map[string]bool{}, map[string]bool{}
 	check := func(list string, containers []v1.Container) error {
@@ -125,7 +126,7 @@ func checkNames(pod *v1.Pod) error {
 			path := field.NewPath("spec", list).Index(i).Child("name")
 			switch {
 			case c.Name == "":
-				return field.Required(path, "a container has one")
+				return field.Required(path, "")
 			case names[c.Name]:
 				return field.Duplicate(path, c.Name)
 			}
@@ -155,8 +156,8 @@ func checkNames(pod *v1.Pod) error {
 	)
 }
 
-// The messages of containers that wait for their own back-off, and for that of the pod: how long,
-// and the names.
+// The messages of containers that wait for their own back-off, and for the back-off of the pod. The
+// groups are the delay and the names.
 var (
 	containerBackOff = regexp.MustCompile(`^back-off (\S+) restarting failed container=(\S+) pod=([^_]+)_`)
 	podBackOff       = regexp.MustCompile(`^back-off (\S+) restarting pod ([^:]+): `)
@@ -166,7 +167,7 @@ func inBackOff(w *v1.ContainerStateWaiting) bool {
 	return w != nil && (w.Reason == kuberuntime.ErrCrashLoopBackOff.Error() || containerBackOff.MatchString(w.Message) || podBackOff.MatchString(w.Message))
 }
 
-// resume puts the runtime and the back-offs in the state that the pod's status has.
+// resume sets the state of the runtime and the back-offs from the status of the pod.
 func (m *maker) resume() error {
 	for i := range m.containers {
 		c := &m.containers[i]
@@ -192,20 +193,20 @@ func (m *maker) resume() error {
 	return m.restorePod()
 }
 
-// instance returns the newest instance of a container by its status, or nil if it has none.
+// instance returns the newest instance of a container according to its status, or nil.
 func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instance, error) {
-	// No plan is so long that it counts beyond what the API can.
-	if n := s.RestartCount; n < 0 || n > math.MaxInt32-most {
-		return nil, field.Invalid(path.Child("restartCount"), n, fmt.Sprintf("must be from 0 to %d", math.MaxInt32-most))
+	// With this limit no plan exceeds the int32 of the API.
+	if n := s.RestartCount; n < 0 || n > math.MaxInt32-maxEntries {
+		return nil, field.Invalid(path.Child("restartCount"), n, fmt.Sprintf("must be from 0 to %d", math.MaxInt32-maxEntries))
 	}
 	i := &agent.Instance{Restarts: int(s.RestartCount)}
 	last := lastExit(s)
 	w, r := s.State.Waiting, s.State.Running
 	if w != nil && (r != nil || s.State.Terminated != nil) || r != nil && s.State.Terminated != nil {
-		return nil, field.Forbidden(path.Child("state"), "it is one of waiting, running and terminated")
+		return nil, field.Forbidden(path.Child("state"), "may have only one of waiting, running, terminated")
 	}
 	if r != nil {
-		if last != nil && known(r.StartedAt) && last.FinishedAt.After(r.StartedAt.Time) {
+		if last != nil && isSet(r.StartedAt) && last.FinishedAt.After(r.StartedAt.Time) {
 			return nil, field.Invalid(path.Child("state", "running", "startedAt"), r.StartedAt.UTC().Format(time.RFC3339),
 				"must not be before the end of the last run, "+last.FinishedAt.UTC().Format(time.RFC3339))
 		}
@@ -213,8 +214,8 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 		return i, m.checkTimes(path.Child("state", "running"), i.StartedAt, i.StartedAt)
 	}
 	if w != nil && !inBackOff(w) && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
-		m.note("%s waits: %s. The plan takes it to be over", s.Name, w.Reason)
-		m.ifs[s.Name] = "if " + w.Reason + " is over"
+		m.note("%s waits because of %s: the plan assumes that the cause is gone", s.Name, w.Reason)
+		m.conditions[s.Name] = "if " + w.Reason + " is resolved"
 	}
 	if last == nil {
 		if s.RestartCount > 0 {
@@ -228,18 +229,18 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 	}
 	i.ID, i.State, i.ExitCode = last.ContainerID, restartpod.StateExited, last.ExitCode
 	i.FinishedAt = m.orNow(s.Name+" exited", last.FinishedAt)
-	if i.StartedAt = last.StartedAt.Time; !known(last.StartedAt) {
+	if i.StartedAt = last.StartedAt.Time; !isSet(last.StartedAt) {
 		i.StartedAt = i.FinishedAt
 	}
 	return i, m.checkTimes(terminated, i.StartedAt, i.FinishedAt)
 }
 
-// orNow is a time of a status, or the present if it has none.
-func (m *maker) orNow(what string, t metav1.Time) time.Time {
-	if known(t) {
+// orNow returns the time of an event in the status, or the current time if it is not set.
+func (m *maker) orNow(event string, t metav1.Time) time.Time {
+	if isSet(t) {
 		return t.Time
 	}
-	m.note("it is not known when %s: the plan takes it to be now", what)
+	m.note("the status does not say when %s: the plan assumes now", event)
 	return m.Begin
 }
 
@@ -248,19 +249,24 @@ func (m *maker) note(format string, args ...any) {
 }
 
 func (m *maker) checkTimes(path *field.Path, startedAt, finishedAt time.Time) error {
-	switch {
-	case finishedAt.Before(startedAt):
+	if finishedAt.Before(startedAt) {
 		return field.Invalid(path.Child("finishedAt"), finishedAt.Format(time.RFC3339), "must not be before startedAt, "+startedAt.Format(time.RFC3339))
-	case startedAt.After(m.Begin):
-		return field.Invalid(path.Child("startedAt"), startedAt.Format(time.RFC3339), "must not be after the present, "+m.Begin.Format(time.RFC3339))
-	case finishedAt.After(m.Begin):
-		return field.Invalid(path.Child("finishedAt"), finishedAt.Format(time.RFC3339), "must not be after the present, "+m.Begin.Format(time.RFC3339))
+	}
+	if err := m.checkPast(path.Child("startedAt"), startedAt); err != nil {
+		return err
+	}
+	return m.checkPast(path.Child("finishedAt"), finishedAt)
+}
+
+func (m *maker) checkPast(path *field.Path, t time.Time) error {
+	if t.After(m.Begin) {
+		return field.Invalid(path, t.Format(time.RFC3339), "must not be after the current time, "+m.Begin.Format(time.RFC3339))
 	}
 	return nil
 }
 
-// restore gives a container the back-off that its status shows. Where no wait shows it, every
-// restart so far counts as one in a row.
+// restore sets the back-off of a container from its status. If the container does not wait, the
+// status does not show the delay, so all its restarts count.
 func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
 	state := backoff.KeyState{Attempts: i.Restarts, LastUpdate: i.StartedAt}
 	if m.Curve.DelayFirst && i.Restarts > 0 {
@@ -273,9 +279,9 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 		case podBackOff.MatchString(w.Message):
 			return nil
 		case text == nil:
-			m.note("the message of %s does not say how long it waits: the plan goes by its restarts, %d", s.Name, i.Restarts)
+			m.note("the message of %s has no delay: the plan uses the delay after %d restarts", s.Name, i.Restarts)
 		case text[2] != s.Name || text[3] != m.Pod.Name:
-			return field.Invalid(path, w.Message, fmt.Sprintf("must be of container %s of pod %s", s.Name, m.Pod.Name))
+			return field.Invalid(path, w.Message, fmt.Sprintf("must name container %s and pod %s", s.Name, m.Pod.Name))
 		case m.Gates.OnExit(c, i.ExitCode) == "":
 			return field.Invalid(path, w.Message, fmt.Sprintf("the container is not restarted after exit code %d: see its restartPolicy and restartPolicyRules", i.ExitCode))
 		default:
@@ -284,7 +290,7 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 				return err
 			}
 			if waits > max(state.Attempts, 1) {
-				m.note("%s waits for %s after %d restarts only: the plan goes by the wait", s.Name, text[1], i.Restarts)
+				m.note("%s waits for %s after only %d restarts: the plan uses the delay, not the number", s.Name, text[1], i.Restarts)
 			}
 			state.Attempts, state.WaitingSince = waits, i.FinishedAt
 		}
@@ -295,11 +301,11 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 	return m.backOff.RestoreAt(m.keys[c.Name], state, m.Begin)
 }
 
-// restorePod gives the pod the back-off that its containers show while it is being restarted as a
-// whole. It counts from the exit that was the cause.
+// restorePod sets the back-off of the pod from the messages of its containers during an in-place
+// restart of the pod. The back-off counts from the exit that caused the restart.
 func (m *maker) restorePod() error {
 	var since time.Time
-	shown := ""
+	delay := ""
 	for i := range m.containers {
 		s, path := statusOf(m.Pod, m.containers[i].Name)
 		if s == nil || s.State.Waiting == nil {
@@ -313,16 +319,16 @@ func (m *maker) restorePod() error {
 		condition := slices.IndexFunc(m.Pod.Status.Conditions, restarting)
 		switch {
 		case text[2] != m.Pod.Name:
-			return field.Invalid(path, message, "must be of pod "+m.Pod.Name)
+			return field.Invalid(path, message, "must name pod "+m.Pod.Name)
 		case condition < 0:
 			return field.Invalid(path, message, "the pod is not being restarted: a condition PodRestarting or AllContainersRestarting must be True")
-		case shown != "" && shown != text[1]:
-			return field.Invalid(path, message, "the pod has one back-off, and another container has "+shown)
-		case shown != "":
+		case delay != "" && delay != text[1]:
+			return field.Invalid(path, message, "must have the delay of the other containers, "+delay)
+		case delay != "":
 			continue
 		}
-		shown = text[1]
-		waits, err := attempts(m.Curve, shown, path)
+		delay = text[1]
+		waits, err := attempts(m.Curve, delay, path)
 		if err != nil {
 			return err
 		}
@@ -334,8 +340,8 @@ func (m *maker) restorePod() error {
 		if since.IsZero() {
 			since = m.orNow("the pod's restart began", m.Pod.Status.Conditions[condition].LastTransitionTime)
 		}
-		if since.After(m.Begin) {
-			return field.Invalid(field.NewPath("status", "conditions").Index(condition).Child("lastTransitionTime"), since.Format(time.RFC3339), "must not be after the present, "+m.Begin.Format(time.RFC3339))
+		if err := m.checkPast(field.NewPath("status", "conditions").Index(condition).Child("lastTransitionTime"), since); err != nil {
+			return err
 		}
 		if err := m.podBackOff.RestoreAt(m.keys[""], backoff.KeyState{Attempts: waits, LastUpdate: since, WaitingSince: since}, m.Begin); err != nil {
 			return err
@@ -344,30 +350,31 @@ func (m *maker) restorePod() error {
 	return nil
 }
 
-// caused reports whether a pod waits for its back-off because a container exited.
+// caused reports whether an exit is the cause of a pod restart with this message.
 func caused(message, container string, code int32) bool {
 	return strings.Contains(message, fmt.Sprintf(": Container %s exited with code %d,", container, code))
 }
 
-// withPod reports whether a container ended because another one had the pod restarted.
+// withPod reports whether the last run of a container ended because another container caused a
+// restart of the pod.
 func withPod(s *v1.ContainerStatus, last *v1.ContainerStateTerminated) bool {
 	w := s.State.Waiting
 	return w != nil && podBackOff.MatchString(w.Message) && !caused(w.Message, s.Name, last.ExitCode)
 }
 
-// restarting reports whether a pod with a condition is being restarted as a whole.
+// restarting reports whether the condition says that the pod is being restarted in place.
 func restarting(c v1.PodCondition) bool {
 	return (c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting) && c.Status == v1.ConditionTrue
 }
 
-// attempts are those of a key that waits for a delay. A curve that delays the first restart, too,
-// begins with that.
+// attempts returns the number of attempts with which a key waits for this delay. The number is the
+// same whether or not the curve delays the first restart.
 func attempts(curve backoff.Curve, text string, path *field.Path) (int, error) {
 	curve.DelayFirst = false
 	delay, _ := time.ParseDuration(text)
 	n := slices.Index(curve.Delays(), delay)
 	if n < 0 || delay <= 0 {
-		return 0, field.Invalid(path, "back-off "+text, "is not on the node's curve: see crashloop check, and set --config, --config-dir and --feature-gates as the node has them")
+		return 0, field.Invalid(path, "back-off "+text, "must be a delay of the node's curve: set --config, --config-dir and --feature-gates as on the node, and see crashloop check")
 	}
 	return n, nil
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// stopped is the exit code of a container that ends at SIGTERM.
-const stopped = 128 + 15
+// exitCodeTerminated is the exit code of a process killed by SIGTERM.
+const exitCodeTerminated = 128 + 15
 
-// scripted is an agent.Runtime in virtual time: its containers do what a script says, and all
+// scripted is an agent.Runtime in virtual time. Scripts decide when its containers exit. Everything
 // else takes no time.
 type scripted struct {
 	now       time.Time
@@ -25,18 +25,18 @@ type scripted struct {
 	lives     map[string]Lives
 	recovers  map[string]time.Time
 	instances map[string]agent.Instance
-	// lost has how often containers were restarted of which there is no instance any more.
+	// lost maps containers whose instances are unknown to their restart count.
 	lost map[string]int
-	// exits has when the instances that run exit by themselves.
+	// exits maps containers to the next exit of their running instances.
 	exits map[string]exit
-	// starts counts those of each container in the plan.
+	// starts counts the starts of each container in the plan.
 	starts  map[string]int
 	ready   bool
 	started func(container string, restarts int)
 	exited  func(container string, code int32, ran time.Duration)
 }
 
-// exit is one that is still to come.
+// exit is a future exit.
 type exit struct {
 	at   time.Time
 	code int32
@@ -70,17 +70,17 @@ func (s *scripted) Start(_ context.Context, c *v1.Container, restarts int) (stri
 	return id, nil
 }
 
-// script has the instance that runs live from then on.
-func (s *scripted) script(container string, l Life, from time.Time) {
+// script applies a life to the running instance of a container, which started at startedAt.
+func (s *scripted) script(container string, l Life, startedAt time.Time) {
 	if !l.Runs {
-		s.exits[container] = exit{from.Add(l.Draw(s.random)), l.Code}
+		s.exits[container] = exit{startedAt.Add(l.Draw(s.random)), l.Code}
 	}
 }
 
 func (s *scripted) Stop(_ context.Context, id string, _ time.Duration) error {
 	for name, i := range s.instances {
 		if i.ID == id {
-			s.end(name, stopped)
+			s.end(name, exitCodeTerminated)
 		}
 	}
 	return nil
@@ -93,7 +93,7 @@ func (s *scripted) Remove(context.Context) error { return nil }
 
 func (s *scripted) Changed() <-chan struct{} { return nil }
 
-// end ends an instance, if it runs.
+// end ends the instance of a container if it is running.
 func (s *scripted) end(name string, code int32) {
 	i := s.instances[name]
 	if i.State != restartpod.StateRunning {
@@ -105,7 +105,7 @@ func (s *scripted) end(name string, code int32) {
 	s.exited(name, code, s.now.Sub(i.StartedAt))
 }
 
-// next returns when the next instance exits by itself, or zero.
+// next returns the time of the next exit, or zero.
 func (s *scripted) next() (at time.Time) {
 	for _, e := range s.exits {
 		if at.IsZero() || e.at.Before(at) {
@@ -115,7 +115,7 @@ func (s *scripted) next() (at time.Time) {
 	return at
 }
 
-// advance moves the time, and ends what exits by then.
+// advance sets the time and ends the instances that exit by then, in the given order.
 func (s *scripted) advance(to time.Time, order []restartpod.Container) {
 	s.now = to
 	for _, c := range order {

@@ -12,41 +12,42 @@ import (
 	"time"
 )
 
-// Life is what one instance of a container does: it exits with Code after some time, or runs
+// Life is the script of one instance of a container: it exits with Code after some time, or runs
 // until it is stopped.
 type Life struct {
 	// Runs is true for an instance that does not exit by itself.
 	Runs bool
 	Code int32
-	// After is how long the instance runs. With Spread it is drawn for each instance.
+	// After is the time for which the instance runs, or the parameter of the distribution Spread.
 	After  time.Duration
 	Spread Spread
-	// Until is the greatest time of a uniform Spread.
+	// Until is the longest time of a uniform distribution.
 	Until time.Duration
 }
 
-// Spread is how the times of instances are distributed.
+// Spread is the distribution of the times for which instances run.
 type Spread string
 
-// The spreads. An exponential one has the mean After, a uniform one lies from After to Until.
+// The distributions. The mean of an exponential distribution is Life.After. A uniform distribution
+// is from Life.After to Life.Until.
 const (
 	Fixed       Spread = ""
 	Exponential Spread = "exp"
 	Uniform     Spread = "uniform"
 )
 
-// Lives are those of the instances of a container, one after the other. The last one is that of
-// all later instances, too.
+// Lives is the script of a container: the lives of its instances, in order. All instances after the
+// last element repeat the last element.
 type Lives []Life
 
-// Longest is the most of the future that a plan has, and the longest time in a script.
+// Longest limits the length of a plan and the times in a script.
 const Longest = 365 * 24 * time.Hour
 
 var spread = regexp.MustCompile(`^(exp|uniform)\(([^,()]+)(?:,([^,()]+))?\)$`)
 
-// ParseLives parses a comma-separated list of lives, each "CODE@AFTER" or "runs". AFTER is a duration,
-// exp(MEAN) or uniform(LEAST,GREATEST). The error names the bad value and what would
-// be right.
+// ParseLives parses a comma-separated list of lives, each "CODE@AFTER" or "runs". AFTER is a
+// duration, exp(MEAN) or uniform(SHORTEST,LONGEST). An error names the invalid value and the valid
+// ones.
 func ParseLives(text string) (Lives, error) {
 	var lives Lives
 	for _, part := range splitLives(text) {
@@ -116,11 +117,11 @@ func parseTime(text, value string) (time.Duration, error) {
 	return d, nil
 }
 
-// Of returns the life of the n-th instance, counted from 0. There must be a life.
+// Of returns the life of instance n, counted from 0. It panics if l is empty.
 func (l Lives) Of(n int) Life { return l[min(n, len(l)-1)] }
 
-// Draw returns how long an instance with the life runs. It draws from r only if the life has a
-// Spread, and then once.
+// Draw returns the time for which an instance runs. It uses r only if Spread is not Fixed, and then
+// once.
 func (l Life) Draw(r *rand.Rand) time.Duration {
 	switch l.Spread {
 	case Exponential:
@@ -131,7 +132,7 @@ func (l Life) Draw(r *rand.Rand) time.Duration {
 	return l.After
 }
 
-// Mean is how long instances with the life run in the mean. They must not run for ever.
+// Mean returns the mean of the times for which instances run. Runs must be false.
 func (l Life) Mean() time.Duration {
 	if l.Spread == Uniform {
 		return l.After + (l.Until-l.After)/2
@@ -139,7 +140,7 @@ func (l Life) Mean() time.Duration {
 	return l.After
 }
 
-// String returns the life as ParseLives takes it.
+// String returns the life in the form that ParseLives accepts.
 func (l Life) String() string {
 	switch {
 	case l.Runs:
@@ -152,7 +153,7 @@ func (l Life) String() string {
 	return fmt.Sprintf("%d@%v", l.Code, l.After)
 }
 
-// String returns the lives as ParseLives takes them.
+// String returns the lives in the form that ParseLives accepts.
 func (l Lives) String() string {
 	texts := make([]string, len(l))
 	for i, life := range l {

@@ -36,22 +36,22 @@ func TestStatuses(t *testing.T) {
 		{
 			name: "its clock is ahead", pod: mainStatus(3, crashLoop+`, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T12:00:01Z", finishedAt: "2026-01-01T12:00:03Z"}}`),
 			want: "0s Wait main 40s until 40s\n40s Start main 4\n42s Exit main 1\n42s Wait main 80s until 2m2s\n",
-			note: "the status is 3s later than this clock: the plan begins then",
+			note: "the status is 3s ahead of the local clock: the plan begins at the time of the status",
 		},
 		{
 			name: "a running one's, too", pod: mainStatus(3, `state: {running: {startedAt: "2026-01-01T12:00:59Z"}}`),
-			note: "the status is 59s later than this clock: the plan begins then",
+			note: "the status is 59s ahead of the local clock: the plan begins at the time of the status",
 		},
 		{
 			name: "the last instance is lost", pod: mainStatus(3, crashLoop),
 			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 1\n41s Wait main 80s until 2m1s\n",
-			note: "it is not known when main exited: the plan takes it to be now",
+			note: "the status does not say when main exited: the plan assumes now",
 		},
 		{
 			// As after a reboot of the node: reason ContainerStatusUnknown.
 			name: "no times", pod: mainStatus(3, `state: {terminated: {exitCode: 137, startedAt: null, finishedAt: null}}`),
 			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 137\n41s Wait main 80s until 2m1s\n",
-			note: "it is not known when main exited: the plan takes it to be now",
+			note: "the status does not say when main exited: the plan assumes now",
 		},
 		{
 			name: "no start", pod: mainStatus(3, `state: {terminated: {exitCode: 2, finishedAt: "2026-01-01T11:59:50Z"}}`),
@@ -60,25 +60,25 @@ func TestStatuses(t *testing.T) {
 		{
 			name: "1970", pod: mainStatus(3, crashLoop+`, lastState: {terminated: {exitCode: 1, startedAt: "1970-01-01T00:00:00Z", finishedAt: "1970-01-01T00:00:00Z"}}`),
 			want: "0s Wait main 40s until 40s\n40s Start main 4\n41s Exit main 1\n41s Wait main 80s until 2m1s\n",
-			note: "it is not known when main exited",
+			note: "the status does not say when main exited",
 		},
 		{
 			name: "a ConfigMap is missing", pod: mainStatus(3, `state: {waiting: {reason: CreateContainerConfigError}}`),
-			want: "0s Start main 4\n", note: "main waits: CreateContainerConfigError. The plan takes it to be over",
+			want: "0s Start main 4\n", note: "main waits because of CreateContainerConfigError: the plan assumes that the cause is gone",
 		},
 		{
 			name: "a message that is cut", pod: mainStatus(3, `state: {waiting: {reason: CrashLoopBackOff, message: back-off}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:50Z", finishedAt: "2026-01-01T11:59:51Z"}}`),
 			want: "0s Wait main 40s until 31s\n31s Start main 4\n32s Exit main 1\n32s Wait main 80s until 1m52s\n1m52s Start main 5\n1m53s Exit main 1\n1m53s Wait main 160s until 4m33s\n",
-			note: "the message of main does not say how long it waits: the plan goes by its restarts, 3",
+			note: "the message of main has no delay: the plan uses the delay after 3 restarts",
 		},
 		{
 			name: "more waits than restarts", pod: mainStatus(3, strings.Replace(crashLoop, "40s", "5m0s", 1)),
 			want: "0s Wait main 300s until 5m0s\n",
-			note: "main waits for 5m0s after 3 restarts only: the plan goes by the wait",
+			note: "main waits for 5m0s after only 3 restarts: the plan uses the delay, not the number",
 		},
 		{
 			name: "no image", pod: "spec: {containers: [{name: main}]}\nstatus: {phase: Pending, containerStatuses: [{name: main, state: {waiting: {reason: ImagePullBackOff}}}]}\n",
-			want: "0s Start main 0\n", note: "main waits: ImagePullBackOff. The plan takes it to be over",
+			want: "0s Start main 0\n", note: "main waits because of ImagePullBackOff: the plan assumes that the cause is gone",
 		},
 		{
 			name: "created", pod: "spec: {containers: [{name: main}]}\nstatus: {phase: Pending, containerStatuses: [{name: main, state: {waiting: {reason: ContainerCreating}}}]}\n",
@@ -145,11 +145,11 @@ status:
 	assert.Equal(t, strings.ReplaceAll(want, "10s", "11s"), text(p))
 	o = pod(main, strings.Replace(other, "20s", "40s", 1))
 	_, err = Make(o)
-	assert.ErrorContains(t, err, `pod restart": the pod has one back-off, and another container has 40s`)
+	assert.ErrorContains(t, err, `pod restart": must have the delay of the other containers, 40s`)
 	o = pod(main[:strings.Index(main, "    lastState")], other)
 	o.Pod.Status.Conditions[0].LastTransitionTime.Time = begin.Add(time.Second)
 	_, err = Make(o)
-	assert.ErrorContains(t, err, `status.conditions[0].lastTransitionTime: Invalid value: "2026-01-01T12:00:01Z": must not be after the present`)
+	assert.ErrorContains(t, err, `status.conditions[0].lastTransitionTime: Invalid value: "2026-01-01T12:00:01Z": must not be after the current time`)
 }
 
 // A start after an error of the kubelet, to which somebody has to see, says so.
@@ -159,7 +159,7 @@ func TestMissing(t *testing.T) {
 	p, err := Make(o)
 	require.NoError(t, err)
 	assert.Equal(t, "0s Wait main 40s until 39s\n39s Start main 4\n40s Exit main 1\n40s Wait main 80s until 2m0s\n2m0s Start main 5\n2m1s Exit main 1\n2m1s Wait main 160s until 4m41s\n", text(p))
-	assert.Equal(t, "if CreateContainerConfigError is over", p.Entries[1].Message)
+	assert.Equal(t, "if CreateContainerConfigError is resolved", p.Entries[1].Message)
 	assert.Empty(t, p.Entries[4].Message)
 }
 
@@ -177,11 +177,11 @@ func TestNoFolder(t *testing.T) {
 func TestContradictions(t *testing.T) {
 	const exited = `, lastState: {terminated: {exitCode: 0, startedAt: "2026-01-01T11:59:40Z", finishedAt: "2026-01-01T11:59:50Z"}}`
 	for want, pod := range map[string]string{
-		`status.containerStatuses[0].state: Forbidden: it is one of waiting, running and terminated`:                                                      mainStatus(3, strings.Replace(crashLoop, "{waiting", "{terminated: {exitCode: 1}, waiting", 1)),
+		`status.containerStatuses[0].state: Forbidden: may have only one of waiting, running, terminated`:                                                 mainStatus(3, strings.Replace(crashLoop, "{waiting", "{terminated: {exitCode: 1}, waiting", 1)),
 		`containerStatuses[0].state: Forbidden`:                                                                                                           mainStatus(3, strings.Replace(crashLoop, "{waiting", `{running: {startedAt: "2026-01-01T11:00:00Z"}, waiting`, 1)),
-		`state.waiting.message: Invalid value: "back-off 40s restarting failed container=other pod=web_default(x)": must be of container main of pod web`: mainStatus(3, strings.Replace(crashLoop, "=main", "=other", 1)+exited),
-		`"back-off 40s restarting failed container=main pod=other_default(x)": must be of container main of pod web`:                                      mainStatus(3, strings.Replace(crashLoop, "=web", "=other", 1)+exited),
-		`"back-off 10s restarting pod other: x": must be of pod web`:                                                                                      mainStatus(3, `state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod other: x"}}`+exited),
+		`state.waiting.message: Invalid value: "back-off 40s restarting failed container=other pod=web_default(x)": must name container main and pod web`: mainStatus(3, strings.Replace(crashLoop, "=main", "=other", 1)+exited),
+		`"back-off 40s restarting failed container=main pod=other_default(x)": must name container main and pod web`:                                      mainStatus(3, strings.Replace(crashLoop, "=web", "=other", 1)+exited),
+		`"back-off 10s restarting pod other: x": must name pod web`:                                                                                       mainStatus(3, `state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod other: x"}}`+exited),
 		`"back-off 10s restarting pod web: x": the pod is not being restarted: a condition PodRestarting`:                                                 mainStatus(3, `state: {waiting: {reason: CrashLoopBackOff, message: "back-off 10s restarting pod web: x"}}`+exited),
 		`pod=web_default(x)": the container is not restarted after exit code 0`:                                                                           strings.Replace(mainStatus(3, crashLoop+exited), "spec: {", "spec: {restartPolicy: OnFailure, ", 1),
 		`pod=web_default(x)": the container is not restarted after exit code 1`:                                                                           strings.Replace(mainStatus(3, crashLoop), "spec: {", "spec: {restartPolicy: Never, ", 1),
@@ -191,7 +191,7 @@ func TestContradictions(t *testing.T) {
 		`spec.containers[0].name: Duplicate value: "a"`:                                                                                                   "spec: {initContainers: [{name: a}], containers: [{name: a}]}",
 		`status.containerStatuses[0].name: Invalid value: "other": must be the name of a container in`:                                                    "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: other}]}",
 		`status.containerStatuses[1].name: Duplicate value: "main"`:                                                                                       "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: main}, {name: main}]}",
-		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the prese`:                                                 mainStatus(3, `state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),
+		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the curre`:                                                 mainStatus(3, `state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),
 		`state.running.startedAt: Invalid value: "2026-01-01T11:00:00Z": must not be before the end of t`:                                                 mainStatus(3, `state: {running: {startedAt: "2026-01-01T11:00:00Z"}}, lastState: {terminated: {startedAt: "2026-01-01T11:10:00Z", finishedAt: "2026-01-01T11:20:00Z"}}`),
 		`status.phase: Unsupported value: "Bogus": supported values: "Failed", "Pending", "Running", "Succeeded", "Unknown"`:                              "{" + onePod + ", status: {phase: Bogus}}",
 		`state.waiting.message: Invalid value: "back-off -40s"`:                                                                                           mainStatus(3, strings.Replace(crashLoop, "40s", "-40s", 1)+`, lastState: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T11:00:00Z"}}`),

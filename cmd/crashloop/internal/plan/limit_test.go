@@ -17,7 +17,7 @@ func TestTooLong(t *testing.T) {
 	o := options(t, onePod)
 	o.Curve, o.For = backoff.Curve{Initial: time.Second, Max: time.Second}, Longest
 	const always = "spec: {initContainers: [{name: init}, {name: proxy, restartPolicy: Always}], containers: [{name: main}, {name: other}]}"
-	const at = " the plan has more than 100000 lines: ask for less of the future, or for longer runs"
+	const at = " the plan has more than 100000 lines: use a shorter --for, or longer runs"
 	for _, tc := range []struct {
 		pod, lives string
 		known      bool

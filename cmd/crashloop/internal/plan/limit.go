@@ -11,14 +11,15 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// most is how many entries a plan has at most.
-const most = 100_000
+// maxEntries limits the entries of a plan.
+const maxEntries = 100_000
 
-var errTooLong = fmt.Errorf("the plan has more than %d lines: ask for less of the future, or for longer runs", most)
+var errTooLong = fmt.Errorf("the plan has more than %d lines: use a shorter --for, or longer runs", maxEntries)
 
-// least is how many entries the plan has at least, as far as that is known before: those of
-// containers that restart for ever, whatever others do.
-func (m *maker) least() (lines float64) {
+// minEntries returns a lower bound for the number of entries, so that a plan that is too long fails
+// at once. It counts only containers that restart until the end of the plan, whatever the other
+// containers do.
+func (m *maker) minEntries() (entries float64) {
 	if m.Pod.DeletionTimestamp != nil || m.Pod.Spec.ActiveDeadlineSeconds != nil || slices.ContainsFunc(m.Pod.Status.Conditions, restarting) {
 		return 0
 	}
@@ -34,16 +35,17 @@ func (m *maker) least() (lines float64) {
 		}
 		switch {
 		case len(c.Rules) > 0:
-			return 0 // They may restart the pod.
+			return 0 // The rules may restart the pod.
 		case c.Kind == restartpod.KindSidecar:
-			// It ends with the other containers.
+			// A sidecar ends with the regular containers.
 		case instance.State == restartpod.StateExited && instance.ExitCode == 0 && !restarts(0):
-			// It is done.
+			// The container has succeeded.
 		case (instance.State != restartpod.StateExited || restarts(instance.ExitCode)) && len(lives) == 1 && !life.Runs && restarts(life.Code):
-			// An exit and a start. The mean of many runs is close to that of the distribution.
-			lines += 2 * float64(time) / float64(max(life.Mean()+m.Curve.Max, 1))
+			// Each run has two entries, a start and an exit. The average of many random times is
+			// close to the mean.
+			entries += 2 * float64(time) / float64(max(life.Mean()+m.Curve.Max, 1))
 			if c.Kind == restartpod.KindInit {
-				return lines // What is after it waits.
+				return entries // The containers after it do not start.
 			}
 		case c.Kind == restartpod.KindInit:
 			if time < length || life.Runs || life.Code != 0 || life.Spread != Fixed {
@@ -52,5 +54,5 @@ func (m *maker) least() (lines float64) {
 			length = max(length-life.After, 0)
 		}
 	}
-	return lines
+	return entries
 }
