@@ -18,133 +18,136 @@ import (
 
 // Options configures an Agent. Pod and Runtime are required.
 type Options struct {
-	// Pod is a valid pod: see Validate of agent/manifest. It needs a name, a namespace
-	// and a UID. Other fields that are not set have the defaults of the API. The agent
-	// does not change it.
+	// Pod is a valid pod: see Validate in agent/manifest. It must have a name, a
+	// namespace and a UID. Other unset fields have their API defaults. The agent does
+	// not modify it.
 	Pod *v1.Pod
 	// Runtime runs the pod's containers.
 	Runtime Runtime
-	// Gates has the feature gates for restart rules. The zero value disables them.
+	// Gates are the feature gates for restart rules. The zero value disables them.
 	Gates restartpod.Gates
 	// ContainerBackOff and PodBackOff are the back-offs of containers, and of restarts
-	// of whole pods: see NewBackOffs. Several agents may share them. Nil is the default
-	// curve, 10 s to 5 min, for this pod alone.
+	// of whole pods: see NewBackOffs. Several agents may share them. If they are nil,
+	// the pod has its own with the default curve, 10 s to 5 min.
 	ContainerBackOff, PodBackOff *backoff.Backoff
-	// Recorder gets the events that the kubelet records for the pod, and for its
-	// containers as references with a FieldPath. Nil records nothing.
+	// Recorder records the events that the kubelet records. The object of an event is
+	// the pod, or a reference with a FieldPath for a container. If Recorder is nil,
+	// events are dropped.
 	Recorder kuberuntime.EventRecorder
-	// Report gets every status twice: before the agent acts on it, and afterwards. The
-	// caller of Run or Step calls it. A Status does not change later.
+	// Report is called with the status before and after each sync. Run or Step calls
+	// it. The agent does not modify the Status afterwards.
 	Report func(Status)
-	// Probe runs probes. Nil calls Runtime.Exec or connects to the container. output is
-	// the reason of a failed probe. An error is neither success nor failure. When ctx
-	// is done, the probe has timed out or its result is not needed any more.
+	// Probe runs a probe. output explains a failure. An error is neither success nor
+	// failure. When ctx is done, the probe has timed out or its result is no longer
+	// needed. If Probe is nil, the agent calls Runtime.Exec or connects to the
+	// container.
 	Probe func(ctx context.Context, instance string, probe *v1.Probe) (output string, ok bool, err error)
-	// GRPC asks the health service of a server for gRPC probes. The results are those
-	// of Probe. This package does not import gRPC: nil makes every such probe an error.
+	// GRPC runs a gRPC probe. Its results are those of Probe. If GRPC is nil, every
+	// gRPC probe returns an error, because this package does not import gRPC.
 	GRPC func(ctx context.Context, address, service string) (output string, ok bool, err error)
-	// StatusFile keeps the pod's status for the next agent. It is "" if the containers
-	// do not outlive this one.
+	// StatusFile is the file in which the agent saves the pod's status for the next
+	// agent. It is "" if the containers end with this agent.
 	StatusFile string
-	// Earlier is what an earlier agent left, for a caller without a StatusFile: its
-	// Conditions and StartTime, and Started of the ContainerStatuses.
+	// Earlier is the status that an earlier agent left. The agent uses its Conditions
+	// and StartTime, and Started of its ContainerStatuses. It is ignored if StatusFile
+	// is set.
 	Earlier v1.PodStatus
-	// Clock is the clock of Run. Nil is the real clock. Back-offs get their times from
-	// the agent.
+	// Clock is the clock of Run. If it is nil, it is the real clock. The back-offs do
+	// not use their own clocks: the agent passes the time to them.
 	Clock clock.Clock
 }
 
-// Agent runs one pod, by Run or by calls of Step. Its methods must not be called
-// concurrently.
+// Agent runs one pod, either with Run or with calls of Step. Its methods must not be
+// called concurrently.
 type Agent struct {
 	o          Options
 	machine    *restartpod.Machine
 	containers []container
-	// now returns the current time. ctx is for calls of the runtime; starting is for
-	// calls that start something, and is done when the pod is deleted. spawn makes a
-	// call that may block, and has the function that it returns called before a later
+	// now returns the current time. ctx is for calls of the runtime. starting is for
+	// calls that start something, and is done when the pod is deleted. spawn runs call,
+	// which may block, and then runs the function that call returns, before a later
 	// sync.
 	now           func() time.Time
 	ctx, starting context.Context
 	spawn         func(call func() (then func()))
-	// begun is the time of the first sync, and startedAt that of the pod's start,
-	// perhaps with an earlier agent.
+	// begun is the time of the first sync. startedAt is the time of the pod's start,
+	// perhaps by an earlier agent.
 	begun, startedAt time.Time
 	// recovered is true after the first successful call of State.
 	recovered  bool
 	conditions []v1.PodCondition
 	deleted    bool
 	// stoppingSince is the time at which the agent began to stop the pod for good, or
-	// zero. phase is the phase at that time, Running for a deleted pod; deletedPhase is
-	// the phase of a deleted pod after the stop. The reason and message explain a
-	// failure that no container explains.
+	// zero. phase is the phase at that time, Running for a deleted pod. deletedPhase is
+	// the phase of a deleted pod after the stop. failedReason and failedMessage explain
+	// a failure that no container explains.
 	stoppingSince               time.Time
 	phase, deletedPhase         v1.PodPhase
 	failedReason, failedMessage string
-	// restarting, waiting, retryAt and restarts belong to the restart of the whole pod:
-	// its phase, the reason of its wait, the end of the wait, and the restarts so far.
+	// restarting, waiting, retryAt and restarts describe restarts of the whole pod: the
+	// phase, the reason of the wait, the end of the wait, and the restarts so far.
 	restarting restartpod.Phase
 	waiting    *restartpod.Waiting
 	retryAt    time.Time
 	restarts   Restarts
-	// lost has the instances of lost sandboxes. Their containers run again.
+	// lost is the set of instances in lost sandboxes. Their containers run again.
 	lost map[string]bool
-	// startedBefore has the instances that passed their startup probe under an earlier
-	// agent.
+	// startedBefore is the set of instances that passed their startup probe under an
+	// earlier agent.
 	startedBefore map[string]bool
-	// stopped has the instances that this agent or an earlier one stopped on their own,
+	// stopped is the set of instances that this agent or an earlier one stopped alone,
 	// not with the pod: restartpod.Status.StoppedByAgent.
 	stopped map[string]bool
-	// again is true if something happened that needs another sync.
+	// again is true if another sync is needed at once.
 	again bool
 	// ip is the IP of the last State.
 	ip string
-	// told is the last error event and saved the last saved status: neither is
-	// repeated.
-	told, saved string
+	// lastError is the message of the last error event, and saved is the last saved
+	// status. Neither is repeated.
+	lastError, saved string
 }
 
 // container is a container of the pod.
 type container struct {
-	// Container has no Status. observation adds it.
+	// Container has no Status: observation sets it.
 	restartpod.Container
 	spec     *v1.Container
 	instance *Instance
 	// old is true if instance belongs to the previous run of the pod.
 	old      bool
 	lastExit *v1.ContainerStateTerminated
-	// waitReason and message explain why the container is not running: a failed start
-	// or the back-off. retryAt is the time of the next start.
+	// waitReason and message explain why the container is not running: a start failed,
+	// or the back-off is not over. retryAt is the time of the next start.
 	waitReason, message string
 	retryAt             time.Time
 	restarts            Restarts
-	// due is when the next instance should start. timed counts its lateness.
+	// due is the time at which the next instance should start. timed counts the
+	// lateness of that start.
 	due   time.Time
 	timed *Restarts
-	// failedAt is the time of the last failed start. If nothing was created, it is the
-	// time of the next attempt, as is missingUntil.
+	// failedAt is the time of the last failed start. If the start created nothing,
+	// failedAt and missingUntil are the time of the next attempt.
 	failedAt, missingUntil time.Time
-	// stop is the stop of instance by the agent, and probe has its probes. Either may
-	// be nil.
+	// stop is the agent's stop of instance, and probe runs its probes. Either may be
+	// nil.
 	stop  *stop
 	probe *prober
-	// hook is the postStart hook of instance or, before its start, of the next one. It
-	// may be nil.
+	// hook is the postStart hook of instance or, before a start, of the next instance.
+	// It may be nil.
 	hook *startHook
 }
 
-// NewBackOffs returns the back-offs of a node with this curve: of containers, and of
-// restarts of whole pods. The first restart of a pod never waits, whatever
-// curve.DelayFirst is. The clock may be nil for an Agent: it passes the time
-// to each call.
+// NewBackOffs returns the back-offs of a node with this curve: one for containers, and
+// one for restarts of whole pods. The first restart of a pod never waits, whatever
+// curve.DelayFirst is. The clock may be nil if only agents use the back-offs.
 func NewBackOffs(c clock.Clock, curve backoff.Curve) (containers, pods *backoff.Backoff) {
 	containers = kuberuntime.NewBackOff(c, curve)
 	curve.DelayFirst = false
 	return containers, kuberuntime.NewBackOff(c, curve)
 }
 
-// New returns the agent of a pod. The error is for a status file that cannot be read,
-// and names it.
+// New returns the agent of a pod. It returns an error, which names the status file, if
+// the file cannot be read.
 func New(o Options) (*Agent, error) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -176,10 +179,10 @@ func (a *Agent) gracePeriod(probe *v1.Probe) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// seconds returns a number of seconds of a probe. If it is not set, it is the default.
-func seconds(n, otherwise int32) time.Duration {
+// seconds returns n seconds, or the default if n is not set.
+func seconds(n, defaultSeconds int32) time.Duration {
 	if n < 1 {
-		n = otherwise
+		n = defaultSeconds
 	}
 	return time.Duration(n) * time.Second
 }
@@ -203,13 +206,13 @@ func (a *Agent) event(c *container, eventType, reason, format string, args ...an
 
 // fail records an error as an event of the pod, unless the last one was the same.
 func (a *Agent) fail(reason, prefix string, err error) {
-	if text := prefix + err.Error(); text != a.told {
-		a.told = text
+	if text := prefix + err.Error(); text != a.lastError {
+		a.lastError = text
 		a.event(nil, v1.EventTypeWarning, reason, "%s", text)
 	}
 }
 
-// earlier returns the earlier of two times. Zero is never.
+// earlier returns the earlier of two times. The zero time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

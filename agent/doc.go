@@ -8,9 +8,9 @@
 // change.
 //
 // You provide a [Runtime], an interface of seven methods that starts and stops
-// containers. Packages agent/process and agent/cri have one each, and test/agent of the
-// repository has a small one in less than eighty lines. Package agent/manifest prepares
-// pods that come from files.
+// containers. Packages agent/process and agent/cri implement it. The directory
+// test/agent of the repository has a small implementation in fewer than eighty lines.
+// Package agent/manifest prepares pods from files.
 //
 //	a, err := agent.New(agent.Options{Pod: pod, Runtime: runtime})
 //	if err != nil {
@@ -22,14 +22,14 @@
 //
 // [Agent.Run] waits on Options.Clock until something is due, the state of the runtime has
 // changed, or the context is done, which means that the pod is deleted. [Agent.Step]
-// instead takes the time as an argument, does what is due, and returns when to call it
-// next. It uses no goroutines and no timers, so one program can run thousands of pods in
+// takes the time as an argument, does what is due, and returns the time of the next
+// call. It uses no goroutines and no timers, so one program can run thousands of pods in
 // virtual time.
 //
 // # Sync
 //
 // In a sync the agent gets the runtime's [State], asks restartpod.Machine for a plan, and
-// stops and starts containers: all that may start, the one that exited first before the
-// others. kuberuntime.DoBackOff decides whether a container has to wait. The new [Status]
-// goes to Options.Report.
+// stops and starts containers. It starts all containers that may start, in the order in
+// which they exited. kuberuntime.DoBackOff decides whether a container has to wait. The
+// agent passes the new [Status] to Options.Report.
 package agent

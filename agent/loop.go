@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// errorRetry is the time until the next sync after an error other than a back-off.
-	// The kubelet waits longer, but looks at the runtime every second.
+	// errorRetry is the time until the next sync after an error that is not a back-off.
+	// The kubelet waits longer, but it relists the containers every second.
 	errorRetry = time.Second
 	// resync is the longest time between two syncs of Run, as the kubelet's
-	// --sync-frequency: the clock may have been set.
+	// syncFrequency. It limits the delay after the clock was set.
 	resync = time.Minute
 )
 
-// Run runs the pod until it has ended, or until ctx is done and it was stopped, and
-// removes it. It returns Succeeded or Failed, or Running if the pod was stopped before
-// its end; the last Status has the phase that the kubelet gives to such a pod.
+// Run runs the pod until it ends, and removes it. When ctx is done, Run stops the pod. It
+// returns Succeeded or Failed, or Running if ctx was done before the pod ended. The last
+// Status has the phase that the kubelet reports for such a pod.
 func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 	deletion := ctx.Done()
 	a.starting = ctx
@@ -74,14 +74,14 @@ func (a *Agent) Run(ctx context.Context) v1.PodPhase {
 	}
 }
 
-// Step does everything that is due at the time now, and returns when to call it next:
-// zero for never. Call it earlier whenever the runtime's State has changed, for example
-// at the exit of a container. done is true once the pod has ended and was removed;
-// Status has the result.
+// Step does everything that is due at the time now. It returns the time of the next call,
+// or zero for never. Call it earlier if the runtime's State changes, for example when a
+// container exits. done is true when the pod has ended and was removed. Then Status has
+// the result.
 //
 // Step starts no goroutines: all calls of the runtime are made before it returns. So
-// probes and hooks take no time, except sleep hooks. Stop should return before the
-// instance has ended, unless that takes no time.
+// probes and hooks take no time, except sleep hooks. Runtime.Stop should return before
+// the instance has ended, unless that takes no time.
 func (a *Agent) Step(ctx context.Context, now time.Time) (next time.Time, done bool) {
 	a.ctx, a.starting, a.now = ctx, ctx, func() time.Time { return now }
 	a.spawn = func(call func() func()) { call()() }
@@ -94,12 +94,12 @@ func (a *Agent) Step(ctx context.Context, now time.Time) (next time.Time, done b
 	return next, false
 }
 
-// Delete makes the next Step begin to stop the pod, as after a deletion in the API.
-// With Run, cancel its context instead.
+// Delete makes the next Step stop the pod, as after its deletion in the API. With Run,
+// cancel the context instead.
 func (a *Agent) Delete() { a.deleted = true }
 
-// sync looks at the pod and does what is due. It returns when to call it next, zero for
-// never, and whether the pod is gone.
+// sync gets the state of the pod and does what is due. It returns the time of the next
+// call, or zero, and whether the pod was removed.
 func (a *Agent) sync() (next time.Time, gone bool) {
 	now := a.now()
 	a.again = false
@@ -181,7 +181,7 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 	}
 	for i := range a.containers {
 		c := &a.containers[i]
-		if grace, message := a.unfit(c); message != "" {
+		if grace, message := a.mustKill(c); message != "" {
 			a.stopped[c.instance.ID] = true
 			a.save()
 			a.kill(o.Now, c, restartpod.Kill{Container: i, ID: c.instance.ID, PreStop: true, Grace: grace, Message: message})
@@ -190,7 +190,7 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 	return earlier(next, a.startAll(o, plan.Start))
 }
 
-// deadline returns the end of activeDeadlineSeconds, or zero.
+// deadline returns the active deadline of the pod, or zero.
 func (a *Agent) deadline() time.Time {
 	s := a.o.Pod.Spec.ActiveDeadlineSeconds
 	if s == nil {

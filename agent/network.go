@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// network makes the requests of probes and hooks to a container.
+// network sends the requests of probes and hooks to a container.
 type network struct {
 	ctx     context.Context
 	ip      string
@@ -48,7 +48,7 @@ func (n network) probe(probe *v1.Probe) (output string, ok bool, err error) {
 	return "", false, errors.New("the probe has no handler")
 }
 
-// maxResponse limits how much of a response is read, as in pkg/probe/http.
+// maxResponse is the number of bytes of a response that are read, as in pkg/probe/http.
 const maxResponse = 10 << 10
 
 func (n network) get(get *v1.HTTPGetAction) (output string, ok bool, err error) {
@@ -65,7 +65,7 @@ func (n network) get(get *v1.HTTPGetAction) (output string, ok bool, err error) 
 	return "", true, nil
 }
 
-// request makes the request of a probe or a hook and returns the status code.
+// request sends the request of a probe or a hook and returns the status code.
 func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 	address, err := n.address(get.Host, get.Port)
 	if err != nil {
@@ -97,7 +97,7 @@ func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			switch {
 			case next.URL.Hostname() != via[0].URL.Hostname():
-				return http.ErrUseLastResponse // A response is a success.
+				return http.ErrUseLastResponse // The redirect itself counts as a success.
 			case len(via) >= 10:
 				return errors.New("stopped after 10 redirects")
 			}
@@ -113,8 +113,8 @@ func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 	return response.StatusCode, err
 }
 
-// address returns the address of a port, which may be the name of a port of the
-// container.
+// address returns the address of a port. The port is a number or the name of a port of
+// the container.
 func (n network) address(host string, port intstr.IntOrString) (string, error) {
 	if host == "" {
 		host = n.ip

@@ -12,7 +12,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// observe takes over the state of the runtime and records events for its changes.
+// observe updates the containers from the state of the runtime, and records events.
 func (a *Agent) observe(state State) {
 	a.ip = state.IP
 	for i := range a.containers {
@@ -29,7 +29,7 @@ func (a *Agent) observe(state State) {
 		if isNew {
 			c.probe.end()
 			c.stop, c.probe = nil, nil
-			a.tellStart(c)
+			a.recordStart(c)
 			a.observeHook(c)
 		}
 		if c.probe == nil && c.stop == nil && instance.State == restartpod.StateRunning {
@@ -42,9 +42,9 @@ func (a *Agent) observe(state State) {
 	}
 }
 
-// tellStart records the start of an instance and its lateness, unless an earlier agent
-// has started it.
-func (a *Agent) tellStart(c *container) {
+// recordStart records the start of an instance and its lateness, unless an earlier agent
+// started the instance.
+func (a *Agent) recordStart(c *container) {
 	if !a.recovered {
 		return
 	}
@@ -63,19 +63,15 @@ func (a *Agent) tellStart(c *container) {
 	c.timed = nil
 }
 
-// terminated returns the state of an instance that has exited, with the reasons of
-// container runtimes.
+// terminated returns the state of an instance that has exited. The default reasons are
+// those of container runtimes.
 func terminated(i *Instance) *v1.ContainerStateTerminated {
-	reason := i.Reason
-	switch {
-	case reason != "":
-	case i.ExitCode == 0:
+	reason := "Error"
+	if i.ExitCode == 0 {
 		reason = "Completed"
-	default:
-		reason = "Error"
 	}
 	return &v1.ContainerStateTerminated{
-		ExitCode: i.ExitCode, Reason: reason, Message: i.Message, ContainerID: i.ID,
+		ExitCode: i.ExitCode, Reason: cmp.Or(i.Reason, reason), Message: i.Message, ContainerID: i.ID,
 		StartedAt: metav1.NewTime(i.StartedAt), FinishedAt: metav1.NewTime(i.FinishedAt),
 	}
 }
@@ -97,19 +93,20 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 		s.Started = c.probe.hasStarted() && !c.hook.running()
 		s.StoppedByAgent = a.stopped[s.ID]
 		if s.StoppedByAgent && s.State == restartpod.StateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
-			s.State = restartpod.StateCreated // The kubelet starts it whatever its exit code is.
+			s.State = restartpod.StateCreated // The kubelet restarts it whatever its exit code is.
 		}
 		o.Containers[i].Status = &s
 	}
 	return o
 }
 
-// loseSandbox handles a lost sandbox as PodSandboxChanged of pkg/kubelet/kuberuntime
-// does: it stops what is left of it, and then all containers run again from the first
-// init container. A pod that has ended stays as it is. With restartPolicy Never only
-// containers with a policy or rules of their own run again. Unlike in the kubelet, a
-// container that has succeeded with restartPolicy OnFailure also runs again if another
-// one has not. ending is true while containers are being stopped.
+// loseSandbox handles a lost sandbox as the kubelet does after PodSandboxChanged of
+// pkg/kubelet/kuberuntime/util: it stops the remaining containers, and then all
+// containers run again, from the first init container. A pod that has ended does not
+// change. With restartPolicy Never, only containers with their own policy or rules run
+// again. Unlike in the kubelet, a container that has succeeded with restartPolicy
+// OnFailure runs again if another container has not. ending is true while containers are
+// being stopped.
 func (a *Agent) loseSandbox(now time.Time, state State) (ending bool) {
 	o := a.observation(now, state)
 	if a.finalPhase(o) != v1.PodRunning {
@@ -140,7 +137,7 @@ func (a *Agent) loseSandbox(now time.Time, state State) (ending bool) {
 }
 
 // timePodRestart counts a restart of the pod. Its first container is due at the end of
-// the pod's back-off, or else when the last container of the previous run has ended.
+// the pod's back-off or, without one, at the last exit of the previous run.
 func (a *Agent) timePodRestart() {
 	var ended time.Time
 	for i := range a.containers {
@@ -153,7 +150,7 @@ func (a *Agent) timePodRestart() {
 }
 
 // finalPhase returns Succeeded or Failed if the pod has ended, else Running. It keeps
-// the behaviour of getPhase of pkg/kubelet, without the containers of the previous run.
+// the behaviour of getPhase of pkg/kubelet, but ignores the exits of the previous run.
 func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 	if a.restarting == restartpod.PhaseFailed {
 		return v1.PodFailed
@@ -172,11 +169,11 @@ func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 	return phase
 }
 
-// phaseOfDeleted returns the phase of a pod that was deleted before its end, after
-// everything has stopped. It keeps the behaviour of getPhase of pkg/kubelet and of
-// TerminatePod of its status manager: nothing will be restarted, so a container in
-// back-off counts by its exit code, and a container has failed if it did not run in the
-// current run of the pod.
+// phaseOfDeleted returns the phase of a pod that was deleted before it ended, after all
+// containers have stopped. It keeps the behaviour of getPhase of pkg/kubelet and of
+// TerminatePod of its status manager: no container will be restarted, so the exit code of
+// a container in back-off counts, and a container that did not run in the current run of
+// the pod has failed.
 func (a *Agent) phaseOfDeleted() v1.PodPhase {
 	for i := range a.containers {
 		c := &a.containers[i]
@@ -190,9 +187,9 @@ func (a *Agent) phaseOfDeleted() v1.PodPhase {
 	return v1.PodSucceeded
 }
 
-// Status returns the status of the pod after the last Step. While Run is running, only
-// Options.Report may call it. As with mergePodStatus of pkg/kubelet/status, the phase
-// is Succeeded or Failed only after everything has stopped.
+// Status returns the status of the pod after the last Step. During Run, only
+// Options.Report may call it. As in mergePodStatus of pkg/kubelet/status, the phase is
+// Succeeded or Failed only after all containers have stopped.
 func (a *Agent) Status() Status {
 	s := Status{
 		Phase: v1.PodPending, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),

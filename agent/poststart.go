@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,18 +14,17 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// startHook is the postStart hook of an instance that this agent starts. As in the
-// kubelet, the container has not started until the hook has ended, and no other
-// container starts before that.
+// startHook is the postStart hook of an instance. As in the kubelet, the container has
+// not started until the hook has ended, and no other container starts before that.
 type startHook struct {
 	begun, ended, failed bool
-	until                time.Time // The end of a sleep.
+	until                time.Time // The end of a sleep hook.
 }
 
-// running reports whether there is a hook that has not ended.
+// running reports whether h is a hook that has not ended.
 func (h *startHook) running() bool { return h != nil && !h.ended }
 
-// observeHook begins the hook of a new instance, or drops that of an earlier one.
+// observeHook starts the hook of a new instance, or drops the hook of an earlier one.
 func (a *Agent) observeHook(c *container) {
 	h := c.hook
 	if h == nil || h.begun || c.instance.State != restartpod.StateRunning {
@@ -46,13 +46,13 @@ func (a *Agent) observeHook(c *container) {
 	})
 }
 
-// awaitHooks ends the sleep hooks that are over. It returns the end of the next one, or
-// zero.
+// awaitHooks ends the sleep hooks whose time is over. It returns the end of the next
+// one, or zero.
 func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
 	for i := range a.containers {
 		if h := a.containers[i].hook; h.running() && !h.until.IsZero() {
 			if h.ended = !now.Before(h.until); h.ended {
-				a.again = true // The container has started now.
+				a.again = true
 				continue
 			}
 			next = earlier(next, h.until)
@@ -61,14 +61,9 @@ func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
 	return next
 }
 
-// hooking reports whether a postStart hook is running.
-func (a *Agent) hooking() bool {
-	for i := range a.containers {
-		if a.containers[i].hook.running() {
-			return true
-		}
-	}
-	return false
+// hookRunning reports whether a postStart hook is running.
+func (a *Agent) hookRunning() bool {
+	return slices.ContainsFunc(a.containers, func(c container) bool { return c.hook.running() })
 }
 
 // runHook runs an exec or httpGet hook.

@@ -18,20 +18,20 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
-// prober probes one instance of a container: with its startup probe until that has
-// passed, then with its liveness probe.
+// prober probes one instance of a container. It runs the startup probe until that has
+// passed, and then the liveness probe.
 type prober struct {
 	// started is true if the startup probe has passed or there is none.
 	started bool
-	// failed is the probe that has reached its failure threshold, and failedAs its name
-	// in messages.
+	// failed is the probe that has reached its failure threshold, and failedAs is its
+	// name in messages.
 	failed   *v1.Probe
 	failedAs string
-	// ended is true after the last probe.
+	// ended is true after end.
 	ended bool
 	// since is the time after which the next probe is due: the start of the instance or
 	// of the last probe, or the success of the startup probe. failures counts the
-	// failures in a row since.
+	// consecutive failures.
 	since    time.Time
 	failures int32
 	// running is the current attempt, or nil.
@@ -41,7 +41,7 @@ type prober struct {
 // attempt is one run of a probe.
 type attempt struct {
 	cancel context.CancelCauseFunc
-	// deadline is the time limit. It is zero if something else enforces the limit.
+	// deadline is the time limit. It is zero if the type network enforces the limit.
 	deadline time.Time
 }
 
@@ -61,7 +61,7 @@ func (p *prober) end() {
 	}
 }
 
-// runProbes runs the probes that are due. It returns when to call it next, or zero.
+// runProbes runs the probes that are due. It returns the time of the next call, or zero.
 func (a *Agent) runProbes(now time.Time) (next time.Time) {
 	for i := range a.containers {
 		next = earlier(next, a.probe(now, &a.containers[i]))
@@ -69,15 +69,15 @@ func (a *Agent) runProbes(now time.Time) (next time.Time) {
 	return next
 }
 
-// probe runs the probe of a container if it is due. It returns when to call it next, or
-// zero.
+// probe runs the probe of a container if it is due. It returns the time of the next call,
+// or zero.
 //
-// The times are those of the worker in pkg/kubelet/prober: it ticks once per period,
-// from when it first saw the pod, and probes an instance that was running before the
-// tick and is past its initial delay. So the first probe comes within one period after
-// the start. A tick during a probe is made up for after it. All workers tick together
-// here; those of the kubelet start at a random time within the period for some seconds
-// after a restart of the kubelet.
+// The times are those of the worker in pkg/kubelet/prober. It ticks once per period after
+// it first saw the pod, and probes an instance that was running before the tick and is
+// past its initial delay. So the first probe runs within one period after the start. If a
+// tick is missed during a probe, the next probe runs right after it. Here all workers
+// tick together. In the first seconds after a restart of the kubelet, its workers start
+// at random times within the period.
 func (a *Agent) probe(now time.Time, c *container) (next time.Time) {
 	p := c.probe
 	if p == nil || p.ended || p.failed != nil {
@@ -110,7 +110,7 @@ func (a *Agent) probe(now time.Time, c *container) (next time.Time) {
 	return a.probe(now, c)
 }
 
-// tick returns the first tick after a time. Ticks are at begin and every period later.
+// tick returns the first tick after a time. The ticks are at begin and after every period.
 func tick(begin time.Time, period time.Duration, after time.Time) time.Time {
 	if after.Before(begin) {
 		return begin
@@ -180,12 +180,12 @@ func (a *Agent) probed(c *container, spec *v1.Probe, output string, ok bool, err
 	}
 }
 
-// deadlineContext adds a deadline by the agent's clock to a context. It does not end
-// the context; the agent does.
+// deadlineContext is a context with a deadline in the time of the agent's clock. The
+// agent cancels the context at the deadline.
 type deadlineContext struct {
 	context.Context
 	at time.Time
 }
 
-// Deadline returns the deadline, for runtimes that pass it on.
+// Deadline implements context.Context. Runtimes may pass the deadline on.
 func (c deadlineContext) Deadline() (time.Time, bool) { return c.at, true }

@@ -15,41 +15,41 @@ import (
 // fields of the pod affect it. The [Agent] handles back-off, restart policies and
 // rules, hooks, probes and grace periods.
 //
-// [Agent.Run] calls Stop and Exec from other goroutines than the other methods,
-// concurrently. For [Agent.Step] every method must return at once. After an error of
-// any method nothing has changed, and the agent tries again.
+// [Agent.Run] calls Stop and Exec in goroutines of their own, concurrently with all
+// methods. For [Agent.Step] every method must return at once. If a method returns an
+// error, it must have changed nothing. The agent calls it again.
 type Runtime interface {
 	// State returns the current state of the pod. It includes the effects of all
 	// earlier calls of Start. The agent does not keep State.Instances.
 	State(ctx context.Context) (State, error)
-	// CreateSandbox creates a sandbox. It replaces one that is not ready.
+	// CreateSandbox creates a sandbox. It replaces a sandbox that is not ready.
 	CreateSandbox(ctx context.Context) error
 	// Start starts a new instance of a container and returns its ID. restarts is the
 	// number of earlier instances. If the instance was created but could not be
-	// started, there is no error: it has exited with ExitCodeStartError and
-	// ReasonStartError. After an error, which may be a *WaitingError, there is no new
-	// instance. ctx is done when the pod is deleted; then an error is not a failure of
-	// the container.
+	// started, Start returns no error, and State reports that the instance has exited
+	// with ExitCodeStartError and ReasonStartError. If Start returns an error, which
+	// may be a *WaitingError, there is no new instance. ctx is done when the pod is
+	// deleted. Then the agent does not count an error as a failed start.
 	//
 	// Command, args and environment are those of the manifest. The functions Command
 	// and Environment of agent/manifest resolve their references.
 	Start(ctx context.Context, container *v1.Container, restarts int) (id string, err error)
-	// Stop stops an instance: its first process gets SIGTERM, and all its processes get
-	// SIGKILL after the grace period, or at once if that is 0. Stop may return before
-	// the instance has ended; State shows the end. For an instance that has ended it
-	// returns nil. Of several calls for one instance the earliest SIGKILL counts.
+	// Stop sends SIGTERM to the first process of an instance, and SIGKILL to all its
+	// processes after the grace period, or at once if that is 0. Stop may return before
+	// the instance has ended. It returns nil if the instance has ended already. After
+	// several calls for one instance the earliest SIGKILL applies.
 	Stop(ctx context.Context, id string, grace time.Duration) error
 	// Exec runs a command in an instance and returns its output and exit code. The
-	// kubelet keeps the first 10 KiB of the output. The error is for a command that
-	// could not run, or not to its end. When ctx is done, the command is killed. A
-	// deadline of ctx is by the agent's clock, and ctx is done then.
+	// kubelet keeps the first 10 KiB of the output. Exec returns an error if the
+	// command could not run to its end. When ctx is done, the command is killed. A
+	// deadline of ctx is in the time of the agent's clock, and ctx is done then.
 	Exec(ctx context.Context, id string, command []string) (output []byte, exitCode int, err error)
-	// Remove kills everything that still runs, and removes the sandbox and the volumes
-	// of the pod. The agent calls it after the pod has ended.
+	// Remove kills all containers, and removes the sandbox and the volumes of the pod.
+	// The agent calls it after the pod has ended.
 	Remove(ctx context.Context) error
-	// Changed returns the channel that gets a value when State may have changed by
-	// itself. It is always the same channel. A buffer of one is enough: a value that
-	// does not fit may be dropped. A Runtime for [Agent.Step] may return nil.
+	// Changed returns a channel that receives a value when State may have changed. It
+	// always returns the same channel. A buffer of one is enough: if the buffer is
+	// full, the value may be dropped. A Runtime for [Agent.Step] may return nil.
 	Changed() <-chan struct{}
 }
 
@@ -58,36 +58,35 @@ type State struct {
 	// SandboxReady is true from CreateSandbox until the sandbox is lost, for example in
 	// a reboot.
 	SandboxReady bool
-	// IP is the address of the containers for probes.
+	// IP is the address at which probes reach the containers.
 	IP string
-	// Instances has the newest instance of each container, by the name of the
-	// container.
+	// Instances maps the names of containers to their newest instances.
 	Instances map[string]Instance
 }
 
 // Instance is the newest instance of a container.
 type Instance struct {
-	// Status has the unique ID of the instance, its state, exit code and times. The
+	// Status holds the unique ID of the instance, its state, exit code and times. The
 	// agent sets Started and StoppedByAgent.
 	restartpod.Status
 	// Restarts is the number of earlier instances, as passed to Start.
 	Restarts int
-	// Reason and Message are set if the instance did not end by an exit of its own:
-	// ReasonStartError or OOMKilled. Otherwise the agent uses Completed or Error.
+	// Reason is set if the instance did not exit by itself: ReasonStartError or
+	// OOMKilled. Otherwise the agent uses Completed or Error.
 	Reason, Message string
 }
 
 // ExitCodeStartError and ReasonStartError are the exit code and reason that container
-// runtimes give to an instance that could not be started.
+// runtimes report for an instance that could not be started.
 const (
 	ExitCodeStartError = 128
 	ReasonStartError   = "StartError"
 )
 
 // WaitingError is an error of Start with a reason for the container's waiting state,
-// such as ErrImagePull. Other errors have the reason CreateContainerError. For reasons
-// with which the kubelet has created nothing, the start is retried after ten seconds
-// and the back-off does not grow. Every other error of Start counts as an exit.
+// such as ErrImagePull. Other errors have the reason CreateContainerError. If the reason
+// means that the kubelet has created nothing, the agent retries the start after ten
+// seconds, and the delay does not grow. Every other error of Start counts as an exit.
 type WaitingError struct {
 	// Reason is the reason in v1.ContainerStateWaiting.
 	Reason string

@@ -14,23 +14,23 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// missingRetry is the time until the next start of a container of which nothing could
-// be created: backOffPeriod of pkg/kubelet, which adds up to half of it.
+// missingRetry is the time between a start that created nothing and the next one:
+// backOffPeriod of pkg/kubelet, without its jitter.
 const missingRetry = 10 * time.Second
 
-// mayStart reports whether to start a container that should be running. If so, the
-// back-off counts that as a start, so the caller must start it. Else it waits until
-// retryAt.
+// mayStart reports whether a container that should be running may start. If so, the
+// back-off counts a start, and the caller must start the container. Otherwise the
+// container waits until retryAt.
 func (a *Agent) mayStart(now time.Time, c *container) bool {
 	if now.Before(c.missingUntil) {
-		return false // startFailed has set the rest.
+		return false // startFailed has set retryAt and the reason.
 	}
 	wait, message, err := kuberuntime.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, c.statuses(), a.o.ContainerBackOff, now)
 	if !wait {
 		return true
 	}
 	c.retryAt, _ = kuberuntime.MinBackoffExpiration(err)
-	if c.waitReason == "" { // The error of a failed start explains more than CrashLoopBackOff.
+	if c.waitReason == "" { // The error of a failed start is more useful than CrashLoopBackOff.
 		c.waitReason, c.message = kuberuntime.ErrCrashLoopBackOff.Error(), message
 	}
 	return false
@@ -47,8 +47,8 @@ func (c *container) statuses() []kuberuntime.ContainerStatus {
 	}}
 }
 
-// startAll starts containers, and a sandbox if there is none. It returns when to try
-// those again that have to wait, or zero.
+// startAll starts the listed containers that may start, and a sandbox if there is none.
+// It returns the time at which the next container may start, or zero.
 func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) {
 	if len(list) > 0 && o.SandboxLost {
 		if err := a.o.Runtime.CreateSandbox(a.starting); err != nil {
@@ -58,8 +58,8 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 			return o.Now.Add(errorRetry)
 		}
 	}
-	// Starts take time. In the order of the spec the last containers would never start
-	// while the first ones fail at once, so the one that exited first starts first.
+	// The container that exited first starts first. In the order of the spec, if many
+	// containers fail at once, the last ones would never start, because starts take time.
 	slices.SortStableFunc(list, func(i, j int) int {
 		a, b := &a.containers[i], &a.containers[j]
 		if a.Kind != restartpod.KindRegular || b.Kind != restartpod.KindRegular {
@@ -73,7 +73,7 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		if a.starting.Err() != nil {
 			return o.Now.Add(errorRetry) // The pod is being deleted. Run syncs at once.
 		}
-		if a.hooking() {
+		if a.hookRunning() {
 			break
 		}
 		if a.mayStart(a.now(), c) {
@@ -84,13 +84,13 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		}
 	}
 	if started {
-		return o.Now // The machine has to see the new instances. A container that was not started has a back-off.
+		return o.Now // The machine has to observe the new instances.
 	}
 	return next
 }
 
-// ended returns the time of the last exit, or of the last failed start, in the current
-// run of the pod. It is zero if there is none.
+// ended returns the time of the last exit or failed start in the current run of the pod,
+// or zero.
 func (c *container) ended() time.Time {
 	if i := c.instance; i != nil && !c.old && i.FinishedAt.After(c.failedAt) {
 		return i.FinishedAt
@@ -119,8 +119,8 @@ func (a *Agent) start(c *container) {
 	}
 }
 
-// timeRestart counts the wait in r, and makes the next start of the container count its
-// lateness there: from the end of the back-off, or from the exit without one.
+// timeRestart adds the wait before the next start of the container to r. recordStart adds
+// the lateness of that start to r.
 func (c *container) timeRestart(r *Restarts, exit, retryAt time.Time) {
 	c.due, c.timed = exit, r
 	if retryAt.After(exit) {
@@ -130,8 +130,8 @@ func (c *container) timeRestart(r *Restarts, exit, retryAt time.Time) {
 }
 
 // startFailed records a failed start. If something was created, the attempt counts as
-// an exit and the next one follows the curve. If nothing was created, the curve does
-// not advance, because somebody has to provide what is missing.
+// an exit, and the next attempt follows the curve. If nothing was created, the delay does
+// not grow, because the user has to provide what is missing.
 func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	reason, created := "CreateContainerError", true
 	if w := (*WaitingError)(nil); errors.As(err, &w) {
@@ -140,7 +140,7 @@ func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	c.timed, c.failedAt = nil, now
 	c.wait(reason, err.Error(), time.Time{})
 	a.event(c, v1.EventTypeWarning, "Failed", "Error: %v", err)
-	// The result is not needed: mayStart asks the back-off again.
+	// The error is not needed: mayStart asks the back-off again.
 	_ = kuberuntime.StartFailed(a.o.Pod, c.spec, created, err, a.o.ContainerBackOff, now)
 	if !created {
 		c.failedAt = now.Add(missingRetry)
@@ -148,15 +148,15 @@ func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	}
 }
 
-// nothingCreated has the reasons of pkg/kubelet/kuberuntime and pkg/kubelet/images for
-// failed starts that created nothing.
+// nothingCreated is the set of reasons in pkg/kubelet/kuberuntime and pkg/kubelet/images
+// for failed starts that created nothing.
 var nothingCreated = map[string]bool{
 	"CreateContainerConfigError": true, "PreCreateHookError": true,
 	"ErrImageNeverPull": true, "ErrImagePull": true, "ImageInspectError": true, "ImagePullBackOff": true, "InvalidImageName": true,
 	"RegistryUnavailable": true, "SignatureValidationFailed": true,
 }
 
-// wait sets why the container is not running, and until when.
+// wait sets the reason why the container is not running, and the time of the next start.
 func (c *container) wait(reason, message string, until time.Time) {
 	c.waitReason, c.message, c.retryAt, c.missingUntil = reason, message, until, time.Time{}
 }

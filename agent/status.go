@@ -12,22 +12,22 @@ import (
 
 // Status is the status of an Agent's pod.
 type Status struct {
-	// Phase is Succeeded or Failed only after everything has stopped.
+	// Phase is Succeeded or Failed only after all containers have stopped.
 	Phase v1.PodPhase
 	// Reason and Message explain a failure that no container explains.
 	Reason, Message string
-	// Conditions has the conditions for restarts of the whole pod:
+	// Conditions are the conditions for restarts of the whole pod:
 	// restartpod.Plan.Conditions.
 	Conditions []v1.PodCondition
 	// Terminating is true while the pod is being stopped for good, and afterwards.
 	Terminating bool
-	// RetryAt is the end of the pod's back-off while a restart of the whole pod waits
-	// for it, else zero.
+	// RetryAt is the time at which a restart of the whole pod may start after its
+	// back-off. It is zero if no restart waits.
 	RetryAt time.Time
 	// Restarts counts restarts of the whole pod. They also count as restarts of each
 	// container.
 	Restarts Restarts
-	// Containers is in the order of the spec, init containers first.
+	// Containers are in the order of the spec, init containers first.
 	Containers []ContainerStatus
 }
 
@@ -36,16 +36,17 @@ type ContainerStatus struct {
 	// Name and Kind identify the container.
 	Name string
 	Kind restartpod.Kind
-	// State is that of v1.ContainerStatus.
+	// State is the field of v1.ContainerStatus.
 	State v1.ContainerState
 	// ID is the ID of the newest instance.
 	ID string
-	// Started is that of v1.ContainerStatus.
+	// Started is the field of v1.ContainerStatus.
 	Started bool
-	// LastExit is the last exit of the container, of the current instance or an earlier
-	// one.
+	// LastExit is the last exit of the container. It is the exit of the newest instance
+	// or of an earlier one.
 	LastExit *v1.ContainerStateTerminated
-	// RetryAt is the end of the container's back-off while it waits for it, else zero.
+	// RetryAt is the time at which the container may start after its back-off. It is
+	// zero if the container does not wait.
 	RetryAt time.Time
 	// Restarts counts restarts of the container alone and with the whole pod.
 	Restarts Restarts
@@ -53,13 +54,14 @@ type ContainerStatus struct {
 
 // Restarts sums up the restarts of a container or a pod.
 type Restarts struct {
-	// Count includes restarts of a container under earlier agents. The other fields do
-	// not.
+	// Count includes the restarts of a container under earlier agents. The other fields
+	// do not.
 	Count int
-	// Waited is the total time of back-offs.
+	// Waited is the sum of all back-offs.
 	Waited time.Duration
-	// Late is the total lateness, and Worst the longest. The lateness is the time from
-	// the end of the back-off, or from the exit without one, to the start.
+	// Late is the sum of all lateness, and Worst is the maximum. The lateness of a
+	// restart is the time from the end of the back-off, or from the exit if there was
+	// no back-off, to the start.
 	Late, Worst time.Duration
 	// Timed is the number of restarts in Late.
 	Timed int

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// load takes over the status that an earlier agent has left.
+// load sets the state of the agent from the status that an earlier agent left.
 func (a *Agent) load() error {
 	status := savedStatus{PodStatus: a.o.Earlier}
 	if a.o.StatusFile != "" {
@@ -46,14 +46,13 @@ func (a *Agent) load() error {
 // savedStatus is the content of a status file.
 type savedStatus struct {
 	v1.PodStatus
-	// StoppedByAgent has the instances that were stopped on their own.
+	// StoppedByAgent lists the instances in Agent.stopped.
 	StoppedByAgent []string `json:"stoppedByAgent,omitempty"`
 }
 
-// save writes what the next agent cannot learn from the runtime: the conditions, the
-// startup probes that have passed, and the instances that the agent has stopped on
-// their own. After an error the pod goes on, with the risk that Plan.Conditions
-// describes.
+// save writes what the next agent cannot get from the runtime: the conditions, the
+// startup probes that have passed, and the instances that an agent stopped. An error does
+// not stop the pod. Its risk is described at restartpod.Plan.Conditions.
 func (a *Agent) save() {
 	if a.o.StatusFile == "" {
 		return

@@ -13,22 +13,22 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// stop is the stop of an instance by the agent.
+// stop is the state of an instance that the agent stops.
 type stop struct {
-	// hookUntil is the latest end of the preStop hook, or zero without a running hook.
-	// cancelHook cancels a hook that is not a sleep.
+	// hookUntil is the latest end of the running preStop hook, or zero. cancelHook
+	// cancels a hook that is not a sleep hook.
 	hookUntil  time.Time
 	cancelHook context.CancelFunc
-	// kill is the kill to make after the hook; it is nil before the instance's turn to
-	// stop, and afterwards. deadline is the time of SIGKILL, or zero.
+	// kill is the pending kill. It is nil before it is the instance's turn to stop, and
+	// after Runtime.Stop was called. deadline is the time of SIGKILL, or zero.
 	kill     *restartpod.Kill
 	deadline time.Time
 	// retryAt is the time of the next attempt after an error.
 	retryAt time.Time
 }
 
-// kill begins to stop an instance, unless it is already being stopped with an earlier
-// deadline. proceed does the rest.
+// kill starts to stop an instance, unless it is already being stopped with an earlier
+// deadline. proceed calls the runtime.
 func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
 	a.beginStop(now, c, k.PreStop, k.Grace, k.Message)
 	if s, deadline := c.stop, now.Add(k.Grace); s.deadline.IsZero() || deadline.Before(s.deadline) {
@@ -48,19 +48,19 @@ func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.
 	if !preStop || grace == 0 || c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {
 		return
 	}
-	switch hook := c.spec.Lifecycle.PreStop; {
-	case hook.Sleep != nil:
+	hook := c.spec.Lifecycle.PreStop
+	if hook.Sleep != nil {
 		s.hookUntil = now.Add(min(grace, time.Duration(hook.Sleep.Seconds)*time.Second))
-	default:
-		s.hookUntil = now.Add(grace)
-		var ctx context.Context
-		ctx, s.cancelHook = context.WithCancel(a.ctx)
-		id, ip := c.instance.ID, a.ip
-		a.spawn(func() func() {
-			err := a.runHook(deadlineContext{ctx, now.Add(grace)}, c, id, ip, hook)
-			return func() { a.hookEnded(c, s, err) }
-		})
+		return
 	}
+	s.hookUntil = now.Add(grace)
+	var ctx context.Context
+	ctx, s.cancelHook = context.WithCancel(a.ctx)
+	id, ip := c.instance.ID, a.ip
+	a.spawn(func() func() {
+		err := a.runHook(deadlineContext{ctx, now.Add(grace)}, c, id, ip, hook)
+		return func() { a.hookEnded(c, s, err) }
+	})
 }
 
 // hookEnded handles the end of a preStop hook.
@@ -77,8 +77,8 @@ func (a *Agent) hookEnded(c *container, s *stop, err error) {
 	}
 }
 
-// proceed does what is due to stop a container, if it is being stopped. It returns when
-// to call it next, or zero.
+// proceed does what is due to stop a container, if it is being stopped. It returns the
+// time of the next call, or zero.
 func (a *Agent) proceed(now time.Time, c *container) (next time.Time) {
 	s := c.stop
 	if s == nil {
@@ -123,8 +123,8 @@ func (a *Agent) proceed(now time.Time, c *container) (next time.Time) {
 	return s.hookUntil
 }
 
-// end does what is due to stop the pod for good. It returns when to call it next, and
-// whether the pod is gone.
+// end does what is due to stop the pod for good. It returns the time of the next call,
+// and whether the pod was removed.
 func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	a.waiting, a.retryAt = nil, time.Time{}
 	o.GracePeriod = max(o.GracePeriod, time.Second) // As in calculateEffectiveGracePeriod of pkg/kubelet.
@@ -153,10 +153,10 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	return time.Time{}, true
 }
 
-// unfit returns the grace period and the message for killing a container that has
+// mustKill returns the grace period and the message for killing a container that has
 // failed a probe or a hook, or is in an unknown state. The message is empty for other
 // containers, and for those that are being stopped.
-func (a *Agent) unfit(c *container) (grace time.Duration, message string) {
+func (a *Agent) mustKill(c *container) (grace time.Duration, message string) {
 	switch {
 	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():
 		return 0, ""
