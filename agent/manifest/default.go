@@ -21,9 +21,9 @@ import (
 )
 
 // Default sets the defaults of an API server on which the agent or a runtime relies
-// (SetDefaults functions of pkg/apis/core/v1). It also sets the namespace and the UID,
-// and a name from generateName. Both come from a hash of the manifest, so they are the
-// same in every run, as the UID of a static pod is that of its file.
+// (SetDefaults functions of pkg/apis/core/v1). It also sets the namespace, the UID, and
+// the name if there is only generateName. The UID and the name come from a hash of the
+// manifest, so they are the same in every run, as the UID of a static pod.
 func Default(pod *v1.Pod) {
 	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
 	spec := &pod.Spec
@@ -67,7 +67,7 @@ func Containers(spec *v1.PodSpec) iter.Seq2[*field.Path, *v1.Container] {
 	}
 }
 
-// hash returns 32 hexadecimal digits.
+// hash returns a hash of the pod's name, namespace and spec as 32 hexadecimal digits.
 func hash(pod *v1.Pod) string {
 	data, err := json.Marshal([]any{pod.Namespace, pod.Name, pod.Spec})
 	utilruntime.Must(err)
@@ -94,7 +94,8 @@ func defaultContainer(c *v1.Container) {
 	}
 }
 
-// defaultPullPolicy returns Always for an image that may change without a new name.
+// defaultPullPolicy returns Always for an image without a digest and with the tag latest,
+// or without a tag.
 func defaultPullPolicy(image string) v1.PullPolicy {
 	name, digest, _ := strings.Cut(path.Base(image), "@")
 	_, tag, tagged := strings.Cut(name, ":")

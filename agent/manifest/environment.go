@@ -17,27 +17,27 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
-// maxEnvironment limits the size of all variables of a container. It is the default
-// limit of Linux.
+// maxEnvironment limits the size of all variables of a container, in bytes. It is the
+// default limit of Linux.
 const maxEnvironment = 2 << 20
 
 // Environment returns the environment variables of a container, in the order of the
-// spec: fields of the pod are resolved, $(NAME) is expanded with the variables before
-// it, and of several values of a name the last one counts. It keeps the behaviour of
-// makeEnvironmentVariables of pkg/kubelet, except for services. An error names the
-// variable. It is for a source that Objects.Resolve should have resolved, for a value
-// of more than 128 KiB, and for more than 2 MiB in all.
+// spec. It resolves references to fields of the pod, and expands $(NAME) with the earlier
+// variables. If a name has several values, the last one counts. It keeps the behaviour of
+// makeEnvironmentVariables of pkg/kubelet, except for services. It returns an error, which
+// names the variable, for a source that Objects.Resolve should have resolved, for a value
+// of more than 128 KiB, and for more than 2 MiB in total.
 func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error) {
 	var names []string
 	values, size := map[string]string{}, 0
 	for _, e := range c.Env {
 		value, ok := expand.String(e.Value, values)
 		if !ok {
-			return nil, fmt.Errorf("env %s: its value is more than %d KiB with all references expanded", e.Name, expand.Max>>10)
+			return nil, fmt.Errorf("env %s: the value with all references expanded is more than %d KiB", e.Name, expand.Max>>10)
 		}
 		if source := e.ValueFrom; source != nil && e.Value == "" {
 			if source.FieldRef == nil {
-				return nil, fmt.Errorf("env %s: its source is not resolved", e.Name)
+				return nil, fmt.Errorf("env %s: valueFrom is not resolved", e.Name)
 			}
 			var err error
 			if value, err = fieldValue(pod, source.FieldRef.FieldPath, podIP); err != nil {
@@ -50,7 +50,7 @@ func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error
 		}
 		values[e.Name] = value
 		if size += len(e.Name) + len(value) - len(old); size > maxEnvironment {
-			return nil, fmt.Errorf("env %s: with it there are more than %d MiB of variables", e.Name, maxEnvironment>>20)
+			return nil, fmt.Errorf("env %s: the variables up to this one are more than %d MiB", e.Name, maxEnvironment>>20)
 		}
 	}
 	var env []v1.EnvVar
@@ -88,7 +88,7 @@ func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
 		if key, ok := strings.CutPrefix(path, "metadata.labels['"); ok && isQualifiedName(key) {
 			return pod.Labels[key], nil
 		}
-		// The prefix of an annotation may have capitals.
+		// The prefix of an annotation may have uppercase letters.
 		if key, ok := strings.CutPrefix(path, "metadata.annotations['"); ok && isQualifiedName(strings.ToLower(key)) {
 			return pod.Annotations[key], nil
 		}
@@ -105,8 +105,8 @@ func formatMap(m map[string]string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// hostIP returns the address that this machine uses for connections to others, or the
-// pod's IP if it has none.
+// hostIP returns the address from which this machine connects to others, or the pod's IP
+// if there is none.
 func hostIP(podIP string) string {
 	c, err := net.Dial("udp", "192.0.2.1:9") // Sends nothing.
 	if err != nil {
@@ -120,14 +120,14 @@ func isQualifiedName(key string) bool {
 	return len(content.IsLabelKey(key)) == 0
 }
 
-// Command returns the command and the arguments of a container with $(NAME) expanded.
-// It is empty if both come from the image.
+// Command returns the command and the arguments of a container with $(NAME) expanded. It
+// returns an empty slice if both come from the image.
 func Command(c *v1.Container, env []v1.EnvVar) []string {
 	return Expand(slices.Concat(c.Command, c.Args), env)
 }
 
-// Expand replaces $(NAME) by the value of the variable in each string, as the kubelet
-// does in command and args. $$ stands for $, so $$(NAME) becomes $(NAME). A reference
-// to an unknown variable is not changed, and neither is a string that would become
-// longer than 128 KiB; Objects.Resolve rejects such a string in a command.
+// Expand replaces $(NAME) with the value of the variable in each string, as the kubelet
+// does in command and args. It replaces $$ with $, so $$(NAME) becomes $(NAME). It does
+// not change a reference to an unknown variable, or a string that would be longer than
+// 128 KiB. Objects.Resolve rejects such a string in a command.
 func Expand(list []string, env []v1.EnvVar) []string { return expand.All(list, env) }

@@ -92,7 +92,7 @@ func TestEnvironment(t *testing.T) {
 			},
 		},
 		{name: "an unresolved source", env: []v1.EnvVar{{Name: "KEY", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{Key: "k"}}}},
-			err: "env KEY: its source is not resolved"},
+			err: "env KEY: valueFrom is not resolved"},
 		{
 			name: "fields of the node and whole maps",
 			env:  []v1.EnvVar{fieldRef("ACCOUNT", "spec.serviceAccountName"), fieldRef("LABELS", "metadata.labels"), fieldRef("NODE", "spec.nodeName")},

@@ -23,8 +23,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
-// Objects has the data of ConfigMaps and Secrets by kind, namespace and name: "Secret
-// shop/db".
+// Objects maps the kind, namespace and name of ConfigMaps and Secrets, such as "Secret
+// shop/db", to their data.
 type Objects map[string]map[string][]byte
 
 // Add adds an object if it is a ConfigMap or a Secret, and reports whether it is one.
@@ -53,7 +53,7 @@ func objectKey(kind, namespace, name string) string {
 	return kind + " " + cmp.Or(namespace, "default") + "/" + name
 }
 
-// Files has the files of a pod's volumes by the name of the volume and the path in it.
+// Files maps the names of a pod's volumes and the paths in them to files.
 type Files map[string]map[string]File
 
 // File is a file of a volume.
@@ -62,15 +62,15 @@ type File struct {
 	Mode os.FileMode
 }
 
-// Write writes the files into the volumes of a pod. dir is the folder of the pod, as
+// Write writes the files into the volumes of a pod. dir is the directory of the pod, as
 // passed to New of a runtime. Call New first.
 func (f Files) Write(dir string) error {
-	for volume, files := range f {
-		folder := filepath.Join(dir, podfiles.Volumes, volume)
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+	for name, files := range f {
+		volume := filepath.Join(dir, podfiles.Volumes, name)
+		if err := os.MkdirAll(volume, 0o755); err != nil {
 			return err
 		}
-		root, err := os.OpenRoot(folder) // A container may have put links there.
+		root, err := os.OpenRoot(volume) // A container may have made symbolic links.
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (f Files) Write(dir string) error {
 			if err := root.WriteFile(name, file.Data, file.Mode); err != nil {
 				return err
 			}
-			if err := root.Chmod(name, file.Mode); err != nil { // WriteFile heeds the umask.
+			if err := root.Chmod(name, file.Mode); err != nil { // WriteFile applies the umask.
 				return err
 			}
 		}
@@ -94,9 +94,10 @@ func (f Files) Write(dir string) error {
 // Resolve resolves the references of a pod to objects and to resources of containers.
 // It changes the environment of the containers and returns the files of the volumes.
 // The pod must be valid: see Validate. A missing object that is not optional counts as
-// empty, with a warning. The error is for a key that an object does not have, and for
-// an environment or a command that is too long after expansion. Resolve keeps the
-// behaviour of makeEnvironmentVariables of pkg/kubelet and of the volume plugins.
+// empty, and Resolve returns a warning. It returns an error for a key that an object does
+// not have, and for an environment or a command that is too long after expansion. It
+// keeps the behaviour of makeEnvironmentVariables of pkg/kubelet and of the volume
+// plugins.
 func (o Objects) Resolve(pod *v1.Pod) (files Files, warnings []string, errs field.ErrorList) {
 	r := resolver{pod: pod, objects: o, missing: map[string]bool{}}
 	for path, c := range Containers(&pod.Spec) {
@@ -120,7 +121,7 @@ type resolver struct {
 	pod     *v1.Pod
 	objects Objects
 	missing map[string]bool
-	files   map[string]File // of the present volume
+	files   map[string]File // The files of the current volume.
 	errs    field.ErrorList
 }
 
@@ -134,7 +135,7 @@ func (r *resolver) data(kind, name string, optional *bool) map[string][]byte {
 	return data
 }
 
-// value returns the value of a key. It returns false for a missing optional one.
+// value returns the value of a key. It returns false if the key is missing and optional.
 func (r *resolver) value(kind, name, key string, optional *bool, path *field.Path) ([]byte, bool) {
 	data := r.data(kind, name, optional)
 	value, ok := data[key]
@@ -232,8 +233,8 @@ func (r *resolver) volume(v *v1.Volume, path *field.Path) {
 	}
 }
 
-// keys adds the files of an object, or of items of it. A missing object has an empty
-// file for each path that a subPath names.
+// keys adds a file for each key of an object, or for the given items. For a missing
+// object it adds an empty file for each subPath that a mount uses.
 func (r *resolver) keys(volume, kind, name string, items []v1.KeyToPath, mode *int32, optional *bool, path *field.Path) {
 	data := r.data(kind, name, optional)
 	if len(items) > 0 {
@@ -261,15 +262,15 @@ func (r *resolver) keys(volume, kind, name string, items []v1.KeyToPath, mode *i
 
 func (r *resolver) file(name string, data []byte, mode *int32, path *field.Path) {
 	if !filepath.IsLocal(name) {
-		r.errs = append(r.errs, field.Invalid(path, name, "the path of a file must be one in the volume"))
+		r.errs = append(r.errs, field.Invalid(path, name, "must be a path in the volume"))
 		return
 	}
 	r.files[name] = File{Data: data, Mode: os.FileMode(ptr.Deref(mode, 0o644)) & os.ModePerm}
 }
 
 // resource returns a request or limit of a container in units of the divisor, rounded
-// up. The container is own if the reference has no name. As in the kubelet, a missing
-// limit is that of the machine.
+// up. If the reference has no container name, the container is own. As in the kubelet,
+// the default of a limit is the capacity of the machine.
 func (r *resolver) resource(own *v1.Container, ref *v1.ResourceFieldSelector, path *field.Path) string {
 	for _, c := range slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers) {
 		if c.Name == ref.ContainerName {

@@ -150,7 +150,7 @@ spec:
 		`spec.containers[0].env[0].valueFrom.secretKeyRef.key: Not found: "nope"`,
 		`spec.containers[0].env[1].valueFrom.resourceFieldRef: Invalid value: "cpu": must be limits.NAME or requests.NAME of a container of the pod`,
 		`spec.volumes[0].key: Not found: "nope"`,
-		`spec.volumes[1]: Invalid value: "../../user": the path of a file must be one in the volume`,
+		`spec.volumes[1]: Invalid value: "../../user": must be a path in the volume`,
 		`spec.volumes[2]: Invalid value: "metadata.nme": fieldPath "metadata.nme": must be one of `,
 		`spec.volumes[2]: Invalid value: "limits.cpu": must be limits.NAME or requests.NAME of a container of the pod`,
 	} {

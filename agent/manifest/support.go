@@ -13,25 +13,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Support lists the fields of a pod that a runtime supports, in addition to those that
-// the agent itself handles.
+// Support lists the fields of a pod that a runtime supports, in addition to the fields
+// that the agent handles.
 //
 // The name of a field has no indexes: "spec.containers.image". It includes all fields
-// below that are not listed themselves. spec.containers includes spec.initContainers.
+// below it that are not listed themselves. spec.containers includes spec.initContainers.
 type Support struct {
 	// Name is the name of the runtime in messages.
 	Name string
 	// Honoured lists the fields that have their documented effect.
 	Honoured []string
-	// Refused has the reason for each field that the runtime must not ignore. It wins
-	// over Honoured.
+	// Refused maps fields that the runtime must not ignore to the reason why it does
+	// not support them. It takes precedence over Honoured.
 	Refused map[string]string
 	// NeedsCommand is true for a runtime without images: every container needs a command.
 	NeedsCommand bool
 }
 
-// common has the fields that the agent handles. Honoured of a runtime wins over Refused
-// here.
+// common lists the fields that the agent handles. The Honoured fields of a runtime take
+// precedence over common.Refused.
 var common = Support{
 	Honoured: []string{
 		"spec.restartPolicy",
@@ -83,9 +83,9 @@ var common = Support{
 	},
 }
 
-// without has the values that change nothing, such as those that an API server writes
-// into every pod. A warning does not list fields with these values.
-var without = map[string]any{
+// noEffect maps fields to values that change nothing, such as the values that an API
+// server sets in every pod. A warning does not list fields with these values.
+var noEffect = map[string]any{
 	"spec.automountServiceAccountToken":              false,
 	"spec.dnsPolicy":                                 string(v1.DNSClusterFirst),
 	"spec.os.name":                                   string(v1.Linux),
@@ -102,24 +102,24 @@ var without = map[string]any{
 	"spec.volumes.emptyDir.medium":                   string(v1.StorageMediumDefault),
 }
 
-// sorter sorts the fields of a spec into honoured, refused and idle ones.
+// sorter sorts the fields of a spec into honoured, refused and ignored fields.
 type sorter struct {
 	honoured map[string]bool
 	refused  map[string]string
-	// within has the fields that have entries for fields below them.
-	within map[string]bool
+	// parents is the set of fields that have entries for fields below them.
+	parents map[string]bool
 
-	// said has the errors so far. No field gets two.
-	said field.ErrorList
-	errs field.ErrorList
-	// idle has the paths of the fields without effect, by the name of the field.
-	idle map[string][]string
+	// earlier has the errors of other checks. No field gets two errors.
+	earlier field.ErrorList
+	errs    field.ErrorList
+	// ignored maps the names of the fields without effect to their paths.
+	ignored map[string][]string
 }
 
-// judge returns an error for each refused field of a spec, and a warning with all fields
-// that have no effect. It leaves out fields for which errs has an error.
-func (s Support) judge(spec map[string]any, errs field.ErrorList) (warnings []string, refused field.ErrorList) {
-	f := sorter{honoured: map[string]bool{}, refused: maps.Clone(common.Refused), within: map[string]bool{}, said: errs, idle: map[string][]string{}}
+// check returns an error for each refused field of a spec, and a warning that lists the
+// fields without effect. It leaves out fields for which errs has an error.
+func (s Support) check(spec map[string]any, errs field.ErrorList) (warnings []string, refused field.ErrorList) {
+	f := sorter{honoured: map[string]bool{}, refused: maps.Clone(common.Refused), parents: map[string]bool{}, earlier: errs, ignored: map[string][]string{}}
 	for _, name := range slices.Concat(common.Honoured, s.Honoured) {
 		f.honoured[name] = true
 	}
@@ -127,29 +127,29 @@ func (s Support) judge(spec map[string]any, errs field.ErrorList) (warnings []st
 		delete(f.refused, name)
 	}
 	maps.Copy(f.refused, s.Refused)
-	names := slices.Concat(slices.Collect(maps.Keys(f.honoured)), slices.Collect(maps.Keys(f.refused)), slices.Collect(maps.Keys(without)))
+	names := slices.Concat(slices.Collect(maps.Keys(f.honoured)), slices.Collect(maps.Keys(f.refused)), slices.Collect(maps.Keys(noEffect)))
 	for _, name := range names {
 		for i, r := range name {
 			if r == '.' {
-				f.within[name[:i]] = true
+				f.parents[name[:i]] = true
 			}
 		}
 	}
 	f.sort(spec, "spec", field.NewPath("spec"), false)
-	if len(f.idle) == 0 {
+	if len(f.ignored) == 0 {
 		return nil, f.errs
 	}
-	var idle []string
-	for _, name := range slices.Sorted(maps.Keys(f.idle)) {
-		idle = append(idle, onePath(f.idle[name]))
+	var ignored []string
+	for _, name := range slices.Sorted(maps.Keys(f.ignored)) {
+		ignored = append(ignored, onePath(f.ignored[name]))
 	}
-	return []string{fmt.Sprintf("not honoured by the %s runtime: %s", s.Name, strings.Join(idle, ", "))}, f.errs
+	return []string{fmt.Sprintf("not honoured by the %s runtime: %s", s.Name, strings.Join(ignored, ", "))}, f.errs
 }
 
-// sort sorts the value of a field. honoured reports whether a field above it is.
+// sort sorts the value of a field. honoured reports whether a field above it is honoured.
 func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 	entry := entryOf(name)
-	if list, ok := value.([]any); ok && f.within[entry] {
+	if list, ok := value.([]any); ok && f.parents[entry] {
 		for i, item := range list {
 			f.sort(item, name, path.Index(i), honoured)
 		}
@@ -158,28 +158,28 @@ func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 	if v := reflect.ValueOf(value); !v.IsValid() || (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0 {
 		return // The field is not set.
 	}
-	if none, ok := without[entry]; ok && value == none {
+	if none, ok := noEffect[entry]; ok && value == none {
 		return
 	}
 	if reason, ok := f.refused[entry]; ok {
-		if !slices.ContainsFunc(f.said, func(err *field.Error) bool { return err.Field == path.String() }) {
+		if !slices.ContainsFunc(f.earlier, func(err *field.Error) bool { return err.Field == path.String() }) {
 			f.errs = append(f.errs, field.Forbidden(path, reason))
 		}
 		return
 	}
 	honoured = honoured || f.honoured[entry]
-	if object, ok := value.(map[string]any); ok && f.within[entry] {
+	if object, ok := value.(map[string]any); ok && f.parents[entry] {
 		for _, key := range slices.Sorted(maps.Keys(object)) {
 			f.sort(object[key], name+"."+key, path.Child(key), honoured)
 		}
 		return
 	}
-	said := slices.ContainsFunc(f.said, func(err *field.Error) bool {
+	hasError := slices.ContainsFunc(f.earlier, func(err *field.Error) bool {
 		rest, ok := strings.CutPrefix(err.Field, path.String())
 		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 	})
-	if !honoured && !said {
-		f.idle[name] = append(f.idle[name], path.String())
+	if !honoured && !hasError {
+		f.ignored[name] = append(f.ignored[name], path.String())
 	}
 }
 
@@ -191,7 +191,7 @@ func entryOf(name string) string {
 	return name
 }
 
-// onePath joins the paths of one field, with * for an index in which they differ.
+// onePath merges the paths of one field. It replaces an index in which they differ with *.
 func onePath(paths []string) string {
 	elements := strings.Split(paths[0], ".")
 	for _, path := range paths[1:] {

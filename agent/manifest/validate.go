@@ -22,15 +22,15 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
-// Validate validates a pod after Default. It returns an error for each field that an API
-// server or a kubelet would reject and on which an agent relies, and for each field that
-// the runtime does not support and that would change the meaning of the pod. Paths of
-// fields are those of an API server. A warning lists the fields that have no effect.
+// Validate validates a pod after Default. It returns an error for each field on which the
+// agent relies and that an API server or a kubelet would reject. It also returns an error
+// for each field that the runtime must not ignore and does not support. The field paths
+// are those of an API server. A warning lists the fields that have no effect.
 //
-// Unlike an API server it rejects a relative mount path, the mount path /, a negative
-// grace period, and a port name that the container of a probe does not have. It does not
-// validate restart policies and restart rules: ValidatePodRestartRules of package
-// validation does.
+// Unlike an API server, Validate rejects a relative mount path, the mount path /, a
+// negative grace period, and a probe port name that the container does not have. It does
+// not validate restart policies and restart rules: see ValidatePodRestartRules in package
+// validation.
 func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.ErrorList) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutDefaults(pod))
 	if err != nil {
@@ -39,12 +39,12 @@ func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.Error
 	spec, _ := object["spec"].(map[string]any)
 	v := validator{pod: pod, support: support, volumes: sets.New[string](), containers: sets.New[string]()}
 	v.validatePod()
-	warnings, errs = support.judge(spec, v.errs)
+	warnings, errs = support.check(spec, v.errs)
 	return warnings, append(v.errs, errs...)
 }
 
-// withoutDefaults returns a copy of the pod without those values of Default that not
-// every runtime honours.
+// withoutDefaults returns a copy of the pod without the values that Default has set and
+// that some runtimes do not honour.
 func withoutDefaults(pod *v1.Pod) *v1.Pod {
 	pod = pod.DeepCopy()
 	for _, c := range Containers(&pod.Spec) {
@@ -72,15 +72,16 @@ func (v *validator) invalid(path *field.Path, value any, problems []string) {
 	}
 }
 
-// seconds adds an error for a number of seconds, or a threshold, that is not from least to
-// the largest int32.
-func (v *validator) seconds(least, value int64, path *field.Path) {
-	if value < least || value > math.MaxInt32 {
-		v.add(field.Invalid(path, value, utilvalidation.InclusiveRangeError(int(least), math.MaxInt32)))
+// seconds adds an error unless a number of seconds, or a threshold, is from minimum to
+// math.MaxInt32.
+func (v *validator) seconds(minimum, value int64, path *field.Path) {
+	if value < minimum || value > math.MaxInt32 {
+		v.add(field.Invalid(path, value, utilvalidation.InclusiveRangeError(int(minimum), math.MaxInt32)))
 	}
 }
 
-// oneOf adds an error unless exactly one pointer of a union, a struct of the API, is set.
+// oneOf adds an error unless exactly one pointer of a union is set. A union is a struct of
+// the API.
 func (v *validator) oneOf(union any, path *field.Path) {
 	var all, set []string
 	value := reflect.ValueOf(union)
@@ -103,7 +104,7 @@ func (v *validator) oneOf(union any, path *field.Path) {
 func (v *validator) validatePod() {
 	metadata, spec, path := field.NewPath("metadata"), &v.pod.Spec, field.NewPath("spec")
 	v.add(apivalidation.ValidateObjectMeta(&v.pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)...)
-	// The UID is part of the name of a folder.
+	// The UID is part of the name of a directory.
 	v.invalid(metadata.Child("uid"), string(v.pod.UID), utilvalidation.IsDNS1123Label(strings.ToLower(string(v.pod.UID))))
 	v.seconds(0, ptr.Deref(spec.TerminationGracePeriodSeconds, 0), path.Child("terminationGracePeriodSeconds"))
 	v.seconds(1, ptr.Deref(spec.ActiveDeadlineSeconds, 1), path.Child("activeDeadlineSeconds"))
@@ -135,13 +136,13 @@ func (v *validator) validatePod() {
 	}
 }
 
-// isAPIAccess reports whether a volume is the one that an API server adds to every pod
-// for its token. It has no use without a cluster.
+// isAPIAccess reports whether a volume is the token volume that an API server adds to
+// every pod. The volume has no use without a cluster.
 func isAPIAccess(volume *v1.Volume) bool {
 	return volume.Projected != nil && strings.HasPrefix(volume.Name, "kube-api-access-")
 }
 
-// validateName validates a name, which must be unique, and adds it to the others.
+// validateName validates a name, which must differ from the others, and adds it to them.
 func (v *validator) validateName(name string, others sets.Set[string], path *field.Path) {
 	switch {
 	case name == "":
@@ -175,8 +176,8 @@ func (v *validator) validateContainer(c *v1.Container, path *field.Path) {
 	v.validateProbe(c.StartupProbe, c.Ports, path.Child("startupProbe"))
 }
 
-// validateIDs validates a user and a group. The kernel would take -1 and 1<<32 for the user
-// of the agent and for root.
+// validateIDs validates a user and a group. The kernel would interpret -1 as the user of
+// the agent and 1<<32 as root.
 func (v *validator) validateIDs(user, group *int64, path *field.Path) {
 	v.invalid(path.Child("runAsUser"), ptr.Deref(user, 0), utilvalidation.IsValidUserID(ptr.Deref(user, 0)))
 	v.invalid(path.Child("runAsGroup"), ptr.Deref(group, 0), utilvalidation.IsValidGroupID(ptr.Deref(group, 0)))

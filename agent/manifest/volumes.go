@@ -14,35 +14,35 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
-// MakeVolumes makes the missing volumes of a pod as folders in the folder of the pod, dir:
-// all except the one for API tokens. As in the kubelet, every user may write to them.
-// group is their group; -1 is that of the agent.
+// MakeVolumes creates a directory for each missing volume of a pod, except the volume for
+// the API token. dir is the directory of the pod. As in the kubelet, every user may write
+// to the volumes. group is their group, or -1 for the group of the agent.
 func MakeVolumes(pod *v1.Pod, dir string, group int) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if isAPIAccess(v) {
 			continue
 		}
-		folder := filepath.Join(dir, podfiles.Volumes, v.Name)
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+		volume := filepath.Join(dir, podfiles.Volumes, v.Name)
+		if err := os.MkdirAll(volume, 0o755); err != nil {
 			return err
 		}
 		mode := os.FileMode(0o777)
 		if group >= 0 {
-			if err := os.Chown(folder, -1, group); err != nil {
+			if err := os.Chown(volume, -1, group); err != nil {
 				return err
 			}
 			mode |= os.ModeSetgid
 		}
-		if err := os.Chmod(folder, mode); err != nil { // MkdirAll applies the umask.
+		if err := os.Chmod(volume, mode); err != nil { // MkdirAll applies the umask.
 			return err
 		}
 	}
 	return nil
 }
 
-// Mounts returns the mounts of a container that use the volumes of MakeVolumes, with
-// SubPathExpr expanded to SubPath.
+// Mounts returns the mounts of a container that use volumes from MakeVolumes. SubPathExpr
+// is expanded and moved to SubPath.
 func Mounts(pod *v1.Pod, c *v1.Container, env []v1.EnvVar) []v1.VolumeMount {
 	var mounts []v1.VolumeMount
 	for _, m := range c.VolumeMounts {
@@ -54,29 +54,27 @@ func Mounts(pod *v1.Pod, c *v1.Container, env []v1.EnvVar) []v1.VolumeMount {
 	return mounts
 }
 
-// Source returns the path to mount for a volume mount: the folder of the volume, or its
-// subPath. It makes a missing subPath as a folder. The error is for a subPath that
-// leads out of the volume, also through a link that a container has made. It keeps the
-// behaviour of pkg/volume/util/subpath, but does not protect against a link that is
-// made between this call and the mount.
-func Source(folder string, m *v1.VolumeMount) (string, error) {
-	below := m.SubPath
-	if below == "" {
-		return folder, nil
+// Source returns the path to mount for a volume mount: the directory of the volume, or
+// its subPath. It creates a missing subPath as a directory. It returns an error if the
+// subPath leads out of the volume, also through a symbolic link that a container has
+// made. It keeps the behaviour of pkg/volume/util/subpath, but does not protect against a
+// link that is made between this call and the mount.
+func Source(volume string, m *v1.VolumeMount) (string, error) {
+	if m.SubPath == "" {
+		return volume, nil
 	}
-	if !filepath.IsLocal(below) {
-		return "", fmt.Errorf("subPath %q of volume %s must be a path in the volume", below, m.Name)
+	if !filepath.IsLocal(m.SubPath) {
+		return "", fmt.Errorf("subPath %q of volume %s must be a path in the volume", m.SubPath, m.Name)
 	}
-	root, err := os.OpenRoot(folder)
+	root, err := os.OpenRoot(volume)
 	if err != nil {
 		return "", err
 	}
 	defer root.Close()
-	if _, err := root.Stat(below); err == nil {
-		return filepath.Join(folder, below), nil
+	if _, err := root.Stat(m.SubPath); err != nil {
+		if err := root.MkdirAll(m.SubPath, 0o777); err != nil {
+			return "", fmt.Errorf("subPath %q of volume %s: %w", m.SubPath, m.Name, err)
+		}
 	}
-	if err := root.MkdirAll(below, 0o777); err != nil {
-		return "", fmt.Errorf("subPath %q of volume %s: %w", below, m.Name, err)
-	}
-	return filepath.Join(folder, below), nil
+	return filepath.Join(volume, m.SubPath), nil
 }

@@ -133,9 +133,9 @@ func TestExpansionLimits(t *testing.T) {
 		large = append(large, fmt.Sprintf("{name: E%d, value: $(E)}", i))
 	}
 	for _, tc := range []struct{ name, manifest, want string }{
-		{"doubling references", pod("command: ['true']", doubling...), "spec.containers[0].env: Invalid value: env E14: its value is more than 128 KiB with all references expanded"},
-		{"many references", pod("command: ['true']", large[0], "{name: F, value: "+strings.Repeat("$(E)", 100_000)+"}"), "spec.containers[0].env: Invalid value: env F: its value is more than 128 KiB with all references expanded"},
-		{"many variables", pod("command: ['true']", large...), "spec.containers[0].env: Invalid value: env E19: with it there are more than 2 MiB of variables"},
+		{"doubling references", pod("command: ['true']", doubling...), "spec.containers[0].env: Invalid value: env E14: the value with all references expanded is more than 128 KiB"},
+		{"many references", pod("command: ['true']", large[0], "{name: F, value: "+strings.Repeat("$(E)", 100_000)+"}"), "spec.containers[0].env: Invalid value: env F: the value with all references expanded is more than 128 KiB"},
+		{"many variables", pod("command: ['true']", large...), "spec.containers[0].env: Invalid value: env E19: the variables up to this one are more than 2 MiB"},
 		{"unclosed references", pod("command: ['true', '" + strings.Repeat("$(", 1<<19) + "']"), "spec.containers[0].command[1]: Too long: may not be more than 131072 bytes"},
 		{"an argument", pod("command: ['true'], args: [a, $(E)$(E)]", large[0]), "spec.containers[0].args[1]: Too long: may not be more than 131072 bytes"},
 	} {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expand replaces references to environment variables, as
+// Package expand expands references to environment variables, as
 // third_party/forked/golang/expansion of Kubernetes does.
 package expand
 
@@ -14,7 +14,7 @@ import (
 // Linux passes to a program (MAX_ARG_STRLEN).
 const Max = 128 << 10
 
-// All calls String for each string. A string that would become too long is not changed.
+// All expands each string. It does not change a string that would be longer than Max.
 func All(list []string, env []v1.EnvVar) []string {
 	values := make(map[string]string, len(env))
 	for _, e := range env {
@@ -32,12 +32,12 @@ func All(list []string, env []v1.EnvVar) []string {
 	return expanded
 }
 
-// String replaces $(NAME) by the value of the variable. $$ stands for $, so $$(NAME)
+// String replaces $(NAME) with the value of the variable, and $$ with $, so $$(NAME)
 // becomes $(NAME). A reference to an unknown variable is not changed. String returns
 // false if the result is longer than Max.
 func String(s string, values map[string]string) (string, bool) {
 	var b strings.Builder
-	parenthesis := true // whether there is one to come that closes
+	closes := true // Whether s may have a closing parenthesis.
 	for b.Len() <= Max {
 		before, after, found := strings.Cut(s, "$")
 		b.WriteString(before)
@@ -51,10 +51,10 @@ func String(s string, values map[string]string) (string, bool) {
 			continue
 		}
 		name, rest := "", ""
-		if parenthesis && strings.HasPrefix(s, "(") {
-			name, rest, parenthesis = strings.Cut(s[1:], ")")
+		if closes && strings.HasPrefix(s, "(") {
+			name, rest, closes = strings.Cut(s[1:], ")")
 		}
-		if !parenthesis || !strings.HasPrefix(s, "(") {
+		if !closes || !strings.HasPrefix(s, "(") {
 			b.WriteByte('$')
 			continue
 		}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podfiles has the common names and limits of the runtimes of package agent.
+// Package podfiles defines the file names and limits that the runtimes of package agent
+// share.
 package podfiles
 
 import (
@@ -10,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The content of a pod's folder: a folder with the volumes, a folder with the logs of
-// each container, and the status for the next agent.
+// The content of a pod's directory: a directory with the volumes, a directory with the
+// logs of each container, and the status for the next agent.
 const (
 	Volumes = "volumes"
 	Logs    = "logs"
@@ -24,7 +25,8 @@ const (
 	MaxLogFiles   = 5
 )
 
-// Hostname returns the hostname of a pod, else as much of its name as Linux allows.
+// Hostname returns the hostname of a pod, by default its name, cut to the length that
+// Linux allows.
 func Hostname(pod *v1.Pod) string {
 	const longest = 63
 	name := cmp.Or(pod.Spec.Hostname, pod.Name)
