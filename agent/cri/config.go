@@ -18,8 +18,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 )
 
-// The labels of pkg/kubelet/types, which tools use, and our own. Pods of a kubelet at
-// the same endpoint do not have our own.
+// The labels of pkg/kubelet/types, which tools use, and labelManagedBy, which the pods of
+// a kubelet at the same endpoint do not have.
 const (
 	labelPodName       = "io.kubernetes.pod.name"
 	labelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -29,7 +29,7 @@ const (
 	managedBy          = "crashloop"
 	// annotationRestartCount repeats the attempt of the instance.
 	annotationRestartCount = "io.kubernetes.container.restartCount"
-	// annotationDir is the folder of the pod.
+	// annotationDir is the directory of the pod.
 	annotationDir = "kubelet-backoff.github.io/dir"
 )
 
@@ -89,7 +89,6 @@ func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 	return config
 }
 
-func networkMode(pod *v1.Pod) runtimeapi.NamespaceMode { return namespaces(pod).Network }
 
 func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 	mode := func(host bool, otherwise runtimeapi.NamespaceMode) runtimeapi.NamespaceMode {
@@ -140,8 +139,8 @@ func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP st
 	return config, nil
 }
 
-// resources uses the figures of pkg/kubelet/cm: 1024 shares per CPU and at least 2, and
-// a quota per 100 ms of at least 1 ms.
+// resources keeps the limits of pkg/kubelet/cm: 1024 shares per CPU and at least 2, and a
+// quota per 100 ms of at least 1 ms.
 func resources(spec v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
 	const period = 100_000 // µs
 	request, requested := spec.Requests[v1.ResourceCPU]
@@ -194,10 +193,10 @@ func (r *Runtime) logFile(container string, restarts int) string {
 	return filepath.Join(r.dir, podfiles.Logs, container, strconv.Itoa(restarts)+".log")
 }
 
-// makeLogFolder makes the folder for a container's logs. It removes all but the newest
-// podfiles.MaxLogFiles, and logs of an earlier pod, because the runtime would append to
-// them.
-func (r *Runtime) makeLogFolder(container string, restarts int) error {
+// makeLogsDir creates the directory for a container's logs. It keeps room for the next of
+// podfiles.MaxLogFiles logs, and removes the logs of an earlier pod, because the runtime
+// would append to them.
+func (r *Runtime) makeLogsDir(container string, restarts int) error {
 	dir := filepath.Join(r.dir, podfiles.Logs, container)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -28,34 +28,34 @@ import (
 const (
 	// requestTimeout is the default of the kubelet's runtimeRequestTimeout.
 	requestTimeout = 2 * time.Minute
-	// relistPeriod is that of the kubelet's pod lifecycle event generator.
+	// relistPeriod is the relist period of the kubelet's pod lifecycle event generator.
 	relistPeriod = time.Second
-	// instancesKept limits the instances of a container: the newest and the one before,
-	// as the kubelet's maximumDeadContainersPerContainer.
+	// instancesKept limits the instances of a container to the newest and the one before
+	// it, as the kubelet's maximumDeadContainersPerContainer.
 	instancesKept = 2
 	// stopPeriod is the longest time for which the stop of one instance delays the next
-	// one. The shim of containerd 2.2, one for the whole pod, hangs forever if it gets
-	// many at once.
+	// stop. The shim of containerd 2.2, one per pod, hangs forever if it gets many stops
+	// at once.
 	stopPeriod = 100 * time.Millisecond
 )
 
-// LogsDir and StatusFile are in the folder of a pod. LogsDir has a folder with logs for
-// each container. StatusFile is the value for agent.Options.StatusFile.
+// LogsDir and StatusFile are in the directory of a pod. LogsDir has a directory with the
+// logs of each container. StatusFile is for agent.Options.StatusFile.
 const (
 	LogsDir    = podfiles.Logs
 	StatusFile = podfiles.Status
 )
 
 // Runtime runs one pod through a CRI endpoint. It implements agent.Runtime. Every
-// method may return an error because the endpoint does not respond. It is safe to call
-// it again.
+// method may return an error because the endpoint does not respond. Then it may be called
+// again.
 type Runtime struct {
 	pod     *v1.Pod
 	dir     string
 	runtime criapi.RuntimeService
 	images  criapi.ImageManagerService
 	changed chan struct{}
-	// stops has a value while a stop of an instance begins.
+	// stops is a semaphore: it has a value while a stop of an instance begins.
 	stops chan struct{}
 	logs  *followers
 	// ctx is done after Close. wg waits for the goroutines that end then.
@@ -66,19 +66,20 @@ type Runtime struct {
 	mu sync.Mutex
 	// sandbox is the status of the newest sandbox. Only its state can change.
 	sandbox *runtimeapi.PodSandboxStatus
-	// statuses has the status of the newest instance of each container, by ID, as of
+	// statuses maps the ID of the newest instance of each container to its status, as of
 	// the last change of its state.
 	statuses map[string]*runtimeapi.ContainerStatus
-	// unstartable has the status of instances whose start failed, by ID, as containerd
-	// reports them. Other runtimes may leave such instances in the state created.
+	// unstartable maps the IDs of instances whose start failed to the status that
+	// containerd would report. Other runtimes may leave such instances in the state
+	// created.
 	unstartable map[string]*runtimeapi.ContainerStatus
 }
 
 // New connects to a CRI endpoint such as unix:///run/containerd/containerd.sock and
 // adopts the pod if it exists. It removes a pod of the same name with another UID,
-// which an agent made from another manifest. dir is the folder of the pod, an absolute
-// path; New makes the folders of its volumes. output gets the lines that containers
-// write from now on. ctx is only for New. Call Close at the end.
+// because it comes from another manifest. dir is the absolute path of the pod's
+// directory, in which New creates the volumes. output is called with the lines that the
+// containers write from now on. ctx is only for New. Call Close at the end.
 func New(ctx context.Context, endpoint string, pod *v1.Pod, dir string, output func(container string, line []byte)) (r *Runtime, err error) {
 	defer func() {
 		if err != nil {
@@ -126,7 +127,7 @@ func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criap
 	return r, nil
 }
 
-// removeOthers removes the sandboxes and volumes of a pod with this name and another
+// removeOthers removes the sandboxes and volumes of pods with the same name and another
 // UID.
 func (r *Runtime) removeOthers(ctx context.Context) error {
 	sandboxes, err := r.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{
@@ -138,7 +139,7 @@ func (r *Runtime) removeOthers(ctx context.Context) error {
 	for _, s := range sandboxes {
 		dir := s.Annotations[annotationDir]
 		if filepath.Dir(dir) != filepath.Dir(r.dir) {
-			return fmt.Errorf("pod %s/%s exists already, with its files in %s: stop it first, or use the same folder",
+			return fmt.Errorf("pod %s/%s exists already, with its files in %s: stop it first, or use the same directory",
 				r.pod.Namespace, r.pod.Name, dir)
 		}
 		if s.Labels[labelPodUID] != string(r.pod.UID) {
@@ -164,14 +165,14 @@ func (r *Runtime) Close() error {
 // Changed implements agent.Runtime.
 func (r *Runtime) Changed() <-chan struct{} { return r.changed }
 
-// watch signals a change for each event of the runtime, and once per second because not
-// every runtime has events and a stream may end.
+// watch signals a change for each event of the runtime. It also signals once per second,
+// because not every runtime has events, and the stream of events may end.
 func (r *Runtime) watch() {
 	events := make(chan *runtimeapi.ContainerEventResponse)
 	r.wg.Go(func() {
 		defer close(events)
 		for r.ctx.Err() == nil {
-			// The error does not matter: the next turn tries again.
+			// The error does not matter: the loop tries again.
 			_ = r.runtime.GetContainerEvents(r.ctx, events, nil)
 			select {
 			case <-r.ctx.Done():
@@ -199,8 +200,8 @@ func (r *Runtime) watch() {
 	}
 }
 
-// CreateSandbox implements agent.Runtime. It stops old sandboxes. Start removes them
-// when it keeps no instance in them.
+// CreateSandbox implements agent.Runtime. It stops old sandboxes. Start removes them when
+// they have no instances.
 func (r *Runtime) CreateSandbox(ctx context.Context) error {
 	sandboxes, err := r.listSandboxes(ctx)
 	if err != nil {
@@ -246,7 +247,7 @@ func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts i
 	if err != nil {
 		return "", &agent.WaitingError{Reason: "CreateContainerConfigError", Err: err}
 	}
-	if err := r.makeLogFolder(container.Name, restarts); err != nil {
+	if err := r.makeLogsDir(container.Name, restarts); err != nil {
 		return "", &agent.WaitingError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	id, err := r.runtime.CreateContainer(ctx, sandbox, config, sandboxConfig)
@@ -254,7 +255,8 @@ func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts i
 		return "", &agent.WaitingError{Reason: "CreateContainerError", Err: err}
 	}
 	if err := r.runtime.StartContainer(ctx, id); err != nil {
-		// The container may run if only the response was lost.
+		// If only the response was lost, the container may be running. State prefers the
+		// state that the runtime reports.
 		r.mu.Lock()
 		r.unstartable[id] = &runtimeapi.ContainerStatus{
 			Id: id, Metadata: config.Metadata, State: runtimeapi.ContainerState_CONTAINER_EXITED, FinishedAt: time.Now().UnixNano(),
@@ -266,9 +268,10 @@ func (r *Runtime) Start(ctx context.Context, container *v1.Container, restarts i
 	return id, nil
 }
 
-// removeOld makes room for a new instance of a container. It keeps only the newest one
-// that was started, and removes those that were not, because they may have the new
-// one's name. It removes sandboxes without containers, except the newest.
+// removeOld makes room for a new instance of a container. It keeps only the newest
+// instance that was started. It removes instances that were not started, because they may
+// have the name of the new one. It removes sandboxes without containers, except the
+// newest.
 func (r *Runtime) removeOld(ctx context.Context, name string, sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) error {
 	kept := 0
 	used := map[string]bool{sandboxes[0].Id: true}
@@ -292,8 +295,8 @@ func (r *Runtime) removeOld(ctx context.Context, name string, sandboxes []*runti
 	return each(ctx, unused, r.runtime.RemovePodSandbox)
 }
 
-// ensureImage pulls the image of a container if its policy requires it, and returns the
-// runtime's reference of the image.
+// ensureImage pulls the image of a container if its pull policy requires it, and returns
+// the runtime's reference to the image.
 func (r *Runtime) ensureImage(ctx context.Context, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	image := &runtimeapi.ImageSpec{Image: c.Image}
 	if c.ImagePullPolicy != v1.PullAlways {
@@ -316,7 +319,7 @@ func (r *Runtime) ensureImage(ctx context.Context, c *v1.Container, sandbox *run
 }
 
 // Stop implements agent.Runtime. It rounds the grace period up to seconds. An image may
-// define another signal than SIGTERM.
+// define a stop signal other than SIGTERM.
 func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) error {
 	select {
 	case r.stops <- struct{}{}:
@@ -353,7 +356,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, command []string) ([]byte
 	return output, 0, err
 }
 
-// Remove implements agent.Runtime. It waits until output has got all lines.
+// Remove implements agent.Runtime. It waits until output was called with all lines.
 func (r *Runtime) Remove(ctx context.Context) error {
 	sandboxes, err := r.listSandboxes(ctx)
 	if err != nil {

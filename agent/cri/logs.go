@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// maxLine is about the length in bytes at which a longer line is split. Entries of
-	// containerd have at most this length.
+	// maxLine is the length in bytes at which a line is split. It is the maximum length
+	// of containerd's log entries.
 	maxLine = 16 << 10
-	// followPeriod is the time between reads of a log that cannot be watched: each
-	// watch uses an inotify instance, and a user often has only 128.
+	// followPeriod is the time between reads of a log that cannot be watched. Each watch
+	// uses an inotify instance, and the limit per user is often 128.
 	followPeriod = time.Second
 )
 
-// followers pass the lines of all instances to output.
+// followers passes the lines of all instances to output.
 type followers struct {
 	runtime criapi.RuntimeService
 	output  func(container string, line []byte)
 	wg      sync.WaitGroup
 
 	mu sync.Mutex
-	// ended has a channel for each instance that has not ended yet, by ID. It is closed
-	// at the end.
+	// ended maps the IDs of the instances that have not ended to channels that are closed
+	// when they end.
 	ended map[string]chan struct{}
-	// read has a channel for each container. It is closed when output has got all lines
-	// of the newest instance.
+	// read maps each container to a channel that is closed when output was called with
+	// all lines of the newest instance.
 	read map[string]chan struct{}
 }
 
@@ -43,7 +43,7 @@ func newFollowers(runtime criapi.RuntimeService, output func(container string, l
 	return &followers{runtime: runtime, output: output, ended: map[string]chan struct{}{}, read: map[string]chan struct{}{}}
 }
 
-// ids returns the instances that have not ended yet.
+// ids returns the instances that have not ended.
 func (f *followers) ids() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +60,8 @@ func (f *followers) end(id string) {
 	}
 }
 
-// finish marks all instances as ended, and waits until output has got all their lines.
+// finish marks all instances as ended, and waits until output was called with all their
+// lines.
 func (f *followers) finish(ctx context.Context) error {
 	for _, id := range f.ids() {
 		f.end(id)
@@ -78,7 +79,8 @@ func (f *followers) finish(ctx context.Context) error {
 	}
 }
 
-// follow reads the log of an instance from the time since to its end.
+// follow starts to read the log of an instance, from the time since to the end of the
+// instance.
 func (f *followers) follow(ctx context.Context, id, container, path string, since time.Time) {
 	ended, read := make(chan struct{}), make(chan struct{})
 	f.mu.Lock()
@@ -111,12 +113,13 @@ func (f *followers) follow(ctx context.Context, id, container, path string, sinc
 	})
 }
 
-// follower is the RuntimeService for ReadLogs, which asks for the status of the
-// instance at every turn. It answers without a call of the runtime.
+// follower is the RuntimeService for ReadLogs, which often asks for the status of the
+// instance. It answers without a call of the runtime.
 type follower struct {
 	criapi.RuntimeService
 	ended <-chan struct{}
-	// seen counts the entries that were read, and skip those that will be read again.
+	// seen counts the entries that were read. skip counts those of them that will be read
+	// again.
 	seen, skip int
 }
 
@@ -137,8 +140,8 @@ func (l *follower) ContainerStatus(context.Context, string, bool) (*runtimeapi.C
 	return &runtimeapi.ContainerStatusResponse{Status: s}, nil
 }
 
-// lines joins the entries of one stream to lines: an entry without a newline continues
-// in the next one.
+// lines joins the entries of one stream into lines. The line of an entry without a newline
+// continues in the next entry.
 type lines struct {
 	ctx      context.Context
 	follower *follower
@@ -146,7 +149,7 @@ type lines struct {
 	rest     []byte
 }
 
-// Write gets one entry.
+// Write implements io.Writer. ReadLogs calls it once per entry.
 func (l *lines) Write(entry []byte) (int, error) {
 	if err := l.ctx.Err(); err != nil {
 		return 0, err

@@ -15,10 +15,9 @@ import (
 )
 
 // State implements agent.Runtime. It leaves out instances that were never started,
-// because Start replaces them. It includes instances of lost sandboxes.
+// because Start replaces them. It includes the instances of lost sandboxes.
 func (r *Runtime) State(ctx context.Context) (agent.State, error) {
-	// This comes before the list: an instance that starts afterwards is not in the
-	// list.
+	// An instance that starts after the list below is not in it, and has not ended.
 	followed := r.logs.ids()
 	sandboxes, err := r.listSandboxes(ctx)
 	if err != nil {
@@ -64,7 +63,7 @@ func (r *Runtime) State(ctx context.Context) (agent.State, error) {
 	return state, nil
 }
 
-// knownStatus returns the status of an instance, or nil if it is not known.
+// knownStatus returns the cached status of an instance, or nil if its state has changed.
 func (r *Runtime) knownStatus(c *runtimeapi.Container) *runtimeapi.ContainerStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +90,7 @@ func instance(s *runtimeapi.ContainerStatus) agent.Instance {
 		i.State = restartpod.StateRunning
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
 		i.State = restartpod.StateExited
-		// These two reasons only repeat the exit code.
+		// The agent derives Completed and Error from the exit code.
 		if s.Reason != "Completed" && s.Reason != "Error" {
 			i.Reason, i.Message = s.Reason, s.Message
 		}
@@ -99,7 +98,7 @@ func instance(s *runtimeapi.ContainerStatus) agent.Instance {
 	return i
 }
 
-// nanoseconds converts a time of CRI, in which 0 is none.
+// nanoseconds converts a CRI time. It returns the zero time for 0.
 func nanoseconds(t int64) time.Time {
 	if t <= 0 {
 		return time.Time{}
@@ -132,7 +131,7 @@ func each(ctx context.Context, sandboxes []*runtimeapi.PodSandbox, call func(con
 }
 
 // readySandbox returns the ID and the IP of the newest sandbox, and reports whether it
-// is usable by the rules of PodSandboxChanged in pkg/kubelet/kuberuntime/util.
+// is usable according to PodSandboxChanged of pkg/kubelet/kuberuntime/util.
 func (r *Runtime) readySandbox(ctx context.Context, sandboxes []*runtimeapi.PodSandbox) (id, ip string, ready bool, err error) {
 	isReady := func(s *runtimeapi.PodSandbox) bool { return s.State == runtimeapi.PodSandboxState_SANDBOX_READY }
 	if len(sandboxes) == 0 || !isReady(sandboxes[0]) || slices.ContainsFunc(sandboxes[1:], isReady) {
@@ -152,7 +151,7 @@ func (r *Runtime) readySandbox(ctx context.Context, sandboxes []*runtimeapi.PodS
 		r.sandbox = s
 		r.mu.Unlock()
 	}
-	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() != networkMode(r.pod) {
+	if s.GetLinux().GetNamespaces().GetOptions().GetNetwork() != namespaces(r.pod).Network {
 		return "", "", false, nil
 	}
 	if r.pod.Spec.HostNetwork {
