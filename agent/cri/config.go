@@ -89,7 +89,6 @@ func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 	return config
 }
 
-
 func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 	mode := func(host bool, otherwise runtimeapi.NamespaceMode) runtimeapi.NamespaceMode {
 		if host {
@@ -193,9 +192,9 @@ func (r *Runtime) logFile(container string, restarts int) string {
 	return filepath.Join(r.dir, podfiles.Logs, container, strconv.Itoa(restarts)+".log")
 }
 
-// makeLogsDir creates the directory for a container's logs. It keeps room for the next of
-// podfiles.MaxLogFiles logs, and removes the logs of an earlier pod, because the runtime
-// would append to them.
+// makeLogsDir creates the directory for a container's logs. It removes old logs, so that
+// there are at most podfiles.MaxLogFiles with the new one. It also removes the logs of an
+// earlier pod, because the runtime would append to them.
 func (r *Runtime) makeLogsDir(container string, restarts int) error {
 	dir := filepath.Join(r.dir, podfiles.Logs, container)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

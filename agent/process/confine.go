@@ -19,8 +19,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
-// CanConfine returns nil if this process can give pods namespaces of their own, else the
-// reason. It tries to make them.
+// CanConfine returns nil if this process can give pods their own namespaces, else the
+// reason why not. It tries to create the namespaces.
 func CanConfine() error {
 	p, err := startParent(shim.Parent{Title: "namespaces", Confined: true, Hostname: "namespaces"}, os.Geteuid(), os.Getegid())
 	if err != nil {
@@ -32,10 +32,9 @@ func CanConfine() error {
 }
 
 // Validate returns an error for each field of a valid pod that the runtime cannot
-// provide. The error is Forbidden if the pod can run unconfined without the field.
-// Unconfined, these are mounts, other users and read-only file systems; confined, access
-// to the machine; and what only root may do. It covers the users, capabilities and files
-// of securityContext.
+// provide. The error has the type Forbidden if the pod can run unconfined without the
+// field. An unconfined pod cannot have mounts, other users and read-only file systems. A
+// confined pod cannot have access to the machine. Some fields need root.
 func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 	forbid := func(path *field.Path, reason string) { errs = append(errs, field.Forbidden(path, reason)) }
 	euid, egid := os.Geteuid(), os.Getegid()
@@ -51,7 +50,7 @@ func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 	if sc := pod.Spec.SecurityContext; sc != nil && euid != 0 && len(sc.SupplementalGroups) > 0 {
 		forbid(spec.Child("securityContext", "supplementalGroups"), "only root can set groups")
 	}
-	var one *user // A user namespace maps only one user.
+	var one *user // The user of the first container: a user namespace maps only one.
 	for at, c := range manifest.Containers(&pod.Spec) {
 		sc := ptr.Deref(c.SecurityContext, v1.SecurityContext{})
 		u := userOf(pod, c)
@@ -113,8 +112,8 @@ type user struct {
 	caps     *v1.Capabilities
 }
 
-// userOf returns the user of a container: from its securityContext, else from that of the
-// pod, else that of the agent.
+// userOf returns the user of a container. The securityContext of the container takes
+// precedence over that of the pod. The default is the user of the agent.
 func userOf(pod *v1.Pod, c *v1.Container) *user {
 	u := &user{UID: os.Geteuid(), GID: os.Getegid()}
 	set := func(uid, gid *int64, nonRoot *bool) {
@@ -142,7 +141,8 @@ func (u *user) differs() bool {
 	return u.UID != os.Geteuid() || u.GID != os.Getegid() || u.Groups != nil || u.caps != nil
 }
 
-// defaultCapabilities are those that container runtimes give root, except MKNOD.
+// defaultCapabilities are the capabilities that container runtimes give root, except
+// MKNOD.
 var defaultCapabilities = map[v1.Capability]uint{
 	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "FSETID": unix.CAP_FSETID, "FOWNER": unix.CAP_FOWNER,
 	"NET_RAW": unix.CAP_NET_RAW, "SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID, "SETFCAP": unix.CAP_SETFCAP,
@@ -150,8 +150,8 @@ var defaultCapabilities = map[v1.Capability]uint{
 	"KILL": unix.CAP_KILL, "AUDIT_WRITE": unix.CAP_AUDIT_WRITE,
 }
 
-// capabilities returns the capabilities of root as a set of bits. Unconfined, root has all
-// capabilities that are not dropped by name.
+// capabilities returns the capabilities of root as a bit set. In an unconfined pod, root
+// has all capabilities except the dropped ones.
 func (u *user) capabilities(confined bool) uint64 {
 	all := ^uint64(0)
 	if confined {

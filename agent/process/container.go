@@ -20,7 +20,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
-// parentOf returns the arguments of a parent of the pod's containers.
+// parentOf returns the configuration of a parent for the pod's containers.
 func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
 	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: confined, Hostname: podfiles.Hostname(r.pod), MountPoints: points}
 	if len(points) > 0 {
@@ -52,7 +52,7 @@ func (r *Runtime) mountPoints() ([]string, error) {
 func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 	var mounts []shim.Mount
 	for _, m := range manifest.Mounts(r.pod, c, env) {
-		// The kubelet takes a relative path as one from the root.
+		// As in the kubelet, a relative path is relative to the root.
 		mounts = append(mounts, shim.Mount{Source: m.Name + "/" + m.SubPath, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
 	}
 	slices.SortStableFunc(mounts, func(a, b shim.Mount) int { return cmp.Compare(len(a.Target), len(b.Target)) })
@@ -60,7 +60,7 @@ func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 }
 
 // command returns the common part of all commands in a container. Of the agent's
-// environment it takes only PATH and HOME.
+// environment it has only PATH and HOME.
 func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) shim.Command {
 	values := map[string]string{"HOSTNAME": podfiles.Hostname(r.pod)}
 	for _, name := range []string{"PATH", "HOME"} {

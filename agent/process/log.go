@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// maxLogSize is the kubelet's containerLogMaxSize, and before the suffix of a log
-	// that has reached it.
-	maxLogSize = 10 << 20
-	before     = ".1"
+	// maxLogSize is the default of the kubelet's containerLogMaxSize. rotatedSuffix is
+	// the suffix of a log that has reached it.
+	maxLogSize    = 10 << 20
+	rotatedSuffix = ".1"
 	// maxLine is containerd's max_container_log_line_size.
 	maxLine = 16 << 10
 )
 
-// containerLog writes the output of the instances of a container, one after another.
+// containerLog writes the output of the instances of a container, one after the other.
 type containerLog struct {
 	dir    string
 	output func(line []byte)
@@ -38,7 +38,7 @@ type containerLog struct {
 	// mu guards what follows. It may be held while output blocks.
 	mu   sync.Mutex
 	path string
-	// file is nil after an error. The next line opens it again.
+	// file is nil after an error. write opens it again.
 	file    *os.File
 	size    int64
 	entry   []byte
@@ -52,9 +52,9 @@ func (l *containerLog) begin(restarts int) {
 	path := func(n int) string { return filepath.Join(l.dir, strconv.Itoa(n)+".log") }
 	old := path(restarts - podfiles.MaxLogFiles)
 	os.Remove(old)
-	os.Remove(old + before)
+	os.Remove(old + rotatedSuffix)
 	l.path = path(restarts)
-	l.tell(l.open())
+	l.warnOnce(l.open())
 }
 
 // end closes the file until the next instance begins.
@@ -93,14 +93,14 @@ func (l *containerLog) line(stream string, line []byte, partial bool) {
 	l.entry = time.Now().AppendFormat(l.entry[:0], time.RFC3339Nano)
 	l.entry = append(append(append(l.entry, ' '), stream...), tag...)
 	l.entry = append(append(l.entry, line...), '\n')
-	l.tell(l.write())
+	l.warnOnce(l.write())
 	l.output(bytes.Clone(line))
 }
 
-// tell warns of the first of several errors in a row.
-func (l *containerLog) tell(err error) {
+// warnOnce warns of the first of several errors in a row.
+func (l *containerLog) warnOnce(err error) {
 	if err != nil && !l.failing {
-		l.warn("cannot write the log, lines will be missing there: " + err.Error())
+		l.warn("cannot write the log, so it will be incomplete: " + err.Error())
 	}
 	l.failing = err != nil
 }
@@ -108,7 +108,7 @@ func (l *containerLog) tell(err error) {
 func (l *containerLog) write() error {
 	if l.file != nil && l.size+int64(len(l.entry)) > maxLogSize {
 		l.close()
-		if err := os.Rename(l.path, l.path+before); err != nil {
+		if err := os.Rename(l.path, l.path+rotatedSuffix); err != nil {
 			return err
 		}
 	}
@@ -142,8 +142,9 @@ func (l *containerLog) close() {
 	l.file = nil
 }
 
-// readLines reads lines until the end. A line of more than maxLine bytes is split into
-// parts, of which all but the last are partial, and so is a last line without newline.
+// readLines reads lines until the end. It splits a line of more than maxLine bytes into
+// parts. All parts except the last are partial. A last line without a newline is partial
+// too.
 func readLines(r io.Reader, line func(line []byte, partial bool)) {
 	b := bufio.NewReaderSize(r, maxLine+1)
 	for {
@@ -162,15 +163,16 @@ func readLines(r io.Reader, line func(line []byte, partial bool)) {
 	}
 }
 
-// stream is the read end of a pipe until drain.
+// stream is a pipe that is read until drain is called.
 type stream struct {
 	reader, writer *os.File
-	// rest is the number of bytes to read after drain, and negative before.
+	// rest is the number of bytes left to read after drain was called. Before, it is
+	// negative.
 	rest int
 	done chan struct{}
 }
 
-// newStream makes a pipe and calls read in a goroutine. read must read to the end.
+// newStream creates a pipe and calls read in a goroutine. read must read until io.EOF.
 func newStream(read func(io.Reader)) (*stream, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -184,8 +186,8 @@ func newStream(read func(io.Reader)) (*stream, error) {
 	return s, nil
 }
 
-// Read implements io.Reader. The end is at the end of the pipe or after the bytes that
-// the pipe had at drain.
+// Read implements io.Reader. It returns io.EOF at the end of the pipe, or after the bytes
+// that were in the pipe when drain was called.
 func (s *stream) Read(p []byte) (int, error) {
 	if s.rest < 0 {
 		n, err := s.reader.Read(p)

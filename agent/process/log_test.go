@@ -159,7 +159,7 @@ func TestLogOnFullDisk(t *testing.T) {
 		defer p.mu.Unlock()
 		return slices.Clone(p.warnings)
 	}
-	const warning = "c: cannot write the log, lines will be missing there: "
+	const warning = "c: cannot write the log, so it will be incomplete: "
 
 	require.NoError(t, os.Symlink("/dev/full", path))
 	p.start(c, 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 )
 
-// Runtime needs Linux.
+// Runtime is only available on Linux.
 type Runtime struct{ agent.Runtime }
 
 var errOther = errors.New("the process runtime needs Linux, not " + runtime.GOOS)

@@ -20,8 +20,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
-// parent is the agent's side of a shim, the parent process of containers. Its methods may
-// be called concurrently.
+// parent is the agent's side of a shim, which is the parent process of containers. Its
+// methods may be called concurrently.
 type parent struct {
 	cmd     *exec.Cmd
 	control *net.UnixConn
@@ -38,13 +38,13 @@ type parent struct {
 // run is a command that a parent has started.
 type run struct {
 	id int
-	// begun is closed when startedAt is set, or err, the reason of a failed start. After
-	// a failed start done is closed too.
+	// begun is closed when startedAt is set or, after a failed start, err. After a failed
+	// start done is closed too.
 	begun     chan struct{}
 	startedAt time.Time
 	err       string
 
-	// done is closed at the end of the command. The other fields are set then.
+	// done is closed at the end of the command, when the fields below are set.
 	done     chan struct{}
 	exitCode int32
 	at       time.Time
@@ -52,12 +52,13 @@ type run struct {
 	known bool
 }
 
-// capabilities of a parent in a user namespace: for mounts, for commands in containers,
-// and for dropping capabilities.
+// capabilities are those that a parent in a user namespace needs: for mounts, for commands
+// in containers, and for dropping capabilities.
 var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_SYS_PTRACE, unix.CAP_SETPCAP}
 
 // startParent starts a parent and waits until it is ready. If the agent is not root, a
-// confined parent gets a user namespace in which uid and gid are the only user and group.
+// confined parent gets its own user namespace, with uid and gid as the only user and
+// group.
 func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -74,7 +75,7 @@ func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 	s.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", // The file of os.Executable may have been replaced.
 		Args: p.Args(),
-		// One thread is enough. Variables for the agent, such as GOGC, are not for the shim.
+		// One thread is enough. The agent's variables, such as GOGC, do not apply to the shim.
 		Env:         []string{"GOMAXPROCS=1"},
 		ExtraFiles:  []*os.File{theirs},
 		SysProcAttr: &unix.SysProcAttr{Setsid: true},
@@ -92,7 +93,7 @@ func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 		s.control.Close()
 		return nil, err
 	}
-	theirs.Close() // Otherwise reads would not end with the parent.
+	theirs.Close() // Otherwise reads would not end when the parent does.
 	if report, _ := s.read(); report != shim.Ready {
 		s.end()
 		if err := s.cmd.Wait(); report == "" {
@@ -104,7 +105,7 @@ func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 	return s, nil
 }
 
-// end ends the parent and all its descendants. It does not wait.
+// end ends the parent and all its descendants. It does not wait for them.
 func (s *parent) end() { s.control.Close() }
 
 func (s *parent) read() (string, error) {
@@ -165,8 +166,9 @@ func (s *parent) update(id int, f func(*run)) {
 
 var errParent = errors.New("the container's parent process ended early")
 
-// start starts a command: the first one of a container, or one in the container of
-// target. A command that cannot be executed is not an error, but has run.err.
+// start starts a command: the first command of a container or, if target is not nil, a
+// command in the container of target. If the command cannot be executed, start returns no
+// error and sets run.err.
 func (s *parent) start(c shim.Command, target *run, stdout, stderr *os.File) (*run, error) {
 	command, writer, err := os.Pipe()
 	if err != nil {
@@ -187,7 +189,7 @@ func (s *parent) start(c shim.Command, target *run, stdout, stderr *os.File) (*r
 	if target != nil {
 		in = target.id
 	}
-	// Errors here mean that the parent ends. Then begun is closed.
+	// After an error here the parent ends, and receive closes begun.
 	rights := unix.UnixRights(int(stdout.Fd()), int(stderr.Fd()), int(command.Fd()))
 	s.control.WriteMsgUnix(fmt.Appendf(nil, shim.Start, r.id, in), rights, nil)
 	command.Close()

@@ -41,7 +41,7 @@ type Runtime struct {
 	warn     func(container, message string)
 	changed  chan struct{}
 
-	// starting is locked for reading by Start, so that Remove can wait for it.
+	// Start locks starting for reading, so that Remove can wait for it.
 	starting sync.RWMutex
 
 	// mu guards what follows.
@@ -49,18 +49,19 @@ type Runtime struct {
 	ready bool
 	// parent is nil if the pod is not confined.
 	parent *parent
-	// idle has, if the pod is not confined, the parents of containers that do not run,
-	// for the next instance: to start a parent takes more CPU time than all else.
+	// idle maps the containers of an unconfined pod that are not running to their
+	// parents. The next instance reuses the parent, because the start of a parent takes
+	// more CPU time than the rest of a start.
 	idle      map[string]*parent
-	instances map[string]*instance // the newest of each container
+	instances map[string]*instance // The newest of each container.
 	logs      map[string]*containerLog
 }
 
 // instance is an instance of a container.
 type instance struct {
-	parent  *parent // Not shared if the pod is not confined.
+	parent  *parent // The instances of a confined pod share it.
 	run     *run
-	command shim.Command // without Args
+	command shim.Command // Without Args.
 	term    sync.Once
 	// running is done when the first process has ended.
 	running context.Context
@@ -73,18 +74,18 @@ type instance struct {
 	execs sync.WaitGroup
 }
 
-// New returns the runtime of a pod that Validate accepts. It makes the volumes of the pod,
-// empty, in the existing folder dir. confined gives the pod namespaces of its own; it
-// requires that CanConfine returns nil.
+// New returns the runtime of a pod that Validate accepts. It creates empty volumes for the
+// pod in the existing directory dir. If confined is true, the pod gets its own namespaces,
+// and CanConfine must have returned nil.
 //
 // Each instance of a container has a log file, of which at least the last 10 MiB are
-// kept. A new instance removes all but the newest five, and appends to a log that an
-// earlier Runtime has left for an instance of the same number.
+// kept. The start of an instance removes all but the newest five. If an earlier Runtime
+// left a log for an instance of the same number, the instance appends to it.
 //
-// output gets the lines that the containers write. It may keep them. It is called
-// concurrently for several containers, but not for one. A line of more than 16 KiB is
-// split. warn gets an error of writing the log of a container, once until it can be
-// written again; output still gets all lines.
+// output is called with the lines that the containers write. It may keep them. It is
+// called concurrently for several containers, but not for one. A line of more than 16 KiB
+// is split. warn is called with the first of several errors in a row when the log of a
+// container cannot be written. output is still called with all lines.
 func New(pod *v1.Pod, dir string, confined bool, output func(container string, line []byte), warn func(container, message string)) (*Runtime, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -130,7 +131,8 @@ func (r *Runtime) CreateSandbox(context.Context) error {
 		if err != nil {
 			return err
 		}
-		u := userOf(r.pod, &v1.Container{}) // Used only if the agent is not root: then all containers have the same.
+		// The user only matters if the agent is not root. Then all containers have the same.
+		u := userOf(r.pod, &v1.Container{})
 		for _, c := range manifest.Containers(&r.pod.Spec) {
 			u = userOf(r.pod, c)
 		}
@@ -255,7 +257,7 @@ func (r *Runtime) unconfinedParent(container string) (*parent, error) {
 	return startParent(r.parentOf(false, nil), 0, 0)
 }
 
-// abandon ends the parent of an instance unless the pod shares it.
+// abandon ends the parent of an instance that did not start, unless the pod shares it.
 func (r *Runtime) abandon(i *instance) {
 	if !r.confined {
 		i.parent.end()
@@ -266,7 +268,7 @@ func (r *Runtime) abandon(i *instance) {
 // wait sets the exit status of an instance after all its processes have ended and all
 // output has been read.
 func (r *Runtime) wait(container string, i *instance, ended context.CancelFunc, end func()) {
-	<-i.run.done // All descendants have ended before it.
+	<-i.run.done // All descendants have ended too.
 	r.mu.Lock()
 	ended()
 	r.mu.Unlock()
@@ -300,7 +302,7 @@ func (r *Runtime) notify() {
 }
 
 // Stop implements agent.Runtime. It waits for the end of the instance. If ctx is done
-// before, it returns the cause.
+// first, it returns the cause.
 func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) error {
 	r.mu.Lock()
 	i := r.find(id)
@@ -323,7 +325,7 @@ func (i *instance) kill() { i.parent.signal(i.run, unix.SIGKILL) }
 
 var errGrace = errors.New("the grace period is over")
 
-// waitDone waits for the end of the instance. It returns errGrace after a value from
+// waitDone waits for the end of the instance. It returns errGrace when it receives from
 // graceEnd.
 func (i *instance) waitDone(ctx context.Context, graceEnd <-chan time.Time) error {
 	select {
@@ -377,7 +379,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 	<-run.done
 	s.drain()
 	if run.exitCode == exitCodeKilled {
-		// If the container ends, its commands are killed a moment earlier.
+		// When a container ends, its commands are killed just before running is done.
 		select {
 		case <-i.running.Done():
 		case <-time.After(100 * time.Millisecond):

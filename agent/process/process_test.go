@@ -160,7 +160,7 @@ func testStartErrors(t *testing.T, p *pod) {
 		name, workingDir, message string
 		command                   []string
 	}{
-		{"no-command", "", "no command: that of the image is not known", nil},
+		{"no-command", "", "no command: the command of the image is not known", nil},
 		{"not-in-path", "", `exec: "no-such-command": executable file not found in $PATH`, []string{"no-such-command"}},
 		{"not-there", "", "stat /no/such: no such file or directory", []string{"/no/such"}},
 		{"not-executable", "", "permission denied", []string{file("plain", "#!/bin/sh\n", 0o644)}},

@@ -13,7 +13,7 @@ import (
 	"slices"
 )
 
-// Remove implements agent.Runtime. Afterwards State has the exits of all instances.
+// Remove implements agent.Runtime. When it returns nil, all instances have exited.
 func (r *Runtime) Remove(ctx context.Context) error {
 	r.mu.Lock()
 	r.ready = false
@@ -44,7 +44,7 @@ func (r *Runtime) Remove(ctx context.Context) error {
 	return removeAll(r.volumes())
 }
 
-// removeAll removes a folder, even if folders in it are not writable.
+// removeAll removes a directory, even if directories in it are not writable.
 func removeAll(dir string) error {
 	if os.RemoveAll(dir) == nil {
 		return nil

@@ -350,7 +350,7 @@ func TestRunLogsOnFullDisk(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, exitSucceeded, c.wait(), "%s", output)
 	require.Equal(t, 1, bytes.Count(output, []byte("IncompleteLog")))
-	require.Regexp(t, "main +IncompleteLog +cannot write the log, lines will be missing there: write .*/main/0.log: no space left on device\n", string(output))
+	require.Regexp(t, "main +IncompleteLog +cannot write the log, so it will be incomplete: write .*/main/0.log: no space left on device\n", string(output))
 	for _, line := range []string{"main  | one", "main  | two", "other | one", "other | two"} {
 		require.Contains(t, string(output), line+"\n")
 	}

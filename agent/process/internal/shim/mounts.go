@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// volumesDir has the volumes of the pod. Containers do not see it.
+	// volumesDir is the directory of the pod's volumes. Containers do not see it.
 	volumesDir = "/.crashloop"
-	// locked has the attributes of every mount in a container.
+	// locked is the set of attributes of every mount in a container.
 	locked = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 )
 
-// makeRoot gives this mount namespace a new root: a folder in memory into which
-// everything in the root of the machine is mounted read-only. In it, folders for
-// volumes can be made without changing the machine.
+// makeRoot gives this mount namespace a new root: a directory in memory, into which
+// everything in the root of the machine is mounted read-only. Directories for volumes can
+// be created in it without changing the machine.
 func (p Parent) makeRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make / private: %w", err)
@@ -38,12 +38,12 @@ func (p Parent) makeRoot() error {
 			return fmt.Errorf("%s: %w", p.Volumes, err)
 		}
 	}
-	const root = "/tmp" // Containers have another one.
+	const root = "/tmp" // Containers get their own /tmp.
 	if err := mountTmpfs(root, "mode=755"); err != nil {
 		return err
 	}
 	r := mirrors{}
-	if err := r.made(root); err != nil {
+	if err := r.register(root); err != nil {
 		return err
 	}
 	own := []string{"dev", "proc", "tmp", path.Base(volumesDir), path.Base(staging)}
@@ -58,7 +58,7 @@ func (p Parent) makeRoot() error {
 	if err := makeDev(root + "/dev"); err != nil {
 		return err
 	}
-	// In a user namespace this needs another visible proc, so it is before pivot_root.
+	// In a user namespace this needs another visible /proc, so it is before pivot_root.
 	if err := mountProc(root + "/proc"); err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (p Parent) makeRoot() error {
 	return unix.Sethostname([]byte(p.Hostname))
 }
 
-// makeDev makes the devices of a container.
+// makeDev creates the devices of a container.
 func makeDev(dir string) error {
 	if err := mountTmpfs(dir, "mode=755"); err != nil {
 		return err
@@ -127,46 +127,46 @@ func makeDev(dir string) error {
 	return mountTmpfs(dir+"/shm", "mode=1777")
 }
 
-// mirrors has the device numbers of the folders in memory that replace folders of the
-// machine.
+// mirrors is the set of the device numbers of the directories in memory that replace
+// directories of the machine.
 type mirrors map[uint64]bool
 
-// staging is the path where such a folder is filled.
+// staging is the path at which such a directory is filled.
 const staging = "/.crashloop-new"
 
-func (m mirrors) made(dir string) error {
+func (m mirrors) register(dir string) error {
 	var stat unix.Stat_t
 	err := unix.Stat(dir, &stat)
 	m[stat.Dev] = true
 	return err
 }
 
-// add makes a mount point if it does not exist: a folder if it ends with a slash, else
-// a file.
+// add creates a mount point if it does not exist: a directory if it ends with a slash,
+// else a file.
 func (m mirrors) add(point string) error {
-	there := path.Clean(point)
+	existing := path.Clean(point)
 	for {
-		if _, err := os.Stat(there); err == nil {
+		if _, err := os.Stat(existing); err == nil {
 			break
 		}
-		there = path.Dir(there) // Also without permission to look.
+		existing = path.Dir(existing) // A path that may not be read counts as missing.
 	}
-	if there == path.Clean(point) {
+	if existing == path.Clean(point) {
 		return nil
 	}
 	var stat unix.Stat_t
-	if err := unix.Stat(there, &stat); err != nil {
+	if err := unix.Stat(existing, &stat); err != nil {
 		return err
 	}
 	if !m[stat.Dev] {
-		if err := m.replace(there, stat.Mode); err != nil {
+		if err := m.replace(existing, stat.Mode); err != nil {
 			return err
 		}
 	}
 	return makeMountPoint(point)
 }
 
-// makeMountPoint makes a folder, or a file and its folders.
+// makeMountPoint creates a directory, or a file and its directories.
 func makeMountPoint(point string) error {
 	if strings.HasSuffix(point, "/") {
 		return os.MkdirAll(point, 0o755)
@@ -185,13 +185,13 @@ func touch(file string) error {
 	return f.Close()
 }
 
-// replace mounts a folder in memory over a folder of the machine, with the same
+// replace mounts a directory in memory over a directory of the machine, with the same
 // content.
 func (m mirrors) replace(dir string, mode uint32) error {
 	if err := mountTmpfs(staging, fmt.Sprintf("mode=%o", mode&0o777)); err != nil {
 		return err
 	}
-	if err := m.made(staging); err != nil {
+	if err := m.register(staging); err != nil {
 		return err
 	}
 	if err := m.fill(dir, staging); err != nil {
@@ -203,15 +203,15 @@ func (m mirrors) replace(dir string, mode uint32) error {
 	return nil
 }
 
-// fill mounts the content of a folder into another one. It skips what this user may not
-// see, because containers may not see it either.
-func (m mirrors) fill(from, to string, but ...string) error {
+// fill mounts the entries of a directory into another one, except the excluded names. It
+// skips entries that this user may not see, because containers may not see them either.
+func (m mirrors) fill(from, to string, excluded ...string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	for _, e := range entries {
-		if slices.Contains(but, e.Name()) {
+		if slices.Contains(excluded, e.Name()) {
 			continue
 		}
 		from, to := path.Join(from, e.Name()), path.Join(to, e.Name())
@@ -227,13 +227,13 @@ func (m mirrors) fill(from, to string, but ...string) error {
 	return nil
 }
 
-// bind mounts a file or a folder, with all mounts in it, on a new one.
+// bind creates a file or a directory at to, and mounts from on it, with all mounts in it.
 func bind(from, to string, mode fs.FileMode) error {
-	make := touch
+	create := touch
 	if mode.IsDir() {
-		make = func(dir string) error { return os.Mkdir(dir, 0o755) }
+		create = func(dir string) error { return os.Mkdir(dir, 0o755) }
 	}
-	if err := make(to); err != nil {
+	if err := create(to); err != nil {
 		return err
 	}
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
@@ -256,7 +256,8 @@ func mountProc(dir string) error {
 	return nil
 }
 
-// openTree returns a detached mount of a path, or of the file dir if the path is "".
+// openTree returns a detached mount of a path, or of the file descriptor dir if the path
+// is "".
 func openTree(dir int, path string) (int, error) {
 	return unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 }
@@ -270,7 +271,7 @@ func attach(tree int, target string) error {
 	return nil
 }
 
-// setAttr changes the attributes of a mount and of all mounts in it. It needs Linux
+// setAttr changes the attributes of a mount and of all mounts in it. It requires Linux
 // 5.12.
 func setAttr(dir int, path string, attr unix.MountAttr) error {
 	if err := unix.MountSetattr(dir, path, unix.AT_RECURSIVE|unix.AT_EMPTY_PATH, &attr); err != nil {
@@ -301,7 +302,7 @@ func (c Command) mount() error {
 			readOnly = append(readOnly, tree)
 		}
 	}
-	// This comes last, because a volume may be mounted in another one.
+	// This is after all mounts, because a volume may be mounted in another one.
 	for _, mount := range readOnly {
 		if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 			return fmt.Errorf("readOnly: %w", err)
@@ -346,8 +347,8 @@ func (m Mount) attach() (int, error) {
 	return tree, attach(tree, m.Target)
 }
 
-// openBelow opens a path in a folder and makes missing folders. No link can lead out of
-// the folder.
+// openBelow opens a path in a directory and creates missing directories. No symbolic link
+// can lead out of the directory.
 func openBelow(dir int, below string) (int, error) {
 	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	done := "."

@@ -20,23 +20,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The requests of an agent and the reports of a parent. Each is one packet.
+// The formats of the agent's requests and the parent's reports. Each is one packet.
 const (
-	// Start has the ID of the new command, and the ID of the container in which it
-	// runs, or 0 for a new container. With it come three files: stdout, stderr, and a
-	// pipe with the Command as JSON.
+	// Start requests a command. Its arguments are the ID of the new command, and the ID
+	// of the container in which it runs, or 0 for a new container. The packet carries
+	// three files: stdout, stderr, and a pipe with the Command as JSON.
 	Start = "start %d %d"
-	// Signal has the ID and the signal.
+	// Signal requests a signal. Its arguments are the ID and the signal.
 	Signal = "signal %d %d"
-	// Ready says that the parent takes requests. Any report other than these is an
-	// error, after which the parent ends.
+	// Ready reports that the parent accepts requests. A report in none of these formats
+	// is an error, after which the parent ends.
 	Ready = "ready"
-	// Started has the ID and the time in nanoseconds.
+	// Started reports a start. Its arguments are the ID and the time in nanoseconds.
 	Started = "started %d %d"
-	// Failed has the ID and the error of a start.
+	// Failed reports a failed start. Its arguments are the ID and the error.
 	Failed = "failed %d %q"
-	// Exit has the ID, the exit code and the time in nanoseconds. It follows each
-	// Started and each Failed.
+	// Exit reports an exit. Its arguments are the ID, the exit code and the time in
+	// nanoseconds. It follows each Started and each Failed.
 	Exit = "exit %d %d %d"
 )
 
@@ -49,9 +49,9 @@ type parent struct {
 	null int
 
 	mu     sync.Mutex
-	ids    map[int]int // IDs by process
-	pidfds map[int]int // by ID
-	// first is the first process of the newest container, or 0 after its end.
+	ids    map[int]int // The IDs of commands, by PID.
+	pidfds map[int]int // The pidfds of commands, by ID.
+	// first is the PID of the first process of the newest container, or 0 after its end.
 	first int
 }
 
@@ -59,8 +59,8 @@ type parent struct {
 // other processes end with this one.
 func (p Parent) run() {
 	unix.CloseRange(Control, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) // Files that the agent has inherited.
-	// Only SIGKILL may end a parent. The signals must not be ignored, because
-	// containers would inherit that.
+	// Only SIGKILL may end a parent. Other signals are handled and not ignored, because
+	// containers would inherit ignored signals.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals)
 	s := &parent{Parent: p, ids: map[int]int{}, pidfds: map[int]int{}}
@@ -117,7 +117,7 @@ func (s *parent) start(id, target int, rights []byte) {
 	pid, pidfd, err := s.launch(target, rights)
 	if err != nil {
 		s.report(Failed, id, err.Error())
-		s.report(Exit, id, killed, time.Now().UnixNano()) // As if the command had been killed.
+		s.report(Exit, id, killed, time.Now().UnixNano()) // As if the command was killed.
 		return
 	}
 	if target == 0 {
@@ -141,11 +141,11 @@ func (s *parent) launch(target int, rights []byte) (pid, pidfd int, err error) {
 	defer command.Close()
 	var c Command
 	if err := json.NewDecoder(command).Decode(&c); err != nil {
-		return 0, 0, fmt.Errorf("the command is not complete: %w", err)
+		return 0, 0, fmt.Errorf("the command is incomplete: %w", err)
 	}
 	stdio := []uintptr{uintptr(s.null), uintptr(files[0]), uintptr(files[1])}
 	if !s.Confined {
-		unix.Chdir(c.OrDir) // The command before may have changed it, and Dir may be relative.
+		unix.Chdir(c.OrDir) // An earlier command changed it, and Dir may be relative.
 		return c.start(stdio, &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL})
 	}
 	container, ok := s.pidfds[target]
@@ -155,7 +155,7 @@ func (s *parent) launch(target int, rights []byte) (pid, pidfd int, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // It is never unlocked, so the changed thread ends.
+		runtime.LockOSThread() // It is never unlocked, so the thread ends with the goroutine.
 		if target == 0 {
 			pid, pidfd, err = c.startContainer(stdio)
 			return
@@ -183,8 +183,8 @@ func (s *parent) report(format string, args ...any) {
 	unix.Write(Control, fmt.Appendf(nil, format, args...))
 }
 
-// reap reports all exits. When the first process of a container has ended, the others
-// of it end too.
+// reap reports all exits. When the first process of a container has ended, it kills the
+// others.
 func (s *parent) reap() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,15 +237,15 @@ func killChildren() {
 		if err != nil || pid > 0 {
 			continue
 		}
-		// A child is running and will be there for killDescendants, so the wait ends.
+		// A child is running, and killDescendants kills it, so the wait ends.
 		killDescendants(os.Getpid())
 		unix.Wait4(-1, nil, 0, nil)
 	}
 }
 
 // killDescendants sends SIGKILL to all descendants of a process and to their process
-// groups. A process cannot escape from its group's signal by forking. One that moves to
-// a new group at the same time is left for the next call.
+// groups. A process cannot escape the signal to its group by forking. A process that moves
+// to a new group at the same time may be missed until the next call.
 func killDescendants(root int) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -260,8 +260,8 @@ func killDescendants(root int) {
 		if err != nil {
 			continue
 		}
-		// The name of the command may have any character. The fields after it have no
-		// parenthesis.
+		// The name of the command is in parentheses and may contain any character. The
+		// fields after it contain no parenthesis.
 		stat, _ := os.ReadFile("/proc/" + name + "/stat")
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) < 3 {

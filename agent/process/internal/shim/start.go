@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// start starts the Command from this thread. The thread keeps the restrictions of the
-// Command.
+// start starts the command from this thread. The thread keeps the restrictions of the
+// command.
 func (c Command) start(stdio []uintptr, attr *syscall.SysProcAttr) (pid, pidfd int, err error) {
 	path, err := c.prepare()
 	if err != nil {
@@ -36,11 +36,11 @@ func (c Command) start(stdio []uintptr, attr *syscall.SysProcAttr) (pid, pidfd i
 	return pid, pidfd, err
 }
 
-// prepare applies the restrictions and the working directory of the Command to this
+// prepare applies the restrictions and the working directory of the command to this
 // thread, and returns the path of the program.
 func (c Command) prepare() (string, error) {
 	if len(c.Args) == 0 {
-		return "", errors.New("no command: that of the image is not known")
+		return "", errors.New("no command: the command of the image is not known")
 	}
 	if err := c.User.drop(); err != nil {
 		return "", err
@@ -55,7 +55,8 @@ func (c Command) prepare() (string, error) {
 	return c.lookPath()
 }
 
-// lookPath is exec.LookPath without relative paths. Importing os/exec would take time.
+// lookPath is exec.LookPath without relative paths. An import of os/exec would cost CPU
+// time at the start of the process.
 func (c Command) lookPath() (string, error) {
 	name := c.Args[0]
 	if strings.Contains(name, "/") {
@@ -88,7 +89,7 @@ func (u *User) drop() error {
 	if u == nil {
 		return nil
 	}
-	for c := uintptr(0); c < 64; c++ { // Unknown ones are an error, which is ignored.
+	for c := uintptr(0); c < 64; c++ { // The error for an unknown capability is ignored.
 		if u.Capabilities&(1<<c) == 0 {
 			unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		}
@@ -107,8 +108,9 @@ func (u *User) drop() error {
 	return nil
 }
 
-// kept refers to all values whose addresses are in steps. Because it is a global, they
-// are on the heap and not on a stack, which may move. Containers start one at a time.
+// kept refers to all values whose addresses are in steps. Because it is a global variable,
+// they are on the heap and not on the stack, which may move. Containers start one at a
+// time.
 var kept []any
 
 // step is a system call between fork and exec.
@@ -118,14 +120,14 @@ type step struct {
 	args [6]uintptr
 }
 
-// protected has the paths in /proc that root can write without any capability.
+// protected lists the paths in /proc that root can write without any capability.
 var protected = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
-// startContainer starts the Command as the first process of a container and makes the
-// container's file system. /proc can only be mounted from within the PID namespace, and
-// the command is PID 1 of it from the start. Go code cannot run between fork and exec,
-// and executing this program again for the mount would take longer than everything
-// else, so the new process makes a prepared list of system calls.
+// startContainer makes the container's file system and starts the command as the first
+// process of the container. /proc can only be mounted from inside the PID namespace, in
+// which the command is PID 1 from the start. Go code cannot run between fork and exec,
+// and to execute this program again for the mount would take longer than everything
+// else. So the new process makes a prepared list of system calls.
 func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return 0, 0, fmt.Errorf("unshare: %w", err)
@@ -183,8 +185,8 @@ func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 	return fork(steps)
 }
 
-// fork starts a process in a new PID namespace that makes these steps. The last one is
-// an execve.
+// fork starts a process in a new PID namespace that makes these steps. The last step is
+// execve.
 func fork(steps []step) (pid, pidfd int, err error) {
 	var report [2]int
 	if err := unix.Pipe2(report[:], unix.O_CLOEXEC); err != nil {
@@ -226,14 +228,14 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls uint64
 }
 
-// forkSteps is fork with all signals blocked. In the new process it does not call the
-// Go runtime and does not return, as syscall.forkAndExecInChild.
+// forkSteps is the part of fork for which all signals are blocked. In the new process it
+// does not call the Go runtime and does not return, as syscall.forkAndExecInChild.
 //
 //go:nosplit
 //go:norace
 //go:noinline
 func forkSteps(clone *cloneArgs, steps []step, mask *unix.Sigset_t, report uintptr) (pid uintptr, errno syscall.Errno) {
-	var none [8]uint64 // struct sigaction with SIG_DFL
+	var none [8]uint64 // A struct sigaction with SIG_DFL.
 	var failed [2]uintptr
 	pid, _, errno = syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(clone)), unsafe.Sizeof(*clone), 0)
 	if errno != 0 || pid != 0 {
