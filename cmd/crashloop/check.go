@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
@@ -48,16 +49,16 @@ when it starts with the same three flags. Only settings about restarts are check
 A setting that the kubelet rejects is an error. A setting that it accepts but
 ignores, such as an unknown field, is a warning.
 
-For each pod and each pod template in the manifests it prints what happens after
-an exit of each container, by the restart policy, the restart rules and the
+For each pod and each pod template in the manifests it prints the result of each
+exit code of each container, from the restart policy, the restart rules and the
 feature gates. restartPolicy and restartPolicyRules are validated as by an API
 server with the same feature gates; in addition, exit codes must exist and be
 unique. Nothing else of the objects is checked, not even which restart policy
-their kind requires. A manifest may have several objects and may be a folder; "-"
-is stdin. A file without pods is a warning.
+their kind requires. A manifest is a file with one or more objects, a directory
+with such files, or - for stdin. A file without pods is a warning.
 
-Exit status: 0 valid, possibly with warnings; 1 invalid, or an error of reading or
-writing; 2 wrong usage.`,
+Exit status: 0 valid, possibly with warnings; 1 invalid, or the input could not be
+read or the output could not be written; 2 wrong usage.`,
 		Example: `  # a node with the default configuration
   crashloop check
 
@@ -67,7 +68,7 @@ writing; 2 wrong usage.`,
   # the effect of a feature gate, for a script
   crashloop check --feature-gates ReduceDefaultCrashLoopBackOffDecay=true -o json
 
-  # what happens after an exit of the containers of these pods
+  # the results of the exit codes of the containers of these pods
   crashloop check --feature-gates RestartPodOnContainerExits=true pod.yaml job.yaml
   kubectl get pods -o yaml | crashloop check -`,
 		DisableFlagsInUseLine: true,
@@ -82,7 +83,7 @@ writing; 2 wrong usage.`,
 	}
 	addConfigFlags(cmd, &o.configOptions)
 	addManifestFlags(cmd, &o.manifestFlags)
-	addOutputFlag(cmd, &o.output, outputFormats())
+	usage.Output(cmd, &o.output, outputFormats())
 	return cmd
 }
 
@@ -94,10 +95,10 @@ func addConfigFlags(cmd *cobra.Command, o *configOptions) {
 	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory, as the kubelet's --config-dir")
 	flags.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates",
 		"feature gates, as the kubelet's --feature-gates; they override those of the files\nOther names are ignored, unless they look like a misspelling of one of these:\n"+strings.Join(known, "\n"))
-	namePlaceholders(cmd, map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,..."})
-	must(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
-	must(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
-	must(cmd.MarkFlagDirname("config-dir"))
+	usage.Name(cmd, map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,..."})
+	usage.Must(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
+	usage.Must(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
+	usage.Must(cmd.MarkFlagDirname("config-dir"))
 }
 
 func completeManifests(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -118,9 +119,6 @@ func completeGates(known []string) cobra.CompletionFunc {
 	}
 }
 
-// What the commands share with those of internal packages.
-var addOutputFlag, namePlaceholders, must = usage.Output, usage.Name, usage.Must
-
 // report is the output of check. Scripts read its JSON form: later versions may add
 // fields; they do not rename or remove any.
 type report struct {
@@ -129,7 +127,7 @@ type report struct {
 	Curve *curveReport `json:"curve,omitempty"`
 	// FeatureGates is missing if the gates are not valid.
 	FeatureGates []gateReport `json:"featureGates,omitempty"`
-	// Pods has the pods of the manifests, except those that are invalid with all
+	// Pods lists the pods of the manifests, except those that are invalid with all
 	// feature gates. It is missing if the configuration is not valid.
 	Pods []podReport `json:"pods,omitempty"`
 	issues
@@ -138,15 +136,16 @@ type report struct {
 type curveReport struct {
 	Initial valueReport `json:"initial"`
 	Maximum valueReport `json:"maximum"`
-	// Delays has the delays of the first restarts, counted from the exit. The last one
-	// repeats.
+	// Delays lists the delays of the first restarts, counted from the exit. The last
+	// delay repeats.
 	Delays []metav1.Duration `json:"delays"`
 }
 
 type valueReport struct {
 	Value  metav1.Duration `json:"value"`
 	Reason config.Reason   `json:"reason"`
-	// Source is the file that sets maxContainerRestartPeriod, if that is the reason.
+	// Source is the file that sets maxContainerRestartPeriod, if that is the reason of
+	// the value.
 	Source *sourceReport `json:"source,omitempty"`
 }
 
@@ -154,7 +153,7 @@ type gateReport struct {
 	Name    string `json:"name"`
 	Stage   string `json:"stage"`
 	Enabled bool   `json:"enabled"`
-	// SetBy and Source are missing for a default. SetBy is the name of the gate,
+	// SetBy and Source are missing for a default. SetBy is the name of the gate, or
 	// AllAlpha or AllBeta.
 	SetBy  string        `json:"setBy,omitempty"`
 	Source *sourceReport `json:"source,omitempty"`
@@ -173,7 +172,7 @@ type issueReport struct {
 	Field    string `json:"field,omitempty"`
 	BadValue any    `json:"badValue,omitempty"`
 	Detail   string `json:"detail"`
-	// text is the whole issue in one line.
+	// text is the whole issue on one line.
 	text string
 }
 
@@ -241,7 +240,7 @@ func (r *report) addErrors(err error) {
 			file, detail = fileErr.File, fileErr.Err
 		}
 		issue := newErrorIssue(file, "", detail)
-		issue.text = printable(err.Error()) // Without a file it names --feature-gates.
+		issue.text = text.Printable(err.Error()) // The error names --feature-gates if there is no file.
 		r.Errors = append(r.Errors, issue)
 	}
 }
@@ -249,7 +248,7 @@ func (r *report) addErrors(err error) {
 // newIssue returns an issue. Every argument except the detail may be empty.
 func newIssue(file, object, field, detail string) issueReport {
 	parts := slices.DeleteFunc([]string{file, object, field, detail}, func(s string) bool { return s == "" })
-	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: printable(strings.Join(parts, ": "))}
+	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: text.Printable(strings.Join(parts, ": "))}
 }
 
 // newErrorIssue returns the issue of an error, with the field of a field.Error.

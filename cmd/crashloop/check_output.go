@@ -25,7 +25,7 @@ const (
 	outputTable = "table"
 )
 
-// writers has the functions for the output formats of check.
+// writers maps the output formats of check to their functions.
 var writers = map[string]func(io.Writer, *report) error{
 	outputTable: writeTable,
 	outputJSON:  func(w io.Writer, r *report) error { return text.WriteJSON(w, r) },
@@ -81,7 +81,7 @@ func writeTable(w io.Writer, r *report) error {
 	return err
 }
 
-// because describes the reason of a value of the curve.
+// because describes the reason for a value of the curve.
 func because(v valueReport) string {
 	switch v.Reason {
 	case config.ReasonDefault:
@@ -105,7 +105,7 @@ func in(s *sourceReport) string {
 	case s.Kind == config.SourceFlag:
 		return " in --feature-gates"
 	default:
-		return " in " + printable(s.File)
+		return " in " + text.Printable(s.File)
 	}
 }
 
@@ -121,7 +121,7 @@ func setBy(g gateReport) string {
 	}
 }
 
-// issueWriter writes issues outside of a report, as lines or as JSON objects.
+// issueWriter writes issues that are not in a report, as lines or as JSON objects.
 type issueWriter struct {
 	w    io.Writer
 	json bool

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/featuregate"
 
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
@@ -29,7 +30,7 @@ type podReport struct {
 type containerReport struct {
 	Name string          `json:"name"`
 	Kind restartpod.Kind `json:"kind"`
-	// RestartPolicy is the effective one.
+	// RestartPolicy is the effective restart policy.
 	RestartPolicy v1.ContainerRestartPolicy `json:"restartPolicy"`
 	// Exits ends with an entry for all other exit codes.
 	Exits []exitReport `json:"exits"`
@@ -61,7 +62,8 @@ func (r *report) addPod(p podManifest, gates restartpod.Gates) {
 	for _, err := range validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: gates}) {
 		r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
 	}
-	// A spec that is invalid with all gates has no meaning, and may be very long.
+	// If the rules are invalid with all gates too, their results are undefined, and the
+	// report could be very long.
 	if len(validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: allRestartGates})) > 0 {
 		return
 	}
@@ -75,7 +77,7 @@ func (r *report) addPod(p podManifest, gates restartpod.Gates) {
 	r.Pods = append(r.Pods, pod)
 }
 
-// exitReports groups exit codes by their result. All codes that no rule lists have the
+// exitReports groups exit codes by their result. All exit codes that no rule lists have the
 // same result, except 0.
 func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
 	listed := sets.New[int32](0)
@@ -130,11 +132,11 @@ func result(kind restartpod.Kind, exitCode int32, action v1.ContainerRestartRule
 }
 
 func writePod(b *bytes.Buffer, pod podReport) {
-	fmt.Fprintf(b, "\n%s in %s\n", printable(pod.Object), printable(pod.File))
+	fmt.Fprintf(b, "\n%s in %s\n", text.Printable(pod.Object), text.Printable(pod.File))
 	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tab, "  CONTAINER\tKIND\tPOLICY\tEXIT CODE\tWHAT FOLLOWS")
+	fmt.Fprintln(tab, "  CONTAINER\tKIND\tPOLICY\tEXIT CODE\tRESULT")
 	for _, c := range pod.Containers {
-		name, kind, policy := cell(c.Name), string(c.Kind), string(c.RestartPolicy)
+		name, kind, policy := text.Cell(c.Name), string(c.Kind), string(c.RestartPolicy)
 		for i, exit := range c.Exits {
 			codes := ranges(exit.ExitCodes)
 			switch {

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// checkHealth is agent.Options.GRPC. As in pkg/probe/grpc, every answer except SERVING is
-// a failure.
+// checkHealth implements agent.Options.GRPC. As in pkg/probe/grpc, every status except
+// SERVING is a failure.
 func checkHealth(ctx context.Context, address, service string) (output string, ok bool, err error) {
 	connection, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent("kube-probe/1.37"))
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 // stdinFile is the name of stdin in a list of files.
 const stdinFile = "-"
 
-// readFile reads a file or stdin. More than max bytes are an error. Errors do not
-// contain the path; the callers add it.
+// readFile reads a file or stdin. It returns an error for more than max bytes. Errors do
+// not contain the path, because the callers add it.
 func readFile(path string, stdin io.Reader, max int64) ([]byte, error) {
 	if path == stdinFile {
 		return readAll(stdin, max)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, withoutPath(err)
+		return nil, text.Reason(err)
 	}
 	defer f.Close()
 	data, err := readAll(f, max)
-	return data, withoutPath(err)
+	return data, text.Reason(err)
 }
 
-// readAll reads all bytes. More than max are an error.
+// readAll reads all bytes. It returns an error for more than max bytes.
 func readAll(r io.Reader, max int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, max+1))
 	if err == nil && int64(len(data)) > max {
@@ -36,6 +36,3 @@ func readAll(r io.Reader, max int64) ([]byte, error) {
 	}
 	return data, err
 }
-
-// printable and cell escape names for a terminal. withoutPath returns the cause of an error.
-var printable, cell, withoutPath = text.Printable, text.Cell, text.Reason

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command crashloop shows how a kubelet restarts containers: check prints the back-off of
-// a configuration, plan the restarts of a pod in the future, run runs pods on this
-// machine, and status reads the metrics of a kubelet. None of them needs a cluster.
+// Command crashloop shows how a kubelet restarts containers. check prints the back-off of
+// a configuration, plan predicts the restarts of a pod, run runs pods on this machine, and
+// status reads the metrics of a kubelet. None of them needs a cluster.
 package main
 
 import (
@@ -16,30 +16,32 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/cli"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
 // The exit statuses.
 const (
 	exitSucceeded = 0
-	// exitFailed is for invalid input, errors of reading, writing and running, and
-	// pods that failed.
+	// exitFailed is for invalid input, for errors while reading, writing or running, and
+	// for pods that failed.
 	exitFailed = 1
 	exitUsage  = 2
-	// The following are for run: an invalid manifest or configuration, and pods that a
-	// limit has stopped. 124 is also the exit status of timeout(1).
+	// The others are for run: an invalid manifest or configuration, and pods that a limit
+	// stopped. 124 is also the exit status of timeout(1).
 	exitRefused     = 3
 	exitMaxRestarts = 4
 	exitTimeout     = 124
 )
 
-// exitError ends a command with an exit status after it has written its errors. run
-// writes those of failed. Every other error is one of usage.
+// exitError ends a command with an exit status after the command has written its errors.
+// For a cli.Failure, run writes the error. Every other error is a usage error.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// failed makes an error one with exitFailed. nil stays nil.
+// failed wraps an error of a command so that its exit status is exitFailed. It returns nil
+// for nil.
 func failed(err error) error {
 	if err == nil {
 		return nil
@@ -58,7 +60,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	refuseUnknown(root) // Not before SetOut: completion keeps the writer that it finds.
+	refuseUnknown(root) // This must follow SetOut, because completion keeps the writer.
 	cmd, err := root.ExecuteC()
 	var status exitError
 	var failure *cli.Failure
@@ -74,21 +76,21 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		newIssueWriter(stderr, outputJSON).error(err.Error())
 		return exitUsage
 	default:
-		// The suggestions of cobra are the only text with several lines.
-		text, suggestions, _ := strings.Cut(err.Error(), "\n\nDid you")
+		// The suggestions of cobra keep their line breaks.
+		message, suggestions, _ := strings.Cut(err.Error(), "\n\nDid you")
 		if suggestions != "" {
 			suggestions = "\n\nDid you" + suggestions
 		}
-		fmt.Fprintf(stderr, "error: %s%s\nSee '%s --help'.\n", printable(text), suggestions, cmd.CommandPath())
+		fmt.Fprintf(stderr, "error: %s%s\nSee '%s --help'.\n", text.Printable(message), suggestions, cmd.CommandPath())
 		return exitUsage
 	}
 }
 
-// wantsJSON reports whether invalid arguments ask for JSON.
+// wantsJSON reports whether invalid arguments contain -o json.
 func wantsJSON(args []string) bool {
-	text := " " + strings.Join(args, " ") + " "
+	line := " " + strings.Join(args, " ") + " "
 	for _, flag := range []string{"-o ", "-o=", "-o", "--output ", "--output="} {
-		if strings.Contains(text, " "+flag+outputJSON+" ") {
+		if strings.Contains(line, " "+flag+outputJSON+" ") {
 			return true
 		}
 	}
@@ -110,8 +112,8 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// refuseUnknown makes a wrong argument of cobra's commands help and completion an error.
-// By default they print help and succeed.
+// refuseUnknown makes cobra's commands help and completion return an error for an unknown
+// argument. By default they print help and succeed.
 func refuseUnknown(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

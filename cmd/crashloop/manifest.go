@@ -28,10 +28,12 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
-// manifestDecoder decodes the kinds that podTemplate knows, ConfigMaps and Secrets. With
-// a strict decoding error it still returns the object.
+// manifestDecoder decodes the kinds that podTemplate knows, ConfigMaps and Secrets. If it
+// returns a strict decoding error, it also returns the object.
 var manifestDecoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1.AddToScheme(scheme))
@@ -48,14 +50,15 @@ type manifestFlags struct {
 }
 
 func addManifestFlags(cmd *cobra.Command, o *manifestFlags) {
-	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "a file of manifests, a folder of them, or - for stdin; as the argument MANIFEST")
-	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "read folders recursively")
-	namePlaceholders(cmd, map[string]string{"filename": "FILE|DIR|-"})
-	must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
+	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "a file with manifests, a directory with such files, or - for stdin; the same as the argument MANIFEST")
+	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "read directories recursively")
+	usage.Name(cmd, map[string]string{"filename": "FILE|DIR|-"})
+	usage.Must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
 }
 
-// list returns the files of the flags and arguments. A folder stands for its files with
-// the extensions .yaml, .yml and .json. readManifest reports files that cannot be read.
+// list returns the files of the flags and arguments. It replaces a directory with its
+// files with the extensions .yaml, .yml and .json. readManifest reports files that cannot
+// be read.
 func (o manifestFlags) list(args []string) (files []string) {
 	for _, name := range slices.Concat(o.files, args) {
 		if info, err := os.Stat(name); name == stdinFile || err != nil || !info.IsDir() {
@@ -75,7 +78,7 @@ func (o manifestFlags) list(args []string) (files []string) {
 			return nil
 		})
 		if len(files) == found {
-			files = append(files, name) // readManifest warns of it.
+			files = append(files, name) // readManifest warns of the empty directory.
 		}
 	}
 	return files
@@ -99,7 +102,7 @@ type issues struct {
 const maxManifest = 4 << 20
 
 // visitObject is called for each object of a manifest that is not a list. file and name
-// are those for issues.
+// are for issues.
 type visitObject func(file, name string, object runtime.Object)
 
 // readManifest visits the objects in a file of manifests.
@@ -131,7 +134,7 @@ func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) {
 	}
 }
 
-// endMarker ends a YAML document. It cannot occur within one, not even in a string.
+// endMarker ends a YAML document. It cannot occur within a document, not even in a string.
 var endMarker = regexp.MustCompile(`(?m)^\.\.\.(?:\s|$)`)
 
 // cutDocument cuts the first document off data without separators: a JSON object, or
@@ -148,14 +151,8 @@ func cutDocument(data []byte) (document, rest []byte) {
 	return data, nil
 }
 
-// noManifest is the warning for a folder without manifests.
-const noManifest = "the folder has no .yaml, .yml or .json file"
-
-// noItems is the warning for an empty list, such as kubectl get may print.
-const noItems = "the list is empty"
-
-// readDocument visits the object in a document, or the items of a list. name is used in
-// issues until the object's own name is known.
+// readDocument visits the object in a document, or the items of a list. Issues use name
+// until the object is decoded.
 func (r *issues) readDocument(file, name string, data []byte, visit visitObject) {
 	object, kind, err := manifestDecoder.Decode(data, nil, nil)
 	strictErr, isStrict := runtime.AsStrictDecodingError(err)
@@ -187,7 +184,7 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 			path, detail := "", oneLine(err)
 			if quoted, ok := strings.CutPrefix(detail, "unknown field "); ok {
 				if unquoted, err := strconv.Unquote(quoted); err == nil {
-					path, detail = unquoted, "unknown field"+near(unquoted)
+					path, detail = unquoted, "unknown field"+suggestion(unquoted)
 				}
 			}
 			r.Warnings = append(r.Warnings, newIssue(file, name, path, detail))
@@ -197,7 +194,7 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 		visit(file, name, object)
 		return
 	}
-	if meta.LenList(object) == 0 {
+	if meta.LenList(object) == 0 { // kubectl get prints such lists.
 		r.Warnings = append(r.Warnings, newIssue(file, name, "items", noItems))
 		return
 	}
@@ -207,7 +204,7 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 		}
 		return
 	}
-	// The items need not name their kind.
+	// The items may lack their kind.
 	itemKind := strings.TrimSuffix(kind.Kind, "List")
 	utilruntime.Must(meta.EachListItem(object, func(item runtime.Object) error {
 		visit(file, objectName(item, itemKind), item)
@@ -215,7 +212,7 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 	}))
 }
 
-// oneLine returns the text of a YAML error, which may have several lines, in one.
+// oneLine joins the lines of a YAML error.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n  ", " ") }
 
 // objectName returns the kind, the namespace and the name of an object.
@@ -231,9 +228,9 @@ func objectName(object runtime.Object, kind string) string {
 	return strings.TrimSpace(kind + " " + name)
 }
 
-// nearRuleFields has the right names for misspelt fields of restart rules, and for onExit
-// of KEP-5532's example.
-var nearRuleFields = map[string]string{
+// ruleFields maps misspelled fields of restart rules in lower case to the correct names.
+// onExit is in an example of KEP-5532.
+var ruleFields = map[string]string{
 	"restartpolicy":      "restartPolicy",
 	"restartpolicyrule":  "restartPolicyRules",
 	"restartpolicyrules": "restartPolicyRules",
@@ -242,11 +239,11 @@ var nearRuleFields = map[string]string{
 	"onexit":             "exitCodes, in the rule itself",
 }
 
-// near returns a hint for an unknown field, as the end of a sentence.
-func near(path string) string {
+// suggestion returns the correct name of a misspelled field, as the end of a sentence.
+func suggestion(path string) string {
 	name := path[strings.LastIndex(path, ".")+1:]
-	if right, ok := nearRuleFields[strings.ToLower(name)]; ok && right != name {
-		return ": the field is " + right
+	if correct, ok := ruleFields[strings.ToLower(name)]; ok && correct != name {
+		return ": the field is " + correct
 	}
 	return ""
 }

@@ -46,8 +46,8 @@ func TestReadPods(t *testing.T) {
 			errors: []string{"missing.yaml: no such file or directory"}},
 		{name: "other kinds", files: []string{"run-other-kinds.yaml", stdinFile}, stdin: pod, pods: []string{"run-other-kinds.yaml: Deployment web: default/web", "stdin: Pod a: default/a"},
 			warnings: []string{
-				"run-other-kinds.yaml: Service web: skipped: no pod, and no known kind with a pod template",
-				"run-other-kinds.yaml: Backup: skipped: no pod, and no known kind with a pod template",
+				"run-other-kinds.yaml: Service web: skipped: neither a pod nor a known kind with a pod template",
+				"run-other-kinds.yaml: Backup: skipped: neither a pod nor a known kind with a pod template",
 			}},
 		{name: "templates", files: []string{"workloads.yaml"},
 			pods: []string{
@@ -55,22 +55,22 @@ func TestReadPods(t *testing.T) {
 				"workloads.yaml: ReplicaSet d: default/d", "workloads.yaml: StatefulSet e: default/e-0", "workloads.yaml: DaemonSet f: default/f",
 				"workloads.yaml: Job g: default/g", "workloads.yaml: CronJob h: default/h",
 			},
-			warnings: []string{"workloads.yaml: ReplicationController without-template: skipped: no pod, and no known kind with a pod template"}},
+			warnings: []string{"workloads.yaml: ReplicationController without-template: skipped: neither a pod nor a known kind with a pod template"}},
 		{name: "kinds with the same name", files: []string{stdinFile}, stdin: pod + "---\napiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n",
 			pods: []string{"stdin: Pod a: default/a", "stdin: Job a: default/a-job", "stdin: Deployment a: default/a-deployment"}},
 		{name: "objects with a controller, as from kubectl get all", files: []string{"run-get-all.yaml"},
 			pods: []string{"run-get-all.yaml: Pod shop/alone: shop/alone", "run-get-all.yaml: Pod shop/older: shop/older", "run-get-all.yaml: Deployment shop/web: shop/web"},
 			warnings: []string{
-				"run-get-all.yaml: Pod shop/web-5d4-x7z: metadata.ownerReferences: skipped: its controller ReplicaSet shop/web-5d4 runs in its place",
-				"run-get-all.yaml: ReplicaSet shop/web-5d4: metadata.ownerReferences: skipped: its controller Deployment shop/web runs in its place",
+				"run-get-all.yaml: Pod shop/web-5d4-x7z: metadata.ownerReferences: skipped: its controller ReplicaSet shop/web-5d4 runs instead",
+				"run-get-all.yaml: ReplicaSet shop/web-5d4: metadata.ownerReferences: skipped: its controller Deployment shop/web runs instead",
 			}},
 		{name: "commands", files: []string{stdinFile}, stdin: pod, commands: map[string]string{"main": "exit 3", "none": "true"},
-			pods: []string{"stdin: Pod a: default/a"}, errors: []string{`--command: no container has the name "none"`}},
+			pods: []string{"stdin: Pod a: default/a"}, errors: []string{`--command: no container is named "none"`}},
 		{name: "the same name", files: []string{"run-same-name.yaml", stdinFile}, stdin: strings.ReplaceAll(pod, "name: a", "name: web"),
 			pods: []string{"run-same-name.yaml: Pod web: default/web", "run-same-name.yaml: Pod shop/web: shop/web"},
 			errors: []string{
-				`run-same-name.yaml: Pod default/web: metadata.name: Duplicate value: "default/web": another one is in run-same-name.yaml`,
-				`stdin: Pod web: metadata.name: Duplicate value: "default/web": another one is in run-same-name.yaml`,
+				`run-same-name.yaml: Pod default/web: metadata.name: Duplicate value: "default/web": also in run-same-name.yaml`,
+				`stdin: Pod web: metadata.name: Duplicate value: "default/web": also in run-same-name.yaml`,
 			}},
 	}
 	for _, tc := range tests {

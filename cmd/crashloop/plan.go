@@ -23,6 +23,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
@@ -87,8 +89,8 @@ invalid; 2 wrong usage.`,
 	cli.Duration(flags, &o.length, "for", time.Hour, "the length of the plan")
 	flags.StringVar(&o.at, "at", "", "the begin of the plan, in RFC 3339 format (default now)")
 	flags.Uint64Var(&o.seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
-	addOutputFlag(cmd, &o.output, []string{outputJSON, outputTable})
-	namePlaceholders(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
+	usage.Output(cmd, &o.output, []string{outputJSON, outputTable})
+	usage.Name(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
 	cmd.AddCommand(cli.NewFleet(), cli.NewMerge())
 	return cmd
 }
@@ -243,17 +245,17 @@ func writePlans(w io.Writer, format string, plans []podPlan) error {
 
 // writePlan writes a plan for people.
 func writePlan(b *bytes.Buffer, p podPlan) {
-	fmt.Fprintf(b, "%s in %s: %s\n", printable(p.Object), printable(manifestName(p.File)), nextRestart(p.Plan))
+	fmt.Fprintf(b, "%s in %s: %s\n", text.Printable(p.Object), text.Printable(manifestName(p.File)), nextRestart(p.Plan))
 	for _, name := range slices.Sorted(maps.Keys(p.Assumed)) {
-		fmt.Fprintf(b, "assumed: --exit %s=%s\n", cell(name), p.Assumed[name])
+		fmt.Fprintf(b, "assumed: --exit %s=%s\n", text.Cell(name), p.Assumed[name])
 	}
 	for _, note := range p.Notes {
-		fmt.Fprintf(b, "note: %s\n", printable(note))
+		fmt.Fprintf(b, "note: %s\n", text.Printable(note))
 	}
 	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tab, "TIME\tAFTER\tCONTAINER\tEVENT")
 	for _, e := range p.Entries {
-		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\n", at(p.Plan, e.Time), short(e.Time.Sub(p.Begin)), cell(e.Container), describe(p.Plan, e))
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\n", at(p.Plan, e.Time), short(e.Time.Sub(p.Begin)), text.Cell(e.Container), describe(p.Plan, e))
 	}
 	tab.Flush()
 	length := p.End.Sub(p.Begin)
@@ -263,7 +265,7 @@ func writePlan(b *bytes.Buffer, p podPlan) {
 			if s.Restarts == 1 {
 				restarts = "restart"
 			}
-			fmt.Fprintf(b, "%s: %d %s in %s, down for %.1f%% of the time\n", cell(s.Name), s.Restarts, restarts, short(length), 100*s.DownSeconds/length.Seconds())
+			fmt.Fprintf(b, "%s: %d %s in %s, down for %.1f%% of the time\n", text.Cell(s.Name), s.Restarts, restarts, short(length), 100*s.DownSeconds/length.Seconds())
 		}
 	}
 }
@@ -296,7 +298,7 @@ func condition(e plan.Entry) string {
 	if e.Message == "" {
 		return ""
 	}
-	return ", " + printable(e.Message)
+	return ", " + text.Printable(e.Message)
 }
 
 // describe describes an entry in words.
@@ -314,9 +316,9 @@ func describe(p *plan.Plan, e plan.Entry) string {
 	case plan.Reset:
 		return "ran for more than ten minutes: the back-off starts over"
 	case plan.PodRestart:
-		return "the pod is restarted: " + printable(e.Message)
+		return "the pod is restarted: " + text.Printable(e.Message)
 	}
-	return cmp.Or(printable(e.Message), string(e.Kind))
+	return cmp.Or(text.Printable(e.Message), string(e.Kind))
 }
 
 // short formats a duration in tenths of a second.

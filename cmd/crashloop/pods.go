@@ -23,8 +23,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
-// podTemplate returns the pod template of an object, or a pod as a template, and the path
-// of the spec. It returns nil for other objects.
+// podTemplate returns the pod template of an object and the path of the pod's spec. A pod
+// is its own template. podTemplate returns nil for other objects.
 func podTemplate(object runtime.Object) (*v1.PodTemplateSpec, *field.Path) {
 	path := field.NewPath("spec", "template", "spec")
 	switch o := object.(type) {
@@ -50,8 +50,8 @@ func podTemplate(object runtime.Object) (*v1.PodTemplateSpec, *field.Path) {
 	return nil, nil
 }
 
-// podOf returns the pod that runs for an object, named as the object, and the path of the
-// spec. It returns nil for objects without a pod template.
+// podOf returns a pod made from the pod template of an object, with the name of the object,
+// and the path of the pod's spec. It returns nil for objects without a pod template.
 func podOf(object runtime.Object) (*v1.Pod, *field.Path) {
 	template, path := podTemplate(object)
 	if template == nil {
@@ -74,17 +74,18 @@ func podOf(object runtime.Object) (*v1.Pod, *field.Path) {
 
 // podManifest is the pod of an object in a manifest.
 type podManifest struct {
-	// file and object are the names for issues, and path is that of the pod's spec in
-	// the object.
+	// file and object are the names for issues. path is the path of the pod's spec in the
+	// object.
 	file, object string
 	path         *field.Path
 	source       metav1.Object
-	// pod has its defaults after readPods, and files after addPods.
+	// pod has its defaults after readPods. files is set after addPods.
 	pod   *v1.Pod
 	files manifest.Files
 }
 
-// newErrorIssue returns the issue of an error. A path in spec becomes one in the object.
+// newErrorIssue returns the issue of an error about the pod. The path of its field becomes
+// the path in the object.
 func (p podManifest) newErrorIssue(err *field.Error) issueReport {
 	if rest, ok := strings.CutPrefix(err.Field, "spec"); ok {
 		err.Field = p.path.String() + rest
@@ -92,14 +93,15 @@ func (p podManifest) newErrorIssue(err *field.Error) issueReport {
 	return newErrorIssue(p.file, p.object, err)
 }
 
-// The warnings for a file without pods, and for an object without.
+// The warnings for input without pods.
 const (
+	noManifest = "the directory has no .yaml, .yml or .json file"
+	noItems    = "the list is empty"
 	noPod      = "no pod and no pod template found"
-	noTemplate = "skipped: no pod, and no known kind with a pod template"
+	noTemplate = "skipped: neither a pod nor a known kind with a pod template"
 )
 
-// readWorkloads reads the pods and pod templates of files of manifests, and the ConfigMaps
-// and Secrets.
+// readWorkloads reads the pods, pod templates, ConfigMaps and Secrets in files of manifests.
 func (r *issues) readWorkloads(files []string, stdin io.Reader) (workloads []podManifest, objects manifest.Objects) {
 	objects = manifest.Objects{}
 	for _, file := range files {
@@ -129,13 +131,13 @@ func (p podManifest) kind() string {
 	return kind
 }
 
-// key returns the key of an object of the same namespace in a map.
+// key returns a map key for an object in the same namespace.
 func (p podManifest) key(kind, name string) string {
 	return kind + " " + p.source.GetNamespace() + "/" + name
 }
 
-// controller returns the controller of the object if it is one of the workloads: kubectl
-// get all prints a Deployment, its ReplicaSet and its pods.
+// controller returns the controller of the object if it is in workloads. The output of
+// kubectl get all has a Deployment, its ReplicaSet and its pods.
 func (p podManifest) controller(workloads map[string]podManifest) (owner podManifest, ok bool) {
 	if ref := metav1.GetControllerOf(p.source); ref != nil {
 		owner, ok = workloads[p.key(ref.Kind, ref.Name)]
@@ -144,12 +146,12 @@ func (p podManifest) controller(workloads map[string]podManifest) (owner podMani
 	return owner, ok
 }
 
-// readPods reads the pods of files of manifests, and the ConfigMaps and Secrets. commands
-// has the commands of containers by their names. Without errors no two pods have the same
-// namespace and name. Nothing else of the pods is validated.
+// readPods reads the pods, ConfigMaps and Secrets in files of manifests. commands maps the
+// names of containers to their commands. readPods adds an error if two pods have the same
+// namespace and name. It does not validate anything else.
 func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]string) (pods []podManifest, objects manifest.Objects) {
 	workloads, objects := r.readWorkloads(files, stdin)
-	seen := map[string]string{} // The file, by namespace and name.
+	seen := map[string]string{} // The file of each namespace and name.
 	unused := maps.Clone(commands)
 	byKey := map[string]podManifest{}
 	for _, p := range workloads {
@@ -157,7 +159,7 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 	}
 	for _, p := range workloads {
 		if owner, ok := p.controller(byKey); ok {
-			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "metadata.ownerReferences", "skipped: its controller "+owner.object+" runs in its place"))
+			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "metadata.ownerReferences", "skipped: its controller "+owner.object+" runs instead"))
 			continue
 		}
 		pod := p.pod
@@ -175,7 +177,7 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 		}
 		if other, ok := seen[key]; ok && pod.Name != "" {
 			err := field.Duplicate(field.NewPath("metadata", "name"), key)
-			err.Detail = "another one is in " + other
+			err.Detail = "also in " + other
 			r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
 			continue
 		}
@@ -183,7 +185,7 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 		pods = append(pods, p)
 	}
 	for _, name := range slices.Sorted(maps.Keys(unused)) {
-		r.Errors = append(r.Errors, newIssue("", "", "--command", fmt.Sprintf("no container has the name %q", name)))
+		r.Errors = append(r.Errors, newIssue("", "", "--command", fmt.Sprintf("no container is named %q", name)))
 	}
 	return pods, objects
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/podfolder"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/printer"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 )
 
@@ -48,15 +49,15 @@ hooks, grace periods, startup and liveness probes. A Deployment, StatefulSet,
 DaemonSet, ReplicaSet, ReplicationController, Job, CronJob or PodTemplate runs as
 one pod. An object that is controlled by another one of the input is skipped.
 ConfigMaps and Secrets come from the manifests; a missing one counts as empty,
-with a warning. Volumes that need a cluster are empty folders.
+with a warning. Volumes that need a cluster are empty directories.
 
 Without --runtime-endpoint each container is a process on this machine. This needs
-Linux, but no root and no image. The command is looked up on this machine and runs
-as the caller, or as securityContext says. Without a workingDir it runs in the
-current folder. Of the environment it gets only PATH and HOME. Each pod has
-namespaces of its own: a container sees its own processes, its volumes at their
-mountPath, its own /tmp, and all other files of this machine read-only. The network
-is that of the machine. All processes end with crashloop, even if it is killed. On a
+Linux, but neither root nor an image. The command is looked up on this machine and
+runs as the caller, or as securityContext says. Without a workingDir it runs in the
+current directory. It gets only PATH and HOME from the environment. Each pod has
+its own namespaces: a container sees its own processes, its volumes at their
+mountPath, its own /tmp, and all other files of this machine read-only. It uses the
+network of the machine. All processes end with crashloop, even if it is killed. On a
 machine without namespaces crashloop prints a warning and runs only pods that do
 not depend on them; with --unconfined it runs every pod without namespaces, and the
 pods can change whatever their user can change.
@@ -72,8 +73,8 @@ for example because the image cannot be pulled, the container is retried after 1
 and the back-off does not grow. Fields of a pod that have no effect here are listed
 in a warning. Fields that would change the meaning of the pod are errors.
 
-On a terminal, a table of the containers follows the lines of output; elsewhere
-there are only lines. With -o json every event is one JSON object per line, warnings
+On a terminal, a table of the containers follows the lines of output. Otherwise
+there are only lines. With -o json each event is a JSON object on one line, warnings
 and errors are JSON objects on stderr, and the output of containers is only in
 their logs.
 
@@ -82,19 +83,19 @@ could not be written; 2 wrong usage; 3 a manifest or the configuration is invali
 and nothing was run. If the pods were stopped: 4 by --max-restarts, 124 by
 --timeout, 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. The first Ctrl-C stops
 the pods within their grace periods; the second ends crashloop at once.`,
-		Example: `  # what happens to this pod on a node with the default configuration
+		Example: `  # run a pod as on a node with the default configuration
   crashloop run pod.yaml
 
   # with another curve, and with restarts of the whole pod
   crashloop run --config kubelet.yaml --feature-gates RestartPodOnContainerExits=true pod.yaml
 
-  # in containers, as root
+  # with a container runtime, as root
   crashloop run --runtime-endpoint unix:///run/containerd/containerd.sock pod.yaml`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
 			if len(manifests)+len(o.files) == 0 {
-				return errors.New("no MANIFEST: name a file or a folder, or - for stdin")
+				return errors.New("no MANIFEST: name a file or a directory, or - for stdin")
 			}
 			commands := map[string]string{}
 			for _, text := range o.commands {
@@ -112,16 +113,16 @@ the pods within their grace periods; the second ends crashloop at once.`,
 	}
 	addConfigFlags(cmd, &o.configOptions)
 	flags := cmd.Flags()
-	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as in the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
+	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
 	flags.BoolVar(&o.unconfined, "unconfined", false, "run processes without namespaces: they get no volumes, and can change files of this machine")
-	flags.StringVar(&o.rootDir, "root-dir", "", "the folder for logs and volumes (default crashloop in the user's cache folder)")
+	flags.StringVar(&o.rootDir, "root-dir", "", "the directory for logs and volumes (default crashloop in the user's cache directory)")
 	addManifestFlags(cmd, &o.manifestFlags)
-	flags.StringArrayVar(&o.commands, "command", nil, "a shell command for all containers of this name, in place of their own command or that of their image\nThe args of the container are its \"$@\"")
+	flags.StringArrayVar(&o.commands, "command", nil, "a shell command for all containers with this name, in place of their command or that of their image\nIts \"$@\" are the args of the container")
 	flags.DurationVar(&o.timeout, "timeout", 0, "stop the pods after this time; 0 is no limit")
 	flags.IntVar(&o.maxRestarts, "max-restarts", -1, "stop the pods when a container would be restarted more than N times; -1 is no limit")
-	addOutputFlag(cmd, &o.output, printer.Formats())
-	namePlaceholders(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N", "command": "NAME=COMMAND"})
-	must(cmd.MarkFlagDirname("root-dir"))
+	usage.Output(cmd, &o.output, printer.Formats())
+	usage.Name(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N", "command": "NAME=COMMAND"})
+	usage.Must(cmd.MarkFlagDirname("root-dir"))
 	return cmd
 }
 
@@ -153,7 +154,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	if root == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			return failed(fmt.Errorf("no folder for logs and volumes (%w): set --root-dir", err))
+			return failed(fmt.Errorf("no directory for logs and volumes (%w): set --root-dir", err))
 		}
 		root = filepath.Join(cache, "crashloop")
 	}
@@ -178,8 +179,8 @@ func (r *report) logIssues(issues issueWriter) bool {
 	return len(r.Errors) == 0
 }
 
-// addGatesNotHonoured warns of disabled gates that would give a kubelet upstream's
-// behaviour, which crashloop run does not have.
+// addGatesNotHonoured warns of disabled gates with which a kubelet has upstream's
+// behaviour. crashloop run does not implement that behaviour.
 func (r *report) addGatesNotHonoured(gates featuregate.FeatureGate) {
 	for _, gate := range []featuregate.Feature{config.KubeletStrictCrashLoopBackOff, config.KubeletRestartAllContainersBackOff} {
 		if !gates.Enabled(gate) {

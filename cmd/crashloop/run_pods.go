@@ -31,16 +31,16 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// podRun is what the pods of a run share.
+// podRun is the state that all pods of a run share.
 type podRun struct {
 	runOptions
 	root    *podfolder.Root
 	gates   restartpod.Gates
 	printer *printer.Printer
 	issues  issueWriter
-	// containerBackOff and podBackOff are those of the node.
+	// containerBackOff and podBackOff are the back-offs of the node.
 	containerBackOff, podBackOff *backoff.Backoff
-	// tooMany gets the name of a container that has reached --max-restarts.
+	// tooMany receives the name of a container that has reached --max-restarts.
 	tooMany chan string
 }
 
@@ -58,7 +58,8 @@ func newPodRun(o runOptions, c *config.Config, root *podfolder.Root, pods []podM
 	return r
 }
 
-// terminalSize returns a function for the size of a terminal, or nil if w is none.
+// terminalSize returns a function that returns the size of the terminal, or nil if w is
+// not a terminal.
 func terminalSize(w io.Writer) func() (columns, rows int) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
@@ -70,16 +71,17 @@ func terminalSize(w io.Writer) func() (columns, rows int) {
 	}
 }
 
-// run runs the pods until they have ended or were stopped.
+// run runs the pods until they have ended or have been stopped.
 func (r *podRun) run(pods []podManifest) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // nohup has it ignored.
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it.
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	defer signal.Stop(signals)
-	// Without a handler SIGPIPE would end the process at a write to stdout. The
-	// printer handles that error. Writes to containers and probes cause SIGPIPE too.
+	// Without a handler, SIGPIPE would end the process after a write to a closed stdout.
+	// The printer handles the error of that write. The signal itself is ignored, because
+	// writes to containers and probes cause it too.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -107,8 +109,8 @@ func (r *podRun) run(pods []podManifest) error {
 		wg.Wait()
 		written <- r.printer.Close(func(pod *v1.Pod) string { return filepath.Join(r.root.Path(pod), process.LogsDir) })
 	}()
-	// stopped is the exit status for the first reason to stop the pods. signalled is
-	// the time of the first signal.
+	// stopped is the exit status of the first reason to stop the pods. signalled is the
+	// time of the first signal.
 	stopped := exitSucceeded
 	var signalled time.Time
 	stop := func(status int, reason, message string) {
@@ -133,9 +135,9 @@ func (r *podRun) run(pods []podManifest) error {
 			switch {
 			case signalled.IsZero():
 				signalled = time.Now()
-				again := "; a second signal kills what is left"
+				again := "; a second signal kills the remaining processes"
 				if r.endpoint != "" {
-					again = "; after a second signal the rest keeps running"
+					again = "; after a second signal the remaining containers keep running"
 				}
 				stop(exitStatus(s), "Stopping", s.String()+stopping+again)
 			case s == os.Interrupt || s != syscall.SIGHUP && time.Since(signalled) > sameSignal:
@@ -147,9 +149,9 @@ func (r *podRun) run(pods []podManifest) error {
 
 const stopping = ": stopping the pods within their grace periods"
 
-// sameSignal is the time in which a second SIGTERM is taken for the first one:
-// timeout(1) signals its child and then the group of the child. A closing terminal
-// may send two SIGHUPs at any time.
+// sameSignal is the time within which a second SIGTERM counts as the first one, because
+// timeout(1) signals its child and then the group of the child. A second SIGHUP always
+// does, because a closing terminal may send two at any time.
 const sameSignal = 500 * time.Millisecond
 
 // result writes the errors and returns the error with the exit status.
@@ -171,7 +173,7 @@ func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped int)
 	return nil
 }
 
-// exitStatus returns the exit status that shells give a process ended by a signal.
+// exitStatus returns the exit status that a shell reports for a process ended by a signal.
 func exitStatus(s os.Signal) int {
 	const signalled = 128
 	if s, ok := s.(syscall.Signal); ok {
@@ -180,9 +182,9 @@ func exitStatus(s os.Signal) int {
 	return exitFailed
 }
 
-// reachedMaxRestarts reports whether a container has exited, would be restarted, and
-// must not be because of --max-restarts. It has to see each status before the agent
-// acts on it.
+// reachedMaxRestarts reports whether --max-restarts forbids the next restart of a
+// container that has exited. It must be called with each status before the agent acts on
+// it.
 func (r *podRun) reachedMaxRestarts(pod *v1.Pod, s agent.Status) bool {
 	if r.maxRestarts < 0 || s.Terminating {
 		return false
@@ -202,7 +204,7 @@ func (r *podRun) reachedMaxRestarts(pod *v1.Pod, s agent.Status) bool {
 	return false
 }
 
-// runPod runs a pod until it has ended, or until ctx is done and it was stopped.
+// runPod runs a pod until it has ended or, after ctx is done, has been stopped.
 func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) (v1.PodPhase, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -230,7 +232,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) 
 		runtime, err := cri.New(ctx, r.endpoint, pod, dir, r.printer.Output(pod))
 		if err != nil {
 			if ctx.Err() != nil {
-				return v1.PodRunning, nil // It was stopped before it started.
+				return v1.PodRunning, nil // The pod was stopped before it started.
 			}
 			return "", err
 		}
@@ -248,9 +250,9 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files manifest.Files) 
 	return a.Run(ctx), nil
 }
 
-// confine reports whether the pods run without namespaces: because of --unconfined,
-// or because this machine has none. It adds an issue for each field that needs
-// namespaces then: a warning with --unconfined, else an error.
+// confine reports whether the pods run without namespaces, because of --unconfined or
+// because they are not available. It adds an issue for each field that needs namespaces:
+// a warning with --unconfined, else an error.
 func (r *report) confine(pods []podManifest, unconfined bool) bool {
 	var cannot error
 	if !unconfined {

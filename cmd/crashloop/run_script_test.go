@@ -28,9 +28,9 @@ func TestRunErrorsAsJSON(t *testing.T) {
 	}{
 		{[]string{"run", "-o", "json", "testdata/run-same-name.yaml"}, exitRefused, issueReport{
 			File: "testdata/run-same-name.yaml", Object: "Pod default/web", Field: "metadata.name", BadValue: "default/web",
-			Detail: `Duplicate value: "default/web": another one is in testdata/run-same-name.yaml`,
+			Detail: `Duplicate value: "default/web": also in testdata/run-same-name.yaml`,
 		}},
-		{[]string{"run", "-o=json"}, exitUsage, issueReport{Detail: "no MANIFEST: name a file or a folder, or - for stdin"}},
+		{[]string{"run", "-o=json"}, exitUsage, issueReport{Detail: "no MANIFEST: name a file or a directory, or - for stdin"}},
 		{[]string{"run", "--bogus", "x", "-ojson"}, exitUsage, issueReport{Detail: "unknown flag: --bogus"}},
 		{[]string{"run", "--timeout", "-1s", "--output", "json", "-"}, exitUsage, issueReport{Detail: "--timeout -1s: must not be negative"}},
 		{[]string{"status", "--metrics", "testdata/a\nb", "--output=json"}, exitFailed, issueReport{Detail: "testdata/a\nb: no such file or directory"}},

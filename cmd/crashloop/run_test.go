@@ -363,7 +363,7 @@ func (c *command) expect(text string) {
 }
 
 // stoppingPods is the end of the line about the first signal.
-const stoppingPods = ": stopping the pods within their grace periods; a second signal kills what is left"
+const stoppingPods = ": stopping the pods within their grace periods; a second signal kills the remaining processes"
 
 // until waits for a line that begins with these words, and returns all lines up to it.
 func (c *command) until(words string) []string {

@@ -20,10 +20,11 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/status"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
-// Limits in bytes. The metrics of a kubelet with a thousand containers have a hundredth
-// of maxMetrics.
+// Limits in bytes. The metrics of a kubelet with a thousand containers have one percent of
+// maxMetrics.
 const (
 	maxMetrics = 64 << 20
 	maxToken   = 1 << 20
@@ -53,7 +54,7 @@ P50 and P99 are estimates from the buckets of a histogram, by linear interpolati
 as histogram_quantile of Prometheus does it. MAX is the upper bound of the highest
 bucket that is not empty.
 
-Exit status: 0 the metrics were read; 1 they could not be read, or are not those of
+Exit status: 0 the metrics were read; 1 they could not be read, or do not come from
 such a kubelet; 2 wrong usage.`,
 		Example: `  # a node of the cluster
   kubectl get --raw /api/v1/nodes/NODE/proxy/metrics | crashloop status
@@ -84,12 +85,12 @@ such a kubelet; 2 wrong usage.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.metrics, "metrics", stdinFile, "the metrics in the Prometheus text format: a file, an http or https URL, or - for stdin")
 	flags.StringVar(&o.tokenFile, "token-file", "", "a file with the bearer token for an https URL")
-	flags.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "accept any certificate of an https URL; a kubelet's own is often self-signed\nAn attacker in the network could then read the token")
+	flags.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "accept any certificate of an https URL, because a kubelet's is often self-signed\nAn attacker in the network can then read the token")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "the time limit for reading a URL")
-	addOutputFlag(cmd, &o.output, statusFormats)
-	namePlaceholders(cmd, map[string]string{"metrics": "URL|FILE|-", "token-file": "FILE", "timeout": "DURATION"})
-	must(cmd.MarkFlagFilename("metrics"))
-	must(cmd.MarkFlagFilename("token-file"))
+	usage.Output(cmd, &o.output, statusFormats)
+	usage.Name(cmd, map[string]string{"metrics": "URL|FILE|-", "token-file": "FILE", "timeout": "DURATION"})
+	usage.Must(cmd.MarkFlagFilename("metrics"))
+	usage.Must(cmd.MarkFlagFilename("token-file"))
 	return cmd
 }
 
@@ -154,7 +155,7 @@ func readStatus(ctx context.Context, o statusOptions, stdin io.Reader) (*status.
 // fetchMetrics gets the metrics from a URL.
 func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, error) {
 	if ctx == nil {
-		ctx = context.Background() // cobra has none without ExecuteContext.
+		ctx = context.Background() // cobra sets the context only in ExecuteContext.
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -170,12 +171,12 @@ func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, err
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: o.insecure} // Only with the flag.
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: o.insecure}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{
 		Transport: transport,
 		Timeout:   o.timeout,
-		// A kubelet does not redirect, and nobody else may get the token.
+		// A kubelet does not redirect, and no other server may get the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)
@@ -211,8 +212,8 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// explainHTTP removes the URL from an error, because the caller adds it, and adds a
-// remedy.
+// explainHTTP removes the URL from an error, because the caller adds it, and adds what to
+// do.
 func explainHTTP(err error, o statusOptions) error {
 	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) {
 		err = urlErr.Err
@@ -227,8 +228,8 @@ func explainHTTP(err error, o statusOptions) error {
 	return err
 }
 
-// explainStatus describes an HTTP status other than 200 and its remedy. The text of the
-// server is not used.
+// explainStatus describes an HTTP status other than 200 and what to do. It does not use
+// the text of the server.
 func explainStatus(code int, o statusOptions) string {
 	text := strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
 	switch {

@@ -19,6 +19,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 )
 
 // The golden file of a case is testdata/status/NAME.golden.
@@ -361,8 +363,8 @@ func FuzzStatus(f *testing.F) {
 			status, stdout, stderr := runStatus(bytes.NewReader(data), "-o", format)
 			require.Contains(t, []int{exitSucceeded, exitFailed}, status)
 			require.Equal(t, status == exitSucceeded, stderr == "")
-			text := strings.ReplaceAll(stdout+stderr, "\n", "")
-			require.Equal(t, text, printable(text))
+			output := strings.ReplaceAll(stdout+stderr, "\n", "")
+			require.Equal(t, output, text.Printable(output))
 		}
 	})
 }
