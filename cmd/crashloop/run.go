@@ -18,7 +18,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/cri"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/podfolder"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/poddir"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
@@ -162,7 +162,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	if err != nil {
 		return failed(fmt.Errorf("--root-dir %s: %w", o.rootDir, err))
 	}
-	return newPodRun(o, c, podfolder.Open(root, podfolder.MaxPods, podfolder.MaxBytes), pods, stdout, issues).run(pods)
+	return newPodRun(o, c, poddir.Open(root, poddir.MaxPods, poddir.MaxBytes), pods, stdout, issues).run(pods)
 }
 
 // logIssues writes the warnings, except those about image pulls, and the errors. It

@@ -25,7 +25,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/podfolder"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/poddir"
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -34,7 +34,7 @@ import (
 // podRun is the state that all pods of a run share.
 type podRun struct {
 	runOptions
-	root    *podfolder.Root
+	root    *poddir.Root
 	gates   restartpod.Gates
 	printer *printer.Printer
 	issues  issueWriter
@@ -44,7 +44,7 @@ type podRun struct {
 	tooMany chan string
 }
 
-func newPodRun(o runOptions, c *config.Config, root *podfolder.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
+func newPodRun(o runOptions, c *config.Config, root *poddir.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
 	clock := clock.RealClock{}
 	var list []*v1.Pod
 	for _, p := range pods {

@@ -16,8 +16,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 )
 
-// The reasons of lines that are not events of the kubelet. An exit has the reason of
-// its v1.ContainerStateTerminated, a wait that of its v1.ContainerStateWaiting.
+// The reasons of lines that are not events of the kubelet. An exit has the reason in
+// v1.ContainerStateTerminated, and a wait has the reason in v1.ContainerStateWaiting.
 const (
 	reasonCrashLoopBackOff = "CrashLoopBackOff"
 	reasonSummary          = "Summary"
@@ -35,8 +35,8 @@ type Event struct {
 	Type    string `json:"type"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	// ExitCode, StartedAt and FinishedAt belong to an exit. RestartCount is the number
-	// of restarts of the container, or of the pod, before an exit or a wait.
+	// ExitCode, StartedAt and FinishedAt are set for an exit. RestartCount is set for an
+	// exit or a wait. It is the number of earlier restarts of the container or the pod.
 	ExitCode     *int32    `json:"exitCode,omitempty"`
 	RestartCount *int      `json:"restartCount,omitempty"`
 	StartedAt    time.Time `json:"startedAt,omitzero"`

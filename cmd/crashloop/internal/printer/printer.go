@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printer writes what happens to the pods of a run: as lines, as JSON, or on
-// a terminal as lines above a table that is drawn again as it changes.
+// Package printer writes the events of a run: as lines, as JSON, or on a terminal as
+// lines above a table that is redrawn when it changes.
 package printer
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 )
 
-// The output formats. Table is Plain where the output is not a terminal.
+// The output formats. Table is the same as Plain if the output is not a terminal.
 const (
 	JSON  = "json"
 	Plain = "plain"
@@ -31,21 +31,21 @@ const (
 func Formats() []string { return []string{JSON, Plain, Table} }
 
 const (
-	// maxQueuedOutput limits the bytes of the containers' output that wait to be
-	// written. As many more may be part of the current write.
+	// maxQueuedOutput limits the queued bytes of the containers' output. The current
+	// write may have as many bytes more.
 	maxQueuedOutput = 256 << 10
-	// redrawPause is the shortest time between two drawings of the table, unless
-	// the output of a container has to wait for the second.
+	// redrawPause is the shortest time between two redraws of the table, unless a
+	// container waits until its output is written.
 	redrawPause = 100 * time.Millisecond
-	// stallAfter is how long the output of containers waits for a writer that does
-	// not return, such as that of a stopped terminal. After that lines are dropped,
-	// so that a reader cannot stop a container.
+	// stallAfter is the time for which the output of containers waits for a write that
+	// does not return, for example to a stopped terminal. Then lines are dropped, so
+	// that a slow reader cannot block a container.
 	stallAfter = time.Second
 )
 
-// Printer writes the events of a run in the order in which its methods were called.
-// The methods may be called concurrently. Only the function that Output returns
-// waits for the writer.
+// Printer writes the events of a run in the order in which its methods are called. The
+// methods may be called concurrently. Only the function that Output returns waits for the
+// writer.
 type Printer struct {
 	w      io.Writer
 	format string
@@ -54,34 +54,35 @@ type Printer struct {
 	clock clock.WithTicker
 	start time.Time
 	pods  []*v1.Pod
-	// labelWidth is the width of the column for the label.
+	// labelWidth is the width of the column with the labels.
 	labelWidth int
 
-	// wake has a value if there is something to write, full if a container waits.
+	// wake has a value if there is something to write. full has a value if a container
+	// waits.
 	wake, full    chan struct{}
 	closing, done chan struct{}
-	// Unread is closed when a write fails with EPIPE: nobody reads any more.
+	// Unread is closed when a write fails with EPIPE, because the reader is gone.
 	Unread chan struct{}
 	// screen and err belong to loop until done is closed.
 	screen screen
 	err    error
 
 	mu sync.Mutex
-	// room signals that queuedOutput has dropped, or that nobody has to wait.
+	// room signals that queuedOutput is lower, or that output does not have to wait.
 	room *sync.Cond
 	// pending is not written yet. queuedOutput of its bytes are output of containers.
 	pending      []byte
 	queuedOutput int
-	// writing is true during a write, and stalled if that takes longer than
-	// stallAfter. leftOut counts the lines that were dropped since.
+	// writing is true during a write, and stalled if the write takes longer than
+	// stallAfter. leftOut counts the dropped lines.
 	writing, stalled bool
 	leftOut          int
 	statuses         map[*v1.Pod]agent.Status
 	closed           bool
-	// held are lines that a wait may be appended to.
+	// held are the lines to which a wait may be appended.
 	held []heldLine
 	// away is true while nothing may be drawn. left is true if the table on the
-	// terminal must stay as it is.
+	// terminal must not be erased.
 	away, left bool
 }
 
@@ -91,12 +92,11 @@ type heldLine struct {
 	Event
 	pod  *v1.Pod
 	line []byte
-	last bool // The next status is the last to wait for.
+	last bool // The line is written after the next status.
 }
 
-// New returns a printer for these pods, whose names do not change. The format is one of
-// Formats. size returns the size of the terminal; it is nil without a terminal, and
-// then Table is as Plain.
+// New returns a printer for these pods. The format is one of Formats. size returns the
+// size of the terminal, and is nil if there is no terminal.
 func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows int), c clock.WithTicker) *Printer {
 	p := &Printer{
 		w: w, format: format, clock: c, start: c.Now(), pods: pods,
@@ -121,18 +121,18 @@ func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows 
 	return p
 }
 
-// Warn writes a warning of crashloop itself. The pod may be nil and the container
+// Warn writes a warning of crashloop itself. The pod may be nil, and the container may be
 // empty.
 func (p *Printer) Warn(pod *v1.Pod, container, reason, message string) {
 	p.add(pod, Event{Container: container, Type: v1.EventTypeWarning, Reason: reason, Message: message})
 }
 
-// Output returns a function that writes a line of a container's output. It blocks
-// while too much output is queued, unless the writer is stalled. With JSON it drops
-// all lines: they are in the logs.
+// Output returns a function that writes a line of a container's output. The function
+// blocks while too much output is queued, unless a write is stalled. With JSON it drops
+// all lines, because they are in the logs.
 //
-// Lines are written byte for byte, as kubectl logs does it. Above a table control
-// characters are escaped, because they could write over it.
+// Lines are written byte for byte, as by kubectl logs. With a table, control characters
+// are escaped, because they could overwrite it.
 func (p *Printer) Output(pod *v1.Pod) func(container string, line []byte) {
 	return func(container string, line []byte) {
 		if p.format == JSON {
@@ -164,8 +164,8 @@ func (p *Printer) Output(pod *v1.Pod) func(container string, line []byte) {
 	}
 }
 
-// Status takes a new status of a pod and writes what has changed: exits, waits, and
-// the end of the pod. The caller must not change the status afterwards.
+// Status writes the exits, the waits and the end of the pod that are new in a status. The
+// caller must not modify the status afterwards.
 func (p *Printer) Status(pod *v1.Pod, s agent.Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +182,7 @@ func (p *Printer) Status(pod *v1.Pod, s agent.Status) {
 		before[c.Name] = c
 	}
 	for _, c := range s.Containers {
-		// An agent that adopts a pod also reports exits from before this run.
+		// An agent that adopts a pod also reports exits before this run.
 		if e := c.LastExit; e != nil && !sameExit(e, before[c.Name].LastExit) && (known || !e.FinishedAt.Time.Before(p.start)) {
 			p.addLocked(pod, exitEvent(c))
 		}
@@ -226,7 +226,7 @@ func (p *Printer) addLocked(pod *v1.Pod, e Event) {
 		return
 	}
 	switch e.Reason {
-	case "BackOff", "Created": // The line of the exit has the wait. Started follows Created.
+	case "BackOff", "Created": // The line of the exit has the wait, and Started follows Created.
 		return
 	}
 	line := fmt.Appendf(nil, "%9.3fs  %-*s   %-16s  ", p.since().Seconds(), p.labelWidth, p.label(pod, e.Container), e.Reason)
@@ -244,8 +244,8 @@ func (p *Printer) addLocked(pod *v1.Pod, e Event) {
 	p.held = append(p.held, heldLine{Event: e, pod: pod, line: line})
 }
 
-// addWaitLocked adds the beginning of a wait, to the line of its cause if that is
-// still held. A zero retryAt is the end of a wait and adds nothing.
+// addWaitLocked adds the start of a wait. If the line of its cause is still held, it adds
+// the wait to that line. A zero retryAt is the end of a wait and adds nothing.
 func (p *Printer) addWaitLocked(pod *v1.Pod, container, reason string, retryAt time.Time, restarts int) {
 	if retryAt.IsZero() {
 		return
@@ -264,10 +264,10 @@ func (p *Printer) addWaitLocked(pod *v1.Pod, container, reason string, retryAt t
 	})
 }
 
-// releaseLocked writes the held lines for which the function is true.
-func (p *Printer) releaseLocked(those func(heldLine) bool) {
+// releaseLocked writes the held lines that match.
+func (p *Printer) releaseLocked(match func(heldLine) bool) {
 	p.held = slices.DeleteFunc(p.held, func(h heldLine) bool {
-		if !those(h) {
+		if !match(h) {
 			return false
 		}
 		p.pending = append(append(p.pending, h.line...), '\n')
@@ -275,8 +275,8 @@ func (p *Printer) releaseLocked(those func(heldLine) bool) {
 	})
 }
 
-// leave keeps the table that is on the terminal and draws the next one below
-// whatever is there then. While away is true nothing is drawn.
+// leave keeps the table that is on the terminal, and draws the next one below the output
+// of other programs. While away is true, nothing is drawn.
 func (p *Printer) leave(away bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,8 +286,8 @@ func (p *Printer) leave(away bool) {
 
 func (p *Printer) since() time.Duration { return p.clock.Since(p.start) }
 
-// label returns the source of a line: the container if there is only one pod, else
-// the pod and the container.
+// label returns the label of a line: the container or, if there are several pods, the pod
+// and the container.
 func (p *Printer) label(pod *v1.Pod, container string) string {
 	switch {
 	case pod == nil:
@@ -301,7 +301,7 @@ func (p *Printer) label(pod *v1.Pod, container string) string {
 	}
 }
 
-// podName returns the name of a pod, with the namespace if another pod has the name.
+// podName returns the name of a pod, with its namespace if another pod has the same name.
 func (p *Printer) podName(pod *v1.Pod) string {
 	for _, other := range p.pods {
 		if other.Name == pod.Name && other.Namespace != pod.Namespace {
@@ -317,7 +317,7 @@ func joinNonEmpty(sep string, parts ...string) string {
 
 func ended(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
-// notify puts a value into a channel of capacity 1 unless it has one.
+// notify sends a value to a channel with a buffer of one, unless the buffer is full.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -19,16 +19,16 @@ import (
 type Summary struct {
 	Restarts      int     `json:"restarts"`
 	WaitedSeconds float64 `json:"waitedSeconds"`
-	// TimedRestarts is the number of restarts with a known lateness. If it is 0, the
-	// lateness is missing.
+	// TimedRestarts is the number of restarts whose lateness is known. If it is 0, the
+	// mean and worst lateness are missing.
 	TimedRestarts        int      `json:"timedRestarts"`
 	MeanLatenessSeconds  *float64 `json:"meanLatenessSeconds,omitempty"`
 	WorstLatenessSeconds *float64 `json:"worstLatenessSeconds,omitempty"`
-	// Logs is the folder of the pod's logs.
+	// Logs is the directory of the pod's logs.
 	Logs string `json:"logs,omitempty"`
 }
 
-// summary returns the end of the output. logs returns the folder of a pod's logs.
+// summary returns the end of the output. logs returns the directory of a pod's logs.
 func (p *Printer) summary(logs func(*v1.Pod) string) []byte {
 	var b bytes.Buffer
 	for _, pod := range p.pods {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HandleSuspend keeps what the user's shell writes between Ctrl-Z and fg: the table
-// is not drawn over it. It returns a function that ends this.
+// HandleSuspend handles Ctrl-Z and fg, so that the table does not overwrite the output of
+// the user's shell. It returns a function that stops the handling.
 func (p *Printer) HandleSuspend() (end func()) {
 	if p.size == nil {
 		return func() {}

@@ -23,25 +23,25 @@ import (
 
 // screen keeps a table below the lines that scroll.
 type screen struct {
-	// drawn are the lines of the table on the terminal. The cursor is in the row
-	// below them.
+	// drawn are the lines of the table on the terminal. The cursor is on the row below
+	// them.
 	drawn []string
 }
 
-// draw returns the bytes that replace the table on the terminal by the lines and the
-// new table. It returns nil if nothing changes.
+// draw returns the bytes that replace the table on the terminal with the lines and the new
+// table. It returns nil if nothing changes.
 func (s *screen) draw(lines []byte, table []string, columns int) []byte {
 	if len(lines) == 0 && slices.Equal(table, s.drawn) {
 		return nil
 	}
 	var b bytes.Buffer
-	// A terminal that has become narrower has wrapped the longer lines.
+	// If the terminal has become narrower, it has wrapped the long lines.
 	rows := 0
 	for _, line := range s.drawn {
 		rows += max(1, (columnsOf(line)+columns-1)/columns)
 	}
 	if rows > 0 {
-		fmt.Fprintf(&b, "\r\x1b[%dA\x1b[J", rows) // To the beginning, up, and erase all below.
+		fmt.Fprintf(&b, "\r\x1b[%dA\x1b[J", rows) // Move to the first column, move up, and erase to the end.
 	}
 	b.Write(lines)
 	for _, line := range table {
@@ -53,16 +53,15 @@ func (s *screen) draw(lines []byte, table []string, columns int) []byte {
 
 // tableRow is a line of the table.
 type tableRow struct {
-	// rank orders rows by importance, 0 first, if not all have room.
+	// rank orders rows by importance if not all fit. 0 is the most important.
 	rank int
 	text string
 }
 
-// table returns the lines of the table: one for each pod, then one for each
-// container. No line is longer than the columns. A quarter of the rows is left for
-// the lines that scroll.
+// table returns the lines of the table: one for each pod, then one for each container. No
+// line is wider than columns. A quarter of the rows remains for the lines that scroll.
 func (p *Printer) table(now time.Time, columns, rows int) []string {
-	limit := max(1, rows-1-rows/4) // The cursor has a row of its own.
+	limit := max(1, rows-1-rows/4) // The cursor has its own row.
 	var pods []tableRow
 	var statuses []agent.ContainerStatus
 	var names []string
@@ -90,7 +89,7 @@ func (p *Printer) table(now time.Time, columns, rows int) []string {
 			widest = max(widest, columnsOf(row.text))
 		}
 		if widest > columns {
-			// The columns on the right change, so the names are cut first.
+			// The columns on the right are more important, so the names are cut first.
 			names = shorten(names, widest-columns)
 			header, containers = containerRows(names, statuses, now)
 		}
@@ -102,7 +101,7 @@ func (p *Printer) table(now time.Time, columns, rows int) []string {
 	return lines
 }
 
-// shorten cuts all names to the width of the longest less columns, but at least 8.
+// shorten cuts all names to the width of the longest name minus columns, but not below 8.
 func shorten(names []string, columns int) []string {
 	longest := 0
 	for _, name := range names {
@@ -115,7 +114,7 @@ func shorten(names []string, columns int) []string {
 	return short
 }
 
-// fit returns at most limit lines: all rows, or the most important ones and a count of
+// fit returns at most limit lines: all rows, or the most important rows and the number of
 // the others.
 func fit(rows []tableRow, limit int, what string) []string {
 	more := 0
@@ -167,8 +166,8 @@ func (p *Printer) podRow(pod *v1.Pod, s agent.Status, now time.Time) tableRow {
 	return tableRow{rank, joinNonEmpty("  ", parts...)}
 }
 
-// containerRows returns a header and a row for each container. The column KIND is
-// left out if all are regular containers.
+// containerRows returns a header and a row for each container. It leaves out the column
+// KIND if all are regular containers.
 func containerRows(names []string, statuses []agent.ContainerStatus, now time.Time) (string, []tableRow) {
 	kinds := slices.ContainsFunc(statuses, func(c agent.ContainerStatus) bool { return c.Kind != restartpod.KindRegular })
 	var b bytes.Buffer
@@ -217,7 +216,8 @@ func stateOf(s v1.ContainerState) string {
 	}
 }
 
-// rankOf puts containers that failed or wait first, and those that are done last.
+// rankOf returns the rank of a container: failed and waiting containers are the most
+// important, and succeeded containers the least.
 func rankOf(c agent.ContainerStatus) int {
 	switch t := c.State.Terminated; {
 	case !c.RetryAt.IsZero(), t != nil && t.ExitCode != 0:
@@ -240,12 +240,12 @@ func countdown(to, now time.Time) string {
 	return "in " + duration.HumanDuration((left + time.Second - 1).Truncate(time.Second))
 }
 
-// cut shortens a line to the columns, with … at the end if something is missing.
+// cut shortens a line to the columns. A shortened line ends with ….
 func cut(line string, columns int) string {
 	if columnsOf(line) <= columns {
 		return line
 	}
-	used := 1 // The … takes one.
+	used := 1 // For the ….
 	for i, r := range line {
 		if used += runeColumns(r); used > columns {
 			return line[:i] + "…"
@@ -262,8 +262,9 @@ func columnsOf(s string) int {
 	return n
 }
 
-// runeColumns returns the columns that a terminal uses for a character: two for East
-// Asian wide ones, none for combining ones (Unicode Standard Annex 11).
+// runeColumns returns the number of columns that a terminal uses for a character: two for
+// East Asian wide characters, and none for combining characters (Unicode Standard Annex
+// 11).
 func runeColumns(r rune) int {
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
 		return 0

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// loop makes all writes.
+// loop makes all writes until Close.
 func (p *Printer) loop() {
 	defer close(p.done)
 	var tick <-chan time.Time
@@ -40,8 +40,8 @@ func (p *Printer) loop() {
 	}
 }
 
-// flush writes what is queued and the table below it in one call. After a failed
-// write nothing more is written.
+// flush writes the pending lines and the table below them in one call. After a failed
+// write nothing else is written.
 func (p *Printer) flush() {
 	columns, rows := 0, 0
 	if p.size != nil {
@@ -94,7 +94,7 @@ func (p *Printer) setWriting(writing bool) {
 	p.writing, p.stalled = writing, false
 }
 
-// stall ends the wait of output for the current write.
+// stall stops the wait of output for the current write.
 func (p *Printer) stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,9 +102,9 @@ func (p *Printer) stall() {
 	p.room.Broadcast()
 }
 
-// Close writes what is still queued, the table once more, and the summary with the
-// folder of each pod's logs. It waits for the writer and returns its first error.
-// Later calls of other methods have no effect.
+// Close writes the pending lines, the table, and a summary with the directory of each
+// pod's logs. It waits for the writer and returns its first error. Later calls of other
+// methods have no effect.
 func (p *Printer) Close(logs func(*v1.Pod) string) error {
 	p.mu.Lock()
 	p.releaseLocked(func(heldLine) bool { return true })

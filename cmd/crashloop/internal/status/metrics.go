@@ -21,8 +21,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// These limit memory and time: the parser needs 200 bytes for a line of four, and its
-// time for a line grows with the square of the number of labels.
+// These limits bound memory and time. The parser needs 200 bytes for a line of four bytes,
+// and its time for a line is quadratic in the number of labels.
 const (
 	maxMetricLines = 1 << 20
 	maxMetricLine  = 8 << 10
@@ -41,11 +41,11 @@ const (
 	metricStart = "process_start_time_seconds"
 )
 
-// optionalLabel has the cause of the lateness. Older kubelets do not have it. The
-// report adds up all causes.
+// optionalLabel is the cause of the lateness. Older kubelets do not have it. The report
+// adds up all causes.
 const optionalLabel = "cause"
 
-// metrics has the type and the labels of each metric.
+// metrics lists the type and the labels of each metric.
 var metrics = []struct {
 	name   string
 	kind   dto.MetricType
@@ -65,8 +65,8 @@ var metrics = []struct {
 type Report struct {
 	// Source is the file or URL of the metrics.
 	Source string `json:"source"`
-	// KubeletStarted is the start of the kubelet, from which everything except the
-	// gauges counts. It is missing if the metrics do not have it.
+	// KubeletStarted is the start time of the kubelet. Everything except the gauges counts
+	// from it. It is missing if the metrics do not have it.
 	KubeletStarted *time.Time `json:"kubeletStarted,omitempty"`
 	// WaitingContainers is the number of containers in CrashLoopBackOff. It is missing
 	// if the metrics do not have it.
@@ -91,10 +91,10 @@ type backOffStatus struct {
 	lateness *dto.Histogram
 }
 
-// inPlaceStatus is the in-place pod restarts by one action.
+// inPlaceStatus sums up the in-place pod restarts with one action.
 type inPlaceStatus struct {
 	Action string `json:"action"`
-	// Outcomes has the number of restarts by outcome.
+	// Outcomes maps outcomes to the number of restarts.
 	Outcomes map[string]uint64 `json:"outcomes"`
 	Phases   []phaseStatus     `json:"phases"`
 }
@@ -113,7 +113,7 @@ type distribution struct {
 	P99 *bound `json:"p99,omitempty"`
 	// Max is the upper bound of the highest bucket that is not empty.
 	Max *bound `json:"max,omitempty"`
-	// Buckets has the buckets that are not empty.
+	// Buckets lists the buckets that are not empty.
 	Buckets []bucketStatus `json:"buckets"`
 }
 
@@ -124,13 +124,13 @@ type bound struct {
 	Above bool `json:"above,omitempty"`
 }
 
-// bucketStatus is the count of one bucket, without those below it.
+// bucketStatus is the count of one bucket. It does not include the buckets below.
 type bucketStatus struct {
 	UpTo  bound  `json:"upTo"`
 	Count uint64 `json:"count"`
 }
 
-// New returns the report of metrics in the Prometheus text format. An error names the
+// New returns the report for metrics in the Prometheus text format. An error names the
 // line or the metric.
 func New(data []byte) (*Report, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -159,7 +159,7 @@ func New(data []byte) (*Report, error) {
 		}
 		found = true
 		if family.GetType() != metric.kind {
-			return nil, fmt.Errorf("%s: type %s, but a kubelet has a %s", metric.name,
+			return nil, fmt.Errorf("%s: has the type %s, must be a %s", metric.name,
 				strings.ToLower(family.GetType().String()), strings.ToLower(metric.kind.String()))
 		}
 		seen := map[string]bool{}
@@ -213,7 +213,7 @@ func parseMetrics(data []byte) (families map[string]*dto.MetricFamily, err error
 	return families, err
 }
 
-// add adds a metric with these values of its labels.
+// add adds a metric with these label values to the report.
 func (r *Report) add(name string, values []string, m *dto.Metric, backOffs map[string]*backOffStatus, inPlace map[string]*inPlaceStatus) (err error) {
 	switch name {
 	case metricWaiting:
@@ -255,17 +255,17 @@ func (r *Report) add(name string, values []string, m *dto.Metric, backOffs map[s
 	return err
 }
 
-// phaseOrder sorts phases as a restart runs through them. Unknown ones follow by name.
+// phaseOrder sorts phases in the order of a restart. Unknown phases follow by name.
 func phaseOrder(a, b string) int {
 	rank := map[string]int{"TerminatingForRestart": -2, "Startup": -1}
 	return cmp.Or(rank[a]-rank[b], strings.Compare(a, b))
 }
 
-// labelValue matches the values of a kubelet's labels.
+// labelValue matches the label values of a kubelet's metrics.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,63}$`)
 
-// labelValues returns the values of the named labels. A metric with other labels is an
-// error.
+// labelValues returns the values of the named labels. It returns an error for a metric with
+// other labels.
 func labelValues(m *dto.Metric, names []string) ([]string, error) {
 	values := make([]string, len(names))
 	for _, pair := range m.GetLabel() {
@@ -358,9 +358,9 @@ func newDistribution(h *dto.Histogram) (distribution, error) {
 	return d, nil
 }
 
-// quantile is histogram_quantile of Prometheus: linear interpolation within a bucket.
-// In the bucket up to +Inf it is the bucket's lower bound, with Above set. The buckets
-// are sorted and end with +Inf.
+// quantile computes histogram_quantile of Prometheus: linear interpolation within a bucket.
+// In the last bucket, it returns the lower bound with Above set. The buckets must be sorted
+// and end with +Inf.
 func quantile(q float64, buckets []*dto.Bucket) *bound {
 	last := len(buckets) - 1
 	total := buckets[last].GetCumulativeCount()
@@ -384,7 +384,7 @@ func quantile(q float64, buckets []*dto.Bucket) *bound {
 	return &bound{Seconds: lower + (upper-lower)*(rank-below)/in}
 }
 
-// startTime returns the start of the process, or nil if it is not known.
+// startTime returns the start time of the process, or nil if it is unknown.
 func startTime(family *dto.MetricFamily) *time.Time {
 	if family.GetType() != dto.MetricType_GAUGE || len(family.GetMetric()) != 1 {
 		return nil

@@ -26,7 +26,7 @@ func WriteTable(w io.Writer, r *Report) error {
 	}
 	b.WriteString("\n")
 	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	waiting := "not known"
+	waiting := "unknown"
 	if r.WaitingContainers != nil {
 		waiting = strconv.FormatUint(*r.WaitingContainers, 10)
 	}
@@ -75,7 +75,8 @@ func backOffRows(backOffs []backOffStatus) [][]string {
 	return rows
 }
 
-// delayRows has a row for each bucket that is not empty, and a column for each back-off.
+// delayRows returns a row for each bucket that is not empty, with a column for each
+// back-off.
 func delayRows(backOffs []backOffStatus) [][]string {
 	header := []string{"DELAY UP TO"}
 	counts := map[bound][]uint64{}
@@ -107,7 +108,8 @@ func delayRows(backOffs []backOffStatus) [][]string {
 	return rows
 }
 
-// outcomeRows has a row for each action, and a column for each known or found outcome.
+// outcomeRows returns a row for each action, with a column for each outcome: the known ones
+// and any others in the metrics.
 func outcomeRows(inPlace []inPlaceStatus) [][]string {
 	outcomes := []string{"Restarted", "Failed", "Deleted", "TriggeredAgain"}
 	others := map[string]bool{}
@@ -145,7 +147,7 @@ func phaseRows(inPlace []inPlaceStatus) [][]string {
 	return rows
 }
 
-// quantiles returns the last three columns of a distribution.
+// quantiles returns the columns P50, P99 and MAX of a distribution.
 func quantiles(d distribution) []string {
 	if d.Count == 0 {
 		return []string{"-", "-", "-"}
@@ -159,7 +161,7 @@ func quantiles(d distribution) []string {
 
 func number(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// String returns the duration with three significant digits.
+// String formats the duration with three significant digits.
 func (b bound) String() string {
 	value, unit := b.Seconds, "s"
 	if value != 0 && value < 1 {

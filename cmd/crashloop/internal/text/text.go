@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package text formats strings that come from files and users so that a terminal
-// shows them and does not act on them.
+// Package text formats strings from files and users so that a terminal displays them and
+// does not interpret them.
 package text
 
 import (
@@ -16,19 +16,19 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns a string in one line. Characters that are not printable are
-// escaped as in a Go string.
+// Printable returns a string on one line. Characters that are not printable are escaped as
+// in a Go string.
 func Printable(s string) string { return string(AppendEscaped(nil, s, strconv.IsPrint)) }
 
-// AppendEscaped appends a string. Characters for which shown is false, and invalid
+// AppendEscaped appends a string. Characters for which keep returns false, and invalid
 // UTF-8, are escaped as in a Go string.
-func AppendEscaped(to []byte, s string, shown func(rune) bool) []byte {
+func AppendEscaped(to []byte, s string, keep func(rune) bool) []byte {
 	for len(s) > 0 {
 		r, size := utf8.DecodeRuneInString(s)
 		switch {
 		case r == utf8.RuneError && size == 1:
 			to = fmt.Appendf(to, `\x%02x`, s[0])
-		case !shown(r):
+		case !keep(r):
 			quoted := strconv.QuoteRune(r)
 			to = append(to, quoted[1:len(quoted)-1]...)
 		default:
@@ -39,7 +39,7 @@ func AppendEscaped(to []byte, s string, shown func(rune) bool) []byte {
 	return to
 }
 
-// Cell returns a name for a table, quoted if it has spaces or has to be escaped.
+// Cell returns a name for a table. It quotes a name that has spaces or must be escaped.
 func Cell(name string) string {
 	if quoted := strconv.Quote(name); strings.ContainsRune(name, ' ') || quoted != `"`+name+`"` {
 		return quoted
@@ -47,12 +47,13 @@ func Cell(name string) string {
 	return name
 }
 
-// Seconds returns a duration as the KEPs write it: 1.5s.
+// Seconds formats a duration in seconds, as the KEPs do: 1.5s.
 func Seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
 }
 
-// Reason returns an error about a file without its path. Callers add the path as the user gave it.
+// Reason returns the cause of an error about a file, without the path. Callers add the path
+// that the user gave.
 func Reason(err error) error {
 	if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
 		return pathErr.Err

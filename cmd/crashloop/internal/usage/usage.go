@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage has what commands have in common in how they are used: their flags, and errors of
-// flags.
+// Package usage has the flags, and the errors of flags, that the commands share.
 package usage
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Output adds the flag for the format of the output, which is a table by default. Another
-// format than these is an error before the command runs.
+// Output adds the flag for the output format. The default is a table. An unknown format is
+// an error before the command runs.
 func Output(cmd *cobra.Command, to *string, formats []string) {
 	cmd.Flags().StringVarP(to, "output", "o", "table", "the output format: "+strings.Join(formats, ", "))
 	Name(cmd, map[string]string{"output": "FORMAT"})
@@ -29,18 +28,18 @@ func Output(cmd *cobra.Command, to *string, formats []string) {
 	}
 }
 
-// Name sets the names of flag values in help.
+// Name sets the names of flag values in help texts.
 func Name(cmd *cobra.Command, names map[string]string) {
 	for name, placeholder := range names {
 		flag := cmd.Flags().Lookup(name)
 		flag.Value = named{flag.Value, placeholder}
 		if flag.DefValue == "[]" || flag.DefValue == "0s" {
-			flag.DefValue = "" // Help leaves it out, as it does for the types that pflag knows.
+			flag.DefValue = "" // Otherwise help would show the zero value of a type that pflag does not know.
 		}
 	}
 }
 
-// named is the value of a flag with its name in help. pflag also takes that name
+// named is the value of a flag with its name in help texts. pflag can also read the name
 // from backquotes in the usage, but completions would show the backquotes.
 type named struct {
 	pflag.Value
@@ -49,8 +48,8 @@ type named struct {
 
 func (v named) Type() string { return v.name }
 
-// Var adds a flag that parse parses. Its errors say what would be right. placeholder is the name of
-// the value in help, and text the default.
+// Var adds a flag whose value parse parses. An error of parse must name the valid values.
+// placeholder is the name of the value in help texts, and text is the default.
 func Var[T any](flags *pflag.FlagSet, to *T, name, placeholder, text, help string, parse func(string) (T, error)) {
 	flags.Var(&value[T]{to, text, placeholder, parse}, name, help)
 }
@@ -73,36 +72,36 @@ func (v *value[T]) Set(text string) (err error) {
 	return err
 }
 
-// Must panics on an error that only a misnamed flag in this program can cause.
+// Must panics on an error that only a wrong flag name in this program can cause.
 func Must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// Error adds to an error about a flag what would be right, where pflag only has the text of
-// strconv. It is for cobra's SetFlagErrorFunc.
+// Error replaces the text of strconv in an error about a flag with the valid values. It is
+// for cobra's SetFlagErrorFunc.
 func Error(_ *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return err
 	}
 	text, found := err.Error(), false
-	right := "true or false"
+	valid := "true or false"
 	if number := (*strconv.NumError)(nil); errors.As(err, &number) {
 		text, found = strings.CutSuffix(text, number.Error())
 		kind := map[string]string{"ParseInt": "a whole number", "ParseUint": "a whole number that is not negative", "ParseFloat": "a number"}[number.Func]
 		if kind != "" {
-			right = kind + " such as " + invalid.GetFlag().DefValue
+			valid = kind + " such as " + invalid.GetFlag().DefValue
 		}
 		if errors.Is(err, strconv.ErrRange) {
-			right += ", and not as large"
+			valid += ", and not as large"
 		}
 	} else if text, _, found = strings.Cut(text, ", err: strconv.ParseBool"); found {
-		text += ": " // a feature gate's
+		text += ": " // The error is about a feature gate.
 	}
 	if !found {
 		return err
 	}
-	return errors.New(text + "must be " + right)
+	return errors.New(text + "must be " + valid)
 }

@@ -2,7 +2,7 @@
 
 //go:build unix
 
-package podfolder
+package poddir
 
 import (
 	"errors"
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock locks a file until unlock is called or this process ends, and sets its time to
-// now.
+// lock locks a file until unlock is called or this process ends, and sets its modification
+// time to now.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -30,7 +30,7 @@ func lock(path string) (unlock func(), err error) {
 	locked, err := f.Stat()
 	if now, statErr := os.Stat(path); err == nil && (statErr != nil || !os.SameFile(locked, now)) {
 		f.Close()
-		return lock(path) // Open has removed the file in the meantime.
+		return lock(path) // Open has removed the file.
 	}
 	os.Chtimes(path, time.Time{}, time.Now())
 	return func() { f.Close() }, nil

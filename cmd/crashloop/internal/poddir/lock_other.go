@@ -2,7 +2,7 @@
 
 //go:build !unix
 
-package podfolder
+package poddir
 
 // lock does nothing: this system has no runtime for pods.
 func lock(string) (unlock func(), err error) { return func() {}, nil }

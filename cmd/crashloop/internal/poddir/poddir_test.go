@@ -2,7 +2,7 @@
 
 //go:build unix
 
-package podfolder
+package poddir
 
 import (
 	"os"
