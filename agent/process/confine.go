@@ -40,12 +40,11 @@ func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 	euid, egid := os.Geteuid(), os.Getegid()
 	spec := field.NewPath("spec")
 	const notConfined, notUnconfined = "not available in a confined pod", "not available without confinement"
-	if confined {
-		for name, set := range map[string]bool{"hostPID": pod.Spec.HostPID, "hostIPC": pod.Spec.HostIPC} {
-			if set {
-				forbid(spec.Child(name), notConfined)
-			}
-		}
+	if confined && pod.Spec.HostPID {
+		forbid(spec.Child("hostPID"), notConfined)
+	}
+	if confined && pod.Spec.HostIPC {
+		forbid(spec.Child("hostIPC"), notConfined)
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil && euid != 0 && len(sc.SupplementalGroups) > 0 {
 		forbid(spec.Child("securityContext", "supplementalGroups"), "only root can set groups")

@@ -312,29 +312,28 @@ func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) erro
 	}
 	if grace > 0 {
 		i.term.Do(func() { i.parent.signal(i.run, unix.SIGTERM) })
-		if err := i.waitDone(ctx, time.After(grace)); err != errGrace {
-			return err
+		select {
+		case <-i.done:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(grace):
 		}
 	}
 	i.kill()
-	return i.waitDone(ctx, nil)
+	return i.waitDone(ctx)
 }
 
 // kill ends all processes of an instance.
 func (i *instance) kill() { i.parent.signal(i.run, unix.SIGKILL) }
 
-var errGrace = errors.New("the grace period is over")
-
-// waitDone waits for the end of the instance. It returns errGrace when it receives from
-// graceEnd.
-func (i *instance) waitDone(ctx context.Context, graceEnd <-chan time.Time) error {
+// waitDone waits for the end of the instance.
+func (i *instance) waitDone(ctx context.Context) error {
 	select {
 	case <-i.done:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-graceEnd:
-		return errGrace
 	}
 }
 

@@ -27,7 +27,7 @@ func (r *Runtime) Remove(ctx context.Context) error {
 		i.kill()
 	}
 	for _, i := range instances {
-		if err := i.waitDone(ctx, nil); err != nil {
+		if err := i.waitDone(ctx); err != nil {
 			return err
 		}
 	}
