@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -212,15 +213,20 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 		}
 	}
 	if len(r.Errors) == 0 {
-		for flag, names := range map[string][]string{"--exit": slices.Sorted(maps.Keys(o.Lives)), "--recover": slices.Sorted(maps.Keys(o.Recovers))} {
-			for _, name := range names {
-				if !known[name] {
-					r.Errors = append(r.Errors, newIssue("", "", flag, fmt.Sprintf("no pod has a container %q: must be one of %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))))
-				}
-			}
-		}
+		r.checkContainers("--exit", maps.Keys(o.Lives), known)
+		r.checkContainers("--recover", maps.Keys(o.Recovers), known)
 	}
 	return plans
+}
+
+// checkContainers adds an error for each unknown container that a flag names.
+func (r *report) checkContainers(flag string, names iter.Seq[string], known map[string]bool) {
+	for _, name := range slices.Sorted(names) {
+		if !known[name] {
+			r.Errors = append(r.Errors, newIssue("", "", flag,
+				fmt.Sprintf("no pod has a container %q: must be one of %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))))
+		}
+	}
 }
 
 func writePlans(w io.Writer, format string, plans []podPlan) error {

@@ -114,6 +114,7 @@ func TestPlanErrors(t *testing.T) {
 		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "stdin: no pod and no pod template found"},
 		"no container":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "spec.containers: Required value"},
 		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitFailed, `--exit: no pod has a container "mian": must be one of main, other`},
+		"unknown in both":   {planPod, []string{"--exit", "mian=1@3s", "--recover", "mian=1m", "-"}, exitFailed, "main, other\nerror: --recover: no pod has a container \"mian\""},
 		"life":              {planPod, []string{"--exit", "main=1", "-"}, exitUsage, `--exit main: "1" must be CODE@AFTER`},
 		"name":              {planPod, []string{"--exit", "1@3s", "-"}, exitUsage, `--exit "1@3s" must be NAME=VALUE`},
 		"twice":             {planPod, []string{"--exit", "main=1@3s", "--exit", "main=runs", "-"}, exitUsage, `already set for "main"`},
