@@ -47,9 +47,9 @@ func TestPlanFleetStatus(t *testing.T) {
 		{"plan fleet --pods 0", exitUsage, "", "error: pods: 0: must be from 1 to 10000\nSee 'crashloop plan fleet --help'.\n"},
 		{"plan fleet --pods 0 -o json", exitUsage, "", `"detail":"pods: 0: must be from 1 to 10000"`},
 		{"plan fleet --curve none.yaml", exitFailed, "", "error: --curve none.yaml: none.yaml: "},
-		{"plan fleet --budget-requests 0.1", exitFailed, "no maximum stays inside it: 5m: ", "error: no maximum stays inside the budget\n"},
-		{"plan merge", exitUsage, "", "there is no FILE to merge"},
-		{"plan merge -", exitFailed, "", "error: stdin: it is empty\n"},
+		{"plan fleet --budget-requests 0.1", exitFailed, "no maximum is within the budget: 5m: ", "error: no maximum is within the budget\n"},
+		{"plan merge", exitUsage, "", "no FILE to merge"},
+		{"plan merge -", exitFailed, "", "error: stdin: is empty\n"},
 		{"plan merge -o json none", exitFailed, "", `{"severity":"error","detail":"none: no such file or directory"`},
 	} {
 		var out, errs bytes.Buffer

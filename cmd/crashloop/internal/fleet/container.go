@@ -14,44 +14,44 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// origin is when a simulation begins. No decision depends on it: times are compared with each
-// other alone. One with a monotonic reading makes that twice as fast.
+// origin is the time at which a simulation begins. No decision depends on it, because the code
+// only compares times. A monotonic clock reading makes these comparisons twice as fast.
 var origin = time.Now()
 
 // never is after every simulated time.
 const never = time.Duration(math.MaxInt64)
 
-// walker takes one container after the other through the simulated time with one curve.
+// walker simulates one container after another with one curve.
 type walker struct {
 	*Options
 	backOff *backoff.Backoff
 	draws   rand.PCG
 	random  *rand.Rand
-	// spec is the container for the restart policy.
+	// spec has the restart policy, for OnExit.
 	spec  restartpod.Container
 	gates restartpod.Gates
 	// restarted is called for each restart, with its time.
 	restarted func(time.Duration)
-	// returns has when what containers wait for is back: the end of each outage, and Recover.
+	// returns has the times from which containers can recover: the end of each outage, and Recover.
 	returns []time.Duration
 	container
 }
 
-// container is what comes of one.
+// container is the result of simulating a container.
 type container struct {
 	restarts  uint64
 	up, down  time.Duration
 	completed bool
-	// hit reports of each outage whether the container depends on what is away.
+	// hit reports for each outage whether the container needs the dependency.
 	hit []bool
-	// failed and recovered are of each of the walker's returns: whether the container exited
-	// for want of it, and how long after it the container started, or never.
+	// failed reports for each of the walker's returns whether the container failed because of the
+	// time before it. recovered is how long after the return the container started, or never.
 	failed    []bool
 	recovered []time.Duration
 }
 
-// key is that of each container in turn. One key in the back-off is faster than many, and
-// decisions for one do not depend on others.
+// key is the back-off key of every container, one after another. One key is faster than many, and
+// decisions for a key do not depend on other keys.
 const key = "container"
 
 func newWalker(o *Options, curve backoff.Curve, restarted func(time.Duration)) *walker {
@@ -62,7 +62,7 @@ func newWalker(o *Options, curve backoff.Curve, restarted func(time.Duration)) *
 	return w
 }
 
-// returns are the times since which containers recover.
+// returns returns the times from which containers can recover.
 func (o *Options) returns() (list []time.Duration) {
 	for _, out := range o.Outages {
 		list = append(list, out.End())
@@ -73,10 +73,10 @@ func (o *Options) returns() (list []time.Duration) {
 	return list
 }
 
-// walk takes the container with a number, counted over all nodes, through the time.
+// walk simulates the container with a number, which counts over all nodes.
 func (w *walker) walk(number int) {
 	failing := w.begin(number)
-	var now time.Duration // when it starts
+	var now time.Duration // the time of the next start
 	if w.Stagger > 0 {
 		now = time.Duration(w.random.Int64N(int64(w.Stagger)))
 	}
@@ -104,7 +104,7 @@ func (w *walker) walk(number int) {
 	}
 }
 
-// begin prepares for a container, and reports whether it is one that fails.
+// begin prepares for a container, and reports whether it fails from the start.
 func (w *walker) begin(number int) bool {
 	w.backOff.Reset(key)
 	w.draws.Seed(mix(w.Seed), mix(mix(w.Seed)+uint64(number)))
@@ -123,13 +123,14 @@ func (w *walker) begin(number int) bool {
 	return failing
 }
 
-// quota is how many of the first n are picked by a share, and picked reports whether the one
-// with the number n is. So a share of 0.1 picks 11 of 110, and not about 11.
+// quota returns how many of the first n containers a share picks. A share of 0.1 picks exactly 11
+// of 110, which random draws would not.
 func quota(n int, share float64) int { return int(math.Round(float64(n) * share)) }
 
+// picked reports whether a share picks the container with the number n.
 func picked(n int, share float64) bool { return quota(n+1, share) > quota(n, share) }
 
-// mix is the finalizer of splitmix64. It makes seeds of adjacent containers unlike.
+// mix is the finalizer of splitmix64. It makes the seeds of adjacent containers independent.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -137,7 +138,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// exit is when an instance that starts at a time exits, or never, and with what code.
+// exit returns the time at which an instance that starts at the given time exits, or never, and
+// its exit code.
 func (w *walker) exit(failing bool, start time.Duration, instance int) (time.Duration, int32) {
 	life := w.Lives.Of(instance)
 	if life.Runs {
@@ -156,7 +158,8 @@ func (w *walker) exit(failing bool, start time.Duration, instance int) (time.Dur
 	return at, life.Code
 }
 
-// outage is when an instance that starts at a time exits because a dependency is away.
+// outage returns the time at which an instance that starts at the given time exits because of an
+// outage, or never.
 func (w *walker) outage(start time.Duration, instance int) time.Duration {
 	at := never
 	for i, out := range w.Outages {
@@ -170,8 +173,8 @@ func (w *walker) outage(start time.Duration, instance int) time.Duration {
 	return at
 }
 
-// fail notes of which returns the container needs one. While another dependency of its is still
-// away, a return brings it nothing: that of the other one counts.
+// fail notes which returns the container waits for after an exit. It does not wait for a return
+// during which another of its dependencies is still away.
 func (w *walker) fail(failing bool, exit time.Duration) {
 	for i, back := range w.returns {
 		if i == len(w.Outages) {
@@ -192,7 +195,8 @@ func (w *walker) away(now time.Duration) bool {
 	return false
 }
 
-// restart asks the back-off as a kubelet does: after the exit, and when the wait is over.
+// restart returns the time of the restart. It asks the back-off as a kubelet does: after the exit,
+// and when the wait is over.
 func (w *walker) restart(exit time.Duration) time.Duration {
 	event := origin.Add(exit)
 	d := w.backOff.DecideAt(key, event, event)
@@ -206,7 +210,7 @@ func (w *walker) restart(exit time.Duration) time.Duration {
 	return at
 }
 
-// recover notes how long after a return the container starts.
+// recover records how long after a return the container starts.
 func (w *walker) recover(failing bool, exit, start time.Duration) {
 	for i, back := range w.returns {
 		mine := w.failed[i] && start >= back && w.recovered[i] == 0

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// Costs are what restarts cost a node.
+// Costs are the costs of restarts for a node.
 type Costs struct {
-	// RequestsPerRestart is how many API requests the kubelet makes for a restart.
+	// RequestsPerRestart is the number of API requests that the kubelet sends for a restart.
 	RequestsPerRestart float64
-	// RequestLimit is how many API requests the kubelet makes in a second at most, or 0 for no
-	// limit. What is above it is left out: the kubelet merges statuses and drops events.
+	// RequestLimit is the maximum number of API requests per second, or 0 for no limit. Requests
+	// above it do not count, because the kubelet merges statuses and drops events.
 	RequestLimit float64
-	// CPUPerRestart is what the kubelet needs of a processor for a restart.
+	// CPUPerRestart is the CPU time that the kubelet uses for a restart.
 	CPUPerRestart time.Duration
-	// CPUIdle is how many processors the kubelet needs without restarts.
+	// CPUIdle is the number of processors that the kubelet uses without restarts.
 	CPUIdle float64
 }
 
-// MeasuredCosts are the costs of the patched kubelet in docs/results/load.json, rounded. A test
-// derives them from there again. RequestsPerRestart is from the mix tenth/110, in which nothing
-// waits for the client's limits. The CPU is the straight line through the mixes tenth/110 and
-// all-fail/110. The limit is the sum of kubeAPIQPS and eventRecordQPS of a KubeletConfiguration,
-// each 50 by default.
+// MeasuredCosts are the rounded costs of the patched kubelet in docs/results/load.json. A test
+// compares them with that file. RequestsPerRestart is from the mix tenth/110, in which no request
+// waits for the client's limits. The CPU values are those of the straight line through the mixes
+// tenth/110 and all-fail/110. The limit is the sum of kubeAPIQPS and eventRecordQPS of a
+// KubeletConfiguration, each 50 by default.
 var MeasuredCosts = Costs{
 	RequestsPerRestart: 4.05,
 	RequestLimit:       100,
@@ -47,10 +47,10 @@ func (c Costs) validate() error {
 	return nil
 }
 
-// milli is a number in thousandths. Sums of integers are the same in any order.
+// milli returns a number in thousandths. The sum of integers does not depend on their order.
 func milli(n float64) uint64 { return uint64(n*1000 + 0.5) }
 
-// millis is how many API requests, in thousandths, a node makes for restarts in a time.
+// millis returns how many API requests, in thousandths, a node sends for restarts in a period.
 func (c Costs) millis(restarts uint64, in time.Duration) uint64 {
 	n := restarts * milli(c.RequestsPerRestart)
 	if c.RequestLimit > 0 {
@@ -59,13 +59,12 @@ func (c Costs) millis(restarts uint64, in time.Duration) uint64 {
 	return n
 }
 
-// CPU is how many processors the kubelet needs for restarts in a time, what it needs without them
-// included.
+// CPU returns how many processors the kubelet uses for restarts in a period, including CPUIdle.
 func (c Costs) CPU(restarts float64, in time.Duration) float64 {
 	return c.CPUIdle + restarts*c.CPUPerRestart.Seconds()/in.Seconds()
 }
 
-// Requests is how many API requests a node makes for restarts in a time.
+// Requests returns how many API requests a node sends for restarts in a period.
 func (c Costs) Requests(restarts uint64, in time.Duration) float64 {
 	return float64(c.millis(restarts, in)) / 1000
 }

@@ -279,11 +279,11 @@ func TestMergeErrors(t *testing.T) {
 	o.Seed = 9
 	seed := part(1, 3)
 	for want, parts := range map[string][]*Result{
-		"there is no shard to merge":                                   {},
-		"shard 1/3 is missing: there are 2 of 3":                       {a, c},
-		"shard 0/3 is there twice":                                     {a, b, a, c},
-		"shard 1/2 is of another run than shard 0/3: all must have th": {a, other},
-		"shard 1/3 is of another run than shard 0/3":                   {a, seed, c},
+		"no shard to merge":                                              {},
+		"shard 1/3 is missing: only 2 of 3 are given":                    {a, c},
+		"shard 0/3 is given twice":                                       {a, b, a, c},
+		"shard 1/2 is from another run than shard 0/3: all must have th": {a, other},
+		"shard 1/3 is from another run than shard 0/3":                   {a, seed, c},
 	} {
 		_, err := Merge(parts)
 		assert.ErrorContains(t, err, want)
@@ -303,18 +303,18 @@ func TestMergeErrors(t *testing.T) {
 	}
 	curve := func(m map[string]any) map[string]any { return m["Curves"].([]any)[0].(map[string]any) }
 	for want, data := range map[string][]byte{
-		"it is not JSON":                        data[:100],
+		"not JSON":                              data[:100],
 		`format "": must be "crashloop-plan/1"`: []byte(`{"a": 1}`),
 		"shard 3/3: must be from 0/N":           edit(func(m map[string]any) { m["Shard"].(map[string]any)["Index"] = 3 }),
 		"nodes: -1: must be from 1":             edit(func(m map[string]any) { m["Options"].(map[string]any)["Nodes"] = -1 }),
 		`the name has a character that cannot`: edit(func(m map[string]any) {
 			m["Options"].(map[string]any)["Curves"].([]any)[0].(map[string]any)["Name"] = "\x1b[31m"
 		}),
-		"it is cut short or was edited": edit(func(m map[string]any) { m["Curves"] = nil }),
-		"containers cannot be up for":   edit(func(m map[string]any) { curve(m)["UpMillis"] = 1 << 50 }),
-		"and down for 18446744073709":   edit(func(m map[string]any) { curve(m)["DownMillis"] = json.Number("18446744073709551615") }),
-		"containers cannot complete":    edit(func(m map[string]any) { curve(m)["Completed"] = 1e6 }),
-		"than the peak {Restarts:":      edit(func(m map[string]any) { curve(m)["Restarts"].([]any)[1] = json.Number("9000000000000000000") }),
+		"truncated or edited":         edit(func(m map[string]any) { m["Curves"] = nil }),
+		"containers cannot be up for": edit(func(m map[string]any) { curve(m)["UpMillis"] = 1 << 50 }),
+		"and down for 18446744073709": edit(func(m map[string]any) { curve(m)["DownMillis"] = json.Number("18446744073709551615") }),
+		"containers cannot complete":  edit(func(m map[string]any) { curve(m)["Completed"] = 1e6 }),
+		"than the peak {Restarts:":    edit(func(m map[string]any) { curve(m)["Restarts"].([]any)[1] = json.Number("9000000000000000000") }),
 		"the peak {Restarts:1000000000000 Node:": edit(func(m map[string]any) {
 			curve(m)["Peak"].(map[string]any)["Restarts"] = json.Number("1000000000000")
 		}),
@@ -322,7 +322,7 @@ func TestMergeErrors(t *testing.T) {
 		`exit: "99999@-5ns": the exit code "99999"`: edit(func(m map[string]any) {
 			m["Options"].(map[string]any)["Lives"] = []map[string]any{{"Code": 99999, "After": -5}}
 		}),
-		"more than 2 containers cannot come back": edit(func(m map[string]any) {
+		"more than 2 containers cannot recover": edit(func(m map[string]any) {
 			recovery(m)["Counts"] = []json.Number{"9223372036854775808", "9223372036854775808"}
 		}),
 		`curve "default": more than 2 containers`: edit(func(m map[string]any) { recovery(m)["Never"] = json.Number("18446744073709551615") }),
@@ -340,7 +340,7 @@ func TestMergeErrors(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"curves: 0":                                         func(o *Options) { o.Curves = nil },
-		`curve "default": there are two`:                    func(o *Options) { o.Curves = []Curve{standard, standard} },
+		`curve "default": two curves have`:                  func(o *Options) { o.Curves = []Curve{standard, standard} },
 		`curve "a\x1b[31m": the name has a char`:            func(o *Options) { o.Curves[0].Name = "a\x1b[31m" },
 		"a curve has no name":                               func(o *Options) { o.Curves[0].Name = "" },
 		`curve "default": the initial delay 0s`:             func(o *Options) { o.Curves[0].Initial = 0 },

@@ -2,8 +2,8 @@
 
 // Package fleet simulates the restarts of all containers of many nodes in virtual time, with any
 // number of back-off curves. It has no formula for delays, resets or restarts: packages backoff,
-// kuberuntime and restartpod decide, once for each restart of each container. A run is the same
-// for the same Options, on any number of processors and in any number of shards.
+// kuberuntime and restartpod decide on each restart of each container. The same Options give the
+// same result, on any number of processors and in any number of shards.
 package fleet
 
 import (
@@ -26,12 +26,13 @@ type Curve struct {
 	backoff.Curve
 }
 
-// Options are what a run is made of. All of it is in the result of a shard, too.
+// Options are the input of a run. The result of a shard includes them.
 type Options struct {
-	// Curves are simulated side by side, with the same draws. The first one is what the others are
-	// compared with.
+	// Curves are simulated side by side, with the same random draws. The others are compared with
+	// the first one.
 	Curves []Curve
-	// Nodes have Pods each, which have Containers each.
+	// Nodes is the number of nodes, Pods the number of pods per node, and Containers the number of
+	// containers per pod.
 	Nodes, Pods, Containers int
 	// Lives has the exits of a container that fails, or whose dependency is away.
 	Lives plan.Lives
@@ -40,61 +41,62 @@ type Options struct {
 	// Fail is the share of the containers that exit as in Lives from the start. The others run
 	// until an outage.
 	Fail float64
-	// Succeed is the share of the exits that have code 0 instead of that of Lives.
+	// Succeed is the share of the exits that have code 0 instead of the code in Lives.
 	Succeed float64
 	// Recover is the time after which containers of Fail run like the others when they start.
-	// 0 is never.
+	// 0 means never.
 	Recover time.Duration
 	// Outages are the outages of dependencies.
 	Outages []Outage
 	// Stagger is the time over which the first starts of the containers are spread. With 0 all
 	// start at once.
 	Stagger time.Duration
-	// For is how much time is simulated.
+	// For is the simulated time.
 	For  time.Duration
 	Seed uint64
 	Costs
 }
 
-// Outage is a time in which Share of the containers lack a dependency: of those that do not fail
-// when it begins. Those that run then, or start before it ends, exit as Lives has it, unless it
-// ends before.
+// Outage is the outage of a dependency. Share is the share of the containers that need it, among
+// the containers that do not fail when it begins. These containers exit as Lives says if they run
+// during the outage. An exit that would be after the end of the outage does not happen.
 type Outage struct {
 	From, Length time.Duration
 	Share        float64
 }
 
-// End is when the dependency is back.
+// End returns the time at which the dependency is back.
 func (o Outage) End() time.Duration { return o.From + o.Length }
 
-// Step is the time for which restarts and requests are counted together. The KEPs have requests
-// per 10 s.
+// Step is the interval over which restarts and requests are counted. It is 10 s because the KEPs
+// give requests per 10 s.
 const Step = 10 * time.Second
 
-// The limits. What is above them is most likely a mistake.
+// The limits of Options. A value above one of them is most likely a mistake.
 const (
-	// LeastDelay is the shortest delay. Without it a container could restart for ever in one moment.
+	// LeastDelay is the shortest delay. With a delay of 0 a container could restart endlessly
+	// without the simulated time moving on.
 	LeastDelay = time.Millisecond
-	// LongestDelay is the longest maximum of a curve.
+	// LongestDelay is the largest maximum of a curve.
 	LongestDelay   = 30 * 24 * time.Hour
 	mostCurves     = 50
 	mostNodes      = 1_000_000
 	mostPods       = 10_000
 	mostContainers = 1_000
 	mostOutages    = 100
-	// mostAll is how many containers there may be in all.
+	// mostAll is the maximum number of containers of all nodes.
 	mostAll = 1_000_000_000
-	// mostRestarts is how many restarts a run may have, as far as it can be known before. They
-	// take about two hours on two processors.
+	// mostRestarts is the maximum estimated number of restarts of a run. They take about two hours
+	// on two processors.
 	mostRestarts = 2e10
-	// mostSteps is how many steps the curves may have together.
+	// mostSteps is the maximum number of steps of all curves together.
 	mostSteps = 10_000_000
-	// mostCost is the greatest cost of a restart, in requests, and in seconds of a processor.
+	// mostCost is the maximum cost of a restart, in requests and in CPU seconds.
 	mostCost = 1e4
 )
 
-// Validate returns an error that names the field, its value, and what would be valid. shards is
-// in how many parts the run is done.
+// Validate returns an error that names the invalid field, its value, and what would be valid.
+// shards is the number of parts into which the run is divided.
 func (o *Options) Validate(shards int) error {
 	names := map[string]bool{}
 	if len(o.Curves) == 0 || len(o.Curves) > mostCurves {
@@ -107,7 +109,7 @@ func (o *Options) Validate(shards int) error {
 		case !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, func(r rune) bool { return !unicode.IsPrint(r) }):
 			return fmt.Errorf("curve %q: the name has a character that cannot be printed", c.Name)
 		case names[c.Name]:
-			return fmt.Errorf("curve %q: there are two of this name", c.Name)
+			return fmt.Errorf("curve %q: two curves have this name", c.Name)
 		case c.Initial < LeastDelay || c.Initial > c.Max:
 			return fmt.Errorf("curve %q: the initial delay %v must be from %v to the maximum, %v", c.Name, c.Initial, LeastDelay, c.Max)
 		case c.Max > LongestDelay:
@@ -150,10 +152,10 @@ func (o *Options) Validate(shards int) error {
 		return fmt.Errorf("for: %v with %d curves are %d steps of %v: must be at most %d", o.For, len(o.Curves), n, Step, mostSteps)
 	}
 	if o.Stagger < 0 || o.Stagger > o.For {
-		return fmt.Errorf("stagger: %v: must be from 0s to the time that is simulated, %v", o.Stagger, o.For)
+		return fmt.Errorf("stagger: %v: must be from 0s to the simulated time, %v", o.Stagger, o.For)
 	}
 	if o.Recover < 0 || o.Recover > o.For {
-		return fmt.Errorf("recover: %v: must be from 0s to the time that is simulated, %v", o.Recover, o.For)
+		return fmt.Errorf("recover: %v: must be from 0s to the simulated time, %v", o.Recover, o.For)
 	}
 	if err := o.validateOutages(); err != nil {
 		return err
@@ -163,7 +165,7 @@ func (o *Options) Validate(shards int) error {
 	}
 	for _, c := range o.Curves {
 		if n := o.estimate(c) / float64(shards); n > mostRestarts {
-			return fmt.Errorf("curve %q: about %.0g restarts are too many to simulate: have fewer nodes, a shorter time, or more than %d shards", c.Name, n, shards)
+			return fmt.Errorf("curve %q: about %.0g restarts are too many to simulate: use fewer nodes, a shorter time, or more than %d shards", c.Name, n, shards)
 		}
 	}
 	return nil
@@ -175,7 +177,7 @@ func (o *Options) validateOutages() error {
 	}
 	for _, out := range o.Outages {
 		if out.From < 0 || out.Length <= 0 || out.Length > o.For || out.From > o.For-out.Length {
-			return fmt.Errorf("outage: from %v for %v: must be longer than 0s, and end in the time that is simulated, %v", out.From, out.Length, o.For)
+			return fmt.Errorf("outage: from %v for %v: must be longer than 0s, and end within the simulated time, %v", out.From, out.Length, o.For)
 		}
 		if err := checkShare(out.Share); err != nil {
 			return fmt.Errorf("outage: %w", err)
@@ -184,10 +186,10 @@ func (o *Options) validateOutages() error {
 	return nil
 }
 
-// ofAll reports whether no container fails any more when a dependency goes.
+// ofAll reports whether all containers have recovered when the outage begins.
 func (o *Options) ofAll(out Outage) bool { return o.Recover > 0 && out.From >= o.Recover }
 
-// checkShare returns an error unless the share is in 0 to 1. NaN is not.
+// checkShare returns an error unless the share is from 0 to 1. NaN is an error.
 func checkShare(s float64) error {
 	if s >= 0 && s <= 1 {
 		return nil
@@ -195,10 +197,11 @@ func checkShare(s float64) error {
 	return fmt.Errorf("the share %v must be from 0 to 1", s)
 }
 
-// all is how many containers there are.
+// all returns the number of containers of all nodes.
 func (o *Options) all() int { return o.Nodes * o.Pods * o.Containers }
 
-// estimate is about how many restarts there are with a curve, to refuse what takes for ever.
+// estimate returns the approximate number of restarts with a curve. Validate refuses runs that
+// would take too long.
 func (o *Options) estimate(c Curve) float64 {
 	last := o.Lives.Of(len(o.Lives))
 	if last.Runs {
@@ -224,7 +227,7 @@ func (o *Options) estimate(c Curve) float64 {
 	return sum * float64(o.all())
 }
 
-// String describes in one line what is simulated, except the curves and costs.
+// String describes the simulation in one line, without the curves and the costs.
 func (o *Options) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s of %s", count(o.Nodes, "node"), count(o.Pods, "pod"))
@@ -268,7 +271,7 @@ func Percent(share float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100*share), "0"), ".") + "%"
 }
 
-// Short formats a duration without zeros at its end: 5m instead of 5m0s.
+// Short formats a duration without trailing zero units: 5m instead of 5m0s.
 func Short(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Budget is what restarts may cost. A limit of 0 is none.
+// Budget limits the cost of restarts. A limit of 0 means no limit.
 type Budget struct {
-	// Requests is how many API requests all nodes may make in a second.
+	// Requests is the maximum number of API requests of all nodes per second.
 	Requests float64
-	// CPU is how many processors a kubelet may use, CPUIdle included.
+	// CPU is the maximum number of processors that a kubelet uses, including CPUIdle.
 	CPU float64
 	// Window is the time over which both are averaged. Windows do not overlap.
 	Window time.Duration
 }
 
-// Load is what a curve costs at most, in any window of a Budget.
+// Load is the cost of a curve in its busiest window of a Budget.
 type Load struct {
 	Curve    Curve
 	Requests float64
@@ -28,24 +28,25 @@ type Load struct {
 // Recommendation is the recommended curve for a Budget.
 type Recommendation struct {
 	Budget Budget
-	// Nodes is how many were simulated. They stand for all.
+	// Nodes is the number of simulated nodes, from which the load of all is extrapolated.
 	Nodes int
-	// Best is the first candidate that stays inside, or nil if none does.
+	// Best is the first candidate within the budget, or nil if there is none.
 	Best *Load
-	// Before is the candidate before that one, or the last one if none stays inside. It is nil if
+	// Before is the candidate before Best, or the last one if Best is nil. It is nil if
 	// the first one is the best.
 	Before *Load
 }
 
-// sample is how many containers are simulated to recommend, if more than one node has them, and
-// mostSample how many restarts of them.
 const (
-	sample     = 250
+	// sample is the minimum number of containers that a recommendation simulates, if it does not
+	// simulate all of them.
+	sample = 250
+	// mostSample is the maximum number of restarts of these containers.
 	mostSample = 5e7
 )
 
-// Validate returns an error unless there is a limit, a curve could stay inside it, and it does not
-// take for ever to find out which of the candidates does.
+// Validate returns an error unless the budget has a limit, a curve could stay within it, and the
+// search through the candidates simulates a bounded number of restarts.
 func (b Budget) Validate(o *Options, candidates []Curve) error {
 	switch {
 	case !(b.Requests >= 0 && b.Requests <= 1e12):
@@ -55,9 +56,9 @@ func (b Budget) Validate(o *Options, candidates []Curve) error {
 	case b.Requests == 0 && b.CPU == 0:
 		return errors.New("budget: there must be a limit for requests or CPU")
 	case b.CPU > 0 && b.CPU <= o.CPUIdle:
-		return fmt.Errorf("budget: CPU %v must be more than what a kubelet uses without restarts, %v", b.CPU, o.CPUIdle)
+		return fmt.Errorf("budget: CPU %v must be more than a kubelet uses without restarts, %v", b.CPU, o.CPUIdle)
 	case b.Window < Step || b.Window > o.For || b.Window%Step != 0:
-		return fmt.Errorf("budget: the window %v must be a multiple of %v, and at most the time that is simulated, %v", b.Window, Step, o.For)
+		return fmt.Errorf("budget: the window %v must be a multiple of %v, and at most the simulated time, %v", b.Window, Step, o.For)
 	}
 	part := *o
 	part.Nodes = o.sampled()
@@ -67,11 +68,11 @@ func (b Budget) Validate(o *Options, candidates []Curve) error {
 	return nil
 }
 
-// sampled is how many nodes are simulated to recommend.
+// sampled returns the number of nodes that a recommendation simulates.
 func (o *Options) sampled() int { return min(o.Nodes, max(sample/(o.Pods*o.Containers), 1)) }
 
-// Recommend returns the first of the candidates that stays inside a budget. They have to be in
-// the order of preference: maxima that grow. The options' own curves do not matter.
+// Recommend returns the first candidate that stays within a budget. The candidates are in order
+// of preference, with increasing maxima. Recommend ignores o.Curves. An error is one of Validate.
 func Recommend(o Options, b Budget, candidates []Curve) (*Recommendation, error) {
 	if err := o.Validate(1); err != nil {
 		return nil, err
@@ -98,10 +99,10 @@ func Recommend(o Options, b Budget, candidates []Curve) (*Recommendation, error)
 	return r, nil
 }
 
-// load is what a curve costs. With stop it is nil as soon as it is beyond the budget.
+// load returns the cost of a curve. With stop, it returns nil as soon as the cost exceeds the budget.
 func (o *Options) load(c Curve, b Budget, nodes int, stop bool) *Load {
 	steps := int((o.For + Step - 1) / Step)
-	restarts, requests := make([]uint64, steps), make([]uint64, steps) // of a node, and of those before it
+	restarts, requests := make([]uint64, steps), make([]uint64, steps) // of one node, and of the nodes before it
 	w := newWalker(o, c.Curve, func(at time.Duration) { restarts[at/Step]++ })
 	scale := float64(o.Nodes) / float64(nodes) / 1000 / b.Window.Seconds()
 	most := Load{Curve: c}

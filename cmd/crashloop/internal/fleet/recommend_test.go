@@ -25,7 +25,7 @@ func maxima(greatest int) (list []Curve) {
 	return list
 }
 
-// The recommended maximum stays inside the budget in each window of a run with it, and none below
+// The recommended maximum is within the budget in each window of a run with it, and none below
 // does: a run with each shows it.
 func TestRecommend(t *testing.T) {
 	for _, tc := range []struct {
@@ -76,7 +76,7 @@ func TestRecommend(t *testing.T) {
 					break
 				}
 				_, ok := inside(c)
-				assert.False(t, ok, "%v stays inside, too", c)
+				assert.False(t, ok, "%v is within the budget, too", c)
 			}
 			assert.Equal(t, r.Best.Curve.Max-s, r.Before.Curve.Max)
 		})
@@ -110,12 +110,12 @@ func TestRecommendEdges(t *testing.T) {
 	_, err = Recommend(year, Budget{CPU: 1, Window: time.Minute}, maxima(300))
 	assert.ErrorContains(t, err, "budget: in 8760h0m0s there are too many restarts")
 	for want, b := range map[string]Budget{
-		"there must be a limit":            {Window: time.Minute},
-		"budget: NaN requests":             {Requests: math.NaN(), Window: time.Minute},
-		"budget: CPU -1":                   {CPU: -1, Window: time.Minute},
-		"CPU 0.1 must be more than what a": {CPU: 0.1, Window: time.Minute},
-		"the window 15s must be":           {CPU: 1, Window: 15 * s},
-		"the window 2h0m0s must be":        {CPU: 1, Window: 2 * time.Hour},
+		"there must be a limit":               {Window: time.Minute},
+		"budget: NaN requests":                {Requests: math.NaN(), Window: time.Minute},
+		"budget: CPU -1":                      {CPU: -1, Window: time.Minute},
+		"CPU 0.1 must be more than a kubelet": {CPU: 0.1, Window: time.Minute},
+		"the window 15s must be":              {CPU: 1, Window: 15 * s},
+		"the window 2h0m0s must be":           {CPU: 1, Window: 2 * time.Hour},
 	} {
 		_, err := Recommend(o, b, maxima(300))
 		assert.ErrorContains(t, err, want)

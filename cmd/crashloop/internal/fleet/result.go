@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// Result is what comes of a run, or of a shard of it. All in it are sums or maxima of integers,
-// so that shards add up to exactly what one run gives.
+// Result is the result of a run or of a shard. It has only sums and maxima of integers, so shards
+// add up to exactly the result of one run.
 type Result struct {
-	// Format is that of the encoding, for the results of other versions.
+	// Format is the format of the encoding. Decode refuses results of other versions.
 	Format  string
 	Options Options
 	Shard   Shard
@@ -27,22 +27,22 @@ const Format = "crashloop-plan/1"
 
 // CurveResult is the result of the containers with one curve.
 type CurveResult struct {
-	// Restarts and Requests are for each Step: restarts of all nodes, and API requests in
-	// thousandths.
+	// Restarts and Requests have for each Step the restarts of all nodes, and their API requests
+	// in thousandths.
 	Restarts, Requests []uint64
 	// Peak is the greatest number of restarts of one node in one Step.
 	Peak Peak
-	// Completed is how many containers have ended with success.
+	// Completed is the number of containers that ended with success.
 	Completed uint64
-	// UpMillis and DownMillis are how long containers ran and waited, in milliseconds.
+	// UpMillis and DownMillis are the times in which containers ran and waited, in milliseconds.
 	UpMillis, DownMillis uint64
 	// Resolution is the unit of the times in Recoveries.
 	Resolution time.Duration
-	// Recoveries are those after each outage and, if there is one, after Recover.
+	// Recoveries has one entry for each outage and, if Recover is set, one for it.
 	Recoveries []Recovery
 }
 
-// Peak is a number of restarts of a node in a step. Of equals the first one counts.
+// Peak is a number of restarts of a node in a step. Of equal peaks the first node and step count.
 type Peak struct {
 	Restarts   uint64
 	Node, Step int
@@ -67,13 +67,13 @@ type Recovery struct {
 	Never uint64
 }
 
-// newResult returns the result of no node.
+// newResult returns the result before any node is added.
 func newResult(o Options, shard Shard) *Result {
 	r := &Result{Format: Format, Options: o, Shard: shard}
 	steps := int((o.For + Step - 1) / Step)
 	for _, c := range o.Curves {
 		sums := CurveResult{Restarts: make([]uint64, steps), Requests: make([]uint64, steps), Peak: noPeak}
-		// A wait is at most the maximum: some 3000 counts.
+		// No wait exceeds the maximum, so this gives about 3000 counts.
 		sums.Resolution = max(time.Millisecond, (c.Max/3000 + time.Millisecond - 1).Truncate(time.Millisecond))
 		for _, back := range o.returns() {
 			sums.Recoveries = append(sums.Recoveries, Recovery{Back: back})
@@ -83,13 +83,13 @@ func newResult(o Options, shard Shard) *Result {
 	return r
 }
 
-// noPeak is less than every peak.
+// noPeak is less than any peak.
 var noPeak = Peak{Node: math.MaxInt, Step: math.MaxInt}
 
-// mostCounts bounds the counts of a Recovery. Only what fails long after Recover needs more.
+// mostCounts bounds the counts of a Recovery. Only containers that fail long after Recover exceed it.
 const mostCounts = 100_000
 
-// addContainer adds what came of a container.
+// addContainer adds the result of a container.
 func (s *CurveResult) addContainer(c *container) {
 	resolution := s.Resolution
 	s.UpMillis += uint64(c.up.Milliseconds())
@@ -142,15 +142,15 @@ func (r *Result) add(other *Result) {
 	}
 }
 
-// Decode decodes the result of a shard. The error names the faulty part.
+// Decode decodes the result of a shard. An error names the invalid part.
 func Decode(data []byte) (*Result, error) {
 	r := &Result{}
 	var head struct{ Format string }
 	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, fmt.Errorf("it is not JSON: %w", err)
+		return nil, fmt.Errorf("not JSON: %w", err)
 	}
 	if head.Format != Format {
-		return nil, fmt.Errorf("format %q: must be %q, as 'crashloop plan fleet --shard' of this version writes it", head.Format, Format)
+		return nil, fmt.Errorf("format %q: must be %q, which 'crashloop plan fleet --shard' of this version writes", head.Format, Format)
 	}
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, err
@@ -169,17 +169,17 @@ func Decode(data []byte) (*Result, error) {
 			len(a.Recoveries) == len(b.Recoveries) && a.Resolution == b.Resolution && !slices.ContainsFunc(a.Recoveries, func(r Recovery) bool { return len(r.Counts) > mostCounts+1 })
 	}
 	if !whole {
-		return nil, fmt.Errorf("it is cut short or was edited: the series do not fit its options")
+		return nil, fmt.Errorf("truncated or edited: the lengths of the series do not match the options")
 	}
 	for i := range r.Curves {
 		if err := r.Curves[i].plausible(&r.Options, r.Shard.nodes(r.Options.Nodes)); err != nil {
-			return nil, fmt.Errorf("it was edited: curve %q: %w", r.Options.Curves[i].Name, err)
+			return nil, fmt.Errorf("edited: curve %q: %w", r.Options.Curves[i].Name, err)
 		}
 	}
 	return r, nil
 }
 
-// plausible returns an error if nodes cannot come to such sums.
+// plausible returns an error if the simulation of this number of nodes cannot give these sums.
 func (s *CurveResult) plausible(o *Options, nodes int) error {
 	containers := uint64(nodes) * uint64(o.Pods) * uint64(o.Containers)
 	if most := containers * uint64(o.For.Milliseconds()); s.UpMillis > most || s.DownMillis > most-s.UpMillis {
@@ -205,12 +205,12 @@ func (s *CurveResult) plausible(o *Options, nodes int) error {
 	for i, back := range o.returns() {
 		r := &s.Recoveries[i]
 		if r.Back != back || r.Longest < 0 || r.Longest > o.For {
-			return fmt.Errorf("a recovery after %v took %v: it must be one after %v, and not take longer than %v", r.Back, r.Longest, back, o.For)
+			return fmt.Errorf("a recovery after %v took %v: must be after %v, and take at most %v", r.Back, r.Longest, back, o.For)
 		}
 		left := containers
 		for _, n := range append(slices.Clone(r.Counts), r.Never) {
 			if n > left {
-				return fmt.Errorf("more than %d containers cannot come back", containers)
+				return fmt.Errorf("more than %d containers cannot recover", containers)
 			}
 			left -= n
 		}
@@ -218,7 +218,7 @@ func (s *CurveResult) plausible(o *Options, nodes int) error {
 	return nil
 }
 
-// Validate returns an error unless the shard is one of those that there are.
+// Validate returns an error unless Index is from 0 to Of-1.
 func (s Shard) Validate() error {
 	if s.Of < 1 || s.Of > mostNodes || s.Index < 0 || s.Index >= s.Of {
 		return fmt.Errorf("shard %d/%d: must be from 0/N to N-1/N, with at most %d for N", s.Index, s.Of, mostNodes)
@@ -226,34 +226,34 @@ func (s Shard) Validate() error {
 	return nil
 }
 
-// Merge adds up the results of all shards of a run, in any order. An error says which one is
-// missing, there twice, or of another run.
+// Merge adds up the results of all shards of a run, in any order. An error names the shard that is
+// missing, duplicate, or from another run.
 func Merge(parts []*Result) (*Result, error) {
 	if len(parts) == 0 {
-		return nil, fmt.Errorf("there is no shard to merge")
+		return nil, fmt.Errorf("no shard to merge")
 	}
 	first := parts[0]
 	total := newResult(first.Options, Whole)
 	seen := map[int]bool{}
 	for _, p := range parts {
 		if !reflect.DeepEqual(p.Options, first.Options) || p.Shard.Of != first.Shard.Of {
-			return nil, fmt.Errorf("shard %d/%d is of another run than shard %d/%d: all must have the same flags", p.Shard.Index, p.Shard.Of, first.Shard.Index, first.Shard.Of)
+			return nil, fmt.Errorf("shard %d/%d is from another run than shard %d/%d: all must have the same flags", p.Shard.Index, p.Shard.Of, first.Shard.Index, first.Shard.Of)
 		}
 		if seen[p.Shard.Index] {
-			return nil, fmt.Errorf("shard %d/%d is there twice", p.Shard.Index, p.Shard.Of)
+			return nil, fmt.Errorf("shard %d/%d is given twice", p.Shard.Index, p.Shard.Of)
 		}
 		seen[p.Shard.Index] = true
 		total.add(p)
 	}
 	for i := range first.Shard.Of {
 		if !seen[i] {
-			return nil, fmt.Errorf("shard %d/%d is missing: there are %d of %d", i, first.Shard.Of, len(parts), first.Shard.Of)
+			return nil, fmt.Errorf("shard %d/%d is missing: only %d of %d are given", i, first.Shard.Of, len(parts), first.Shard.Of)
 		}
 	}
 	return total, nil
 }
 
-// Total is how many restarts there were.
+// Total returns the number of restarts.
 func (s *CurveResult) Total() (sum uint64) {
 	for _, n := range s.Restarts {
 		sum += n
@@ -261,7 +261,7 @@ func (s *CurveResult) Total() (sum uint64) {
 	return sum
 }
 
-// Failed is how many containers needed the return.
+// Failed returns the number of containers that had failed before Back.
 func (r *Recovery) Failed() uint64 {
 	n := r.Never
 	for _, count := range r.Counts {
@@ -270,8 +270,8 @@ func (r *Recovery) Failed() uint64 {
 	return n
 }
 
-// Quantile returns the time within which a share of the containers that failed recovered, and
-// false if fewer did.
+// Quantile returns the time within which a share of the failed containers recovered. It returns
+// false if fewer recovered.
 func (s *CurveResult) Quantile(r *Recovery, share float64) (time.Duration, bool) {
 	need := uint64(math.Ceil(share * float64(r.Failed())))
 	var sum uint64

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Shard is a part of the nodes: each whose number leaves the remainder Index when divided by Of.
+// Shard is a part of the nodes: those with number % Of == Index.
 type Shard struct{ Index, Of int }
 
 // Whole is the only shard of a run that is not divided.
 var Whole = Shard{0, 1}
 
-// nodes is how many of all nodes are in the shard.
+// nodes returns the number of nodes in the shard.
 func (s Shard) nodes(all int) int { return (all - s.Index + s.Of - 1) / s.Of }
 
-// Run simulates the nodes of a shard, on all processors. progress, if it is not nil, is called
-// after each node, by several goroutines at once. An error is that of Validate.
+// Run simulates the nodes of a shard on all processors. If progress is not nil, several
+// goroutines call it concurrently, after each node. An error is one of Validate.
 func Run(o Options, shard Shard, progress func(done, all int)) (*Result, error) {
 	if err := o.Validate(shard.Of); err != nil {
 		return nil, err
@@ -53,11 +53,11 @@ func Run(o Options, shard Shard, progress func(done, all int)) (*Result, error) 
 	return total, nil
 }
 
-// node simulates one node after the other with one curve.
+// node simulates one node after another with one curve.
 type node struct {
 	*walker
 	sums *CurveResult
-	// steps has the restarts of the node in each Step.
+	// steps has the number of restarts of the node in each Step.
 	steps []uint64
 }
 
@@ -67,7 +67,7 @@ func newNode(o *Options, sums *CurveResult, c Curve) *node {
 	return n
 }
 
-// run adds up the containers of a node.
+// run simulates the containers of a node and adds them to the sums.
 func (n *node) run(number int) {
 	clear(n.steps)
 	each := n.Pods * n.Containers
@@ -82,8 +82,8 @@ func (n *node) run(number int) {
 	}
 }
 
-// Restarts returns when the first container of a fleet is restarted with a curve. An error is
-// that of Validate.
+// Restarts returns the times of the restarts of a fleet's first container with a curve. An error
+// is one of Validate.
 func Restarts(o Options, c Curve) (times []time.Duration, err error) {
 	o.Curves = []Curve{c}
 	if err := o.Validate(1); err != nil {

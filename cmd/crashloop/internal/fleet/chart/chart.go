@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart draws lines over time, as SVG and PNG. The same charts give the same bytes.
+// Package chart draws lines over time as SVG and PNG. Equal charts give equal bytes.
 package chart
 
 import (
@@ -29,36 +29,36 @@ type Point struct {
 	Value float64
 }
 
-// Line is a series of points in the order of time.
+// Line is a series of points in order of time.
 type Line struct {
 	Name   string
 	Points []Point
-	// Steps keeps each value until the next point, instead of a slope between them.
+	// Steps draws each value as a horizontal line until the next point, instead of a slope.
 	Steps bool
-	// Style is the number of the line's color and dashes, so that charts can have the same.
+	// Style selects the color and dashes. Lines of one curve in several charts have the same Style.
 	Style int
 }
 
-// Chart is lines over the same time.
+// Chart is a set of lines over the same time.
 type Chart struct {
 	Title, X, Y string
 	Lines       []Line
-	// Least is the least upper end of the Y axis, or 0 for that of the data.
+	// Least is the minimum for the upper end of the Y axis.
 	Least float64
 }
 
-// The size of a chart. More lines than fit the legend make it higher.
+// The size of a chart. It is higher if it has more lines than the legend can show.
 const (
 	width   = 20 * vg.Centimeter
 	height  = 8.5 * vg.Centimeter
 	perLine = 14 * vg.Length(1)
 	margin  = 0.35 * vg.Centimeter
-	// most is how many characters of a name the legend has.
+	// most is the maximum number of characters of a name in the legend.
 	most = 26
 )
 
-// colors can be told apart by most people who do not see all colors (Okabe and Ito), with
-// the dashes by all.
+// colors are the palette of Okabe and Ito, which most people with color blindness can
+// distinguish. The dashes help everyone else.
 var colors = []color.Color{
 	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0xcc, 0x79, 0xa7, 0xff},
 	color.RGBA{0x33, 0x33, 0x33, 0xff}, color.RGBA{0x56, 0xb4, 0xe9, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff},
@@ -73,7 +73,7 @@ func SVG(charts ...Chart) ([]byte, error) {
 		return nil, err
 	}
 	data, err := encode(canvas)
-	// A viewer may have fonts of the same metrics only by other names.
+	// Where Liberation Sans is not installed, fonts with the same metrics have these names.
 	return bytes.ReplaceAll(data, []byte("font-family:Liberation Sans;"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif;")), err
 }
 
@@ -176,7 +176,7 @@ func (c Chart) draw(canvas draw.Canvas) error {
 
 func sans(f *font.Font, size vg.Length) { f.Variant, f.Size = "Sans", size }
 
-// shortened is a name that fits the legend.
+// shortened returns the name, cut to fit the legend.
 func shortened(name string) string {
 	if utf8.RuneCountInString(name) > most {
 		name = string([]rune(name)[:most-1]) + "…"
@@ -184,7 +184,7 @@ func shortened(name string) string {
 	return name
 }
 
-// longest is the last time of a chart.
+// longest returns the last time of a chart.
 func (c Chart) longest() (d time.Duration) {
 	for _, line := range c.Lines {
 		if n := len(line.Points); n > 0 {
@@ -194,7 +194,7 @@ func (c Chart) longest() (d time.Duration) {
 	return d
 }
 
-// unitOf is the unit in which people say such a time.
+// unitOf returns a unit for an axis of this length, and its name.
 func unitOf(d time.Duration) (time.Duration, string) {
 	switch {
 	case d <= 5*time.Minute:
@@ -207,7 +207,7 @@ func unitOf(d time.Duration) (time.Duration, string) {
 	return 24 * time.Hour, "days"
 }
 
-// ticks has numbers as people write them, at about seven multiples of 1, 2 or 5.
+// ticks puts about seven ticks at multiples of 1, 2 or 5 times a power of ten.
 type ticks struct{}
 
 // Ticks implements plot.Ticker.

@@ -103,8 +103,8 @@ func TestErrors(t *testing.T) {
 		want    string
 		failure bool
 	}{
-		{"--curve a=10s --curve a=20s", `curve "a": there are two of this name`, false},
-		{"--curve default --curve default", `curve "default": there are two of this name`, false},
+		{"--curve a=10s --curve a=20s", `curve "a": two curves have this name`, false},
+		{"--curve default --curve default", `curve "default": two curves have this name`, false},
 		{"--curve =4s", `--curve "=4s" must be CURVE or NAME=CURVE`, false},
 		{"--curve a=", `--curve "a=" must be CURVE or NAME=CURVE`, false},
 		{"--curve 0s", `must be from 1s to 300s`, false},
@@ -135,16 +135,16 @@ func TestErrors(t *testing.T) {
 		{"--outage 10m", `--outage "10m" must be FROM,LENGTH or FROM,LENGTH,SHARE`, false},
 		{"--outage 10m,x", `"x" must be a duration`, false},
 		{"--outage 10m,1m,2", "outage: the share 2 must be from 0 to 1", false},
-		{"--outage 50m,20m", "outage: from 50m0s for 20m0s: must be longer than 0s, and end in the time", false},
+		{"--outage 50m,20m", "outage: from 50m0s for 20m0s: must be longer than 0s, and end within the", false},
 		{"--restart-policy Never", `--restart-policy "Never" must be Always or OnFailure`, false},
 		{"--shard 4/4", `--shard "4/4" must be I/N, with I from 0 to N-1`, false},
 		{"--shard 1", `--shard "1" must be I/N`, false},
-		{"--shard 0/2 -o json", "--shard prints what merge reads", false},
-		{"--shard 0/2 --budget-cpu 1", "--shard prints what merge reads", false},
+		{"--shard 0/2 -o json", "--shard prints the input of merge", false},
+		{"--shard 0/2 --budget-cpu 1", "--shard prints the input of merge", false},
 		{"--step 7s", "step: 7s: must be a multiple of 10s", false},
 		{"--budget-requests NaN", "budget: NaN requests", false},
-		{"--budget-requests fast", `"fast" must be a number in a second`, false},
-		{"--budget-cpu 10%", "budget: CPU 0.1 must be more than what a kubelet uses without restarts, 0.12", false},
+		{"--budget-requests fast", `"fast" must be a number per second`, false},
+		{"--budget-cpu 10%", "budget: CPU 0.1 must be more than a kubelet uses without restarts, 0.12", false},
 		{"--budget-cpu 1 --for 8760h", "too many restarts to look for a maximum", false},
 		{"--budget-requests 0", "--budget-requests must be more than 0", false},
 		{"--budget-cpu 0%", "--budget-cpu must be more than 0", false},
@@ -156,12 +156,12 @@ func TestErrors(t *testing.T) {
 		{"-o yaml", `no output format "yaml": use csv, json, table`, false},
 		{"pod.yaml", "unknown command", false},
 		{"--html old.html --svg old.html", "old.html: two outputs cannot be the same file", false},
-		{"--curve a=node.yaml --svg node.yaml", "node.yaml: it is read by this command: name another file", false},
-		{"--html -", "-: only -o is for the standard output: name a file", false},
-		{"--html old.html --svg dir", "dir: it is a directory: name a file", true},
+		{"--curve a=node.yaml --svg node.yaml", "node.yaml: is also an input: name another file", false},
+		{"--html -", "-: only -o writes to the standard output: name a file", false},
+		{"--html old.html --svg dir", "dir: is a directory: name a file", true},
 		{"--html old.html --png none/a.png", "none/a.png: no such file or directory", true},
 		{"--html loop", "loop: too many levels of symbolic links", true},
-		{"--html old.html --budget-requests 0.01", "no maximum stays inside the budget", true},
+		{"--html old.html --budget-requests 0.01", "no maximum is within the budget", true},
 	} {
 		began := time.Now()
 		out, _, err := execute(NewFleet(), "", strings.Fields(tc.args)...)
@@ -169,7 +169,7 @@ func TestErrors(t *testing.T) {
 			var failure *Failure
 			assert.Equal(t, tc.failure, errors.As(err, &failure), tc.args)
 		}
-		if !strings.Contains(tc.want, "inside the budget") { // The report has what that costs.
+		if !strings.Contains(tc.want, "within the budget") { // The report shows the cost of the highest maximum.
 			assert.Empty(t, out, tc.args)
 		}
 		assert.Equal(t, before, listing(t), tc.args)
@@ -303,18 +303,18 @@ func TestMergeErrors(t *testing.T) {
 		args, want string
 		failure    bool
 	}{
-		{"", "there is no FILE to merge", false},
-		{"part.json", "shard 1/2 is missing: there are 1 of 2", true},
-		{"part.json part.json", "shard 0/2 is there twice", true},
+		{"", "no FILE to merge", false},
+		{"part.json", "shard 1/2 is missing: only 1 of 2 are given", true},
+		{"part.json part.json", "shard 0/2 is given twice", true},
 		{"cut.json", "cut.json: part 1 is not JSON", true},
-		{"empty.json", "empty.json: it is empty", true},
+		{"empty.json", "empty.json: is empty", true},
 		{"none.json", "none.json: no such file or directory", true},
-		{".", ".: it is a directory: name the files in it", true},
+		{".", ".: is a directory: name the files in it", true},
 		{"/dev/zero", "/dev/zero: part 1 is not JSON", true},
-		{"-", "stdin: it is empty", true},
+		{"-", "stdin: is empty", true},
 		{"part.json --html none/a.html", "none/a.html: no such file", true},
 		{"part.json -o yaml", "no output format", false},
-		{"part.json --svg ./part.json", "./part.json: it is read by this command: name another file", false},
+		{"part.json --svg ./part.json", "./part.json: is also an input: name another file", false},
 	} {
 		out, _, err := execute(NewMerge(), "", strings.Fields(tc.args)...)
 		assert.ErrorContains(t, err, tc.want, tc.args)

@@ -18,7 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
-// Failure is an error that is not one of usage: of a file, a configuration, or a budget.
+// Failure is an error of a file, a configuration, or a budget. All other errors are usage errors.
 type Failure struct{ Err error }
 
 func (f *Failure) Error() string { return f.Err.Error() }
@@ -71,7 +71,7 @@ With a budget, the command looks for the lowest maximum that stays within it.
 Nodes do not depend on each other. With --shard I/N, I from 0, the command simulates
 the nodes of part I of N and prints a part for 'crashloop plan merge'.
 
-Exit status: 0 there is a plan, 1 a file or configuration is not valid or no maximum
+Exit status: 0 the plan was printed, 1 a file or configuration is invalid or no maximum
 stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 		Example: `  # a node full of failing pods, with three maxima
   crashloop plan fleet --curve default --curve 60s --curve 10s --html report.html
@@ -79,7 +79,7 @@ stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
   # a service that all pods need is away for 20 minutes
   crashloop plan fleet --curve default --curve reduced --exit '1@exp(5s)' --outage 10m,20m
 
-  # the lowest maximum for 100 nodes that keeps them below 2000 requests in a second
+  # the lowest maximum for 100 nodes that keeps them below 2000 requests per second
   crashloop plan fleet --nodes 100 --budget-requests 2000 --budget-cpu 50%`,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.NoArgs,
@@ -88,7 +88,7 @@ stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 			if len(o.outages) > 0 && !cmd.Flags().Changed("fail") {
 				o.Fail = 0
 			}
-			// Not to set them means never, and no budget: 0 means neither.
+			// Unset flags mean "never" and "no budget". An explicit 0 would mean the opposite.
 			for name, zero := range map[string]bool{"recover": o.Recover == 0, "budget-requests": o.requests == 0, "budget-cpu": o.cpu == 0} {
 				if zero && cmd.Flags().Changed(name) {
 					return fmt.Errorf("--%s must be more than 0", name)
@@ -111,12 +111,12 @@ stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 	flags.IntVar(&o.Containers, "containers", 1, "the number of containers of a pod")
 	flags.StringVar(&o.exit, "exit", "1@10s", "the exits of a container that fails; the last LIFE repeats")
 	share(flags, &o.Fail, "fail", 1, "the share of the containers that fail from the start (with --outage 0)")
-	share(flags, &o.Succeed, "succeed", 0, "the share of these exits that have code 0 instead")
-	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: a container that exits with 0 is not restarted")
-	Duration(flags, &o.Recover, "recover", 0, "the time after which containers of --fail run when they are started (default never)")
+	share(flags, &o.Succeed, "succeed", 0, "the share of these exits that have code 0")
+	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: containers that exit with 0 are not restarted")
+	Duration(flags, &o.Recover, "recover", 0, "the time after which containers of --fail no longer fail when they start (default never)")
 	flags.StringArrayVar(&o.outages, "outage", nil, "an outage of a dependency: its start, its length, and the share of the containers that fail")
 	Duration(flags, &o.Stagger, "stagger", 0, "the time within which all containers start (default all at once)")
-	Duration(flags, &o.For, "for", time.Hour, "how much time is simulated")
+	Duration(flags, &o.For, "for", time.Hour, "the simulated time")
 	flags.Uint64Var(&o.Seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	flags.Float64Var(&o.RequestsPerRestart, "requests-per-restart", o.RequestsPerRestart, "the API requests of a restart")
 	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the most API requests that a kubelet sends per second; 0 is no limit")
@@ -135,13 +135,13 @@ stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 	return cmd
 }
 
-// run does what the flags say.
+// run simulates the fleet and writes the outputs.
 func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 	shard, warnings, err := o.parse()
 	if err != nil {
 		return err
 	}
-	// All that can be wrong is found before anything is simulated or written.
+	// Report all errors in the input before the simulation, which may take hours.
 	if err := o.Validate(shard.Of); err != nil {
 		return err
 	}
@@ -183,13 +183,13 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 	return o.outputs.write(stdout, result, rec)
 }
 
-// parse fills the options from the texts of the flags, and returns what is odd in the files.
+// parse fills the options from the flags, and returns warnings about the configuration files.
 func (o *fleetOptions) parse() (shard fleet.Shard, warnings []string, err error) {
 	if shard, err = parseShard(o.shard); err != nil {
 		return shard, nil, err
 	}
 	if o.shard != "" && (o.outputs.set() || o.requests != 0 || o.cpu != 0) {
-		return shard, nil, errors.New("--shard prints what merge reads: -o, --svg, --png, --html and --step are merge's, and a budget is for a run without --shard")
+		return shard, nil, errors.New("--shard prints the input of merge: use -o, --svg, --png, --html and --step with merge, and a budget without --shard")
 	}
 	if o.Lives, err = plan.ParseLives(o.exit); err != nil {
 		return shard, nil, fmt.Errorf("--exit: %w", err)

@@ -21,12 +21,12 @@ func NewMerge() *cobra.Command {
 	var o outputs
 	cmd := &cobra.Command{
 		Use:   "merge [-o FORMAT] [--html FILE] [--svg FILE] [--png FILE] FILE ...",
-		Short: "Add up the parts of a fleet that 'plan fleet --shard' has simulated",
-		Long: `Add up the parts of a fleet that 'crashloop plan fleet --shard' has printed, and print
+		Short: "Add up the parts of a fleet that 'plan fleet --shard' simulated",
+		Long: `Add up the parts of a fleet that 'crashloop plan fleet --shard' printed, and print
 what a single run would print. Each part is needed exactly once, in any order. A file
-may have several; "-" is stdin.
+may have several parts; "-" is stdin.
 
-Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage. With
+Exit status: 0 the plan was printed, 1 a part is missing or invalid, 2 wrong usage. With
 1 and 2 no file is written.`,
 		Example: `  for i in 0 1 2; do crashloop plan fleet --nodes 5000 --shard $i/3 > part$i.json; done
   crashloop plan merge part*.json --html report.html
@@ -36,7 +36,7 @@ Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage.
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if len(files) == 0 {
-				return errors.New("there is no FILE to merge: name the output of 'crashloop plan fleet --shard', or - for stdin")
+				return errors.New("no FILE to merge: name the output of 'crashloop plan fleet --shard', or - for stdin")
 			}
 			if err := o.check(files...); err != nil {
 				return err
@@ -63,7 +63,7 @@ Exit status: 0 there is a plan, 1 a part is missing or not valid, 2 wrong usage.
 	return cmd
 }
 
-// mostBytes is how much of a file is read.
+// mostBytes is the maximum size of an input.
 const mostBytes = 1 << 30
 
 // readParts reads all parts in a file.
@@ -78,7 +78,7 @@ func readParts(file string, stdin io.Reader) (parts []*fleet.Result, err error) 
 		}
 		defer f.Close()
 		if info, err := f.Stat(); err == nil && info.IsDir() {
-			return nil, fmt.Errorf("%s: it is a directory: name the files in it", file)
+			return nil, fmt.Errorf("%s: is a directory: name the files in it", file)
 		}
 		r = f
 	}
@@ -93,7 +93,7 @@ func readParts(file string, stdin io.Reader) (parts []*fleet.Result, err error) 
 		case limited.N == 0:
 			return nil, fmt.Errorf("%s: more than %d MiB, which is the limit", name, mostBytes>>20)
 		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%s: it is empty", name)
+			return nil, fmt.Errorf("%s: is empty", name)
 		case err != nil:
 			return nil, fmt.Errorf("%s: part %d is not JSON: %w", name, len(parts)+1, text.Reason(err))
 		}

@@ -50,7 +50,7 @@ func (o *outputs) set() bool {
 	return slices.ContainsFunc([]string{"output", "step", "svg", "png", "html"}, o.cmd.Flags().Changed)
 }
 
-// drawing is a file that is asked for, and how its data comes about.
+// drawing is an output file, and the function that returns its content.
 type drawing struct {
 	path string
 	data func(*report.Report, []chart.Chart) ([]byte, error)
@@ -69,13 +69,13 @@ func (o *outputs) drawings() (list []drawing) {
 	return list
 }
 
-// check finds out, without touching a file, whether all can be written, and none over a file
-// that is read.
+// check returns an error if an output file cannot be written, or is also an input. It changes no
+// file.
 func (o *outputs) check(inputs ...string) error {
 	seen := map[string]bool{}
 	for _, d := range o.drawings() {
 		if d.path == "-" {
-			return errors.New("-: only -o is for the standard output: name a file")
+			return errors.New("-: only -o writes to the standard output: name a file")
 		}
 		target, err := resolve(d.path)
 		if err != nil {
@@ -89,7 +89,7 @@ func (o *outputs) check(inputs ...string) error {
 			continue
 		}
 		if slices.ContainsFunc(inputs, func(input string) bool { return sameFile(input, target) }) {
-			return fmt.Errorf("%s: it is read by this command: name another file", d.path)
+			return fmt.Errorf("%s: is also an input: name another file", d.path)
 		}
 		temp, err := create(target)
 		if err != nil {
@@ -101,7 +101,7 @@ func (o *outputs) check(inputs ...string) error {
 	return nil
 }
 
-// resolve returns the file that a path leads to. There may be none yet.
+// resolve returns the absolute path of a file without symbolic links. The file need not exist.
 func resolve(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -110,16 +110,16 @@ func resolve(path string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("%s: %w", path, text.Reason(err))
 	case info.IsDir():
-		return "", fmt.Errorf("%s: it is a directory: name a file", path)
+		return "", fmt.Errorf("%s: is a directory: name a file", path)
 	}
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil || special(target) {
-		return path, nil // such as /dev/stdout, which leads to no name
+		return path, nil // such as /dev/stdout, whose link may have no path as its target
 	}
 	return filepath.Abs(target)
 }
 
-// sameFile reports whether two paths lead to one file.
+// sameFile reports whether two paths name the same file.
 func sameFile(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {
@@ -129,14 +129,14 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// special reports whether a path is that of a device or the like, which must not be replaced.
+// special reports whether a path is not a regular file, such as a device, and must not be replaced.
 func special(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.Mode().IsRegular()
 }
 
-// create makes a new file beside the one that it is to replace, which must be writable, and
-// gives it the permissions of that one.
+// create creates a temporary file in the directory of target. If target exists, it must be
+// writable, and the new file gets its permissions.
 func create(target string) (*os.File, error) {
 	old, err := os.OpenFile(target, os.O_WRONLY, 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -149,7 +149,7 @@ func create(target string) (*os.File, error) {
 		f, err := os.OpenFile(fmt.Sprintf("%s.%d.%d.tmp", target, os.Getpid(), i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 		if err == nil && old != nil {
 			if info, err := old.Stat(); err == nil {
-				_ = f.Chmod(info.Mode().Perm()) // as far as the file system has them
+				_ = f.Chmod(info.Mode().Perm()) // some file systems have no permissions
 			}
 		}
 		if !errors.Is(err, fs.ErrExist) || i == 100 {
@@ -158,8 +158,7 @@ func create(target string) (*os.File, error) {
 	}
 }
 
-// write writes the standard output, and then all files, or none of them if anything before
-// fails.
+// write writes the standard output and then all files. If an earlier step fails, it writes no file.
 func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recommendation) error {
 	r := report.New(result, rec, o.step)
 	charts := report.Charts(result)
@@ -176,18 +175,18 @@ func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recom
 			return &Failure{fmt.Errorf("%s: %w", d.path, err)}
 		}
 	}
-	// Who reads the output may take long, or end the command: no new file is there yet.
+	// The reader of the output may be slow or close it. So this comes before the files.
 	if err := writeAll(stdout, output); err != nil {
 		return err
 	}
 	if rec != nil && rec.Best == nil {
-		return &Failure{errors.New("no maximum stays inside the budget")}
+		return &Failure{errors.New("no maximum is within the budget")}
 	}
 	return replaceAll(drawings, files)
 }
 
-// replaceAll replaces the files of drawings, all of them after the last one is written. Devices and
-// pipes come first: to open a pipe may take for ever.
+// replaceAll replaces the files of drawings after it has written all temporary files. Devices and
+// pipes come first, because opening a pipe blocks until it has a reader.
 func replaceAll(drawings []drawing, files [][]byte) error {
 	regular := map[int]string{} // the targets of drawings
 	for i, d := range drawings {
@@ -234,7 +233,7 @@ func writeAll(w io.Writer, data []byte) error {
 	return nil
 }
 
-// writeShard writes a part as a single line: lines of several parts are what merge reads.
+// writeShard writes a part as a single line, so that merge can read several parts from one stream.
 func writeShard(w io.Writer, r *fleet.Result) error {
 	data, err := json.Marshal(r)
 	if err != nil {

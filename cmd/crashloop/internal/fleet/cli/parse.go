@@ -23,10 +23,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
-// longestName is how many characters the name of a curve has at most.
+// longestName is the maximum number of characters in the name of a curve.
 const longestName = 60
 
-// parseCurve parses [NAME=]CURVE, and returns what is odd about a configuration, too.
+// parseCurve parses [NAME=]CURVE. It also returns the warnings about a configuration file.
 func parseCurve(text string, gates map[string]bool) (c fleet.Curve, warnings []string, err error) {
 	name, spec, named := strings.Cut(text, "=")
 	if !named {
@@ -48,8 +48,8 @@ func parseCurve(text string, gates map[string]bool) (c fleet.Curve, warnings []s
 	return c, warnings, err
 }
 
-// curveOf returns the curve that package config resolves, or an initial delay and a maximum
-// that spec gives.
+// curveOf returns the curve that package config resolves for spec, or the initial delay and the
+// maximum in spec. It also returns the warnings about a configuration file.
 func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error) {
 	initial, maximum, both := strings.Cut(spec, "/")
 	first, err1 := time.ParseDuration(initial)
@@ -91,7 +91,7 @@ func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error
 	return curve.Curve, warnings, nil
 }
 
-// curveFiles returns what may be files of the values of --curve.
+// curveFiles returns the values of --curve without their names. Some of them are files.
 func curveFiles(values []string) (files []string) {
 	for _, text := range values {
 		name, file, named := strings.Cut(text, "=")
@@ -103,7 +103,7 @@ func curveFiles(values []string) (files []string) {
 	return files
 }
 
-// maxima are the curves of all maxima in whole seconds that a KubeletConfiguration may have.
+// maxima returns the curves of all maxima in whole seconds that a KubeletConfiguration may have.
 func maxima(gates map[string]bool) (list []fleet.Curve, err error) {
 	for m := config.LeastMaxContainerRestartPeriod; m <= config.GreatestMaxContainerRestartPeriod; m += time.Second {
 		curve, _, err := curveOf(m.String(), gates)
@@ -156,7 +156,7 @@ func parsePolicy(text string) (v1.RestartPolicy, error) {
 	return "", fmt.Errorf("--restart-policy %q must be %s or %s", text, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure)
 }
 
-// parseShard parses I/N. Nothing is the whole.
+// parseShard parses I/N. The empty string is fleet.Whole.
 func parseShard(text string) (s fleet.Shard, err error) {
 	if text == "" {
 		return fleet.Whole, nil
@@ -184,19 +184,19 @@ func share(flags *pflag.FlagSet, to *float64, name string, standard float64, hel
 	usage.Var(flags, to, name, "SHARE", text, help, parseShare)
 }
 
-// perSecond adds a flag for a number in a second, after which /s may stand.
+// perSecond adds a flag for a number per second, with or without the suffix /s.
 func perSecond(flags *pflag.FlagSet, to *float64, name, help string) {
 	usage.Var(flags, to, name, "N", "", help, func(text string) (float64, error) {
 		f, err := strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
 		if err != nil {
-			return 0, fmt.Errorf("%q must be a number in a second, such as 50 or 50/s", text)
+			return 0, fmt.Errorf("%q must be a number per second, such as 50 or 50/s", text)
 		}
 		return f, nil
 	})
 }
 
-// Duration adds a flag for a duration. The error for text that time.ParseDuration rejects, also
-// because the duration is too long, says what would be right.
+// Duration adds a flag for a duration. The error for an invalid duration says what would be right,
+// also if time.ParseDuration rejects it as too long.
 func Duration(flags *pflag.FlagSet, to *time.Duration, name string, standard time.Duration, help string) {
 	text := ""
 	if *to = standard; standard != 0 {

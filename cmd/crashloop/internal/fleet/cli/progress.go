@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows how much is done, if there is a terminal to show it on.
+// progress shows a progress bar if standard error is a terminal.
 type progress struct {
 	w           io.Writer
 	lock        sync.Mutex
@@ -28,7 +28,7 @@ func newProgress(stderr io.Writer) *progress {
 	return p
 }
 
-// note notes that so many nodes of all are done. Several goroutines may call it.
+// note updates the bar. Several goroutines may call it.
 func (p *progress) note(done, all int) {
 	if p.w == nil {
 		return
@@ -41,14 +41,14 @@ func (p *progress) note(done, all int) {
 	}
 }
 
-// end removes what was shown.
+// end removes the bar.
 func (p *progress) end() {
 	if p.w != nil {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }
 
-// bar is a line for a terminal.
+// bar returns the bar as a line for a terminal.
 func bar(done, all int, since time.Duration) string {
 	const width = 40
 	filled := width * done / all

@@ -9,17 +9,17 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/chart"
 )
 
-// graph is a picture in a KEP and ours.
+// graph is a picture in a KEP, and the chart for it.
 type graph struct {
 	keps, theirs, name string
-	// what is said if there is no chart.
+	// what is the text if there is no chart.
 	what  string
 	chart *chart.Chart
 }
 
 func (g graph) draw() ([]byte, error) { return chart.SVG(*g.chart) }
 
-// line is the number of restarts of a container over time.
+// line returns the number of restarts of a container over time.
 func line(style int, name string, c fleet.Curve, run, length time.Duration) chart.Line {
 	l := chart.Line{Name: name, Steps: true, Style: style, Points: []chart.Point{{}}}
 	for i, at := range restarts(documented(c), run) {
@@ -31,7 +31,7 @@ func line(style int, name string, c fleet.Curve, run, length time.Duration) char
 	return chart.Line{Name: l.Name, Steps: true, Style: style, Points: append(l.Points, chart.Point{After: length, Value: l.Points[len(l.Points)-1].Value})}
 }
 
-// over is a chart of restarts with several curves.
+// over returns a chart of restarts with several curves.
 func over(title string, run, length time.Duration, lines ...named) *chart.Chart {
 	c := &chart.Chart{Title: title, X: "time", Y: "restarts"}
 	for i, n := range lines {
@@ -55,7 +55,7 @@ func graphs() []graph {
 	return []graph{
 		{both, "`restarts-vs-elapsed-all.png`", "all", "", over("Exits at once: all proposals", 0, 5*m, now, proposed, node)},
 		{both, "`restarts-vs-elapsed-new-default.png`", "new-default", "", over("Exits at once: the proposed default", 0, 10*m, now, proposed)},
-		{perNode, "today vs the proposed minimum for per node configuration", "per-node", "", over("Exits at once: the least maximum of a node", 0, 2*m, now, node)},
+		{perNode, "today vs the proposed minimum for per node configuration", "per-node", "", over("Exits at once: the lowest maximum of a node", 0, 2*m, now, node)},
 		{all, "`crashloopbackoff-succeedingcontainer.png`", "today", "", over("Exits after 10 s: today", 10*s, 30*m, now)},
 		{both, "`differentinitialvalues.png`", "initial", "", over("Exits at once: initial values", 0, 20*m, now, with(1*s, 300*s), with(250*ms, 300*s), with(25*ms, 300*s))},
 		{both, "`initialvaluesandnumberofrestarts.png`", "initial-windows", "", over("Exits at once: initial values, until the third restart of today", 0, 70*s, now, with(1*s, 300*s), with(250*ms, 300*s), with(25*ms, 300*s))},
@@ -65,6 +65,6 @@ func graphs() []graph {
 		{all, "`flatratesuccessvstoday.png`", "flat", "", over("Exits after 10 s: a flat delay of 5 s", 10*s, 10*m, now, named{"flat, 5s", curve(5*s, 5*s)})},
 		{all, "`successvsrapidwhenfailed.png`", "success-and-rapid", "",
 			over("Exits after 10 s: flat for success, Rapid for failure", 10*s, 5*m, named{"flat, 5s", curve(5*s, 5*s)}, named{"Rapid, 250ms to 1m", curve(250*ms, 60*s)})},
-		{both, "`controlfornumberofrestarts.png`", "", "Not drawn: no kubelet and no back-off of this project has a step in its curve. The delay of 569 s is in the table.", nil},
+		{both, "`controlfornumberofrestarts.png`", "", "Not drawn: no back-off of the kubelet or of this project has a step in its curve. The delay of 569 s is in the table.", nil},
 	}
 }

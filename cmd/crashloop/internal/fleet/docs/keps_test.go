@@ -27,7 +27,7 @@ const (
 	perNode               = old + ", " + maximum
 )
 
-// figure is a number in the text of a KEP, and what the code says.
+// figure is a number in the text of a KEP, and the result of the code.
 type figure struct {
 	keps, section, quantity string
 	theirs, ours            string
@@ -58,18 +58,18 @@ func figuresOf(t *testing.T) []figure {
 		{perNode, "Proposal", "a node's maximum may be", "1s … 5m", allowed(), ""},
 
 		{both, "Risks", "status updates per restart", "5", fmt.Sprintf("%.1f", few.Requests["PATCH pods"]),
-			"five are in the code path; most are merged before they are sent (load.md, tenth/110)"},
+			"the code has five; the kubelet merges most of them before it sends them (load.md, tenth/110)"},
 		{both, "Risks", "API requests for pods in a second, 110 pods, no back-off", "~5, then ~2", fmt.Sprintf("%.0f", (full.Requests["PATCH pods"]+full.Requests["GET pods"])*full.PerSecond),
-			"measured with kubeAPIQPS 5; the default is 50 since v1.27, and the maximum 1 s (load.md, all-fail/110)"},
-		{both, "Risks", "CPU of runtime and API server, times", "10, 2", "-", "the KEP does not say from what; load.md has both in cores"},
+			"the KEP measured with kubeAPIQPS 5, and the default is 50 since v1.27; ours is with a maximum of 1 s (load.md, all-fail/110)"},
+		{both, "Risks", "CPU of runtime and API server, factor", "10, 2", "-", "the KEP does not name the reference; load.md has both in cores"},
 		{both, "Risks", "excess restarts in the first 5 min, " + instant, "5", n(excess(b, 0, 5*m)), ""},
 		{both, "Risks", "of these in the first 30 s", "3", n(excess(b, 0, 30*s)), ""},
-		{both, "Risks", "of these from 150 to 300 s", "2", n(excess(b, 150*s, 300*s)), "today's restart at 150 s sharp is in the window: without it, there are 2"},
+		{both, "Risks", "of these from 150 to 300 s", "2", n(excess(b, 150*s, 300*s)), "today's restart at exactly 150 s is in the window; without it, there are 2"},
 		{both, "Risks", "excess every 5 min after", "5", n(later(b)), "5 less 1 of today's"},
 		{all, "Risks", "requests per 10 s, 110 pods, each every 10 s", "~550", fmt.Sprintf("~%.0f", ten[30]), ""},
 		{all, "Risks", "requests per 10 s, 110 pods, each every second", "~5500", fmt.Sprintf("~%.0f", one[30]), ""},
-		{all, "Risks", "the second over the first", "10x", fmt.Sprintf("%.0fx", one[30]/ten[30]), ""},
-		{both, "Risks", "the most with the proposed default", "~5500", fmt.Sprintf("~%.0f", max(rise[0], rise[1])), "no pod restarts every second: three times in the first 10 s, at 1, 3 and 7 s"},
+		{all, "Risks", "ratio of the two", "10x", fmt.Sprintf("%.0fx", one[30]/ten[30]), ""},
+		{both, "Risks", "the highest rate with the proposed default", "~5500", fmt.Sprintf("~%.0f", max(rise[0], rise[1])), "no pod restarts every second: it restarts three times in the first 10 s, at 1, 3 and 7 s"},
 		{both, "Risks", "excess requests of a pod in 5 min", "25", n(5 * later(b)), "4 excess restarts, see above"},
 		{both, "Risks", "of 110 pods", "2750", n(110 * 5 * later(b)), "4 excess restarts, see above"},
 		{perNode, "Risks", "excess restarts in the first 5 min, maximum 1 s", "305", n(excess(c, 0, 5*m)), "299 restarts a second apart fit into 300 s; less 4 of today's"},
@@ -84,25 +84,25 @@ func figuresOf(t *testing.T) []figure {
 		{both, "Front loaded decay", "restarts 1, 2 and 3 of today, " + instant, "10s, 30s, 1m10s", delays(a, 3), ""},
 		{both, "Front loaded decay", "in these windows with initial 1s", "3, 1, 2", windows(restarts(documented(curve(1*s, 300*s)), 0), nil, a[:3]), ""},
 		{both, "Front loaded decay, Alternatives", "excess in a lifetime, initial 1s … 25ms", "3-7", lifetime(a, a[2]),
-			"that is until the third restart of today; 7 is what 25ms has in the first window alone. " + lifetime(a, 2*time.Hour) + " at the end"},
-		{both, "Front loaded decay", "excess in windows 1 to 5, 1s … 30s", "2, 1, 0, 3, 4", windows(restarts(documented(curve(1*s, 30*s)), 0), a, a[:5]), "restarts are at 1, 3, 7, 15, 31, 61, 91 s and so on: one in the second window, which today's curve has as well"},
-		{both, "Front loaded decay", "their sum", "10", n(until(restarts(documented(curve(1*s, 30*s)), 0), 0, a[4]) - 5), "10 if today's restart at the end of the fifth window is not counted"},
-		{perNode + ", " + current, "Recovery threshold", "reset if it stayed twice the maximum: of 5m, 1m, 1s", "10m, 2m, 2s", proportional(300*s, 60*s, 1*s), ""},
-		{all, "Recovery threshold", "the flat rate in seconds", "300", n(int(threshold(today) / s)), "the KEPs say 10 minutes everywhere else"},
-		{all, "Recovery threshold", "granularity of the kubelet's loops", "1 to 10 s", "-", "upstream's: patch 3 wakes the worker when the back-off ends (timing.md has the lateness)"},
+			"until the third restart of today; the KEP's 7 is the value of 25ms in the first window alone. " + lifetime(a, 2*time.Hour) + " at the end"},
+		{both, "Front loaded decay", "excess in windows 1 to 5, 1s … 30s", "2, 1, 0, 3, 4", windows(restarts(documented(curve(1*s, 30*s)), 0), a, a[:5]), "restarts are at 1, 3, 7, 15, 31, 61, 91 s and so on: the second window has one, and today's curve has one there too"},
+		{both, "Front loaded decay", "their sum", "10", n(until(restarts(documented(curve(1*s, 30*s)), 0), 0, a[4]) - 5), "10 without today's restart at the end of the fifth window"},
+		{perNode + ", " + current, "Recovery threshold", "run that resets the back-off, twice the maximum of 5m, 1m, 1s", "10m, 2m, 2s", proportional(300*s, 60*s, 1*s), ""},
+		{all, "Recovery threshold", "the flat threshold in seconds", "300", n(int(threshold(today) / s)), "the KEPs say 10 minutes everywhere else"},
+		{all, "Recovery threshold", "granularity of the kubelet's loops", "1 to 10 s", "-", "true for the stock kubelet; patch 3 wakes the pod worker when the back-off ends (timing.md has the lateness)"},
 		{all, "Relationship with 123602", "delays of restarts 1 to 5 as observed", "0s, 10s, 20s, 40s, 80s", observed(today, 5), ""},
-		{all, "Relationship with 123602", "waits of restarts 1 to 3 in the transcript", "2s, 16s, 26s", observed(today, 3), "upstream's kubelet was late for each, the first included"},
+		{all, "Relationship with 123602", "waits of restarts 1 to 3 in the transcript", "2s, 16s, 26s", observed(today, 3), "the stock kubelet was late for each restart, including the first"},
 
 		{both, "Alternatives", "catch-up delay at the 6th retry in seconds, 10 min, initial 1s", "569", n(catchUp(a)), ""},
-		{maximum, "Scalability", "requests, times, 110 pods, maximum 0s", "up to 30", "-", "not a valid maximum, and kubeAPIQPS is a limit since: 104 requests/s at 1 s (load.md)"},
-		{all, "Scalability", "CPU of the kubelet, times, 110 pods, maximum 0s", "2", fmt.Sprintf("%.1f", full.Kubelet.Cores/few.Kubelet.Cores), "not a valid maximum; this is 110 pods to 11 pods that fail, at 1 s (load.md)"},
+		{maximum, "Scalability", "requests, factor, 110 pods, maximum 0s", "up to 30", "-", "not a valid maximum, and kubeAPIQPS limits the requests: 104 requests/s at 1 s (load.md)"},
+		{all, "Scalability", "CPU of the kubelet, factor, 110 pods, maximum 0s", "2", fmt.Sprintf("%.1f", full.Kubelet.Cores/few.Kubelet.Cores), "not a valid maximum; ours compares 110 failing pods with 11, at 1 s (load.md)"},
 	}
 	return append(list, conflicts()...)
 }
 
 // conflicts are the tables of "Conflict resolution".
 func conflicts() (list []figure) {
-	const stays = "the KEP's column is the maximum. The initial value only becomes lower by it, as the text above the table says"
+	const stays = "the KEP's column shows the maximum. The maximum can only lower the initial value, as the text above the table says"
 	for _, row := range []struct {
 		keps    string
 		reduced bool
@@ -149,7 +149,7 @@ func delays(list []time.Duration, n int) string {
 	return strings.Join(texts, ", ")
 }
 
-// observed are the waits of the first restarts, in seconds.
+// observed returns the waits of the first restarts, in seconds.
 func observed(c fleet.Curve, n int) string {
 	var texts []string
 	last := time.Duration(0)
@@ -160,17 +160,17 @@ func observed(c fleet.Curve, n int) string {
 	return strings.Join(texts, ", ")
 }
 
-// threshold is the longest run, in seconds, that does not reset the back-off.
+// threshold returns the longest run, in whole seconds, that does not reset the back-off.
 func threshold(c fleet.Curve) time.Duration {
 	for run := s; ; run += s {
 		times := restarts(c, run)
-		if run > time.Hour || times[4]-times[3] == run { // no wait
+		if run > time.Hour || times[4]-times[3] == run { // the restart had no delay
 			return run - s
 		}
 	}
 }
 
-// proportional is after what run upstream's rule resets, for maxima.
+// proportional returns the run after which upstream's proportional rule resets, for each maximum.
 func proportional(list ...time.Duration) string {
 	var texts []string
 	for _, maximum := range list {
@@ -183,7 +183,7 @@ func proportional(list ...time.Duration) string {
 	return strings.Join(texts, ", ")
 }
 
-// allowed are the least and the greatest maximum in seconds that are valid.
+// allowed returns the lowest and the highest valid maximum in whole seconds.
 func allowed() string {
 	var valid []time.Duration
 	for d := time.Duration(0); d <= 20*m; d += s {
@@ -194,7 +194,7 @@ func allowed() string {
 	return fleet.Short(valid[0]) + " … " + fleet.Short(valid[len(valid)-1])
 }
 
-// windows counts restarts, less those of a base, in windows that end with the given times.
+// windows counts restarts minus those of a base, in windows that end at the given times.
 func windows(times, base, ends []time.Duration) string {
 	var texts []string
 	begin := time.Duration(0)
@@ -205,7 +205,7 @@ func windows(times, base, ends []time.Duration) string {
 	return strings.Join(texts, ", ")
 }
 
-// lifetime is how many restarts more than the base each initial value has until a time.
+// lifetime returns how many more restarts than the base each initial value has until a time.
 func lifetime(base []time.Duration, end time.Duration) string {
 	var texts []string
 	for _, initial := range []time.Duration{1 * s, 250 * ms, 25 * ms} {
@@ -214,13 +214,14 @@ func lifetime(base []time.Duration, end time.Duration) string {
 	return strings.Join(texts, ", ")
 }
 
-// catchUp is the delay with which initial 1 s has no more restarts in ten minutes than the base.
+// catchUp returns the delay, in seconds, with which an initial delay of 1 s has as many restarts
+// in ten minutes as the base.
 func catchUp(base []time.Duration) int {
 	n := until(base, 0, 10*m)
 	return int((10*m - restarts(documented(curve(1*s, 300*s)), 0)[n-1]).Seconds())
 }
 
-// Each number in the KEPs is what the code says, or has a reason why it is not.
+// Each number in the KEPs is the result of the code, or the table gives a reason for the difference.
 func TestKEPs(t *testing.T) {
 	var b bytes.Buffer
 	list := figuresOf(t)
@@ -238,13 +239,13 @@ func TestKEPs(t *testing.T) {
 
 # The KEPs' figures, computed
 
-KEP-4603 (Tune CrashLoopBackOff, as of 2024 and as of today) and KEP-5593 (Configure the max CrashLoopBackOff delay) give numbers and graphs
-of what their curves cost. This page computes the same with the code that restarts containers on a node, in virtual time (`+"`crashloop plan fleet`"+`).
-%d of %d numbers are the same; the others have a reason. Windows of five minutes include their beginning and not their end; windows between
+KEP-4603 (Tune CrashLoopBackOff, as of 2024 and as of today) and KEP-5593 (Configure the max CrashLoopBackOff delay) estimate the cost of
+their curves with numbers and graphs. This page computes them with the code that restarts containers on a node, in virtual time (`+"`crashloop plan fleet`"+`).
+%d of %d numbers are the same. For the others the table gives the reason. Windows of five minutes include their beginning and not their end. Windows between
 today's restarts, as in "Front loaded decay", include their end and not their beginning. Unless a row says otherwise, a container exits at once and
 its first restart waits for the initial delay, as documented. The kubelet makes the first restart at once.
 
-| KEP | section | quantity | KEP | ours | why |
+| KEP | section | quantity | KEP | ours | reason for a difference |
 |---|---|---|---:|---:|---|
 `, same, len(list))
 	for _, f := range list {
@@ -254,7 +255,7 @@ its first restart waits for the initial delay, as documented. The kubelet makes 
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", f.keps, f.section, f.quantity, f.theirs, ours, f.why)
 	}
-	b.WriteString("\n## Graphs\n\nThe pictures are not in the text of the KEPs. These are drawn with the curves that the text names, by the model that the title names.\n")
+	b.WriteString("\n## Graphs\n\nThe text of the KEPs does not include the pictures. These graphs use the curves that the text names, and the model in their title.\n")
 	for _, g := range graphs() {
 		fmt.Fprintf(&b, "\n%s: %s\n\n", g.keps, g.theirs)
 		if g.chart == nil {

@@ -22,13 +22,13 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/plan"
 )
 
-// prediction is what the plan says of a scenario of node-load.
+// prediction is the plan for a scenario of node-load.
 type prediction struct {
 	restarts, requests, cores float64
 }
 
-// predict simulates the node of a scenario in the time in which it was measured: from when every
-// container has had two restarts.
+// predict simulates the node of a scenario in the window of the measurement, which begins when
+// every container has had two restarts.
 func predict(t *testing.T, r measurement) (p prediction, ok bool) {
 	t.Helper()
 	sc := r.Scenario
@@ -61,7 +61,7 @@ func predict(t *testing.T, r measurement) (p prediction, ok bool) {
 	return p, true
 }
 
-// What the plan predicts is near to what was measured, where the node was not at its limits.
+// The predictions are close to the measurements, except where the node was at its limits.
 func TestMeasured(t *testing.T) {
 	files, err := filepath.Glob(results + "/plan/load-*.json")
 	require.NoError(t, err)
@@ -71,8 +71,8 @@ func TestMeasured(t *testing.T) {
 
 # Predicted and measured
 
-Predictions of ` + "`crashloop plan fleet`" + ` for a node, and what ` + "`make node-load`" + ` measured on one with the kubelet of this project ([load.md](load.md)). The
-costs of a restart come from the two rows marked ¹, so these rows do not test the predicted CPU. The restarts depend on the curve only.
+This page compares the predictions of ` + "`crashloop plan fleet`" + ` for a node with the measurements of ` + "`make node-load`" + ` with the patched kubelet ([load.md](load.md)). The
+costs of a restart come from the two rows marked ¹, so these rows do not test the predicted CPU. The restarts depend only on the curve.
 
 | maximum | mix/pods | restarts/s, predicted | measured | requests per 10 s | measured | CPU | measured | |
 |---:|---|---:|---:|---:|---:|---:|---:|---|
@@ -92,9 +92,9 @@ costs of a restart come from the two rows marked ¹, so these rows do not test t
 			}
 			switch {
 			case r.Scenario.Pods > 110:
-				why = "both cores were busy: a plan does not know the limits of a node"
+				why = "both cores were busy: a plan does not model the limits of a node"
 			case r.Scenario.Mix == "sidecars":
-				why = "other machines took 0.3 of the two cores"
+				why = "other machines used 0.3 of the two cores"
 			default:
 				assert.InEpsilon(t, f.PerSecond, p.restarts, 0.1, "%s: restarts", r.Name)
 				assert.InEpsilon(t, f.RequestsPer10s, p.requests, 0.15, "%s: requests", r.Name)
@@ -113,20 +113,20 @@ costs of a restart come from the two rows marked ¹, so these rows do not test t
 		}
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(&b, "\nNot measured yet; each of these adds its rows, by `make docs`:\n\n```\n%s\n```\n", strings.Join(missing, "\n"))
+		fmt.Fprintf(&b, "\nThese maxima are not measured yet. After each of these commands, `make docs` adds its rows:\n\n```\n%s\n```\n", strings.Join(missing, "\n"))
 	}
 	golden(t, "plan.md", b.Bytes())
 }
 
-// writeRecommended writes which maxima the measured loads would have been recommended for.
+// writeRecommended writes the recommended maxima for some budgets.
 func writeRecommended(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	b.WriteString(`
 ## Recommended maxima
 
-For a node of 110 pods that all exit at once, and budgets of CPU for the kubelet in any five minutes.
+For a node of 110 pods that all exit at once, and limits for the kubelet's CPU in any five minutes.
 
-| CPU at most | lowest maximum | CPU | margin | the next lower one has |
+| CPU limit | lowest maximum | CPU | margin | CPU of the next lower maximum |
 |---:|---:|---:|---:|---:|
 `)
 	o := fleet.Options{
@@ -156,7 +156,7 @@ For a node of 110 pods that all exit at once, and budgets of CPU for the kubelet
 	assert.True(t, slices.IsSortedFunc(candidates, func(a, b fleet.Curve) int { return int(a.Max - b.Max) }))
 }
 
-// writeHerd compares the restarts of the herd that herd.md has measured with those of an outage.
+// writeHerd compares the restarts measured in herd.md with those of a simulated outage.
 func writeHerd(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	page, err := os.ReadFile(results + "/herd.md")
@@ -164,9 +164,9 @@ func writeHerd(t *testing.T, b *bytes.Buffer) {
 	row := regexp.MustCompile(`(?m)^\| restarts \| (\d+) \| \d+ \| (\d+) \|`).FindStringSubmatch(string(page))
 	require.Len(t, row, 3)
 	b.WriteString(`
-[herd.md](herd.md) has 110 pods that run, fail as soon as a dependency goes, and recover when it is back:
+In the runs of [herd.md](herd.md), 110 pods fail when the service that they need goes away, and recover when it is back:
 
-| maximum | away | restarts, predicted | measured |
+| maximum | outage | restarts, predicted | measured |
 |---:|---:|---:|---:|
 `)
 	for i, herd := range []struct{ maximum, away time.Duration }{{1 * s, 60 * s}, {300 * s, 300 * s}} {

@@ -32,7 +32,7 @@ const (
 	m  = time.Minute
 )
 
-// golden compares a file with what it should have, or writes it.
+// golden compares a file with data, or with -update writes it.
 func golden(t *testing.T, name string, data []byte) {
 	t.Helper()
 	path := filepath.Join(results, name)
@@ -43,10 +43,10 @@ func golden(t *testing.T, name string, data []byte) {
 	}
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.True(t, bytes.Equal(got, data), "%s is not what the code says: make docs writes it again", name)
+	assert.True(t, bytes.Equal(got, data), "%s is out of date: run make docs", name)
 }
 
-// node is the curve of a node with a configuration.
+// node returns the curve of a node with a configuration.
 func node(maximum time.Duration, reduced bool) fleet.Curve {
 	settings := config.Settings{KubeletCrashLoopBackOffMax: true, ReduceDefaultCrashLoopBackOffDecay: reduced}
 	if maximum > 0 {
@@ -57,19 +57,19 @@ func node(maximum time.Duration, reduced bool) fleet.Curve {
 
 var today, reduced, least = node(0, false), node(0, true), node(1*s, false)
 
-// curve is one that no kubelet has to have.
+// curve returns a curve that no configuration of a kubelet need give.
 func curve(initial, maximum time.Duration) fleet.Curve {
 	return fleet.Curve{Name: fleet.Short(initial) + "/" + fleet.Short(maximum), Curve: backoff.Curve{Initial: initial, Max: maximum}}
 }
 
-// documented is a curve by which the first restart waits too, as the documentation and most models of
-// the KEPs have it.
+// documented returns a curve in which the first restart waits too, as in the documentation and in
+// most models of the KEPs.
 func documented(c fleet.Curve) fleet.Curve {
 	c.DelayFirst = true
 	return c
 }
 
-// containers are the options of 110 pods of a node that fail after a run, with five requests a
+// containers returns options for a node of 110 pods that fail after a run, with five requests per
 // restart.
 func containers(run, length time.Duration) fleet.Options {
 	return fleet.Options{
@@ -78,7 +78,7 @@ func containers(run, length time.Duration) fleet.Options {
 	}
 }
 
-// restarts are those of a container that exits after a run, in two hours.
+// restarts returns the times of the restarts in two hours of a container that exits after a run.
 func restarts(c fleet.Curve, run time.Duration) []time.Duration {
 	times, err := fleet.Restarts(containers(run, 2*time.Hour), c)
 	if err != nil {
@@ -87,7 +87,7 @@ func restarts(c fleet.Curve, run time.Duration) []time.Duration {
 	return times
 }
 
-// within counts the restarts from a time on and before another one.
+// within counts the restarts at or after from and before to.
 func within(times []time.Duration, from, to time.Duration) (n int) {
 	for _, t := range times {
 		if t >= from && t < to {
@@ -97,10 +97,10 @@ func within(times []time.Duration, from, to time.Duration) (n int) {
 	return n
 }
 
-// until counts those after a time, and until another one.
+// until counts the restarts after from and at or before to.
 func until(times []time.Duration, from, to time.Duration) int { return within(times, from+1, to+1) }
 
-// steps are the requests of 110 pods in each 10 s.
+// steps returns the requests of 110 pods in each 10 s.
 func steps(c fleet.Curve, run, length time.Duration) []float64 {
 	o := containers(run, length)
 	o.Curves = []fleet.Curve{c}
@@ -122,7 +122,7 @@ func sum(list []float64) (total float64) {
 	return total
 }
 
-// load is what node-load has measured.
+// load is the JSON output of node-load.
 type load struct {
 	Command string
 	Results []measurement

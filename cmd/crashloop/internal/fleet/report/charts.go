@@ -9,7 +9,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet/chart"
 )
 
-// points is about how many a line of a chart has: more cannot be seen.
+// points is the approximate number of points in a line of a chart. More would not be visible.
 const points = 500
 
 // Charts returns the charts of a whole result.
@@ -19,7 +19,7 @@ func Charts(r *fleet.Result) []chart.Chart {
 	restarts := chart.Chart{Title: "Restarts of a container", X: "time", Y: "restarts, mean of all containers", Least: 1}
 	excess := chart.Chart{Title: "Excess restarts over " + o.Curves[0].Name, X: "time", Y: "restarts, mean of all containers", Least: 1}
 	requests := chart.Chart{Title: "API requests of all nodes", X: "time", Y: "requests per 10 s", Least: 1}
-	recovered := chart.Chart{Title: "Recovered since what they depend on is back", X: "time since then", Y: "% of the containers", Least: 105}
+	recovered := chart.Chart{Title: "Containers recovered after the dependency is back", X: "time since then", Y: "% of the containers", Least: 105}
 	var base []chart.Point
 	for i := range r.Curves {
 		name, s := o.Curves[i].Name, &r.Curves[i]
@@ -45,8 +45,8 @@ func Charts(r *fleet.Result) []chart.Chart {
 	return charts
 }
 
-// lines are the restarts of a container until a time, and the most requests in 10 s since the
-// point before.
+// lines returns the restarts of a container until each point, and the maximum of the requests in
+// 10 s since the previous point.
 func lines(s *fleet.CurveResult, all float64, length time.Duration) (total, rate []chart.Point) {
 	group := max(len(s.Restarts)/points, 1)
 	total = []chart.Point{{}}
@@ -74,7 +74,7 @@ func difference(a, b []chart.Point) []chart.Point {
 	return result
 }
 
-// recoveryLine is the share of the containers that had started again, after all returns.
+// recoveryLine returns the percentage of the containers that had started again, over all returns.
 func recoveryLine(s *fleet.CurveResult) []chart.Point {
 	var failed uint64
 	var counts []uint64
@@ -101,7 +101,7 @@ func recoveryLine(s *fleet.CurveResult) []chart.Point {
 	return line
 }
 
-// extend has all lines end where the longest does.
+// extend makes all lines end where the longest one ends.
 func extend(lines []chart.Line) {
 	var end time.Duration
 	for _, line := range lines {

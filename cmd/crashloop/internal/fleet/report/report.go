@@ -10,17 +10,18 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 )
 
-// Report is what a result means, in the form of its JSON. All times are in seconds.
+// Report has the figures of a result, as encoded in JSON. All times are in seconds.
 type Report struct {
-	// Workload describes what was simulated.
+	// Workload describes the simulation.
 	Workload string `json:"workload"`
 	Nodes    int    `json:"nodes"`
-	// Containers is how many there are in all.
-	Containers int     `json:"containers"`
-	Seconds    float64 `json:"seconds"`
-	Seed       uint64  `json:"seed"`
-	Costs      Costs   `json:"costs"`
-	// Curves are in the order in which they were asked for. Excess is over the first one.
+	// Containers is the number of containers of all nodes.
+	Containers int `json:"containers"`
+	// Seconds is the simulated time.
+	Seconds float64 `json:"seconds"`
+	Seed    uint64  `json:"seed"`
+	Costs   Costs   `json:"costs"`
+	// Curves are in the order of the options. Excess is the difference to the first one.
 	Curves         []Curve         `json:"curves"`
 	Recommendation *Recommendation `json:"recommendation,omitempty"`
 
@@ -42,40 +43,43 @@ type Curve struct {
 	MaximumSeconds float64 `json:"maximumSeconds"`
 	DelayFirst     bool    `json:"delayFirst,omitempty"`
 	Restarts       uint64  `json:"restarts"`
-	// RestartsPerContainer is a mean, and ExcessPerContainer its difference to that of the first
+	// RestartsPerContainer is a mean. ExcessPerContainer is its difference to the mean of the first
 	// curve.
 	RestartsPerContainer float64 `json:"restartsPerContainer"`
 	ExcessPerContainer   float64 `json:"excessPerContainer"`
-	// The requests are those in 10 s: means, those of the node and the 10 s that have most, and
-	// those of all nodes in the 10 s that have most.
-	RequestsNode         float64 `json:"requestsPer10sNode"`
-	RequestsNodeBusiest  float64 `json:"requestsPer10sNodeBusiest"`
+	// RequestsNode is the mean number of API requests of a node in 10 s, and RequestsNodeBusiest
+	// the maximum of any node in any 10 s.
+	RequestsNode        float64 `json:"requestsPer10sNode"`
+	RequestsNodeBusiest float64 `json:"requestsPer10sNodeBusiest"`
+	// RequestsFleet is the mean number of API requests of all nodes in 10 s, and
+	// RequestsFleetBusiest the maximum in any 10 s.
 	RequestsFleet        float64 `json:"requestsPer10sFleet"`
 	RequestsFleetBusiest float64 `json:"requestsPer10sFleetBusiest"`
-	// The CPU is that of the kubelet of a node, in processors: a mean, and in the busiest 10 s.
+	// CPU is the mean number of processors that a kubelet uses, and CPUBusiest the maximum of any
+	// node in any 10 s.
 	CPU        float64 `json:"cpuNode"`
 	CPUBusiest float64 `json:"cpuNodeBusiest"`
-	// Down is the part of the time in which containers waited.
+	// Down is the share of the time in which containers waited.
 	Down float64 `json:"downShare"`
-	// Completed is how many containers ended with success.
+	// Completed is the number of containers that ended with success.
 	Completed  uint64     `json:"completed,omitempty"`
 	Recoveries []Recovery `json:"recoveries,omitempty"`
 	Series     []Point    `json:"series"`
 }
 
-// Recovery is how long containers took to start after what they lacked was back. P50 and the
-// others are missing where fewer containers came back.
+// Recovery is how long containers took to start after a dependency was back. P50, P99 and Longest
+// are nil if fewer containers recovered.
 type Recovery struct {
 	BackSeconds float64  `json:"backSeconds"`
 	Containers  uint64   `json:"containers"`
 	P50         *float64 `json:"p50Seconds,omitempty"`
 	P99         *float64 `json:"p99Seconds,omitempty"`
 	Longest     *float64 `json:"longestSeconds,omitempty"`
-	// Never is how many had not started by the end.
+	// Never is the number of containers that had not started by the end.
 	Never uint64 `json:"never"`
 }
 
-// Point is what has happened until a time. The requests are those since the point before.
+// Point has the restarts until a time, and the requests since the previous point.
 type Point struct {
 	AfterSeconds         float64 `json:"afterSeconds"`
 	RestartsPerContainer float64 `json:"restartsPerContainer"`
@@ -83,20 +87,20 @@ type Point struct {
 	Requests             float64 `json:"requestsPer10sFleet"`
 }
 
-// Recommendation is a fleet.Recommendation. Requests are in a second, of all nodes.
+// Recommendation is a fleet.Recommendation. Requests are requests per second of all nodes.
 type Recommendation struct {
 	BudgetRequests float64 `json:"budgetRequests,omitempty"`
 	BudgetCPU      float64 `json:"budgetCPU,omitempty"`
 	WindowSeconds  float64 `json:"windowSeconds"`
 	Nodes          int     `json:"nodesSimulated"`
-	// Maximum is nil if no maximum stays inside the budget.
+	// Maximum is nil if no maximum is within the budget.
 	Maximum *Load `json:"maximum"`
-	// Beyond is the next lower maximum, or 300 s if none stays inside.
+	// Beyond is the next lower maximum, or 300 s if no maximum is within the budget.
 	Beyond *Load `json:"beyond,omitempty"`
 }
 
-// Load is what a maximum costs in its busiest window, and the part of the budget that is left: a
-// negative one if the cost is above the budget.
+// Load is the cost of a maximum in its busiest window. The margins are the share of the budget
+// that is left. They are negative if the cost is above the budget, and nil without a limit.
 type Load struct {
 	Seconds        float64  `json:"seconds"`
 	Requests       float64  `json:"requests"`
@@ -105,8 +109,8 @@ type Load struct {
 	CPUMargin      *float64 `json:"cpuMargin,omitempty"`
 }
 
-// New returns the report of a whole result, with a point of each series every step. A step of 0
-// is one that gives about a dozen.
+// New returns the report of a whole result. Each series has a point every step. A step of 0
+// gives about a dozen points.
 func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report {
 	o := &r.Options
 	if step == 0 {
@@ -153,13 +157,13 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 	return report
 }
 
-// steps are those that people like.
+// steps are the candidates of niceStep.
 var steps = []time.Duration{
 	10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
 	2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour,
 }
 
-// niceStep is one that gives at most so many points, or a few more.
+// niceStep returns a round step that gives about the given number of points.
 func niceStep(length time.Duration, points int) time.Duration {
 	for _, s := range steps {
 		if length/s <= time.Duration(points) {
@@ -235,9 +239,9 @@ func CheckStep(step, length time.Duration) error {
 	case step == 0:
 		return nil
 	case step < fleet.Step || step%fleet.Step != 0 || step > length:
-		return fmt.Errorf("step: %v: must be a multiple of %v, and at most the time that is simulated, %v", step, fleet.Step, length)
+		return fmt.Errorf("step: %v: must be a multiple of %v, and at most the simulated time, %v", step, fleet.Step, length)
 	case length/step > most:
-		return fmt.Errorf("step: %v: gives more than %d points", step, most)
+		return fmt.Errorf("step: %v: must be longer: it gives more than %d points", step, most)
 	}
 	return nil
 }

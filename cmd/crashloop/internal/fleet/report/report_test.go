@@ -125,7 +125,7 @@ func TestHTML(t *testing.T) {
 	assert.NotContains(t, string(page), "<b>")
 	assert.NotContains(t, string(page), "<?xml")
 	assert.Equal(t, 4, strings.Count(string(page), "<svg"))
-	assert.Contains(t, string(page), "lowest maximum inside it: 8s")
+	assert.Contains(t, string(page), "lowest maximum within the budget: 8s")
 	for _, link := range regexp.MustCompile(`(?i)(src|href|url|@import)\s*[=(]?\s*["']?[^\s"'>]*`).FindAllString(string(page), -1) {
 		t.Errorf("the page refers to something: %s", link)
 	}
@@ -151,11 +151,11 @@ func TestAdvice(t *testing.T) {
 	}}
 	assert.Equal(t, []string{
 		"budget: 50 requests/s of all nodes, in each 5m (simulated on 3 nodes)",
-		"lowest maximum inside it: 9s: 43.8 requests/s (margin 12.3%), 0.2 CPU",
-		"the next lower one is not: 8s: 52.1 requests/s (4.3% too many), 0.21 CPU",
+		"lowest maximum within the budget: 9s: 43.8 requests/s (margin 12.3%), 0.2 CPU",
+		"next lower maximum, over the budget: 8s: 52.1 requests/s (4.3% over), 0.21 CPU",
 	}, r.advice())
 	r.Recommendation.Maximum = nil
-	assert.Equal(t, "no maximum stays inside it: 8s: 52.1 requests/s (4.3% too many), 0.21 CPU", r.advice()[1])
+	assert.Equal(t, "no maximum is within the budget: 8s: 52.1 requests/s (4.3% over), 0.21 CPU", r.advice()[1])
 }
 
 func TestSteps(t *testing.T) {

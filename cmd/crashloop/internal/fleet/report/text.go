@@ -23,7 +23,7 @@ func (r *Report) JSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// CSV returns the series as CSV, a line for each time and curve.
+// CSV returns the series as CSV, with a line for each time and curve.
 func (r *Report) CSV() ([]byte, error) {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
@@ -39,13 +39,13 @@ func (r *Report) CSV() ([]byte, error) {
 	return b.Bytes(), w.Error()
 }
 
-// Table is rows of cells with a head, for text and HTML.
+// Table is a table for text and HTML.
 type Table struct {
 	Head []string
 	Rows [][]string
 }
 
-// Table returns the report for people.
+// Table returns the report as text.
 func (r *Report) Table() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n%s\n", r.Workload, r.costs())
@@ -54,7 +54,6 @@ func (r *Report) Table() []byte {
 			continue
 		}
 		b.WriteByte('\n')
-		// Numbers stand below each other.
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 		for _, row := range append([][]string{t.Head}, t.Rows...) {
 			fmt.Fprintln(w, strings.Join(row, "\t")+"\t")
@@ -70,7 +69,7 @@ func (r *Report) Table() []byte {
 	return b.Bytes()
 }
 
-// tables are the sums, the recoveries and the series.
+// tables returns the sums, the recoveries and the series.
 func (r *Report) tables() []Table {
 	return []Table{r.sums(), r.recoveries(), r.overTime()}
 }
@@ -117,7 +116,7 @@ func (r *Report) completed() bool {
 	return false
 }
 
-// excess is how much more than the first curve another has.
+// excess formats the difference of a curve to the first one.
 func (r *Report) excess(curve int, n float64) string {
 	if curve == 0 {
 		return "-"
@@ -141,7 +140,7 @@ func (r *Report) recoveries() Table {
 	return t
 }
 
-// optional is a time that there may not be.
+// optional formats a time, or a dash if there is none.
 func optional(seconds *float64) string {
 	if seconds == nil {
 		return "-"
@@ -168,7 +167,7 @@ func (r *Report) overTime() Table {
 	return t
 }
 
-// advice is the recommendation in words.
+// advice returns the lines of the recommendation.
 func (r *Report) advice() []string {
 	rec := r.Recommendation
 	if rec == nil {
@@ -187,11 +186,11 @@ func (r *Report) advice() []string {
 	}
 	lines := []string{fmt.Sprintf("budget: %s, in each %s (simulated on %s)", strings.Join(limits, " and "), span(rec.WindowSeconds), nodes)}
 	if rec.Maximum == nil {
-		return append(lines, "no maximum stays inside it: "+rec.Beyond.text())
+		return append(lines, "no maximum is within the budget: "+rec.Beyond.text())
 	}
-	lines = append(lines, "lowest maximum inside it: "+rec.Maximum.text())
+	lines = append(lines, "lowest maximum within the budget: "+rec.Maximum.text())
 	if rec.Beyond != nil {
-		lines = append(lines, "the next lower one is not: "+rec.Beyond.text())
+		lines = append(lines, "next lower maximum, over the budget: "+rec.Beyond.text())
 	}
 	return lines
 }
@@ -203,17 +202,16 @@ func (l *Load) text() string {
 		case m == nil:
 			return ""
 		case *m < 0:
-			return fmt.Sprintf(" (%s too many)", fleet.Percent(roundUp(-*m)))
+			return fmt.Sprintf(" (%s over)", fleet.Percent(roundUp(-*m)))
 		}
 		return fmt.Sprintf(" (margin %s)", fleet.Percent(math.Floor(*m*1000)/1000))
 	}
-	s += number(l.Requests) + " requests/s" + margin(l.RequestsMargin) + ", "
-	return s + number(l.CPU) + " CPU" + strings.Replace(margin(l.CPUMargin), "too many", "too much", 1)
+	return s + number(l.Requests) + " requests/s" + margin(l.RequestsMargin) + ", " + number(l.CPU) + " CPU" + margin(l.CPUMargin)
 }
 
 func roundUp(share float64) float64 { return math.Ceil(share*1000) / 1000 }
 
-// number has three digits, or all before the point.
+// number formats f with three digits, or with all digits before the point if there are more.
 func number(f float64) string {
 	digits := 2
 	for limit := 10.0; math.Abs(f) >= limit && digits > 0; limit *= 10 {
@@ -229,7 +227,7 @@ func number(f float64) string {
 	return s
 }
 
-// span is a duration to a millisecond.
+// span formats a duration, rounded to a millisecond.
 func span(seconds float64) string {
 	return fleet.Short(time.Duration(math.Round(seconds*1000)) * time.Millisecond)
 }
