@@ -22,7 +22,7 @@ import (
 // and lives as long as one run, so that fixed tokens are safe.
 const (
 	kubeletToken = "kubelet"
-	// HarnessToken is that of the user who may do everything.
+	// HarnessToken is the token of the user with all permissions.
 	HarnessToken = "harness"
 	tokens       = kubeletToken + `,system:node:` + Name + `,kubelet,"system:nodes"
 ` + HarnessToken + `,harness,harness,"system:masters"
@@ -32,20 +32,19 @@ const (
 // APIServer is the node's kube-apiserver and a client of it.
 type APIServer struct {
 	*Process
-	// Args are what Serve starts it with.
+	// Args are the arguments with which Serve starts it.
 	Args []string
-	// Certificate is the file with what the server made for itself.
+	// Certificate is the file with the server's self-signed certificate.
 	Certificate string
-	// URL is where it listens.
+	// URL is the address on which it listens.
 	URL string
-	// Kubeconfig is the file by which the kubelet finds it.
+	// Kubeconfig is the kubelet's kubeconfig file.
 	Kubeconfig string
 	client     *http.Client
 }
 
-// StartAPIServer brings up etcd and kube-apiserver, the latter with more
-// arguments, and returns when pods can be created, which is only after the default
-// namespace exists.
+// StartAPIServer starts etcd and kube-apiserver with extra arguments. It returns
+// when pods can be created, which is when the default namespace exists.
 func (n *Node) StartAPIServer(extra ...string) (*APIServer, error) {
 	ports, err := freePorts(3)
 	if err != nil {
@@ -85,7 +84,7 @@ func (n *Node) StartAPIServer(extra ...string) (*APIServer, error) {
 	return api, n.Serve(api)
 }
 
-// WriteKubeconfig makes a kubeconfig for the user that a token is for.
+// WriteKubeconfig writes a kubeconfig for the user of a token.
 func (api *APIServer) WriteKubeconfig(path, token string) error {
 	return os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
@@ -96,8 +95,7 @@ contexts: [{name: node, context: {cluster: node, user: user}}]
 `, api.URL, api.Certificate, token), 0o600)
 }
 
-// Serve starts kube-apiserver, for the first time or again, and returns when it
-// answers.
+// Serve starts or restarts kube-apiserver, and returns when it answers.
 func (n *Node) Serve(api *APIServer) (err error) {
 	if api.Process, err = n.Start("kube-apiserver", n.Spec.APIServer, api.Args...); err != nil {
 		return err
@@ -121,15 +119,15 @@ func (api *APIServer) AwaitNode(ctx context.Context) error {
 	})
 }
 
-// Request sends the server a request, with a body where there is one, and lets
-// use, where it is not nil, read the answer.
+// Request sends the server a request. The body may be nil. If use is not nil, it
+// reads the response.
 func (api *APIServer) Request(ctx context.Context, method, path string, body []byte, use func(io.Reader) error) error {
 	return request(ctx, api.client, method, api.URL+path, HarnessToken, body, use)
 }
 
 func loopback(scheme string, port int) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port) }
 
-// clientFor trusts the certificate that kube-apiserver made for itself.
+// clientFor returns a client that trusts kube-apiserver's self-signed certificate.
 func clientFor(certificate string) (*http.Client, error) {
 	data, err := os.ReadFile(certificate)
 	if err != nil {
@@ -142,8 +140,8 @@ func clientFor(certificate string) (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}, nil
 }
 
-// writeKey makes the key that signs service-account tokens. Nothing here asks
-// for one, but kube-apiserver does not start without.
+// writeKey writes the key that signs service account tokens. The node uses no such
+// tokens, but kube-apiserver does not start without the key.
 func writeKey(path string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -156,7 +154,7 @@ func writeKey(path string) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// request is Request of any server, with a token where there is one.
+// request is Request for any server. The token may be empty.
 func request(ctx context.Context, c *http.Client, method, url, token string, body []byte, use func(io.Reader) error) error {
 	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// createFixedPaths makes those that the host lacks, and notes them in the
-// node's folder so that clear can undo it, also after the harness was killed.
+// createFixedPaths creates the fixed paths that the host lacks. It records them in
+// the node's folder, so that clear can remove them even if the harness was killed.
 func createFixedPaths(dir string) error {
 	var missing []string
 	for _, path := range fixedPaths {
@@ -31,7 +31,7 @@ func createFixedPaths(dir string) error {
 			missing = append(missing, p)
 		}
 	}
-	// In this order a folder comes after the one it lies in.
+	// In this order a folder comes after its parent.
 	slices.Sort(missing)
 	missing = slices.Compact(missing)
 	if err := os.WriteFile(filepath.Join(dir, createdFile), []byte(strings.Join(missing, "\n")), 0o644); err != nil {
@@ -55,17 +55,16 @@ func removeFixedPaths(dir string) error {
 		return err
 	}
 	for _, p := range slices.Backward(strings.Fields(string(list))) {
-		// Only an empty folder goes: what somebody put there meanwhile stays.
+		// This fails if another program put files there, which must stay.
 		_ = os.Remove(p)
 	}
 	return nil
 }
 
-// clear waits until nothing of a node runs any more, then removes its cgroups,
-// its mount points and its folder.
+// clear waits until all processes and mounts of a node are gone, then removes its
+// cgroups, its mount points and its folder.
 func (h *Harness) clear(dir string) error {
-	// The kernel takes a node's processes and mounts down on its own, but not in
-	// an instant.
+	// The kernel removes a node's processes and mounts, but not immediately.
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := Await(ctx, "the end of the node in "+dir, 10*time.Second, func(context.Context) error {
@@ -89,7 +88,7 @@ func (h *Harness) clear(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// clearStale is clear for what a killed harness left.
+// clearStale clears the nodes that a killed harness left.
 func (h *Harness) clearStale(ctx context.Context, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, createdFile)); err == nil {
 		if err := h.takeMachine(ctx); err != nil {
@@ -100,8 +99,7 @@ func (h *Harness) clearStale(ctx context.Context, dir string) error {
 	return h.clear(dir)
 }
 
-// remains lists the processes and mounts of folders with this prefix of the
-// path.
+// remains lists the processes and mounts that use paths with this prefix.
 func remains(prefix string) []error {
 	var found []error
 	all, err := mounts()
@@ -122,7 +120,7 @@ func remains(prefix string) []error {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// A process that has just ended has no command line any more.
+		// A process that has just ended has no command line.
 		line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		cwd, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
 		if bytes.Contains(line, []byte(prefix)) || strings.HasPrefix(cwd, prefix) {
@@ -132,11 +130,11 @@ func remains(prefix string) []error {
 	return found
 }
 
-// cgroupsOf returns the cgroups of a node's containers. A kubelet without
-// cgroups per quality of service leaves their place to containerd, which puts
-// each below its namespace; a container that still exists has a bundle of the
-// same name. Another containerd on the machine may use the same parent, so only
-// what has one of these names is the node's.
+// cgroupsOf returns the cgroups of a node's containers. The kubelet runs without
+// cgroups per QoS class, so containerd creates each cgroup below its namespace. A
+// container that still exists has a bundle of the same name. Another containerd on
+// the machine may use the same parent, so only cgroups with these names belong to
+// the node.
 func cgroupsOf(dir string) ([]string, error) {
 	bundles, err := filepath.Glob(filepath.Join(containerdState(dir), "io.containerd.runtime.v2.task", containerdNamespace, "*"))
 	if err != nil {
@@ -162,15 +160,15 @@ func cgroupsOf(dir string) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
-// removeCgroups removes cgroups in which nothing runs, and their parent where
-// that leaves it empty. The files in a cgroup are the kernel's and go with it.
+// removeCgroups removes cgroups without processes, and their parent if it is then
+// empty. The kernel removes the files in a cgroup with it.
 func removeCgroups(groups []string) error {
 	var failed []error
 	for _, group := range groups {
 		if err := syscall.Rmdir(group); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = append(failed, fmt.Errorf("cgroup %s: %w", group, err))
 		}
-		// Fails while another container is in it, which is right.
+		// This fails while the parent has other cgroups, and then it must stay.
 		_ = syscall.Rmdir(filepath.Dir(group))
 	}
 	return errors.Join(failed...)

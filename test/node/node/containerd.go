@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// containerdNamespace is where containerd keeps what the kubelet asks for.
+// containerdNamespace is the namespace of the kubelet's containers in containerd.
 const containerdNamespace = "k8s.io"
 
-// containerdPrograms are built from the module in the folder containerd: besides
-// containerd itself the plugins that give pods a network.
+// containerdPrograms are the programs to build from the module in the folder
+// containerd: containerd and the network plugins of pods.
 var containerdPrograms = []string{
 	"github.com/containerd/containerd/v2/cmd/containerd",
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
@@ -30,8 +30,8 @@ var containerdPrograms = []string{
 	"github.com/containernetworking/plugins/plugins/main/ptp",
 }
 
-// buildContainerd builds the version that containerd/go.mod pins into bin,
-// unless exactly that is there already.
+// buildContainerd builds the version that containerd/go.mod pins into bin, unless
+// bin already has it.
 func buildContainerd(ctx context.Context, source, bin string) error {
 	module := filepath.Join(source, "containerd")
 	stamp, err := containerdStamp(module)
@@ -54,29 +54,29 @@ func buildContainerd(ctx context.Context, source, bin string) error {
 	args := []string{"build", "-trimpath", "-tags", "no_btrfs no_devmapper no_zfs", "-o", bin + "/"}
 	args = append(args, containerdPrograms...)
 	if err := goCommand(ctx, module, args...); err != nil {
-		return fmt.Errorf("containerd cannot be built: %w", err)
+		return fmt.Errorf("building containerd: %w", err)
 	}
 	return os.WriteFile(stampFile, []byte(stamp), 0o644)
 }
 
-// containerdStamp changes with anything that would give another binary.
+// containerdStamp returns a string that changes with everything that would change
+// the binaries.
 func containerdStamp(module string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, runtime.Version())
 	for _, name := range []string{"go.mod", "go.sum"} {
 		data, err := os.ReadFile(filepath.Join(module, name))
 		if err != nil {
-			return "", fmt.Errorf("containerd's version is not known: %w", err)
+			return "", fmt.Errorf("finding containerd's version: %w", err)
 		}
 		h.Write(data)
 	}
 	return fmt.Sprintf("%x\n", h.Sum(nil)), nil
 }
 
-// goCommand runs the go command in a module, without cgo so that the results
-// run anywhere, containers included. An interrupted go command leaves both its
-// compilers and its temporary folder behind, so it gets a process group and a
-// folder that can be cleared away.
+// goCommand runs the go command in a module, without cgo so that the programs also
+// run in containers. An interrupted go command would leave its compilers and its
+// temporary folder behind, so it runs in a process group and a folder of its own.
 func goCommand(ctx context.Context, module string, args ...string) (err error) {
 	tmp, err := os.MkdirTemp("", "kubelet-backoff-build-")
 	if err != nil {
@@ -95,10 +95,10 @@ func goCommand(ctx context.Context, module string, args ...string) (err error) {
 	return nil
 }
 
-// containerdConfig leaves out what would write outside the node's directory
-// (the opt and NRI plugins) or is of no use on it. Lowering the OOM score needs
-// CAP_SYS_RESOURCE, which not every machine grants; without it runc fails with
-// a message about something else, so the adjustment is always restricted.
+// containerdConfig disables plugins that would write outside the node's folder (opt
+// and NRI) or that the node does not need. Lowering the OOM score needs
+// CAP_SYS_RESOURCE, which not every machine grants. Without it runc fails with a
+// misleading message, so the adjustment is always restricted.
 const containerdConfig = `version = 3
 root = %[1]q
 state = %[2]q
@@ -130,7 +130,7 @@ disabled_plugins = [
   stream_server_port = '0'
 `
 
-// StartContainerd brings up containerd with the images imported.
+// StartContainerd starts containerd and imports the images.
 func (n *Node) StartContainerd() (err error) {
 	root, state, cni := n.Path("containerd", "root"), containerdState(n.Spec.Dir), n.Path("containerd", "cni")
 	for _, dir := range []string{root, state, cni} {
@@ -166,8 +166,7 @@ func (n *Node) StartContainerd() (err error) {
 	return nil
 }
 
-// RunContainerd starts containerd, for the first time or again, and returns
-// when it answers.
+// RunContainerd starts or restarts containerd, and returns when it answers.
 func (n *Node) RunContainerd() (err error) {
 	config := n.Path("containerd", "config.toml")
 	if n.Containerd, err = n.Start("containerd", filepath.Join(n.Spec.Bin, "containerd"), "--config", config); err != nil {

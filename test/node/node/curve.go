@@ -4,10 +4,10 @@ package node
 
 import "time"
 
-// GateMaximum lets a maximum be set. It is off by default before v1.35.
+// GateMaximum is the gate for a maximum. It is off by default before v1.35.
 const GateMaximum = "KubeletCrashLoopBackOffMax"
 
-// Curve is how a kubelet is told to back off.
+// Curve is the configuration of a kubelet's back-off.
 type Curve struct {
 	// Maximum is crashLoopBackOff.maxContainerRestartPeriod; zero leaves it unset.
 	Maximum time.Duration `json:"maximum"`
@@ -15,9 +15,9 @@ type Curve struct {
 	Reduced bool `json:"reduced"`
 }
 
-// Delay is the curve's delay before restart n, counted from 0. It is stated
-// here once more instead of asking the library: a mistake there would otherwise
-// move the measure together with what is measured.
+// Delay returns the curve's delay before restart n, counted from 0. It does not use
+// the library, because a bug there would then change the expectation as well as the
+// behaviour.
 func (c Curve) Delay(n int) time.Duration {
 	if n <= 0 {
 		return 0

@@ -2,8 +2,7 @@
 
 package node
 
-// startEtcd starts what the API server keeps its objects in. The server waits for
-// it.
+// startEtcd starts etcd. It does not wait, because the API server does.
 func (n *Node) startEtcd(clientURL, peerURL string) error {
 	_, err := n.Start("etcd", n.Spec.Etcd,
 		"--name=node", "--data-dir="+n.Path("etcd"),

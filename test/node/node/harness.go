@@ -18,34 +18,34 @@ import (
 const (
 	runPrefix   = "run-"
 	createdFile = "created-on-host"
-	// socketLimit is how long the path of a socket may be on Linux.
+	// socketLimit is the maximum length of a socket's path on Linux.
 	socketLimit = 107
 )
 
-// Harness runs nodes one after the other in a folder of its own.
+// Harness runs nodes one after another in its own folder.
 type Harness struct {
-	// Keep is whether the logs stay also when nothing fails.
+	// Keep keeps the logs even if nothing fails.
 	Keep bool
 
 	work, bin, etcd string
 	lock            *os.File
-	// machine is held while there is a node, see takeMachine.
+	// machine is the lock that takeMachine holds while there is a node.
 	machine net.Listener
-	// cgroups are those that nodes had, to look for once more at the end.
+	// cgroups are the cgroups that nodes had. Check looks for them at the end.
 	cgroups []string
 }
 
-// Needs is what nodes consist of besides a kubelet.
+// Needs lists the parts of a node other than the kubelet.
 type Needs struct {
-	// Containerd and the images are built for it.
+	// Containerd makes NewHarness build containerd and the images.
 	Containerd bool
-	// APIServer needs etcd.
+	// APIServer makes NewHarness look for etcd.
 	APIServer bool
 }
 
-// NewHarness takes the work folder, which is _output/node of the repository where
-// none is named, and builds what nodes need besides the kubernetes programs. These
-// must be there; their paths become absolute.
+// NewHarness locks the work folder, by default _output/node of the repository, and
+// builds the programs that nodes need. The kubernetes programs must exist. Their
+// paths become absolute.
 func NewHarness(ctx context.Context, work string, programs []Program, needs Needs) (*Harness, error) {
 	source, err := sourceFolder()
 	if err != nil && (needs.Containerd || work == "") {
@@ -72,8 +72,8 @@ func NewHarness(ctx context.Context, work string, programs []Program, needs Need
 	return h, cause(ctx, buildImages(ctx, source, h.bin))
 }
 
-// newHarness takes the work folder for itself and clears what a killed
-// predecessor may have left.
+// newHarness locks the work folder, and clears the nodes that a killed harness may
+// have left.
 func newHarness(ctx context.Context, work string) (*Harness, error) {
 	work, err := filepath.Abs(work)
 	if err != nil {
@@ -82,7 +82,7 @@ func newHarness(ctx context.Context, work string) (*Harness, error) {
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		return nil, fmt.Errorf("--work %s: %w", work, err)
 	}
-	// The kernel names mounts, which clear looks for, by their real paths.
+	// The kernel lists mounts, which clear looks for, by their real paths.
 	if work, err = filepath.EvalSymlinks(work); err != nil {
 		return nil, fmt.Errorf("--work: %w", err)
 	}
@@ -108,15 +108,15 @@ func newHarness(ctx context.Context, work string) (*Harness, error) {
 	}
 	for _, dir := range stale {
 		if err := h.clearStale(ctx, dir); err != nil {
-			return nil, fmt.Errorf("what an earlier run left: %w", err)
+			return nil, fmt.Errorf("clearing an earlier run: %w", err)
 		}
 	}
 	return h, nil
 }
 
-// Run makes one node in a new folder: it runs this program with the arguments.
-// After the node's end, or when the context ends, it removes everything. The logs
-// stay if something failed.
+// Run makes a node in a new folder, by running this program with the arguments.
+// After the end of the node or the context, it removes everything. It keeps the
+// logs if something failed.
 func (h *Harness) Run(ctx context.Context, title string, sp Spec, out io.Writer, args ...string) (err error) {
 	if err := h.takeMachine(ctx); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (h *Harness) Run(ctx context.Context, title string, sp Spec, out io.Writer,
 		switch {
 		case ctx.Err() != nil && !h.Keep, err == nil && !h.Keep:
 			err = errors.Join(err, os.RemoveAll(sp.Logs))
-			// Fails while it holds other logs, which is right.
+			// This fails while the folder has other logs, which must stay.
 			_ = os.Remove(filepath.Dir(sp.Logs))
 		default:
 			Progress("%s: logs are in %s", title, sp.Logs)
@@ -156,11 +156,11 @@ func (h *Harness) Run(ctx context.Context, title string, sp Spec, out io.Writer,
 	return nil
 }
 
-// takeMachine waits until no other harness has a node on this machine, also with
-// another work folder. Two would share the processors that they measure, and the
-// folders of createFixedPaths: when one removes such a folder, the other loses its
-// mount on it. The lock is a name that the kernel drops with the
-// process.
+// takeMachine waits until no other harness has a node on this machine, even in
+// another work folder. Two nodes would share the processors that they measure, and
+// the folders of createFixedPaths: when one harness removes such a folder, the
+// other loses its mount on it. The lock is an abstract socket, which the kernel
+// removes with the process.
 func (h *Harness) takeMachine(ctx context.Context) (err error) {
 	said := false
 	for h.machine == nil {
@@ -171,7 +171,7 @@ func (h *Harness) takeMachine(ctx context.Context) (err error) {
 			return err
 		}
 		if !said {
-			Progress("waiting for the end of another harness on this machine")
+			Progress("waiting until another harness on this machine ends")
 			said = true
 		}
 		select {
@@ -188,10 +188,10 @@ func (h *Harness) leaveMachine() {
 	h.machine = nil
 }
 
-// Check looks, after the end, for processes, mounts and cgroups that are left.
+// Check returns an error if processes, mounts or cgroups of nodes are left.
 func (h *Harness) Check(w io.Writer) error {
-	// Not the whole work folder: the arguments of the harness's parent contain it,
-	// too.
+	// The prefix is not just the work folder, because the arguments of the harness's
+	// parent also contain that.
 	found := remains(filepath.Join(h.work, runPrefix))
 	for _, cgroup := range h.cgroups {
 		if _, err := os.Stat(cgroup); err == nil {

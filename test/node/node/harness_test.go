@@ -33,7 +33,7 @@ func TestOneHarnessPerFolder(t *testing.T) {
 	h.lock.Close()
 }
 
-// A killed harness leaves its folder; the next one removes it.
+// The next harness removes the folder that a killed harness left.
 func TestStaleRunIsCleared(t *testing.T) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// The images that every node has. Their programs are in the folder images.
+// The images of every node. Their programs are in the folder images.
 const (
 	CrasherImage = "localhost/kubelet-backoff/crasher:test"
 	ActorImage   = "localhost/kubelet-backoff/actor:test"
@@ -32,17 +32,18 @@ const (
 
 // Image is an image with static programs. It has other files only with System.
 type Image struct {
-	// Program is its name in the root folder, and Reference that of the image.
+	// Program is the name of the program in the root folder, and Reference the name
+	// of the image.
 	Program, Reference string
-	// Links are names in /bin of the program, which goes by its name, or with Busybox
-	// of that.
+	// Links are links in /bin to the program, or with Busybox to busybox. The program
+	// behaves as its name says.
 	Links []string
-	// Busybox is a program to go with it.
+	// Busybox is the path of a busybox to add.
 	Busybox string
-	// System adds the users and folders that programs expect of one.
+	// System adds the users and folders that programs expect.
 	System bool
-	// User runs the program, and Command follows it, where a container gives none. A
-	// Shell has no program of its own then, but the command.
+	// User and Command are the user and the command of the image's configuration. A
+	// Shell runs only the command, without the program.
 	User    string
 	Command []string
 	Shell   bool
@@ -58,8 +59,8 @@ func (i Image) archive(bin string) string {
 	return filepath.Join(bin, strings.ReplaceAll(path.Base(i.Reference), ":", "-")+".tar")
 }
 
-// buildImages builds the programs of the images and packs them. No registry is
-// ever asked: the node's pods never pull.
+// buildImages builds the programs of the images and packs them. It needs no
+// registry, and the node's pods never pull.
 func buildImages(ctx context.Context, source, bin string) error {
 	for _, image := range images {
 		program := filepath.Join(bin, image.Program)
@@ -73,10 +74,10 @@ func buildImages(ctx context.Context, source, bin string) error {
 	return nil
 }
 
-// Program is the file of a program that the harness has built.
+// Program returns the path of a program that the harness built.
 func (h *Harness) Program(name string) string { return filepath.Join(h.bin, name) }
 
-// Pack makes an image of a program, for nodes to import.
+// Pack makes an image of a program, which nodes can import.
 func (h *Harness) Pack(image Image, program string) error {
 	if err := image.pack(program, image.archive(h.bin)); err != nil {
 		return fmt.Errorf("image %s: %w", image.Reference, err)
@@ -84,7 +85,7 @@ func (h *Harness) Pack(image Image, program string) error {
 	return nil
 }
 
-// Import hands containerd an image that the harness has packed.
+// Import imports an image that the harness packed into containerd.
 func (n *Node) Import(image Image) error {
 	_, err := n.Ctr(n.ctx, "images", "import", image.archive(n.Spec.Bin))
 	return err
@@ -122,8 +123,8 @@ func (i Image) pack(program, archive string) error {
 	return tarball.WriteToFile(archive, reference, image)
 }
 
-// system is what programs expect of one: the users of upstream's image agnhost, folders for
-// everybody, and commands.
+// system has the files that programs expect: the users of upstream's image agnhost, folders that
+// all users can write to, and commands.
 var system = []struct {
 	tar.Header
 	content string
@@ -134,7 +135,7 @@ var system = []struct {
 	{tar.Header{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir}, ""},
 	{tar.Header{Name: "uploads/", Mode: 0o777, Typeflag: tar.TypeDir}, ""},
 	{tar.Header{Name: "var/", Mode: 0o755, Typeflag: tar.TypeDir}, ""},
-	// What upstream's tests call, and Debian's busybox has not: nmeter -d0 %3t, and curl URL.
+	// Upstream's tests call nmeter -d0 %3t and curl URL, which Debian's busybox lacks.
 	{tar.Header{Name: "bin/nmeter", Mode: 0o755}, `#!/bin/sh
 set -- $(adjtimex | awk '/tv_sec/ { s = $2 } /tv_usec/ { printf "%d %03d", s, $2 / 1000 }')
 echo "$(date -u -d "@$1" +%T).$2"
@@ -142,8 +143,8 @@ echo "$(date -u -d "@$1" +%T).$2"
 	{tar.Header{Name: "bin/curl", Mode: 0o755}, "#!/bin/sh\nexec wget -q -O - \"$@\"\n"},
 }
 
-// layer makes the layer of the image's programs, which lie in the root folder, and of
-// links in /bin.
+// layer makes the layer with the image's programs in the root folder, and links in
+// /bin.
 func (i Image) layer(program string) (v1.Layer, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

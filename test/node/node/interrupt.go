@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Progress writes a line that says what is being done, to standard error.
+// Progress writes a line about the progress to standard error.
 func Progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
 
-// Interruptible returns a context that ends at Ctrl-C and SIGTERM, and when a
-// "go run" that started the harness is gone: it does not pass SIGTERM on.
+// Interruptible returns a context that ends at Ctrl-C and SIGTERM. It also ends when
+// the "go run" that started the harness ends, because go run does not forward SIGTERM.
 func Interruptible() (context.Context, context.CancelFunc) {
 	ctx, fail := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -57,8 +57,8 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// Exit ends the program after an error: with 2 if the user asked for help, and else with
-// 1 and a message with the program's name. Without an error it returns.
+// Exit ends the program if err is not nil: with 2 if the user asked for help, and
+// otherwise with 1 and a message that begins with the program's name.
 func Exit(program string, err error) {
 	switch {
 	case errors.Is(err, flag.ErrHelp):

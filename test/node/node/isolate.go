@@ -13,13 +13,12 @@ import (
 	"syscall"
 )
 
-// isolate makes a node of this program, called with the arguments, in its own
-// PID and mount namespaces, and in its own network too where the spec says so.
-// This is what makes the cleaning up certain: the node is process 1 of
-// its PID namespace, and the kernel kills all others in it when it ends, shims
-// and containers that have detached themselves included; the mounts go with the
-// last process. It works the same when the node is killed, and when the harness
-// is: then the node's standard input ends, and so does the node.
+// isolate runs this program with the arguments as a node, in its own PID and mount
+// namespaces, and in its own network namespace if the spec says so. So the cleanup
+// is reliable: the node is process 1 of its PID namespace. When it ends, the kernel
+// kills all other processes in it, even shims and containers that have detached
+// themselves, and the mounts go with the last process. This also works if the node
+// is killed, or the harness: then the node's standard input ends, and the node ends.
 func isolate(ctx context.Context, s Spec, out io.Writer, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -33,8 +32,7 @@ func isolate(ctx context.Context, s Spec, out io.Writer, args ...string) error {
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
-		// A Ctrl-C on the terminal is for the harness alone, which then ends the
-		// node as a whole.
+		// Only the harness gets a Ctrl-C of the terminal. It then ends the whole node.
 		Setpgid: true,
 	}
 	if s.Network {
@@ -45,7 +43,7 @@ func isolate(ctx context.Context, s Spec, out io.Writer, args ...string) error {
 		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("a process in new namespaces cannot be started: %w", err)
+		return fmt.Errorf("starting a process in new namespaces: %w", err)
 	}
 	if _, err := in.Write(text); err != nil && !errors.Is(err, syscall.EPIPE) {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())

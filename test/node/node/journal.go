@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// JournalEvent is what happened to a container, in which of its starts, counted
-// from 1, and when in seconds of the wall clock.
+// JournalEvent is an event of a container, with the number of the start, counted
+// from 1, and the time in seconds of the wall clock.
 type JournalEvent struct {
 	At        float64 `json:"at"`
 	Container string  `json:"container"`
@@ -17,8 +17,8 @@ type JournalEvent struct {
 	Event     string  `json:"event"`
 }
 
-// ParseJournal reads the lines that actors wrote: time, container, number of the
-// start, event. What follows the last line end is ignored: it may be half a line.
+// ParseJournal parses the lines that actors wrote: time, container, number of the
+// start, event. It ignores an incomplete last line.
 func ParseJournal(data []byte) (journal []JournalEvent, err error) {
 	for line := range bytes.Lines(data) {
 		if !bytes.HasSuffix(line, []byte("\n")) {

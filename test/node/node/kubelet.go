@@ -12,21 +12,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Name is the node's.
+// Name is the name of the node.
 const Name = "backoff-node"
 
-// What the series adds to the API: an action, and its gate.
+// The series adds this action to the API, and its gate.
 const (
 	ActionRestartPod = corev1.ContainerRestartRuleAction("RestartPod")
 	GateRestartPod   = "RestartPodOnContainerExits"
 )
 
-// kubeletConfig lets a kubelet run beside other programs of the machine: no
-// swap or cgroup demands, no cgroups of its own, no eviction, no garbage
-// collection of the imported images (which nothing could pull again), no chains
-// in the firewall (the network may be the host's, and they would stay there),
-// and the health port on loopback. All else stays at its default, because the
-// defaults are what is compared.
+// kubeletConfig lets a kubelet run beside other programs of the machine: no swap or
+// cgroup requirements, no cgroups of its own, no eviction, no garbage collection of
+// the imported images (nothing could pull them again), no chains in the firewall
+// (they would stay if the network is the host's), and the health port on loopback.
+// All other settings are the defaults, because measurements compare the defaults.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://%[1]s
@@ -47,14 +46,14 @@ podLogsDir: %[3]s
 volumePluginDir: %[4]s
 `
 
-// KubeletConfig is what every kubelet of the node needs; health is its port for
-// that, and logs the folder for those of pods.
+// KubeletConfig returns the configuration that every kubelet of the node needs.
+// health is the port of its health check, and logs the folder for the logs of pods.
 func (n *Node) KubeletConfig(health int, logs string) string {
 	return fmt.Sprintf(kubeletConfig, n.RuntimeSocket(), health, logs, n.Path("plugins"))
 }
 
-// StartKubelet brings up the kubelet of the spec, with more configuration and
-// arguments, and returns once it is healthy.
+// StartKubelet starts the kubelet of the spec with extra configuration and
+// arguments, and returns when it is healthy.
 func (n *Node) StartKubelet(config string, args ...string) error {
 	port, err := FreePort()
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// fixedPaths are the folders outside the node's own that a kubelet and a
-// containerd write to and that no option moves. In the node's mount namespace
-// each is replaced by a folder of the node; on the host it stays as it is. It
-// must exist there to be replaced, and is removed again where it did not.
+// fixedPaths are folders outside the node's folder that kubelet and containerd write
+// to, and that no option moves. In the node's mount namespace, a folder of the node
+// is mounted on each of them. A mount needs an existing folder, so the harness
+// creates missing ones on the host and removes them again.
 var fixedPaths = []string{
 	"/var/lib/kubelet",    // sockets of device plugins
 	"/var/lib/cni",        // results of network plugins
@@ -23,8 +23,8 @@ var fixedPaths = []string{
 	"/run/containerd",     // sockets of shims, state of runc
 }
 
-// tunables are the kernel settings that a kubelet adjusts at its start. They
-// belong to the whole machine, so the node gets copies of the files instead.
+// tunables are the kernel settings that a kubelet adjusts when it starts. They
+// affect the whole machine, so the node gets copies of the files instead.
 var tunables = []string{
 	"/proc/sys/vm/overcommit_memory",
 	"/proc/sys/vm/panic_on_oom",
@@ -34,15 +34,15 @@ var tunables = []string{
 	"/proc/sys/kernel/keys/root_maxbytes",
 }
 
-// secludeMounts is the first thing that a node does in its mount namespace.
+// secludeMounts makes the mounts of a node. A node calls it first.
 func (n *Node) secludeMounts() error {
-	// Before anything else: from here on no mount of ours shows on the host.
+	// This comes first, so that the host does not see the node's mounts.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("the node's mounts cannot be made private: %w", err)
+		return fmt.Errorf("making the node's mounts private: %w", err)
 	}
-	// The processes that it shows must be those of the node's PID namespace.
+	// The host's /proc would not show the processes of the node's PID namespace.
 	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("/proc cannot be mounted: %w", err)
+		return fmt.Errorf("mounting /proc: %w", err)
 	}
 	for _, path := range fixedPaths {
 		own := n.Path("fixed", path)
@@ -65,12 +65,12 @@ func (n *Node) secludeMounts() error {
 			return err
 		}
 	}
-	// A standalone kubelet looks its own name up again and again. Where no name
-	// server answers, each time would take seconds.
+	// A standalone kubelet often looks up its own name. Without a name server, each
+	// lookup would take seconds.
 	return n.Replace("/etc/hosts", []byte("127.0.0.1 localhost "+Name+"\n"))
 }
 
-// Replace lets the node see a file of its own in place of one of the host.
+// Replace mounts a file of the node over one of the host.
 func (n *Node) Replace(path string, content []byte) error {
 	own := n.Path("fixed", path)
 	if err := os.MkdirAll(filepath.Dir(own), 0o755); err != nil {
@@ -84,13 +84,13 @@ func (n *Node) Replace(path string, content []byte) error {
 
 func bind(from, to string) error {
 	if err := syscall.Mount(from, to, "", syscall.MS_BIND, ""); err != nil {
-		return fmt.Errorf("%s cannot be mounted on %s: %w", from, to, err)
+		return fmt.Errorf("mounting %s on %s: %w", from, to, err)
 	}
 	return nil
 }
 
-// snapshotter returns which of containerd's snapshotters works in a folder:
-// overlayfs cannot lie on another overlayfs, as in a container's own file system.
+// snapshotter returns the containerd snapshotter that works in a folder. Overlayfs
+// does not work on another overlayfs, which is the file system of a container.
 func snapshotter(dir string) string {
 	const overlayMagic = 0x794c7630
 	var fs syscall.Statfs_t
@@ -115,7 +115,7 @@ func parseMounts(data []byte) []mount {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var all []mount
 	for line := range bytes.Lines(data) {
-		// Optional fields end with a lone hyphen; the type follows it.
+		// A single hyphen ends the optional fields; the type follows it.
 		before, after, found := strings.Cut(string(line), " - ")
 		f, rest := strings.Fields(before), strings.Fields(after)
 		if !found || len(f) < 5 || len(rest) == 0 {

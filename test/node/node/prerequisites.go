@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// sourceFolder returns the folder of this module, which is where the images'
-// programs and containerd's version are. It is the working directory, or the one
-// above, as in a test that go test runs.
+// sourceFolder returns the folder of this module, which has the programs of the
+// images and containerd's version. It is the working directory, or its parent in a
+// test that go test runs.
 func sourceFolder() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -40,8 +40,8 @@ type Program struct {
 	Path *string
 }
 
-// prerequisites makes the paths absolute and returns where etcd is, if it is
-// needed. It names everything that is missing at once.
+// prerequisites makes the paths absolute and returns the path of etcd, if it is
+// needed. An error lists everything that is missing.
 func prerequisites(needed []Program, needs Needs) (etcd string, err error) {
 	var missing []string
 	miss := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
@@ -84,7 +84,7 @@ func prerequisites(needed []Program, needs Needs) (etcd string, err error) {
 		miss("cgroups: no cgroup file system is mounted (Debian package cgroupfs-mount, or systemd)")
 	}
 	if len(missing) > 0 {
-		return "", fmt.Errorf("this is missing:\n  %s", strings.Join(missing, "\n  "))
+		return "", fmt.Errorf("missing:\n  %s", strings.Join(missing, "\n  "))
 	}
 	return etcd, nil
 }

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// supervisor starts the node's long-running programs. When one of them ends
-// unasked, it cancels everything with an error that shows the end of its log.
+// supervisor starts the node's long-running programs. If one of them ends
+// unexpectedly, it cancels the context with an error that has the end of its log.
 type supervisor struct {
 	ctx  context.Context
 	fail context.CancelCauseFunc
 	logs string
-	// started are all programs, those that have ended included.
+	// started are all programs, including those that have ended.
 	started []*Process
 }
 
@@ -34,7 +34,7 @@ type Process struct {
 	stop chan struct{}
 }
 
-// Context ends when a program ends unasked, and with the harness.
+// Context ends when a program ends unexpectedly, and with the harness.
 func (s *supervisor) Context() context.Context { return s.ctx }
 
 // Start runs a program with its output in NAME.log.
@@ -60,19 +60,19 @@ func (s *supervisor) Start(name, program string, args ...string) (*Process, erro
 			if err == nil {
 				err = errors.New("exit status 0")
 			}
-			s.fail(fmt.Errorf("%s ended unasked: %w; the end of its log:\n%s", name, err, Tail(path)))
+			s.fail(fmt.Errorf("%s ended unexpectedly: %w; the end of its log:\n%s", name, err, Tail(path)))
 		}
 	}()
 	return p, nil
 }
 
-// PID is the program's number in the node's PID namespace.
+// PID returns the program's process ID in the node's PID namespace.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// End asks the program to stop and insists after a while.
+// End asks the program to stop, and kills it if it does not stop in time.
 func (p *Process) End() {
 	close(p.stop)
-	// An error here means that it has ended already.
+	// An error means that it has already ended.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -89,7 +89,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Output runs a short program to its end. Its output is part of an error.
+// Output runs a short program and returns its output. An error includes the output.
 func Output(ctx context.Context, program string, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -100,15 +100,15 @@ func Output(ctx context.Context, program string, args ...string) (string, error)
 	return strings.TrimSpace(out.String()), nil
 }
 
-// Knows reports whether a program of kubernetes has a feature gate that can still be
-// switched.
+// Knows reports whether a program of kubernetes has a feature gate that is not
+// locked.
 func Knows(ctx context.Context, program, gate string) (bool, error) {
 	help, err := Output(ctx, program, "--help")
 	return strings.Contains(help, gate+"="), err
 }
 
-// Await repeats a check until it succeeds. An error of the check is not final:
-// the last one explains why the limit was reached.
+// Await repeats a check until it succeeds or the limit is over. The error then
+// includes the last error of the check.
 func Await(ctx context.Context, what string, limit time.Duration, check func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -125,7 +125,7 @@ func Await(ctx context.Context, what string, limit time.Duration, check func(con
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return fmt.Errorf("%s did not come about within %v: %w", what, limit, err)
+			return fmt.Errorf("waited %v for %s: %w", limit, what, err)
 		}
 	}
 }

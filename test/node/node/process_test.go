@@ -21,7 +21,7 @@ func TestAwait(t *testing.T) {
 		t.Errorf("Await = %v after %d calls, want success after 3", err, calls)
 	}
 	err := Await(t.Context(), "a thing", time.Millisecond, func(context.Context) error { return errors.New("it is raining") })
-	if err == nil || !strings.Contains(err.Error(), "a thing did not come about within 1ms: it is raining") {
+	if err == nil || !strings.Contains(err.Error(), "waited 1ms for a thing: it is raining") {
 		t.Errorf("Await past its limit = %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -31,7 +31,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// A program that ends unasked must end the run with the reason.
+// A program that ends unexpectedly ends the run, and the error has the reason.
 func TestSupervisorReportsTheLog(t *testing.T) {
 	ctx, fail := context.WithCancelCause(t.Context())
 	s := &supervisor{ctx: ctx, fail: fail, logs: t.TempDir()}
@@ -39,7 +39,7 @@ func TestSupervisorReportsTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ctx.Done()
-	if got := context.Cause(ctx).Error(); !strings.Contains(got, "thing ended unasked: exit status 3") || !strings.Contains(got, "out of luck") {
+	if got := context.Cause(ctx).Error(); !strings.Contains(got, "thing ended unexpectedly: exit status 3") || !strings.Contains(got, "out of luck") {
 		t.Errorf("cause = %q", got)
 	}
 }

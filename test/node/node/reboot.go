@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Reboot is what the node's restart is to the programs on it: nothing runs, and
-// of what containerd and runc knew there is only what lies on disk. The API
-// server stays, as it would, and containerd is back at the end.
+// Reboot has the effect of a reboot of the node: no process runs, and containerd and
+// runc keep only their state on disk. The API server stays, as it would run on
+// another machine. At the end containerd runs again.
 func (n *Node) Reboot() error {
 	n.Kubelet.Kill()
 	n.Containerd.Kill()
@@ -31,7 +31,7 @@ func (n *Node) Reboot() error {
 	}
 	for _, entry := range entries {
 		if pid, err := strconv.Atoi(entry.Name()); err == nil && !slices.Contains(keep, pid) {
-			// What has ended by itself meanwhile is gone as well.
+			// An error means that the process has already ended.
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}

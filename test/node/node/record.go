@@ -7,8 +7,9 @@ import (
 	"fmt"
 )
 
-// Record has a program, hack/patchset.sh, keep for its matrix whether a check has
-// passed, with details where there are any. It does nothing without a program, or if the check was interrupted.
+// Record runs a program, hack/patchset.sh, that stores for its matrix whether a check
+// passed, with details. It does nothing without a program, or if the check was
+// interrupted.
 func Record(ctx context.Context, program, check string, passed bool, details string) error {
 	if program == "" || ctx.Err() != nil {
 		return nil
@@ -21,7 +22,7 @@ func Record(ctx context.Context, program, check string, passed bool, details str
 		args = append(args, "--failed")
 	}
 	if _, err := Output(ctx, program, args...); err != nil {
-		return fmt.Errorf("the result of %s cannot be kept: %w", check, err)
+		return fmt.Errorf("storing the result of %s: %w", check, err)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func TestRecord(t *testing.T) {
 	interrupted, interrupt := context.WithCancel(t.Context())
 	interrupt()
 	require.NoError(t, Record(interrupted, program, "node-e2e", false, ""))
-	require.ErrorContains(t, Record(t.Context(), program, "unknown", true, ""), "the result of unknown cannot be kept")
+	require.ErrorContains(t, Record(t.Context(), program, "unknown", true, ""), "storing the result of unknown")
 	data, err := os.ReadFile(said)
 	require.NoError(t, err)
 	assert.Equal(t, "record node-e2e\nrecord node-timing short form --failed\nrecord unknown\n", string(data))
