@@ -14,7 +14,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// ticks are what Linux reports to user space in: 1/100 s on every architecture
+// ticks is the number of clock ticks per second in /proc: 100 on every architecture
 // that the kubelet supports.
 const ticks = 100
 
@@ -29,13 +29,13 @@ func CPU(pid int) (float64, error) {
 
 // parseCPU returns the processor time, in seconds, of a /proc/PID/stat line.
 func parseCPU(stat []byte) (float64, error) {
-	// The second field is the command in parentheses and may hold anything.
+	// The second field is the command in parentheses, and may contain any character.
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 {
 		return 0, fmt.Errorf("no ')' in process status %q", stat)
 	}
 	fields := bytes.Fields(stat[end+1:])
-	// From the third field on: utime is the 14th of all, stime the 15th.
+	// The slice begins with the third field. utime is the 14th field, stime the 15th.
 	const utime, stime = 14 - 3, 15 - 3
 	if len(fields) <= stime {
 		return 0, fmt.Errorf("process status %q has too few fields", stat)
@@ -51,8 +51,8 @@ func parseCPU(stat []byte) (float64, error) {
 	return total / ticks, nil
 }
 
-// Busy returns the processor time that all processes have used, and that which a
-// hypervisor has given to other machines while there was work here, in seconds.
+// Busy returns the processor time that all processes have used, and the time that a
+// hypervisor gave to other machines while this one had work, in seconds.
 func Busy() (used, stolen float64, err error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -61,14 +61,14 @@ func Busy() (used, stolen float64, err error) {
 	return parseBusy(stat)
 }
 
-// parseBusy reads the first line of /proc/stat. The times in which a processor was idle
-// or waited for a disk are not used.
+// parseBusy parses the first line of /proc/stat. It does not count idle and iowait as
+// used.
 func parseBusy(stat []byte) (used, stolen float64, err error) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	f := bytes.Fields(line)
 	// user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user.
 	if len(f) < 9 || string(f[0]) != "cpu" {
-		return 0, 0, fmt.Errorf("line %q does not hold the times of the processors", line)
+		return 0, 0, fmt.Errorf("line %q does not have the times of the processors", line)
 	}
 	for i, text := range f[1:9] {
 		v, err := strconv.ParseFloat(string(text), 64)
@@ -86,7 +86,7 @@ func parseBusy(stat []byte) (used, stolen float64, err error) {
 	return used, stolen, nil
 }
 
-// Memory returns how much of a process is in memory, in bytes.
+// Memory returns the resident memory of a process in bytes.
 func Memory(pid int) (float64, error) {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
@@ -95,7 +95,7 @@ func Memory(pid int) (float64, error) {
 	return parseMemory(status)
 }
 
-// parseMemory returns the figure in a /proc/PID/status.
+// parseMemory returns the resident memory in a /proc/PID/status.
 func parseMemory(status []byte) (float64, error) {
 	for line := range bytes.Lines(status) {
 		if f := bytes.Fields(line); len(f) == 3 && string(f[0]) == "VmRSS:" {
@@ -106,7 +106,7 @@ func parseMemory(status []byte) (float64, error) {
 	return 0, fmt.Errorf("no VmRSS in process status %q", status)
 }
 
-// KubeletVersion asks the binary.
+// KubeletVersion returns the version that a kubelet binary prints.
 func KubeletVersion(ctx context.Context, kubelet string) (string, error) {
 	out, err := node.Output(ctx, kubelet, "--version")
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// Requests returns how many requests for pods and events the server has
-// answered, by verb and resource. Nobody but the kubelet makes any, once the
-// pods are created: there is no scheduler and no controller. A watch is counted
-// when it ends, which has nothing to do with restarts.
+// Requests returns the number of requests for pods and events that the server has
+// answered, by verb and resource. After the pods are created, only the kubelet sends
+// any, because there is no scheduler and no controller. It leaves out watches,
+// because they count when they end, which does not depend on restarts.
 func Requests(ctx context.Context, api *node.APIServer) (counts map[string]float64, err error) {
 	err = api.Request(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) error {
 		families, err := ParseMetrics(body)
@@ -56,7 +56,7 @@ func countRequests(family *dto.MetricFamily) map[string]float64 {
 	return counts
 }
 
-// Increase is what was added between two counts.
+// Increase returns the differences of two counts.
 func Increase(before, after map[string]float64) map[string]float64 {
 	d := map[string]float64{}
 	for kind, count := range after {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package figures is what measurements of nodes have in common: what they read from
-// processes and servers, and how they sum it up.
+// Package figures reads the resource use of processes and the metrics of servers, and
+// summarizes samples, for measurements of nodes.
 package figures
 
 import (
@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Summary describes a sample. It is all zero for an empty one.
+// Summary describes a sample. It is zero for an empty sample.
 type Summary struct {
 	Count  int     `json:"count"`
 	Least  float64 `json:"least"`
@@ -19,7 +19,7 @@ type Summary struct {
 	Worst  float64 `json:"worst"`
 }
 
-// Summarize describes a sample.
+// Summarize returns the summary of a sample.
 func Summarize(sample []float64) Summary {
 	if len(sample) == 0 {
 		return Summary{}
@@ -34,7 +34,7 @@ func Summarize(sample []float64) Summary {
 		Least:  s[0],
 		Mean:   sum / float64(len(s)),
 		Median: (s[(len(s)-1)/2] + s[len(s)/2]) / 2,
-		// The nearest rank: with few values this is the worst, never a made-up one.
+		// The nearest rank, without interpolation: with few values this is the worst one.
 		P99:   s[int(math.Ceil(0.99*float64(len(s))))-1],
 		Worst: s[len(s)-1],
 	}

@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The exit codes of a container that a signal ended.
+// The exit codes of containers that a signal ended.
 const (
 	terminated = 128 + 15
 	killed     = 128 + 9
@@ -35,12 +35,12 @@ type container struct {
 	state                            runtimeapi.ContainerState
 	createdAt, startedAt, finishedAt time.Time
 	code                             int32
-	// end is the timer of its own end, done is closed by its end.
+	// end is the timer for the exit by itself. done is closed at the exit.
 	end  *time.Timer
 	done chan struct{}
 }
 
-// CreateContainer makes a container in a sandbox.
+// CreateContainer creates a container in a sandbox.
 func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	config, m, sm := req.GetConfig(), req.GetConfig().GetMetadata(), req.GetSandboxConfig().GetMetadata()
 	key := sm.GetUid() + "/" + m.GetName()
@@ -79,7 +79,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateCon
 	return &runtimeapi.CreateContainerResponse{ContainerId: c.id}, nil
 }
 
-// StartContainer starts a container. It has started when the answer is given.
+// StartContainer starts a container. When it returns, the container has started.
 func (r *Runtime) StartContainer(ctx context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	r.mu.Lock()
 	c := r.containers[req.GetContainerId()]
@@ -116,7 +116,7 @@ func (c *container) logPath() string {
 	return filepath.Join(c.sandbox.config.GetLogDirectory(), c.config.GetLogPath())
 }
 
-// exitAfter ends a running container in a while.
+// exitAfter makes a running container exit after a delay.
 func (r *Runtime) exitAfter(c *container, d time.Duration, code int32) {
 	c.end = time.AfterFunc(d, func() {
 		r.mu.Lock()
@@ -125,7 +125,7 @@ func (r *Runtime) exitAfter(c *container, d time.Duration, code int32) {
 	})
 }
 
-// exit ends a container, if it runs.
+// exit ends a container if it is running.
 func (r *Runtime) exit(c *container, code int32) {
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
@@ -139,8 +139,8 @@ func (r *Runtime) exit(c *container, code int32) {
 	r.publish(c, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// StopContainer asks a container to end, as its life says that it does, and kills
-// it after the timeout.
+// StopContainer ends a container after the time in its life, or at the timeout if that
+// is earlier.
 func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	timeout := time.Duration(req.GetTimeout()) * time.Second
 	r.mu.Lock()
@@ -171,7 +171,7 @@ func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContain
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// RemoveContainer forgets a container, and kills it before if it runs.
+// RemoveContainer removes a container, and first kills it if it is running.
 func (r *Runtime) RemoveContainer(_ context.Context, req *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +251,7 @@ func (r *Runtime) ReopenContainerLog(context.Context, *runtimeapi.ReopenContaine
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }
 
-// ContainerStats describes what a container uses, which is nothing.
+// ContainerStats returns empty statistics, because containers use nothing.
 func (r *Runtime) ContainerStats(_ context.Context, req *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -262,7 +262,7 @@ func (r *Runtime) ContainerStats(_ context.Context, req *runtimeapi.ContainerSta
 	return &runtimeapi.ContainerStatsResponse{Stats: c.stats()}, nil
 }
 
-// ListContainerStats describes what running containers use.
+// ListContainerStats returns the statistics of running containers.
 func (r *Runtime) ListContainerStats(_ context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
 	f := req.GetFilter()
 	r.mu.Lock()
@@ -297,7 +297,7 @@ func memoryUsage() *runtimeapi.MemoryUsage {
 	return &runtimeapi.MemoryUsage{Timestamp: time.Now().UnixNano(), WorkingSetBytes: &runtimeapi.UInt64Value{}}
 }
 
-// GetContainerEvents sends what happens from now on to containers.
+// GetContainerEvents sends the events of containers from now on.
 func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer) error {
 	events := make(chan *runtimeapi.ContainerEventResponse, 1000)
 	r.mu.Lock()
@@ -320,8 +320,8 @@ func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream runt
 	}
 }
 
-// publish sends an event to the subscribers. One that reads too slowly misses
-// events; the kubelet's relist makes up for that.
+// publish sends an event to the subscribers. A slow reader misses events, which the
+// kubelet's relist makes up for.
 func (r *Runtime) publish(c *container, kind runtimeapi.ContainerEventType) {
 	if len(r.subscribers) == 0 {
 		return

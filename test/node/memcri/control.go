@@ -20,25 +20,25 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What happens to a container.
+// The kinds of events.
 const (
 	Started = "start"
 	Exited  = "exit"
 )
 
-// Event is what happened to an instance of a container, and when.
+// Event is an event of an instance of a container.
 type Event struct {
 	At        time.Time `json:"at"`
 	UID       string    `json:"uid"`
 	Pod       string    `json:"pod"`
 	Container string    `json:"container"`
-	// Attempt is the number that the kubelet gave the instance.
+	// Attempt is the number that the kubelet assigned to the instance.
 	Attempt uint32 `json:"attempt"`
 	What    string `json:"what"`
 	Code    int32  `json:"code,omitempty"`
 }
 
-// Calls counts the calls of a method, and the seconds that they took together.
+// Calls has the number of calls of a method, and their total time in seconds.
 type Calls struct {
 	Count   int     `json:"count"`
 	Seconds float64 `json:"seconds"`
@@ -51,11 +51,11 @@ func (r *Runtime) record(c *container, at time.Time, what string) {
 	})
 }
 
-// Journal returns what happened, without so many first events.
+// Journal returns the events so far, without the first ones, as many as after says.
 func (r *Runtime) Journal(after int) []Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Nobody changes what is in the journal.
+	// Events in the journal do not change, so the slice needs no copy.
 	return r.journal[min(max(after, 0), len(r.journal)):]
 }
 
@@ -66,8 +66,8 @@ func (r *Runtime) Calls() map[string]Calls {
 	return maps.Clone(r.calls)
 }
 
-// SetDependency lets a dependency go or come. When it goes, every container that
-// needs it exits at once.
+// SetDependency makes a dependency present or absent. When it becomes absent, every
+// container that needs it exits at once.
 func (r *Runtime) SetDependency(name string, present bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *Runtime) count(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return answer, err
 }
 
-// handler lets another process ask for the journal and the calls, and set
+// handler serves the journal and the calls to other processes, and lets them set
 // dependencies.
 func (r *Runtime) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -110,7 +110,7 @@ func (r *Runtime) handler() http.Handler {
 	return mux
 }
 
-// Main is a program that only runs a runtime. It returns only with an error.
+// Main runs a runtime as a program. It always returns an error.
 func Main(args []string) error {
 	var (
 		o               Options
@@ -118,9 +118,9 @@ func Main(args []string) error {
 	)
 	f := flag.NewFlagSet("memcri", flag.ContinueOnError)
 	f.StringVar(&listen, "listen", "", "the `socket` of the runtime")
-	f.StringVar(&control, "control", "", "the `socket` on which a Control finds it")
+	f.StringVar(&control, "control", "", "the `socket` for a Control")
 	o.Flags(f)
-	f.StringVar(&o.Dir, "dir", "/", "a `folder` of the file system that it says it uses")
+	f.StringVar(&o.Dir, "dir", "/", "a `folder` of the file system that it reports as its own")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -139,23 +139,23 @@ func Main(args []string) error {
 	return errors.Join(errors.New("memcri ended"), <-failed)
 }
 
-// Flags defines the flags that set how long the runtime takes. By default it is not
-// what limits a kubelet: 16 starts at once are 640 in a second.
+// Flags defines the flags for the durations of calls. With the defaults the runtime does
+// not limit a kubelet: 16 starts at once are 640 per second.
 func (o *Options) Flags(f *flag.FlagSet) {
 	f.DurationVar(&o.Sandbox, "runtime-sandbox", 40*time.Millisecond, "the `time` that the runtime takes to make a sandbox")
 	f.DurationVar(&o.Create, "runtime-create", 5*time.Millisecond, "the `time` that it takes to create a container")
 	f.DurationVar(&o.Start, "runtime-start", 20*time.Millisecond, "the `time` that it takes to start a container")
 	f.DurationVar(&o.Stop, "runtime-stop", 10*time.Millisecond, "the `time` that it takes to stop a container or a sandbox")
-	f.IntVar(&o.Slots, "runtime-slots", 16, "how `many` of these are under way at once; 0 is no limit")
+	f.IntVar(&o.Slots, "runtime-slots", 16, "how `many` of these run at once; 0 is no limit")
 }
 
-// String says how long the runtime takes.
+// String describes the durations of calls.
 func (o Options) String() string {
 	return fmt.Sprintf("%v for a sandbox, %v to create a container, %v to start it, %v to stop; at most %d of these at once",
 		o.Sandbox, o.Create, o.Start, o.Stop, o.Slots)
 }
 
-// Args are the flags of Flags that set the options to these.
+// Args returns the flags of Flags that give these options.
 func (o Options) Args() []string {
 	return []string{
 		"--runtime-sandbox=" + o.Sandbox.String(), "--runtime-create=" + o.Create.String(), "--runtime-start=" + o.Start.String(),
@@ -163,10 +163,10 @@ func (o Options) Args() []string {
 	}
 }
 
-// Control asks a runtime in another process.
+// Control is a client of a runtime in another process.
 type Control struct{ client *http.Client }
 
-// NewControl asks the runtime that has this control socket.
+// NewControl returns a client of the runtime with this control socket.
 func NewControl(socket string) *Control {
 	return &Control{&http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -194,17 +194,17 @@ func (c *Control) do(ctx context.Context, method, target string, v any) error {
 	return json.NewDecoder(answer.Body).Decode(v)
 }
 
-// Journal returns what happened, without so many first events.
+// Journal is Runtime.Journal.
 func (c *Control) Journal(ctx context.Context, after int) (events []Event, err error) {
 	return events, c.do(ctx, http.MethodGet, fmt.Sprintf("/journal?after=%d", after), &events)
 }
 
-// Calls returns how often each method was called so far.
+// Calls is Runtime.Calls.
 func (c *Control) Calls(ctx context.Context) (calls map[string]Calls, err error) {
 	return calls, c.do(ctx, http.MethodGet, "/calls", &calls)
 }
 
-// SetDependency lets a dependency go or come.
+// SetDependency is Runtime.SetDependency.
 func (c *Control) SetDependency(ctx context.Context, name string, present bool) error {
 	query := url.Values{"name": {name}, "present": {strconv.FormatBool(present)}}
 	return c.do(ctx, http.MethodPut, "/dependency?"+query.Encode(), nil)

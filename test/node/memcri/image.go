@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imageID makes up the ID of an image. Every image exists.
+// imageID returns an ID for an image. Every image exists.
 func imageID(reference string) string {
 	if strings.HasPrefix(reference, "sha256:") {
 		return reference
@@ -30,17 +30,17 @@ func (r *Runtime) image(reference string) *runtimeapi.Image {
 	return r.images[id]
 }
 
-// ImageStatus finds every image.
+// ImageStatus returns a status for any image.
 func (r *Runtime) ImageStatus(_ context.Context, req *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	return &runtimeapi.ImageStatusResponse{Image: r.image(req.GetImage().GetImage())}, nil
 }
 
-// PullImage has every image already.
+// PullImage does nothing, because every image exists.
 func (r *Runtime) PullImage(_ context.Context, req *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	return &runtimeapi.PullImageResponse{ImageRef: r.image(req.GetImage().GetImage()).Id}, nil
 }
 
-// ListImages lists the images that were asked for.
+// ListImages lists the images that earlier calls named.
 func (r *Runtime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (r *Runtime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*r
 	return all, nil
 }
 
-// RemoveImage forgets an image until it is asked for again.
+// RemoveImage removes an image from ListImages until a call names it again.
 func (r *Runtime) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *Runtime) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequ
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo names the file system of the runtime's folder.
+// ImageFsInfo returns the file system of Options.Dir.
 func (r *Runtime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	fs := []*runtimeapi.FilesystemUsage{{
 		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: r.options.Dir},

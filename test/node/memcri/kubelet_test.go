@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// kubelet calls a runtime as a kubelet does, and fails the test where that fails.
+// kubelet calls a runtime as a kubelet does, and fails the test if a call fails.
 type kubelet struct {
 	*testing.T
 	*Runtime
@@ -69,7 +69,8 @@ func (k kubelet) status(id string) *runtimeapi.ContainerStatus {
 	return answer.Status
 }
 
-// onRuntime runs a test with a clock that stands still while something happens.
+// onRuntime runs a test in a synctest bubble, in which time advances only when all
+// goroutines wait.
 func onRuntime(t *testing.T, o Options, test func(k kubelet)) {
 	synctest.Test(t, func(t *testing.T) { test(kubelet{t, New(o)}) })
 }

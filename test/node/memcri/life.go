@@ -9,23 +9,24 @@ import (
 	"time"
 )
 
-// Life is what an instance of a container does. In words, separated by spaces:
+// Life is the behaviour of an instance of a container. Its text form is a list of words,
+// separated by spaces:
 //
-//	sleep=D  it runs so long
-//	exit=N   and then exits with this code; without, it runs until it is stopped
-//	needs=S  it does so only while the dependency S is away, and from when that
-//	         goes; otherwise it runs until it is stopped
-//	term=D   it takes so long to end when it is stopped
+//	sleep=D  it runs for D
+//	exit=N   and then exits with code N; without it, the instance runs until stopped
+//	needs=S  it exits only without the dependency S: after sleep if S is absent at the
+//	         start, and at once when S becomes absent
+//	term=D   it takes D to exit when it is stopped
 type Life struct {
 	Sleep time.Duration
-	// Exits is whether it ends by itself, with Code.
+	// Exits reports whether it exits by itself, with Code.
 	Exits bool
 	Code  int32
 	Needs string
 	Term  time.Duration
 }
 
-// ParseLife reads a life. An empty one is to run until it is stopped.
+// ParseLife parses a life. An empty one runs until it is stopped.
 func ParseLife(text string) (l Life, err error) {
 	for word := range strings.FieldsSeq(text) {
 		name, value, _ := strings.Cut(word, "=")
@@ -41,19 +42,19 @@ func ParseLife(text string) (l Life, err error) {
 		case "term":
 			l.Term, err = time.ParseDuration(value)
 		default:
-			err = fmt.Errorf("there is no word %q", name)
+			err = fmt.Errorf("unknown word %q", name)
 		}
 		if err != nil {
 			return Life{}, fmt.Errorf("life %q: %w", text, err)
 		}
 	}
 	if l.Needs != "" && !l.Exits {
-		return Life{}, fmt.Errorf("life %q: needs without exit", text)
+		return Life{}, fmt.Errorf("life %q: needs= requires exit=", text)
 	}
 	return l, nil
 }
 
-// lifeOf returns which of the lives instance n has, counted from 0.
+// lifeOf returns the life of instance n, counted from 0.
 func lifeOf(lives []string, n int) (Life, error) {
 	if len(lives) == 0 {
 		return Life{}, nil

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memcri is a CRI runtime that has its pods in memory: it runs nothing,
-// and the lives of its containers are scripted. So a small machine can have as many
-// crashing pods as a kubelet may run, and a measurement shows the kubelet alone.
+// Package memcri is a CRI runtime that keeps its pods in memory. It runs no process:
+// scripts define the behaviour of its containers. So a small machine can have as many
+// crashing pods as a kubelet supports, and a measurement shows only the kubelet.
 //
-// A container's arguments are its lives. Its first instance has the first one, and
-// the last one is for all further instances: see Life. Calls that are slow in a real
-// runtime take a set time, and a limited number of them run at once.
+// A container's arguments are its lives, see Life. The first instance has the first
+// one, and so on. All further instances have the last one. Calls that are slow in a
+// real runtime take a fixed time, and a limited number of them run at once.
 package memcri
 
 import (
@@ -22,17 +22,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Options are how long the runtime takes for what it is asked. Each of these
-// needs one of the slots; all other calls are answered at once.
+// Options has the durations of calls. Each of these calls needs a slot. All other calls
+// return at once.
 type Options struct {
 	Sandbox, Create, Start, Stop time.Duration
-	// Slots is how many of them run at once; zero is no limit.
+	// Slots is the number of these calls that run at once; 0 is no limit.
 	Slots int
-	// Dir is a folder of the file system that the runtime says it uses.
+	// Dir is a folder of the file system that the runtime reports as its own.
 	Dir string
 }
 
-// Runtime is the runtime. All that it knows is lost with the process.
+// Runtime is the runtime. Its state is lost when the process ends.
 type Runtime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -43,13 +43,13 @@ type Runtime struct {
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	// names are those of containers and sandboxes: each belongs to one instance.
+	// names are the names of containers and sandboxes, which must be unique.
 	names map[string]bool
-	// instances is how many of a container there have been, by UID of the pod and
-	// name. It chooses the life.
+	// instances is the number of instances that each container has had, by pod UID and
+	// container name. It selects the life.
 	instances map[string]int
 	images    map[string]*runtimeapi.Image
-	// away holds the dependencies that are not there.
+	// away has the dependencies that are absent.
 	away        map[string]bool
 	journal     []Event
 	calls       map[string]Calls
@@ -72,7 +72,7 @@ func New(o Options) *Runtime {
 	return r
 }
 
-// Register makes the runtime answer a server's calls, and counts them.
+// Register returns a server for the runtime that counts its calls.
 func (r *Runtime) Register() *grpc.Server {
 	s := grpc.NewServer(grpc.UnaryInterceptor(r.count), grpc.MaxSendMsgSize(maxMessage), grpc.MaxRecvMsgSize(maxMessage))
 	runtimeapi.RegisterRuntimeServiceServer(s, r)
@@ -80,10 +80,10 @@ func (r *Runtime) Register() *grpc.Server {
 	return s
 }
 
-// maxMessage is what the kubelet takes at most.
+// maxMessage is the maximum size of a message that the kubelet accepts.
 const maxMessage = 16 << 20
 
-// work takes a slot for a while.
+// work occupies a slot for a time.
 func (r *Runtime) work(ctx context.Context, d time.Duration) error {
 	if r.slots != nil {
 		select {
@@ -106,7 +106,7 @@ func (r *Runtime) work(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// newID is as long as other runtimes' are.
+// newID returns a random ID, as long as those of other runtimes.
 func newID() string {
 	var id [32]byte
 	_, _ = rand.Read(id[:])
@@ -117,7 +117,7 @@ func notFound(kind, id string) error {
 	return status.Errorf(codes.NotFound, "no %s has the ID %q", kind, id)
 }
 
-// matches reports whether all labels of a selector are there.
+// matches reports whether labels has all labels of a selector.
 func matches(labels, selector map[string]string) bool {
 	for k, v := range selector {
 		if have, found := labels[k]; !found || have != v {
@@ -127,12 +127,12 @@ func matches(labels, selector map[string]string) bool {
 	return true
 }
 
-// Version says what this is.
+// Version returns the name and the version of the runtime.
 func (r *Runtime) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "memcri", RuntimeVersion: "1.0.0", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status says that all is ready.
+// Status reports that runtime and network are ready.
 func (r *Runtime) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	return &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
@@ -144,12 +144,12 @@ func (r *Runtime) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeap
 	}, nil
 }
 
-// RuntimeConfig names a cgroup driver. There are no cgroups.
+// RuntimeConfig returns a cgroup driver, although there are no cgroups.
 func (r *Runtime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
 }
 
-// UpdateRuntimeConfig takes what it gets: the addresses of pods are made up.
+// UpdateRuntimeConfig ignores the pod CIDR, because the runtime makes up addresses.
 func (r *Runtime) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }

@@ -43,8 +43,8 @@ func TestParseLife(t *testing.T) {
 	for text, want := range map[string]string{
 		"sleep=soon": `life "sleep=soon": time: invalid duration "soon"`,
 		"exit=x":     `life "exit=x": strconv.ParseInt: parsing "x": invalid syntax`,
-		"exits=1":    `life "exits=1": there is no word "exits"`,
-		"needs=db":   `life "needs=db": needs without exit`,
+		"exits=1":    `life "exits=1": unknown word "exits"`,
+		"needs=db":   `life "needs=db": needs= requires exit=`,
 	} {
 		_, err := ParseLife(text)
 		assert.EqualError(t, err, want)
@@ -79,8 +79,8 @@ func TestLivesAreLived(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(k, "Completed", k.status(second).Reason)
 		third := k.run(sandbox, config, "main", 2, lives...)
-		// The last life is for all further instances too, also when the kubelet counts from
-		// zero again after a restart.
+		// All further instances have the last life, even if the kubelet counts from zero
+		// again after a restart.
 		fourth := k.run(sandbox, config, "main", 7, lives...)
 		time.Sleep(time.Hour)
 		assert.Equal(k, running, k.status(third).State)
@@ -132,8 +132,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// The log of a running container does not grow, but its timer must not fire after
-// its end.
+// The timer of a container must not fire after its removal.
 func TestRemoveWhileRunning(t *testing.T) {
 	onRuntime(t, Options{}, func(k kubelet) {
 		sandbox, config := k.sandbox("pod")
@@ -197,8 +196,8 @@ func TestDependency(t *testing.T) {
 	})
 }
 
-// As in containerd, a name belongs to one instance. So nothing that a kubelet
-// starts twice goes unnoticed.
+// As in containerd, names are unique. So a kubelet that starts an instance twice gets
+// an error.
 func TestNamesBelongToOne(t *testing.T) {
 	onRuntime(t, Options{}, func(k kubelet) {
 		sandbox, config := k.sandbox("pod")
@@ -313,7 +312,8 @@ func TestFilters(t *testing.T) {
 	})
 }
 
-// What the kubelet wrote into a container, such as its back-off, it finds there.
+// The status has the labels and annotations that the kubelet created, such as its
+// back-off.
 func TestStatusHasWhatWasCreated(t *testing.T) {
 	onRuntime(t, Options{}, func(k kubelet) {
 		sandbox, config := k.sandbox("pod")
@@ -341,7 +341,7 @@ func TestStatusHasWhatWasCreated(t *testing.T) {
 	})
 }
 
-// Over real sockets, as a kubelet and a harness use it.
+// The runtime works over real sockets, as a kubelet and a harness use it.
 func TestSockets(t *testing.T) {
 	dir, err := os.MkdirTemp("", "memcri")
 	require.NoError(t, err)

@@ -32,16 +32,16 @@ func (s *sandbox) namespaces() *runtimeapi.NamespaceOption {
 	return s.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 }
 
-// reserve takes a name, which belongs to one instance, as in containerd.
+// reserve reserves a name, which must be unique, as in containerd.
 func (r *Runtime) reserve(name string) error {
 	if r.names[name] {
-		return status.Errorf(codes.AlreadyExists, "the name %q is taken", name)
+		return status.Errorf(codes.AlreadyExists, "the name %q is reserved", name)
 	}
 	r.names[name] = true
 	return nil
 }
 
-// RunPodSandbox makes a sandbox.
+// RunPodSandbox creates a sandbox.
 func (r *Runtime) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	m := req.GetConfig().GetMetadata()
 	s := &sandbox{
@@ -70,7 +70,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandb
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: s.id}, nil
 }
 
-// StopPodSandbox ends a sandbox with all that runs in it.
+// StopPodSandbox stops a sandbox and all its containers.
 func (r *Runtime) StopPodSandbox(ctx context.Context, req *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	r.mu.Lock()
 	s := r.sandboxes[req.GetPodSandboxId()]
@@ -99,7 +99,7 @@ func (r *Runtime) stopSandbox(s *sandbox) {
 	}
 }
 
-// RemovePodSandbox forgets a sandbox and its containers.
+// RemovePodSandbox removes a sandbox and its containers.
 func (r *Runtime) RemovePodSandbox(_ context.Context, req *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +158,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandb
 	return all, nil
 }
 
-// PodSandboxStats describes what a sandbox uses, which is nothing.
+// PodSandboxStats returns empty statistics, because sandboxes use nothing.
 func (r *Runtime) PodSandboxStats(_ context.Context, req *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +169,7 @@ func (r *Runtime) PodSandboxStats(_ context.Context, req *runtimeapi.PodSandboxS
 	return &runtimeapi.PodSandboxStatsResponse{Stats: s.stats()}, nil
 }
 
-// ListPodSandboxStats describes what sandboxes use.
+// ListPodSandboxStats returns the statistics of sandboxes.
 func (r *Runtime) ListPodSandboxStats(_ context.Context, req *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	f := req.GetFilter()
 	r.mu.Lock()

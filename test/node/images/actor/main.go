@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command actor is the program in the containers of pods that are restarted. It
-// acts as its arguments say, and writes each event to the pod's journal, so that
-// a test can see from outside what ran in which order.
+// Command actor is the program in the containers of pods that tests restart. It
+// follows its arguments, and writes each event to the pod's journal, so that a test
+// outside of the pod can check what ran in which order.
 //
-//	actor LIFE...        the first start acts out the first LIFE, and so on; any
-//	                     later start acts out the last one
+//	actor LIFE...        the first start follows the first LIFE, and so on; later
+//	                     starts follow the last one
 //	actor note EVENT DURATION
 //	                     for hooks: writes EVENT, waits, writes EVENT-end
 //	actor fail EVENT DURATION
 //	                     for hooks: the same, and fails
 //	actor exists NAME    for probes: fails unless the file NAME is in /pod
 //
-// A LIFE is a list of steps with blanks between. After the last step the actor
+// A LIFE is a list of steps, separated by spaces. After the last step the actor
 // waits for SIGTERM:
 //
 //	sleep=DURATION  waits
 //	wait=NAME       waits until the file NAME is in /pod, and removes it
-//	after=NAME      waits until the container NAME has had as many starts as this
-//	                one; a SIGTERM before that would be lost
-//	exit=CODE       ends
-//	term=CODE       from now on SIGTERM ends it with CODE (143 if nothing is said)
-//	term=ignore     from now on it goes on after SIGTERM, noting that it does
-//	linger=DURATION from now on it takes so long to end after SIGTERM
+//	after=NAME      waits until the container NAME has started as often as this
+//	                one, because a SIGTERM before that would be lost
+//	exit=CODE       exits
+//	term=CODE       from now on exits with CODE at SIGTERM (default 143)
+//	term=ignore     from now on ignores SIGTERM, except for a line in the journal
+//	linger=DURATION from now on takes this long to exit after SIGTERM
 package main
 
 import (
@@ -41,7 +41,7 @@ import (
 )
 
 const (
-	// podDir is a folder of the host, one for each pod.
+	// podDir is a folder of the host. Each pod has its own.
 	podDir = "/pod"
 	// dataDir is an emptyDir of the pod.
 	dataDir = "/data"
@@ -57,7 +57,7 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 0:
-		return errors.New("want at least one life")
+		return errors.New("at least one LIFE is required")
 	case (args[0] == "note" || args[0] == "fail") && len(args) == 3:
 		d, err := time.ParseDuration(args[2])
 		if err != nil {
@@ -75,7 +75,7 @@ func run(args []string) error {
 		_, err := os.Stat(filepath.Join(podDir, args[1]))
 		return err
 	}
-	// Before the journal says that it has started: a test may send a signal then.
+	// This comes before the line in the journal, because a test may send a signal then.
 	terms := make(chan os.Signal, 1)
 	signal.Notify(terms, syscall.SIGTERM)
 	n, err := note("start")
@@ -100,9 +100,9 @@ func run(args []string) error {
 // actor is a container's only process.
 type actor struct {
 	sync.Mutex
-	// start is the number of its start.
+	// start is the number of this start.
 	start int
-	// code answers SIGTERM; it is negative if SIGTERM is ignored.
+	// code is the exit code after SIGTERM. It is negative if SIGTERM is ignored.
 	code   int
 	linger time.Duration
 }
@@ -152,7 +152,7 @@ func (a *actor) act(step string) error {
 		a.code = code
 		return nil
 	}
-	return fmt.Errorf("there is no step %q", step)
+	return fmt.Errorf("unknown step %q", step)
 }
 
 func (a *actor) obey(terms <-chan os.Signal) {
@@ -175,7 +175,7 @@ func (a *actor) obey(terms <-chan os.Signal) {
 	}
 }
 
-// end returns only when it fails.
+// end exits. It returns only if it fails.
 func end(code int) error {
 	if _, err := note("exit:" + strconv.Itoa(code)); err != nil {
 		return err
@@ -186,7 +186,7 @@ func end(code int) error {
 
 func name() string { return os.Getenv("CONTAINER") }
 
-// starts returns how often a container has started by what the journal says.
+// starts returns how often a container has started according to the journal.
 func starts(journal []byte, name string) (n int) {
 	for line := range bytes.Lines(journal) {
 		if f := bytes.Fields(line); len(f) == 4 && string(f[1]) == name && string(f[3]) == "start" {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command crasher notes when it was started and fails at once. It is the only
-// program of the measured containers: what lies between two of its lines is
-// the restart interval, seen from inside and independent of any log.
+// Command crasher writes the time of its start and fails at once. It is the only
+// program of the measured containers. The difference of two lines is the restart
+// interval, measured in the container and without any log.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	os.Exit(1)
 }
 
-// note appends the machine's uptime, not the wall clock's time: it never steps.
+// note appends the machine's uptime, which never steps, unlike the wall clock.
 func note(path string) error {
 	uptime, err := os.ReadFile("/proc/uptime")
 	if err != nil {

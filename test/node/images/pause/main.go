@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause holds a pod's sandbox until it is told to go.
+// Command pause keeps a pod's sandbox until a signal ends it.
 package main
 
 import (
