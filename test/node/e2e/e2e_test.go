@@ -37,7 +37,7 @@ var (
 	actionFlag     = flag.String("action", string(node.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	recordFlag     = flag.String("record", "", "the `program` that keeps for the matrix of releases whether this passes")
-	keepFlag       = flag.Bool("keep", false, "keep the logs also when nothing fails")
+	keepFlag       = flag.Bool("keep", false, "keep the logs even if nothing fails")
 	insideFlag     = flag.Bool("inside", false, "set by the harness in the process that is the node")
 )
 

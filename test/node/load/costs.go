@@ -9,15 +9,15 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// purpose is what a part of the kubelet's time is for.
+// purpose is a purpose for which the kubelet uses time.
 type purpose struct {
 	what string
-	// functions are parts of the names of functions. A sample with any of these on its
-	// stack is of this purpose, if it is of none before it in the list.
+	// functions are substrings of function names. A sample whose stack has such a
+	// function belongs to the first purpose in the list that matches.
 	functions []string
 }
 
-// cpuPurposes is what the kubelet needs the processor for.
+// cpuPurposes are the purposes for which the kubelet uses the processor.
 var cpuPurposes = []purpose{
 	{"garbage collection, the runtime of Go", []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcStart"}},
 	{"start: the container in the runtime, its files and links", []string{".startContainer"}},
@@ -35,8 +35,8 @@ var cpuPurposes = []purpose{
 	{"all other", []string{""}},
 }
 
-// waitPurposes is what those goroutines of the kubelet wait for that have to do with
-// restarts. Idle ones, which most are, are of none.
+// waitPurposes are what the goroutines that handle restarts wait for. Most goroutines
+// are idle, and their waits do not count.
 var waitPurposes = []purpose{
 	{"a start waits for the runtime", []string{".startContainer"}},
 	{"a removal waits for the runtime", []string{"newPodContainerDeletor"}},
@@ -47,10 +47,10 @@ var waitPurposes = []purpose{
 	{"an event waits for the API server or for event-qps", []string{"record.recordToSink", "record.(*eventBroadcasterImpl).recordToSink"}},
 }
 
-// costs returns by purpose the milliseconds for each restart that a profile of the
-// processor or of blocking has.
+// costs returns the milliseconds per restart for each purpose, from a CPU or block
+// profile.
 func costs(p *profile.Profile, purposes []purpose, restarts int) map[string]float64 {
-	// Both kinds have a count first, and then nanoseconds.
+	// The samples of both kinds of profiles have a count and then nanoseconds.
 	const nanoseconds = 1
 	costs := map[string]float64{}
 	for _, s := range p.Sample {

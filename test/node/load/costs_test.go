@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// stack is a sample with these functions, the innermost first.
+// stack returns a sample with these functions, innermost first.
 func stack(milliseconds int64, functions ...string) *profile.Sample {
 	s := &profile.Sample{Value: []int64{1, milliseconds * 1e6}}
 	for _, f := range functions {

@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// Goal is what ours should reach beside the reference. It is printed and decides
-// nothing: on a machine that does something else it says little.
+// Goal is a goal for ours, compared with the reference. It is only printed: on a
+// machine with other load, a missed goal means little.
 type Goal struct {
-	// What is the same in all scenarios.
+	// What names the goal. It is the same in all scenarios.
 	What string `json:"what"`
 	Unit string `json:"unit,omitempty"`
-	// Limit is the most that may be, or with AtLeast the least, and Tolerance how
-	// far beyond it chance may lead.
+	// Limit is the maximum, or with AtLeast the minimum. Tolerance is how far chance
+	// may exceed it.
 	Limit     float64 `json:"limit"`
 	AtLeast   bool    `json:"atLeast,omitempty"`
 	Tolerance float64 `json:"tolerance,omitempty"`
@@ -26,23 +26,23 @@ type Goal struct {
 const (
 	// goalPods is the number of pods for which some of the goals are set.
 	goalPods = 110
-	// goalTimes is how many times as many restarts there should be where the
-	// reference is behind the ideal by as much.
+	// goalTimes is the goal for the ratio of the restarts, in scenarios where the ideal
+	// is at least this multiple of the reference.
 	goalTimes = 1.7
-	// memoryMargin is how much more memory the kubelet may have, in bytes.
+	// memoryMargin is how much more memory ours may use, in bytes.
 	memoryMargin = 5 * mebibyte
-	// innocentMargin is how much longer than on the idle node an innocent pod's
-	// start may take.
+	// innocentMargin is the goal for the ratio of an innocent pod's start to that on
+	// the idle node.
 	innocentMargin = 1.2
 )
 
-// goalNotes say what the names of goals do not.
-const goalNotes = `Kubelet CPU and p99 lateness have a limit at 110 pods alone; restarts per second where the ideal is at least 1.7 times what the
-reference reaches, so that it can be reached. An innocent pod is slower than with the reference if the medians of its start differ by more
-than twice the standard error of that difference, which comes from the interquartile ranges of both (0.93 of the range by the root of the
-number of starts is the standard error of a median).`
+// goalNotes explain the goals.
+const goalNotes = `Kubelet CPU and p99 lateness have a limit only with 110 pods. Restarts per second have one if the ideal is at least 1.7 times the
+reference's rate, because otherwise it is out of reach. An innocent pod counts as slower than with the reference if the medians of its start differ
+by more than twice the standard error of the difference. The standard error of a median is 0.93 of the interquartile range, divided by the
+square root of the number of starts.`
 
-// goals returns those of a scenario.
+// goals returns the goals of a scenario.
 func (r Result) goals() (all []Goal) {
 	if len(r.Labels) < 2 || r.Labels[0] == "ours" || r.Labels[1] != "ours" {
 		return nil
@@ -61,7 +61,7 @@ func (r Result) goals() (all []Goal) {
 			add(Goal{What: fmt.Sprintf("%s, part of %s's", what, reference), Limit: limit, Ours: of(ours) / stock})
 		}
 	}
-	// Without the same back-off there is nothing to be late for.
+	// If the back-offs differ, lateness cannot be compared.
 	alike := reference != "stock" || r.Scenario.forStock() == r.Scenario
 	if r.Scenario.Pods == goalPods {
 		part("kubelet CPU per restart", 0.5, func(f Figures) float64 { return f.Kubelet.PerRestart })
@@ -88,7 +88,7 @@ func (r Result) goals() (all []Goal) {
 	return all
 }
 
-// limit describes the goal's limit in words.
+// limit formats the goal's limit.
 func (g Goal) limit() string {
 	text := "at most "
 	if g.AtLeast {
@@ -120,8 +120,8 @@ func (g Goal) String() string {
 }
 
 // allGoals returns a table with a line for each goal and a column for each scenario
-// that has any, and how many are reached, of how many. A limit that is the same in
-// all scenarios stands beside the goal.
+// with goals, and the number of goals that are reached, of all. A limit that is the
+// same in all scenarios is in the line's first cell.
 func allGoals(results []Result) (names []string, table [][]string, reached, of int) {
 	var lines []string
 	limits := map[string][]string{}

@@ -32,7 +32,7 @@ func TestGoals(t *testing.T) {
 	}, all[:9])
 }
 
-// Each goal is for some of the scenarios.
+// Each goal applies only to some scenarios.
 func TestWhereGoalsBind(t *testing.T) {
 	const cpu, requests, restarts, late = "kubelet CPU per restart", "API requests per restart", "restarts per second", "p99 lateness"
 	for _, tc := range []struct {
@@ -62,7 +62,7 @@ func TestWhereGoalsBind(t *testing.T) {
 	}
 }
 
-// Slower than the reference is what cannot be chance.
+// A pod counts as slower than with the reference only if chance cannot explain it.
 func TestToleranceOfInnocent(t *testing.T) {
 	beside := func(ours float64) Goal {
 		r := Result{Labels: []string{"stock", "ours"}, Figures: map[string]Figures{
@@ -76,7 +76,7 @@ func TestToleranceOfInnocent(t *testing.T) {
 	assert.False(t, beside(0.1101).Reached)
 }
 
-// A limit that is not the same everywhere stands beside the figure.
+// A limit that differs between scenarios is in the cell of each figure.
 func TestTableOfGoals(t *testing.T) {
 	names, table, reached, of := allGoals([]Result{
 		{Name: "a", Goals: []Goal{{What: "x", Limit: 1, Ours: 0.5, Reached: true}, {What: "y", Limit: 1, AtLeast: true, Ours: 0.5}}},

@@ -22,17 +22,17 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// usual has what the flags have by default.
+// usual is the scenario of the default flags.
 var usual = Scenario{Mix: allFail, Pods: 2, Curve: node.Curve{Maximum: time.Second}, Life: 20 * time.Millisecond, Window: 30 * time.Second}
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// at is a time in seconds after the start.
+// at returns a time, in seconds after the start.
 func at(seconds float64) time.Time {
 	return start.Add(time.Duration(math.Round(seconds*1000)) * time.Millisecond)
 }
 
-// lives is a journal of one container that starts and exits in turn.
+// lives returns the journal of a container that alternately starts and exits.
 func lives(pod string, times ...float64) (journal []memcri.Event) {
 	for i, t := range times {
 		what := memcri.Started
@@ -44,7 +44,7 @@ func lives(pod string, times ...float64) (journal []memcri.Event) {
 	return journal
 }
 
-// join is the journal of several.
+// join merges journals.
 func join(journals ...[]memcri.Event) []memcri.Event {
 	all := slices.Concat(journals...)
 	slices.SortStableFunc(all, func(a, b memcri.Event) int { return a.At.Compare(b.At) })
@@ -68,9 +68,9 @@ func TestSelectScenarios(t *testing.T) {
 		{"dependency, half", "30,60", "half/30 30s, half/60 30s, dependency/30 12s, dependency/60 12s"},
 		{"all-fail/5,tenth", "40", "all-fail/5 30s, tenth/40 30s"},
 		{"all-fail/5,all-fail/6", "", "all-fail/5 30s, all-fail/6 30s"},
-		{"none", "", `no mix is named "none"; there are: all-fail, half, tenth, sidecars, restartpod, dependency`},
-		{"half/x", "", `--only "half/x": "x" is no number of pods`},
-		{"half", "0", `--pods "0": "0" is no number of pods`},
+		{"none", "", `no mix is named "none": must be one of all-fail, half, tenth, sidecars, restartpod, dependency`},
+		{"half/x", "", `--only "half/x": "x" is not a number of pods`},
+		{"half", "0", `--pods "0": "0" is not a number of pods`},
 		{"tenth", "9", "tenth: one in ten of 9 pods is none"},
 	} {
 		assert.Equal(t, tc.want, names(tc.only, tc.pods), "--only %q --pods %q", tc.only, tc.pods)
@@ -111,9 +111,9 @@ func TestMeasure(t *testing.T) {
 	run := Run{
 		Version: "v1", Created: at(0), From: at(10), To: at(20), End: at(22), Heap: 3,
 		Journal: join(
-			// Restarts: free, before the window; 1.5 s and 1.25 s after exits; after the window.
+			// The restarts are: without a delay, before the window; 1.5 s and 1.25 s after exits; after the window.
 			lives("all-fail-001", 1, 1.1, 1.2, 1.3, 11.5, 11.6, 12.85, 19, 25),
-			// The free one is in the window: 0.5 s.
+			// The restart without a delay is in the window, 0.5 s after the exit.
 			lives("all-fail-002", 9, 9.5, 10, 10.5, 12.5, 13),
 			lives("innocent-001", 0.5), lives("innocent-002", 13.25),
 		),
@@ -137,7 +137,7 @@ func TestMeasure(t *testing.T) {
 	assert.Equal(t, 4, f.Restarts)
 	assert.InDelta(t, 0.4, f.PerSecond, 1e-9)
 	assert.InDelta(t, 2/1.02, f.Ideal, 1e-9)
-	// The delay of 1 s is taken off: 9.2, 0.25 and 1.
+	// The lateness does not include the delay of 1 s: 9.2, 0.25 and 1.
 	assert.Equal(t, 3, f.Lateness.Count)
 	assert.InDelta(t, 0.25, f.Lateness.Least, 1e-9)
 	assert.InDelta(t, 9.2, f.Lateness.Worst, 1e-9)
@@ -169,7 +169,7 @@ func TestMeasure(t *testing.T) {
 
 	run.Journal = append(lives("all-fail-001", 11), lives("all-fail-001", 12)...)
 	_, err = measure(run, usual)
-	assert.EqualError(t, err, "pod all-fail-001: the container was started while it ran, at 2026-01-02 03:04:17 +0000 UTC")
+	assert.EqualError(t, err, "pod all-fail-001: the container was started at 2026-01-02 03:04:17 +0000 UTC, while it ran")
 	run.Journal = nil
 	_, err = measure(run, usual)
 	assert.EqualError(t, err, "no restart lies in the measuring window")
@@ -191,8 +191,8 @@ func TestMeasureRestartPod(t *testing.T) {
 func TestMeasureHerd(t *testing.T) {
 	s := usual
 	s.Mix = onDependent
-	// It goes at 10 and comes back at 14. From 12 on moments are looked at: the one
-	// pod starts at 12.5 and 14.5, the other at 13, 14 and 15.
+	// The dependency is away from 10 to 14. Moments count from 12 on: one pod starts at
+	// 12.5 and 14.5, the other at 13, 14 and 15.
 	run := Run{
 		From: at(10), Back: at(14), To: at(16),
 		Journal: join(lives("dependency-001", 1, 10, 10.5, 10.6, 12.5, 12.6, 14.5), lives("dependency-002", 1, 10, 11, 11.1, 13, 13.1, 14, 14.1, 15)),
@@ -204,7 +204,7 @@ func TestMeasureHerd(t *testing.T) {
 	assert.InDelta(t, 0, f.RecoveredHalf, 1e-9)
 	assert.Equal(t, 20, f.RecoveryOfAll.Count)
 	assert.Equal(t, 40, f.Recovery.Count)
-	// At 12.6 the one has 1.9 to go.
+	// From 12.6 it takes 1.9 until the first pod starts.
 	assert.InDelta(t, 1.9, f.RecoveryOfAll.Worst, 1e-9)
 	assert.InDelta(t, 0, f.Recovery.Least, 1e-9)
 	assert.Equal(t, 2, f.First.Count)
@@ -214,7 +214,7 @@ func TestMeasureHerd(t *testing.T) {
 	assert.Equal(t, []point{{0, 0}, {0.25, 0}, {0.5, 1}, {0.75, 0}, {1, 1}}, f.starts[:5])
 }
 
-// What follows the loss of the dependency at once is no part of the herd's peaks.
+// The peaks do not include the first restarts after the loss of the dependency.
 func TestHerdPeaks(t *testing.T) {
 	s := usual
 	s.Mix = onDependent
@@ -302,7 +302,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// Jitter is looked at in one mix only.
+// Only one mix measures jitter.
 func TestSubjects(t *testing.T) {
 	for _, m := range mixes {
 		s := Scenario{Mix: m.name}
@@ -321,7 +321,7 @@ func TestRefusedFlags(t *testing.T) {
 		{"--stock a --base b", "--stock and --base exclude each other"},
 		{"--gates A", `--gates "A": "A" is not GATE=true or GATE=false`},
 		{"--only x", `no mix is named "x"`},
-		{"--apiserver a", "no kubelet is given: --stock, --base, --ours, --jittered"},
+		{"--apiserver a", "no kubelet: set --stock, --base, --ours or --jittered"},
 	} {
 		err := execute(t.Context(), strings.Fields(tc.args), io.Discard)
 		assert.ErrorContains(t, err, tc.want, tc.args)

@@ -16,7 +16,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// Machine is what the measurement ran on, and when.
+// Machine describes the machine of a measurement, and its time.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -29,8 +29,7 @@ type Machine struct {
 	Etcd      string `json:"etcd"`
 }
 
-// machine describes this one, with the versions of what the kubelets are measured
-// with.
+// machine describes this machine, with the versions of API server and etcd.
 func machine(ctx context.Context, apiserver string) (m Machine, err error) {
 	m = Machine{Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
 	for _, read := range []struct {
@@ -63,7 +62,7 @@ func machine(ctx context.Context, apiserver string) (m Machine, err error) {
 	return m, nil
 }
 
-// field returns what follows a key in lines of the form "key: value", or with no
+// field returns the value of a key in lines of the form "key: value", or without a
 // key the first line.
 func field(data []byte, key string) string {
 	for l := range bytes.Lines(data) {
@@ -82,7 +81,7 @@ func (m Machine) String() string {
 	return fmt.Sprintf("%d cores of %s, %s of memory, Linux %s; load average before: %s", m.Cores, m.CPU, m.Memory, m.Kernel, m.Load)
 }
 
-// relative is the path of a file as a file in another folder names it.
+// relative returns the path of a file, relative to the folder of another file.
 func relative(from, to string) string {
 	path, err := filepath.Rel(filepath.Dir(from), to)
 	if err != nil {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command load measures what restarts cost on a full node: pods crash at a maximum
-// of a second, with a real kubelet, kube-apiserver and etcd, and a runtime that has
-// its containers in memory. It compares two kubelets: the release's and ours, or
-// two of ours.
+// Command load measures the cost of restarts on a full node: pods crash at a maximum
+// of a second, with a real kubelet, kube-apiserver and etcd, and a runtime that keeps
+// its containers in memory. It compares two kubelets: the stock one and ours, or two
+// of ours.
 //
 //	go run ./load --stock KUBELET --ours KUBELET --apiserver KUBE_APISERVER
 //	go run ./load --base KUBELET --ours KUBELET --apiserver KUBE_APISERVER --only all-fail --pods 110 --profile DIR
 //
-// It is run in the folder test/node; see package node for what it needs.
+// Run it in the folder test/node. Package node describes what it needs.
 package main
 
 import (
@@ -60,22 +60,22 @@ type options struct {
 func (o *options) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("load", flag.ContinueOnError)
 	f.StringVar(&o.stock, "stock", "", "the unpatched kubelet `binary`")
-	f.StringVar(&o.base, "base", "", "another patched kubelet `binary`, to be compared with instead of an unpatched one")
+	f.StringVar(&o.base, "base", "", "another patched kubelet `binary`, as the reference instead of an unpatched one")
 	f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
-	f.StringVar(&o.jittered, "jittered", "", "the patched kubelet `binary` with jitter in its back-off, which the mix dependency is measured with too")
+	f.StringVar(&o.jittered, "jittered", "", "the patched kubelet `binary` with jitter in its back-off, only for the mix dependency")
 	f.StringVar(&o.apiserver, "apiserver", "", "the kube-apiserver `binary`")
 	f.StringVar(&o.patched, "apiserver-patched", "", "the patched kube-apiserver `binary`, which the mix restartpod needs")
 	f.StringVar(&o.only, "only", "", "run only these mixes, a comma-separated `list`; a number of pods may follow a name, as in all-fail/30")
 	f.StringVar(&o.pods, "pods", "", "run each mix with these numbers of pods, a comma-separated `list` (default: 110, and all-fail with 30 and 500 too)")
-	f.StringVar(&o.gates, "gates", "", "set these feature gates of our kubelets, a comma-separated `list` such as A=true,B=false; with the same binary as --base, the difference is theirs")
+	f.StringVar(&o.gates, "gates", "", "set these feature gates of our kubelets, a comma-separated `list` such as A=true,B=false; with the same binary for --base, this measures the gates")
 	f.IntVar(&o.seconds, "seconds", 30, "measure for `N` seconds")
-	f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with either kubelet, in turn, and take the median of each figure")
-	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; 300 is what it takes to see all of it")
+	f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with each kubelet in turn, and take the median of each figure")
+	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; with the default curve, use 300")
 	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
-	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a container runs that fails")
-	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they are taken after the window, but with blocking noted all the time")
+	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a failing container runs")
+	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they cover a time after the window, but block profiling is on all the time")
 	f.StringVar(&o.work, "work", "", "the `folder` for state and logs (default: _output/node of the repository)")
-	f.BoolVar(&o.keep, "keep", false, "keep the logs also when nothing fails")
+	f.BoolVar(&o.keep, "keep", false, "keep the logs even if nothing fails")
 	f.StringVar(&o.report, "report", "", "write a report in Markdown to this `file`, such as load.md, and one in JSON beside it")
 	f.StringVar(&o.svg, "svg", "", "draw charts in this `folder`")
 	f.StringVar(&o.format, "o", "text", "the output `format`: text or json")
@@ -131,7 +131,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 	}
 	if len(subjects) == 0 {
-		return errors.New("no kubelet is given: --stock, --base, --ours, --jittered")
+		return errors.New("no kubelet: set --stock, --base, --ours or --jittered")
 	}
 	if o.patched != "" {
 		programs = append(programs, node.Program{Flag: "--apiserver-patched", Path: &o.patched})
@@ -152,10 +152,10 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	return report.run(ctx, h, o, subjects, selected, out)
 }
 
-// paths are the flags that say where something is here, and not what is measured.
+// paths are the flags with paths of this machine, which do not affect the measurement.
 var paths = []string{"stock", "base", "ours", "jittered", "apiserver", "apiserver-patched", "work", "report", "svg", "profile", "keep", "o"}
 
-// command returns what measures the same again.
+// command returns the command that repeats the measurement.
 func command(f *flag.FlagSet) string {
 	var args []string
 	f.Visit(func(f *flag.Flag) {
@@ -178,18 +178,17 @@ type subject struct {
 // jittered is ours with jitter.
 const jittered = "jittered"
 
-// runs reports whether the kubelet is measured with a scenario. Jitter is for pods
-// that fail at the same instant once; it does not spread those that fail all the time.
+// runs reports whether to measure the kubelet with a scenario. Jitter is for pods that
+// fail once at the same instant; it does not spread pods that fail all the time.
 func (k subject) runs(s Scenario) bool { return k.label != jittered || s.Mix == onDependent }
 
-// run runs each scenario with one kubelet and at once with the other, so that
-// both meet the machine in much the same state. In every other round, the other
-// is first.
+// run runs each scenario with one kubelet right after the other, so that the machine
+// is in a similar state for both. Every other round reverses the order.
 func (report *Report) run(ctx context.Context, h *node.Harness, o options, subjects []subject, selected []Scenario, out io.Writer) error {
 	for i, s := range selected {
 		subjects := slices.DeleteFunc(slices.Clone(subjects), func(k subject) bool { return !k.runs(s) })
 		if len(subjects) == 0 {
-			return fmt.Errorf("%s: none of the kubelets is measured with it", s.name())
+			return fmt.Errorf("%s: no given kubelet runs this scenario", s.name())
 		}
 		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.name(), s)
 		r := Result{Name: s.name(), Scenario: s, Figures: map[string]Figures{}}
@@ -212,7 +211,7 @@ func (report *Report) run(ctx context.Context, h *node.Harness, o options, subje
 			r.Figures[subject.label] = median(rounds[subject.label])
 			report.Versions[subject.label] = r.Figures[subject.label].Version
 			if other := subject.scenario(s); other.Action != s.Action {
-				r.Note = fmt.Sprintf("%s knows no %s, and does %s instead, which has no back-off there.", subject.label, s.Action, other.Action)
+				r.Note = fmt.Sprintf("%s does not have %s. It runs %s instead, which has no back-off there.", subject.label, s.Action, other.Action)
 			}
 		}
 		r.Goals = r.goals()
@@ -229,7 +228,7 @@ func (report *Report) run(ctx context.Context, h *node.Harness, o options, subje
 	return report.write(o)
 }
 
-// scenario returns a scenario as the kubelet can run it.
+// scenario returns the form of a scenario that the kubelet can run.
 func (k subject) scenario(s Scenario) Scenario {
 	if k.label == "stock" {
 		return s.forStock()
@@ -237,7 +236,7 @@ func (k subject) scenario(s Scenario) Scenario {
 	return s
 }
 
-// measure lets the kubelet run a scenario once.
+// measure runs a scenario once with the kubelet.
 func (k subject) measure(ctx context.Context, h *node.Harness, o options, s Scenario) (Figures, error) {
 	s = k.scenario(s)
 	run, err := observe(ctx, h, o, s, k)
@@ -252,7 +251,7 @@ func (k subject) measure(ctx context.Context, h *node.Harness, o options, s Scen
 	return f, nil
 }
 
-// write draws the charts and writes the report, where that is wanted.
+// write draws the charts and writes the report, if the flags say so.
 func (report *Report) write(o options) error {
 	var pictures []string
 	if o.svg != "" {
@@ -277,7 +276,7 @@ func (report *Report) write(o options) error {
 	return errors.Join(os.WriteFile(o.report, text.Bytes(), 0o644), os.WriteFile(beside, figures.Bytes(), 0o644))
 }
 
-// observe makes one node, lets it measure a scenario and returns what it did.
+// observe runs a node that measures a scenario, and returns its result.
 func observe(ctx context.Context, h *node.Harness, o options, s Scenario, kubelet subject) (run Run, err error) {
 	sp := node.Spec{Kubelet: *kubelet.path, APIServer: o.apiserver}
 	if s.Action == node.ActionRestartPod {

@@ -17,93 +17,93 @@ import (
 // Figures is the result of a Run. Times are in seconds.
 type Figures struct {
 	Version string `json:"version"`
-	// Seconds is the length of the window, and Restarts those in it.
+	// Seconds is the length of the window, and Restarts the number of restarts in it.
 	Seconds   float64 `json:"seconds"`
 	Restarts  int     `json:"restarts"`
 	PerSecond float64 `json:"perSecond"`
-	// Ideal is how many there would be in a second if each was on time. It is zero
-	// where containers do not crash all the time.
+	// Ideal is the number of restarts per second if each was on time. It is zero if
+	// containers do not crash all the time.
 	Ideal float64 `json:"ideal,omitempty"`
-	// Lateness covers the restarts in the window except each container's first, and
-	// First those.
+	// First covers the first restart of each container, and Lateness all others in the
+	// window.
 	Lateness figures.Summary `json:"lateness"`
 	First    figures.Summary `json:"first,omitzero"`
-	// Kubelet, APIServer and Runtime are what the processes used.
+	// Kubelet, APIServer and Runtime have the resource use of the processes.
 	Kubelet   Use `json:"kubelet"`
 	APIServer Use `json:"apiserver"`
 	Runtime   Use `json:"runtime"`
-	// Others is what all other processes of the machine used, etcd among them, in cores.
+	// Others is the use of all other processes of the machine, including etcd, in cores.
 	Others float64 `json:"others"`
-	// Stolen is what a hypervisor gave to other machines while there was work here, in
-	// cores. Do not compare runs in which that differs.
+	// Stolen is the number of cores that a hypervisor gave to other machines while this
+	// one had work. Do not compare runs in which it differs.
 	Stolen float64 `json:"stolen"`
-	// Heap is the kubelet's largest, in bytes.
+	// Heap is the maximum of the kubelet's heap in bytes.
 	Heap float64 `json:"heap"`
-	// Requests and RequestsPer10s count the kubelet's requests for pods and events:
-	// by verb and resource per restart, and all together in ten seconds.
+	// Requests has the kubelet's requests for pods and events per restart, by verb and
+	// resource. RequestsPer10s is the total per ten seconds.
 	Requests           map[string]float64 `json:"requests"`
 	RequestsPerRestart float64            `json:"requestsPerRestart"`
 	RequestsPer10s     float64            `json:"requestsPer10s"`
-	// Throttled is the seconds in a second for which the kubelet's requests waited
-	// because of its own limit, the sum of all requests.
+	// Throttled is the time in seconds, per second, for which requests waited for the
+	// kubelet's own limit, summed over all requests.
 	Throttled float64 `json:"throttled"`
 	// Syncs of pods and Calls of the runtime are per restart, Relists per second.
 	Syncs           float64            `json:"syncs"`
 	Calls           map[string]float64 `json:"calls"`
 	CallsPerRestart float64            `json:"callsPerRestart"`
 	Relists         float64            `json:"relists"`
-	// Innocent and Idle are from the creation of a pod that only starts to the start
-	// of its container, amid the others and on the idle node. NotStarted is how many
-	// did not start at all, and count with the time until the end.
+	// Innocent and Idle are the times from the creation of an innocent pod to the start
+	// of its container, among crashing pods and on the idle node. NotStarted is the number
+	// of pods that did not start; these count with the time until the end.
 	Innocent   figures.Summary `json:"innocent"`
 	NotStarted int             `json:"notStarted,omitempty"`
 	Idle       figures.Summary `json:"idle"`
 	// InnocentError is the standard error of the median of Innocent.
 	InnocentError float64 `json:"innocentError"`
-	// Recovered and RecoveredHalf are from when the dependency was back to the start of
-	// the last container, and of the last of the first half.
-	// Recovery is that time for each container, and RecoveryOfAll for the last one, if
-	// the dependency had come back at other moments. All containers wait alike, so that a
+	// Recovered is the time from the return of the dependency to the start of the last
+	// container, and RecoveredHalf to the start of the last one of the first half.
+	// Recovery is this time for each container, and RecoveryOfAll for the last one, if
+	// the dependency had come back at other moments. All containers wait in step, so a
 	// single moment shows little.
 	Recovered     float64         `json:"recovered,omitempty"`
 	RecoveredHalf float64         `json:"recoveredHalf,omitempty"`
 	Recovery      figures.Summary `json:"recovery,omitzero"`
 	RecoveryOfAll figures.Summary `json:"recoveryOfAll,omitzero"`
-	// PeakAway is the most cores that the kubelet used in any second while the
-	// dependency was away, without the first, undelayed restarts, and PeakBack in any
-	// after. Busiest is the most starts in any second of both together.
+	// PeakAway is the maximum of the kubelet's cores in any second while the dependency
+	// was away, without the first, undelayed restarts. PeakBack is the maximum after its
+	// return. Busiest is the maximum number of starts in any second of both times.
 	PeakAway float64 `json:"peakAway,omitempty"`
 	PeakBack float64 `json:"peakBack,omitempty"`
 	Busiest  int     `json:"busiest,omitempty"`
-	// Costs and Waits are what the profiles, if any, say that the kubelet needs the
-	// processor for, and what it waits for: by purpose, in milliseconds per restart.
+	// Costs and Waits are the CPU times and the waits of the kubelet in the profiles, if
+	// any, by purpose, in milliseconds per restart.
 	Costs map[string]float64 `json:"costs,omitempty"`
 	Waits map[string]float64 `json:"waits,omitempty"`
-	// WarmUp is from the creation of the pods to the window.
+	// WarmUp is the time from the creation of the pods to the window.
 	WarmUp float64 `json:"warmUp"`
-	// APIRestarts and AllRestarts are all restarts until after the window, in the API
-	// and at the runtime.
+	// APIRestarts and AllRestarts are the numbers of all restarts until after the window,
+	// in the API and in the runtime.
 	APIRestarts int `json:"apiRestarts"`
 	AllRestarts int `json:"allRestarts"`
 
-	// How long each innocent pod took, and for charts: each restart's lateness, and over
-	// time the kubelet's cores and the starts of containers.
+	// amid has the time of each innocent pod. The others are for charts: the lateness of
+	// each restart, and the kubelet's cores and the starts of containers over time.
 	amid, late  []float64
 	cpu, starts []point
 }
 
-// Use is what a process used in the window.
+// Use is the resource use of a process in the window.
 type Use struct {
-	// PerRestart is in milliseconds of processor time, Cores the mean and Peak the
-	// most in any second.
+	// PerRestart is the CPU time per restart in milliseconds. Cores is the mean number of
+	// cores, and Peak the maximum in any second.
 	PerRestart float64 `json:"perRestart"`
 	Cores      float64 `json:"cores"`
 	Peak       float64 `json:"peak"`
-	// Memory is the most that was in memory, in bytes.
+	// Memory is the maximum of the resident memory in bytes.
 	Memory float64 `json:"memory,omitempty"`
 }
 
-// measure reduces a run to its figures.
+// measure returns the figures of a run.
 func measure(run Run, s Scenario) (f Figures, err error) {
 	f.Version, f.Heap, f.APIRestarts, f.AllRestarts = run.Version, run.Heap, run.APIRestarts, run.Restarts
 	f.Seconds = run.To.Sub(run.From).Seconds()
@@ -147,16 +147,17 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	return f, nil
 }
 
-// undelayed is how long the first restarts take at most that follow the loss of a
-// dependency: they have no delay with any curve.
+// undelayed is the maximum duration of the first restarts after the loss of a
+// dependency, which have no delay with any curve.
 const undelayed = 5 * time.Second
 
-// momentsApart is how far apart the moments are at which a dependency could have
-// come back.
+// momentsApart is the interval of the moments at which the dependency could have come
+// back.
 const momentsApart = 100 * time.Millisecond
 
-// recovery looks at the second half of the time without the dependency, when all
-// delays are the maximum. Whatever starts after the moment would have recovered.
+// recovery computes Recovery and RecoveryOfAll for moments in the second half of the
+// outage, when all delays are the maximum. A container that starts after the moment
+// would have recovered.
 func (f *Figures) recovery(run Run, s Scenario) {
 	starts := map[string][]time.Time{}
 	for _, e := range run.Journal {
@@ -197,7 +198,7 @@ func (f *Figures) recovery(run Run, s Scenario) {
 	f.PeakAway, f.PeakBack = cpu(begin, run.Back), cpu(run.Back, run.To)
 }
 
-// busiest returns how many of the times lie in the second that has most.
+// busiest returns the maximum number of times within one second.
 func busiest(times []time.Time) (most int) {
 	slices.SortFunc(times, time.Time.Compare)
 	first := 0
@@ -210,8 +211,8 @@ func busiest(times []time.Time) (most int) {
 	return most
 }
 
-// restarts looks at the main containers of the scenario's pods.
-// None may start while an earlier one runs.
+// restarts computes the figures of restarts of the main containers. It returns an error
+// if one starts while an earlier instance runs.
 func (f *Figures) restarts(run Run, s Scenario) error {
 	type history struct {
 		starts  int
@@ -234,7 +235,7 @@ func (f *Figures) restarts(run Run, s Scenario) error {
 			continue
 		}
 		if h.running {
-			return fmt.Errorf("pod %s: the container was started while it ran, at %v", e.Pod, e.At)
+			return fmt.Errorf("pod %s: the container was started at %v, while it ran", e.Pod, e.At)
 		}
 		h.running = true
 		n := h.starts - 1
@@ -255,12 +256,12 @@ func (f *Figures) restarts(run Run, s Scenario) error {
 	return nil
 }
 
-// isMain reports whether an event is one of a container that the scenario is about.
+// isMain reports whether an event is of a container that the scenario measures.
 func isMain(e memcri.Event, s Scenario) bool {
 	return e.Container == mainContainer && strings.HasPrefix(e.Pod, s.Mix)
 }
 
-// countRunning returns in how many pods the main container runs at the end of a
+// countRunning returns the number of pods whose main container runs at the end of a
 // journal.
 func countRunning(journal []memcri.Event, s Scenario) int {
 	running := map[string]bool{}
@@ -278,7 +279,7 @@ func countRunning(journal []memcri.Event, s Scenario) int {
 	return n
 }
 
-// innocents looks at how long the pods took that only start.
+// innocents computes the figures of innocent pods.
 func (f *Figures) innocents(run Run) {
 	started := map[string]time.Time{}
 	for _, e := range run.Journal {
@@ -304,8 +305,8 @@ func (f *Figures) innocents(run Run) {
 	f.amid, f.InnocentError = amid, errorOfMedian(amid)
 }
 
-// errorOfMedian returns the standard error of a sample's median, as it follows from
-// the interquartile range if the values are much like normally distributed ones.
+// errorOfMedian returns the standard error of a sample's median, estimated from the
+// interquartile range of an approximately normal distribution.
 func errorOfMedian(sample []float64) float64 {
 	n := len(sample)
 	if n == 0 {
@@ -313,11 +314,12 @@ func errorOfMedian(sample []float64) float64 {
 	}
 	sorted := slices.Sorted(slices.Values(sample))
 	quartile := func(part float64) float64 { return sorted[int(math.Ceil(part*float64(n)))-1] }
-	// 1.253 times the standard deviation, which is the range by 1.349.
+	// The standard error is 1.253 times the standard deviation, which is the range
+	// divided by 1.349, divided by the square root of n.
 	return 0.93 * (quartile(0.75) - quartile(0.25)) / math.Sqrt(float64(n))
 }
 
-// used sums up what a process used.
+// used returns the resource use of a process.
 func used(samples []Sample, restarts int, cpu, memory func(Sample) float64) (u Use) {
 	if len(samples) == 0 {
 		return u
@@ -335,7 +337,7 @@ func used(samples []Sample, restarts int, cpu, memory func(Sample) float64) (u U
 	return u
 }
 
-// peak returns the most cores that a process used in any second.
+// peak returns the maximum number of cores that a process used in any second.
 func peak(samples []Sample, cpu func(Sample) float64) (most float64) {
 	end := 0
 	for _, s := range samples {

@@ -21,79 +21,81 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// nodeCommand is what the harness calls this program with to make it a node, and
-// runtimeCommand what the node calls it with to make it a container runtime.
+// nodeCommand is the argument with which the harness runs this program as a node, and
+// runtimeCommand the one with which the node runs it as a container runtime.
 const (
 	nodeCommand    = "node-main"
 	runtimeCommand = "memcri"
 )
 
 const (
-	// sampling is how often processor time and memory are read.
+	// sampling is the interval for reading CPU time and memory.
 	sampling = 200 * time.Millisecond
-	// heapSampling is how often the kubelet's heap is. It costs the kubelet some
-	// milliseconds each time.
+	// heapSampling is the interval for reading the kubelet's heap, which costs the
+	// kubelet some milliseconds.
 	heapSampling = 5 * time.Second
-	// settling is how long is waited between the warming up and the window.
+	// settling is the wait between the warm-up and the window.
 	settling = 5 * time.Second
-	// telling is how long the kubelet has to tell of what it did at the end.
+	// telling is the time for the kubelet to report its last restarts.
 	telling = 2 * time.Second
-	// profiling is how long the profile takes.
+	// profiling is the duration of a profile.
 	profiling = 20 * time.Second
-	// innocents are created so far apart, and on the idle node so many.
+	// innocentEvery is the interval for creating innocent pods, and the next constant
+	// their number on the idle node.
 	innocentEvery   = 2 * time.Second
 	innocentsOnIdle = 5
 )
 
-// task is what a node of this program is for.
+// task is the input of a node.
 type task struct {
 	Label    string
 	Scenario Scenario
 	Runtime  memcri.Options
-	// Gates are the kubelet's, as in the flag of that name.
+	// Gates are the kubelet's feature gates, in the format of the flag.
 	Gates string
 	// Profile is the folder for profiles, if any.
 	Profile string
 }
 
-// Run is what one kubelet did in one scenario, as observed.
+// Run has the observations of one kubelet in one scenario.
 type Run struct {
 	Kubelet string `json:"kubelet"`
 	Version string `json:"version"`
-	// Journal is all that the runtime noted.
+	// Journal has all events of the runtime.
 	Journal []memcri.Event `json:"journal"`
-	// Created is when the pods were, From and To bound the measuring window.
+	// Created is the time at which the pods were created. From and To are the bounds of
+	// the measuring window.
 	Created time.Time `json:"created"`
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
-	// End is when nothing was waited for any more.
+	// End is the end of the observations.
 	End time.Time `json:"end"`
-	// Back is when the dependency came back, in the mix that has one.
+	// Back is the time at which the dependency came back, in the mix that has one.
 	Back time.Time `json:"back,omitzero"`
 	// Samples were taken all through the window.
 	Samples []Sample `json:"samples"`
-	// Heap is the kubelet's largest that was seen, in bytes.
+	// Heap is the maximum of the kubelet's heap in bytes.
 	Heap float64 `json:"heap"`
 	// Requests counts the kubelet's API requests in the window.
 	Requests map[string]float64 `json:"requests"`
-	// Metrics is what the kubelet's own metrics grew by in the window.
+	// Metrics has the increase of the kubelet's own metrics in the window.
 	Metrics map[string]float64 `json:"metrics"`
 	// Calls counts the calls of the runtime in the window.
 	Calls map[string]memcri.Calls `json:"calls"`
 	// Innocents are the pods that were created on the idle node and in the window.
 	Innocents []Innocent `json:"innocents"`
 	// APIRestarts is the sum of the restart counts in the API after the window, and
-	// Restarts what the runtime had noted by then.
+	// Restarts the number of restarts in the runtime.
 	APIRestarts int `json:"apiRestarts"`
 	Restarts    int `json:"restarts"`
-	// Costs and Waits are of the profiles, if any were taken: by purpose, in
-	// milliseconds per restart.
+	// Costs and Waits are from the profiles, if any, by purpose, in milliseconds per
+	// restart.
 	Costs map[string]float64 `json:"costs,omitempty"`
 	Waits map[string]float64 `json:"waits,omitempty"`
 }
 
-// Sample is what processes have used at a time, three of them and all of the
-// machine: processor time in seconds, memory in bytes.
+// Sample is the resource use of three processes and of the machine so far: CPU time in
+// seconds, memory in bytes.
 type Sample struct {
 	At              time.Time `json:"at"`
 	Kubelet         float64   `json:"kubelet"`
@@ -105,11 +107,11 @@ type Sample struct {
 	APIServerMemory float64   `json:"apiserverMemory"`
 }
 
-// Innocent is a pod that only starts.
+// Innocent is a pod that does not crash.
 type Innocent struct {
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
-	// Idle is whether nothing else was on the node.
+	// Idle reports whether the node had no other pods.
 	Idle bool `json:"idle,omitempty"`
 }
 
@@ -120,13 +122,13 @@ type measurement struct {
 	api     *node.APIServer
 	runtime *node.Process
 	control *memcri.Control
-	// kubelet is where it listens.
+	// kubelet is the URL of the kubelet's server.
 	kubelet string
 	client  *http.Client
 	run     Run
 	// own counts the requests for pods that this program made since the window began.
 	own map[string]float64
-	// deleted is how many of the innocents are.
+	// deleted is the number of innocents that are deleted.
 	deleted int
 }
 
@@ -138,7 +140,7 @@ func nodeMain(in io.Reader, out io.Writer) error {
 	}
 	m := &measurement{Node: n, own: map[string]float64{}}
 	if err := json.Unmarshal(n.Spec.Task, &m.task); err != nil {
-		return fmt.Errorf("the node's task cannot be read: %w", err)
+		return fmt.Errorf("reading the node's task: %w", err)
 	}
 	if err := m.measure(); err != nil {
 		if c := context.Cause(n.Context()); c != nil {
@@ -149,7 +151,7 @@ func nodeMain(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(m.run)
 }
 
-// measure brings up the node and measures.
+// measure starts the parts of the node and measures.
 func (m *measurement) measure() error {
 	if err := m.startAll(); err != nil {
 		return err
@@ -176,8 +178,8 @@ func (m *measurement) measure() error {
 	if err := m.window(); err != nil {
 		return err
 	}
-	// Pods that were created last take their time too. What has not started by then
-	// counts with what it has waited.
+	// The last innocent pods also get time to start. Those that have not started then
+	// count with their waits.
 	_ = m.awaitInnocents()
 	if err := m.count(); err != nil {
 		return err
@@ -191,7 +193,7 @@ func (m *measurement) measure() error {
 	return nil
 }
 
-// startAll brings up the runtime, the API server and the kubelet.
+// startAll starts the runtime, the API server and the kubelet.
 func (m *measurement) startAll() (err error) {
 	if m.run.Version, err = figures.KubeletVersion(m.Context(), m.Spec.Kubelet); err != nil {
 		return err
@@ -227,7 +229,7 @@ func (m *measurement) startAll() (err error) {
 		return err
 	}
 	m.kubelet = fmt.Sprintf("https://127.0.0.1:%d", port)
-	// The kubelet's certificate is one that it made for itself.
+	// The kubelet's certificate is self-signed.
 	m.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	config, err := m.kubeletConfig(port)
 	if err != nil {
@@ -239,8 +241,8 @@ func (m *measurement) startAll() (err error) {
 	return m.api.AwaitNode(m.Context())
 }
 
-// kubeletConfig is what the scenario adds to what every kubelet of a node has. Its
-// server, on loopback, is for metrics and profiles.
+// kubeletConfig returns the configuration that the scenario adds to the one of every
+// kubelet of a node. The kubelet's server, on loopback, is for metrics and profiles.
 func (m *measurement) kubeletConfig(port int) (string, error) {
 	s := m.Scenario
 	gates, err := gateLines(m.Gates)
@@ -287,7 +289,7 @@ func (m *measurement) say(format string, args ...any) {
 	node.Progress("%s, %s: %s", m.Scenario.name(), m.Label, fmt.Sprintf(format, args...))
 }
 
-// wait repeats something for a while.
+// wait calls do repeatedly for the duration.
 func (m *measurement) wait(d time.Duration, do func() error) error {
 	tick := time.NewTicker(sampling)
 	defer tick.Stop()
@@ -304,7 +306,7 @@ func (m *measurement) wait(d time.Duration, do func() error) error {
 	return nil
 }
 
-// request asks the API server for something of pods.
+// request sends the API server a request for pods.
 func (m *measurement) request(method, path string, body []byte, use func(io.Reader) error) error {
 	m.own[method+" pods"]++
 	return m.api.Request(m.Context(), method, "/api/v1/namespaces/default/pods"+path, body, use)
@@ -324,14 +326,14 @@ func (m *measurement) createInnocent(idle bool) error {
 	return m.create(pod)
 }
 
-// readJournal gets what the runtime has noted since the last time.
+// readJournal reads the runtime's events since the last call.
 func (m *measurement) readJournal() error {
 	events, err := m.control.Journal(m.Context(), len(m.run.Journal))
 	m.run.Journal = append(m.run.Journal, events...)
 	return err
 }
 
-// deleteInnocents deletes those that have started.
+// deleteInnocents deletes the innocent pods that have started.
 func (m *measurement) deleteInnocents() error {
 	if err := m.readJournal(); err != nil {
 		return err
@@ -364,7 +366,7 @@ func (m *measurement) isStart(e memcri.Event) bool {
 	return e.What == memcri.Started && e.Container == mainContainer && strings.HasPrefix(e.Pod, m.Scenario.Mix)
 }
 
-// What is read of the kubelet's metrics.
+// The names of the kubelet's metrics.
 const (
 	metricSyncs     = "kubelet_pod_worker_duration_seconds"
 	metricRelists   = "kubelet_pleg_relist_duration_seconds"

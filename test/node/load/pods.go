@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// image is one that the runtime has, as it has all.
+	// image can be any name, because the runtime has every image.
 	image = "localhost/kubelet-backoff/memory:test"
-	// mainContainer is the one that crashes.
+	// mainContainer is the name of the container that crashes.
 	mainContainer = "main"
-	// dependency is what the containers of the mix dependency need.
+	// dependency is the dependency of the containers in the mix dependency.
 	dependency = "database"
-	// triggerExit restarts a pod as a whole.
+	// triggerExit is the exit code that restarts a whole pod.
 	triggerExit = 42
 )
 
@@ -26,7 +26,7 @@ func container(name string, lives ...string) corev1.Container {
 	return corev1.Container{Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: lives}
 }
 
-// newPod returns a pod of the node that no scheduler has to place.
+// newPod returns a pod that is assigned to the node, because there is no scheduler.
 func newPod(name string, policy corev1.RestartPolicy, containers ...corev1.Container) *corev1.Pod {
 	no, second := false, int64(1)
 	return &corev1.Pod{
@@ -91,7 +91,7 @@ func (s Scenario) pods() (pods []*corev1.Pod) {
 	return pods
 }
 
-// innocent is a pod that has nothing to do with the others.
+// innocent returns a pod that does not crash.
 func innocent(n int) *corev1.Pod {
 	return newPod(fmt.Sprintf("innocent-%03d", n), corev1.RestartPolicyAlways, container(mainContainer))
 }

@@ -20,7 +20,7 @@ import (
 type Result struct {
 	Name     string   `json:"name"`
 	Scenario Scenario `json:"scenario"`
-	// Labels are the kubelets' in their order: the reference, ours, and ours with jitter.
+	// Labels are the labels of the kubelets in order: the reference, ours, and ours with jitter.
 	Labels  []string           `json:"labels"`
 	Figures map[string]Figures `json:"figures"`
 	Goals   []Goal             `json:"goals,omitempty"`
@@ -30,14 +30,14 @@ type Result struct {
 // Report is a whole measurement.
 type Report struct {
 	Machine Machine `json:"machine"`
-	// Command makes the same measurement again.
+	// Command is the command that repeats the measurement.
 	Command  string            `json:"command"`
 	Runtime  memcri.Options    `json:"runtime"`
 	Versions map[string]string `json:"versions"`
 	Results  []Result          `json:"results"`
 }
 
-// row is one line of a table: a figure and what it is.
+// row is a line of a table: the name of a figure, and a function that returns it.
 type row struct {
 	what, format string
 	of           func(Figures) float64
@@ -58,7 +58,7 @@ func (r Result) rows() []row {
 		add(what+" CPU, mean", "%.2f cores", func(f Figures) float64 { return of(f).Cores })
 		add(what+" CPU, most in 1 s", "%.2f cores", func(f Figures) float64 { return of(f).Peak })
 	}
-	// A line for each key that any kubelet has.
+	// each adds a line for each key that any kubelet has.
 	each := func(format string, of func(Figures) map[string]float64) {
 		keys := map[string]bool{}
 		for _, f := range r.Figures {
@@ -70,7 +70,7 @@ func (r Result) rows() []row {
 			add("  "+k, format, func(f Figures) float64 { return of(f)[k] })
 		}
 	}
-	// The same, the largest first.
+	// largest does the same, with the largest first.
 	largest := func(format, what string, of func(Figures) map[string]float64) {
 		sums := map[string]float64{}
 		for _, f := range r.Figures {
@@ -129,8 +129,8 @@ func (r Result) rows() []row {
 	return all
 }
 
-// cells returns what the table has in a line: the figures, and the ratio of each to
-// the one before it.
+// cells returns the cells of a line: the figures, and the ratio of each to the
+// previous one.
 func (r Result) cells(line row) (cells []string) {
 	for _, label := range r.Labels {
 		cells = append(cells, fmt.Sprintf(line.format, line.of(r.Figures[label])))
@@ -141,7 +141,7 @@ func (r Result) cells(line row) (cells []string) {
 	return cells
 }
 
-// heads returns what is above the cells.
+// heads returns the column headers.
 func (r Result) heads() []string {
 	heads := slices.Clone(r.Labels)
 	for i := 1; i < len(r.Labels); i++ {
@@ -179,7 +179,7 @@ func (r Result) print(w io.Writer) {
 	}
 }
 
-// summary returns the line to print at the end of a run.
+// summary returns a line about a run, to print at its end.
 func (f Figures) summary() string {
 	return fmt.Sprintf("%.1f restarts per second, p99 lateness %.3f s, kubelet CPU per restart %.2f ms, API requests per restart %.2f",
 		f.PerSecond, f.Lateness.P99, f.Kubelet.PerRestart, f.RequestsPerRestart)
@@ -191,17 +191,17 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// markdown writes the report for docs/results. The pictures, if any, are named as
-// they are found from there.
+// markdown writes the report for docs/results. The paths of pictures are relative to
+// the report.
 func (r Report) markdown(w io.Writer, pictures []string) {
 	fmt.Fprintf(w, `<!-- SPDX-License-Identifier: Apache-2.0 -->
 <!-- Written by: %s -->
 
 # What restarts cost on a full node
 
-A real kubelet, kube-apiserver and etcd; the container runtime has its containers in memory and takes a set time for what it
-is asked, so that the kubelet is what is measured. The kubelets were measured in one run, one after the other in each scenario;
-what has several rounds shows medians.
+These are measurements with a real kubelet, kube-apiserver and etcd. The container runtime keeps its containers in memory and takes a
+fixed time for each call, so the figures show the kubelet and not the runtime. Each scenario ran with one kubelet after another, in one run.
+Figures of several rounds are medians.
 
 * command: `+"`%s`"+`, on %s
 * machine: %v

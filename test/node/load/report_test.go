@@ -20,7 +20,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
 )
 
-// example is a report with all that there may be in it.
+// example returns a report in which every part is present.
 func example() Report {
 	f := func(scale float64) Figures {
 		return Figures{

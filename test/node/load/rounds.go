@@ -8,9 +8,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 )
 
-// median returns for each figure the median of several rounds: what else the machine
-// does makes one of them worse, and seldom most. What charts show is of the last
-// round, except lateness, which is of all. So is the error of a median.
+// median returns the median of each figure over several rounds, because other load on
+// the machine makes one round worse, and seldom most of them. Charts show the last
+// round, except that of lateness, which shows all. The error of a median also uses all
+// rounds.
 func median(rounds []Figures) Figures {
 	m := rounds[len(rounds)-1]
 	all := make([]reflect.Value, len(rounds))
@@ -26,7 +27,7 @@ func median(rounds []Figures) Figures {
 	return m
 }
 
-// setMedian sets all numbers in a value that can be seen outside the package.
+// setMedian sets all numbers in the exported fields of a value.
 func setMedian(to reflect.Value, all []reflect.Value) {
 	middle := func(of func(reflect.Value) float64) float64 {
 		sample := make([]float64, len(all))
@@ -52,7 +53,7 @@ func setMedian(to reflect.Value, all []reflect.Value) {
 			setMedian(to.Field(i), fields)
 		}
 	case reflect.Map:
-		// A map is shared with the round that it was taken from.
+		// The map of a round must not change.
 		to.Set(reflect.MakeMap(to.Type()))
 		for _, v := range all {
 			for _, key := range v.MapKeys() {

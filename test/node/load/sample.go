@@ -22,7 +22,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// sample reads what processes use, until stop is called.
+// sample records the resource use of processes until stop is called.
 func (m *measurement) sample() (stop func() error) {
 	ctx, cancel := context.WithCancel(m.Context())
 	done := make(chan error, 1)
@@ -73,7 +73,7 @@ func (m *measurement) sampleOnce() (s Sample, err error) {
 	return s, err
 }
 
-// fromKubelet asks the kubelet's server.
+// fromKubelet sends the kubelet's server a request.
 func (m *measurement) fromKubelet(path string, use func(io.Reader) error) error {
 	req, err := http.NewRequestWithContext(m.Context(), http.MethodGet, m.kubelet+path, nil)
 	if err != nil {
@@ -91,7 +91,8 @@ func (m *measurement) fromKubelet(path string, use func(io.Reader) error) error 
 }
 
 // metrics returns how often the kubelet has synced pods and listed containers, and
-// how many seconds it has waited before API requests. It also looks at the heap.
+// how many seconds its API requests have waited. It also updates the maximum of the
+// heap.
 func (m *measurement) metrics() (map[string]float64, error) {
 	sums := map[string]float64{}
 	err := m.fromKubelet("/metrics", func(body io.Reader) error {
@@ -116,18 +117,18 @@ func (m *measurement) metrics() (map[string]float64, error) {
 	return sums, err
 }
 
-// count compares what the API says with what the runtime has noted. Where pods go
-// on crashing, the API lags behind; where they do not, it has to be the same.
+// count counts the restarts in the API and in the runtime. The API lags behind while
+// pods crash. If they no longer crash, count waits until both numbers are equal.
 func (m *measurement) count() error {
 	if m.Scenario.Mix != onDependent {
 		return m.countOnce()
 	}
-	return node.Await(m.Context(), "restart counts in the API that are the runtime's", time.Minute, func(context.Context) error {
+	return node.Await(m.Context(), "equal restart counts in the API and the runtime", time.Minute, func(context.Context) error {
 		if err := m.countOnce(); err != nil {
 			return err
 		}
 		if m.run.APIRestarts != m.run.Restarts {
-			return fmt.Errorf("%d restarts in the API, %d at the runtime", m.run.APIRestarts, m.run.Restarts)
+			return fmt.Errorf("%d restarts in the API, %d in the runtime", m.run.APIRestarts, m.run.Restarts)
 		}
 		return nil
 	})
@@ -157,8 +158,8 @@ func (m *measurement) countOnce() error {
 	})
 }
 
-// profile takes profiles of the kubelet, which goes on as in the window: of the
-// processor, of what blocks, and of the heap at the beginning.
+// profile takes profiles of the kubelet under the load of the window: CPU, blocking,
+// and the heap at the beginning.
 func (m *measurement) profile() error {
 	if err := os.MkdirAll(m.Profile, 0o755); err != nil {
 		return err
@@ -169,7 +170,7 @@ func (m *measurement) profile() error {
 		return err
 	}
 	name := strings.ReplaceAll(m.Scenario.name(), "/", "-") + "-" + m.Label
-	// All at the same time: each is of these seconds alone.
+	// The profiles run at the same time, so that all cover the same seconds.
 	kinds := []struct {
 		name, path string
 		taken      *profile.Profile

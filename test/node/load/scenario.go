@@ -14,15 +14,16 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// Scenario is a mix of pods in a number, with which each kubelet is measured.
+// Scenario is a mix and a number of pods, for measuring each kubelet.
 type Scenario struct {
 	Mix  string `json:"mix"`
 	Pods int    `json:"pods"`
 	node.Curve
-	// Life is how long a container runs that then fails.
+	// Life is the time after which a failing container exits.
 	Life time.Duration `json:"life"`
-	// Window is how long is measured, from when every crashing container has had
-	// two restarts. Of the mix dependency it is how long the dependency is away.
+	// Window is the length of the measurement, which begins when every crashing
+	// container has had two restarts. In the mix dependency it is the time for which the
+	// dependency is away.
 	Window time.Duration `json:"window"`
 	// Action restarts whole pods.
 	Action corev1.ContainerRestartRuleAction `json:"action,omitempty"`
@@ -47,10 +48,10 @@ var mixes = []struct{ name, what string }{
 	{onDependent, "all run, fail when their dependency goes, and recover when it is back"},
 }
 
-// name is what a scenario is chosen by.
+// name returns the name by which flags select a scenario.
 func (s Scenario) name() string { return fmt.Sprintf("%s/%d", s.Mix, s.Pods) }
 
-// String says in words what is measured.
+// String describes the scenario.
 func (s Scenario) String() string {
 	what := s.Mix
 	for _, m := range mixes {
@@ -65,7 +66,7 @@ func (s Scenario) String() string {
 	return fmt.Sprintf("%d pods, %s; maximum %v, a run of %v, %s", s.Pods, what, s.Maximum, s.Life, window)
 }
 
-// crashing returns how many of the pods crash.
+// crashing returns the number of pods that crash.
 func (s Scenario) crashing() int {
 	if s.Mix == tenth {
 		return s.Pods / 10
@@ -73,22 +74,22 @@ func (s Scenario) crashing() int {
 	return s.Pods
 }
 
-// ideal is how many restarts in a second there would be if each was on time and
-// took no time.
+// ideal returns the number of restarts per second if each was on time and took no
+// time.
 func (s Scenario) ideal() float64 {
 	return float64(s.crashing()) / (s.delay(2) + s.Life).Seconds()
 }
 
-// delay is the back-off before restart n of a container, counted from 0.
+// delay returns the back-off before restart n of a container, counted from 0.
 func (s Scenario) delay(n int) time.Duration {
 	if s.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
-		// Only stock is asked for it, and has none there.
+		// Only the stock kubelet runs this action, and without a back-off.
 		return 0
 	}
 	return s.Delay(n)
 }
 
-// forStock returns the scenario as a kubelet can run it that lacks RestartPod.
+// forStock returns the scenario for a kubelet without RestartPod.
 func (s Scenario) forStock() Scenario {
 	if s.Action == node.ActionRestartPod {
 		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
@@ -96,8 +97,8 @@ func (s Scenario) forStock() Scenario {
 	return s
 }
 
-// defaultPods is how many pods there are where the flag says nothing: the
-// scenarios of 30 and 500 differ from those of 110 by the number alone.
+// defaultPods are the numbers of pods of a mix by default. The scenarios of 30 and 500
+// differ from those of 110 only in the number.
 func defaultPods(mix string) []int {
 	if mix == allFail {
 		return []int{30, 110, 500}
@@ -105,9 +106,9 @@ func defaultPods(mix string) []int {
 	return []int{110}
 }
 
-// selectScenarios returns the scenarios of the mixes that a comma-separated list
-// names, each with each number of pods in another list. An empty list means the
-// usual ones. A name may have its own number, as in all-fail/30.
+// selectScenarios returns the scenarios of the mixes in a comma-separated list, each
+// with each number of pods in another list. An empty list means the defaults. A name
+// may have its own number, as in all-fail/30.
 func selectScenarios(only, pods string, like Scenario, away time.Duration) ([]Scenario, error) {
 	var numbers []int
 	for text := range strings.SplitSeq(pods, ",") {
@@ -116,7 +117,7 @@ func selectScenarios(only, pods string, like Scenario, away time.Duration) ([]Sc
 		}
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("--pods %q: %q is no number of pods", pods, text)
+			return nil, fmt.Errorf("--pods %q: %q is not a number of pods", pods, text)
 		}
 		numbers = append(numbers, n)
 	}
@@ -127,7 +128,7 @@ func selectScenarios(only, pods string, like Scenario, away time.Duration) ([]Sc
 		}
 		name, number, own := strings.Cut(text, "/")
 		if !slices.ContainsFunc(mixes, func(m struct{ name, what string }) bool { return m.name == name }) {
-			return nil, fmt.Errorf("no mix is named %q; there are: %s", name, strings.Join(mixNames(), ", "))
+			return nil, fmt.Errorf("no mix is named %q: must be one of %s", name, strings.Join(mixNames(), ", "))
 		}
 		if !own {
 			wanted[name] = append(wanted[name], numbers...)
@@ -135,7 +136,7 @@ func selectScenarios(only, pods string, like Scenario, away time.Duration) ([]Sc
 		}
 		n, err := strconv.Atoi(number)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("--only %q: %q is no number of pods", only, number)
+			return nil, fmt.Errorf("--only %q: %q is not a number of pods", only, number)
 		}
 		wanted[name] = append(wanted[name], n)
 	}

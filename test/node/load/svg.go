@@ -28,7 +28,7 @@ type line struct {
 
 type point struct{ x, y float64 }
 
-// What a chart measures in pixels, and its colours in the order of the lines.
+// The size of a chart in pixels, and its colours in the order of the lines.
 const (
 	chartWidth, chartHeight              = 720, 400
 	marginLeft, marginRight, marginAbove = 60, 20, 56
@@ -88,7 +88,7 @@ func (c chart) svg() string {
 	return out.String()
 }
 
-// ticks are round numbers from zero to at least a limit.
+// ticks returns round numbers from zero to at least a limit.
 func ticks(limit float64) []float64 {
 	if limit <= 0 {
 		limit = 1
@@ -102,14 +102,14 @@ func ticks(limit float64) []float64 {
 	}
 	all := []float64{0}
 	for n := 1; all[len(all)-1] < limit*(1-1e-9); n++ {
-		// A product has fewer digits than a sum.
+		// A product has a smaller rounding error than a sum.
 		all = append(all, math.Round(float64(n)*step*1e6)/1e6)
 	}
 	return all
 }
 
-// distribution is which share of a sample is at most so much. A part of a large
-// sample is enough to draw it.
+// distribution returns the cumulative distribution of a sample. It uses only a part of
+// a large sample, which is enough for a chart.
 func distribution(sample []float64) (points []point) {
 	sorted := slices.Sorted(slices.Values(sample))
 	stride := max(1, len(sorted)/200)
@@ -121,7 +121,8 @@ func distribution(sample []float64) (points []point) {
 	return points
 }
 
-// overTime is the cores that the kubelet used, each over the second before.
+// overTime returns the kubelet's cores over time, each as the mean of the previous
+// second.
 func overTime(samples []Sample) (points []point) {
 	start := 0
 	for _, s := range samples {
@@ -136,10 +137,11 @@ func overTime(samples []Sample) (points []point) {
 	return points
 }
 
-// startsApart is the width of the steps in which starts are counted for a chart.
+// startsApart is the width of the steps in which a chart counts starts.
 const startsApart = 250 * time.Millisecond
 
-// startsOverTime is how many main containers start in each step of the window.
+// startsOverTime returns the number of main containers that start in each step of the
+// window.
 func startsOverTime(run Run, s Scenario) []point {
 	points := make([]point, int(run.To.Sub(run.From)/startsApart)+1)
 	for i := range points {
@@ -153,7 +155,7 @@ func startsOverTime(run Run, s Scenario) []point {
 	return points
 }
 
-// charts returns the pictures of all results.
+// charts returns the charts of all results.
 func charts(all []Result) (pictures []chart) {
 	bySize := chart{"restarts", "Restarts per second, all pods fail at once", "pods", "restarts per second", nil}
 	for _, r := range all {
@@ -191,7 +193,7 @@ func charts(all []Result) (pictures []chart) {
 	return pictures
 }
 
-// writeCharts writes the pictures to a folder and returns their files' names.
+// writeCharts writes the charts to a folder and returns the paths of the files.
 func writeCharts(dir string, all []Result) (files []string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// warmUp waits until every pod has started, and every crashing one been restarted
-// twice, the second time after a delay.
+// warmUp waits until every pod has started, and every crashing pod has restarted
+// twice. The second restart has a delay.
 func (m *measurement) warmUp() error {
 	said := time.Now()
 	if err := node.Await(m.Context(), "the second restart of every pod that crashes", 5*time.Minute, func(context.Context) error {
@@ -48,7 +48,7 @@ func (m *measurement) warmUp() error {
 	return m.wait(settling, m.deleteInnocents)
 }
 
-// window measures.
+// window records the measuring window.
 func (m *measurement) window() error {
 	requests, err := figures.Requests(m.Context(), m.api)
 	if err != nil {
@@ -118,8 +118,8 @@ func (m *measurement) window() error {
 	return nil
 }
 
-// herd takes the dependency away, brings it back, and waits until all pods run and
-// the kubelet has reported that.
+// herd removes the dependency, adds it again, and waits until all pods run and the
+// kubelet has reported that.
 func (m *measurement) herd(do func() error) error {
 	if err := m.control.SetDependency(m.Context(), dependency, false); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (m *measurement) herd(do func() error) error {
 	return m.wait(telling, do)
 }
 
-// awaitInnocents waits until all have started.
+// awaitInnocents waits until all innocent pods have started.
 func (m *measurement) awaitInnocents() error {
 	return node.Await(m.Context(), "the start of the last innocent pods", 30*time.Second, func(context.Context) error {
 		if err := m.deleteInnocents(); err != nil {

@@ -70,7 +70,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	f.StringVar(&o.apiserver, "apiserver", "", "the kube-apiserver `binary`; the api scenarios need it")
 	f.StringVar(&o.work, "work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	f.IntVar(&o.seconds, "seconds", 0, "measure for `N` seconds instead of the scenario's own time")
-	f.BoolVar(&o.keep, "keep", false, "keep the logs also when nothing fails")
+	f.BoolVar(&o.keep, "keep", false, "keep the logs even if nothing fails")
 	f.StringVar(&o.format, "o", "text", "the output `format`: text or json")
 	if command == "timing" {
 		f.StringVar(&o.stock, "stock", "", "the unpatched kubelet `binary`")
