@@ -40,7 +40,7 @@ func (p *program) apply(keep bool) error {
 		if done || err != nil {
 			return err
 		}
-		// Reversing the old series may have removed the repository that was made for it.
+		// Reversing the old series may have removed the repository that apply made for it.
 		if !fileutil.Exists(filepath.Join(t.Dir, ".git")) {
 			t.Kind = tree.Plain
 		}
@@ -51,7 +51,7 @@ func (p *program) apply(keep bool) error {
 	return p.applyTo(t, s, work)
 }
 
-// rehearse composes the series on a commit, and returns its mails.
+// rehearse composes the series on a commit in a separate repository, and returns its mails.
 func (p *program) rehearse(t *tree.Tree, s *series.Series, commit, dir string) ([]string, error) {
 	r, err := t.Borrow(filepath.Join(dir, "repository"), commit)
 	if err != nil {
@@ -77,7 +77,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 	if tip == "" {
 		return false, console.Error(fmt.Sprintf("%s has a half-applied series: %s holds %s of %d patches", t.Dir, s.Branch, count, len(s.Active)),
 			t.Try("log", "--reverse", "--format=%h %s", base+".."+head),
-			`Run "make reverse" to go back to where it started, then "make apply" again.`)
+			`Run "make reverse" to restore the tree, then "make apply" again.`)
 	}
 	dirty, err := t.Dirty()
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 		if !keep || !current {
 			return false, console.Error(edited, `"make refresh" writes the commits into the patches, "make reverse" drops the branch.`)
 		}
-		p.Say("%s; it is used as it is", edited)
+		p.Say("%s; using it as it is", edited)
 		return true, nil
 	}
 	if digest, _ := s.Digest(); t.State(s.Branch, "digest") == digest {
@@ -118,11 +118,11 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 		return true, nil
 	}
 	if keep && len(dirty) > 0 && current {
-		p.Warn("%s was made from older sources than %s has, and has uncommitted changes; it is used as it is", s.Branch, s.Dir)
+		p.Warn("%s was made from older sources than those in %s, and has uncommitted changes; using it as it is", s.Branch, s.Dir)
 		return true, nil
 	}
-	p.Say("The patches or the files they bring have changed since %s was made: taking it back first", s.Branch)
-	// First make sure that the new patches apply to the commit that will be checked out then.
+	p.Say("The patches or their files have changed since %s was made: reversing it first", s.Branch)
+	// First make sure that the new patches apply to the commit that reverse will check out.
 	if err := t.RequireReady(s.Created()); err != nil {
 		return false, err
 	}
@@ -153,12 +153,12 @@ func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) (err erro
 			fileutil.RemoveAll(filepath.Join(t.Dir, ".git"))
 			fileutil.RemoveAll(filepath.Join(t.Dir, tree.Unfinished))
 		}
-		fmt.Fprintf(p.ErrOut, "==> %s is as it was before\n", t.Dir)
+		fmt.Fprintf(p.ErrOut, "==> %s is restored\n", t.Dir)
 	}()
 
 	if made {
-		p.Say("Making a git repository of %s, with the tree as it is as its one commit (make reverse removes it again)", t.Dir)
-		// In one step: if this is killed, there is a plain tree, or a repository that reverse can remove.
+		p.Say("Making a git repository of %s, with the tree as its only commit (make reverse removes it again)", t.Dir)
+		// The rename is atomic: if this is killed, there is a plain tree, or a repository that reverse can remove.
 		r, err := t.AsRelease(filepath.Join(t.Dir, tree.Unfinished))
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) (err erro
 		return err
 	}
 	origin, base = head, commit
-	// Before the branch is made: a branch without these settings is taken for the user's.
+	// This comes before the branch, because a branch without these settings counts as the user's.
 	if err := errors.Join(t.SetState(s.Branch, "base", base), t.SetState(s.Branch, "origin", origin)); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (p *program) reverse(force bool) error {
 		return err
 	}
 	if t.Kind == tree.Missing {
-		p.Say("Nothing to take back: there is no tree of kubernetes %s", t.Version)
+		p.Say("Nothing to reverse: there is no tree of kubernetes %s", t.Version)
 		return nil
 	}
 	made := false
@@ -216,7 +216,7 @@ func (p *program) reverse(force bool) error {
 		return err
 	}
 	if a == nil {
-		p.Say("Nothing to take back: no series is applied to %s", t.Dir)
+		p.Say("Nothing to reverse: no series is applied to %s", t.Dir)
 		// An apply that was killed may have left this.
 		fileutil.RemoveAll(filepath.Join(t.Dir, tree.Unfinished))
 		if made {
@@ -226,7 +226,7 @@ func (p *program) reverse(force bool) error {
 	}
 	origin := cmp.Or(t.State(a.Branch, "origin"), a.Base)
 	current := t.Branch() == a.Branch
-	p.Say("Taking %s back from %s", a.Branch, t.Dir)
+	p.Say("Removing %s from %s", a.Branch, t.Dir)
 
 	if op := t.Operation(); op != "" {
 		// An apply that was killed leaves a git am, which looks like a rebase at first. During a rebase no branch is checked
@@ -239,11 +239,11 @@ func (p *program) reverse(force bool) error {
 	}
 	head := t.CommitID("refs/heads/" + a.Branch)
 	if current && !force {
-		if err := t.RequireClean("taking the series back (--force loses them)"); err != nil {
+		if err := t.RequireClean("reversing the series (--force discards them)"); err != nil {
 			return err
 		}
 	}
-	// Commits that are in no patch. In a half-applied series, these are all that apply did not make.
+	// Find the commits that are in no patch. In a half-applied series, these are the ones that apply did not make.
 	lines, err := t.Lines("log", "--reverse", "--format=%ce %h %s", head, "^"+cmp.Or(a.Tip, a.Base), "^"+a.Base)
 	if err != nil {
 		return err
@@ -257,13 +257,13 @@ func (p *program) reverse(force bool) error {
 	if len(extra) > 0 {
 		if !force {
 			return console.Error(fmt.Sprintf("%s has commits that no patch file holds:", a.Branch),
-				append(extra, `"make refresh" writes them into the patches; hack/patchset.sh reverse --force drops them.`)...)
+				append(extra, `"make refresh" writes them to the patches; hack/patchset.sh reverse --force drops them.`)...)
 		}
 		p.Note("dropping: %d commits", len(extra))
 	}
 
 	if !current {
-		p.Note("%s is not checked out; what is stays", a.Branch)
+		p.Note("%s is not checked out, so HEAD does not change", a.Branch)
 	} else {
 		if force {
 			if err := t.Do("reset", "-q", "--hard"); err != nil {
@@ -272,7 +272,7 @@ func (p *program) reverse(force bool) error {
 		}
 		name, isBranch := strings.CutPrefix(origin, "refs/heads/")
 		if isBranch && !t.HasBranch(name) {
-			p.Warn("%s, checked out before the series, no longer exists; going back to commit %s", name, a.Base)
+			p.Warn("%s, which was checked out before the series, no longer exists; checking out commit %s", name, a.Base)
 			isBranch, name = false, a.Base
 		}
 		to := []string{"checkout", "-q", name}
@@ -303,7 +303,7 @@ func (p *program) unmake(t *tree.Tree) error {
 		return err
 	}
 	if len(others) > 0 || len(commits) > 1 || len(dirty) > 0 {
-		p.Warn("%s/.git was made by \"make apply\", but holds more than that by now; it is kept", t.Dir)
+		p.Warn("\"make apply\" made %s/.git, but it now holds other work too; it is kept", t.Dir)
 		return nil
 	}
 	fileutil.RemoveAll(filepath.Join(t.Dir, ".git"))

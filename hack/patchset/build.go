@@ -55,8 +55,8 @@ func (v *verifier) build() error {
 	return run("go vet fails", "go vet of the packages that the patches change", append([]string{"vet", "-v"}, names...)...)
 }
 
-// typeCheck checks kubelet, kube-apiserver, and the packages with their tests. It finds what the compiler would find, in seconds:
-// a patch of client-go or of the API makes go compile almost all packages again, which takes minutes for each of these patches.
+// typeCheck type-checks kubelet, kube-apiserver, and the packages with their tests. It finds the compiler's errors in seconds.
+// After a patch of client-go or of the API, go would compile almost all packages again, which takes minutes.
 func (v *verifier) typeCheck(patch *series.Patch, names []string) error {
 	start := time.Now()
 	roots, err := packages.Load(&packages.Config{
@@ -82,6 +82,6 @@ func (v *verifier) typeCheck(patch *series.Patch, names []string) error {
 		v.bad("type errors after "+patch.File+":", strings.Join(slices.Compact(errs), "\n"))
 		return v.notInOrder()
 	}
-	v.good("the types of %d packages, with the tests of %s (%d s)", n, strings.Join(names, " "), int(time.Since(start).Seconds()))
+	v.good("%d packages type-check, with the tests of %s (%d s)", n, strings.Join(names, " "), int(time.Since(start).Seconds()))
 	return nil
 }

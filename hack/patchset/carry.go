@@ -18,11 +18,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
-// neighbour returns the series that is nearest to a minor version: the next newer one, or else the newest.
+// neighbour returns the series nearest to a minor version: the next newer one, or else the newest.
 func (p *program) neighbour(minor string) (string, error) {
 	dirs := p.All()
 	if len(dirs) == 0 {
-		return "", fmt.Errorf("there is no series in %s to begin with", p.Patches)
+		return "", fmt.Errorf("there is no series in %s to carry from", p.Patches)
 	}
 	for _, d := range dirs {
 		if semver.Compare(filepath.Base(d), minor) > 0 {
@@ -32,7 +32,7 @@ func (p *program) neighbour(minor string) (string, error) {
 	return dirs[len(dirs)-1], nil
 }
 
-// carry starts a series: with the patches of the neighbouring series, and with their commits on the new branch.
+// carry starts a series with the patches of the neighbouring series, and commits them to the new branch.
 func (p *program) carry(version string) error {
 	version, err := kubeversion.Normal(version)
 	if err != nil {
@@ -44,7 +44,7 @@ func (p *program) carry(version string) error {
 	minor := semver.MajorMinor(version)
 	dir := filepath.Join(p.Patches, minor)
 	if fileutil.Exists(dir) {
-		return fmt.Errorf("%s is there already", dir)
+		return fmt.Errorf("%s exists already", dir)
 	}
 	old, err := p.neighbour(minor)
 	if err != nil {
@@ -62,12 +62,12 @@ func (p *program) carry(version string) error {
 	t := &tree.Tree{Git: p.Git.In(p.treeDir(version)), Kind: tree.Repository, Version: version}
 	branch := series.BranchPrefix + minor
 	if t.HasBranch(branch) {
-		return fmt.Errorf("%s has a branch %s already", t.Dir, branch)
+		return fmt.Errorf("%s already has a branch %s", t.Dir, branch)
 	}
 	if err := errors.Join(t.RequireNoOperation(), t.RequireClean("carrying patches to it")); err != nil {
 		return err
 	}
-	// The commits are on the release of the old series, so that git rebase can merge. Hunks alone would have to fit.
+	// The commits are on the release of the old series, so that git rebase can merge. Plain hunks would have to fit exactly.
 	tag := "refs/tags/" + from.Tag
 	if err := t.Do("fetch", "-q", "--no-tags", p.treeDir(from.Tag), tag+":"+tag); err != nil {
 		return err
@@ -112,7 +112,7 @@ func copySeries(s *series.Series, dir, version string) error {
 		files[q.File] = []byte(q.Mail)
 	}
 	if slices.ContainsFunc(fileutil.Glob(s.Dir, "*.patch"), func(f string) bool { return files[filepath.Base(f)] == nil }) {
-		return fmt.Errorf("%s/series leaves out patches: put them back, or delete their files", s.Dir)
+		return fmt.Errorf("%s/series leaves out patches: add them again, or delete their files", s.Dir)
 	}
 	for name, content := range files {
 		if err := fileutil.Write(filepath.Join(dir, name), content, 0o666); err != nil {

@@ -18,13 +18,13 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
-// composed is a patch as a commit, and as a mail that has all of it.
+// composed is a patch as a commit, and as a complete mail.
 type composed struct {
 	patch        *series.Patch
 	commit, mail string
 }
 
-// otherCause matches errors of git for which the patch is not the reason.
+// otherCause matches errors of git that are not the fault of the patch.
 var otherCause = regexp.MustCompile(`No space left on device|Disk quota exceeded|Read-only file system|Permission denied|Input/output error|[uU]nable to write`)
 
 // notApplicable returns the error for a patch that does not fit, or that git could not apply for another reason.
@@ -34,7 +34,7 @@ func (p *program) notApplicable(q *series.Patch, t *tree.Tree, said error) error
 		return console.Error(fmt.Sprintf("%s cannot be applied to kubernetes %s in %s:", q.File, t.Version, t.Dir), said.Error())
 	}
 	return console.Error(fmt.Sprintf("%s does not apply to kubernetes %s in %s:", q.File, t.Version, t.Dir), why,
-		"git says: "+console.Indent(console.LastLines(said.Error(), 3), " "), "There are, in "+p.Patches+":", p.Describe())
+		"git says: "+console.Indent(console.LastLines(said.Error(), 3), " "), "The series in "+p.Patches+" are:", p.Describe())
 }
 
 // compose makes the commits of a series on top of base, from the hunks of each patch and its new files. It uses no working
@@ -73,7 +73,7 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 		staged := map[string]git.File{}
 		for path, f := range q.Files {
 			if _, there := upstream[path]; there && !s.Travel.Replaces(path) {
-				return nil, p.notApplicable(q, t, fmt.Errorf("error: %s: already exists in index\n%s is where the patch has it from", path, f.Path))
+				return nil, p.notApplicable(q, t, fmt.Errorf("error: %s: already exists in index\nthe patch takes it from %s", path, f.Path))
 			}
 			blob, err := r.Store(f.Content)
 			if err != nil {
@@ -140,7 +140,7 @@ func (p *program) stored(r git.Git, commit string, brings map[string]bool) (stri
 		}
 		text += "\n" + string(diff)
 	}
-	// A patch file must not contain what git would read differently.
+	// Git must read the patch file as the same commit.
 	msg, err := p.Message(text)
 	if err != nil {
 		return "", err
@@ -151,10 +151,10 @@ func (p *program) stored(r git.Git, commit string, brings map[string]bool) (stri
 	}
 	if !slices.Equal(author, msg.Author[:2]) {
 		return "", console.Error(fmt.Sprintf("the author of commit %s (%s) cannot be in a mail: git would read it as", commit[:12], msg.Subject()),
-			append(msg.Author[:2], "Give it another one (git commit --amend --author).")...)
+			append(msg.Author[:2], "Change the author (git commit --amend --author).")...)
 	}
 	if strings.Contains(text, "\r\n") {
-		return "", fmt.Errorf("commit %s (%s) has lines that end in CR LF, of which git am drops the CR", commit[:12], msg.Subject())
+		return "", fmt.Errorf("commit %s (%s) has lines that end in CR LF, and git am drops the CR", commit[:12], msg.Subject())
 	}
 	raw, err := r.Out("log", "-1", "--format=%B", commit)
 	if err != nil {
@@ -162,7 +162,7 @@ func (p *program) stored(r git.Git, commit string, brings map[string]bool) (stri
 	}
 	if strings.TrimSpace(raw) != strings.TrimSpace(msg.Text) {
 		return "", console.Error(fmt.Sprintf("the message of commit %s (%s) cannot be in a mail: git would read it as", commit[:12], msg.Subject()), msg.Text,
-			"Reword it: it may have a line that looks like the beginning of a diff.")
+			"Reword it: one of its lines may look like the beginning of a diff.")
 	}
 	return text, nil
 }

@@ -64,14 +64,14 @@ func (p *program) export() error {
 func (p *program) dist() error {
 	g := p.Git.In(p.Root)
 	if g.CommitID("HEAD") == "" {
-		return fmt.Errorf("%s is no git checkout: an archive is made of a commit", p.Root)
+		return fmt.Errorf("%s is not a git checkout: dist archives a commit", p.Root)
 	}
 	dirty, err := g.Lines("status", "--porcelain", "--untracked-files=normal")
 	if err != nil {
 		return err
 	}
 	if len(dirty) > 0 {
-		return console.Error(fmt.Sprintf("%s has changes that are not committed, and an archive is made of a commit:", p.Root), dirty...)
+		return console.Error(fmt.Sprintf("%s has changes that are not committed, and dist archives a commit:", p.Root), dirty...)
 	}
 	version := cmp.Or(g.Try("describe", "--tags", "--exact-match"), fmt.Sprintf("%.12s", g.CommitID("HEAD")))
 	at, err := strconv.ParseInt(g.Try("log", "-1", "--format=%ct"), 10, 64)
@@ -94,7 +94,7 @@ func (p *program) dist() error {
 			return err
 		}
 	}
-	// SKIP, KUBE_ROOT and KUBE_VERSION do not apply: an archive has every patch, made on the release that BASE names.
+	// An archive has every patch, on the release that BASE names. So it ignores SKIP, KUBE_ROOT and KUBE_VERSION.
 	p.skip, p.kubeRoot = "", ""
 	for _, dir := range p.All() {
 		s, err := p.loadSeries(dir)
@@ -106,7 +106,7 @@ func (p *program) dist() error {
 		if err != nil {
 			return err
 		}
-		// The tree may have something else checked out.
+		// Another commit may be checked out in the tree.
 		release := t.CommitID("refs/tags/" + s.Tag)
 		if release == "" {
 			return fmt.Errorf("%s has no tag %s", t.Dir, s.Tag)
@@ -166,7 +166,7 @@ func (p *program) dist() error {
 	return nil
 }
 
-// clean removes _output, and never the directory KB_OUTPUT_DIR, which may contain other files.
+// clean removes _output. It does not remove KB_OUTPUT_DIR, which may contain other files.
 func (p *program) clean() error {
 	output := filepath.Join(p.Root, "_output")
 	entries, err := os.ReadDir(output)

@@ -76,7 +76,7 @@ func (p *program) fetch(version string) error {
 	return nil
 }
 
-// download downloads a release, and compares it with the hashes that its series has.
+// download downloads a release, and compares it with the hashes in its series.
 func (p *program) download(version string) (d *modproxy.Download, remove func(), err error) {
 	quiet := *p
 	quiet.seriesName = ""
@@ -116,7 +116,7 @@ func (p *program) pin(version string) error {
 		return err
 	}
 	if !changed {
-		p.Say("%s has all of them already", d.Pins.File)
+		p.Say("%s already has all hashes", d.Pins.File)
 		return nil
 	}
 	p.Say("%d hashes of kubernetes %s are in %s", len(d.Got), version, d.Pins.File)

@@ -42,7 +42,7 @@ func (p *program) locate() (*tree.Tree, error) {
 			return nil, fmt.Errorf("KUBE_ROOT=%s is not a directory", dir)
 		}
 		if strings.Contains(dir, "\n") {
-			return nil, fmt.Errorf("KUBE_ROOT=%q: git does not take a line break in a path", dir)
+			return nil, fmt.Errorf("KUBE_ROOT=%q: the path must not contain a line break, which git does not support here", dir)
 		}
 		real, err := filepath.EvalSymlinks(dir)
 		if err == nil {
@@ -67,14 +67,14 @@ func (p *program) locate() (*tree.Tree, error) {
 	if !fileutil.HasLine(string(mod), "module k8s.io/kubernetes") {
 		return nil, console.Error(fmt.Sprintf("%s is not a kubernetes source tree: its go.mod must say \"module k8s.io/kubernetes\"", dir), hint)
 	}
-	// A plain tree may lie inside some other repository: only its own .git counts.
+	// A plain tree may be inside another repository: only its own .git counts.
 	if !fileutil.Exists(filepath.Join(dir, ".git")) {
 		t.Kind = tree.Plain
 		return t, nil
 	}
 	t.Kind = tree.Repository
 	if err := t.Do("rev-parse", "--git-dir"); err != nil {
-		return nil, console.Error(fmt.Sprintf("%s/.git is there, but git does not take it for a repository", dir), err.Error())
+		return nil, console.Error(fmt.Sprintf("%s/.git exists, but git does not accept it as a repository", dir), err.Error())
 	}
 	if t.CommitID("HEAD") == "" {
 		return nil, fmt.Errorf("the git repository %s has no commit", dir)
@@ -86,7 +86,7 @@ func (p *program) treeDir(version string) string {
 	return filepath.Join(p.output, version, "kubernetes")
 }
 
-// findVersion sets t.version.
+// findVersion sets t.Version.
 func (p *program) findVersion(t *tree.Tree) error {
 	if p.kubeRoot == "" {
 		return nil
@@ -101,7 +101,7 @@ func (p *program) findVersion(t *tree.Tree) error {
 		rev := cmp.Or(t.State(t.Branch(), "base"), "HEAD")
 		all, _ := t.Lines("tag", "--list", "v1.*", "--points-at", rev)
 		tags := slices.DeleteFunc(slices.Clone(all), func(tag string) bool { return !kubeversion.Pattern.MatchString(tag) })
-		// At the tag of the first alpha of a minor version, the tree is still that of the one before.
+		// At the tag of the first alpha of a minor version, the tree is still that of the previous minor version.
 		if m := t.Minor(); m != "" {
 			tags = slices.DeleteFunc(tags, func(tag string) bool { return semver.MajorMinor(tag) != m })
 		}
@@ -116,13 +116,13 @@ func (p *program) findVersion(t *tree.Tree) error {
 		if forks := slices.DeleteFunc(all, func(tag string) bool { return kubeversion.OfTag(tag) == "" }); len(forks) > 0 && t.Version == "" {
 			tag := slices.MaxFunc(forks, func(a, b string) int { return semver.Compare(kubeversion.OfTag(a), kubeversion.OfTag(b)) })
 			t.Version = kubeversion.OfTag(tag)
-			p.Note("%s is at %s, so it is taken for %s", t.Dir, tag, t.Version)
+			p.Note("%s is at %s, so its release is assumed to be %s", t.Dir, tag, t.Version)
 		}
 		if tag := t.Try("describe", "--tags", "--abbrev=0", "--match", "v1.*", rev); tag != "" && t.Version == "" {
 			if t.Version = kubeversion.OfTag(tag); t.Version == "" {
-				return fmt.Errorf("%s: the nearest tag, %s, is no kubernetes release; set KUBE_VERSION", t.Dir, tag)
+				return fmt.Errorf("%s: the nearest tag, %s, is not a kubernetes release; set KUBE_VERSION", t.Dir, tag)
 			}
-			p.Note("%s is at no tag; the nearest one before it is %s, so it is taken for %s", t.Dir, tag, t.Version)
+			p.Note("%s is at no tag; the nearest one before it is %s, so its release is assumed to be %s", t.Dir, tag, t.Version)
 		}
 	}
 	if t.Version != "" {
@@ -133,10 +133,10 @@ func (p *program) findVersion(t *tree.Tree) error {
 		t.Version, how = p.releaseOfMinor(t.Minor()), "the minor version in "+tree.BaseVersionFile
 	}
 	if t.Version == "" {
-		return console.Error(fmt.Sprintf("cannot tell which kubernetes release %s is: it has no git tag and no version file", t.Dir),
-			"Say it: KUBE_VERSION=v1.37.1 (for example)")
+		return console.Error(fmt.Sprintf("cannot find out which kubernetes release %s is: it has no git tag and no version file", t.Dir),
+			"Set it, for example: KUBE_VERSION=v1.37.1")
 	}
-	p.Note("%s is taken for %s, because of %s", t.Dir, t.Version, how)
+	p.Note("%s is assumed to be %s, because of %s", t.Dir, t.Version, how)
 	return t.CheckMinor()
 }
 
@@ -173,8 +173,8 @@ func (p *program) target() (*tree.Tree, *series.Series, error) {
 	return t, s, p.CheckDependencies(s)
 }
 
-// requireRelease returns an error if a tree that fetch made has neither its release checked out nor the series on that, as
-// while a series is being carried to it.
+// requireRelease returns an error if a tree that fetch made has neither its release nor the series on that release checked
+// out. This is the case while a series is being carried to the release.
 func (p *program) requireRelease(t *tree.Tree) error {
 	if p.kubeRoot != "" || t.Kind != tree.Repository {
 		return nil
@@ -195,7 +195,7 @@ func (p *program) requireRelease(t *tree.Tree) error {
 		fmt.Sprintf("Otherwise check out %s there, or name the tree with KUBE_ROOT.", t.Version))
 }
 
-// applied returns the tree, its series branch, and the series that the branch is of, without the patches to skip.
+// applied returns the tree, its series branch, and the series of that branch, without the patches to skip.
 func (p *program) applied() (*tree.Tree, *tree.Applied, *series.Series, error) {
 	t, err := p.locate()
 	if err != nil {
@@ -261,7 +261,7 @@ func (p *program) checkoutCommand(dir string) error {
 	// Borrow leaves these attributes, and the path of the objects of another repository.
 	attributes, _ := os.ReadFile(filepath.Join(dir, ".git/info/attributes"))
 	if fileutil.Exists(dir) && !(string(attributes) == git.NeutralAttributes && fileutil.Exists(filepath.Join(dir, git.Alternates))) {
-		return console.Error(fmt.Sprintf("%s is there already, and is no checkout that this command made", dir), "Move it away.")
+		return console.Error(fmt.Sprintf("%s exists already, and this command did not make it", dir), "Move it away.")
 	}
 	work, remove, err := fileutil.Scratch(filepath.Dir(dir))
 	if err != nil {

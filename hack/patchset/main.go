@@ -6,9 +6,9 @@
 // Words used throughout:
 //
 //	tree     a kubernetes source tree: KUBE_ROOT, or _output/VERSION/kubernetes as fetch makes it
-//	series   one directory under patches/: BASE, series, the patches it names, and what it overrides in _src
-//	branch   kubelet-backoff-<series>: the series applied, one commit per patch
-//	source   where a new file of a patch is kept: the library, or patches/_src
+//	series   a directory under patches/: BASE, series, the patches it names, and its versions of files in _src
+//	branch   kubelet-backoff-<series>: the applied series, one commit per patch
+//	source   the place of a new file of a patch: the library, or patches/_src
 package main
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
 )
 
-// program is what a command works with.
+// program has the environment and the settings of a command.
 type program struct {
 	ctx context.Context
 	console.Log
@@ -44,9 +44,9 @@ type program struct {
 	output string   // _output
 
 	kubeRoot, kubeVersion string
-	skip                  string // numbers of patches to leave out
-	seriesName            string // the series to take, whatever the tree's release
-	checked               string // what identified the series when a script began the check that it records
+	skip                  string // names or numbers of patches to leave out
+	seriesName            string // the series to use, regardless of the tree's release
+	checked               string // the identity of the series when a script began the check that it records
 }
 
 func newProgram(ctx context.Context) (*program, error) {
@@ -78,7 +78,7 @@ func isLibrary(dir string) bool {
 	return err == nil && fileutil.HasLine(string(data), "module "+series.LibraryModule)
 }
 
-// interruption is the error of a command that a signal ended.
+// interruption is the error of a command that a signal interrupted.
 type interruption struct{ signal os.Signal }
 
 func (i interruption) Error() string {
@@ -96,7 +96,7 @@ func run() int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	for _, s := range stopSignals {
-		// nohup has SIGHUP ignored.
+		// Under nohup, SIGHUP stays ignored.
 		if !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}
@@ -123,7 +123,7 @@ func run() int {
 	return 1
 }
 
-// lock takes an exclusive lock on a file in the output directory, and says what it waits for.
+// lock takes an exclusive lock on a file in the output directory. If it has to wait, it says for what.
 func (p *program) lock(name, what string) (unlock func(), err error) {
 	return fileutil.Lock(p.ctx, filepath.Join(p.output, name), func() { p.Say("Waiting for another %s in %s to end", what, p.output) })
 }
@@ -133,7 +133,7 @@ func (p *program) long(label, dir string, env []string, name string, args ...str
 	return process.Long(p.ctx, p.Log, label, dir, env, name, args...)
 }
 
-// needGit finds git, for all that run it.
+// needGit finds git.
 func (p *program) needGit() (err error) {
 	p.env, err = git.Environment()
 	p.Git = git.New(p.ctx, p.env)
@@ -156,7 +156,7 @@ var ignoreSignals = sync.OnceFunc(func() { signal.Ignore(stopSignals...) })
 func (p *program) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "patchset",
-		Short:         "The patch series: a kubernetes tree with it, and back",
+		Short:         "Apply the patch series to a kubernetes tree, and maintain it",
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error { return p.needGit() },
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
@@ -171,10 +171,10 @@ func (p *program) command() *cobra.Command {
 	add(root, "fetch [VERSION]", "get the source tree of a kubernetes release",
 		`Fetch gets the source tree of a kubernetes release, in _output/VERSION/kubernetes.
 
-The tree is put together from the Go module proxy (whatever "go env GOPROXY" says): k8s.io/kubernetes and every staging
-module, laid out as in git, as a git repository with one commit tagged VERSION. The commit is the same on every machine.
+The modules come from the Go module proxy that "go env GOPROXY" names: k8s.io/kubernetes and every staging module. The
+tree has the layout of the git repository, and one commit tagged VERSION. The commit is the same on every machine.
 The downloads must have the hashes in patches/<series>/kubernetes.sum, if that file lists the release. Fetch does not
-change a tree that exists already. An interrupted run leaves nothing behind.`, cobra.MaximumNArgs(1),
+change an existing tree. An interrupted run leaves nothing behind.`, cobra.MaximumNArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.fetchCommand(args) })
 	add(root, "pin VERSION", "write the hashes of a release into its series",
 		`Pin downloads the modules of a kubernetes release and adds their hashes to kubernetes.sum of the series that fits. From
@@ -193,8 +193,8 @@ SKIP="4 6" or SKIP="config images" in the environment leaves these patches out, 
 
 	var force bool
 	reverse := add(root, "reverse [--force]", "remove the series from the tree",
-		`Reverse undoes apply: it checks out again what was checked out before, and deletes the series branch. Nothing else is
-removed. It refuses when that would lose work: uncommitted changes, or commits that no patch file holds.`, none,
+		`Reverse undoes apply: it checks out the branch or commit that was checked out before, and deletes the series branch. It
+removes nothing else. It refuses if that would lose work: uncommitted changes, or commits that no patch file holds.`, none,
 		func(*cobra.Command, []string) error { return p.alone(func() error { return p.reverse(force) }) })
 	reverse.Flags().BoolVar(&force, "force", false, "discard uncommitted changes and such commits")
 
@@ -205,18 +205,18 @@ belong to the library, other new files to patches/_src, changes of upstream's fi
 was edited on both sides, refresh prints the conflict and writes nothing. Messages, authors and dates of the commits do not
 change. Running refresh twice changes nothing. If it was killed, run it again.`, none,
 		func(*cobra.Command, []string) error { return p.alone(func() error { return p.refresh(r) }) })
-	refresh.Flags().StringVar(&r.base, "base", "", "the branch was rebased and starts at this `commit` now")
+	refresh.Flags().StringVar(&r.base, "base", "", "the branch was rebased and now starts at this `commit`")
 	refresh.Flags().BoolVar(&r.sourceWins, "library-wins", false, "resolve conflicts in favour of the library and patches/_src")
 	refresh.Flags().BoolVar(&r.check, "check", false, "write nothing; fail if there is something to refresh")
 
 	add(root, "carry VERSION", "start a series for another minor version",
-		`Carry starts a series for a minor version that has none. It takes the patches of the next newer series, or of the newest,
-and commits them on the branch of the new series, on the release that they were made for. It then prints the git rebase
-that moves them to the new release, and the command that writes the new series.
+		`Carry starts a series for a minor version that has none. It copies the patches of the next newer series, or of the newest,
+and commits them to the branch of the new series, on the release that they were made for. It then prints the git rebase
+that moves them to the new release, and the commands that write the new series.
 
 If a file of patches/_src does not fit the new release, add patches/<series>/_src/PATCH/PATH, and a line to
-patches/<series>/_src/REASONS: "PATCH/PATH: why". It replaces the file in this release and in older ones that have no
-version of their own.`, cobra.ExactArgs(1),
+patches/<series>/_src/REASONS: "PATCH/PATH: why". This version replaces the file in this release and in older ones that
+have no version of their own.`, cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.alone(func() error { return p.carry(args[0]) }) })
 
 	var noBuild bool
@@ -229,8 +229,8 @@ version of their own.`, cobra.ExactArgs(1),
     everything
   - upstream's hack/verify-boilerplate.sh passes for the files that the series changes, and hack/verify-featuregates.sh
     passes (not with --no-build, because it compiles)
-  - after each patch the types of kubelet, kube-apiserver and the packages that the patch changes are right, tests
-    included; after the last one both programs build, and all these packages pass go vet (not with --no-build)`, none,
+  - after each patch, kubelet, kube-apiserver and the packages that the patch changes type-check, including tests;
+    after the last one both programs build, and all these packages pass go vet (not with --no-build)`, none,
 		func(*cobra.Command, []string) error { return p.verify(true, !noBuild) })
 	verify.Flags().BoolVar(&noBuild, "no-build", false, "compile nothing")
 
@@ -256,14 +256,14 @@ does not run again until the series changes, so that an interrupted run continue
 			}
 			return p.verifyAll(all.only, all.checks)
 		})
-	verifyAll.Flags().StringSliceVar(&all.only, "only", nil, "the series to look at, such as v1.36,v1.35, or newest")
+	verifyAll.Flags().StringSliceVar(&all.only, "only", nil, "the series to check, such as v1.36,v1.35, or newest")
 	verifyAll.Flags().StringSliceVar(&all.checks, "check", nil, "the checks to run, such as patches,tests")
 	var writeMatrix bool
 	matrix := add(root, "matrix [--write]", "print the patches and the check results of each release",
 		`Matrix prints in Markdown the results of the checks of each series, which verify-all and the scripts that need a node
 store in _output/releases, and which release has which patch.`, none,
 		func(*cobra.Command, []string) error { return p.matrixCommand(writeMatrix) })
-	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md, and a summary into "+patchesPage)
+	matrix.Flags().BoolVar(&writeMatrix, "write", false, "write it to docs/results/releases.md, and a summary to "+patchesPage)
 	var writeDeviations bool
 	deviations := add(root, "deviations [--write]", "print how each release differs from upstream",
 		`Deviations prints in Markdown what each patch changes and why, from its message.`, none,
@@ -283,12 +283,12 @@ The same commit gives the same bytes everywhere and at any time.`, none,
 	var write bool
 	stat := add(root, "stat [--write]", "count the changed lines of upstream's files",
 		`Stat prints a table in Markdown: how many lines of upstream's files each patch of the newest series adds and removes.`, none, func(*cobra.Command, []string) error { return p.statCommand(write) })
-	stat.Flags().BoolVar(&write, "write", false, "put it into "+patchesPage)
-	add(root, "render FILE", "print a file of the library in its form in the tree", "", cobra.ExactArgs(1),
+	stat.Flags().BoolVar(&write, "write", false, "write it to "+patchesPage)
+	add(root, "render FILE", "print a file of the library as it is in the tree", "", cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.renderCommand(args[0]) })
 	add(root, "clean", "remove _output, except trees with unsaved work",
-		`Clean removes _output. It keeps, and lists, source trees with work in them: uncommitted changes and new files, stashes,
-and commits that are in no patch file.`, none,
+		`Clean removes _output. It keeps and lists source trees that contain work: uncommitted changes, new files, stashes, and
+commits that are in no patch file.`, none,
 		func(*cobra.Command, []string) error { return p.clean() })
 
 	// For the scripts.
@@ -299,7 +299,7 @@ and commits that are in no patch file.`, none,
 		})
 	record.Flags().BoolVar(&failed, "failed", false, "it failed")
 	record.Hidden = true
-	add(root, "checked", "print what identifies the tree's series", "", none,
+	add(root, "checked", "print the identity of the tree's series", "", none,
 		func(*cobra.Command, []string) error { return p.checkedCommand() }).Hidden = true
 	var fetch, applied bool
 	locate := add(root, "tree", "print the tree as variables for a shell", "", none,
@@ -335,14 +335,13 @@ func (p *program) seriesFor(version string) (dir string, err error) {
 	}
 	dir = filepath.Join(p.Patches, semver.MajorMinor(version))
 	if !slices.Contains(p.All(), dir) {
-		return "", console.Error(fmt.Sprintf("no series fits kubernetes %s. There are, in %s:", version, p.Patches), p.Describe(),
+		return "", console.Error(fmt.Sprintf("no series fits kubernetes %s. The series in %s are:", version, p.Patches), p.Describe(),
 			"Choose one of these releases with KUBE_VERSION, or try a series on another release with KB_SERIES=NAME.")
 	}
 	return dir, nil
 }
 
-// pickSeries loads the series for a release. A release that BASE does not list may fit as well: BASE lists those that were
-// tried.
+// pickSeries loads the series for a release. BASE lists only the releases that are tested, so the series may fit others too.
 func (p *program) pickSeries(version string) (*series.Series, error) {
 	dir, err := p.seriesFor(version)
 	if err != nil {
@@ -350,7 +349,7 @@ func (p *program) pickSeries(version string) (*series.Series, error) {
 	}
 	s, err := p.loadSeries(dir)
 	if err == nil && p.seriesName == "" && version != s.Tag && !slices.Contains(s.Applies, version) {
-		p.Note("%s is not one of the releases that %s was tried on (%s); trying it anyway", version, s.Name, strings.Join(append([]string{s.Tag}, s.Applies...), " "))
+		p.Note("%s is not one of the releases on which %s is tested (%s); trying it anyway", version, s.Name, strings.Join(append([]string{s.Tag}, s.Applies...), " "))
 	}
 	return s, err
 }

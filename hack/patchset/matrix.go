@@ -17,16 +17,14 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
 )
 
-// tableRow prints a row of a table in Markdown.
 func tableRow(w io.Writer, cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
 
-// tableHead prints the head of a table in Markdown.
 func tableHead(w io.Writer, cells ...string) {
 	tableRow(w, cells...)
 	tableRow(w, slices.Repeat([]string{"---"}, len(cells))...)
 }
 
-// summary prints a table in Markdown of the results.
+// summary prints the results as a table in Markdown.
 func summary(w io.Writer, all []*series.Series, of func(*series.Series, string) *result) {
 	head := []string{"release"}
 	for _, c := range checks {
@@ -42,7 +40,8 @@ func summary(w io.Writer, all []*series.Series, of func(*series.Series, string) 
 	}
 }
 
-// overview returns a table for patchesPage: how many patches each release has, which it lacks, and which checks it passed.
+// overview returns the table for patchesPage: the number of patches of each release, those that it lacks, and the checks that
+// it passed.
 func overview(all []*series.Series, latest results) (string, error) {
 	var b strings.Builder
 	tableHead(&b, "release", "patches", "left out", "passed")
@@ -114,8 +113,8 @@ func matrix(w io.Writer, all []*series.Series, latest results) error {
 
 # Releases
 
-The results of the checks of each series, on the release that it was made on. The commands that ran the checks wrote them. A check
-that has not run since the series changed is "not run". [releases.json](releases.json) says when each check ran.
+This page has the results of the checks of each series, on the release that it was made on. The commands that ran the checks stored them.
+"not run" means that the check has not run since the series changed. [releases.json](releases.json) has the time of each check.
 
 `)
 	summary(w, all, latest.of)

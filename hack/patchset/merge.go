@@ -23,7 +23,7 @@ func (r *refresher) entry(patch, path string) *entry {
 	return r.entries[k]
 }
 
-// readBefore reads the commits of the patches, the last ones up to the tip. After an old rebase they may be gone.
+// readBefore reads the commits that apply or refresh made last. After an old rebase they may be gone.
 func (r *refresher) readBefore() (err error) {
 	if n := len(r.s.Active); n > 0 && r.t.CommitID(fmt.Sprintf("%s~%d", r.a.Tip, n)) != "" {
 		r.before, err = r.read("--first-parent", fmt.Sprintf("-n%d", n), r.a.Tip)
@@ -35,7 +35,7 @@ func (r *refresher) readBefore() (err error) {
 func (r *refresher) readKept() error {
 	for _, rule := range r.s.Travel.Rules {
 		if !r.has(rule.Patch) {
-			r.Warn("hack/travel.txt: %s goes with a patch %q, which %s does not have; not carried", rule.From, rule.Patch, r.s.Branch)
+			r.Warn("hack/travel.txt: %s belongs to a patch %q, which %s does not have; not copied", rule.From, rule.Patch, r.s.Branch)
 		}
 	}
 	var names, paths []string
@@ -94,7 +94,7 @@ func (r *refresher) owner(patch, path string) *entry {
 	return e
 }
 
-// readWas reads the branch in its state when it was last equal to the sources.
+// readWas reads the files of the branch as they were when it was last equal to the sources.
 func (r *refresher) readWas() error {
 	for i, c := range r.before {
 		for path, f := range c.changed {
@@ -109,7 +109,7 @@ func (r *refresher) readWas() error {
 	return nil
 }
 
-// readTree reads the branch.
+// readTree reads the files of the branch.
 func (r *refresher) readTree() error {
 	for i, c := range r.commits {
 		say := fmt.Sprintf("commit %d (%.12s %s)", i+1, c.id, c.subject)
@@ -123,15 +123,15 @@ func (r *refresher) readTree() error {
 				continue
 			case e.library != nil:
 				if k := r.index(e.library.Patch); i < k {
-					return fmt.Errorf("%s changes %s, which hack/travel.txt gives to patch %d", say, path, k+1)
+					return fmt.Errorf("%s changes %s, which hack/travel.txt assigns to patch %d", say, path, k+1)
 				}
 				if f.Blob != "" {
 					f.Mode = "100644"
 				}
 			case f.Blob == "":
-				return console.Error(fmt.Sprintf("%s removes %s, which an earlier commit adds: a patch cannot do that", say, path), "Leave it out there (git rebase -i).")
+				return console.Error(fmt.Sprintf("%s removes %s, which an earlier commit adds: a patch cannot do that", say, path), "Remove it from the earlier commit (git rebase -i).")
 			case f.Mode != "100644" && f.Mode != "100755":
-				return fmt.Errorf("%s adds %s, which is no regular file (mode %s): a patch can bring only files", say, path, f.Mode)
+				return fmt.Errorf("%s adds %s, which is not a regular file (mode %s): a patch can add only regular files", say, path, f.Mode)
 			}
 			e.tree = f
 		}
@@ -139,14 +139,14 @@ func (r *refresher) readTree() error {
 	return nil
 }
 
-// merge decides which state of each file to write.
+// merge sets the final state of each file.
 func (r *refresher) merge() error {
 	var conflicts []string
 	for _, k := range r.sorted() {
 		e := r.entries[k]
 		switch {
 		case !r.has(k.patch) && (e.library != nil || len(r.elsewhere(k.patch)) > 0):
-			// Only this branch lacks the patch.
+			// Other series still use the file.
 			e.final = e.kept
 		case e.tree == e.was || r.options.sourceWins && e.kept != e.was:
 			e.final = e.kept
@@ -167,8 +167,8 @@ func (r *refresher) merge() error {
 	if len(conflicts) == 0 {
 		return nil
 	}
-	return console.Error(fmt.Sprintf("%d files were edited both on %s and where they are kept, so nothing is written:", len(conflicts), r.s.Branch),
-		append(conflicts, "Make the branch's change where the file is kept, and then: hack/patchset.sh refresh --library-wins")...)
+	return console.Error(fmt.Sprintf("%d files were edited both on %s and in their sources, so nothing is written:", len(conflicts), r.s.Branch),
+		append(conflicts, "Make the branch's change in the source too, then run: hack/patchset.sh refresh --library-wins")...)
 }
 
 func (r *refresher) sorted() []owned {
@@ -186,7 +186,7 @@ func (r *refresher) difference(k owned, e *entry) (string, error) {
 	if at := strings.Index(diff, "\n@@"); at >= 0 {
 		diff = diff[at+1:]
 	}
-	return fmt.Sprintf("--- %s (as it travels)\n+++ %s (branch)\n%s", r.rel(r.keptAt(k, e)), k.path, console.FirstLines(diff, 40)), nil
+	return fmt.Sprintf("--- %s (as copied)\n+++ %s (branch)\n%s", r.rel(r.keptAt(k, e)), k.path, console.FirstLines(diff, 40)), nil
 }
 
 // keptAt returns the path of a file's source, which may not exist yet.

@@ -18,7 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
 )
 
-// generatedPattern matches files that upstream's tools write.
+// generatedPattern matches files that upstream's generators write.
 var generatedPattern = regexp.MustCompile(`^api/openapi-spec/|/zz_generated\.|/generated\.proto$|/types_swagger_doc_generated\.go$|/applyconfigurations/|^test/compatibility_lifecycle/reference/`)
 
 func (p *program) statCommand(write bool) error {
@@ -99,8 +99,8 @@ func (p *program) stat() (string, error) {
 	return b.String(), nil
 }
 
-// deviations prints in Markdown the messages of the patches: how each patch of the newest series changes the behaviour of the
-// kubelet, and why. Where the message differs in another release, it prints that one, too.
+// deviations prints the messages of the patches in Markdown: how each patch of the newest series changes the behaviour of the
+// kubelet, and why. If the message of another release differs, it prints that one too.
 func (p *program) deviations(w io.Writer) error {
 	all, err := p.loadAll()
 	if err != nil {
@@ -114,13 +114,12 @@ func (p *program) deviations(w io.Writer) error {
 
 # How this differs from upstream
 
-What each patch changes, why, which of upstream's tests expected something else, and when the patch can be dropped. To leave
-a patch out, comment out its line in patches/RELEASE/series, or name it in SKIP. These are the messages of the patches; what
-is left out of a release, and why, is in [results/releases.md](results/releases.md).
+This page has the messages of the patches: what each one changes and why, which of upstream's tests expected something else, and
+when the patch can be dropped. To leave a patch out, comment out its line in patches/RELEASE/series, or name it in SKIP.
+[results/releases.md](results/releases.md) lists the patches that a release lacks, with the reasons.
 `)
 	for _, q := range all[0].Active {
-		// The first is that of the newest series.
-		var texts []string
+		var texts []string // of the newest series first
 		releases := map[string][]string{}
 		for _, s := range all {
 			i := slices.IndexFunc(s.Active, func(r *series.Patch) bool { return r.Name == q.Name })

@@ -17,7 +17,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
-// sourceChanges returns the sources to write, by path; those to remove have no content.
+// sourceChanges returns the sources to write, by path. A source to remove has no content.
 func (r *refresher) sourceChanges() (map[string]series.Source, error) {
 	changes := map[string]series.Source{}
 	for _, rule := range r.s.Travel.Rules {
@@ -28,7 +28,7 @@ func (r *refresher) sourceChanges() (map[string]series.Source, error) {
 		}
 		if had && !has {
 			return nil, console.Error(fmt.Sprintf("%s no longer has any of the files that %s brings from %s in the library", r.s.Branch, rule.Patch, rule.From),
-				fmt.Sprintf("Remove the line from %s, and refresh then.", r.s.Travel.File))
+				fmt.Sprintf("Remove the line from %s, then refresh.", r.s.Travel.File))
 		}
 	}
 	for _, k := range r.sorted() {
@@ -69,7 +69,7 @@ func (r *refresher) elsewhere(name string) []string {
 	})
 }
 
-// rebuild makes the commits of the branch again, with the merged files, and returns their patches.
+// rebuild makes the commits of the branch again with the merged files, and returns their patches.
 func (r *refresher) rebuild() ([]composed, error) {
 	brings := map[string]bool{}
 	for k := range r.entries {
@@ -114,7 +114,7 @@ func (r *refresher) rebuild() ([]composed, error) {
 			return nil, err
 		}
 		if next == parent {
-			r.Note("commit %s is gone: all that it changed is another patch's", c)
+			r.Note("commit %s is gone: all its changes belong to another patch", c)
 			continue
 		}
 		parent = next
@@ -139,7 +139,7 @@ func seriesText(old string, list []string) string {
 		if m := series.PatchName.FindStringSubmatch(strings.TrimSpace(line)); m == nil {
 			lines += line
 		} else if len(above) == 0 {
-			// The lines at the top of the file stay there, also when another patch is first.
+			// The lines at the top of the file stay there, even if another patch is first.
 			above[m[2]], text, lines = "", lines, ""
 		} else {
 			above[m[2]], lines = lines, ""
@@ -201,7 +201,7 @@ func (r *refresher) finish() error {
 		return err
 	}
 	if changed && r.options.check {
-		return fmt.Errorf("%s and its sources differ, as said above: run \"make refresh\"", r.s.Branch)
+		return fmt.Errorf("%s and its sources differ, see above: run \"make refresh\"", r.s.Branch)
 	}
 	if !r.options.check {
 		if err := r.write(head, tip, changes, wanted, list); err != nil {
@@ -209,7 +209,7 @@ func (r *refresher) finish() error {
 		}
 	}
 	if !changed {
-		r.Say("Nothing to refresh: %d patches, all as they were", len(list))
+		r.Say("Nothing to refresh: %d patches, none changed", len(list))
 		return nil
 	}
 	r.Say("Refreshed: %d patches in %s", len(list), r.s.Dir)
@@ -242,9 +242,9 @@ func (r *refresher) sayFiles() error {
 	return nil
 }
 
-// write moves the branch, and writes the sources and the wanted patch files. It removes patch files that are not in the list.
+// write moves the branch, writes the sources and the wanted patch files, and removes patch files that are not in the list.
 func (r *refresher) write(head, tip string, changes map[string]series.Source, wanted map[string]string, list []string) error {
-	// Git overwrites files that it ignores.
+	// Git would overwrite ignored files without an error.
 	onBranch, err := r.t.Changed(head, tip)
 	if err != nil {
 		return err
@@ -282,7 +282,7 @@ func (r *refresher) write(head, tip string, changes map[string]series.Source, wa
 			}
 		}
 	}
-	// If this is killed from here on, each patch file is either old or new.
+	// From here on, a killed refresh leaves each patch file either old or new. The fingerprints allow the next one to continue.
 	var writing []string
 	for _, f := range append(fileutil.Glob(r.s.Dir, "*.patch"), filepath.Join(r.s.Dir, "series")) {
 		content, _ := os.ReadFile(f)
@@ -360,5 +360,5 @@ func (r *refresher) requireOthers() error {
 	if len(names) == 0 {
 		return nil
 	}
-	return console.Error(fmt.Sprintf("%s is refreshed, but %s has files that have changed, too. Run:", r.s.Name, strings.Join(names, " and ")), commands...)
+	return console.Error(fmt.Sprintf("%s is refreshed, but files of %s have changed too. Run:", r.s.Name, strings.Join(names, " and ")), commands...)
 }

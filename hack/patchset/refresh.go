@@ -23,8 +23,8 @@ type refreshOptions struct {
 	check      bool
 }
 
-// entry is a new file of a patch in four states: when the branch and the sources were last equal, in the sources now, on the
-// branch now, and as refresh will write it. A missing file has no blob.
+// entry is a new file of a patch in four states: when the branch and the sources were last equal (was), in the sources now
+// (kept), on the branch now (tree), and as refresh will write it (final). A missing file has no blob.
 type entry struct {
 	source          series.Source
 	was, kept, tree git.File
@@ -32,10 +32,10 @@ type entry struct {
 	library         *series.Rule
 }
 
-// owned is a path and the patch that has the file. Two patches may have versions of one file.
+// owned is a path and the patch that owns the file. Two patches may have versions of one file.
 type owned struct{ patch, path string }
 
-// branchCommit is a commit of the series branch, and the patch that it is.
+// branchCommit is a commit of the series branch, and the name of its patch.
 type branchCommit struct {
 	id, subject, slug string
 	name              string // of the patch
@@ -50,15 +50,15 @@ type refresher struct {
 	options refreshOptions
 	t       *tree.Tree
 	a       *tree.Applied
-	git     git.Git // gets the new objects
-	scratch git.Git // a separate repository, without the settings of the user's
+	git     git.Git // the repository that gets the new objects
+	scratch git.Git // a separate repository, without the user's settings
 	s       *series.Series
 	base    string
 
 	commits []branchCommit
-	before  []branchCommit // those of the patches, when the branch and the sources were last the same
+	before  []branchCommit // the commits of the patches when the branch and the sources were last equal
 	entries map[owned]*entry
-	release map[string]git.File // the files of the release, of those that matter here
+	release map[string]git.File // those of the touched files that the release has
 }
 
 func (p *program) refresh(o refreshOptions) error {
@@ -88,7 +88,7 @@ func (p *program) refresh(o refreshOptions) error {
 			return fmt.Errorf("--base %s: no such commit in %s", o.base, t.Dir)
 		}
 	}
-	hint := "If the branch was rebased, say where it starts now: hack/patchset.sh refresh --base COMMIT"
+	hint := "If the branch was rebased, pass the commit at which it now starts: hack/patchset.sh refresh --base COMMIT"
 	if !t.OK("merge-base", "--is-ancestor", base, a.Branch) {
 		return console.Error(fmt.Sprintf("%s no longer starts at %s", a.Branch, base), hint)
 	}
@@ -103,7 +103,7 @@ func (p *program) refresh(o refreshOptions) error {
 		return err
 	}
 	if err := p.findVersion(t); err == nil && t.Version != s.Tag {
-		p.Warn("%s is made on %s, and this is %s: the patches get the hunks that fit here", s.Dir, s.Tag, t.Version)
+		p.Warn("%s is made on %s, and this is %s: the patches will have the hunks that fit this tree", s.Dir, s.Tag, t.Version)
 	}
 	p.Say("Refreshing %s from %s in %s (%d commits)", s.Dir, a.Branch, t.Dir, len(r.commits))
 	if r.scratch, err = t.Borrow(filepath.Join(work, "repository"), t.CommitID("HEAD")); err != nil {
@@ -146,7 +146,7 @@ func (r *refresher) read(args ...string) ([]branchCommit, error) {
 }
 
 // nameCommits finds the patch of each commit. A commit with the subject of a patch is that patch. If there are as many other
-// commits between two of these as patches, their subjects were edited. All others are new.
+// commits between two of these as there are patches, their subjects were edited. All other commits are new patches.
 func (r *refresher) nameCommits() error {
 	position := map[string]int{} // of patches, by name
 	taken := map[string]bool{}
@@ -185,7 +185,7 @@ func (r *refresher) nameCommits() error {
 		c := &r.commits[i]
 		for _, mark := range []string{"fixup! ", "squash! ", "amend! "} {
 			if strings.HasPrefix(c.subject, mark) {
-				return console.Error(fmt.Sprintf("commit %s is meant to become part of another", c),
+				return console.Error(fmt.Sprintf("commit %s is a fixup of another commit, so squash it first:", c),
 					fmt.Sprintf("git -C %s rebase -i --autosquash %.12s", console.QuoteShell(r.t.Dir), r.base))
 			}
 		}
@@ -193,7 +193,7 @@ func (r *refresher) nameCommits() error {
 			continue
 		}
 		if c.slug == "" || taken[c.slug] {
-			return fmt.Errorf("commit %s: a patch %q is there already; give the commit another subject", c, c.slug)
+			return fmt.Errorf("commit %s: there is already a patch %q; change the subject of the commit", c, c.slug)
 		}
 		take(c, c.slug)
 	}
@@ -225,16 +225,16 @@ func requireSamePatches(t *tree.Tree, a *tree.Applied, s *series.Series) error {
 			return nil
 		}
 		return console.Error("a refresh was killed, and these files differ from both the old and the new ones:",
-			append(edited, "They would be overwritten. Make your changes on the branch, take the files back (git checkout -- FILE), and refresh then.")...)
+			append(edited, "Refresh would overwrite them. Make your changes on the branch, restore the files (git checkout -- FILE), then refresh.")...)
 	}
 	if len(s.Dropped) > 0 {
 		return console.Error(fmt.Sprintf("%s/series leaves out patches, and refresh would forget them:", s.Dir),
-			append(s.Dropped, "Put them back into series (or delete their files), make apply, and refresh then.")...)
+			append(s.Dropped, "Add them to series again (or delete their files), run \"make apply\", then refresh.")...)
 	}
 	if _, mails := s.Digest(); t.State(a.Branch, "mails") != mails {
 		n := t.Try("rev-list", "--count", a.Base+".."+a.Tip)
 		return console.Error(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SKIP, or they have changed since", a.Branch, n, len(s.Active), s.Dir),
-			`Run "make reverse" and "make apply", and refresh then.`)
+			`Run "make reverse" and "make apply", then refresh.`)
 	}
 	return nil
 }

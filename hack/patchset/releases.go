@@ -24,7 +24,7 @@ import (
 type check struct {
 	name string
 	what string
-	// run is nil where a script runs the check, and has the result recorded.
+	// run is nil if a script runs the check and records the result.
 	run func(*program) error
 	// details returns more about a series that passes. It may be nil.
 	details func(*series.Series) string
@@ -37,32 +37,32 @@ const others = "others"
 
 // checks are in the order in which they run: later ones take longer.
 var checks = []check{
-	{name: "patches", what: "apply, formatting again, plain git am, and reverse", exact: true, run: func(p *program) error { return p.verify(true, false) }},
+	{name: "patches", what: "apply, reformat, plain git am, and reverse", exact: true, run: func(p *program) error { return p.verify(true, false) }},
 	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: (*program).testPatched},
-	{name: "build", what: "after each patch the types of kubelet, kube-apiserver and tests, after the last one both programs and go vet", run: func(p *program) error { return p.verify(false, true) }},
+	{name: "build", what: "type-check kubelet, kube-apiserver and tests after each patch; build both programs and run go vet after the last one", run: func(p *program) error { return p.verify(false, true) }},
 	{
-		name: others, what: "the series applies to these other patch versions, and reverses",
+		name: others, what: "apply to these other patch versions, and reverse",
 		exact: true, run: (*program).applyToOthers, details: func(s *series.Series) string { return strings.Join(s.Applies, " ") },
 	},
-	{name: "node-timing", what: "restarts on a real node, stock against ours"},
+	{name: "node-timing", what: "restarts on a real node, compared with the stock kubelet"},
 	{name: "node-e2e", what: "pods on a real node, in every scenario"},
-	{name: "node-conformance", what: "upstream's NodeConformance specs: ours passes what stock passes"},
-	{name: "node-skew", what: "pods on a real node that goes from kubelet to kubelet of these releases, stock and ours, with the API server of this one"},
+	{name: "node-conformance", what: "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes"},
+	{name: "node-skew", what: "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release"},
 }
 
 // result is the result of a check. A clone stores the results of its own checks in _output. make matrix copies them to the
-// repository, only for the page: one machine needs more than a day for the checks of all releases.
+// repository for the page, because one machine needs more than a day for the checks of all releases.
 type result struct {
 	// Series identifies the series that was checked. The result is not valid for another one.
 	Series  string    `json:"series"`
 	Passed  bool      `json:"passed"`
 	Seconds int       `json:"seconds,omitempty"`
 	At      time.Time `json:"at"`
-	// Details are more to print in the matrix.
+	// Details are printed in the matrix after the result.
 	Details string `json:"details,omitempty"`
 }
 
-// checked identifies the state of the series for a check.
+// checked returns the identity of the state of the series for a check.
 func checked(s *series.Series, name string) string {
 	digest := s.CodeDigest()
 	if slices.ContainsFunc(checks, func(c check) bool { return c.name == name && c.exact }) {
@@ -78,7 +78,7 @@ func (p *program) resultFile(s *series.Series, check, ext string) string {
 	return filepath.Join(p.output, "releases", s.Tag, check+ext)
 }
 
-// result returns the result of a check of the series in its present state, or nil.
+// result returns the result of a check of the series in its current state, or nil.
 func (p *program) result(s *series.Series, check string) *result {
 	data, err := os.ReadFile(p.resultFile(s, check, ".json"))
 	var r result
@@ -96,7 +96,7 @@ func (r results) of(s *series.Series, check string) *result { return r[s.Tag][ch
 // resultsFile has the results on the page of make matrix.
 const resultsFile = "docs/results/releases.json"
 
-// results returns the latest results of the series in their present state, from this clone and from resultsFile.
+// results returns the latest results of the series in their current state, from this clone and from resultsFile.
 func (p *program) results(all []*series.Series) (results, error) {
 	file := filepath.Join(p.Root, resultsFile)
 	data, err := os.ReadFile(file)
@@ -145,18 +145,18 @@ func checkNames(recorded bool) string {
 	return strings.Join(names, ", ")
 }
 
-// record stores the result of a check that a script ran with the series of the tree, unless the series has changed since the
+// record stores the result of a check that a script ran with the series of the tree, unless the series changed after the
 // script started.
 func (p *program) record(name string, passed bool, details string) error {
 	if !slices.ContainsFunc(checks, func(c check) bool { return c.run == nil && c.name == name }) {
-		return fmt.Errorf("%q is not a check that scripts record; there are: %s", name, checkNames(true))
+		return fmt.Errorf("%q is not a check that scripts record: must be one of %s", name, checkNames(true))
 	}
 	t, s, err := p.target()
 	if err != nil {
 		return err
 	}
 	if t.Version != s.Tag || p.kubeRoot != "" || p.skip != "" {
-		p.Note("not stored in %s, which is only for the whole series on %s as it was released", filepath.Join(p.output, "releases"), s.Tag)
+		p.Note("not stored in %s, which is only for whole series on an unchanged %s", filepath.Join(p.output, "releases"), s.Tag)
 		return nil
 	}
 	if why := t.DiffersFrom(s); why != "" {
@@ -170,7 +170,7 @@ func (p *program) record(name string, passed bool, details string) error {
 	return p.keepResult(s, name, result{Passed: passed, Details: details})
 }
 
-// checkedCommand prints what identifies the tree's series. A script keeps it while it builds and runs.
+// checkedCommand prints the identity of the tree's series, which a script keeps while it builds and runs.
 func (p *program) checkedCommand() error {
 	shell := p.Out
 	p.Out = p.ErrOut
@@ -233,14 +233,14 @@ func (p *program) applyToOthers() error {
 // verifyAll runs the checks, each for all series, newest first. It does not repeat a check that the series has passed.
 func (p *program) verifyAll(only, names []string) error {
 	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" {
-		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES or SKIP: it is for whole series, on the releases that they were made on")
+		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES or SKIP: it checks whole series on the releases that they were made on")
 	}
 	selected := slices.DeleteFunc(slices.Clone(checks), func(c check) bool {
 		return c.run == nil || len(names) > 0 && !slices.Contains(names, c.name)
 	})
 	for _, name := range names {
 		if !slices.ContainsFunc(selected, func(c check) bool { return c.name == name }) {
-			return fmt.Errorf("%q is not a check that verify-all runs; there are: %s", name, checkNames(false))
+			return fmt.Errorf("%q is not a check that verify-all runs: must be one of %s", name, checkNames(false))
 		}
 	}
 	dirs, err := p.seriesDirs(only)
@@ -258,7 +258,7 @@ func (p *program) verifyAll(only, names []string) error {
 		}
 		all = append(all, s)
 	}
-	// Quick checks first, for all series. After a failure, later checks of the series would fail as well.
+	// Quick checks come first, for all series. After a failure, later checks of that series would fail as well.
 	left := slices.Clone(all)
 	for _, c := range selected {
 		left = slices.DeleteFunc(left, func(s *series.Series) bool {
@@ -277,7 +277,7 @@ func (p *program) verifyAll(only, names []string) error {
 		}
 	}
 	failed += len(all) - len(left)
-	p.Say("In short:")
+	p.Say("Summary:")
 	summary(p.Out, all, p.result)
 	if failed > 0 {
 		return fmt.Errorf("%d of %d series fail; the logs are in %s", failed, len(dirs), filepath.Join(p.output, "releases"))
@@ -285,8 +285,7 @@ func (p *program) verifyAll(only, names []string) error {
 	return nil
 }
 
-// seriesDirs returns the directories of the series with these names, or of all, newest first. The name "newest" stands for the
-// newest one.
+// seriesDirs returns the directories of the series with these names, or of all, newest first. "newest" names the newest one.
 func (p *program) seriesDirs(only []string) ([]string, error) {
 	dirs := p.All()
 	slices.Reverse(dirs)
@@ -303,7 +302,7 @@ func (p *program) seriesDirs(only []string) ([]string, error) {
 	return slices.DeleteFunc(dirs, func(d string) bool { return len(only) > 0 && !slices.Contains(only, filepath.Base(d)) }), nil
 }
 
-// loadAll loads all series, newest first. It ignores SKIP, which is for applying.
+// loadAll loads all series, newest first. It ignores SKIP, which is only for apply.
 func (p *program) loadAll() ([]*series.Series, error) {
 	p.skip = ""
 	dirs, err := p.seriesDirs(nil)
@@ -337,7 +336,7 @@ func (p *program) check(s *series.Series, c check) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
 	}
-	// If somebody edits the series meanwhile, the result is for neither state.
+	// If the series was edited during the check, the result is for neither state.
 	now, failed := p.loadSeries(s.Dir)
 	changed := failed != nil || checked(now, c.name) != checked(s, c.name)
 	if changed {

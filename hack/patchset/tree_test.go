@@ -18,7 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
-// treeForTest is a program with three series, and a git tree with these files and tags, each a commit; the last one is
+// treeForTest returns a program with three series, and a git tree with a commit for each of the tags. The last commit is
 // checked out.
 func treeForTest(t *testing.T, binary string, tags ...string) (*program, *tree.Tree, *bytes.Buffer) {
 	t.Helper()
@@ -53,7 +53,7 @@ func treeForTest(t *testing.T, binary string, tags ...string) (*program, *tree.T
 	return p, found, out
 }
 
-// KUBE_VERSION is the way out where a tag says nothing of the release.
+// If a tag does not name a release, KUBE_VERSION does.
 func TestForksOwnNumbers(t *testing.T) {
 	p, found, _ := treeForTest(t, "1.36", "v1.2.0")
 	p.kubeVersion = "v1.36.3"
@@ -61,7 +61,7 @@ func TestForksOwnNumbers(t *testing.T) {
 	assert.Equal(t, "v1.36.3", found.Version)
 }
 
-// TestTreeSaysItsSeries: a tree gets the series of its minor version, whatever its tags say besides. An empty tag is a
+// TestTreeSaysItsSeries: a tree gets the series of its minor version, regardless of its other tags. An empty tag is a
 // commit without one.
 func TestTreeSaysItsSeries(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -72,25 +72,25 @@ func TestTreeSaysItsSeries(t *testing.T) {
 	}{
 		"release":                       {binary: "1.37", tags: []string{"v1.37.1"}, version: "v1.37.1", series: "v1.37"},
 		"the first alpha of the next":   {binary: "1.36", tags: []string{"v1.36.3", "v1.37.0-alpha.0"}, version: "v1.36.3", series: "v1.36"},
-		"an alpha of another minor":     {binary: "1.36", tags: []string{"v1.37.0-alpha.0"}, err: "says of itself that it is kubernetes 1.36, so it cannot be v1.37.0-alpha.0"},
-		"a fork's own numbers":          {binary: "1.36", tags: []string{"v1.2.0"}, err: "says of itself that it is kubernetes 1.36, so it cannot be v1.2.0"},
+		"an alpha of another minor":     {binary: "1.36", tags: []string{"v1.37.0-alpha.0"}, err: "has the sources of kubernetes 1.36, so it cannot be v1.37.0-alpha.0"},
+		"a fork's own numbers":          {binary: "1.36", tags: []string{"v1.2.0"}, err: "has the sources of kubernetes 1.36, so it cannot be v1.2.0"},
 		"older patch version":           {binary: "1.36", tags: []string{"v1.36.0"}, version: "v1.36.0", series: "v1.36"},
 		"release candidate":             {binary: "1.37", tags: []string{"v1.37.0-rc.1"}, version: "v1.37.0-rc.1", series: "v1.37"},
 		"release candidate and release": {binary: "1.37", tags: []string{"v1.37.0-rc.1", "v1.37.0"}, version: "v1.37.0", series: "v1.37"},
 		"a fork's tag": {
 			binary: "1.36", tags: []string{"v1.36.1+acme.2"}, version: "v1.36.1", series: "v1.36",
-			says: "is at v1.36.1+acme.2, so it is taken for v1.36.1",
+			says: "is at v1.36.1+acme.2, so its release is assumed to be v1.36.1",
 		},
 		"a fork's candidate": {binary: "1.37", tags: []string{"v1.37.0-rc.0+acme.1"}, version: "v1.37.0-rc.0", series: "v1.37"},
 		"two tags of a fork": {binary: "1.36", tags: []string{"v1.36.3+acme.1", "v1.36.10+acme.1"}, version: "v1.36.10", series: "v1.36"},
 		"commits after a fork's tag": {
 			binary: "1.36", tags: []string{"v1.36.3+acme.2", ""}, version: "v1.36.3", series: "v1.36",
-			says: "the nearest one before it is v1.36.3+acme.2, so it is taken for v1.36.3",
+			says: "the nearest one before it is v1.36.3+acme.2, so its release is assumed to be v1.36.3",
 		},
 		"no tag":                 {binary: "1.36", version: "v1.36.3", series: "v1.36", says: "because of the minor version in"},
-		"between two minors":     {binary: "1.37", tags: []string{"v1.36.0", ""}, err: "says of itself that it is kubernetes 1.37, so it cannot be v1.36.0"},
+		"between two minors":     {binary: "1.37", tags: []string{"v1.36.0", ""}, err: "has the sources of kubernetes 1.37, so it cannot be v1.36.0"},
 		"a minor without series": {binary: "1.38", tags: []string{"v1.38.0-alpha.1"}, version: "v1.38.0-alpha.1", err: "no series fits kubernetes v1.38.0-alpha.1"},
-		"no tag, and no series":  {binary: "1.38", err: "cannot tell which kubernetes release"},
+		"no tag, and no series":  {binary: "1.38", err: "cannot find out which kubernetes release"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, found, out := treeForTest(t, tc.binary, tc.tags...)

@@ -29,7 +29,7 @@ type verifier struct {
 	s        *series.Series
 	work     string
 	src      string  // the scratch checkout
-	git      git.Git // there
+	git      git.Git // runs git in src
 	base     string
 	failures int
 
@@ -54,7 +54,7 @@ func (p *program) verify(form, build bool) error {
 		}
 	}
 	if p.skip != "" {
-		p.Note("SKIP is for applying; all patches are verified")
+		p.Note("SKIP is only for apply; verifying all patches")
 		p.skip = ""
 	}
 	t, s, err := p.target()
@@ -99,8 +99,8 @@ func (v *verifier) notInOrder() error {
 	return fmt.Errorf("series %s is not in order; see the lines with FAIL above", v.s.Name)
 }
 
-// checkGo returns an error if there is no Go that is new enough for the tree. The command go decides that, because GOTOOLCHAIN
-// may let it download a newer one.
+// checkGo returns an error if no Go is new enough for the tree. The go command decides that, because with GOTOOLCHAIN it may
+// download a newer one.
 func (p *program) checkGo(t *tree.Tree) error {
 	cmd := exec.Command("go", "list", "-m")
 	cmd.Dir = t.Dir
@@ -132,7 +132,7 @@ func (v *verifier) patches() error {
 	last := 0
 	for _, q := range v.s.Active {
 		if q.Number <= last {
-			v.bad(fmt.Sprintf("%s stands after patch %d in series", q.File, last))
+			v.bad(fmt.Sprintf("%s comes after patch %d in series: the numbers must increase", q.File, last))
 		}
 		last = q.Number
 		if !strings.HasPrefix(q.Mail, "From 0000000000000000000000000000000000000000 ") {
@@ -141,7 +141,7 @@ func (v *verifier) patches() error {
 		if fileutil.HasLine(q.Mail, "-- ") {
 			v.bad(q.File + " has a mail signature (format-patch --no-signature)")
 		}
-		// The trailers are the last paragraph of the message: only then does git take them for trailers.
+		// Git recognizes trailers only in the last paragraph of a message.
 		msg, err := v.Message(q.Mail)
 		if err != nil {
 			return err
@@ -162,7 +162,7 @@ func (v *verifier) patches() error {
 	return nil
 }
 
-// orphans finds directories of patches that no series has.
+// orphans reports directories for patches that do not exist.
 func (v *verifier) orphans() {
 	for dir, dirs := range map[string][]string{
 		filepath.Join(v.program.Patches, series.SourceDir): v.All(),
@@ -179,7 +179,7 @@ func (v *verifier) orphans() {
 		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
 			if e.Name() != series.ReasonsFile && !slices.Contains(names, e.Name()) {
-				v.bad(fmt.Sprintf("%s is for a patch %q, which is not there", filepath.Join(dir, e.Name()), e.Name()))
+				v.bad(fmt.Sprintf("%s is for a patch %q, which does not exist", filepath.Join(dir, e.Name()), e.Name()))
 			}
 		}
 	}
@@ -217,19 +217,19 @@ func (v *verifier) compose() error {
 		}
 		for _, path := range slices.Sorted(maps.Keys(hunks)) {
 			if _, ok := release[path]; !ok {
-				v.bad(fmt.Sprintf("%s has a hunk in %s, which is no file of the release: a new file belongs in the library or in %s", q.File, path, v.rel(filepath.Join(v.program.Patches, series.SourceDir, q.Name))))
+				v.bad(fmt.Sprintf("%s has a hunk in %s, which is not a file of the release: a new file belongs in the library or in %s", q.File, path, v.rel(filepath.Join(v.program.Patches, series.SourceDir, q.Name))))
 			}
 		}
 	}
 	if v.failures == before {
-		v.good("the patches change nothing but files of the release")
+		v.good("the patches change only files of the release")
 	}
 	switch {
 	case v.t.Version != v.s.Tag:
-		v.Note("skipped: the stored bytes can only be reproduced on %s", v.s.Tag)
+		v.Note("skipped: the stored bytes are reproducible only on %s", v.s.Tag)
 		return nil
 	case len(v.s.Dropped) > 0:
-		v.Note("skipped: the stored bytes cannot be reproduced while patches are left out")
+		v.Note("skipped: the stored bytes are not reproducible while patches are left out")
 		return nil
 	}
 	before = v.failures
@@ -245,9 +245,9 @@ func (v *verifier) compose() error {
 		if err := fileutil.Write(formatted, []byte(again), 0o666); err != nil {
 			return err
 		}
-		// The command fails if there is a difference.
+		// git diff exits with 1 because there is a difference.
 		diff, _ := v.git.Command([]string{"diff", "--no-index", filepath.Join(v.s.Dir, c.patch.File), formatted}).Output()
-		v.bad(c.patch.File+" is not what formatting its commit gives: run \"make refresh\"", console.FirstLines(string(diff), 40))
+		v.bad(c.patch.File+" differs from the formatted commit: run \"make refresh\"", console.FirstLines(string(diff), 40))
 	}
 	if v.failures == before {
 		v.good("formatting the commits again gives the stored bytes")
@@ -255,7 +255,7 @@ func (v *verifier) compose() error {
 	return nil
 }
 
-// gitAm applies the mails as a user without this repository does.
+// gitAm applies the mails as a user without this repository would.
 func (v *verifier) gitAm() error {
 	v.Say("Applying the exported mails with plain git am")
 	mails, err := writeMails(v.commits, filepath.Join(v.work, "mails"))
@@ -271,7 +271,7 @@ func (v *verifier) gitAm() error {
 			v.bad(fmt.Sprintf("git am of %s makes another tree than its sources", c.patch.File))
 		}
 	}
-	v.good("%d patches apply, and make the trees that their sources make", len(v.commits))
+	v.good("%d patches apply, and make the same trees as their sources", len(v.commits))
 	return nil
 }
 
@@ -306,9 +306,9 @@ func (v *verifier) boilerplate() error {
 	}
 	// New files are the same for all releases.
 	if header, _ := os.ReadFile(filepath.Join(v.src, "hack/boilerplate/boilerplate.go.txt")); strings.Contains(string(header), "Copyright YEAR ") {
-		why = "it wants the year in a header, which v1.35 and later want in no new file"
+		why = "it requires a year in the header, and releases from v1.35 on forbid it in new files"
 	}
-	// As arguments: without them, the script skips a tree below a directory "_output".
+	// Without arguments, the script skips a tree below a directory "_output".
 	files, err := v.git.Lines("diff", "--name-only", "--diff-filter=d", "--no-renames", v.base, "HEAD")
 	if err != nil {
 		return err
@@ -326,9 +326,9 @@ func (v *verifier) boilerplate() error {
 func (v *verifier) featureGates() error {
 	why := ""
 	if len(v.s.Dropped) > 0 {
-		why = "the generated lists are of the whole series, and patches are left out"
+		why = "the generated lists are those of the whole series, and patches are left out"
 	}
-	// With the installed Go and its caches. By default the script downloads a Go and has its own caches.
+	// Use the installed Go and its caches. By default the script downloads a Go and uses its own caches.
 	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
 	if err != nil {
 		return fmt.Errorf("go env: %w", err)
@@ -391,7 +391,7 @@ func (v *verifier) applyAndReverse() error {
 		return err
 	}
 	if before != after {
-		v.bad("reverse leaves something changed; before, and after:", before, after)
+		v.bad("reverse did not restore everything; before and after:", before, after)
 	} else {
 		v.good("apply makes the same trees; reverse restores the tree, the branch, the index and the configuration")
 	}

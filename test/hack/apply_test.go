@@ -68,7 +68,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			p.ok(t, "hack/patchset.sh", "reverse")
 			assert.Equal(t, before, p.snapshot(t, tree))
-			assert.Contains(t, p.ok(t, "hack/patchset.sh", "reverse"), "Nothing to take back")
+			assert.Contains(t, p.ok(t, "hack/patchset.sh", "reverse"), "Nothing to reverse")
 		})
 	}
 }
@@ -98,7 +98,7 @@ func TestApplyRefuses(t *testing.T) {
 			p := make(newSub(t), t)
 			write(p.root, map[string]string{"pkg/kubelet/restart/decide.go": "mine"})
 			before := p.snapshot(t, p.root)
-			p.fails(t, nil, []string{"in " + p.root + " already", "pkg/kubelet/restart/decide.go"}, "hack/patchset.sh", "apply")
+			p.fails(t, nil, []string{"already exist in " + p.root, "pkg/kubelet/restart/decide.go"}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		}
 	})
@@ -147,14 +147,14 @@ func TestApplyRefuses(t *testing.T) {
 	})
 	t.Run("KUBE_VERSION against the tree", func(t *testing.T) {
 		p := newProject(t).plain(t)
-		p.fails(t, []string{"KUBE_VERSION=v1.36.1"}, []string{"says of itself that it is kubernetes 1.37", "v1.36.1"}, "hack/patchset.sh", "apply")
+		p.fails(t, []string{"KUBE_VERSION=v1.36.1"}, []string{"has the sources of kubernetes 1.37", "v1.36.1"}, "hack/patchset.sh", "apply")
 	})
 	t.Run("plain tree of unknown release", func(t *testing.T) {
 		p := newProject(t).plain(t)
 		write(p.root, map[string]string{"staging/src/k8s.io/client-go/go.mod": "module k8s.io/client-go\n\ngo 1.22.0\n\nrequire k8s.io/api v0.0.0\n"})
 		require.NoError(t, os.Remove(filepath.Join(p.root, "staging/src/k8s.io/component-base/version/base.go")))
 		before := p.snapshot(t, p.root)
-		p.fails(t, nil, []string{"cannot tell which kubernetes release", "KUBE_VERSION="}, "hack/patchset.sh", "apply")
+		p.fails(t, nil, []string{"cannot find out which kubernetes release", "KUBE_VERSION="}, "hack/patchset.sh", "apply")
 		assert.Equal(t, before, p.snapshot(t, p.root))
 		out, err := p.try([]string{"KUBE_VERSION=v1.37.2"}, "hack/patchset.sh", "apply")
 		require.NoError(t, err, out)
@@ -227,7 +227,7 @@ func TestApplyFork(t *testing.T) {
 	p.commit(p.root, "ours", "A <a@example.com>", "none", map[string]string{"ours.txt": "1"})
 	before := p.snapshot(t, p.root)
 	out := p.ok(t, "hack/patchset.sh", "apply")
-	assert.Contains(t, out, "nearest one before it is v1.37.1-acme.3, so it is taken for v1.37.1")
+	assert.Contains(t, out, "nearest one before it is v1.37.1-acme.3, so its release is assumed to be v1.37.1")
 	p.ok(t, "hack/patchset.sh", "reverse")
 	assert.Equal(t, before, p.snapshot(t, p.root))
 }
@@ -242,7 +242,7 @@ func TestApplyFails(t *testing.T) {
 				p.git(p.root, "commit", "-q", "-a", "-m", "fork")
 			}
 			before := p.snapshot(t, p.root)
-			p.fails(t, nil, []string{p.patches(t)[1] + " does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line ", "as it was before",
+			p.fails(t, nil, []string{p.patches(t)[1] + " does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line ", " is restored",
 				"v1.37: made on v1.37.1"}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		})
@@ -268,7 +268,7 @@ func TestApplyInterrupted(t *testing.T) {
 			before := p.snapshot(t, p.root)
 			// Ctrl-C in the middle of an am that has already written a new file.
 			env := gitThat(t, 2, `mkdir -p "$2/pkg/kubelet/restart"; echo half >"$2/pkg/kubelet/restart/decide.go"; echo half >"$2/pkg/kubelet/kubelet.go"; kill -INT $PPID; exit 1`)
-			p.fails(t, env, []string{"as it was before"}, "hack/patchset.sh", "apply")
+			p.fails(t, env, []string{" is restored"}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		})
 	}

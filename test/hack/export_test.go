@@ -77,7 +77,7 @@ func newProjectTree(t *testing.T, p project) string {
 // TestDist: the archive is the same to the byte wherever and whenever it is made.
 func TestDist(t *testing.T) {
 	p := newProject(t)
-	p.fails(t, nil, []string{"is no git checkout"}, "make", "dist")
+	p.fails(t, nil, []string{"is not a git checkout"}, "make", "dist")
 	write(p.dir, map[string]string{".gitignore": "/_output/\n"})
 	p.git(p.dir, "init", "-q")
 	p.git(p.dir, "add", "-A", ".")

@@ -44,7 +44,7 @@ func TestFetch(t *testing.T) {
 func TestFetchWrongVersion(t *testing.T) {
 	p := newProject(t)
 	p.fails(t, nil, []string{`"banana" is not a kubernetes release`, "v1.37.1"}, "hack/patchset.sh", "fetch", "banana")
-	p.fails(t, nil, []string{"kubernetes v1.99.1 cannot be had", "k8s.io/kubernetes@v1.99.1", "KUBE_ROOT"}, "hack/patchset.sh", "fetch", "v1.99.1")
+	p.fails(t, nil, []string{"kubernetes v1.99.1 cannot be downloaded", "k8s.io/kubernetes@v1.99.1", "KUBE_ROOT"}, "hack/patchset.sh", "fetch", "v1.99.1")
 	assert.NoDirExists(t, filepath.Join(p.dir, "_output/v1.99.1"))
 	assertNoScratch(t, filepath.Join(p.dir, "_output"))
 }
@@ -92,7 +92,7 @@ func TestFetchBrokenProxy(t *testing.T) {
 	})
 	other := t.TempDir()
 	p.fails(t, []string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url, "GOMODCACHE=" + modcache(t)},
-		[]string{"k8s.io/client-go@v0.37.1 cannot be had", "502"}, "hack/patchset.sh", "fetch", version)
+		[]string{"k8s.io/client-go@v0.37.1 cannot be downloaded", "502"}, "hack/patchset.sh", "fetch", version)
 	assert.NoDirExists(t, filepath.Join(other, version))
 	assertNoScratch(t, other)
 }
@@ -180,7 +180,7 @@ func TestPins(t *testing.T) {
 	sums := filepath.Join(p.dir, "patches/v1.37/kubernetes.sum")
 	text := read(sums)
 	assert.Equal(t, 4, strings.Count(text, " h1:"), text)
-	assert.Contains(t, p.ok(t, "hack/patchset.sh", "pin", version), "has all of them already")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "pin", version), "already has all hashes")
 	fetch := func(proxy string) (string, error) {
 		other := t.TempDir()
 		out, err := p.try([]string{"KB_OUTPUT_DIR=" + other, "GOPROXY=file://" + proxy, "GOMODCACHE=" + modcache(t), "GONOSUMDB=k8s.io/*", "GOFLAGS=-mod=mod"},

@@ -135,7 +135,7 @@ func TestTravelRender(t *testing.T) {
 	edit(t, path, "\tbackoff \"", "\t\"")
 	p.fails(t, nil, []string{"kuberuntime/decide.go line 4", "give the import a name"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
 	edit(t, path, "/kubelet-backoff/backoff\"", "/kubelet-backoff/config\"")
-	p.fails(t, nil, []string{"imports config, which does not travel"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
+	p.fails(t, nil, []string{"imports config, which hack/travel.txt does not mirror"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
 	for line, want := range map[string]string{
 		"a backoff":                    "expected \"PATCH",
 		"a backoff to rules":           `"rules" is not a pattern`,

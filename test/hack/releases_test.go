@@ -56,7 +56,7 @@ func TestVerifyAll(t *testing.T) {
 
 	out = p.ok(t, "hack/patchset.sh", "verify-all")
 	assert.Contains(t, out, version+" patches: passed on ")
-	assert.Contains(t, out, version+" build: after each patch")
+	assert.Contains(t, out, version+" build: type-check")
 	assert.Contains(t, out, version+" others: "+filepath.Join(p.dir, "patches/v1.37/BASE")+" names none")
 	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes[^|]*\| not run`, out)
 
@@ -97,7 +97,7 @@ func TestVerifyAll(t *testing.T) {
 	edit(t, base, "tag:", "applies: "+newer+"\ntag:")
 	env := []string{"GOPROXY=file://" + proxy, "GOMODCACHE=" + modcache(t)}
 	p.fails(t, env, []string{
-		version + " tests: passed on ", version + " others: the series applies", p.patches(t)[2] + " does not apply to kubernetes " + newer, "pkg/kubelet/kubelet.go",
+		version + " tests: passed on ", version + " others: apply to these", p.patches(t)[2] + " does not apply to kubernetes " + newer, "pkg/kubelet/kubelet.go",
 		"| v1.37.1 | passes", "**fails**",
 	}, "hack/patchset.sh", "verify-all", "--only", "v1.37")
 	makeProxy(proxy, newer)
@@ -126,7 +126,7 @@ func TestVerifyAll(t *testing.T) {
 	assert.Contains(t, out, version+" build: ")
 	assert.NotContains(t, out, version+" tests")
 	p.fails(t, nil, []string{"--only is empty"}, "hack/patchset.sh", "verify-all", "--only=")
-	p.fails(t, nil, []string{`"node-e2e" is not a check that verify-all runs; there are: patches, tests, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
+	p.fails(t, nil, []string{`"node-e2e" is not a check that verify-all runs: must be one of patches, tests, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
 	p.fails(t, nil, []string{"FAIL: v1.38", "1 of 1 series"}, "hack/patchset.sh", "verify-all", "--check", "patches", "--only", "newest")
 	p.fails(t, nil, []string{`there is no series "v1.2"`, "v1.38: made on v1.38.0"}, "hack/patchset.sh", "verify-all", "--only", "v1.2")
 }
@@ -173,7 +173,7 @@ func TestMatrix(t *testing.T) {
 	withSkip, err := p.try([]string{"SKIP=3"}, "hack/patchset.sh", "matrix")
 	require.NoError(t, err, withSkip)
 	out := p.ok(t, "hack/patchset.sh", "matrix")
-	assert.Equal(t, out, withSkip, "SKIP is for applying")
+	assert.Equal(t, out, withSkip, "SKIP is only for apply")
 	for _, line := range []string{
 		"| release | patches | tests | build | others | node-timing | node-e2e | node-conformance | node-skew |",
 		"| v1.38.0 | not run | not run | not run | not run | not run | not run | not run | not run |",
@@ -208,7 +208,7 @@ func TestMatrix(t *testing.T) {
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "passes: 82\\|scenarios |", "a comment is no code")
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run | not run | not run |")
-	p.fails(t, nil, []string{`"build" is not a check that scripts record; there are: node-timing, node-e2e, node-conformance, node-skew`}, "hack/patchset.sh", "record", "build")
+	p.fails(t, nil, []string{`"build" is not a check that scripts record: must be one of node-timing, node-e2e, node-conformance, node-skew`}, "hack/patchset.sh", "record", "build")
 }
 
 // What differs from upstream is what the messages say, of each release that has another message its own.
@@ -247,7 +247,7 @@ func TestCarry(t *testing.T) {
 		require.NoError(t, err, out)
 		return out
 	}
-	p.fails(t, env, []string{"patches/v1.37 is there already"}, "hack/patchset.sh", "carry", "v1.37.5")
+	p.fails(t, env, []string{"patches/v1.37 exists already"}, "hack/patchset.sh", "carry", "v1.37.5")
 	out := run("hack/patchset.sh", "carry", next)
 	tree := filepath.Join(p.dir, "_output", next, "kubernetes")
 	assert.Contains(t, out, "rebase --onto "+next+" "+version+"\n")
@@ -264,5 +264,5 @@ func TestCarry(t *testing.T) {
 	assert.Contains(t, run("hack/patchset.sh", "verify", "--no-build"), "Series v1.38 is in order on kubernetes "+next)
 	assert.Contains(t, read(filepath.Join(tree, "pkg/kubelet/kubelet.go")), "// Package kubelet is newer.\n")
 	assert.Contains(t, read(filepath.Join(tree, "pkg/kubelet/kubelet.go")), "return false", "the last patch is applied")
-	p.fails(t, env[:2], []string{"patches/v1.38 is there already"}, "hack/patchset.sh", "carry", next)
+	p.fails(t, env[:2], []string{"patches/v1.38 exists already"}, "hack/patchset.sh", "carry", next)
 }

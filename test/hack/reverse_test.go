@@ -46,7 +46,7 @@ func TestDropping(t *testing.T) {
 		assert.Contains(t, p.ok(t, "make", "apply", "SKIP=kubelet-not-late "+second), "1 commits")
 		p.ok(t, "make", "reverse")
 		for _, skip := range []string{"three", "99", "0", three + " 99 x"} {
-			p.fails(t, []string{"SKIP=" + skip}, []string{fmt.Sprintf("SKIP=%q: v1.37 has no patch ", skip), "There are:", one + " client-go-rules", three + " kubelet-not-late"},
+			p.fails(t, []string{"SKIP=" + skip}, []string{fmt.Sprintf("SKIP=%q: v1.37 has no patch ", skip), "Its patches are:", one + " client-go-rules", three + " kubelet-not-late"},
 				"hack/patchset.sh", "apply")
 		}
 	})
@@ -74,14 +74,14 @@ func TestCheckout(t *testing.T) {
 	p := newProject(t)
 	p.ok(t, "hack/patchset.sh", "apply")
 	before := p.snapshot(t, p.tree())
-	p.fails(t, nil, []string{p.tree() + " is there already", "Move it away"}, "hack/patchset.sh", "checkout", p.tree())
+	p.fails(t, nil, []string{p.tree() + " exists already", "Move it away"}, "hack/patchset.sh", "checkout", p.tree())
 	assert.Equal(t, before, p.snapshot(t, p.tree()))
 	dir := filepath.Join(t.TempDir(), "stock")
 	write(dir, map[string]string{"mine.txt": "1"})
-	p.fails(t, nil, []string{dir + " is there already"}, "hack/patchset.sh", "checkout", dir)
+	p.fails(t, nil, []string{dir + " exists already"}, "hack/patchset.sh", "checkout", dir)
 	assert.FileExists(t, filepath.Join(dir, "mine.txt"))
 	p.git(dir, "init", "-q")
-	p.fails(t, nil, []string{dir + " is there already"}, "hack/patchset.sh", "checkout", dir)
+	p.fails(t, nil, []string{dir + " exists already"}, "hack/patchset.sh", "checkout", dir)
 
 	dir += "-2"
 	p.ok(t, "hack/patchset.sh", "checkout", dir)
@@ -96,7 +96,7 @@ func TestPatchesChangedSince(t *testing.T) {
 	before := p.snapshot(t, p.root)
 	p.ok(t, "hack/patchset.sh", "apply")
 	edit(t, filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2]), "+\treturn false", "+\treturn !true")
-	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "taking it back first")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "reversing it first")
 	assert.Contains(t, read(filepath.Join(p.root, "pkg/kubelet/kubelet.go")), "return !true")
 	p.ok(t, "hack/patchset.sh", "reverse")
 	assert.Equal(t, before, p.snapshot(t, p.root))
@@ -125,7 +125,7 @@ func TestReverseRefuses(t *testing.T) {
 	p.commit(p.root, "my own work", "A <a@example.com>", "none", map[string]string{"mine.txt": "1"})
 	p.fails(t, nil, []string{"commits that no patch file holds", "my own work", "make refresh", "--force"}, "hack/patchset.sh", "reverse")
 	p.fails(t, nil, []string{"has been edited", "make refresh"}, "hack/patchset.sh", "apply")
-	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply", "--keep"), "used as it is")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply", "--keep"), "using it as it is")
 	write(p.root, map[string]string{"mine.txt": "2"})
 	p.fails(t, nil, []string{"not committed", "mine.txt"}, "hack/patchset.sh", "reverse")
 	p.ok(t, "hack/patchset.sh", "reverse", "--force")

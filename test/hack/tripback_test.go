@@ -73,7 +73,7 @@ func TestTripBack(t *testing.T) {
 		p := applied(t)
 		edit(t, filepath.Join(p.root, decide), "Decide decides", "Decide decides well")
 		p.git(p.root, "commit", "-q", "-a", "-m", "forgot this")
-		p.refreshed(t, "(forgot this) is gone: all that it changed is another patch's", decide+" on the branch -> kuberuntime/decide.go")
+		p.refreshed(t, "(forgot this) is gone: all its changes belong to another patch", decide+" on the branch -> kuberuntime/decide.go")
 		assert.Contains(t, p.git(p.root, "show", "HEAD~1:"+decide), "decides well")
 	})
 	t.Run("a new file of the library", func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestTripBack(t *testing.T) {
 		edit(t, filepath.Join(p.root, ours), "return 1", "return 2")
 		p.git(p.root, "commit", "-q", "-a", "--fixup", "HEAD~1")
 		before := p.snapshot(t, p.dir)
-		p.fails(t, nil, []string{"is meant to become part of another", "rebase -i --autosquash"}, "hack/patchset.sh", "refresh")
+		p.fails(t, nil, []string{"is a fixup of another commit", "rebase -i --autosquash"}, "hack/patchset.sh", "refresh")
 		assert.Equal(t, before, p.snapshot(t, p.dir))
 	})
 	t.Run("no Go", func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestTripBack(t *testing.T) {
 		write(p.root, map[string]string{decide: "package\n"})
 		p.amend(t, 1)
 		before := p.snapshot(t, p.dir)
-		p.fails(t, nil, []string{decide, "is no Go source"}, "hack/patchset.sh", "refresh")
+		p.fails(t, nil, []string{decide, "is not valid Go source"}, "hack/patchset.sh", "refresh")
 		assert.Equal(t, before, p.snapshot(t, p.dir))
 	})
 }
@@ -346,7 +346,7 @@ func TestRefreshKilled(t *testing.T) {
 			text := read(file)
 			edit(t, file, words, words+" // By hand.")
 			before := p.patchBytes(t)
-			p.fails(t, nil, []string{"a refresh was killed", file, "would be overwritten", "git checkout -- FILE"}, "hack/patchset.sh", "refresh")
+			p.fails(t, nil, []string{"a refresh was killed", file, "would overwrite them", "git checkout -- FILE"}, "hack/patchset.sh", "refresh")
 			assert.Equal(t, before, p.patchBytes(t))
 			write(dir, map[string]string{filepath.Base(file): text})
 		}
@@ -383,7 +383,7 @@ func TestRefreshOtherReleases(t *testing.T) {
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	out, err := patchset(version, "refresh")
 	require.Error(t, err, out)
-	assert.Contains(t, out, "v1.37 is refreshed, but v1.38 has files that have changed, too")
+	assert.Contains(t, out, "v1.37 is refreshed, but files of v1.38 have changed too")
 	assert.Contains(t, out, "make refresh KUBE_VERSION="+other)
 	out, err = patchset(version, "refresh")
 	require.NoError(t, err, out)

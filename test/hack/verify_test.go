@@ -14,8 +14,8 @@ func TestVerify(t *testing.T) {
 		p := newProject(t).clone(t)
 		before := p.snapshot(t, p.root)
 		out := p.ok(t, "hack/patchset.sh", "verify")
-		for _, word := range []string{"3 patch files are well-formed", "change nothing but files of the release", "gives the stored bytes",
-			"3 patches apply, and make the trees that their sources make", "apply makes the same trees",
+		for _, word := range []string{"3 patch files are well-formed", "change only files of the release", "gives the stored bytes",
+			"3 patches apply, and make the same trees as their sources", "apply makes the same trees",
 			"restores the tree", "with the tests of ./pkg/kubelet ./pkg/kubelet/restart", "kubelet and kube-apiserver build", "is in order"} {
 			assert.Contains(t, out, word)
 		}
@@ -42,10 +42,10 @@ func TestVerify(t *testing.T) {
 		"trailer":     {0, "Drop-When: ", "Drop-If: ", []string{`0001-client-go-rules.patch has no trailer "Drop-When: ..."`}},
 		"commit":      {2, "From 0000000000000000000000000000000000000000 ", "From 1000000000000000000000000000000000000000 ", []string{"from the zero commit"}},
 		"signature":   {2, "-\treturn true\n+\treturn false\n }\n", "-\treturn true\n+\treturn false\n }\n-- \n2.39.5\n\n", []string{"mail signature"}},
-		"bytes":       {2, "Subject: [PATCH] ", "Subject: [PATCH 3/3] ", []string{"is not what formatting its commit gives", "make refresh"}},
+		"bytes":       {2, "Subject: [PATCH] ", "Subject: [PATCH 3/3] ", []string{"differs from the formatted commit", "make refresh"}},
 		"library":     {2, "diff --git ", newFile("pkg/kubelet/restart/decide.go") + "diff --git ", []string{"pkg/kubelet/restart/decide.go: the patch creates it, but it exists"}},
 		"travel":      {0, "diff --git ", newFile("staging/src/k8s.io/client-go/util/flowcontrol/rules.go") + "diff --git ", []string{"0001-client-go-rules.patch changes staging/", "backoff/rules.go is that file"}},
-		"new file":    {2, "diff --git ", newFile("pkg/kubelet/new.go") + "diff --git ", []string{"has a hunk in pkg/kubelet/new.go, which is no file of the release", "patches/_src/kubelet-not-late"}},
+		"new file":    {2, "diff --git ", newFile("pkg/kubelet/new.go") + "diff --git ", []string{"has a hunk in pkg/kubelet/new.go, which is not a file of the release", "patches/_src/kubelet-not-late"}},
 		"build":       {2, "+\treturn false", "+\treturn 7", []string{"type errors after 0003", "pkg/kubelet/kubelet.go:"}},
 		"application": {2, "-\treturn true", "-\treturn maybe", []string{"does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line"}},
 		"depends":     {2, "Depends-On: none", "Depends-On: later", []string{`"later" is neither a patch number nor "none"`}},
@@ -62,6 +62,6 @@ func TestVerify(t *testing.T) {
 		p.fails(t, nil, []string{"0009-x.patch is not in"}, "hack/patchset.sh", "verify", "--no-build")
 		p = newSub(t)
 		write(p.dir, map[string]string{"patches/_src/nobody/x.go": "package x\n"})
-		p.fails(t, nil, []string{"patches/_src/nobody is for a patch \"nobody\", which is not there"}, "hack/patchset.sh", "verify", "--no-build")
+		p.fails(t, nil, []string{"patches/_src/nobody is for a patch \"nobody\", which does not exist"}, "hack/patchset.sh", "verify", "--no-build")
 	})
 }

@@ -35,7 +35,7 @@ func Error(message string, details ...string) error {
 	return errors.New(message)
 }
 
-// Indent puts by in front of all lines except the first.
+// Indent prefixes all lines except the first with by.
 func Indent(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
 var plainWord = regexp.MustCompile(`^[\w./+:@%-]+$`)

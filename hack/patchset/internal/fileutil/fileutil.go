@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fileutil has what the standard library lacks for files: scratch directories, locks, and writing at once.
+// Package fileutil adds to package os: scratch directories, file locks and atomic writes.
 package fileutil
 
 import (
@@ -19,8 +19,8 @@ import (
 
 func HasLine(text, line string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") }
 
-// Glob returns the paths of a directory's entries that match the pattern. Unlike filepath.Glob, it takes any character in
-// the directory's name.
+// Glob returns the paths of a directory's entries that match the pattern. Unlike in filepath.Glob, characters of the
+// directory's name have no special meaning.
 func Glob(dir, pattern string) []string {
 	entries, _ := os.ReadDir(dir)
 	var found []string
@@ -32,8 +32,8 @@ func Glob(dir, pattern string) []string {
 	return found
 }
 
-// Scratch makes a directory below parent, and the function that removes it. It also removes the directories of programs that
-// were killed: the name contains the process ID of the owner.
+// Scratch makes a directory below parent, and returns a function that removes it. It also removes the directories of killed
+// programs: their names contain the process ID of the owner.
 func Scratch(parent string) (dir string, remove func(), err error) {
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return "", nil, fmt.Errorf("cannot create %s: %v", parent, err)
@@ -41,7 +41,7 @@ func Scratch(parent string) (dir string, remove func(), err error) {
 	for _, d := range Glob(parent, ".scratch.*") {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(d), ".scratch."), ".")
 		pid, err := strconv.Atoi(owner)
-		// For the process of another user the error is EPERM.
+		// The process of another user gives EPERM.
 		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			RemoveAll(d)
 		}
@@ -53,7 +53,7 @@ func Scratch(parent string) (dir string, remove func(), err error) {
 	return dir, func() { RemoveAll(dir) }, nil
 }
 
-// RemoveAll removes a directory and everything below it, also where directories are read-only. It ignores errors.
+// RemoveAll removes a directory and everything below it, including read-only directories. It ignores errors.
 func RemoveAll(dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
@@ -86,10 +86,10 @@ func Write(path string, data []byte, mode os.FileMode) error {
 	return os.Rename(tmp, path)
 }
 
-// newPrefix marks files that are being written. A program that is killed leaves one behind, until the file is written again.
+// newPrefix marks files that are being written. A killed program leaves such a file, which the next write of the file removes.
 const newPrefix = ".new."
 
-// Lock takes an exclusive lock on a file. If it has to wait, it calls waiting once. It returns the cause of ctx's end.
+// Lock takes an exclusive lock on a file. If it has to wait, it calls waiting once. If ctx is done, it returns the cause.
 func Lock(ctx context.Context, file string, waiting func()) (unlock func(), err error) {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o777); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package git runs git in a way that is the same on every machine.
+// Package git runs git with the same results on every machine.
 package git
 
 import (
@@ -25,7 +25,7 @@ import (
 const (
 	identName      = "kubelet-backoff"
 	CommitterEmail = "noreply@kubelet-backoff.invalid"
-	// The time of commits that stand for a release.
+	// releaseDate is the time of the commits that contain a release.
 	releaseDate = "@946684800 +0000"
 )
 
@@ -70,13 +70,13 @@ func Environment() ([]string, error) {
 // Git runs git in a directory.
 type Git struct {
 	ctx   context.Context
-	base  []string // as gitEnvironment returns it
+	base  []string // as Environment returns it
 	Dir   string
 	env   []string // besides base
 	stdin string
 }
 
-// New returns git in no directory yet. With ctx done, no command begins.
+// New returns a Git without a directory. When ctx is done, it starts no command.
 func New(ctx context.Context, environment []string) Git { return Git{ctx: ctx, base: environment} }
 
 func (g Git) In(dir string) Git { return Git{ctx: g.ctx, base: g.base, Dir: dir} }
@@ -103,8 +103,7 @@ func (g Git) Command(args []string) *exec.Cmd {
 	return cmd
 }
 
-// Bytes returns what git prints. After a signal no further command starts. One that runs is not stopped, because it would
-// leave its locks behind.
+// Bytes returns what git prints. A signal does not stop a running command, because git would leave its locks behind.
 func (g Git) Bytes(args ...string) ([]byte, error) {
 	if err := context.Cause(g.ctx); err != nil {
 		return nil, err
@@ -144,7 +143,7 @@ func (g Git) Run(commands ...string) error {
 
 func (g Git) OK(args ...string) bool { return g.Command(args).Run() == nil }
 
-// Try returns what git prints, or nothing if it fails.
+// Try returns what git prints, or "" if it fails.
 func (g Git) Try(args ...string) string {
 	b, err := g.Command(args).Output()
 	if err != nil {
@@ -162,13 +161,13 @@ func (g Git) Lines(args ...string) ([]string, error) {
 	return strings.Split(s, "\n"), err
 }
 
-// CommitID returns the commit that a revision names, or nothing if there is none.
+// CommitID returns the commit that a revision names, or "" if there is none.
 func (g Git) CommitID(rev string) string {
 	return g.Try("rev-parse", "-q", "--verify", rev+"^{commit}")
 }
 
 const (
-	// NeutralAttributes keep the bytes of files as they are, against the tree's own .gitattributes.
+	// NeutralAttributes override the tree's .gitattributes, so that git does not convert files.
 	NeutralAttributes = "* -text -ident -eol -filter -working-tree-encoding\n"
 	// Alternates is the file that names the repository from which another one borrows objects.
 	Alternates = ".git/objects/info/alternates"
@@ -226,11 +225,11 @@ func (g Git) Mail(commit string) (string, error) {
 	return string(b), err
 }
 
-// Am runs `git am` for one mail, with all options that could vary set.
+// Am runs `git am` for one mail. It sets all options that the user's configuration could change.
 func (g Git) Am(file string) error {
 	err := g.Do("am", "-q", "--no-3way", "--no-keep-cr", "--no-scissors", "--no-gpg-sign", "--committer-date-is-author-date", file)
 	if err != nil {
-		// A Ctrl-C that ended git also reaches this process, maybe a little later.
+		// A Ctrl-C that ended git also reaches this process, but maybe a little later.
 		time.Sleep(50 * time.Millisecond)
 	}
 	return err
@@ -277,7 +276,7 @@ func (g Git) Files(rev string, paths ...string) (map[string]File, error) {
 	return files, nil
 }
 
-// Changed returns the paths in which two trees differ, with their files in the second; a removed file has no blob.
+// Changed returns the paths in which two trees differ, with their files in the second tree. A removed file has no blob.
 func (g Git) Changed(from, to string) (map[string]File, error) {
 	out, err := g.Bytes("diff-tree", "-r", "-z", "--no-renames", from, to)
 	if err != nil {
@@ -306,7 +305,7 @@ func (g Git) Store(content []byte) (string, error) {
 
 // Stage puts files into the index that GIT_INDEX_FILE names, and removes those without a blob.
 func (g Git) Stage(files map[string]File) error {
-	// Removals come first: a file may replace a directory, or a directory a file.
+	// Removals come first, because a file may replace a directory, or a directory a file.
 	var gone, in strings.Builder
 	for path, f := range files {
 		if f.Blob == "" {
@@ -318,7 +317,7 @@ func (g Git) Stage(files map[string]File) error {
 	return g.Input(gone.String()+in.String()).Do("update-index", "-z", "--index-info")
 }
 
-// CommitIndex commits the index that GIT_INDEX_FILE names. It returns the parent if nothing differs.
+// CommitIndex commits the index that GIT_INDEX_FILE names. It returns the parent if the trees are equal.
 func (g Git) CommitIndex(parent, text string, env ...string) (string, error) {
 	tree, err := g.Out("write-tree")
 	if err != nil {

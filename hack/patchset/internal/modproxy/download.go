@@ -31,12 +31,12 @@ import (
 
 const kubernetesModule = "k8s.io/kubernetes"
 
-// Download gets modules from the proxy.
+// Download is a release that is being assembled from modules of the proxy.
 type Download struct {
 	ctx context.Context
 	console.Log
 	work string
-	Dir  string // where the release is put together
+	Dir  string // the assembled release
 	Pins *pins
 	Got  map[module.Version]string // the hashes of what was downloaded
 }
@@ -70,12 +70,12 @@ func (d *Download) release(version string) error {
 	}
 	k := found[main.Path]
 	if ok, err := d.get(main, k, d.Dir); err != nil {
-		return console.Error(fmt.Sprintf("kubernetes %s cannot be had", version), err.Error())
+		return console.Error(fmt.Sprintf("kubernetes %s cannot be downloaded", version), err.Error())
 	} else if !ok {
-		return console.Error(fmt.Sprintf("kubernetes %s cannot be had: the Go module proxy has no k8s.io/kubernetes@%s", version, version), k.Error,
-			fmt.Sprintf("Is %s a release that exists? Otherwise use a git checkout of it: KUBE_ROOT=/path/to/kubernetes", version))
+		return console.Error(fmt.Sprintf("kubernetes %s cannot be downloaded: the Go module proxy has no k8s.io/kubernetes@%s", version, version), k.Error,
+			fmt.Sprintf("Check that %s is a release, or use a git checkout of it: KUBE_ROOT=/path/to/kubernetes", version))
 	}
-	// In the module this is only a stub, and go build would use it.
+	// The module has only a stub of the vendor directory, and go build would use it.
 	fileutil.RemoveAll(filepath.Join(d.Dir, "vendor"))
 
 	modules, goVersion, err := stagingModules(d.Dir, version)
@@ -98,7 +98,7 @@ func (d *Download) release(version string) error {
 			continue
 		// A module is absent only if the proxy says so. After any other error it must not become an empty module.
 		case !absentPattern.MatchString(said):
-			return console.Error(fmt.Sprintf("%s cannot be had:", m), said)
+			return console.Error(fmt.Sprintf("%s cannot be downloaded:", m), said)
 		case d.Pins.hashes[m] != "":
 			return console.Error(fmt.Sprintf("the proxy has no %s, but %s has its hash", m, d.Pins.File), said)
 		}
@@ -107,9 +107,9 @@ func (d *Download) release(version string) error {
 			return err
 		}
 		if strings.HasPrefix(m.Path, "k8s.io/sample-") {
-			d.Note("%s does not exist; an empty module stands in for it", m)
+			d.Note("%s does not exist; an empty module replaces it", m)
 		} else {
-			d.Warn("the proxy has no %s; an empty module stands in for it, and what needs it will not build", m)
+			d.Warn("the proxy has no %s; an empty module replaces it, and packages that import it will not build", m)
 		}
 	}
 	return nil
@@ -153,13 +153,13 @@ func stagingModules(dir, version string) (modules []module.Version, goVersion st
 		}
 	}
 	if len(modules) == 0 {
-		return nil, "", fmt.Errorf("k8s.io/kubernetes@%s names no staging modules, neither in go.work nor in go.mod", version)
+		return nil, "", fmt.Errorf("k8s.io/kubernetes@%s names no staging modules in go.work or go.mod", version)
 	}
 	return modules, goVersion, nil
 }
 
-// ask fills the module cache. The checksum database does not have every staging module; those are taken from the proxy without
-// a check. A wrong checksum is an error, and so is a database that does not answer.
+// ask downloads modules to the module cache. The checksum database does not have every staging module. Ask downloads those
+// without a check. A wrong checksum is an error, and so is a database that does not answer.
 func (d *Download) ask(modules []module.Version) (map[string]downloaded, error) {
 	found, err := d.modDownload(modules)
 	if err != nil {
@@ -189,7 +189,7 @@ func (d *Download) ask(modules []module.Version) (map[string]downloaded, error) 
 }
 
 func (d *Download) modDownload(modules []module.Version, env ...string) (map[string]downloaded, error) {
-	// In a separate module, so that `go mod download` neither reads nor writes the one around it.
+	// A separate module, so that `go mod download` neither reads nor writes an enclosing one.
 	dir := filepath.Join(d.work, "cwd")
 	if err := fileutil.Write(filepath.Join(dir, "go.mod"), []byte("module scratch\n"), 0o666); err != nil {
 		return nil, err
@@ -198,9 +198,9 @@ func (d *Download) modDownload(modules []module.Version, env ...string) (map[str
 	found := map[string]downloaded{}
 	for _, m := range modules {
 		args = append(args, m.String())
-		found[m.Path] = downloaded{Error: "go mod download says nothing of it"}
+		found[m.Path] = downloaded{Error: "go mod download did not report it"}
 	}
-	// Without a workspace, a vendor directory and flags for other modules. No variable is empty, because go would then use
+	// Disable workspaces, vendor directories and flags for other modules. No variable is empty, because go would then use
 	// the value that `go env -w` wrote.
 	env = slices.Concat(os.Environ(), []string{"GOFLAGS=-buildvcs=false", "GOWORK=off", "GO111MODULE=on"}, env)
 	out, _, failed := process.Long(d.ctx, d.Log, "downloading", dir, env, "go", args...)
@@ -215,7 +215,7 @@ func (d *Download) modDownload(modules []module.Version, env ...string) (map[str
 	for _, o := range objects {
 		var m downloaded
 		if err := json.Unmarshal([]byte(o), &m); err != nil {
-			return nil, console.Error("go mod download -json says what cannot be read: "+err.Error(), console.LastLines(out, 20))
+			return nil, console.Error("go mod download -json: cannot read the output: "+err.Error(), console.LastLines(out, 20))
 		}
 		if m.Error != "" || m.Zip != "" {
 			found[m.Path] = m
@@ -250,7 +250,7 @@ func (d *Download) get(m module.Version, found downloaded, dir string) (bool, er
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return false, nil // go's own error says why
+		return false, nil // the error of the go command has the reason
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -268,7 +268,7 @@ func (d *Download) get(m module.Version, found downloaded, dir string) (bool, er
 	return true, d.place(m, f.Name(), dir)
 }
 
-// place unpacks a module's zip to dir if it has the right hash.
+// place checks the hash of a module's zip and unpacks it to dir.
 func (d *Download) place(m module.Version, file, dir string) error {
 	hash, err := dirhash.HashZip(file, dirhash.Hash1)
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 )
 
-// Pins are the hashes of a release's modules, from a file in the format of go.sum.
+// pins are the hashes of a release's modules, from a file in the format of go.sum.
 type pins struct {
 	File    string
-	Pinned  bool // the release is in it
+	Pinned  bool // whether the file has hashes of the release
 	hashes  map[module.Version]string
 	content []byte
 }
 
-// ReadPins reads the hashes of a release. Without a file there are none.
+// ReadPins reads the hashes of a release. A missing file has none.
 func ReadPins(file, version string) (*pins, error) {
 	s := &pins{File: file, hashes: map[module.Version]string{}}
 	var err error
@@ -54,10 +54,10 @@ func (s *pins) check(m module.Version, hash string) error {
 		want = "none: the file has other modules of this release, but not this one"
 	}
 	return console.Error(fmt.Sprintf("%s has the wrong hash:", m), "expected  "+want+"  ("+s.File+")", "actual    "+hash,
-		"Either the proxy or the module cache has other content for it, or the file is wrong.")
+		"Either the proxy or the module cache has different content, or the file is wrong.")
 }
 
-// Pin adds the hashes of what was downloaded to the file, and reports whether that changed it.
+// Pin adds the hashes of the downloaded modules to the file, and reports whether that changed the file.
 func (d *Download) Pin() (changed bool, err error) {
 	maps.Copy(d.Pins.hashes, d.Got)
 	var lines []string

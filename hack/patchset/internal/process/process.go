@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process runs programs that take long.
+// Package process runs long-running programs.
 package process
 
 import (
@@ -45,8 +45,8 @@ func Need(tools ...string) error {
 // GoEnvironment returns the environment for building a kubernetes tree: with its own go.work (releases before 1.30 have none)
 // and without the user's Go settings. No variable is empty, because go would then use the value that `go env -w` wrote.
 //
-//	-trimpath       without paths in the objects, trees in different directories share one build cache
-//	CGO_ENABLED=0   the kubelet then runs on a node with any C library, and is the same with and without gcc here
+//	-trimpath       removes paths from the objects, so that trees in different directories share one build cache
+//	CGO_ENABLED=0   makes a kubelet that runs with any C library, and is the same with and without gcc on this machine
 func GoEnvironment(env []string, dir string) []string {
 	work := filepath.Join(dir, "go.work")
 	if !fileutil.Exists(work) {
@@ -57,7 +57,7 @@ func GoEnvironment(env []string, dir string) []string {
 
 var packageLine = regexp.MustCompile(`(?m)^[A-Za-z0-9._/-]+$`)
 
-// output is what a command prints. It can be read while the command runs.
+// output collects the output of a command, and can be read while the command runs.
 type output struct {
 	mu   sync.Mutex
 	said bytes.Buffer
@@ -103,7 +103,7 @@ func Long(ctx context.Context, l console.Log, label, dir string, env []string, n
 	}
 }
 
-// killTree ends a process and its descendants, which do not get a signal to the process alone.
+// killTree terminates a process and its descendants.
 func killTree(pid int) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {

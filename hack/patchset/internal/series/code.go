@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// CodeDigest changes when the code of a release with the series changes. Messages of patches and comments are no code: the
-// results of hours of tests and measurements stay valid when only the prose of a series changes.
+// CodeDigest returns a digest of the code that the series changes, without patch messages and comments. So the results of
+// hours of tests and measurements stay valid when only the prose of a series changes.
 func (s *Series) CodeDigest() string {
 	h := sha256.New()
 	for _, q := range s.Active {
@@ -34,9 +34,10 @@ func (s *Series) CodeDigest() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// goTokens returns the tokens of the source without comments that change nothing, or the source itself in doubt.
+// goTokens returns the tokens of the source without comments that are only prose. It returns the source itself if comments may
+// matter.
 func goTokens(source []byte) []byte {
-	// The comments of an example are the output that it must have.
+	// Comments of an example may contain the output that go test compares.
 	if bytes.Contains(source, []byte("\nfunc Example")) {
 		return source
 	}
@@ -58,7 +59,7 @@ func goTokens(source []byte) []byte {
 	}
 }
 
-// counts reports whether a tool reads the comment: the compiler a directive, and upstream's generators a marker.
+// counts reports whether a tool reads the comment, such as a compiler directive or a marker of upstream's generators.
 func counts(comment string) bool {
 	return !prose.MatchString(comment) || strings.HasPrefix(comment, "// +")
 }
@@ -69,8 +70,8 @@ var (
 	hunkHead   = regexp.MustCompile(`^(@@ -\S+) \+\S+ @@.*$`)
 )
 
-// writeHunks writes the changes of the patch in files of the release. A hunk has its place in the release, not that in the
-// result.
+// writeHunks writes the changes of the patch in files of the release. It keeps the position of a hunk in the release and drops
+// the position in the result, which earlier patches can move.
 func writeHunks(w io.Writer, mail string) {
 	_, diff, _ := strings.Cut(mail, "\ndiff --git ")
 	golang := false

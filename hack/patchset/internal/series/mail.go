@@ -23,7 +23,7 @@ func (p Store) Hunks(q *Patch) (map[string]int, error) {
 	if !strings.Contains(q.Mail, "\ndiff --git ") {
 		return files, nil
 	}
-	// Not in a repository: there, git looks at what is below the present directory alone.
+	// Inside a repository, git apply would only report files below the current directory.
 	out, err := p.Git.In("/").With("GIT_CEILING_DIRECTORIES=/").Input(q.Mail).Out("apply", "--numstat", "-z", "-")
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be read: %w", q.File, err)
@@ -93,8 +93,8 @@ func (p Store) Trailers(m message, key string) ([]string, error) {
 
 var dependency = regexp.MustCompile(`^#?0*(\d{1,4})([-.].*)?$`)
 
-// CheckDependencies returns an error if the series lacks a patch that another one depends on. Patches name these by number or
-// by name. Numbers change when a patch is inserted, names do not.
+// CheckDependencies returns an error if the series lacks a patch that another one depends on, or has it later. Patches name
+// their dependencies by number or by name. Inserting a patch changes numbers, but not names.
 func (p Store) CheckDependencies(s *Series) error {
 	before := map[string]bool{}
 	for _, q := range s.Active {
@@ -117,7 +117,7 @@ func (p Store) CheckDependencies(s *Series) error {
 			}
 			if !before[word] {
 				return console.Error(fmt.Sprintf("%s depends on patch %s, which the series does not have before it", q.File, word),
-					fmt.Sprintf("Leave out %04d as well, or put patch %s back into %s/series.", q.Number, word, s.Dir))
+					fmt.Sprintf("Leave out %04d as well, or add patch %s to %s/series again.", q.Number, word, s.Dir))
 			}
 		}
 		before[strconv.Itoa(q.Number)], before[q.Name] = true, true
@@ -125,8 +125,8 @@ func (p Store) CheckDependencies(s *Series) error {
 	return nil
 }
 
-// Packages returns the Go packages that patches change, as arguments for `go test` in the tree. Files below testdata belong to
-// the package above it.
+// Packages returns the Go packages that patches change, as arguments for `go test` in the tree. A file below testdata belongs
+// to the package of the directory that contains testdata.
 func (p Store) Packages(treeDir string, patches ...*Patch) ([]string, error) {
 	var packages []string
 	for _, q := range patches {

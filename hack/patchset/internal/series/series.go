@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package series reads the patch series in patches/, and the files of the library that they carry.
+// Package series reads the patch series in patches/, and the files of the library that they copy to kubernetes.
 package series
 
 import (
@@ -34,7 +34,7 @@ type Store struct {
 	Git     git.Git // runs git
 }
 
-// Series is a directory under patches/, read.
+// Series is the content of a directory under patches/.
 type Series struct {
 	Dir, Name, Branch string
 	Base
@@ -54,7 +54,7 @@ type Patch struct {
 	Number int
 	File   string // 0006-restartpod.patch
 	Name   string // restartpod
-	Mail   string // what is in the file
+	Mail   string // the content of the file
 	Files  map[string]Source
 }
 
@@ -65,7 +65,7 @@ func ReadBase(dir string) (Base, error) {
 	var b Base
 	file := filepath.Join(dir, "BASE")
 	if !fileutil.Exists(file) {
-		return b, fmt.Errorf("%s is missing: it must hold \"tag: v1.37.1\", and may hold \"applies: v1.37.0 v1.37.2\"", file)
+		return b, fmt.Errorf("%s is missing: it must have a line \"tag: v1.37.1\", and may have a line \"applies: v1.37.0 v1.37.2\"", file)
 	}
 	lines, err := fileutil.Lines(file)
 	if err != nil {
@@ -121,7 +121,7 @@ func (p Store) Describe() string {
 	return strings.Join(lines, "\n")
 }
 
-// LoadSeries reads a series and the files that it brings.
+// Load reads a series and its new files, without the patches that leaveOut names by number or name.
 func (p Store) Load(dir, leaveOut string) (*Series, error) {
 	s := &Series{Dir: dir, Name: filepath.Base(dir), Branch: BranchPrefix + filepath.Base(dir)}
 	var err error
@@ -157,7 +157,7 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 		q := &Patch{File: l.Text, Name: m[2], Mail: string(mail)}
 		q.Number, _ = strconv.Atoi(m[1])
 		if names[q.Name] {
-			return nil, fmt.Errorf("%s names two patches %q: the name is that of a directory in %s, so it must be one patch's", file, q.Name, SourceDir)
+			return nil, fmt.Errorf("%s names two patches %q: each needs its own name, for its directory in %s", file, q.Name, SourceDir)
 		}
 		names[q.Name] = true
 		numbers = append(numbers, fmt.Sprintf("%d %s", q.Number, q.Name))
@@ -174,7 +174,7 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 		s.Active = append(s.Active, q)
 	}
 	if len(skip) > 0 {
-		return nil, console.Error(fmt.Sprintf("SKIP=%q: %s has no patch %s. There are:", leaveOut, s.Name, strings.Join(skip, " or ")), numbers...)
+		return nil, console.Error(fmt.Sprintf("SKIP=%q: %s has no patch %s. Its patches are:", leaveOut, s.Name, strings.Join(skip, " or ")), numbers...)
 	}
 	for _, f := range fileutil.Glob(dir, "[0-9][0-9][0-9][0-9]-*.patch") {
 		if !slices.ContainsFunc(s.Active, func(q *Patch) bool { return q.File == filepath.Base(f) }) {
@@ -184,7 +184,7 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 	return s, nil
 }
 
-// Digest returns two digests: all changes with the patches and their new files, mails with the patches alone.
+// Digest returns two digests: all is that of the patches and their new files, mails that of the patches alone.
 func (s *Series) Digest() (all, mails string) {
 	a, m := sha256.New(), sha256.New()
 	for _, q := range s.Active {
@@ -197,7 +197,7 @@ func (s *Series) Digest() (all, mails string) {
 	return fmt.Sprintf("%x", a.Sum(nil)), fmt.Sprintf("%x", m.Sum(nil))
 }
 
-// Created returns the paths of new files.
+// Created returns the paths of the files that the series adds.
 func (s *Series) Created() []string {
 	var paths []string
 	for _, q := range s.Active {
@@ -213,7 +213,8 @@ func (s *Series) Created() []string {
 
 const LibraryModule = "github.com/kubelet-backoff/kubelet-backoff"
 
-// LeftOut returns why the series lacks patches, by name, from the lines "# left out: NAME: reason" of its file.
+// LeftOut returns the reasons for the patches that the series lacks, by name. It reads the lines "# left out: NAME: REASON" of
+// the file series.
 func (s *Series) LeftOut() (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(s.Dir, "series"))
 	reasons := map[string]string{}

@@ -19,12 +19,12 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 )
 
-// Source is where a file that a patch brings is kept.
+// Source is a new file of a patch in this repository.
 type Source struct {
 	Path    string // in this repository
 	Library bool
 	Exec    bool
-	Content []byte // as it is in the tree
+	Content []byte // as in the tree
 }
 
 func (s Source) Mode() string {
@@ -38,11 +38,11 @@ func (s Source) Mode() string {
 // underscore.
 const SourceDir = "_src"
 
-// ReasonsFile lists the files that a release has of its own, each with the reason.
+// ReasonsFile lists the files of which a release has its own version, with the reasons.
 const ReasonsFile = "REASONS"
 
-// FilesOf returns the new files of the patch with this name: those of the library and of patches/_src, or instead the version
-// of the release, which is its own or that of the next newer release that has one.
+// FilesOf returns the new files of the patch with this name: those of the library and of patches/_src. A version of the
+// release, or of the next newer release that has one, takes precedence.
 func (p Store) FilesOf(s *Series, name string) (map[string]Source, error) {
 	files, err := s.Travel.render(p.Root, name)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p Store) FilesOf(s *Series, name string) (map[string]Source, error) {
 	}
 	for path, f := range shared {
 		if old, ok := files[path]; ok {
-			return nil, fmt.Errorf("%s and %s are both %s in the tree: only one of them can be", old.Path, f.Path, path)
+			return nil, fmt.Errorf("%s and %s are both %s in the tree: remove one of them", old.Path, f.Path, path)
 		}
 		files[path] = f
 	}
@@ -89,7 +89,7 @@ func readSources(dir string) (map[string]Source, error) {
 			return err
 		}
 		if !info.Mode().IsRegular() {
-			return fmt.Errorf("%s is no regular file, but %v: a patch can bring only files", file, info.Mode().Type())
+			return fmt.Errorf("%s is not a regular file (%v): a patch can add only regular files", file, info.Mode().Type())
 		}
 		content, err := os.ReadFile(file)
 		if err != nil {
@@ -107,16 +107,16 @@ func readSources(dir string) (map[string]Source, error) {
 
 // CheckContent returns an error for content that a mail would change.
 func CheckContent(file string, content []byte) error {
-	// Git treats a file with a NUL near its start as binary. In a mail the last line has an end in any case.
+	// Git treats a file with a NUL near its start as binary. In a mail every line ends with a line feed, also the last one.
 	binary := bytes.Contains(content[:min(len(content), 8000)], []byte{0})
 	if !binary && bytes.Contains(append(content[:len(content):len(content)], '\n'), []byte("\r\n")) {
-		return console.Error(file + " has lines that end in CR LF, of which git am drops the CR")
+		return console.Error(file + " has lines that end in CR LF, and git am drops the CR")
 	}
 	return nil
 }
 
-// checkOverrides returns an error unless each file of the release's own is listed with a reason, and differs from the file that
-// it replaces.
+// checkOverrides returns an error unless each of the release's own versions is listed with a reason, and differs from the file
+// that it replaces.
 func (p Store) checkOverrides(s *Series) error {
 	own := filepath.Join(s.Dir, SourceDir)
 	overrides := map[string]bool{}
@@ -158,8 +158,8 @@ func (p Store) checkOverrides(s *Series) error {
 	return nil
 }
 
-// newerVersion returns the file that the release would have without its own version: that of the next newer release with one,
-// or the one for all releases. There may be none.
+// newerVersion returns the file that the release would use without its own version: that of the next newer release with one,
+// or the one for all releases. The path is empty if there is none.
 func (p Store) newerVersion(s *Series, name string) (file string, content []byte, err error) {
 	dirs := p.All()
 	for _, dir := range append(dirs[slices.Index(dirs, s.Dir)+1:], p.Patches) {

@@ -20,10 +20,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 )
 
-// Travel is hack/travel.txt: which files of the library the patches mirror in kubernetes, and where. The copy differs in three
-// things: the package clause (the name of the tree's directory, with _test kept), import paths of this module (the path of the
-// tree's directory for that folder), and the licence (upstream's header, hack/header.go.txt, instead of the SPDX line). The
-// way back reverses these changes.
+// travel is the content of hack/travel.txt: which files of the library the patches mirror in kubernetes, and where. A mirrored
+// file differs in its package clause (the name of the tree's directory, with _test kept), its imports of this module (the path
+// of the mirrored package), and its licence (upstream's header, hack/header.go.txt, instead of the SPDX line). ToLibrary
+// reverses these changes.
 type travel struct {
 	File   string
 	Rules  []*Rule
@@ -34,8 +34,8 @@ type travel struct {
 type Rule struct {
 	Patch, From, to string
 	prefix          string   // of file names in the tree
-	replaces, year  string   // the file that takes the place of one of upstream's, and the year in that one's header
-	patterns        []string // of file names in the library; with a "-" in front, of those that stay
+	replaces, year  string   // the file that replaces one of upstream's, and the year in its header
+	patterns        []string // for file names in the library; a leading "-" excludes files
 }
 
 const travelUsage = `expected "PATCH LIBRARY-FOLDER TREE-FOLDER [prefix=PREFIX] [replaces=FILE.go:YEAR] PATTERN.go... [-PATTERN.go...]"`
@@ -105,7 +105,7 @@ func (r *Rule) inTree(name string) string {
 	return path.Join(r.to, r.prefix+name)
 }
 
-// InLibrary returns the path in the library for a path in the tree, or nothing if the rule has none.
+// InLibrary returns the path in the library for a path in the tree, or "" if the rule does not mirror such a file.
 func (r *Rule) InLibrary(treePath string) string {
 	dir, name := path.Split(treePath)
 	if path.Clean(dir) != r.to {
@@ -123,7 +123,7 @@ func (r *Rule) InLibrary(treePath string) string {
 	return path.Join(r.From, name)
 }
 
-// Home returns the rule that mirrors a file of a patch, and the file's path in the library; nil if there is none.
+// Home returns the rule that mirrors a file of a patch, and the file's path in the library. The rule is nil if there is none.
 func (m *travel) Home(patch, treePath string) (*Rule, string) {
 	for _, r := range m.Rules {
 		if r.Patch == patch {
@@ -181,7 +181,7 @@ func (m *travel) render(root, patch string) (map[string]Source, error) {
 			files[to] = Source{Path: file, Library: true, Content: content}
 		}
 		if !found {
-			return nil, fmt.Errorf("%s: the line of %s takes no file of %s", m.File, r.Patch, filepath.Join(root, r.From))
+			return nil, fmt.Errorf("%s: the patterns of %s match no file of %s", m.File, r.Patch, filepath.Join(root, r.From))
 		}
 	}
 	return files, nil
@@ -202,12 +202,12 @@ func (m *travel) headerFor(r *Rule, name string) string {
 	return strings.Replace(m.header, "Copyright YEAR ", "Copyright "+year, 1)
 }
 
-// toTree returns a file of the library in its form in the tree.
+// ToTree returns a file of the library as it is in the tree.
 func (m *travel) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
 	text := string(src)
 	if rest, ok := strings.CutPrefix(text, spdx); ok {
 		rest = strings.TrimPrefix(rest, "\n")
-		// Build constraints stay in front.
+		// Build constraints must come before the header.
 		constraint := buildConstraint.FindString(rest)
 		text = constraint + m.headerFor(r, path.Base(lib)) + "\n" + rest[len(constraint):]
 	}
@@ -220,23 +220,22 @@ func (m *travel) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
 		for _, other := range m.Rules {
 			if other.From == from {
 				if to != "" && to != other.to {
-					return "", fmt.Errorf("imports %s, which travels to more than one directory (hack/travel.txt)", from)
+					return "", fmt.Errorf("imports %s, which hack/travel.txt mirrors to more than one directory", from)
 				}
 				to = other.to
 			}
 		}
 		if to == "" {
-			return "", fmt.Errorf("imports %s, which does not travel (hack/travel.txt)", from)
+			return "", fmt.Errorf("imports %s, which hack/travel.txt does not mirror", from)
 		}
 		if name == "" && path.Base(from) != path.Base(to) {
-			return "", fmt.Errorf("give the import a name (%s %q): it travels to a package named %s", path.Base(from), imported, path.Base(to))
+			return "", fmt.Errorf("give the import a name (%s %q): its package is named %s in the tree", path.Base(from), imported, path.Base(to))
 		}
 		return importPath(to), nil
 	})
 }
 
-// ToLibrary returns a file of the tree in its form in the library. It returns an error if the way back to the tree would give
-// another file.
+// ToLibrary returns a file of the tree as it is in the library. It returns an error if ToTree would not give the same file again.
 func (m *travel) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error) {
 	lib := r.InLibrary(treePath)
 	text := string(src)
@@ -274,7 +273,7 @@ func (m *travel) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error)
 	}
 	again, err := m.ToTree(r, lib, back)
 	if err == nil && !bytes.Equal(again, src) {
-		err = fmt.Errorf("%s cannot become %s in the library, because it would come back different: is it formatted as gofmt does it, with upstream's licence?", treePath, lib)
+		err = fmt.Errorf("%s cannot be copied to %s in the library, because the copy in the tree would differ: format it with gofmt, and use upstream's licence header", treePath, lib)
 	}
 	return back, err
 }
@@ -284,7 +283,7 @@ func rewrite(file, src, pkg string, imports func(name, imported string) (string,
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, file, src, parser.ParseComments|parser.ImportsOnly)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no Go source: %v", file, err)
+		return nil, fmt.Errorf("%s is not valid Go source: %v", file, err)
 	}
 	type edit struct {
 		node ast.Node
@@ -319,7 +318,7 @@ func rewrite(file, src, pkg string, imports func(name, imported string) (string,
 	out.WriteString(src[at:])
 	formatted, err := format.Source([]byte(out.String()))
 	if err != nil {
-		return nil, fmt.Errorf("%s is no Go source: %v", file, err)
+		return nil, fmt.Errorf("%s is not valid Go source: %v", file, err)
 	}
 	return formatted, nil
 }

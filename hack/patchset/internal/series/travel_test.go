@@ -22,7 +22,7 @@ func forTest(t *testing.T) Store {
 	return Store{Root: root, Patches: filepath.Join(root, "patches")}
 }
 
-// TestLibraryTravelsBothWays: each file that travels comes back as it was.
+// TestLibraryTravelsBothWays: mirroring a file to the tree and back gives the same file.
 func TestLibraryTravelsBothWays(t *testing.T) {
 	p := forTest(t)
 	m, err := p.ReadTravel()
@@ -137,17 +137,17 @@ var _ = kuberuntime.Key
 
 	for src, want := range map[string]string{
 		"package x\n\nimport \"" + LibraryModule + "/backoff\"\n": "line 3: give the import a name",
-		"package x\n\nimport a \"" + LibraryModule + "/agent\"\n": "imports agent, which does not travel",
-		"pakage x\n":                "is no Go source",
-		"package x\n\nfunc f() {\n": "is no Go source",
+		"package x\n\nimport a \"" + LibraryModule + "/agent\"\n": "imports agent, which hack/travel.txt does not mirror",
+		"pakage x\n":                "is not valid Go source",
+		"package x\n\nfunc f() {\n": "is not valid Go source",
 	} {
 		_, err := m.ToTree(m.Rules[1], "kuberuntime/x.go", []byte(src))
 		assert.ErrorContains(t, err, want)
 		assert.ErrorContains(t, err, "kuberuntime/x.go")
 	}
 	for src, want := range map[string]string{
-		"package crashloop\n\nimport k \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n\nvar  x = 1\n": "come back different",
-		"/*\nCopyright 2020 The Kubernetes Authors.\n*/\n\npackage crashloop\n":                     "come back different",
+		"package crashloop\n\nimport k \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n\nvar  x = 1\n": "would differ",
+		"/*\nCopyright 2020 The Kubernetes Authors.\n*/\n\npackage crashloop\n":                     "would differ",
 	} {
 		_, err := m.ToLibrary(m.Rules[1], "pkg/kubelet/crashloop/x.go", []byte(src))
 		assert.ErrorContains(t, err, want)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tree works on kubernetes source trees, and keeps there which series is applied.
+// Package tree works on kubernetes source trees, and records in them which series is applied.
 package tree
 
 import (
@@ -32,15 +32,15 @@ const (
 
 func (k kind) String() string { return [...]string{"missing", "plain", "git"}[k] }
 
-// Tree is a kubernetes source tree. What is known about an applied series is kept in its git config, in the branch's own
-// section, so that deleting the branch forgets it:
+// Tree is a kubernetes source tree. Its git config records the applied series, in the section of the branch, so that deleting
+// the branch deletes the record:
 //
 //	branch.<name>.kubelet-backoff-base     the commit the series was applied to
 //	branch.<name>.kubelet-backoff-origin   what was checked out before: refs/heads/x, or a commit
 //	branch.<name>.kubelet-backoff-tip      the last commit of the complete series; missing while it is incomplete
-//	branch.<name>.kubelet-backoff-digest   a digest of the series that was applied, with the files it brings
+//	branch.<name>.kubelet-backoff-digest   a digest of the applied series, with its new files
 //	branch.<name>.kubelet-backoff-mails    a digest of its patch files alone
-//	branch.<name>.kubelet-backoff-writing  refresh has begun to write the patches, and not ended
+//	branch.<name>.kubelet-backoff-writing  fingerprints of the patch files while refresh writes them
 //	kubelet-backoff.made-repository        apply made this repository around a plain source tree
 type Tree struct {
 	git.Git
@@ -50,8 +50,8 @@ type Tree struct {
 
 var definedVersion = regexp.MustCompile(`(?m)^KUBE_GIT_VERSION='(.*)'`)
 
-// SaysVersion returns the version in the files of release archives and of trees from the module proxy, and which file that is.
-// The changelog is not one of them: at a tag it still ends with the release before.
+// SaysVersion returns the version in a file of a release archive or of a tree from the module proxy, and the name of that file.
+// It does not use the changelog, which at a tag still ends with the previous release.
 func (t *Tree) SaysVersion() (version, how string) {
 	read := func(name string) string {
 		data, _ := os.ReadFile(filepath.Join(t.Dir, name))
@@ -94,7 +94,7 @@ func (t *Tree) Minor() string {
 // CheckMinor returns an error if the minor version in the tree's sources is not that of t.Version.
 func (t *Tree) CheckMinor() error {
 	if m := t.Minor(); m != "" && m != semver.MajorMinor(t.Version) {
-		return console.Error(fmt.Sprintf("%s says of itself that it is kubernetes %s, so it cannot be %s", t.Dir, m[1:], t.Version),
+		return console.Error(fmt.Sprintf("%s has the sources of kubernetes %s, so it cannot be %s", t.Dir, m[1:], t.Version),
 			"Set KUBE_VERSION to its release.")
 	}
 	return nil
@@ -179,11 +179,11 @@ func (t *Tree) FindApplied() (*Applied, error) {
 		return nil, nil
 	}
 	if len(found) > 1 {
-		return nil, console.Error(fmt.Sprintf("%s has several series branches: %s", t.Dir, strings.Join(found, " ")), "Check out the one that is meant.")
+		return nil, console.Error(fmt.Sprintf("%s has several series branches: %s", t.Dir, strings.Join(found, " ")), "Check out one of them.")
 	}
 	a := &Applied{Branch: found[0], Series: strings.TrimPrefix(found[0], series.BranchPrefix), Base: t.State(found[0], "base"), Tip: t.State(found[0], "tip")}
 	if t.CommitID(a.Base) == "" {
-		return nil, fmt.Errorf("%s: branch %s was made on commit %s, which is no longer there", t.Dir, a.Branch, a.Base)
+		return nil, fmt.Errorf("%s: branch %s was made on commit %s, which no longer exists", t.Dir, a.Branch, a.Base)
 	}
 	return a, nil
 }
@@ -205,13 +205,13 @@ func (t *Tree) RequireApplied() (*Applied, error) {
 			fmt.Sprintf("Run \"make apply\", or: git -C %s checkout %s", console.QuoteShell(t.Dir), a.Branch))
 	}
 	if a.Tip == "" {
-		return nil, fmt.Errorf("%s: %s holds only part of the series: run \"make reverse\", then \"make apply\"", t.Dir, a.Branch)
+		return nil, fmt.Errorf("%s: %s has only part of the series: run \"make reverse\", then \"make apply\"", t.Dir, a.Branch)
 	}
 	return a, nil
 }
 
-// Stock makes a repository in dir with the tree without the series, and returns its commit, which is HEAD. The repository
-// borrows objects from the tree and writes nothing to it.
+// Stock makes a repository in dir that contains the tree without the series, and returns it and its commit, which is HEAD. The
+// repository borrows objects from the tree and writes nothing to it.
 func (t *Tree) Stock(dir string) (git.Git, string, error) {
 	if t.Kind == Plain {
 		r, err := t.AsRelease(dir)
@@ -236,7 +236,7 @@ func (t *Tree) Stock(dir string) (git.Git, string, error) {
 // Unfinished is the directory in which apply makes the repository of a plain tree.
 const Unfinished = ".kubelet-backoff-unfinished"
 
-// AsRelease makes a repository in dir with a plain tree as its one commit.
+// AsRelease makes a repository in dir with a plain tree as its only commit.
 func (t *Tree) AsRelease(dir string) (git.Git, error) {
 	fileutil.RemoveAll(dir)
 	r := t.In(dir)
@@ -272,27 +272,27 @@ func (t *Tree) RequireReady(created []string) error {
 			return err
 		}
 	}
-	// A file that the release has is a matter for the patch itself.
+	// If the release has the file, applying the patch reports it.
 	there := slices.DeleteFunc(slices.Clone(created), func(f string) bool {
 		return !fileutil.Exists(filepath.Join(t.Dir, f)) || t.Kind == Repository && t.tracks(f)
 	})
 	if len(there) == 0 {
 		return nil
 	}
-	return console.Error(fmt.Sprintf("the series creates files that are in %s already, unknown to git:", t.Dir), append(there, "Move them away first.")...)
+	return console.Error(fmt.Sprintf("the series creates files that already exist in %s and are not tracked by git:", t.Dir), append(there, "Move them away first.")...)
 }
 
 func (t *Tree) tracks(path string) bool {
 	return t.OK("--literal-pathspecs", "ls-files", "--error-unmatch", "--", path)
 }
 
-// Rollback undoes what was applied so far. It ignores errors: the caller has one to return, and later steps may succeed.
+// Rollback undoes a partial apply. It ignores errors, because the caller has an error to return and later steps may succeed.
 func (t *Tree) Rollback(s *series.Series, origin, base string) {
 	t.AbortAm()
 	if dirty, _ := t.Dirty(); t.CommitID("HEAD") != base || len(dirty) > 0 {
 		t.OK("reset", "-q", "--hard", base)
 	}
-	// An interrupted git am may have written new files that git does not know yet. None of them was there before.
+	// An interrupted git am may have written new files that are not tracked yet. RequireReady made sure that none existed before.
 	for _, f := range s.Created() {
 		if fileutil.Exists(filepath.Join(t.Dir, f)) && !t.tracks(f) {
 			_ = os.Remove(filepath.Join(t.Dir, f))
@@ -339,7 +339,7 @@ func (t *Tree) DiffersFrom(s *series.Series) string {
 	case t.CommitID("HEAD") != a.Tip:
 		return fmt.Sprintf("%s of %s has been edited since the series was applied", a.Branch, t.Dir)
 	case t.State(a.Branch, "digest") != digest:
-		return fmt.Sprintf("%s of %s was made from other sources than %s has", a.Branch, t.Dir, s.Dir)
+		return fmt.Sprintf("%s of %s was made from other sources than those in %s", a.Branch, t.Dir, s.Dir)
 	}
 	if dirty, err := t.Dirty(); err != nil || len(dirty) > 0 {
 		return t.Dir + " has changes that are not committed"
@@ -364,7 +364,7 @@ func (t *Tree) Work(version string) string {
 	commits, err2 := t.Out(slices.Concat([]string{"rev-list", "-n1", "--all", "HEAD", "--not", "refs/tags/" + version}, ours)...)
 	switch {
 	case err != nil || err2 != nil:
-		return "contents that git cannot tell"
+		return "content that git cannot read"
 	case commits != "":
 		return "stashes or commits that no patch file holds"
 	}
