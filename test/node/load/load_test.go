@@ -172,7 +172,7 @@ func TestMeasure(t *testing.T) {
 	assert.EqualError(t, err, "pod all-fail-001: the container was started at 2026-01-02 03:04:17 +0000 UTC, while it ran")
 	run.Journal = nil
 	_, err = measure(run, usual)
-	assert.EqualError(t, err, "no restart lies in the measuring window")
+	assert.EqualError(t, err, "the measuring window has no restart")
 }
 
 // A stock kubelet restarts pods as a whole without a delay.

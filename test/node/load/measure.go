@@ -112,7 +112,7 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 		return f, err
 	}
 	if f.Restarts == 0 {
-		return f, errors.New("no restart lies in the measuring window")
+		return f, errors.New("the measuring window has no restart")
 	}
 	if s.Mix != onDependent && s.delay(2) > 0 {
 		f.Ideal = s.ideal()

@@ -19,31 +19,32 @@ import (
 )
 
 const (
-	// gateFirstStarts is what the scenario firststarts switches on in ours.
+	// gateFirstStarts is the gate that the scenario firststarts enables in ours.
 	gateFirstStarts = "KubeletFirstStartsFirst"
-	// idleInnocents is how many pods are started before others crash, and
-	// innocentPeriod how often one is started then and while they do.
+	// idleInnocents is the number of innocent pods that start before others crash, and
+	// innocentPeriod the minimum interval between innocent pods.
 	idleInnocents  = 8
 	innocentPeriod = 2500 * time.Millisecond
-	// innocentRatio is how much of its time on the idle node an innocent pod may
-	// take while others crash, and restartRate how many of stock's restarts there
-	// have to be.
+	// innocentRatio is the limit for the start of an innocent pod while others crash, as
+	// a multiple of its time on the idle node. restartRate is the minimum rate of
+	// restarts, as a share of stock's.
 	innocentRatio = 2
 	restartRate   = 0.9
-	// fewestRestarts is how many of a pod's mean number of restarts each pod has to
-	// have.
+	// fewestRestarts is the minimum number of restarts of each pod, as a share of the
+	// mean.
 	fewestRestarts = 0.5
 )
 
-// innocents is how long after their creation innocent pods started, in seconds.
+// innocents has the times from the creation of innocent pods to their start, in
+// seconds.
 type innocents struct {
-	// Idle is on a node where nothing else happens, and Busy while others crash.
+	// Idle is for pods on the idle node, and Busy for pods while others crash.
 	Idle []float64 `json:"idle"`
 	Busy []float64 `json:"busy"`
 }
 
-// startInnocents starts one innocent pod after the other until enough reports true
-// of how many have started and of how long that has taken.
+// startInnocents starts one innocent pod after another until enough returns true for
+// the number of started pods and the elapsed time.
 func (m *measurement) startInnocents(api *node.APIServer, phase string, enough func(n int, elapsed time.Duration) bool) (took []float64, err error) {
 	began := time.Now()
 	for n := 0; !enough(n, time.Since(began)); n++ {
@@ -63,8 +64,8 @@ func (m *measurement) startInnocents(api *node.APIServer, phase string, enough f
 	return took, nil
 }
 
-// startInnocent creates a pod with a container that notes its start and ends. It
-// returns how long that took from the creation, and deletes the pod.
+// startInnocent creates a pod with a container that records its start and exits. It
+// returns the time from the creation to the start, and deletes the pod.
 func (m *measurement) startInnocent(api *node.APIServer, name string) (float64, error) {
 	pod := m.pods()[0]
 	pod.Name = name
@@ -81,7 +82,7 @@ func (m *measurement) startInnocent(api *node.APIServer, name string) (float64, 
 	if err := api.Request(m.Context(), http.MethodPost, "/api/v1/namespaces/default/pods", data, nil); err != nil {
 		return 0, err
 	}
-	// What it notes is exact, however late that is read.
+	// The recorded time is exact, even if it is read late.
 	var started float64
 	if err := node.Await(m.Context(), "the start of "+name, time.Minute, func(context.Context) error {
 		data, err := os.ReadFile(m.Path(startsDir, name))
@@ -146,7 +147,7 @@ func compareInnocents(s Scenario, reference string, stock, ours Figures, criteri
 	}
 }
 
-// innocentRows are the rows of a table that are about innocent pods.
+// innocentRows returns the rows of a table for innocent pods.
 func innocentRows() []row {
 	return []row{
 		{"restarts per second", "%.2f", func(f Figures) float64 { return f.RestartRate }},

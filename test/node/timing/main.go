@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command timing measures on a real node how punctually a kubelet restarts a
-// crash-looping container, and compares two kubelets: the release's and ours, or,
-// for what a change costs, two of ours.
+// Command timing measures on a real node how late a kubelet restarts a crash-looping
+// container, and compares two kubelets: the stock one and ours, or, to measure a
+// change, two of ours.
 //
 //	go run ./timing timing --stock KUBELET --ours KUBELET --apiserver KUBE_APISERVER
 //	go run ./timing timing --base KUBELET --ours KUBELET --rounds 3 --only max1s,api5 --apiserver KUBE_APISERVER
 //	go run ./timing run --kubelet KUBELET --scenario max1s [--apiserver KUBE_APISERVER]
 //
-// It is run in the folder test/node; see package node for what it needs.
+// Run it in the folder test/node. Package node describes what it needs.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 
 var began = time.Now()
 
-var errCriteria = errors.New("not every criterion holds")
+var errCriteria = errors.New("some criteria do not hold")
 
 const usage = `usage:
   timing timing --stock KUBELET|--base KUBELET --ours KUBELET --apiserver KUBE_APISERVER
@@ -74,12 +74,12 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	f.StringVar(&o.format, "o", "text", "the output `format`: text or json")
 	if command == "timing" {
 		f.StringVar(&o.stock, "stock", "", "the unpatched kubelet `binary`")
-		f.StringVar(&o.base, "base", "", "another patched kubelet `binary`, to be compared with instead of an unpatched one")
-		f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with either kubelet, and take all together")
+		f.StringVar(&o.base, "base", "", "another patched kubelet `binary`, as the reference instead of an unpatched one")
+		f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with each kubelet, and combine the results")
 		f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
 		f.StringVar(&o.only, "only", "", "run only these scenarios, a comma-separated `list` (default: all)")
-		f.BoolVar(&o.short, "short", false, "run only max1s, default up to 40 s and api5, for less than a minute each: for each release")
-		f.StringVar(&o.record, "record", "", "the `program` that keeps for the matrix of releases whether this passes")
+		f.BoolVar(&o.short, "short", false, "run only max1s, default up to 40 s and api5, less than a minute each: the form for older releases")
+		f.StringVar(&o.record, "record", "", "the `program` that stores the result for the matrix of releases")
 	} else {
 		f.StringVar(&o.kubelet, "kubelet", "", "the kubelet `binary`")
 		f.StringVar(&o.only, "scenario", "max1s", "the `scenario`, or a comma-separated list")
@@ -140,9 +140,9 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	return single(ctx, h, o, selected, out)
 }
 
-// timing compares two kubelets. Each scenario is run with one and at once with
-// the other, so that both meet the machine in much the same state. In every other
-// round, the other is first.
+// timing compares two kubelets. Each scenario runs with one right after the other, so
+// that the machine is in a similar state for both. Every other round reverses the
+// order.
 func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario, out io.Writer) error {
 	var all []Comparison
 	hasMaximum := true
@@ -159,7 +159,7 @@ func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario
 			reference = subject{baseLabel, o.base, s, nil}
 		}
 		if s.Maximum > 0 && !hasMaximum {
-			node.Progress("%s: stock is older than maximums, and has the default curve", s.Name)
+			node.Progress("%s: stock has no maximum, so it uses the default curve", s.Name)
 		}
 		ours := subject{"ours", o.ours, s, nil}
 		for round := range o.rounds {
@@ -200,14 +200,14 @@ func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario
 	return nil
 }
 
-// subject is a kubelet that is measured, with what it did so far.
+// subject is a kubelet to measure, with its runs so far.
 type subject struct {
 	label, kubelet string
 	scenario       Scenario
 	runs           []Run
 }
 
-// run lets the kubelet run the scenario once more.
+// run runs the scenario once more with the kubelet.
 func (s *subject) run(ctx context.Context, h *node.Harness, o options) error {
 	run, err := observe(ctx, h, o, s.scenario, s.label, s.kubelet)
 	if err != nil {
@@ -249,7 +249,7 @@ func single(ctx context.Context, h *node.Harness, o options, selected []Scenario
 	return nil
 }
 
-// observe makes one node, lets it measure a scenario and returns what it did.
+// observe runs a node that measures a scenario, and returns its result.
 func observe(ctx context.Context, h *node.Harness, o options, s Scenario, label, kubelet string) (run Run, err error) {
 	sp := node.Spec{Kubelet: kubelet, APIServer: o.apiserver}
 	if sp.Task, err = json.Marshal(task{label, s}); err != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// Run is what one kubelet did in one scenario, as observed.
+// Run has the observations of one kubelet in one scenario.
 type Run struct {
 	Kubelet string `json:"kubelet"`
 	Version string `json:"version"`
-	// Starts has, for each pod, when its container started: seconds of uptime.
+	// Starts has the start times of each pod's container, in seconds of uptime.
 	Starts map[string][]float64 `json:"starts"`
-	// Journals has, for each pod that is restarted as a whole, the events of its
-	// containers. Such a run has no other observations.
+	// Journals has the events of the containers of each pod that is restarted as a
+	// whole. Such a run has no other observations.
 	Journals map[string][]node.JournalEvent `json:"journals,omitempty"`
-	// Alone is what a restart takes without a kubelet, where pods are restarted once or
-	// lateness is compared.
+	// Alone has the same restarts without a kubelet, in scenarios that compare lateness
+	// or restart each pod once.
 	Alone *Alone `json:"alone,omitempty"`
 	// Innocents is nil unless the scenario has innocent pods.
 	Innocents *innocents `json:"innocents,omitempty"`
@@ -39,7 +39,7 @@ type Run struct {
 
 // Figures is the result of a Run. Times are in seconds, except CPU times.
 type Figures struct {
-	// Rounds is how many runs these are the figures of.
+	// Rounds is the number of runs.
 	Rounds int `json:"rounds"`
 	// Restarts is the number of restarts in the window, in all pods.
 	Restarts int `json:"restarts"`
@@ -47,36 +47,38 @@ type Figures struct {
 	// window, except each pod's first one, which has no delay.
 	Interval figures.Summary `json:"interval"`
 	Lateness figures.Summary `json:"lateness"`
-	// First covers each pod's first, free restart.
+	// First covers each pod's first restart, which has no delay.
 	First figures.Summary `json:"first"`
-	// ByRestart is the mean interval of the second, third, … restart of a pod
-	// beside the curve's delay. It is filled where the delays differ.
+	// ByRestart has the mean interval of the second, third, … restart of a pod, with the
+	// curve's delay. It is empty if all delays are equal.
 	ByRestart []Step `json:"byRestart,omitempty"`
 	// PodRestart covers restarts of whole pods, from the exit of the trigger until
-	// the last container has started again. All but Restarts is empty beside it.
+	// the last container has started again. Then all other fields except Restarts are
+	// empty.
 	PodRestart figures.Summary `json:"podRestart,omitzero"`
-	// Alone is the same, or where lateness is compared the lateness, without a kubelet, and
-	// AloneStarts what of that the creations and starts of the containers took.
+	// Alone is PodRestart without a kubelet, or the lateness without a kubelet in
+	// scenarios that compare lateness. AloneStarts is the part of it in which the runtime
+	// created and started containers.
 	Alone       figures.Summary `json:"alone,omitzero"`
 	AloneStarts figures.Summary `json:"aloneStarts,omitzero"`
-	// InnocentIdle and Innocent are how long after their creation innocent pods
-	// started, on the idle node and while others crashed, RestartRate how many
-	// restarts of the latter there were in a second, and FewestRestarts how many the
-	// pod had in the window that had the fewest.
+	// InnocentIdle and Innocent are the times from the creation of innocent pods to
+	// their start, on the idle node and while others crashed. RestartRate is the number
+	// of restarts of the others per second, and FewestRestarts the minimum number of
+	// restarts of a pod in the window.
 	InnocentIdle   figures.Summary `json:"innocentIdle,omitzero"`
 	Innocent       figures.Summary `json:"innocent,omitzero"`
 	RestartRate    float64         `json:"restartRate,omitempty"`
 	FewestRestarts int             `json:"fewestRestarts,omitempty"`
 	// CPUPerRestart is in milliseconds.
 	CPUPerRestart float64 `json:"cpuPerRestart"`
-	// Best has the least mean lateness and the least CPU per restart of any round.
-	// What else the machine does only adds to them.
+	// Best has the lowest mean lateness and the lowest CPU per restart of any round.
+	// Other load on the machine can only increase these figures.
 	Best               Best               `json:"best,omitzero"`
 	RequestsPerRestart float64            `json:"requestsPerRestart,omitempty"`
 	Requests           map[string]float64 `json:"requests,omitempty"`
 }
 
-// Best is the least of several rounds, in the units of Figures.
+// Best has the lowest figures of several rounds, in the units of Figures.
 type Best struct {
 	Lateness      float64 `json:"lateness"`
 	CPUPerRestart float64 `json:"cpuPerRestart"`
@@ -88,7 +90,7 @@ type Step struct {
 	Interval float64 `json:"interval"`
 }
 
-// measure reduces runs of one scenario to their figures.
+// measure returns the figures of the runs of a scenario.
 func measure(runs []Run, s Scenario) (Figures, error) {
 	if s.Action != "" {
 		return measureRestarts(runs, s)
@@ -133,7 +135,7 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 			}
 		}
 		if len(lates) == earlier {
-			return Figures{}, errors.New("no restart with a delay lies in the measuring window")
+			return Figures{}, errors.New("the measuring window has no restart with a delay")
 		}
 		best := Best{figures.Summarize(lates[earlier:]).Mean, run.CPU * 1000 / float64(f.Restarts-restarts)}
 		if i == 0 {
@@ -167,8 +169,7 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 	return f, nil
 }
 
-// parseStarts reads the lines that crasher wrote. What follows the last line
-// end is ignored: it may be half a line.
+// parseStarts parses the lines that crasher wrote. It ignores an incomplete last line.
 func parseStarts(data []byte) ([]float64, error) {
 	var starts []float64
 	for {

@@ -17,9 +17,9 @@ func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 func TestMeasureWindow(t *testing.T) {
 	run := Run{
 		Starts: map[string][]float64{
-			// Intervals 0.5 (free), 1.5 (began before the window), 2, 1, 3 (ends after it).
+			// Intervals 0.5 (no delay), 1.5 (began before the window), 2, 1, 3 (ends after it).
 			"a": {9, 9.5, 11, 13, 14, 17},
-			// Intervals 0.25 (free), 2.25.
+			// Intervals 0.25 (no delay), 2.25.
 			"b": {10, 10.25, 12.5},
 		},
 		From: 10.2, To: 15, CPU: 0.05,
@@ -30,7 +30,7 @@ func TestMeasureWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Those that took place in the window: 10.25, 11, 12.5, 13, 14.
+	// The restarts in the window are at 10.25, 11, 12.5, 13, 14.
 	if f.Restarts != 5 {
 		t.Errorf("Restarts = %d, want 5", f.Restarts)
 	}
@@ -57,7 +57,7 @@ func TestMeasureWindow(t *testing.T) {
 	}
 }
 
-// Each run has a window of its own on the same clock.
+// Each run has its own window on the same clock.
 func TestMeasureRounds(t *testing.T) {
 	runs := []Run{
 		{Starts: map[string][]float64{"a": {9, 9.5, 11}}, From: 9, To: 15, CPU: 0.02, Requests: map[string]float64{"GET pods": 4}},

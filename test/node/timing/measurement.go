@@ -17,10 +17,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// nodeCommand is what the harness calls this program with to make it a node.
+// nodeCommand is the argument with which the harness runs this program as a node.
 const nodeCommand = "node-main"
 
-// task is what a node of this program is for.
+// task is the input of a node.
 type task struct {
 	Label    string
 	Scenario Scenario
@@ -41,7 +41,7 @@ func nodeMain(in io.Reader, out io.Writer) error {
 	}
 	var t task
 	if err := json.Unmarshal(n.Spec.Task, &t); err != nil {
-		return fmt.Errorf("the node's task cannot be read: %w", err)
+		return fmt.Errorf("reading the node's task: %w", err)
 	}
 	m := &measurement{n, t.Label, t.Scenario}
 	run, err := m.run()
@@ -54,7 +54,7 @@ func nodeMain(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(run)
 }
 
-// run brings up the node and measures.
+// run starts the parts of the node and measures.
 func (m *measurement) run() (run Run, err error) {
 	if err := os.Mkdir(m.Path(startsDir), 0o755); err != nil {
 		return run, err
@@ -113,14 +113,14 @@ func (m *measurement) run() (run Run, err error) {
 	return run, err
 }
 
-// observe waits for the measuring window, and through it.
+// observe waits for the beginning and the end of the measuring window.
 func (m *measurement) observe(api *node.APIServer, run *Run) error {
 	if m.scenario.Action != "" {
 		return m.observeRestarts(run)
 	}
-	// The window opens when every pod has had its first, free restart: the
-	// kubelet's start-up lies before that. A run that ends after a number of
-	// restarts needs every one, from the first start on.
+	// The window begins when every pod has had its first restart, which has no delay.
+	// So it does not include the start-up of the kubelet. A run that ends after a number
+	// of restarts includes all restarts from the first start on.
 	warm := 2
 	if m.scenario.Window == 0 {
 		warm = 1
@@ -145,7 +145,7 @@ func (m *measurement) observe(api *node.APIServer, run *Run) error {
 			return err
 		}
 	}
-	// Twice what the curve asks for and then some: a kubelet this late is broken.
+	// The limit is more than twice the delays of the curve: a later kubelet is broken.
 	limit, said := time.Duration(0), time.Now()
 	for i := range s.Restarts {
 		limit += 2*s.Delay(i) + 30*time.Second
@@ -186,7 +186,7 @@ func (m *measurement) observe(api *node.APIServer, run *Run) error {
 	}
 	run.From, run.To = first.at, last.at
 	if s.Window == 0 {
-		// The first start was before it could be seen.
+		// The first start was before the first sample.
 		run.From = 0
 	}
 	run.CPU = last.cpu - first.cpu
@@ -210,7 +210,8 @@ func status(s Scenario, elapsed time.Duration, starts map[string][]float64) stri
 	return fmt.Sprintf("%v%s, %d restarts so far", elapsed.Round(time.Second), of, restarts)
 }
 
-// enough returns an error unless each of so many pods has started so often.
+// enough returns an error unless each of the pods has started the given number of
+// times.
 func enough(starts map[string][]float64, pods, times int) error {
 	ready := 0
 	for _, t := range starts {
@@ -219,12 +220,12 @@ func enough(starts map[string][]float64, pods, times int) error {
 		}
 	}
 	if ready < pods {
-		return fmt.Errorf("%d of %d pods are that far", ready, pods)
+		return fmt.Errorf("%d of %d pods have", ready, pods)
 	}
 	return nil
 }
 
-// sample is what is read at each end of the measuring window.
+// sample has the values that observe reads at both ends of the measuring window.
 type sample struct {
 	at, cpu  float64
 	requests map[string]float64
@@ -243,7 +244,7 @@ func (m *measurement) sample(api *node.APIServer) (s sample, err error) {
 	return s, err
 }
 
-// starts reads what the containers have written so far.
+// starts reads the start times that the containers have written so far.
 func (m *measurement) starts() (map[string][]float64, error) {
 	entries, err := os.ReadDir(m.Path(startsDir))
 	if err != nil {
@@ -266,7 +267,7 @@ func (m *measurement) say(format string, args ...any) {
 	node.Progress("%s, %s: %s", m.scenario.Name, m.label, fmt.Sprintf(format, args...))
 }
 
-// uptime is the clock that crasher writes down.
+// uptime reads the clock that crasher uses.
 func uptime() (float64, error) {
 	data, err := os.ReadFile("/proc/uptime")
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// trigger is the container that restarts its pod by an exit with triggerExit.
-	// Where it does so once, it waits for triggerFile.
+	// trigger is the container that restarts its pod by an exit with triggerExit. In
+	// scenarios in which it exits once, it first waits for triggerFile.
 	trigger     = "main"
 	triggerExit = 42
 	triggerFile = "go"
@@ -28,12 +28,12 @@ const (
 	journalsDir = "journals"
 )
 
-// forStock returns the scenario as a kubelet can run it that lacks what ours adds, and
-// the gate KubeletCrashLoopBackOffMax if it is older than v1.32.
+// forStock returns the scenario for a kubelet without our additions. A kubelet before
+// v1.32 also lacks the gate KubeletCrashLoopBackOffMax.
 func (s Scenario) forStock(hasMaximum bool) Scenario {
 	if !hasMaximum && s.Maximum > 0 {
-		// On the default curve the first whole wait in the window is that of 20 s, which takes
-		// upstream 30.
+		// On the default curve the first whole wait in the window is the one of 20 s, for
+		// which a stock kubelet takes 30.
 		s.Maximum, s.Window = 0, max(s.Window, 75*time.Second)
 	}
 	if s.Action == node.ActionRestartPod {
@@ -43,8 +43,8 @@ func (s Scenario) forStock(hasMaximum bool) Scenario {
 	return s
 }
 
-// restartsWithin is how many restarts of a pod that triggers whenever it runs
-// the delays leave room for in the scenario's window.
+// restartsWithin returns how many restarts of a pod that triggers whenever it runs
+// fit into the scenario's window with the delays of the curve.
 func (s Scenario) restartsWithin() (n int) {
 	for at := time.Duration(0); at < s.Window; n++ {
 		at += s.Delay(n + 1)
@@ -53,11 +53,11 @@ func (s Scenario) restartsWithin() (n int) {
 }
 
 // withRestartRules gives pods the containers of a scenario that restarts whole
-// pods, and a folder each below dir for their journal. A pod that is triggered
-// once has a container of every kind, and all end at once on SIGTERM: such pods
-// are typical of those that are restarted as a whole, and their restart has most
-// to wait for. Each of three steps, the trigger, the end of the init
-// container and the start of the sidecar, has to be noticed before the next.
+// pods, and each pod a folder below dir for its journal. A pod that is triggered
+// once has a container of every kind, and all exit at once on SIGTERM. Such pods are
+// typical of in-place restarts, and their restart has the most steps: the kubelet
+// must notice the trigger, the end of the init container and the start of the
+// sidecar, one after another.
 func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 	create := corev1.HostPathDirectoryOrCreate
 	container := func(name string, lives ...string) corev1.Container {
@@ -98,8 +98,8 @@ func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 	}
 }
 
-// observeRestarts waits until each pod has been restarted, one after the other,
-// or for the scenario's window, from the first start on.
+// observeRestarts triggers a restart of each pod, one after another, and waits for
+// its end. In a scenario with a window, it waits for the window from the first start on.
 func (m *measurement) observeRestarts(run *Run) error {
 	s, pods := m.scenario, m.pods()
 	for _, pod := range pods {
@@ -117,9 +117,9 @@ func (m *measurement) observeRestarts(run *Run) error {
 	} else {
 		m.say("all containers run; restarting pod by pod")
 		for i, pod := range pods {
-			// A kubelet looks for exited containers once in a second, and so a
-			// restart ends at much the same point of that second always. The next
-			// trigger has to come at another point each time.
+			// A kubelet looks for exited containers once per second, so a restart always
+			// ends at a similar point of that second. The next trigger must come at a
+			// different point each time.
 			select {
 			case <-time.After(time.Second + time.Second*time.Duration(i)/time.Duration(len(pods))):
 			case <-m.Context().Done():
@@ -143,7 +143,8 @@ func (m *measurement) observeRestarts(run *Run) error {
 	return nil
 }
 
-// awaitStarts waits until every container of the pod has started so often.
+// awaitStarts waits until every container of the pod has started the given number of
+// times.
 func (m *measurement) awaitStarts(pod *corev1.Pod, times int) error {
 	what := fmt.Sprintf("start %d of every container of pod %s", times, pod.Name)
 	return node.Await(m.Context(), what, 2*time.Minute, func(context.Context) error {
@@ -173,7 +174,7 @@ func (m *measurement) journal(pod *corev1.Pod) ([]node.JournalEvent, error) {
 	return journal, nil
 }
 
-// starts returns when each container started.
+// starts returns the start times of each container.
 func starts(journal []node.JournalEvent) map[string][]float64 {
 	all := map[string][]float64{}
 	for _, e := range journal {
@@ -188,7 +189,7 @@ func starts(journal []node.JournalEvent) map[string][]float64 {
 // last of its containers has started again.
 type podRestart struct{ from, to float64 }
 
-// podRestarts returns the complete restarts that a journal shows.
+// podRestarts returns the complete restarts in a journal.
 func podRestarts(journal []node.JournalEvent) (restarts []podRestart, err error) {
 	all := starts(journal)
 	for _, e := range journal {
@@ -211,7 +212,7 @@ func podRestarts(journal []node.JournalEvent) (restarts []podRestart, err error)
 	return restarts, nil
 }
 
-// durations returns how long restarts took.
+// durations returns the durations of restarts.
 func durations(restarts []podRestart) (took []float64) {
 	for _, r := range restarts {
 		took = append(took, r.to-r.from)
@@ -219,7 +220,7 @@ func durations(restarts []podRestart) (took []float64) {
 	return took
 }
 
-// measureRestarts reduces runs that restarted whole pods to their figures.
+// measureRestarts returns the figures of runs that restarted whole pods.
 func measureRestarts(runs []Run, s Scenario) (f Figures, err error) {
 	var took, alone, aloneStarts []float64
 	for _, run := range runs {
@@ -252,8 +253,8 @@ func measureRestarts(runs []Run, s Scenario) (f Figures, err error) {
 	}, nil
 }
 
-// compareRestarts applies the criteria for restarts of whole pods. The rounds of a
-// loop add up.
+// compareRestarts applies the criteria for restarts of whole pods. Several rounds of a
+// scenario with a window add up.
 func compareRestarts(s Scenario, reference string, theirs, ours Figures, criterion criterionFunc) {
 	if s.Window > 0 {
 		want := s.restartsWithin() * max(1, ours.Rounds)
@@ -275,8 +276,8 @@ func compareRestarts(s Scenario, reference string, theirs, ours Figures, criteri
 		theirs.PodRestart.Worst, ours.PodRestart.Worst, limit, ours.PodRestart.Worst <= limit)
 }
 
-// restartRows returns the figures worth printing for restarts of whole pods. In
-// a window they include waits, and their number says it all.
+// restartRows returns the rows to print for restarts of whole pods. In a scenario with
+// a window the durations include waits, so only the number is printed.
 func restartRows(s Scenario) []row {
 	all := []row{{"restarts of the pod", "%.0f", func(f Figures) float64 { return float64(f.Restarts) }}}
 	if s.Window > 0 {
@@ -292,7 +293,7 @@ func restartRows(s Scenario) []row {
 	)
 }
 
-// restartString says in words what is measured of restarts of whole pods.
+// restartString describes a scenario that restarts whole pods.
 func (s Scenario) restartString(where string) string {
 	action := string(s.Action)
 	if stock := s.forStock(true).Action; stock != s.Action {
@@ -304,7 +305,7 @@ func (s Scenario) restartString(where string) string {
 	return fmt.Sprintf("%s, %s, %d pods, each triggered once", where, action, s.Pods)
 }
 
-// summary returns the line to print at the end of a run.
+// summary returns a line about a run, to print at its end.
 func (f Figures) summary(s Scenario) string {
 	if s.Action != "" {
 		return fmt.Sprintf("%d restarts, median %.3f s", f.Restarts, f.PodRestart.Median)

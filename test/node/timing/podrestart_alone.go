@@ -20,43 +20,43 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// aloneRestarts is how often a pod without a kubelet is restarted, and aloneDelay how long a
-// container that exits at once waits before that: with several such pods, the runtime is as
-// busy as with a kubelet of this maximum.
+// aloneRestarts is the number of restarts of a pod without a kubelet. aloneDelay is the delay
+// before a restart of a container that exits at once. With several such pods, the runtime is as
+// busy as with a kubelet that has this maximum.
 const (
 	aloneRestarts = 10
 	aloneDelay    = time.Second
 )
 
-// Alone is a pod that was restarted by the container runtime alone, by a client
-// that knows what to do next at any time: no kubelet can be faster.
+// Alone has restarts by a client of the container runtime without a kubelet. The client
+// always knows the next step, so no kubelet can be faster.
 type Alone struct {
 	Journal []node.JournalEvent `json:"journal,omitempty"`
 	// Starts has, for each restart, the time in seconds that the runtime took to
-	// create and to start the four containers, one after the other.
+	// create and start the four containers, one after another.
 	Starts []float64 `json:"starts,omitempty"`
-	// Crashes has, for each pod of one container that exits at once, when that
-	// started: seconds of uptime.
+	// Crashes has the start times of each pod with a container that exits at once, in
+	// seconds of uptime.
 	Crashes map[string][]float64 `json:"crashes,omitempty"`
 }
 
-// alonePod is that pod.
+// alonePod is a pod without a kubelet.
 type alonePod struct {
 	runtimeapi.RuntimeServiceClient
 	sandbox       string
 	sandboxConfig *runtimeapi.PodSandboxConfig
 	spec          corev1.PodSpec
 	gracefully    bool
-	// ids has each container's newest instance.
+	// ids has the ID of each container's newest instance.
 	ids map[string]string
-	// exits gets the containers that the runtime reports as ended; ended has those that
-	// were read from it.
+	// exits receives the containers that the runtime reports as exited. ended has those
+	// that were read from it.
 	exits chan string
 	ended map[string]bool
 }
 
-// restartAlone restarts a pod such as the scenario's by the runtime alone. There must
-// be no kubelet, which would remove the pod.
+// restartAlone restarts a pod like the scenario's without a kubelet. No kubelet may run,
+// because it would remove the pod.
 func (m *measurement) restartAlone() (*Alone, error) {
 	m.say("restarting a pod without a kubelet")
 	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
@@ -64,7 +64,7 @@ func (m *measurement) restartAlone() (*Alone, error) {
 	pod := m.pods()[0]
 	pod.Name = "alone"
 	main := &pod.Spec.Containers[0]
-	main.Args = main.Args[:1] // It is triggered more than once.
+	main.Args = main.Args[:1] // Each start can then be triggered, not only the first.
 	dir := m.Path(journalsDir, pod.Name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -99,8 +99,7 @@ func (m *measurement) restartAlone() (*Alone, error) {
 	return alone, err
 }
 
-// crashAlone restarts containers such as the scenario's by the runtime alone. There must be no
-// kubelet.
+// crashAlone restarts containers like the scenario's without a kubelet. No kubelet may run.
 func (m *measurement) crashAlone() (*Alone, error) {
 	m.say("restarting containers without a kubelet")
 	ctx, cancel := context.WithTimeout(m.Context(), time.Minute)
@@ -112,7 +111,7 @@ func (m *measurement) crashAlone() (*Alone, error) {
 		pod.Name = fmt.Sprintf("alone-%02d", i+1)
 		pod.Spec.Containers[0].Args = []string{"/starts/" + pod.Name}
 		wg.Go(func() {
-			// Pods that a kubelet restarts do not stay in step either.
+			// The pods start at different times, as with a kubelet.
 			time.Sleep(aloneDelay * time.Duration(i) / time.Duration(len(pods)))
 			errs[i] = m.crash(ctx, pod)
 		})
@@ -128,7 +127,7 @@ func (m *measurement) crashAlone() (*Alone, error) {
 	return &Alone{Crashes: all}, err
 }
 
-// crash restarts the container of a pod whenever the delay after its end is over.
+// crash restarts the container of a pod each time the delay after its exit is over.
 func (m *measurement) crash(ctx context.Context, pod *corev1.Pod) error {
 	p, closeConn, err := m.runAlone(ctx, pod)
 	if err != nil {
@@ -149,8 +148,8 @@ func (m *measurement) crash(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// runAlone makes the sandbox of a pod; the caller starts its containers. The function
-// that it returns closes the connection.
+// runAlone creates the sandbox of a pod, whose containers the caller starts. The
+// returned function closes the connection.
 func (m *measurement) runAlone(ctx context.Context, pod *corev1.Pod) (p *alonePod, closeConn func(), err error) {
 	conn, err := grpc.NewClient("unix://"+m.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -177,7 +176,7 @@ func (m *measurement) runAlone(ctx context.Context, pod *corev1.Pod) (p *alonePo
 	return p, func() { conn.Close() }, p.runSandbox(ctx, pod.Name, m.Path("logs-"+pod.Name))
 }
 
-// runSandbox makes the sandbox, on the host's network as those of the scenario.
+// runSandbox creates the sandbox, on the host's network as in the scenario.
 func (p *alonePod) runSandbox(ctx context.Context, name, logs string) error {
 	p.sandboxConfig = &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: corev1.NamespaceDefault, Uid: name},
@@ -194,8 +193,8 @@ func (p *alonePod) runSandbox(ctx context.Context, name, logs string) error {
 	return nil
 }
 
-// start starts all containers as a kubelet has to: one after the other, and what comes
-// after the init container when that has ended. It returns how long the starts took.
+// start starts all containers in a kubelet's order: one after another, and those after
+// the init container when it has exited. It returns the total time of the starts.
 func (p *alonePod) start(ctx context.Context, attempt uint32, dir string) (took time.Duration, err error) {
 	for _, c := range slices.Concat(p.spec.InitContainers, p.spec.Containers) {
 		config := &runtimeapi.ContainerConfig{
@@ -230,8 +229,9 @@ func (p *alonePod) start(ctx context.Context, attempt uint32, dir string) (took 
 	return took, nil
 }
 
-// stop waits for the end of the trigger, and stops the others: for RestartPod the
-// sidecar after the regular containers, or else all at once and without grace.
+// stop waits for the exit of the trigger, and stops the others: for RestartPod the
+// sidecar after the regular containers, otherwise all at once and without a grace
+// period.
 func (p *alonePod) stop(ctx context.Context) error {
 	if err := p.awaitEnd(trigger); err != nil {
 		return err
@@ -257,8 +257,9 @@ func (p *alonePod) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// read takes the ends of the pod's containers from the runtime's events, until they
-// break off. containerd does nothing while an event waits for its reader.
+// read sends the exits of the pod's containers to p.exits, until the event stream
+// ends. It must not block, because containerd does nothing while an event waits for
+// its reader.
 func (p *alonePod) read(events runtimeapi.RuntimeService_GetContainerEventsClient, uid string) {
 	defer close(p.exits)
 	for {
@@ -272,12 +273,12 @@ func (p *alonePod) read(events runtimeapi.RuntimeService_GetContainerEventsClien
 	}
 }
 
-// awaitEnd waits until the runtime says that the container has ended.
+// awaitEnd waits until the runtime reports the exit of the container.
 func (p *alonePod) awaitEnd(name string) error {
 	for !p.ended[p.ids[name]] {
 		id, ok := <-p.exits
 		if !ok {
-			return fmt.Errorf("the events of the runtime broke off before the end of container %s", name)
+			return fmt.Errorf("the runtime's event stream ended before the exit of container %s", name)
 		}
 		p.ended[id] = true
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// journalOf makes a journal of lines "time container event".
+// journalOf parses a journal of lines "time container event".
 func journalOf(t *testing.T, lines string) (journal []node.JournalEvent) {
 	for line := range strings.SplitSeq(lines, ", ") {
 		var e node.JournalEvent
@@ -127,7 +127,8 @@ func TestPrintRestarts(t *testing.T) {
 	)
 }
 
-// A stock kubelet refuses the gate, and the action.
+// A stock kubelet refuses the gate and the action, so it runs another action without
+// the gate.
 func TestForStock(t *testing.T) {
 	for _, s := range scenarios {
 		if got := s.forStock(true).Action; got != s.Action && s.Action != node.ActionRestartPod || got == node.ActionRestartPod {
@@ -145,8 +146,8 @@ func TestForStock(t *testing.T) {
 	}
 }
 
-// A kubelet older than maximums is compared with its default curve; ours has the gate
-// on, which releases before v1.35 need.
+// A stock kubelet without a maximum runs its default curve. Ours has the gate enabled,
+// which releases before v1.35 need.
 func TestForOlderRelease(t *testing.T) {
 	for _, s := range short() {
 		ours := measurement{scenario: s}

@@ -15,11 +15,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// startsDir is where crashers write down when they start.
+// startsDir is the folder to which crashers write their start times.
 const startsDir = "starts"
 
-// scenarioConfig is what the scenario adds to what every kubelet of a node has. No
-// server listens.
+// scenarioConfig returns the configuration that the scenario adds to the one of every
+// kubelet of a node. It disables the kubelet's server.
 func (m *measurement) scenarioConfig() string {
 	config := "enableServer: false\nauthentication:\n  webhook: {enabled: false}\n"
 	var gates []string
@@ -42,9 +42,9 @@ func (m *measurement) scenarioConfig() string {
 	return config
 }
 
-// pods returns the scenario's pods. The annotation is new in each run and with
-// it the UID of a static pod, so that no exited container of an earlier run can
-// count as a previous instance and use up the free first restart.
+// pods returns the scenario's pods. The annotation differs in each run, and so does
+// the UID of a static pod. So no exited container of an earlier run can count as a
+// previous instance and use up the first restart, which has no delay.
 func (m *measurement) pods() []*corev1.Pod {
 	no := false
 	directory := corev1.HostPathDirectory
@@ -58,8 +58,8 @@ func (m *measurement) pods() []*corev1.Pod {
 				Annotations: map[string]string{"kubelet-backoff/run": m.Spec.ID},
 			},
 			Spec: corev1.PodSpec{
-				// On the host's network a pod needs no network plugin, and no
-				// scheduler when its node is given.
+				// A pod on the host's network needs no network plugin, and a pod with a
+				// node name needs no scheduler.
 				HostNetwork:                  true,
 				NodeName:                     node.Name,
 				RestartPolicy:                corev1.RestartPolicyAlways,
@@ -88,7 +88,7 @@ func (m *measurement) pods() []*corev1.Pod {
 	return pods
 }
 
-// writeManifests puts the pods where a standalone kubelet finds them.
+// writeManifests writes the pods to the folder of a standalone kubelet's static pods.
 func (m *measurement) writeManifests() error {
 	if err := os.MkdirAll(m.Path("manifests"), 0o755); err != nil {
 		return err

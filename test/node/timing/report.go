@@ -10,16 +10,16 @@ import (
 	"slices"
 )
 
-// What ours is compared with: an unpatched kubelet, or another patched one.
+// The labels of the reference: an unpatched kubelet, or another patched one.
 const (
 	stockLabel = "stock"
 	baseLabel  = "base"
 )
 
-// Comparison sets the two kubelets side by side in one scenario.
+// Comparison compares the two kubelets in a scenario.
 type Comparison struct {
 	Scenario Scenario `json:"scenario"`
-	// Reference is stockLabel or baseLabel, and the fields Stock are of that one.
+	// Reference is stockLabel or baseLabel. The fields Stock are those of this kubelet.
 	Reference string      `json:"reference"`
 	Stock     Figures     `json:"stock"`
 	Ours      Figures     `json:"ours"`
@@ -37,7 +37,7 @@ type Criterion struct {
 	Pass  bool    `json:"pass"`
 }
 
-// Outcome is an absolute goal beside the figure that ours has.
+// Outcome is an absolute goal and our figure.
 type Outcome struct {
 	What    string  `json:"what"`
 	Unit    string  `json:"unit"`
@@ -46,27 +46,27 @@ type Outcome struct {
 	Reached bool    `json:"reached"`
 }
 
-// tooEarly is how much a restart may precede its delay: start times are cut to
-// a hundredth of a second, so a difference of two can be that much too short.
-// The rest is for the clock of the runtime, from which the kubelet counts.
+// tooEarly is the tolerance for early restarts. Start times are truncated to a
+// hundredth of a second, so the difference of two can be that much too short. The
+// rest is for the runtime's clock, from which the kubelet counts.
 const tooEarly = 0.03
 
-// enoughRestarts is how many restarts each kubelet must have had for CPU per
-// restart to decide. What the kubelet does every few seconds anyway, spread over
-// fewer, outweighs what a restart costs: at 4s (10 to 14 restarts) and with the
-// default curve (4) the figure is noise. At 1s both have more, standalone too.
+// enoughRestarts is the minimum number of restarts of each kubelet for CPU per
+// restart to be a criterion. With fewer restarts, the kubelet's periodic work costs
+// more than the restarts: with 4s (10 to 14 restarts) and with the default curve (4)
+// the figure is noise. With 1s both kubelets have more, even standalone.
 const enoughRestarts = 20
 
-// What ours may have of base's. It counts of the best rounds of both: one and the same
-// kubelet differs from run to run by more, with what else the machine does.
+// The limits for ours, as a share of base's. They apply to the best rounds of both,
+// because other load on the machine makes runs of the same kubelet differ by more.
 const (
 	costRatio      = 1.02
 	latenessRatio  = 1.1
 	latenessMargin = 0.01
 )
 
-// compare applies the criteria and the goals of a scenario. The reference says what
-// stock is.
+// compare applies the criteria and the goals of a scenario. The reference is the label
+// of the kubelet with the figures stock.
 func compare(s Scenario, reference string, stock, ours Figures) Comparison {
 	c := Comparison{Scenario: s, Reference: reference, Stock: stock, Ours: ours}
 	criterion := func(what, unit string, stock, ours, limit float64, pass bool) {
@@ -92,7 +92,7 @@ func compare(s Scenario, reference string, stock, ours Figures) Comparison {
 // criterionFunc adds a criterion to a comparison.
 type criterionFunc func(what, unit string, stock, ours, limit float64, pass bool)
 
-// compareCost applies the criteria for what ours has more than base.
+// compareCost applies the criteria for the additional cost of ours over base.
 func compareCost(s Scenario, base, ours Figures, criterion criterionFunc) {
 	limit := latenessRatio*base.Best.Lateness + latenessMargin
 	criterion("mean lateness not above base's", "s",
@@ -113,14 +113,14 @@ func compareCost(s Scenario, base, ours Figures, criterion criterionFunc) {
 
 // compareIntervals applies the criteria for restarts of containers.
 func compareIntervals(s Scenario, stock, ours Figures, criterion criterionFunc) {
-	// What the runtime takes to create and start a container belongs to the interval, is the
-	// same for both, and is up to the machine.
+	// The interval includes the time in which the runtime creates and starts a container,
+	// which depends on the machine and is the same for both.
 	runtime := min(stock.Alone.Mean, ours.Alone.Mean)
 	stockMean, oursMean := stock.Lateness.Mean-runtime, ours.Lateness.Mean-runtime
 	limit := s.LatenessRatio * stockMean
 	criterion(fmt.Sprintf("mean lateness beyond the runtime's at most %g of stock's", s.LatenessRatio), "s",
 		stockMean, oursMean, limit, oursMean <= limit)
-	// Without this a kubelet that does not back off at all would pass.
+	// Without this criterion, a kubelet without a back-off would pass.
 	criterion("no restart before its delay has passed", "s",
 		stock.Lateness.Least, ours.Lateness.Least, -tooEarly, ours.Lateness.Least >= -tooEarly)
 	if min(stock.Restarts, ours.Restarts) >= enoughRestarts {
@@ -128,8 +128,8 @@ func compareIntervals(s Scenario, stock, ours Figures, criterion criterionFunc) 
 			stock.CPUPerRestart, ours.CPUPerRestart, stock.CPUPerRestart, ours.CPUPerRestart <= stock.CPUPerRestart)
 	}
 	if s.API {
-		// No restart goes without a request, so a figure of 0 means that none
-		// were counted.
+		// Every restart has requests, so a figure of 0 means that they were not
+		// counted.
 		counted := stock.RequestsPerRestart > 0 && ours.RequestsPerRestart > 0
 		atMost := func(what string, limit float64) {
 			criterion("API requests per restart "+what, "", stock.RequestsPerRestart, ours.RequestsPerRestart, limit,
@@ -152,14 +152,14 @@ func passed(comparisons []Comparison) bool {
 	return true
 }
 
-// row is one line of a table: a figure and what it is.
+// row is a line of a table: the name of a figure, and a function that returns it.
 type row struct {
 	what, format string
 	of           func(Figures) float64
 }
 
-// rows returns the figures worth printing for a scenario. The samples f decide
-// which steps of the curve and which kinds of requests there are.
+// rows returns the rows to print for a scenario. The steps of the curve and the kinds
+// of requests are those in f.
 func rows(s Scenario, f ...Figures) []row {
 	if s.Action != "" {
 		return restartRows(s)
@@ -220,7 +220,7 @@ func rows(s Scenario, f ...Figures) []row {
 	return out
 }
 
-// tableRow is a line of a table: what, stock, ours, ratio.
+// tableRow is the format of a line of a table: what, stock, ours, ratio.
 const tableRow = "  %-36s %11s %11s %11s\n"
 
 // printComparison writes one scenario as a table, its criteria and its goals.
@@ -257,7 +257,7 @@ func printFigures(w io.Writer, s Scenario, f Figures) {
 	}
 }
 
-// printVerdict sums up a whole measurement.
+// printVerdict prints the result of a whole measurement.
 func printVerdict(w io.Writer, comparisons []Comparison) {
 	held, all := 0, 0
 	for _, c := range comparisons {

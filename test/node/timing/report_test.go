@@ -100,7 +100,7 @@ func TestCostCriteria(t *testing.T) {
 	api := Scenario{Name: "api5", Curve: node.Curve{Maximum: time.Second}, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
 	once := Scenario{Action: node.ActionRestartPod, Pods: 10, RestartRatio: 0.75}
 	loop := Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute}
-	// The other rounds of all were worse, and do not count.
+	// Best is that of the best round. The other rounds were worse and do not count.
 	cost := func(restarts int, lateness, least, cpu, requests float64) Figures {
 		return Figures{
 			Restarts: restarts, Lateness: late(lateness+1, least), CPUPerRestart: 100 - cpu,

@@ -13,32 +13,31 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// Scenario is one measurement, made with each of the two kubelets in turn.
+// Scenario is a measurement of each of the two kubelets.
 type Scenario struct {
 	Name string `json:"name"`
 	node.Curve
-	// API connects etcd and kube-apiserver. Several pods are measured only with
-	// them: a standalone kubelet builds its node object again for each sync of a
-	// static pod, which delays pods for reasons that are not the back-off.
+	// API adds etcd and kube-apiserver. Scenarios with several pods need them: a
+	// standalone kubelet builds its node object again for each sync of a static pod,
+	// which delays pods for reasons other than the back-off.
 	API  bool `json:"api"`
 	Pods int  `json:"pods"`
-	// Window is how long is measured, from when every pod has had its first
-	// restart. Where it is zero, Restarts of the (then only) pod end the run.
+	// Window is the length of the measurement, which begins when every pod has had its
+	// first restart. If it is zero, there is one pod, and the run ends after Restarts.
 	Window   time.Duration `json:"window"`
 	Restarts int           `json:"restarts"`
-	// LatenessRatio is how much of stock's mean lateness ours may have, both beyond what the
-	// container runtime takes for a restart without a kubelet.
+	// LatenessRatio is the limit for our mean lateness, as a share of stock's. Both are
+	// without the time that the container runtime takes for a restart without a kubelet.
 	LatenessRatio float64 `json:"latenessRatio,omitempty"`
-	// Action restarts whole pods instead of containers: it is what a rule answers
-	// the exit of one container with. With a Window, which then begins with the
-	// first start, that container exits whenever it runs; without, it does so once
-	// in each pod, and one pod waits for the other. The first restart of a pod has
-	// no delay.
+	// Action restarts whole pods instead of containers: it is the action of a restart
+	// rule for the exit of one container. With a Window, which then begins with the
+	// first start, that container exits whenever it runs. Without a Window, it exits
+	// once in each pod, one pod after another. The first restart of a pod has no delay.
 	Action corev1.ContainerRestartRuleAction `json:"action,omitempty"`
-	// RequestLimit is how many API requests a restart may take; zero is no limit.
+	// RequestLimit is the maximum number of API requests per restart; 0 is no limit.
 	RequestLimit float64 `json:"requestLimit,omitempty"`
-	// Innocent starts innocent pods beside those that crash, and FirstStarts is true
-	// where a gate of ours is on that puts them first.
+	// Innocent starts innocent pods beside those that crash. FirstStarts enables our gate
+	// that prefers their starts.
 	Innocent    bool `json:"innocent,omitempty"`
 	FirstStarts bool `json:"firstStarts,omitempty"`
 	// RestartRatio is how much of stock's median time a restart of a pod may take, and
@@ -49,8 +48,8 @@ type Scenario struct {
 	goals []Goal
 }
 
-// Goal is an absolute figure that the project wants to reach. It is printed,
-// but does not decide: machines differ, ratios within a run much less.
+// Goal is an absolute figure that the project wants to reach. It is only printed,
+// because machines differ. Ratios within a run differ much less.
 type Goal struct {
 	What  string
 	Unit  string
@@ -60,12 +59,12 @@ type Goal struct {
 
 // The windows keep the whole comparison below twenty-five minutes. With an API
 // server they give some 300 (5 pods) and 500 (20 pods) restarts with a stock
-// kubelet, so a restart cut off at either end moves requests per restart by
-// less than one in a hundred. Their length shows in that figure all the same:
-// the kubelet's event client lets each pod have a burst of events and then one
-// now and then, so the longer the window, the fewer events per restart. Hence
-// the longest that fits for api5. Requests are counted, not timed, and so their
-// limit decides on any machine.
+// kubelet, so an incomplete restart at either end changes the requests per restart
+// by less than one percent. The length of the window still affects that figure: the
+// kubelet's event client lets each pod have a burst of events and then few more, so
+// a longer window has fewer events per restart. So api5 has the longest window that
+// fits. The number of requests does not depend on the speed of the machine, so their
+// limit is a criterion on any machine.
 var scenarios = []Scenario{
 	{
 		Name: "max1s", Curve: node.Curve{Maximum: time.Second}, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
@@ -79,8 +78,8 @@ var scenarios = []Scenario{
 		Name: "default", Pods: 1, Restarts: 5, LatenessRatio: 0.1,
 		goals: []Goal{goalWorstLateness},
 	},
-	// Up to 16 s, where a stock kubelet has the same curve; from the eighth restart
-	// on it goes beyond 60 s.
+	// The delays go up to 16 s, because from the eighth restart on a stock kubelet
+	// exceeds the maximum of 60 s.
 	{
 		Name: "reduced", Curve: node.Curve{Reduced: true}, Pods: 1, Restarts: 6, LatenessRatio: 0.1,
 		goals: []Goal{goalWorstLateness},
@@ -97,7 +96,7 @@ var scenarios = []Scenario{
 			goalCPU(13.0),
 		},
 	},
-	// The absolute goal is a quarter of what a stock kubelet took when it was set.
+	// The absolute goal is a quarter of a stock kubelet's time when the goal was set.
 	{
 		Name: "restartall", Action: corev1.ContainerRestartRuleActionRestartAllContainers, Pods: 10, RestartRatio: 0.25, WorstRatio: 0.35,
 		goals: []Goal{goalPodRestart},
@@ -109,7 +108,7 @@ var scenarios = []Scenario{
 	{
 		Name: "restartloop", Action: corev1.ContainerRestartRuleActionRestartAllContainers, Pods: 1, Window: 60 * time.Second,
 	},
-	// So many that the container runtime is the limit.
+	// With this many pods the container runtime is the limit.
 	{
 		Name: "innocent", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true,
 	},
@@ -134,7 +133,7 @@ func goalCPU(limit float64) Goal {
 	return Goal{"kubelet CPU per restart", "ms", limit, func(f Figures) float64 { return f.CPUPerRestart }}
 }
 
-// String says in words what is measured.
+// String describes the scenario.
 func (s Scenario) String() string {
 	where, pods, maximum, length := "standalone", "1 pod", "default curve", fmt.Sprintf("first %d restarts", s.Restarts)
 	if s.API {
@@ -164,8 +163,8 @@ func (s Scenario) String() string {
 	return strings.Join([]string{where, pods, maximum, length}, ", ")
 }
 
-// short returns the scenarios for a release that is not the newest, in which what
-// differs between releases shows: some seven minutes with both kubelets.
+// short returns the scenarios that show the differences between releases, for older
+// releases. They take some seven minutes with both kubelets.
 func short() []Scenario {
 	selected, err := selectScenarios("max1s,default,api5", 40*time.Second)
 	if err != nil {
@@ -179,9 +178,9 @@ func short() []Scenario {
 	return selected
 }
 
-// selectScenarios returns the scenarios that a comma-separated list names, in
-// the order they always run in; an empty list means all. A window above zero
-// replaces that of every scenario that has one.
+// selectScenarios returns the scenarios in a comma-separated list, in their usual
+// order. An empty list means all. A window above zero replaces the window of every
+// scenario that has one.
 func selectScenarios(list string, window time.Duration) ([]Scenario, error) {
 	var names, known []string
 	for _, s := range scenarios {
