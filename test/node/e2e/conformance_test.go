@@ -25,7 +25,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// The flags of TestConformance, which hack/node-conformance.sh gives.
+// The flags of TestConformance, which hack/node-conformance.sh sets.
 var (
 	conformanceFlag = flag.String("conformance", "", "two `folders`, of stock and of ours and with a comma between, each with a kubelet and the e2e_node.test of its tree")
 	ginkgoFlag      = flag.String("ginkgo", "", "the ginkgo `binary` of the tree, which runs tests side by side")
@@ -36,9 +36,9 @@ var (
 	reportFlag      = flag.String("report", "", "set by the harness: the `file` for their results")
 )
 
-// conformanceImages are those of upstream's images that can be made of its sources and
-// of busybox. Of a web server the specs need that it answers, and of a libc that hostname
-// knows the full name: others stand in for those. otherSpecs are left out.
+// conformanceImages returns those of upstream's images that can be built from its sources
+// and from busybox. Other programs replace a web server, which only has to answer, and a
+// libc, with which hostname must print the full name. otherSpecs need other images.
 func conformanceImages(busybox string, tags []string) ([]node.Image, error) {
 	list, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
@@ -60,21 +60,21 @@ func conformanceImages(busybox string, tags []string) ([]node.Image, error) {
 		case "pause":
 			i = node.Image{Program: "pause", Reference: "registry.k8s.io/" + tag}
 		default:
-			return nil, fmt.Errorf("-images %s: there are agnhost, busybox, glibc-dns-testing, httpd, nginx, nonroot and pause", tag)
+			return nil, fmt.Errorf("-images %s: must be agnhost, busybox, glibc-dns-testing, httpd, nginx, nonroot or pause", tag)
 		}
 		all = append(all, i)
 	}
 	return all, nil
 }
 
-// otherSpecs are those that need what cannot be made here: nonewprivs has a program that is
-// set-user-ID, hooks with https use the certificate in upstream's agnhost, and an update of an
-// image pulls it. Each would wait five minutes for that. While a pull is tried, kubelets from
-// v1.35 on pull the image for other pods, too, and those would fail as well.
+// otherSpecs matches specs that cannot pass here: nonewprivs has a setuid program, hooks with
+// https need the certificate in upstream's agnhost, and an update of an image pulls it. Each of
+// these specs would wait five minutes. While a pull is tried, kubelets from v1.35 on also pull
+// the image for other pods, whose specs would then fail.
 const otherSpecs = "AllowPrivilegeEscalation|https hook|image is updated"
 
-// runConformance runs upstream's specs with both kubelets, and those that end
-// differently once more, alone.
+// runConformance runs upstream's specs with both kubelets. It runs specs with different
+// results once more, without the others.
 func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
 	images, err := conformanceImages(*busyboxFlag, strings.Split(*imagesFlag, ","))
 	if err != nil {
@@ -88,7 +88,7 @@ func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
 	}
 	dirs := strings.Split(*conformanceFlag, ",")
 	if len(dirs) != 2 {
-		return fmt.Errorf("-conformance %s: want two folders", *conformanceFlag)
+		return fmt.Errorf("-conformance %s: must be two folders", *conformanceFlag)
 	}
 	reports, err := os.MkdirTemp("", "node-conformance-")
 	if err != nil {
@@ -113,7 +113,7 @@ func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
 		}
 	}
 	if specs := differing(all[0], all[1]); len(specs) > 0 {
-		node.Progress("%d specs end differently; once more, these alone", len(specs))
+		node.Progress("%d specs have different results; running only these again", len(specs))
 		for i, title := range []string{"conformance, stock again", "conformance, ours again"} {
 			again, err := run(title, dirs[i], specs)
 			if err != nil {
@@ -125,10 +125,10 @@ func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
 	return compareStates(out, all[0], all[1])
 }
 
-// specStates are how specs ended: passed, failed, skipped and so on.
+// specStates are the results of specs: passed, failed, skipped and so on.
 type specStates map[string]string
 
-// readStates reads a report of ginkgo. What a label or a name left out is not in it.
+// readStates reads a report of ginkgo. It leaves out specs that a label or a name excluded.
 func readStates(file string) (specStates, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -154,12 +154,12 @@ func readStates(file string) (specStates, error) {
 		}
 	}
 	if len(states) == 0 {
-		return nil, fmt.Errorf("%s has no spec that was run", file)
+		return nil, fmt.Errorf("%s has no spec that ran", file)
 	}
 	return states, nil
 }
 
-// differing are the specs that end differently.
+// differing returns the specs with different results.
 func differing(stock, ours specStates) (specs []string) {
 	for _, name := range union(stock, ours) {
 		if stock[name] != ours[name] {
@@ -175,8 +175,8 @@ func union(a, b specStates) []string {
 	return slices.Sorted(maps.Keys(both))
 }
 
-// compareStates prints how many specs ended how, and which failed or ended differently.
-// It is an error if ours does not pass what stock passes.
+// compareStates prints the number of specs for each result, and the specs that failed or
+// differ. It returns an error if a spec passes with stock and not with ours.
 func compareStates(w io.Writer, stock, ours specStates) error {
 	counts := map[string]*[2]int{}
 	count := func(states specStates, i int) {
@@ -210,9 +210,9 @@ func compareStates(w io.Writer, stock, ours specStates) error {
 	return nil
 }
 
-// TestConformance runs upstream's specs with one kubelet. They bring their API server and
-// start the kubelet that lies beside them themselves. What fails is for the harness to
-// compare, so only what keeps them from running fails this.
+// TestConformance runs upstream's specs with one kubelet. The specs start their own API
+// server, and the kubelet in their folder. The harness compares the failures, so this
+// test fails only if the specs cannot run.
 func TestConformance(t *testing.T) {
 	if !*insideFlag || *conformanceFlag == "" {
 		t.Skip("this needs root and upstream's tests, built: make node-conformance")
@@ -268,7 +268,7 @@ func TestCompareStates(t *testing.T) {
 		assert.Contains(t, out.String(), line+"\n")
 	}
 	assert.NotContains(t, out.String(), "| a |")
-	assert.NoError(t, compareStates(io.Discard, ours, stock), "what only ours passes is no fault")
+	assert.NoError(t, compareStates(io.Discard, ours, stock), "a spec that only ours passes is not an error")
 }
 
 func TestReadStates(t *testing.T) {
@@ -283,5 +283,5 @@ func TestReadStates(t *testing.T) {
 	assert.Equal(t, specStates{"[sig-node] Pods when run": "passed", "Pods skip themselves": "skipped"}, states)
 	require.NoError(t, os.WriteFile(file, []byte(`[]`), 0o644))
 	_, err = readStates(file)
-	assert.ErrorContains(t, err, "no spec that was run")
+	assert.ErrorContains(t, err, "no spec that ran")
 }

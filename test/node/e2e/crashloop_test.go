@@ -15,9 +15,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestCrashloopRun runs pods with crashloop run, in the containerd of a node
-// that has no kubelet: one would end what is not its own. This is why it is not
-// among the scenarios of TestNode.
+// TestCrashloopRun runs pods with crashloop run, in the containerd of a node without a
+// kubelet. A kubelet would remove pods that it does not know, so these scenarios are
+// not part of TestNode.
 func TestCrashloopRun(t *testing.T) {
 	if !*insideFlag || *crashloopFlag == "" {
 		t.Skip("this needs root and the crashloop binary: make node-e2e")
@@ -172,8 +172,8 @@ var crashloopScenarios = []scenario{
 		p.start()
 		p.started("other", 1)
 		before := p.listSandboxes()
-		// The condition is exact to a second: by this the new agents tell the old
-		// instances from what the restart has started.
+		// The time of the condition is exact only to a second. The new agents compare start
+		// times with it to find the instances of the previous run.
 		time.Sleep(time.Second)
 		p.signal("go")
 		p.event("other", 1, "pre-stop")
@@ -208,7 +208,7 @@ var crashloopScenarios = []scenario{
 	}},
 }
 
-// crashloopDisruptions are for one pod at a time.
+// crashloopDisruptions run one after another.
 var crashloopDisruptions = []scenario{
 	{"ContainerdRestartsMeanwhile", func(t *testing.T, e *e2e) {
 		spec := podSpec([]v1.Container{container("init1", "exit=0"), sidecar("sidecar1", "")},
@@ -220,7 +220,7 @@ var crashloopDisruptions = []scenario{
 		p.event("other", 1, "start")
 		sandbox, before := p.listSandboxes(), p.running()
 		e.Containerd.End()
-		// The exit code is lost, for containerd does not see it.
+		// containerd does not see the exit, so the exit code is lost.
 		p.signal("crash")
 		p.event("other", 1, "exit:6")
 		require.NoError(t, e.RunContainerd())

@@ -26,37 +26,37 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// runEvent is a line that crashloop run -o json prints.
+// runEvent is a line of the output of crashloop run -o json.
 type runEvent struct {
 	Container, Type, Reason, Message string
 	ExitCode, RestartCount           *int
 }
 
-// crashloopPod is a pod that crashloop run runs. Its dir has the journal also
-// when the pod is gone.
+// crashloopPod is a pod of crashloop run. Its dir keeps the journal after the pod is
+// removed.
 type crashloopPod struct {
 	*pod
 	wanted         v1.PodSpec
 	root, manifest string
 	// volume is the host's side of the pod's folder /pod.
 	volume string
-	// former is the UID of the manifest before.
+	// former is the UID of the previous manifest.
 	former types.UID
 	agent  *exec.Cmd
-	// output is what the present agent prints.
+	// output is the file with the output of the current agent.
 	output string
 	agents int
 }
 
-// crashloopConfig makes the curve 0, 1, 1 … s.
+// crashloopConfig gives the curve 0, 1, 1 … s.
 const crashloopConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 featureGates: {` + node.GateRestartPod + `: true}
 `
 
-// newCrashloopPod returns a pod with the name of the test. Its agent is not
-// started yet. It ends with the scenario.
+// newCrashloopPod returns a pod with the name of the test, without an agent. The pod
+// ends with the scenario.
 func (e *e2e) newCrashloopPod(t *testing.T, spec v1.PodSpec) *crashloopPod {
 	p := &crashloopPod{pod: e.newPod(t), root: e.Path("crashloop")}
 	p.manifest = filepath.Join(p.dir, "pod.json")
@@ -83,7 +83,7 @@ func (p *crashloopPod) write(spec v1.PodSpec) {
 	for _, name := range []string{"pod", "data"} {
 		spec.Volumes = append(spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	}
-	// An agent without an API server has no use for these.
+	// These fields are only useful with an API server.
 	spec.NodeName, spec.Tolerations = "", nil
 	p.wanted, p.former = spec, p.uid
 	text, err := json.Marshal(&v1.Pod{
@@ -93,8 +93,8 @@ func (p *crashloopPod) write(spec v1.PodSpec) {
 	require.NoError(p.t, os.WriteFile(p.manifest, text, 0o644))
 }
 
-// start starts an agent and returns when it has seen a container of the pod and
-// that has run.
+// start starts an agent. It returns when a container of the pod has started and has
+// written to the journal.
 func (p *crashloopPod) start() {
 	p.t.Helper()
 	saved := filepath.Join(filepath.Dir(filepath.Dir(p.volume)), "status.json")
@@ -127,17 +127,17 @@ func (p *crashloopPod) start() {
 			if err != nil || os.SameFile(before, now) {
 				continue
 			}
-			// Another name for it, which stays.
+			// A hard link keeps the journal after the pod is removed.
 			if err := os.Link(filepath.Join(dir, "journal"), filepath.Join(p.dir, "journal")); err == nil || errors.Is(err, os.ErrExist) {
 				return nil
 			}
 		}
 		text, _ := os.ReadFile(p.output + ".err")
-		return fmt.Errorf("no container has written any; crashloop: %s", text)
+		return fmt.Errorf("no container has written to the journal; crashloop: %s", text)
 	}))
 }
 
-// signal ends what waits for a file of this name.
+// signal creates the file that a step wait=NAME waits for.
 func (p *crashloopPod) signal(name string) {
 	p.t.Helper()
 	require.NoError(p.t, os.WriteFile(filepath.Join(p.volume, name), nil, 0o644))
@@ -150,14 +150,15 @@ func (p *crashloopPod) kill() {
 	p.agent = nil
 }
 
-// interrupt ends the agent with Ctrl-C.
+// interrupt ends the agent as Ctrl-C does.
 func (p *crashloopPod) interrupt() {
 	p.t.Helper()
 	require.NoError(p.t, p.agent.Process.Signal(syscall.SIGINT))
 	p.ends(130)
 }
 
-// ends waits for the end of the agent, which is to leave nothing.
+// ends waits for the end of the agent, and checks its exit status and that no container
+// is left.
 func (p *crashloopPod) ends(status int) {
 	p.t.Helper()
 	timer := time.AfterFunc(patience, func() { _ = p.agent.Process.Kill() })
@@ -173,21 +174,21 @@ func (p *crashloopPod) ends(status int) {
 	assert.NotEmpty(p.t, log, "logs")
 }
 
-// told waits for an event that the present agent prints.
+// told waits for an event of the current agent.
 func (p *crashloopPod) told(what string, match func(runEvent) bool) runEvent {
 	p.t.Helper()
 	return p.tellings(what, 1, match)
 }
 
-// started waits until the present agent has reported so many starts of a
-// container. The container itself is faster, and an agent that is killed in
-// between takes the start back.
+// started waits until the current agent has reported the given number of starts of a
+// container. The container runs before the report, and the next agent undoes the start
+// if the agent is killed in between.
 func (p *crashloopPod) started(name string, times int) {
 	p.t.Helper()
 	p.tellings("the start of "+name, times, func(e runEvent) bool { return e.Container == name && e.Reason == "Started" })
 }
 
-// tellings waits for so many of the events, and returns the last.
+// tellings waits for the given number of matching events, and returns the last one.
 func (p *crashloopPod) tellings(what string, times int, match func(runEvent) bool) (last runEvent) {
 	p.t.Helper()
 	require.NoError(p.t, node.Await(p.ctx, what, patience, func(context.Context) error {
@@ -208,28 +209,28 @@ func (p *crashloopPod) tellings(what string, times int, match func(runEvent) boo
 				}
 			}
 		}
-		return fmt.Errorf("crashloop has told it %d times, not %d", n, times)
+		return fmt.Errorf("crashloop has reported it %d times, not %d", n, times)
 	}))
 	return last
 }
 
-// containers returns the IDs of those in containerd that a filter of ctr lets
-// pass, sandboxes included.
+// containers returns the IDs of the containers and sandboxes in containerd that match a
+// filter of ctr.
 func (p *crashloopPod) containers(filter string) []string {
 	p.t.Helper()
 	out, err := p.Ctr(p.ctx, "containers", "list", "-q", filter)
 	require.NoError(p.t, err)
 	return slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
-		// containerd's warnings come with it.
+		// The output includes containerd's warnings.
 		return len(line) != 64
 	})
 }
 
-// ofPod is a filter for what a pod has.
+// ofPod returns a filter for the containers and sandboxes of a pod.
 func ofPod(name string) string { return fmt.Sprintf(`labels."io.kubernetes.pod.name"==%q`, name) }
 
-// running returns the ID and the process of the running instance of each
-// container of the manifest.
+// running returns the ID and the PID of the running instance of each container of the
+// manifest.
 func (p *crashloopPod) running() map[string]string {
 	p.t.Helper()
 	out, err := p.Ctr(p.ctx, "tasks", "list")

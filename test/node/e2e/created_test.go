@@ -17,8 +17,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// killedInStart is a scenario of persistScenarios: a kubelet ends after it has created an
-// instance and before it starts that instance, and GC has removed the exited one.
+// killedInStart is one of persistScenarios: a kubelet ends after it has created an
+// instance and before it starts it, and GC has removed the exited instance.
 func killedInStart(t *testing.T, e *e2e) {
 	e.useCurve(t, persistCurve)
 	p := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")))
@@ -30,7 +30,7 @@ func killedInStart(t *testing.T, e *e2e) {
 	e.startKubeletWith(t, persistCurve)
 	p.starting("main", 6)
 	assert.Less(t, p.times("main", 6, "start")[0]-up, persistCurve.Delay(4).Seconds(), "seconds from the start of the kubelet to the start that the kubelet before it was allowed")
-	// The fifth restart was the one of the created instance.
+	// The created instance was the fifth restart.
 	want := persistCurve.Delay(5).Seconds()
 	p.startingWithin("main", 7, persistCurve.Delay(5)+patience)
 	took := p.times("main", 7, "start")[0] - p.times("main", 6, "exit:3")[0]
@@ -41,8 +41,8 @@ func killedInStart(t *testing.T, e *e2e) {
 	p.alwaysRunning()
 }
 
-// replaceByCreated removes all instances of a container after it has created the next one, as a
-// kubelet does that ends in the middle of a start.
+// replaceByCreated creates the next instance of a container and removes all others, as if a
+// kubelet had ended in the middle of a start.
 func (p *pod) replaceByCreated(name string) {
 	t := p.t
 	t.Helper()
@@ -85,7 +85,7 @@ func (p *pod) runtime() runtimeapi.RuntimeServiceClient {
 	return runtimeapi.NewRuntimeServiceClient(conn)
 }
 
-// instances returns the instances of a container, the newest first.
+// instances returns the instances of a container, newest first.
 func (p *pod) instances(runtime runtimeapi.RuntimeServiceClient, name string) []*runtimeapi.Container {
 	p.t.Helper()
 	list, err := runtime.ListContainers(p.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{

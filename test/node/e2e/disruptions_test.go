@@ -17,10 +17,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// slowly returns the spec of a pod that spends long enough in every part of a
-// restart to be disturbed there: other's preStop hook and its end take 2 s each,
-// then those of sidecar1 1.5 s each, then init1 takes 6 s, which is more than
-// the second that times in the API are exact to.
+// slowly returns the spec of a pod whose restart is slow enough to be disturbed in
+// every part: other's preStop hook and its exit take 2 s each, then those of sidecar1
+// 1.5 s each, then init1 takes 6 s, which is longer than the one-second precision of
+// times in the API.
 func slowly() v1.PodSpec {
 	spec := podSpec(
 		[]v1.Container{preStop(sidecar("sidecar1", "linger=1500ms"), 1500*time.Millisecond), container("init1", "exit=0", "sleep=6s exit=0")},
@@ -30,8 +30,8 @@ func slowly() v1.PodSpec {
 	return spec
 }
 
-// disrupted triggers a restart of a slow pod, waits for the moment, disturbs the
-// node, and checks that the pod was restarted exactly once.
+// disrupted returns a scenario that triggers a restart of a slow pod, disturbs the node
+// at the given moment, and checks that the pod restarts exactly once.
 func disrupted(r restart, moment func(*pod), disturb func(*testing.T, *e2e)) func(*testing.T, *e2e) {
 	return func(t *testing.T, e *e2e) {
 		p := e.create(t, slowly())
@@ -44,7 +44,7 @@ func disrupted(r restart, moment func(*pod), disturb func(*testing.T, *e2e)) fun
 	}
 }
 
-// once checks that the pod was restarted, and is not restarted again.
+// once checks that the pod restarts, and then does not restart again.
 func (p *pod) once(r restart) {
 	after := p.restarted(r)
 	time.Sleep(4 * time.Second)
@@ -56,8 +56,8 @@ func (p *pod) once(r restart) {
 	p.assertStarts(map[string]int{"sidecar1": 2, "init1": 2, "main": 2, "other": 2})
 }
 
-// at is a moment for disrupted: the n-th instance of a container had an event,
-// and then some time passed.
+// at returns a moment for disrupted: some time after an event of the n-th instance of a
+// container.
 func at(name string, n int, event string, later time.Duration) func(*pod) {
 	return func(p *pod) {
 		p.event(name, n, event)
@@ -71,7 +71,7 @@ func crashKubelet(t *testing.T, e *e2e) {
 	e.startKubelet(t)
 }
 
-// disruptions take parts of the node away, so that each needs it alone.
+// disruptions stop parts of the node, so each of them runs without other scenarios.
 var disruptions = []scenario{
 	// The kubelet is killed: in Running,
 	{"KubeletKilledBeforeTrigger", func(t *testing.T, e *e2e) {
@@ -124,8 +124,8 @@ var disruptions = []scenario{
 	{"APIServerIsDown", func(t *testing.T, e *e2e) {
 		p := e.create(t, slowly())
 		before := p.running()
-		// Its watches would take up to half a minute to come back, in which the
-		// next scenario's pod would not be seen.
+		// The kubelet's watches would take up to half a minute to reconnect, and the kubelet
+		// would not see the next scenario's pod.
 		t.Cleanup(func() { crashKubelet(t, e) })
 		e.api.Kill()
 		p.signal("go")
@@ -163,8 +163,8 @@ var disruptions = []scenario{
 		p.alwaysRunning()
 	}},
 
-	// The API server may be rolled back before the nodes are. Pods that it has
-	// stored are restarted as ever, and it takes their statuses.
+	// The API server may be rolled back before the nodes. Pods that it has stored still
+	// restart, and it accepts their statuses.
 	{"GateOffInAPIServer", func(t *testing.T, e *e2e) {
 		p := e.create(t, slowly())
 		before := p.running()
@@ -205,8 +205,8 @@ var disruptions = []scenario{
 		p.assertStarts(map[string]int{"main": 3, "other": 2})
 	}},
 
-	// A run of ten minutes resets the back-off. This kubelet differs only in that
-	// period, so that a test can wait for it.
+	// A run of ten minutes resets the back-off. This kubelet has a shorter period, so that
+	// a test can wait for it.
 	{"LongRunResetsTheCurve", func(t *testing.T, e *e2e) {
 		e.Kubelet.Kill()
 		usual := e.Spec.Kubelet
@@ -228,6 +228,6 @@ var disruptions = []scenario{
 		}
 	}},
 
-	// All that crashloop run does with a pod, the kubelet does, too.
+	// The kubelet treats pods as crashloop run does.
 	{"TwinsOfCrashloopRun", kubeletTwins},
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e restarts pods in place on a real node: see TestNode. It has tests
-// only, which hack/node-e2e.sh compiles and runs.
+// Package e2e has tests that restart pods in place on a real node, see TestNode.
+// hack/node-e2e.sh compiles and runs them.
 package e2e
 
 import (
@@ -23,33 +23,33 @@ import (
 var began = time.Now()
 
 // The flags of TestNode, TestUpstream and TestCrashloopRun, which hack/node-e2e.sh
-// gives. Those without theirs are skipped.
+// sets. A test without its flags is skipped.
 var (
 	kubeletFlag    = flag.String("kubelet", "", "the patched kubelet `binary`")
 	shortResetFlag = flag.String("kubelet-short-reset", "", "the `binary` of the same kubelet, built to reset the back-off after a run of "+shortReset.String())
 	apiserverFlag  = flag.String("apiserver", "", "the patched kube-apiserver `binary`")
 	managerFlag    = flag.String("controller-manager", "", "the kube-controller-manager `binary`")
-	stockFlag      = flag.String("kubelet-stock", "", "the unpatched kubelet `binary` of the same release, for the scenario Upgrade alone, which is skipped without")
+	stockFlag      = flag.String("kubelet-stock", "", "the unpatched kubelet `binary` of the same release, for the scenario Upgrade, which is skipped without it")
 	upstreamFlag   = flag.String("e2e-node", "", "the `binary` of upstream's own node tests, in the folder of the kubelet")
 	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
-	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests ask for")
+	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests use")
 	crashloopFlag  = flag.String("crashloop", "", "the crashloop `binary`")
-	actionFlag     = flag.String("action", string(node.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and tell what it does differently")
+	actionFlag     = flag.String("action", string(node.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and their failures show its differences")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
-	recordFlag     = flag.String("record", "", "the `program` that keeps for the matrix of releases whether this passes")
+	recordFlag     = flag.String("record", "", "the `program` that stores the result for the matrix of releases")
 	keepFlag       = flag.Bool("keep", false, "keep the logs even if nothing fails")
 	insideFlag     = flag.Bool("inside", false, "set by the harness in the process that is the node")
 )
 
-// shortReset is the length of a run after which the kubelet of
-// -kubelet-short-reset resets a back-off; otherwise that is ten minutes.
+// shortReset is the length of a run after which the kubelet of -kubelet-short-reset
+// resets a back-off. For other kubelets it is ten minutes.
 const shortReset = 15 * time.Second
 
-// ran counts the scenarios that were run, and upstream's tests as one.
+// ran is the number of scenarios that ran. Upstream's tests count as one.
 var ran atomic.Int32
 
-// TestMain starts this program again as a node in new namespaces. The tests run
-// there, in process 1, so that no process outlives them.
+// TestMain runs this program again as a node in new namespaces. The tests run there,
+// in process 1, so that no process outlives them.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *insideFlag {
@@ -131,7 +131,7 @@ func testOnNode(ctx context.Context) (err error) {
 	return h.Run(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)
 }
 
-// theNode is the node of this process, on which containerd runs.
+// theNode returns the node of this process, with containerd running.
 var theNode = sync.OnceValues(func() (*node.Node, error) {
 	n, err := node.New(os.Stdin)
 	if err != nil {
@@ -141,10 +141,10 @@ var theNode = sync.OnceValues(func() (*node.Node, error) {
 	return n, n.StartContainerd()
 })
 
-// TestNode runs the scenarios on one node. Those of Pods run at the same time,
-// as nothing happens there but to their pods; the others after them, one by one:
-// those of Disruptions, of Persist, where the kubelet is killed while pods wait,
-// and of Metrics, which count all that a kubelet does.
+// TestNode runs the scenarios on one node. Those of Pods run in parallel, because they
+// affect only their own pods. The others run after them, one by one: Disruptions,
+// Persist, which kills the kubelet while pods wait, and Metrics, which counts
+// everything that a kubelet does.
 func TestNode(t *testing.T) {
 	if !*insideFlag || *kubeletFlag == "" {
 		t.Skip("this needs root and patched binaries: make node-e2e")
@@ -181,14 +181,14 @@ func TestNode(t *testing.T) {
 	})
 }
 
-// scenario is one test on the shared node.
+// scenario is a test on the shared node.
 type scenario struct {
 	name string
 	run  func(*testing.T, *e2e)
 }
 
-// report runs the scenario and prints a line at its end; what was wrong follows
-// at the end of all.
+// report runs the scenario and prints a line at its end. The failures follow at the
+// end of the whole test.
 func (s scenario) report(t *testing.T, e *e2e) {
 	ran.Add(1)
 	start := time.Now()
@@ -205,7 +205,7 @@ func (s scenario) report(t *testing.T, e *e2e) {
 	s.run(t, e)
 }
 
-// Two scenarios of one name would share the folder of their pods.
+// Two scenarios with the same name would share the folder of their pods.
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions,

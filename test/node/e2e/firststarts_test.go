@@ -16,17 +16,17 @@ import (
 
 const gateFirstStarts = "KubeletFirstStartsFirst"
 
-// firstStartDisruptions have a kubelet that puts restarts off for first starts, and
-// more pods that crash than may be restarted at once.
+// firstStartDisruptions run with a kubelet that defers restarts in favour of first
+// starts, and with more crashing pods than it may restart at once.
 var firstStartDisruptions = []scenario{
 	{"FirstStartsHang", func(t *testing.T, e *e2e) {
 		crashing := e.crashingAtOnce(t)
-		// One waits for its volumes, and another for its image.
+		// One pod waits for its volumes, another for its image.
 		volume, image := alwaysSpec(nil, container("main", "")), alwaysSpec(nil, container("main", ""))
 		volume.Volumes = []v1.Volume{{Name: "absent", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
 			LocalObjectReference: v1.LocalObjectReference{Name: "absent"},
 		}}}}
-		// What no container mounts is not waited for.
+		// The kubelet waits only for volumes that a container mounts.
 		volume.Containers[0].VolumeMounts = append(volume.Containers[0].VolumeMounts, v1.VolumeMount{Name: "absent", MountPath: "/absent"})
 		image.Containers[0].Image, image.Containers[0].ImagePullPolicy = "node.invalid/absent", v1.PullAlways
 		hanging := []*pod{e.create(t, volume, "volume"), e.create(t, image, "image")}
@@ -41,15 +41,15 @@ var firstStartDisruptions = []scenario{
 	{"DeletedWhilePutOff", func(t *testing.T, e *e2e) {
 		crashing := e.crashingAtOnce(t)
 		for _, p := range crashing[:5] {
-			// A start that the runtime has been asked for is made.
+			// A start that has reached the runtime still happens.
 			p.deletedWithStarts(1)
 		}
 		allGoOn(crashing[5:])
 	}},
 }
 
-// crashingAtOnce has the kubelet put first starts first, and creates pods that crash
-// whenever they run.
+// crashingAtOnce restarts the kubelet with the gate for first starts, and creates pods
+// that crash whenever they run.
 func (e *e2e) crashingAtOnce(t *testing.T) (pods []*pod) {
 	e.useCurve(t, node.Curve{Reduced: true, Maximum: time.Second}, "--feature-gates="+gateFirstStarts+"=true")
 	for i := range 8 * runtime.NumCPU() {
@@ -61,8 +61,8 @@ func (e *e2e) crashingAtOnce(t *testing.T) (pods []*pod) {
 	return pods
 }
 
-// allGoOn waits until each of the pods has restarted more often than any of them
-// had at the start.
+// allGoOn waits until each of the pods has more restarts than any of them had when it
+// was called.
 func allGoOn(pods []*pod) {
 	most := 0
 	for _, p := range pods {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// The gates that lead back to what upstream does with RestartAllContainers, and
-// with a container that the kubelet itself ended.
+// The gates that restore upstream's behaviour for RestartAllContainers, and for
+// containers that the kubelet itself stopped.
 const (
 	gateRestartAllContainers        = "RestartAllContainersOnContainerExits"
 	gateRestartAllContainersBackOff = "KubeletRestartAllContainersBackOff"
@@ -25,8 +25,8 @@ const (
 
 // gateDisruptions start the kubelet with gates switched off.
 var gateDisruptions = []scenario{
-	// A restart that has begun is finished, and the API says so: the containers that
-	// are stopped already would otherwise stay so.
+	// A restart that has begun is completed, and the API shows that. Otherwise, containers
+	// that are already stopped would never start again.
 	{"GateOffInTermination", func(t *testing.T, e *e2e) {
 		t.Cleanup(func() { e.restartKubelet(t) })
 		disrupted(restart{}, at("other", 1, "pre-stop", time.Second), func(t *testing.T, e *e2e) {
@@ -54,7 +54,7 @@ var gateDisruptions = []scenario{
 		p.alwaysRunning()
 	}},
 
-	// The gate that leads back to upstream's path, for the restarts that upstream has.
+	// This gate restores upstream's code for the restarts that upstream supports.
 	{"RestartAllContainersAsUpstream", func(t *testing.T, e *e2e) {
 		e.requireGate(t, gateRestartAllContainers)
 		t.Cleanup(func() { e.restartKubelet(t) })
@@ -101,24 +101,24 @@ var gateDisruptions = []scenario{
 		p.create(alwaysSpec(nil, main, failing))
 		for k := range 3 {
 			p.event("main", k+1, "start")
-			// Upstream goes by the exit before: longer ago than any delay, it makes
-			// none.
+			// Upstream uses the time of the previous exit. If that is longer ago than any
+			// delay, there is no delay.
 			time.Sleep(slow.Maximum + 2*time.Second)
 			p.remove("alive")
 			exit := p.event("main", k+1, "exit:143")
 			p.put("alive")
 			assert.Less(t, p.event("main", k+2, "start")-exit, 6.0, "seconds that restart %d waited", k+1)
 		}
-		// Upstream tries in every sync to create what could not be created.
+		// Upstream retries to create the container in every sync.
 		at := p.attempts("failing")
 		require.Greater(t, len(at), 5)
 		assert.Less(t, at[len(at)-1].Sub(at[1]), time.Duration(len(at)-2)*slow.Maximum, "the time of %d attempts to create a container", len(at)-2)
 	}},
 }
 
-// staticDisruptions have static pods, which the kubelet makes from files.
+// staticDisruptions use static pods, which the kubelet reads from files.
 var staticDisruptions = []scenario{
-	// Only the API knows of a restart.
+	// Only the API has the condition of a restart.
 	{"KubeletKilledInStartupOfStaticPod", func(t *testing.T, e *e2e) {
 		e.requireRulesOfStaticPods(t)
 		p := e.createStatic(t, slowly())

@@ -19,7 +19,7 @@ import (
 )
 
 // createJob creates a job with the name of the test. Its pod must not fail. The
-// result has the name of the job, and the folder of its pods.
+// returned pod has the name of the job, and the folder of its pods.
 func (e *e2e) createJob(t *testing.T, policy *batchv1.PodFailurePolicy, spec v1.PodSpec) *pod {
 	p := e.newPod(t)
 	_, err := p.jobs().Create(e.ctx, &batchv1.Job{
@@ -48,7 +48,8 @@ func (p *pod) jobs() batchclient.JobInterface { return p.kube.BatchV1().Jobs(met
 // awaitJob waits until the job satisfies the check, and returns it.
 func (p *pod) awaitJob(what string, check func(*batchv1.Job) bool) (job *batchv1.Job) {
 	p.t.Helper()
-	// Without the limit's context, so that the last error is the job's status.
+	// The check ignores Await's context, so that its last error is the job's status and
+	// not a timeout.
 	require.NoError(p.t, node.Await(p.ctx, what+" of job "+p.name, patience, func(context.Context) (err error) {
 		if job, err = p.jobs().Get(p.ctx, p.name, metav1.GetOptions{}); err == nil && !check(job) {
 			err = fmt.Errorf("its status is %+v", job.Status)
@@ -58,7 +59,7 @@ func (p *pod) awaitJob(what string, check func(*batchv1.Job) bool) (job *batchv1
 	return job
 }
 
-// podsOfJob returns those that the job has had so far.
+// podsOfJob returns all pods of the job so far.
 func (p *pod) podsOfJob() []v1.Pod {
 	p.t.Helper()
 	pods, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).List(p.ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + p.name})

@@ -20,7 +20,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// journal returns what the pod's containers have written so far.
+// journal returns the events that the pod's containers have written so far.
 func (p *pod) journal() []node.JournalEvent {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "journal"))
@@ -32,10 +32,10 @@ func (p *pod) journal() []node.JournalEvent {
 	return events
 }
 
-// starts returns how often a container was started.
+// starts returns the number of starts of a container.
 func (p *pod) starts(name string) int { return p.startsBefore(name, math.Inf(1)) }
 
-// startsBefore returns how often a container was started before a time in seconds.
+// startsBefore returns the number of starts of a container before a time in seconds.
 func (p *pod) startsBefore(name string, at float64) (n int) {
 	for _, e := range p.journal() {
 		if e.Container == name && e.Event == "start" && e.At < at {
@@ -45,8 +45,8 @@ func (p *pod) startsBefore(name string, at float64) (n int) {
 	return n
 }
 
-// assertStarts checks how often each container was started. What the API shows
-// to run may need a moment to write its line.
+// assertStarts checks the number of starts of each container. It waits a moment, because
+// a container may write its line after the API shows it as running.
 func (p *pod) assertStarts(want map[string]int) {
 	p.t.Helper()
 	got := map[string]int{}
@@ -62,7 +62,7 @@ func (p *pod) assertStarts(want map[string]int) {
 	assert.Equal(p.t, want, got, "starts of the containers")
 }
 
-// times returns when the n-th instance of a container had an event.
+// times returns the times of an event of the n-th instance of a container.
 func (p *pod) times(name string, n int, event string) (at []float64) {
 	for _, e := range p.journal() {
 		if e.Container == name && e.Start == n && e.Event == event {
@@ -72,8 +72,7 @@ func (p *pod) times(name string, n int, event string) (at []float64) {
 	return at
 }
 
-// event waits for an event of the n-th instance of a container and returns when
-// it was.
+// event waits for an event of the n-th instance of a container and returns its time.
 func (p *pod) event(name string, n int, event string) float64 {
 	p.t.Helper()
 	deadline := time.Now().Add(patience)
@@ -85,12 +84,12 @@ func (p *pod) event(name string, n int, event string) float64 {
 			require.NoError(p.t, context.Cause(p.ctx))
 			require.Fail(p.t, fmt.Sprintf("pod %s: start %d of %s had no %q within %v", p.name, n, name, event, patience))
 		}
-		// Closer than await: what follows is to happen at once.
+		// The interval is shorter than that of await, because the caller acts at once.
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// assertOrder checks that events, each "container start event", were in order.
+// assertOrder checks the order of events, each "container start event".
 func (p *pod) assertOrder(events ...string) {
 	p.t.Helper()
 	last, at := "", 0.0
@@ -98,7 +97,7 @@ func (p *pod) assertOrder(events ...string) {
 		f := strings.Fields(what)
 		n, err := strconv.Atoi(f[1])
 		require.NoError(p.t, err)
-		// A container runs a moment before its program has written that.
+		// A container may be running before its program has written the event.
 		now := p.event(f[0], n, f[2])
 		assert.GreaterOrEqual(p.t, now, at, "%q came before %q", what, last)
 		last, at = what, now

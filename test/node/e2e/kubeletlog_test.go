@@ -21,8 +21,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// kubeletLog returns what reads the kubelet's log from now on, that of later kubelets
-// included.
+// kubeletLog returns a function that reads the kubelet's log from now on, including the
+// logs of later kubelets.
 func (e *e2e) kubeletLog(t *testing.T) func() string {
 	t.Helper()
 	log, err := os.Open(filepath.Join(e.Spec.Logs, "kubelet.log"))
@@ -40,7 +40,7 @@ func (e *e2e) kubeletLog(t *testing.T) func() string {
 	}
 }
 
-// errorsOf returns the lines at error level that are about a pod.
+// errorsOf returns the lines at error level about a pod.
 func errorsOf(log string, p *pod) (found []string) {
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "E") && (strings.Contains(line, p.name) || strings.Contains(line, string(p.uid))) {
@@ -50,8 +50,8 @@ func errorsOf(log string, p *pod) (found []string) {
 	return found
 }
 
-// backOffEvents returns the events of the pod with reason BackOff, of one container
-// alone where one is named.
+// backOffEvents returns the pod's events with reason BackOff. If name is not empty, it
+// returns only those of that container.
 func (p *pod) backOffEvents(name string) (found []v1.Event) {
 	p.t.Helper()
 	events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(p.ctx, metav1.ListOptions{
@@ -76,8 +76,8 @@ func messagesOf(events []v1.Event) (out []string) {
 
 var waitEvent = regexp.MustCompile(`^Back-off restarting failed container (\S+) in pod (\S+): waiting (\S+), next start at (\S+)$`)
 
-// assertWaitEvents checks that there is one event for each of the first waits of a
-// container, which says how long it waits and until when.
+// assertWaitEvents checks that each of the first waits of a container has one event with
+// the delay and the end of the wait.
 func (p *pod) assertWaitEvents(name string, waits int) {
 	p.t.Helper()
 	events := p.backOffEvents(name)
@@ -86,7 +86,7 @@ func (p *pod) assertWaitEvents(name string, waits int) {
 	}
 	assert.LessOrEqual(p.t, len(events), p.starts(name)-1, "pod %s: events of waits of %s: %v", p.name, name, messagesOf(events))
 	for i, event := range events {
-		// The first exit is followed by no wait.
+		// The first restart has no wait.
 		k := i + 1
 		assert.EqualValues(p.t, 1, event.Count, "how often there was the event %q", event.Message)
 		assert.Equal(p.t, v1.EventTypeWarning, event.Type)
@@ -105,10 +105,10 @@ func (p *pod) assertWaitEvents(name string, waits int) {
 	}
 }
 
-// decision is a line of the log that says whether a container may start.
+// decision is a line of the log with a decision on the start of a container.
 type decision struct{ allowed, attempt, delay string }
 
-// decisions returns those about a container.
+// decisions returns the decisions on a container.
 func decisions(log string, p *pod, name string) (found []decision) {
 	for _, f := range decisionLine.FindAllStringSubmatch(log, -1) {
 		if f[1] == metav1.NamespaceDefault+"/"+p.name && f[2] == name {
@@ -125,14 +125,13 @@ func changes(log string, line *regexp.Regexp, p *pod, name string) []string {
 	})
 }
 
-// besideWaits returns the lines that say that a container waits, or does not any
-// more.
+// besideWaits returns the lines about the beginning and the end of waits of a container.
 func besideWaits(log string, p *pod, name string) []string {
 	return append(changes(log, waitsLine, p, name), changes(log, leavesLine, p, name)...)
 }
 
-// assertDecisions checks the lines of the log about a container that was restarted
-// after each delay of the curve except the last, for which it waits.
+// assertDecisions checks the lines of the log about a container that restarted after each
+// delay of the curve and now waits for the last one.
 func (p *pod) assertDecisions(log, name string) {
 	p.t.Helper()
 	starts := p.starts(name)
@@ -140,8 +139,8 @@ func (p *pod) assertDecisions(log, name string) {
 	node.Progress("%s: %d decisions on %d starts of %s", p.name, len(all), starts, name)
 	allowed := slices.DeleteFunc(slices.Clone(all), func(d decision) bool { return d.allowed != "true" })
 	assert.Len(p.t, allowed, starts, "pod %s: decisions that let %s start: %v", p.name, name, all)
-	// Not every look at a waiting container has a line. The kubelet looks at each exit
-	// of another container, and for other reasons.
+	// The number of decisions to wait varies: the kubelet also syncs the pod after each
+	// exit of another container, and for other reasons.
 	for k := 1; k < starts; k++ {
 		held := slices.DeleteFunc(slices.Clone(all), func(d decision) bool {
 			return d.allowed != "false" || d.delay != defaultCurve.Delay(k).String()

@@ -31,12 +31,12 @@ const (
 	metricKeys     = "kubelet_restart_backoff_keys"
 	metricInPlace  = "kubelet_pod_in_place_restarts_total"
 	metricPhase    = "kubelet_pod_in_place_restart_phase_duration_seconds"
-	// Why restarts are late.
+	// The causes of late restarts.
 	causeQueue = "queue"
 	causeOther = "other"
 )
 
-// restartMetrics are their types, labels and buckets.
+// restartMetrics has the types, labels and buckets of the metrics.
 var restartMetrics = map[string]struct {
 	kind    dto.MetricType
 	labels  []string
@@ -64,8 +64,7 @@ const (
 	inStartup     = "Startup"
 )
 
-// metricsScenarios have a kubelet of their own each, which has counted nothing
-// before.
+// metricsScenarios each run with a new kubelet, whose metrics are zero.
 var metricsScenarios = []scenario{
 	{"EveryRestartIsCounted", func(t *testing.T, e *e2e) {
 		e.useCurve(t, metricsCurve)
@@ -76,14 +75,14 @@ var metricsScenarios = []scenario{
 			e.create(t, alwaysSpec(nil, container("main", crash(3)...), container("other", "")), "beside"),
 			e.create(t, alwaysSpec(nil, container("main", crash(4)...), container("other", crash(4)...)), "both"),
 		}
-		// Each of these has something to stop. One that is triggered at once is restarted
-		// again before its containers were seen to run.
+		// Each of these pods has containers to stop. A pod that is triggered at once restarts
+		// again before the kubelet has seen its containers running.
 		create := func(name, action, life string, times int, inits ...v1.Container) *pod {
 			main := container("main", append(slices.Repeat([]string{life}, times), "")...)
 			return e.create(t, podSpec(inits, triggeringBy(main, v1.ContainerRestartRuleAction(action)), container("other", "")), name)
 		}
 		whole := create("pod", actionPod, "sleep=2s exit=42", 3)
-		// A release without this action has one more of the other.
+		// A release without this action has one more restart with the other.
 		restarts, seconds := map[string]float64{actionPod: 3 + 2 + 1}, map[string]float64{actionPod: (1 + 2) + 1}
 		action := actionPod
 		if e.knows(t, gateRestartAllContainers) {
@@ -103,7 +102,7 @@ var metricsScenarios = []scenario{
 		all.starting("main", 3)
 		all.starting("other", 3)
 		hasty.starting("main", 3)
-		// Its second run may be over before its program has begun.
+		// Its second run may end before its program has started.
 		hasty.latest("two restarts of other", func(now *v1.Pod) error {
 			if n := statusOf(now, "other").RestartCount; n != 2 {
 				return fmt.Errorf("there were %d", n)
@@ -154,8 +153,8 @@ var metricsScenarios = []scenario{
 			for _, phase := range []string{inTermination, inStartup} {
 				assert.EqualValues(t, n, m.histogram(t, metricPhase, action, phase).GetSampleCount(), "phases %s of %s", phase, action)
 			}
-			// The kubelet sees an exit within the second, in which a phase may end at once. It
-			// takes up to a second more to see that a container has stopped.
+			// The kubelet sees an exit within a second, and a phase may then end at once. It
+			// takes up to another second to see that a container has stopped.
 			assert.InDelta(t, seconds[action]+0.5*n, m.histogram(t, metricPhase, action, inTermination).GetSampleSum(), 1.5*n, "seconds of termination of %s", action)
 			assert.Less(t, m.histogram(t, metricPhase, action, inStartup).GetSampleSum(), 2*n, "seconds of startup of %s", action)
 		}
@@ -179,12 +178,12 @@ var metricsScenarios = []scenario{
 			e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), "one"),
 			e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "exit=3")), "two"),
 			e.create(t, alwaysSpec([]v1.Container{container("init1", "exit=3")}, container("main", "")), "init"),
-			// All its containers wait while the pod does.
+			// All containers of the pod wait while the pod waits.
 			e.create(t, podSpec(nil, triggeringBy(container("main", "after=other exit=42"), node.ActionRestartPod), container("other", "")), "pod"),
 		}
 		const most = 1 + 2 + 1 + 2
-		// Statuses take a moment to the API and from there to here, so what counts is
-		// what both show where nothing has changed for a while.
+		// Statuses reach the API and this test with a delay. So the test compares only when
+		// nothing has changed for a while.
 		const settled = 500 * time.Millisecond
 		seen := map[int]int{}
 		require.NoError(t, node.Await(e.ctx, "the greatest number of waiting containers", time.Minute, func(context.Context) error {
@@ -214,7 +213,7 @@ var metricsScenarios = []scenario{
 		for _, p := range pods {
 			p.gone()
 		}
-		// The API server removes a pod a moment before the kubelet hears of it.
+		// The API server removes a pod a moment before the kubelet sees that.
 		time.Sleep(100 * time.Millisecond)
 		assert.Zero(t, e.scrape(t).value(t, metricWaiting), "containers that wait when their pods are gone")
 	}},
@@ -246,8 +245,8 @@ var metricsScenarios = []scenario{
 		}
 	}},
 
-	// A waiting container is not an error. There is one event for each wait and one
-	// line for each decision.
+	// A waiting container is not an error. Each wait has one event, and each decision one
+	// line in the log.
 	{"EventsAndLogs", func(t *testing.T, e *e2e) {
 		e.useCurve(t, defaultCurve, "--v=3")
 		log := e.kubeletLog(t)
@@ -273,9 +272,8 @@ var metricsScenarios = []scenario{
 			name string
 		}{{alone, "main"}, {beside, "main"}, {both, "main"}, {both, "other"}} {
 			waits := 3
-			// The kubelet's event client lets a pod have 25 events and then one now and
-			// then. Each start takes three, so the last waits of two containers find none
-			// left.
+			// The kubelet's event client limits a pod to a burst of 25 events. Each start has
+			// three, so the last waits of two containers exceed the limit.
 			if c.pod == both {
 				waits = 2
 			}
@@ -283,7 +281,7 @@ var metricsScenarios = []scenario{
 			c.assertDecisions(text, c.name)
 		}
 		assert.Empty(t, besideWaits(text, beside, "other"), "waits of the container that runs")
-		// These say the same each time, and so are one that was counted.
+		// These events have the same text, so the API counts them as one.
 		times := int32(0)
 		for _, event := range whole.backOffEvents("") {
 			times += event.Count
@@ -303,7 +301,7 @@ func (p *pod) gone() {
 	}))
 }
 
-// waitingIn is how many containers the newest version of the pod shows to wait.
+// waitingIn returns the number of waiting containers in the newest version of the pod.
 func waitingIn(p *pod) (n int) {
 	history := p.pods.of(p.name)
 	if len(history) == 0 {
@@ -317,11 +315,11 @@ func waitingIn(p *pod) (n int) {
 	return n
 }
 
-// recordingFlag is for the pictures of the dashboard.
+// recordingFlag is for the pictures of the dashboard in docs/results.
 var recordingFlag = flag.String("recording", "", "the file to which the scenario Metrics/Recording writes scrapes, for draw of test/deploy")
 
-// recordingScenarios runs pods that crash in all ways for five minutes, and records the
-// metrics meanwhile. It runs only if there is a file for them.
+// recordingScenarios runs pods that crash in different ways for five minutes, and records
+// the metrics. It runs only with -recording.
 var recordingScenarios = []scenario{
 	{"Recording", func(t *testing.T, e *e2e) {
 		file, err := os.Create(*recordingFlag)
