@@ -37,12 +37,12 @@ type e2e struct {
 	kubeletArgs []string
 }
 
-// startE2E brings up the node. It is stopped by the end of this process.
+// startE2E starts the parts of the node, which end with this process.
 func startE2E(t *testing.T) *e2e {
 	n, err := theNode()
 	require.NoError(t, err)
 	e := &e2e{Node: n, ctx: n.Context(), pods: &recorder{history: map[string][]snapshot{}, stop: func() {}}}
-	// client-go logs each connection that a disruption breaks.
+	// client-go logs an error for each connection that a disruption breaks.
 	log, err := os.Create(filepath.Join(n.Spec.Logs, "client-go.log"))
 	require.NoError(t, err)
 	klog.LogToStderr(false)
@@ -69,8 +69,8 @@ func startE2E(t *testing.T) *e2e {
 	return e
 }
 
-// e2eKubeletConfig is what the scenarios add to kubeletConfig: the curve, a
-// server, which logs come from, and a folder of static pods.
+// e2eKubeletConfig is the configuration that the scenarios add to that of every kubelet:
+// the curve, a server for logs and metrics, and a folder for static pods.
 const e2eKubeletConfig = `address: %s
 authentication:
   anonymous: {enabled: true}
@@ -82,21 +82,21 @@ featureGates:
   ReduceDefaultCrashLoopBackOffDecay: %v
 `
 
-// gatesOfRules are those that restart rules need, off by default in older releases.
+// gatesOfRules are the gates of restart rules, which are off by default in older releases.
 var gatesOfRules = []string{"ContainerRestartRules", gateRestartAllContainers, "NodeDeclaredFeatures"}
 
-// usual has the curve 0, 1, 2, 4, 4 … s, and slow 0, 10, 10 … s, for scenarios
-// in which a delay must differ from what else takes time.
+// usual has the curve 0, 1, 2, 4, 4 … s. slow has 0, 10, 10 … s, for scenarios in which
+// a delay must be longer than other waits.
 var (
 	usual = node.Curve{Reduced: true, Maximum: 4 * time.Second}
 	slow  = node.Curve{Maximum: 10 * time.Second}
 )
 
-// curve is the usual delay before the k-th restart in a row, counted from 0.
+// curve returns the usual delay before the k-th consecutive restart, counted from 0.
 func curve(k int) time.Duration { return usual.Delay(k) }
 
-// startKubelet starts the kubelet, for the first time or again, with the usual
-// curve and the gates given switched off.
+// startKubelet starts or restarts the kubelet with the usual curve, and with the given
+// gates off.
 func (e *e2e) startKubelet(t *testing.T, off ...string) { e.startKubeletWith(t, usual, off...) }
 
 func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
@@ -111,15 +111,14 @@ func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
 	require.NoError(t, e.StartKubelet(config, args...))
 }
 
-// restartKubelet kills the kubelet and starts it with the gates given switched
-// off.
+// restartKubelet kills the kubelet and starts it with the given gates off.
 func (e *e2e) restartKubelet(t *testing.T, off ...string) {
 	e.Kubelet.Kill()
 	e.startKubelet(t, off...)
 }
 
-// known returns the gates that a binary has. A gate is set only there, so that a stock
-// binary can be tried as well.
+// known returns those of the gates that a binary has. The tests set only these, so that
+// they also run with a stock binary.
 func known(t *testing.T, n *node.Node, binary string, gates []string) []string {
 	return slices.DeleteFunc(slices.Clone(gates), func(gate string) bool {
 		has, err := node.Knows(n.Context(), binary, gate)
@@ -133,23 +132,23 @@ func (e *e2e) knows(t *testing.T, gate string) bool {
 	return len(known(t, e.Node, e.Spec.Kubelet, []string{gate})) > 0
 }
 
-// requireGate skips the scenario if the kubelet's release does not have what the gate is
-// for.
+// requireGate skips the scenario if the kubelet's release does not have the feature of the
+// gate.
 func (e *e2e) requireGate(t *testing.T, gate string) {
 	if !e.knows(t, gate) {
 		skip(t, "this kubelet has no gate "+gate)
 	}
 }
 
-// requireRulesOfStaticPods skips the scenario before v1.35, where a kubelet takes no
-// static pod with restart rules.
+// requireRulesOfStaticPods skips the scenario before v1.35, in which a kubelet refuses
+// static pods with restart rules.
 func (e *e2e) requireRulesOfStaticPods(t *testing.T) {
 	if e.before(t, 35) {
 		skip(t, "this kubelet takes no restart rules in static pods")
 	}
 }
 
-// skip skips the scenario, and says why also without -test.v.
+// skip skips the scenario, and prints the reason even without -test.v.
 func skip(t *testing.T, why string) {
 	node.Progress("%s: %s", t.Name(), why)
 	t.SkipNow()
@@ -164,13 +163,13 @@ func (e *e2e) before(t *testing.T, minor uint) bool {
 	return of.Minor() < minor
 }
 
-// kubeletVersion is the version that a kubelet says it is of, such as v1.36.3.
+// kubeletVersion returns the version that a kubelet prints, such as v1.36.3.
 func kubeletVersion(ctx context.Context, kubelet string) (string, error) {
 	text, err := node.Output(ctx, kubelet, "--version")
 	return strings.TrimPrefix(text, "Kubernetes "), err
 }
 
-// startControllerManager starts what looks after Jobs.
+// startControllerManager starts the controller of Jobs.
 func (e *e2e) startControllerManager() error {
 	kubeconfig := e.Path("controller-manager.kubeconfig")
 	if err := e.api.WriteKubeconfig(kubeconfig, node.HarnessToken); err != nil {
@@ -181,7 +180,7 @@ func (e *e2e) startControllerManager() error {
 	return err
 }
 
-// reboot is the node's restart, after which the kubelet runs again.
+// reboot reboots the node, and starts the kubelet again.
 func (e *e2e) reboot(t *testing.T) {
 	require.NoError(t, e.Reboot())
 	e.startKubelet(t)
@@ -194,15 +193,15 @@ type recorder struct {
 	stop    context.CancelFunc
 }
 
-// snapshot is a pod at a time.
+// snapshot is a version of a pod, and the time at which the watch showed it.
 type snapshot struct {
 	at      time.Time
 	pod     *v1.Pod
 	deleted bool
 }
 
-// record starts watching. It is called again after the API server was away,
-// because the old watch would take long to find it.
+// record starts watching. After a restart of the API server it is called again, because
+// the old watch would take long to reconnect.
 func (r *recorder) record(ctx context.Context, kube kubernetes.Interface) {
 	r.stop()
 	ctx, r.stop = context.WithCancel(ctx)
@@ -225,7 +224,7 @@ func (r *recorder) record(ctx context.Context, kube kubernetes.Interface) {
 	go informer.RunWithContext(ctx)
 }
 
-// of returns the pod's versions so far, the oldest first.
+// of returns the pod's versions so far, oldest first.
 func (r *recorder) of(name string) []snapshot {
 	r.Lock()
 	defer r.Unlock()

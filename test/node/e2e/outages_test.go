@@ -16,8 +16,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// useCurve restarts the kubelet with another curve, and with more arguments, for
-// one scenario. It waits for the end of the pods of other scenarios, because the new
+// useCurve restarts the kubelet with another curve and extra arguments, for one
+// scenario. It first waits until the pods of other scenarios are gone, because the new
 // kubelet would restore their back-off.
 func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 	t.Helper()
@@ -29,7 +29,7 @@ func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 	require.NoError(t, node.Await(e.ctx, "the end of all pods", time.Minute, func(ctx context.Context) error {
 		pods, err := e.kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("there is pod %s", pods.Items[0].Name)
+			err = fmt.Errorf("pod %s still exists", pods.Items[0].Name)
 		}
 		return err
 	}))
@@ -37,11 +37,11 @@ func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 	e.startKubeletWith(t, curve)
 }
 
-// outages are the times without a kubelet, in order: from its end until the next one
-// was healthy, in seconds of the wall clock.
+// outages are the periods without a kubelet, in order: from its end until the next one
+// is healthy, in seconds of the wall clock.
 type outages []struct{ from, to float64 }
 
-// add notes an outage.
+// add records an outage, during which it calls take.
 func (o *outages) add(take func()) {
 	from := wallClock()
 	take()
@@ -57,11 +57,11 @@ func (o *outages) crash(t *testing.T, e *e2e, curve node.Curve, down time.Durati
 	})
 }
 
-// until returns when a kubelet could do what was due then.
+// until returns the earliest time, from due on, at which a kubelet was running.
 func (o outages) until(due float64) float64 {
 	for _, away := range o {
-		// One that was a little late, for which it has the time, may have been
-		// killed over it.
+		// A kubelet may be a little late, so it may have been killed shortly after due,
+		// before it acted.
 		if away.from < due+punctual && due < away.to {
 			due = away.to
 		}
@@ -69,8 +69,8 @@ func (o outages) until(due float64) float64 {
 	return due
 }
 
-// lateInASecond waits for the middle of a second. What happens then would be early by
-// half a second and more if it counted from a time that the API has.
+// lateInASecond waits for the middle of a second. The API truncates times to seconds, so
+// a delay that counted from such a time would end at least half a second early.
 func lateInASecond() {
 	now := time.Now()
 	time.Sleep(now.Truncate(time.Second).Add(1500 * time.Millisecond).Sub(now))
@@ -94,11 +94,11 @@ func (p *pod) startingWithin(name string, n int, limit time.Duration) {
 	}))
 }
 
-// allWait waits until a container of each pod waits, in fact and in the API at once,
-// and returns for which restarts, counted from 1.
+// allWait waits until a container of each pod waits, both in the journal and in the API.
+// It returns the numbers of the next restarts, counted from 1.
 func (e *e2e) allWait(t *testing.T, pods []*pod, name string) (restarts []int) {
 	t.Helper()
-	// The longest delay may have to pass.
+	// The limit is longer than the longest delay.
 	require.NoError(t, node.Await(e.ctx, "the wait of all pods", 2*time.Minute, func(context.Context) error {
 		restarts = nil
 		for _, p := range pods {
@@ -118,7 +118,7 @@ func (e *e2e) allWait(t *testing.T, pods []*pod, name string) (restarts []int) {
 	return restarts
 }
 
-// exits returns when the n-th instance of a container exited.
+// exits returns the exit times of the n-th instance of a container.
 func (p *pod) exits(name string, n int) (at []float64) {
 	for _, e := range p.journal() {
 		if e.Container == name && e.Start == n && strings.HasPrefix(e.Event, "exit:") {
@@ -128,8 +128,8 @@ func (p *pod) exits(name string, n int) (at []float64) {
 	return at
 }
 
-// assertCurve checks that every restart of a container so far came when its delay was
-// over, or as soon as there was a kubelet.
+// assertCurve checks that every restart of a container so far was at the end of its delay,
+// or as soon as a kubelet was running.
 func (p *pod) assertCurve(name string, curve node.Curve, away outages) {
 	p.t.Helper()
 	var waited []string
@@ -145,8 +145,8 @@ func (p *pod) assertCurve(name string, curve node.Curve, away outages) {
 	node.Progress("%s: the restarts of %s waited %s s", p.name, name, strings.Join(waited, " "))
 }
 
-// assertKeepsWaiting checks that no status shows a container otherwise once it was
-// shown to wait, until the delay was over, and that it has the delay.
+// assertKeepsWaiting checks that once a status shows a container as waiting, all statuses
+// show it as waiting until the delay is over, with the right delay.
 func (p *pod) assertKeepsWaiting(name string, curve node.Curve) {
 	p.t.Helper()
 	waits := map[int]bool{}

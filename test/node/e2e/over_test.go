@@ -20,11 +20,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// overScenarios end a restart otherwise than by all containers running, and check
-// that the previous run stays over: it is last state only, and neither it nor what
-// the kubelet itself ends decides on anything.
+// overScenarios end a restart before all containers run. They check that the previous
+// run is only in the last states, and that neither its exit codes nor those of containers
+// that the kubelet itself stopped decide anything.
 var overScenarios = []scenario{
-	// A failure policy goes by the exit codes that are present states.
+	// A failure policy looks at the exit codes in the current states.
 	{"JobFailsByThePresentRun", func(t *testing.T, e *e2e) {
 		p := e.createJob(t, failurePolicy(batchv1.PodFailurePolicyActionIgnore, triggerExit, batchv1.PodFailurePolicyActionFailJob, 7), failsAfterRestart())
 		p.event("other", 1, "start")
@@ -43,7 +43,7 @@ var overScenarios = []scenario{
 		p.assertFailedOnce()
 	}},
 
-	// A run that ended with 0 would make the pod Succeeded.
+	// With exit codes of 0 as current states, the pod would be Succeeded.
 	{"DrainedInBackOff", func(t *testing.T, e *e2e) {
 		p := e.create(t, podSpec(nil, successful(), container("other", "term=0")))
 		before := p.inBackOff(3)
@@ -89,7 +89,8 @@ var overScenarios = []scenario{
 		p.alwaysRunning()
 	}},
 
-	// KEP-5307: a rule is for what the container does, not for what is done to it.
+	// KEP-5307: a rule applies to exits of the container itself, not to exits that the
+	// kubelet causes.
 	{"LivenessProbeTriggersNothing", func(t *testing.T, e *e2e) {
 		main := container("main", "")
 		main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
@@ -121,7 +122,7 @@ var overScenarios = []scenario{
 		p.assertStarts(map[string]int{"main": 3, "other": 1})
 	}},
 
-	// Its policy does not start it again, and so nothing does.
+	// The restart policy does not restart the container, and neither does the rule.
 	{"LivenessProbeEndsForGood", func(t *testing.T, e *e2e) {
 		main := ruled(container("main", ""), node.ActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
 		main.LivenessProbe = probe("alive")
@@ -147,7 +148,7 @@ var overScenarios = []scenario{
 		p.assertStarts(map[string]int{"main": 1, "other": 1})
 	}},
 
-	// A pod that is not done continues in a new sandbox, with any policy.
+	// A pod that has not finished continues in a new sandbox, with any restart policy.
 	{"SandboxLostAfterInit", func(t *testing.T, e *e2e) {
 		main := container("main", "")
 		main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
@@ -167,14 +168,14 @@ var overScenarios = []scenario{
 	}},
 }
 
-// failsAfterRestart is a pod that is restarted on request. Its init container
-// then fails with 7.
+// failsAfterRestart returns a pod that a test can trigger. After the restart, its init
+// container exits with code 7.
 func failsAfterRestart() v1.PodSpec {
 	return podSpec([]v1.Container{container("init1", "exit=0", "exit=7", "exit=0")},
 		triggering(container("main", "wait=go exit=42", "")), container("other", ""))
 }
 
-// failurePolicy has two rules, one for each exit code.
+// failurePolicy returns a policy with two rules, one for each exit code.
 func failurePolicy(first batchv1.PodFailurePolicyAction, firstCode int32, second batchv1.PodFailurePolicyAction, secondCode int32) *batchv1.PodFailurePolicy {
 	on := func(action batchv1.PodFailurePolicyAction, code int32) batchv1.PodFailurePolicyRule {
 		return batchv1.PodFailurePolicyRule{Action: action, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
@@ -184,7 +185,7 @@ func failurePolicy(first batchv1.PodFailurePolicyAction, firstCode int32, second
 	return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{on(first, firstCode), on(second, secondCode)}}
 }
 
-// failure returns the job's condition Failed, or an empty one.
+// failure returns the job's condition Failed, or an empty condition.
 func failure(job *batchv1.Job) batchv1.JobCondition {
 	for _, c := range job.Status.Conditions {
 		if c.Type == batchv1.JobFailed && c.Status == v1.ConditionTrue {
@@ -196,7 +197,7 @@ func failure(job *batchv1.Job) batchv1.JobCondition {
 
 func hasFailed(job *batchv1.Job) bool { return failure(job).Type != "" }
 
-// assertFailedOnce checks that the job had one pod, and what that one shows.
+// assertFailedOnce checks that the job had only one pod, and the states of its containers.
 func (p *pod) assertFailedOnce() {
 	p.t.Helper()
 	pods := p.podsOfJob()
@@ -210,8 +211,9 @@ func (p *pod) assertFailedOnce() {
 	p.assertOver()
 }
 
-// exitOf returns the exit code of an instance that ended, nil if there is none.
-// What the kubelet makes up for a container that never was has no ID.
+// exitOf returns the exit code of a terminated instance, or nil. A status without a
+// container ID does not count: the kubelet makes up such a status for a container that
+// never existed.
 func exitOf(s v1.ContainerState) *int32 {
 	if s.Terminated == nil || s.Terminated.ContainerID == "" {
 		return nil
@@ -219,12 +221,12 @@ func exitOf(s v1.ContainerState) *int32 {
 	return &s.Terminated.ExitCode
 }
 
-// successful is a container that restarts the pod when it succeeds.
+// successful returns a container that restarts the pod when it succeeds.
 func successful() v1.Container {
 	return ruled(container("main", "after=other sleep=1s exit=0"), v1.ContainerRestartRuleAction(*actionFlag), v1.ContainerRestartRuleOnExitCodesOpIn, 0)
 }
 
-// inBackOff waits until all of the pod waits after so many restarts.
+// inBackOff waits until all containers of the pod wait after the given number of restarts.
 func (p *pod) inBackOff(restarts int32) *v1.Pod {
 	p.t.Helper()
 	return p.await("the back-off", patience, func(now *v1.Pod) error {
@@ -238,7 +240,7 @@ func (p *pod) inBackOff(restarts int32) *v1.Pod {
 	})
 }
 
-// assertEnded checks how a pod ended that was waiting after a run in which all
+// assertEnded checks the end of a pod that waited for a restart after a run in which all
 // its containers had succeeded.
 func (p *pod) assertEnded(before *v1.Pod) {
 	p.t.Helper()
@@ -256,7 +258,7 @@ func (p *pod) assertEnded(before *v1.Pod) {
 	p.assertOver()
 }
 
-// loseSandbox kills the process that holds the pod's sandbox.
+// loseSandbox kills the process of the pod's sandbox.
 func (p *pod) loseSandbox() {
 	p.t.Helper()
 	sandboxes := p.listSandboxes()
@@ -265,7 +267,7 @@ func (p *pod) loseSandbox() {
 	require.NoError(p.t, err)
 }
 
-// probe succeeds while a file is in the pod's folder.
+// probe returns a probe that succeeds while a file is in the pod's folder.
 func probe(name string) *v1.Probe {
 	return &v1.Probe{
 		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/actor", "exists", name}}},
@@ -273,7 +275,7 @@ func probe(name string) *v1.Probe {
 	}
 }
 
-// needsConfigMap makes a container need the ConfigMap that createConfigMap creates.
+// needsConfigMap adds a reference to the ConfigMap that createConfigMap creates.
 func needsConfigMap(p *pod, c v1.Container) v1.Container {
 	c.EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: p.name}}}}
 	return c

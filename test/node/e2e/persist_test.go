@@ -20,27 +20,27 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// persistCurve has the delays 0, 1, 2, 4, 8, 16, 32 and 60 s. The long ones outlast
-// the time that a kubelet or a node is away.
+// persistCurve has the delays 0, 1, 2, 4, 8, 16, 32 and 60 s. The long ones are longer
+// than the outage of a kubelet or a node.
 var persistCurve = node.Curve{Reduced: true, Maximum: time.Minute}
 
-// What the kubelet puts on a container, for the kubelet after it.
+// The annotations with which the kubelet stores the back-off for later kubelets.
 const (
 	containerAnnotation = "io.kubernetes.container.restartBackOff"
 	podAnnotation       = "io.kubernetes.pod.restartBackOff"
 )
 
-// Times of one clock that are read in different processes. The actor notes its exit
-// before it exits, so a restart is never early by this measure.
+// clockError is the tolerance, in seconds, for times of one clock in different processes.
+// The actor records its exit before it exits, so a restart never seems early otherwise.
 const clockError = 0.01
 
-// punctual is how many seconds late a restart may be, after the end of its delay or
-// after the start of the kubelet, whichever is later.
+// punctual is the maximum lateness of a restart in seconds, from the end of its delay or
+// the start of the kubelet, whichever is later.
 const punctual = 2.0
 
-// relist is how many seconds later the restart of a whole pod may be. A kubelet before v1.36
-// never looks at a single pod, and so notices up to a second later that all containers have
-// stopped.
+// relist returns the additional lateness, in seconds, of a restart of a whole pod. A kubelet
+// before v1.36 does not relist single pods, so it notices up to a second later that all
+// containers have stopped.
 func (e *e2e) relist(t *testing.T) float64 {
 	if e.before(t, 36) {
 		return 1
@@ -48,9 +48,9 @@ func (e *e2e) relist(t *testing.T) float64 {
 	return 0
 }
 
-// persistScenarios kill the kubelet while something waits, and check that the next
-// one goes on where it was: nothing starts early, nothing late, and the delay after
-// it is the next of the curve.
+// persistScenarios kill the kubelet while containers or pods wait. They check that the
+// next kubelet continues: no start is early or late, and the next delay is the next one
+// of the curve.
 var persistScenarios = []scenario{
 	{"SIGKILL", func(t *testing.T, e *e2e) {
 		e.useCurve(t, persistCurve)
@@ -72,7 +72,7 @@ var persistScenarios = []scenario{
 				different++
 			}
 			away.crash(t, e, persistCurve, []time.Duration{0, time.Second, 4 * time.Second}[i%3])
-			// It writes the statuses that it finds.
+			// The kubelet writes the statuses that it finds.
 			time.Sleep(2 * time.Second)
 		}
 		assert.GreaterOrEqual(t, different, 3, "how often each pod was at another step of the curve")
@@ -90,7 +90,7 @@ var persistScenarios = []scenario{
 
 	{"KilledInStart", killedInStart},
 
-	// Nothing runs after it, so a container that ran until then has its first
+	// No container runs after a reboot. For a container that was running, this is its first
 	// restart, which has no delay.
 	{"Reboot", func(t *testing.T, e *e2e) {
 		e.useCurve(t, persistCurve)
@@ -110,7 +110,7 @@ var persistScenarios = []scenario{
 		healthy.starting("main", 2)
 		assert.Less(t, healthy.times("main", 2, "start")[0]-away[0].to, punctual, "seconds from the kubelet to the container that had been running")
 		for i, p := range []*pod{first, second} {
-			// The restart for which it waited, and the one after.
+			// The pod's pending restart and the next one.
 			p.startingWithin("main", waiting[i]+2, persistCurve.Delay(waiting[i]-1)+persistCurve.Delay(waiting[i])+patience)
 			p.assertCurve("main", persistCurve, away)
 			p.assertKeepsWaiting("main", persistCurve)
@@ -127,8 +127,8 @@ var persistScenarios = []scenario{
 			triggering(container("main", "wait=go exit=42")), container("other", "linger=3s")))
 		p.running()
 		var away outages
-		// In each of them, the kubelet is killed in the n-th run of the pod, or in
-		// the restart that ends it.
+		// In each phase, the kubelet is killed in the n-th run of the pod, or in the restart
+		// that ends this run.
 		phases := []struct {
 			name string
 			kill func(n int)
@@ -166,8 +166,8 @@ var persistScenarios = []scenario{
 			}},
 		}
 		p.sandboxes = p.listSandboxes()
-		// Each twice. A pod waits only if that takes longer than other needs to stop, and
-		// the kubelet to see it.
+		// Each phase occurs twice. A pod waits only if its delay is longer than the time in
+		// which other stops and the kubelet sees that.
 		order := []int{0, 1, 2, 0, 3, 1, 2, 3}
 		for k, i := range order {
 			n, phase := k+1, phases[i]
@@ -192,7 +192,8 @@ var persistScenarios = []scenario{
 				}
 				return nil
 			})
-			// Times in the API are exact to a second, and a restart is known by them.
+			// The kubelet recognizes a restart by times in the API, which are exact only to a
+			// second.
 			time.Sleep(1500 * time.Millisecond)
 			p.assertStarts(map[string]int{"init1": n + 1, "main": n + 1, "other": n + 1})
 			for _, name := range []string{"init1", "main", "other"} {
@@ -207,7 +208,7 @@ var persistScenarios = []scenario{
 		p.alwaysRunning()
 	}},
 
-	// The release's kubelet notes nothing and reads nothing.
+	// The stock kubelet does not store or read the back-off.
 	{"Upgrade", func(t *testing.T, e *e2e) {
 		if *stockFlag == "" {
 			t.Skip("this needs the kubelet of the release: STOCK_KUBELET=FILE make node-e2e, or make node-timing before")
@@ -229,9 +230,9 @@ var persistScenarios = []scenario{
 		}
 		become(*stockFlag)
 		p := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")))
-		// The release's kubelet is up to 15 s late each time.
+		// The stock kubelet is up to 15 s late each time.
 		p.startingWithin("main", 5, 2*patience)
-		// It also shows late that a container waits.
+		// It also reports waits late.
 		time.Sleep(time.Second)
 		p.assertNotAnnotated("main", containerAnnotation)
 
@@ -239,7 +240,7 @@ var persistScenarios = []scenario{
 		up := become(ours)
 		p.starting("main", 6)
 		assert.Less(t, p.times("main", 6, "start")[0]-up, punctual, "seconds from our kubelet to the start, which is a first one for it")
-		// The next delays are 1, 2 and 4 s, then 8 s, which no kubelet remembers.
+		// The next delays are 1, 2 and 4 s, then 8 s. The stock kubelet does not know them.
 		p.starting("main", 9)
 		for k := 1; k < 4; k++ {
 			took := p.times("main", k+6, "start")[0] - p.times("main", k+5, "exit:3")[0]
@@ -254,7 +255,7 @@ var persistScenarios = []scenario{
 		up = become(*stockFlag)
 		p.starting("main", 10)
 		assert.Less(t, p.times("main", 10, "start")[0]-up, punctual+1, "seconds from the release's kubelet to the start")
-		// In its curve, 0 and 1 s.
+		// The first delays of the stock kubelet's curve are 0 and 1 s.
 		p.starting("main", 11)
 		for line := range strings.Lines(log()) {
 			assert.NotContains(t, line, "restartBackOff", "the release's kubelet")
@@ -264,7 +265,7 @@ var persistScenarios = []scenario{
 	}},
 }
 
-// restartBackOff is what an annotation says.
+// restartBackOff is the content of an annotation.
 type restartBackOff struct {
 	Key      string `json:"key"`
 	Attempts int    `json:"attempts"`

@@ -26,10 +26,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// patience is how long anything but a delay of the back-off may take.
+// patience is the limit for all waits, in addition to delays of the back-off.
 const patience = 30 * time.Second
 
-// triggerExit is the exit code of what triggers a restart of a pod.
+// triggerExit is the exit code that triggers a restart of a pod.
 const triggerExit = 42
 
 // container returns a container with an actor that has these lives.
@@ -41,19 +41,19 @@ func container(name string, lives ...string) v1.Container {
 	}
 }
 
-// sidecar is a container that goes among the init containers.
+// sidecar returns a sidecar, which belongs to the init containers.
 func sidecar(name string, lives ...string) v1.Container {
 	c := container(name, lives...)
 	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 	return c
 }
 
-// triggering adds the rule that restarts the pod on triggerExit.
+// triggering adds the rule that restarts the pod at triggerExit.
 func triggering(c v1.Container) v1.Container {
 	return triggeringBy(c, v1.ContainerRestartRuleAction(*actionFlag))
 }
 
-// triggeringBy is triggering with another action than that under test.
+// triggeringBy is triggering with a given action.
 func triggeringBy(c v1.Container, action v1.ContainerRestartRuleAction) v1.Container {
 	return ruled(c, action, v1.ContainerRestartRuleOnExitCodesOpIn, triggerExit)
 }
@@ -75,12 +75,12 @@ func preStop(c v1.Container, d time.Duration) v1.Container {
 	return c
 }
 
-// noting is a hook that notes an event, and its end after d.
+// noting returns a hook that notes an event, and its end after d.
 func noting(event string, d time.Duration) *v1.LifecycleHandler {
 	return &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"/actor", "note", event, d.String()}}}
 }
 
-// pod is a pod of a scenario. It is deleted with the scenario.
+// pod is a pod of a scenario. It is deleted at the end of the scenario.
 type pod struct {
 	*e2e
 	t    *testing.T
@@ -88,7 +88,7 @@ type pod struct {
 	uid  types.UID
 	// dir is the host's side of the pod's folder /pod.
 	dir string
-	// sandboxes are those that the pod had before the trigger.
+	// sandboxes are the IDs of the pod's sandboxes before the trigger.
 	sandboxes []string
 }
 
@@ -110,8 +110,8 @@ func alwaysSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 	return spec
 }
 
-// newPod returns a pod that is not created yet, with the name of the test. Where a
-// test has several, parts of a name tell them apart.
+// newPod returns a pod with the name of the test, without creating it. If a test has
+// several pods, parts are added to their names.
 func (e *e2e) newPod(t *testing.T, parts ...string) *pod {
 	name := strings.ToLower(strings.Join(append([]string{filepath.Base(t.Name())}, parts...), "-"))
 	p := &pod{e2e: e, t: t, name: name, dir: e.Path("pods", name)}
@@ -152,7 +152,7 @@ func (p *pod) create(spec v1.PodSpec) {
 	})
 }
 
-// createStatic makes a pod of a file, and returns when the API server shows it.
+// createStatic creates a static pod, and returns when the API server shows it.
 func (e *e2e) createStatic(t *testing.T, spec v1.PodSpec) *pod {
 	p := e.newPod(t)
 	p.uid = uuid.NewUUID()
@@ -168,26 +168,25 @@ func (e *e2e) createStatic(t *testing.T, spec v1.PodSpec) *pod {
 	return p
 }
 
-// writeManifest writes or replaces the file of a static pod. It returns the
-// file's path.
+// writeManifest writes or replaces the file of a static pod, and returns its path.
 func (p *pod) writeManifest(spec v1.PodSpec) string {
 	p.t.Helper()
 	name := filepath.Base(p.dir)
 	manifest, draft := p.Path("manifests", name+".json"), p.Path("pods", name+".json")
 	text, err := json.Marshal(v1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		// Without a UID in the file, its content would be what the UID is made of.
+		// Without a UID in the file, the kubelet would derive the UID from its content.
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault, UID: p.uid},
 		Spec:       p.withVolumes(spec),
 	})
 	require.NoError(p.t, err)
 	require.NoError(p.t, os.WriteFile(draft, text, 0o644))
-	// The kubelet must not read half of it.
+	// The rename is atomic, so that the kubelet does not read an incomplete file.
 	require.NoError(p.t, os.Rename(draft, manifest))
 	return manifest
 }
 
-// delete asks the API server to, with a grace period in seconds.
+// delete deletes the pod through the API server, with a grace period in seconds.
 func (p *pod) delete(grace int64) {
 	err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Delete(p.ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
 	if !apierrors.IsNotFound(err) {
@@ -195,13 +194,13 @@ func (p *pod) delete(grace int64) {
 	}
 }
 
-// signal makes the file that a step wait=NAME of the pod waits for.
+// signal creates the file that a step wait=NAME waits for.
 func (p *pod) signal(name string) {
 	p.sandboxes = p.listSandboxes()
 	p.put(name)
 }
 
-// put makes a file in the pod's folder, and remove removes it.
+// put creates a file in the pod's folder, and remove removes it.
 func (p *pod) put(name string) {
 	p.t.Helper()
 	require.NoError(p.t, os.WriteFile(filepath.Join(p.dir, name), nil, 0o644))
@@ -219,7 +218,7 @@ func (p *pod) await(what string, limit time.Duration, check func(*v1.Pod) error)
 	var found *v1.Pod
 	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, limit, func(context.Context) error {
 		history := p.pods.of(p.name)
-		err := errors.New("there is no such pod")
+		err := errors.New("the pod does not exist")
 		for ; seen < len(history); seen++ {
 			if err = check(history[seen].pod); err == nil {
 				found = history[seen].pod
@@ -241,7 +240,7 @@ func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, patience, func(context.Context) error {
 		history := p.pods.of(p.name)
 		if len(history) == 0 {
-			return errors.New("there is no such pod")
+			return errors.New("the pod does not exist")
 		}
 		found = history[len(history)-1].pod
 		return check(found)
@@ -249,8 +248,8 @@ func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 	return found
 }
 
-// awaitKubelet waits until the pod as the kubelet knows it satisfies the check. Of a
-// static pod the API server has an image that is not kept up to date.
+// awaitKubelet waits until the kubelet's version of the pod satisfies the check. The
+// mirror pod of a static pod in the API is not always up to date.
 func (p *pod) awaitKubelet(what string, check func(*v1.Pod) error) {
 	p.t.Helper()
 	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, time.Minute, func(ctx context.Context) error {
@@ -271,7 +270,7 @@ func (p *pod) awaitKubelet(what string, check func(*v1.Pod) error) {
 	}))
 }
 
-// running waits until all containers of the pod but init containers run.
+// running waits until all containers of the pod except init containers run.
 func (p *pod) running() *v1.Pod {
 	p.t.Helper()
 	return p.latest("the running containers", func(now *v1.Pod) error {
@@ -281,7 +280,7 @@ func (p *pod) running() *v1.Pod {
 			}
 		}
 		if len(now.Status.ContainerStatuses) == 0 {
-			return errors.New("it has no status")
+			return errors.New("the pod has no container status")
 		}
 		return nil
 	})
@@ -297,12 +296,12 @@ func sidecars(now *v1.Pod) (found []v1.ContainerStatus) {
 	return found
 }
 
-// statuses returns those of init containers, sidecars and regular containers.
+// statuses returns the statuses of init containers, sidecars and regular containers.
 func statuses(now *v1.Pod) []v1.ContainerStatus {
 	return append(slices.Clone(now.Status.InitContainerStatuses), now.Status.ContainerStatuses...)
 }
 
-// statusOf returns that of a container, or an empty one.
+// statusOf returns the status of a container, or an empty one.
 func statusOf(now *v1.Pod, name string) v1.ContainerStatus {
 	for _, s := range statuses(now) {
 		if s.Name == name {
@@ -312,7 +311,7 @@ func statusOf(now *v1.Pod, name string) v1.ContainerStatus {
 	return v1.ContainerStatus{}
 }
 
-// conditionOf is the type of the condition for an action.
+// conditionOf returns the type of the condition for an action.
 func conditionOf(action v1.ContainerRestartRuleAction) v1.PodConditionType {
 	if action == node.ActionRestartPod {
 		return "PodRestarting"
@@ -330,23 +329,23 @@ func conditionIn(now *v1.Pod, t v1.PodConditionType) v1.PodCondition {
 	return v1.PodCondition{}
 }
 
-// listSandboxes returns the IDs of the pod's sandboxes, those that ended included.
+// listSandboxes returns the IDs of the pod's sandboxes, including stopped ones.
 func (p *pod) listSandboxes() []string {
 	out, err := p.Ctr(p.ctx, "containers", "list", "-q",
 		fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s,labels."io.cri-containerd.kind"==sandbox`, p.uid))
 	require.NoError(p.t, err)
 	return slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
-		// containerd's warnings come with it.
+		// The output includes containerd's warnings.
 		return len(line) != 64
 	})
 }
 
-// dataDir is the host's side of the pod's emptyDir.
+// dataDir returns the path of the pod's emptyDir on the host.
 func (p *pod) dataDir() string {
 	return p.Path("kubelet", "pods", string(p.uid), "volumes", "kubernetes.io~empty-dir", "data")
 }
 
-// dump prints what is known of the pod.
+// dump prints the history and the journal of the pod.
 func (p *pod) dump() {
 	var out strings.Builder
 	previous := ""
@@ -378,7 +377,7 @@ func (p *pod) dump() {
 	p.t.Logf("pod %s, UID %s:\n%s", p.name, p.uid, out.String())
 }
 
-// stateOf is a state in short.
+// stateOf formats a state briefly.
 func stateOf(s v1.ContainerState) string {
 	switch {
 	case s.Waiting != nil && s.Waiting.Reason == "CrashLoopBackOff":

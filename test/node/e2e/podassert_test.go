@@ -19,21 +19,21 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// restart is what a scenario expects of one.
+// restart has the expectations of a scenario for a restart.
 type restart struct {
-	// before is the pod before it.
+	// before is the pod before the restart.
 	before *v1.Pod
-	// cause is the container that was the trigger.
+	// cause is the name of the container that triggers it.
 	cause  string
 	action v1.ContainerRestartRuleAction
-	// newSandbox is true where the node lost the old one.
+	// newSandbox is true if the node lost the old sandbox.
 	newSandbox bool
-	// unseen is true where the API server cannot have seen the condition be True.
+	// unseen is true if the API server cannot have seen the condition with status True.
 	unseen bool
 }
 
-// restarted waits for the end of a restart and checks everything that is to hold
-// after any.
+// restarted waits for the end of a restart, and checks everything that must hold after
+// any restart.
 func (p *pod) restarted(r restart) *v1.Pod {
 	p.t.Helper()
 	if r.action == "" {
@@ -65,7 +65,7 @@ func (p *pod) restarted(r restart) *v1.Pod {
 	return after
 }
 
-// assertKept checks that the pod is still the same.
+// assertKept checks that the restart kept the pod, its sandbox and its volumes.
 func (p *pod) assertKept(r restart, after *v1.Pod) {
 	p.t.Helper()
 	assert.Equal(p.t, r.before.UID, after.UID, "the pod's UID")
@@ -80,7 +80,7 @@ func (p *pod) assertKept(r restart, after *v1.Pod) {
 			continue
 		}
 		for n := 1; n <= p.starts(s.Name); n++ {
-			// A container writes it after the line in the journal.
+			// A container writes this file after its line in the journal.
 			assert.EventuallyWithT(p.t, func(c *assert.CollectT) {
 				assert.FileExists(c, filepath.Join(p.dataDir(), fmt.Sprintf("%s.%d", s.Name, n)), "what start %d of %s put into the emptyDir", n, s.Name)
 			}, patience, 20*time.Millisecond)
@@ -91,8 +91,8 @@ func (p *pod) assertKept(r restart, after *v1.Pod) {
 // assertStatuses checks restart counts and last states.
 func (p *pod) assertStatuses(r restart, after *v1.Pod) {
 	p.t.Helper()
-	// A kubelet before v1.36 forgets the last state of an init container once it has removed
-	// the container.
+	// A kubelet before v1.36 loses the last state of an init container when it removes the
+	// container.
 	initOnly := map[string]bool{}
 	for _, c := range after.Spec.InitContainers {
 		initOnly[c.Name] = c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways
@@ -118,7 +118,7 @@ func (p *pod) assertStatuses(r restart, after *v1.Pod) {
 			assert.EqualValues(p.t, triggerExit, last.ExitCode, "exit code in the last state of %s", s.Name)
 		}
 	}
-	// The kubelet made up such a status because it had no better one.
+	// The kubelet makes up such a status if it has no other.
 	for _, seen := range p.pods.of(p.name) {
 		for _, s := range statuses(seen.pod) {
 			for _, state := range []v1.ContainerState{s.State, s.LastTerminationState} {
@@ -161,13 +161,12 @@ func (p *pod) assertCondition(r restart, kind v1.PodConditionType) {
 	}))
 }
 
-// assertPreviousLog checks that there is the log of the instance before the one
-// that runs. Of a container that has ended, as an init container has, the kubelet
-// keeps one instance alone.
+// assertPreviousLog checks that the log of the previous instance exists. For an exited
+// container, such as an init container, the kubelet keeps only one instance.
 func (p *pod) assertPreviousLog(name string) {
 	p.t.Helper()
-	// Right after its start, a kubelet does not know the pod yet, and the program has
-	// written nothing yet.
+	// Right after its start, a kubelet does not know the pod yet, and the program may not
+	// have written anything.
 	assert.NoError(p.t, node.Await(p.ctx, "the previous log of "+name, 5*time.Second, func(ctx context.Context) error {
 		want := fmt.Sprintf("%s: start %d\n", name, p.starts(name)-1)
 		options := &v1.PodLogOptions{Container: name, Previous: true}
@@ -179,8 +178,7 @@ func (p *pod) assertPreviousLog(name string) {
 	}))
 }
 
-// conditions returns the states of a condition that followed a version of the
-// pod.
+// conditions returns the states of a condition after a version of the pod.
 func (p *pod) conditions(kind v1.PodConditionType, version string) (states []string) {
 	after := version == ""
 	for _, s := range p.pods.of(p.name) {
@@ -192,8 +190,8 @@ func (p *pod) conditions(kind v1.PodConditionType, version string) (states []str
 	return slices.Compact(states)
 }
 
-// assertOver checks that a run of a container that is over has stayed so: what
-// was a last state is not the present one in any later version of the pod.
+// assertOver checks that previous runs stay over: a last state is not a current state in
+// any later version of the pod.
 func (p *pod) assertOver() {
 	p.t.Helper()
 	last := map[string]bool{}
@@ -210,9 +208,9 @@ func (p *pod) assertOver() {
 	}
 }
 
-// attempts returns when the kubelet tried to create a container, the oldest
-// first: each time it makes a file for the termination message. Those that found
-// no ConfigMap are not among them.
+// attempts returns the times at which the kubelet tried to create a container, oldest
+// first. Each time it creates a file for the termination message, unless a ConfigMap is
+// missing.
 func (p *pod) attempts(name string) (at []time.Time) {
 	p.t.Helper()
 	files, err := os.ReadDir(p.Path("kubelet", "pods", string(p.uid), "containers", name))
@@ -228,9 +226,9 @@ func (p *pod) attempts(name string) (at []time.Time) {
 	return at
 }
 
-// assertAttempts waits until there were so many attempts to start a container,
-// and checks that the curve lies between those from the first given on, which
-// counts from 0. The retry that upstream makes comes after 10 to 15 s.
+// assertAttempts waits for the given number of attempts to start a container. It checks
+// that the times between them follow the curve, beginning with attempt first, counted
+// from 0. Upstream would retry after 10 to 15 s.
 func (p *pod) assertAttempts(name string, first, count int) {
 	p.t.Helper()
 	var at []time.Time
@@ -245,8 +243,8 @@ func (p *pod) assertAttempts(name string, first, count int) {
 	}
 }
 
-// assertDelay checks that the k-th delay of the curve, counted from 0, and not
-// much more passed.
+// assertDelay checks that a duration is the k-th delay of the curve, counted from 0, and
+// not much more.
 func (p *pod) assertDelay(what string, k int, took float64) {
 	p.t.Helper()
 	assert.GreaterOrEqual(p.t, took, curve(k).Seconds()-0.05, "seconds %s", what)

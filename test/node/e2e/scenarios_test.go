@@ -22,7 +22,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// podScenarios need no more of the node than that it runs pods.
+// podScenarios need only a node that runs pods, so they can run in parallel.
 var podScenarios = []scenario{
 	// KEP-5532, "e2e tests".
 	{"RegularContainerTriggers", func(t *testing.T, e *e2e) {
@@ -253,8 +253,8 @@ var podScenarios = []scenario{
 		const triggers = 10
 		p := e.create(t, podSpec([]v1.Container{sidecar("sidecar1", "")},
 			triggering(container("main", append(slices.Repeat([]string{"exit=42"}, triggers), "")...))))
-		// Many pods run meanwhile. More than the next delay of a curve without its maximum would
-		// be wrong; how late a restart is, node-timing measures.
+		// Other pods run at the same time, so a restart may be late, but by less than the next
+		// delay of a curve without a maximum. node-timing measures the lateness.
 		late := curve(triggers).Seconds() + e.relist(t)
 		for k := range triggers {
 			exit := p.event("main", k+1, "exit:42")
@@ -295,7 +295,7 @@ var podScenarios = []scenario{
 	{"DeletedAtTheTrigger", func(t *testing.T, e *e2e) {
 		p := e.create(t, deletable())
 		p.running()
-		// A container that runs may not have written yet that it has started.
+		// A running container may not have written its start yet.
 		p.event("other", 1, "start")
 		p.signal("go")
 		p.event("main", 1, "exit:42")
@@ -343,14 +343,14 @@ var podScenarios = []scenario{
 	}},
 }
 
-// deletable takes three seconds to stop, if it may.
+// deletable returns a pod that takes three seconds to stop, within its grace period.
 func deletable() v1.PodSpec {
 	spec := podSpec(nil, triggering(container("main", "wait=go exit=42", "")), container("other", "linger=3s"))
 	spec.TerminationGracePeriodSeconds = ptr.To(int64(30))
 	return spec
 }
 
-// debug adds an ephemeral container to the pod, as it is now.
+// debug adds an ephemeral container to the current version of the pod.
 func (p *pod) debug(now *v1.Pod, c v1.Container) {
 	now = now.DeepCopy()
 	now.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{
@@ -360,11 +360,10 @@ func (p *pod) debug(now *v1.Pod, c v1.Container) {
 	require.NoError(p.t, err)
 }
 
-// deletedForGood deletes the pod and checks that nothing of it starts any more.
+// deletedForGood deletes the pod and checks that none of its containers starts again.
 func (p *pod) deletedForGood() { p.deletedWithStarts(0) }
 
-// deletedWithStarts is deletedForGood for a pod with up to underWay starts in
-// progress when it is deleted.
+// deletedWithStarts is deletedForGood for a pod with up to underWay starts in progress.
 func (p *pod) deletedWithStarts(underWay int) {
 	p.t.Helper()
 	const grace = 6
@@ -402,7 +401,7 @@ func (p *pod) runs(name string) *v1.Pod {
 	})
 }
 
-// condition is that of the action under test.
+// condition returns the condition's type for the action under test.
 func (p *pod) condition() v1.PodConditionType {
 	return conditionOf(v1.ContainerRestartRuleAction(*actionFlag))
 }

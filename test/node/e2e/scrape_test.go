@@ -17,10 +17,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// metrics are what a kubelet has on /metrics.
+// metrics are the metrics of a kubelet.
 type metrics map[string]*dto.MetricFamily
 
-// scrape asks the kubelet.
+// scrape reads the kubelet's metrics.
 func (e *e2e) scrape(t *testing.T) metrics {
 	t.Helper()
 	text, err := e.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("metrics").DoRaw(e.ctx)
@@ -31,7 +31,7 @@ func (e *e2e) scrape(t *testing.T) metrics {
 	return families
 }
 
-// assertShape checks that the metrics of restarts are there, and what they are.
+// assertShape checks the metrics of restarts, with their types, labels and buckets.
 func (m metrics) assertShape(t *testing.T) {
 	t.Helper()
 	for name, want := range restartMetrics {
@@ -64,8 +64,8 @@ func (m metrics) assertShape(t *testing.T) {
 	}
 }
 
-// series returns one of a metric, by the values of its labels in the order of
-// restartMetrics. One that nothing was counted in may be missing: nil.
+// series returns the series of a metric with these label values, in the order of
+// restartMetrics. It returns nil if there is no such series, because nothing was counted.
 func (m metrics) series(t *testing.T, name string, values ...string) *dto.Metric {
 	t.Helper()
 	family, found := m[name]
@@ -94,7 +94,7 @@ func (m metrics) histogram(t *testing.T, name string, values ...string) *dto.His
 	return m.series(t, name, values...).GetHistogram()
 }
 
-// counts are how many fell into each bucket alone.
+// counts returns the number of samples in each bucket, not cumulative.
 func counts(h *dto.Histogram) []uint64 {
 	out := make([]uint64, len(restartMetrics[metricDelay].buckets))
 	below := uint64(0)

@@ -21,18 +21,18 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// The flags of TestSkew, which hack/node-skew.sh gives.
+// The flags of TestSkew, which hack/node-skew.sh sets.
 var (
 	skewFlag           = flag.String("skew-kubelets", "", "the kubelets that follow one another on a node, a comma-separated `list` of binaries")
 	stockAPIServerFlag = flag.String("apiserver-stock", "", "the unpatched kube-apiserver `binary`")
 )
 
-// skewed are the kubelets of the flag.
+// skewed returns the kubelets of the flag.
 func skewed() []string {
 	return strings.FieldsFunc(*skewFlag, func(r rune) bool { return r == ',' })
 }
 
-// skewedVersions are the releases that they are of.
+// skewedVersions returns the releases of the kubelets.
 func skewedVersions(ctx context.Context) string {
 	var all []string
 	for _, k := range skewed() {
@@ -44,8 +44,8 @@ func skewedVersions(ctx context.Context) string {
 	return "kubelets " + strings.Join(slices.Compact(all), " ")
 }
 
-// runSkew runs TestSkew with the patched API server, and with the release's, which does
-// not know the action RestartPod.
+// runSkew runs TestSkew with the patched API server, and with the stock one, which does
+// not have the action RestartPod.
 func runSkew(ctx context.Context, h *node.Harness) error {
 	var failed []error
 	for _, with := range []struct {
@@ -62,14 +62,14 @@ func runSkew(ctx context.Context, h *node.Harness) error {
 	return errors.Join(failed...)
 }
 
-// resyncs is how long a kubelet of a release may take to notice an end: before v1.36
-// one that restarts all containers waits for the next sync of the pod.
+// resyncs is the maximum time in which a stock kubelet notices an exit: before v1.36, a
+// kubelet that restarts all containers waits for the next sync of the pod.
 const resyncs = 3 * time.Minute
 
-// TestSkew takes one node from kubelet to kubelet, as an upgrade and a downgrade do,
-// with an API server that may be of another release. Running containers keep running,
-// each kubelet restarts the crashing ones, and each kubelet that knows the action
-// restarts the pod with a rule.
+// TestSkew runs several kubelets one after another on a node, as in an upgrade and a
+// downgrade, with an API server that may be of another release. Running containers keep
+// running, each kubelet restarts crashing containers, and each kubelet that has the
+// action restarts the pod with a rule.
 func TestSkew(t *testing.T) {
 	if !*insideFlag || *skewFlag == "" {
 		t.Skip("this needs root and kubelets of several releases: make node-skew")
@@ -95,7 +95,7 @@ func TestSkew(t *testing.T) {
 		step := fmt.Sprintf("kubelet %d of %d, %s", i+1, len(kubelets), version)
 		node.Progress("%s", step)
 
-		// Two more than what may have been due before it began.
+		// The first new start may have been due before, so the test waits for two more.
 		before := crashing.starts("main")
 		crashing.startingWithin("main", before+3, resyncs)
 		if patched(version) {
@@ -105,7 +105,7 @@ func TestSkew(t *testing.T) {
 			}
 		}
 
-		// A pod of the previous kubelet, and one of this one.
+		// One pod is from the previous kubelet, and one from this one.
 		own := restarting(fmt.Sprintf("restarting-%d", i))
 		for _, p := range []*pod{oldest, own} {
 			e.skewedRestart(t, p, step, patched(version))
@@ -125,8 +125,8 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// become replaces the running kubelet with another one, and returns its version as soon
-// as the API server has it.
+// become replaces the running kubelet with another one. It returns the version when the
+// API server shows it.
 func (e *e2e) become(t *testing.T, kubelet string) (version string) {
 	version, err := kubeletVersion(e.ctx, kubelet)
 	require.NoError(t, err)
@@ -146,11 +146,11 @@ func (e *e2e) become(t *testing.T, kubelet string) (version string) {
 	return version
 }
 
-// patched reports whether a kubelet of that version is ours.
+// patched reports whether a kubelet with this version is ours.
 func patched(version string) bool { return strings.Contains(version, "+kubelet-backoff") }
 
-// skewedRestart triggers a restart of the pod. A kubelet that knows the action restarts
-// all of it; ours does that also for an end that a kubelet without the action has left.
+// skewedRestart triggers a restart of the pod. A kubelet that has the action restarts the
+// whole pod. Ours also does that for an exit during an earlier kubelet without the action.
 func (e *e2e) skewedRestart(t *testing.T, p *pod, step string, ours bool) {
 	gate := map[v1.ContainerRestartRuleAction]string{
 		node.ActionRestartPod:                             node.GateRestartPod,

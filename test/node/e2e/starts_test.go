@@ -21,9 +21,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// startScenarios have containers that cannot be started. Where something was
-// created, the failed attempt counts as an exit; where nothing was, the curve does
-// not advance.
+// startScenarios have containers that cannot start. If something was created, the failed
+// attempt counts as an exit. If nothing was created, the curve does not advance.
 var startScenarios = []scenario{
 	{"StartFails", func(t *testing.T, e *e2e) {
 		main := container("main")
@@ -44,7 +43,7 @@ var startScenarios = []scenario{
 			}
 			return nil
 		})
-		// Also after a sync in which main had to wait.
+		// The status must show the reason even after a sync in which main had to wait.
 		var reasons []string
 		for _, s := range p.pods.of(p.name) {
 			if w := statusOf(s.pod, "main").State.Waiting; w != nil && w.Reason != "ContainerCreating" {
@@ -54,8 +53,8 @@ var startScenarios = []scenario{
 		assert.Equal(t, []string{"CreateContainerError"}, slices.Compact(reasons))
 		p.assertStarts(map[string]int{"main": 0, "other": 2})
 	}},
-	// The program is lost while the container runs, and comes back when it has
-	// waited for as long as it ever has to.
+	// The program is removed while the container runs, and comes back when the container has
+	// waited for the longest delay.
 	{"StartFailsAfterARun", func(t *testing.T, e *e2e) {
 		p := e.newPod(t)
 		program := filepath.Join(p.dir, "program")
@@ -67,8 +66,8 @@ var startScenarios = []scenario{
 		require.NoError(t, os.Remove(program))
 		p.signal("go")
 		exit := p.event("main", 1, "exit:3")
-		// The first attempt is the start. The second answers the exit, and those
-		// that follow its failure.
+		// The first attempt is the first start. The second follows the exit, and each further
+		// attempt follows a failed one.
 		p.assertAttempts("main", 1, 6)
 		p.assertDelay("before the first restart", 0, float64(p.attempts("main")[1].UnixMicro())/1e6-exit)
 		p.latest("the failure of the last attempt", func(now *v1.Pod) error {
@@ -93,7 +92,7 @@ var startScenarios = []scenario{
 		p.assertStarts(map[string]int{"other": 1})
 	}},
 
-	// The user brings what is missing, and waits for it.
+	// A user creates the missing ConfigMap and waits for the container.
 	{"ConfigMapComesLate", func(t *testing.T, e *e2e) {
 		p := e.newPod(t)
 		p.create(alwaysSpec(nil, needsConfigMap(p, container("main", "exit=3", "exit=3", ""))))
@@ -109,7 +108,7 @@ var startScenarios = []scenario{
 		p.create(alwaysSpec(nil, needsConfigMap(p, container("main", "wait=go exit=3", "exit=3", ""))))
 		p.running()
 		p.deleteConfigMap()
-		// The kubelet watches it.
+		// The kubelet's watch needs a moment.
 		time.Sleep(2 * time.Second)
 		p.signal("go")
 		p.configErrors(4)
@@ -118,14 +117,15 @@ var startScenarios = []scenario{
 	}},
 }
 
-// noSuchProfile makes the creation of a container fail.
+// noSuchProfile returns a security context with which the creation of a container fails.
 func noSuchProfile() *v1.SecurityContext {
 	return &v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{
 		Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("no-such-profile.json"),
 	}}
 }
 
-// configErrors waits until so many attempts to start main have found no ConfigMap.
+// configErrors waits until the given number of attempts to start main have failed for
+// lack of the ConfigMap.
 func (p *pod) configErrors(count int32) {
 	p.t.Helper()
 	require.NoError(p.t, node.Await(p.ctx, "the errors of pod "+p.name, time.Duration(count)*20*time.Second, func(ctx context.Context) error {
@@ -146,8 +146,8 @@ func (p *pod) configErrors(count int32) {
 	}))
 }
 
-// assertStartsWithConfigMap creates the ConfigMap and checks that main starts, for
-// the n-th time, with the next of the retries, which come after 10 to 15 s.
+// assertStartsWithConfigMap creates the ConfigMap and checks that the n-th start of main
+// is at the next retry, which is after 10 to 15 s.
 func (p *pod) assertStartsWithConfigMap(n int) {
 	p.t.Helper()
 	created := float64(time.Now().UnixMicro()) / 1e6

@@ -25,20 +25,20 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// twin is a pod that runs twice, with crashloop run and with the kubelet. Both must do the
-// same with it.
+// twin is a pod that runs with crashloop run and with the kubelet. Both must behave in the
+// same way.
 type twin struct {
 	name string
 	spec v1.PodSpec
-	// script has what happens from outside, and what is waited for before the traces are
-	// compared: "CONTAINER START EVENT" of the journal, "CONTAINER NUMBER exits", "put FILE" or
-	// "sleep DURATION".
+	// script has the actions of the test and its waits before it compares the traces:
+	// "CONTAINER START EVENT" and "CONTAINER NUMBER exits" wait for the journal and for exits,
+	// "put FILE" creates a file, "sleep DURATION" sleeps.
 	script []string
-	// phase is that of a pod that ends by itself.
+	// phase is the final phase of a pod that ends by itself.
 	phase v1.PodPhase
 }
 
-// twins have a second between steps in an order that matters, where nothing else keeps it.
+// twins have a second between steps whose order matters, unless something else ensures it.
 var twins = []twin{
 	{name: "crashes", spec: alwaysSpec(nil, container("main", "exit=3", "exit=3", "exit=3", ""), container("other", "")), script: []string{"main 4 start"}},
 	{name: "succeeds-and-is-restarted", spec: alwaysSpec(nil, container("main", "exit=0", "exit=0", "")), script: []string{"main 3 start"}},
@@ -124,7 +124,7 @@ func executing(c v1.Container, command ...string) v1.Container {
 	return c
 }
 
-// exists is a probe for a file of the pod.
+// exists returns a probe for a file of the pod.
 func exists(file string, period, threshold int32) *v1.Probe {
 	return &v1.Probe{
 		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/actor", "exists", file}}},
@@ -132,19 +132,19 @@ func exists(file string, period, threshold int32) *v1.Probe {
 	}
 }
 
-// twinTrace is what happened to a pod, without what differs from run to run.
+// twinTrace is the trace of a pod, without parts that differ from run to run.
 type twinTrace struct {
 	journal []node.JournalEvent
 	// events has each event of the pod and its containers once, sorted.
 	events []string
-	// conditions are those of restarts of the pod.
+	// conditions are the states of the condition of in-place restarts.
 	conditions []string
-	// exits has how often each container exited, and how the last time.
+	// exits has the number of exits of each container, and its last exit code.
 	exits map[string]string
 	phase v1.PodPhase
 }
 
-// agentTraces are those of TestCrashloopRun, which runs before TestNode.
+// agentTraces are the traces of TestCrashloopRun, which runs before TestNode.
 var agentTraces = struct {
 	sync.Mutex
 	of map[string]twinTrace
@@ -176,7 +176,7 @@ func crashloopTwins(t *testing.T, e *e2e) {
 	})
 }
 
-// eachTwin runs all twins at the same time, and returns when they have ended.
+// eachTwin runs all twins in parallel, and returns when they have ended.
 func eachTwin(t *testing.T, run func(*testing.T, twin)) {
 	t.Run("pods", func(t *testing.T) {
 		for _, tw := range twins {
@@ -195,7 +195,7 @@ crashLoopBackOff: {maxContainerRestartPeriod: %s}
 featureGates: {ReduceDefaultCrashLoopBackOffDecay: %v, ` + node.GateMaximum + `: true, ContainerRestartRules: true, ` + node.GateRestartPod + `: true, ` + gateRestartAllContainers + `: true}
 `
 
-// act does what the script says.
+// act executes the script.
 func (p *pod) act(tw twin, put func(string), exits func(string, int)) {
 	p.t.Helper()
 	for _, line := range tw.script {
@@ -217,11 +217,11 @@ func (p *pod) act(tw twin, put func(string), exits func(string, int)) {
 		}
 	}
 	if tw.phase == "" {
-		time.Sleep(1500 * time.Millisecond) // for what follows: events, and the status
+		time.Sleep(1500 * time.Millisecond) // events and the status follow later
 	}
 }
 
-// savedConditions are the conditions that the agent has saved.
+// savedConditions returns the conditions that the agent has saved.
 func (p *crashloopPod) savedConditions() []string {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(p.volume)), "status.json"))
@@ -241,7 +241,7 @@ func restartConditions(all []v1.PodCondition) (found []string) {
 	return found
 }
 
-// addToldEvents adds what the agent has printed.
+// addToldEvents adds the events that the agent has printed.
 func (p *crashloopPod) addToldEvents(trace *twinTrace) {
 	p.t.Helper()
 	text, err := os.ReadFile(p.output)
@@ -273,8 +273,8 @@ func distinct(events []string) []string {
 	return slices.Compact(events)
 }
 
-// ownReasons are those of lines of crashloop run that are no events of the kubelet, and
-// kubeletReasons those of events about what the agent has nothing to do with.
+// ownReasons are the reasons of lines that only crashloop run prints. kubeletReasons are the
+// reasons of events that only the kubelet records.
 var (
 	ownReasons     = []string{"CrashLoopBackOff", "PodSucceeded", "PodFailed", "Summary"}
 	kubeletReasons = []string{"Pulled", "Scheduled", "MissingClusterDNS"}
@@ -282,13 +282,13 @@ var (
 
 var eventTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// eventText is an event without the names and times of this run.
+// eventText formats an event without the names and times of this run.
 func (p *pod) eventText(container, eventType, reason, message string) string {
 	message = strings.NewReplacer(p.name, "POD", string(p.uid), "UID").Replace(message)
 	return fmt.Sprintf("%s %s %s: %s", cmp.Or(container, "pod"), eventType, reason, eventTime.ReplaceAllString(message, "TIME"))
 }
 
-// kubeletTwins runs the twins with the kubelet, and compares.
+// kubeletTwins runs the twins with the kubelet, and compares the traces.
 func kubeletTwins(t *testing.T, e *e2e) {
 	if e.before(t, 37) {
 		skip(t, "the agent does what the kubelet of v1.37 does")
@@ -298,7 +298,7 @@ func kubeletTwins(t *testing.T, e *e2e) {
 	}
 	eachTwin(t, func(t *testing.T, tw twin) {
 		want, ok := agentTraces.of[tw.name]
-		require.True(t, ok, "crashloop run has not run it to its end")
+		require.True(t, ok, "crashloop run has not completed this twin")
 		p := e.create(t, tw.spec, "kubelet")
 		p.act(tw, p.put, func(name string, n int) {
 			p.latest("the exits of "+name, func(now *v1.Pod) error {
@@ -323,7 +323,7 @@ func kubeletTwins(t *testing.T, e *e2e) {
 	})
 }
 
-// exitsIn returns, for each container, how often it exited and its last exit.
+// exitsIn returns the number of exits of each container and its last exit code.
 func exitsIn(now *v1.Pod) map[string]string {
 	exits := map[string]string{}
 	for _, s := range statuses(now) {
@@ -335,8 +335,8 @@ func exitsIn(now *v1.Pod) map[string]string {
 	return exits
 }
 
-// exitsOf is how often a container exited. One that waits to be restarted has done so once more
-// than it was restarted.
+// exitsOf returns the number of exits of a container. A container that waits for a restart
+// has one exit more than restarts.
 func exitsOf(s v1.ContainerStatus) int {
 	if s.State.Terminated == nil && s.LastTerminationState.Terminated == nil {
 		return 0
@@ -347,7 +347,7 @@ func exitsOf(s v1.ContainerStatus) int {
 	return int(s.RestartCount) + 1
 }
 
-// events are those that the API server has of the pod.
+// events returns the events of the pod in the API.
 func (p *pod) events() (all []string) {
 	p.t.Helper()
 	list, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(p.ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.uid)})
@@ -362,13 +362,13 @@ func (p *pod) events() (all []string) {
 	return distinct(all)
 }
 
-// compareTwins compares what the agent and the kubelet have done.
+// compareTwins compares the traces of the agent and of the kubelet.
 func compareTwins(t *testing.T, agent, kubelet twinTrace) {
 	assert.Equal(t, byContainer(agent.journal), byContainer(kubelet.journal), "journal of each container: crashloop run, kubelet")
 	assert.Equal(t, agent.exits, kubelet.exits, "exits: crashloop run, kubelet")
 	assert.Equal(t, agent.conditions, kubelet.conditions, "conditions: crashloop run, kubelet")
 	assert.Equal(t, agent.events, kubelet.events, "events: crashloop run, kubelet")
-	// What is close together may come in either order.
+	// Events that are close together may be in either order.
 	const apart = 0.4
 	at := map[string]float64{}
 	for _, e := range kubelet.journal {
@@ -386,11 +386,11 @@ func compareTwins(t *testing.T, agent, kubelet twinTrace) {
 	}
 }
 
-// byContainer has the events of each container in their order.
+// byContainer returns the events of each container in order.
 func byContainer(journal []node.JournalEvent) map[string][]string {
 	all := map[string][]string{}
 	for _, e := range journal {
-		// How often a container that ignores SIGTERM says so is up to the machine.
+		// The number of these events depends on the speed of the machine.
 		if e.Event != "alive" {
 			all[e.Container] = append(all[e.Container], fmt.Sprintf("%d %s", e.Start, e.Event))
 		}

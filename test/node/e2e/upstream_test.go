@@ -16,16 +16,17 @@ import (
 )
 
 const (
-	// upstreamFocus are upstream's tests of container restart rules and of
+	// upstreamFocus matches upstream's tests of container restart rules and of
 	// RestartAllContainers, in test/e2e/common/node and test/e2e_node.
 	upstreamFocus = "Container Restart Rules|RestartAllContainers"
-	// upstreamSkip are those that do not run here: they restart the kubelet
+	// upstreamSkip matches tests that do not run here: they restart the kubelet
 	// through systemd, which a node in namespaces does not have. The scenarios
-	// KubeletKilled… are about the same. One more, of the CPU manager, skips itself.
+	// KubeletKilled… test the same. Another test, of the CPU manager, skips itself.
 	upstreamSkip = "RestartAllContainersWithKubeletRestarts"
 )
 
-// upstreamBusybox is the image of upstream's tests, with the programs they call.
+// upstreamBusybox returns the busybox image of upstream's tests, with the programs that
+// they call.
 func upstreamBusybox() node.Image {
 	return node.Image{
 		Program: "busybox", Reference: "registry.k8s.io/e2e-test-images/busybox:" + *busyboxTagFlag,
@@ -33,8 +34,8 @@ func upstreamBusybox() node.Image {
 	}
 }
 
-// TestUpstream runs upstream's own tests. They bring their API server and start
-// the kubelet that lies beside them themselves.
+// TestUpstream runs upstream's own tests. They start their own API server, and the
+// kubelet in their folder.
 func TestUpstream(t *testing.T) {
 	if !*insideFlag || *upstreamFlag == "" {
 		t.Skip("this needs root and upstream's tests, built: make node-e2e")
@@ -53,7 +54,7 @@ func TestUpstream(t *testing.T) {
 	}
 	args := append([]string{"--feature-gates=" + strings.Join(gates, ","), "--ginkgo.focus=" + upstreamFocus, "--ginkgo.skip=" + upstreamSkip, "--ginkgo.no-color"}, upstreamArgs(t, n, report)...)
 	if err := runUpstream(t, n, *upstreamFlag, args, log); err != nil {
-		t.Errorf("upstream's tests: %v; the end of %s:\n%s", err, log, node.Tail(log))
+		t.Errorf("upstream's tests fail: %v; the end of %s:\n%s", err, log, node.Tail(log))
 		return
 	}
 	text, err := os.ReadFile(log)
@@ -64,7 +65,7 @@ func TestUpstream(t *testing.T) {
 	node.Progress("pass  %s of upstream's tests", ran[1])
 }
 
-// upstreamArgs are those of upstream's tests for this node.
+// upstreamArgs returns the arguments of upstream's tests for this node.
 func upstreamArgs(t *testing.T, n *node.Node, report string) []string {
 	config := n.Path("upstream.yaml")
 	base := n.KubeletConfig(10248, n.Path("upstream-logs"))
