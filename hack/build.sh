@@ -3,12 +3,12 @@
 #
 # build.sh [--stock | --check] [kubelet|kube-apiserver|kubelet-jittered|kubelet-short-reset]...
 #
-# Builds from the present tree, which must have the series applied, to _output/VERSION/kubelet. With --stock it
-# builds the release without the series, from a checkout of its own, to _output/VERSION/stock/kubelet; the tree is
-# not touched. Trees are found as by make apply. Version stamps are upstream's: v1.37.1+kubelet-backoff, and
+# Builds from the current tree, which must have the series applied, to _output/VERSION/kubelet. With --stock it
+# builds the release without the series, from a separate checkout, to _output/VERSION/stock/kubelet, and does not change
+# the tree. It finds the tree as make apply does. Version stamps are upstream's: v1.37.1+kubelet-backoff, and
 # v1.37.1 for --stock. Unlike upstream's, the binaries are linked statically. --check builds nothing: it reports
-# whether there is a Go that can build the tree, before the series is applied to it. kubelet-jittered is the patched kubelet
-# with jitter in its back-off of containers and pods, for make node-load: no kubelet has a setting for it.
+# whether Go is new enough for the tree, before the series is applied to it. kubelet-jittered is the patched kubelet
+# with jitter in its back-off of containers and pods, for make node-load, because no setting turns jitter on.
 # kubelet-short-reset resets its back-off after a run of 15 s instead of ten minutes, for make node-e2e.
 
 # shellcheck source=hack/lib.sh
@@ -32,8 +32,8 @@ load_tree ${STOCK:+--fetch}
 check_go
 [[ -z $CHECK ]] || exit 0
 [[ -n $STOCK ]] || load_tree --applied
-# A variant of a program is built from the tree with one expression in one file replaced by another, and the tree stays
-# as it is: PROGRAM FILE, and the two expressions.
+# A variant of a program is built with one expression in one file replaced, without changing the tree: PROGRAM FILE, and
+# the two expressions.
 declare -A variants=()
 [[ -n $STOCK ]] || variants=(
   [kubelet-jittered]='kubelet pkg/kubelet/crashloop/dobackoff.go
@@ -65,7 +65,7 @@ if [[ -n $STOCK && $TREE_KIND == git ]]; then
   COMMIT=${BASE:-$COMMIT} COMMIT_TIME=${BASE_TIME:-$COMMIT_TIME} TREE_STATE=clean
 fi
 
-# The stamp depends on the commit alone, not on the time, so that a second build finds everything up to date.
+# The stamp depends only on the commit and not on the time, so that a second build finds everything up to date.
 ldflags=(-s -w)
 stamp() { ldflags+=("-X k8s.io/component-base/version.$1=$2" "-X k8s.io/client-go/pkg/version.$1=$2"); }
 if [[ $TREE_KIND == git ]]; then
@@ -88,7 +88,7 @@ for t in "${targets[@]}"; do
     { read -r program file; IFS= read -r usual; IFS= read -r other; } <<<"${variants[$t]}"
     text=''
     [[ ! -f $SRC/$file ]] || text=$(<"$SRC/$file")
-    [[ $text == *"$usual"* ]] || die "$SRC/$file does not say \"$usual\", which $t has another expression for"
+    [[ $text == *"$usual"* ]] || die "$SRC/$file does not say \"$usual\", which $t replaces"
     printf '%s\n' "${text/"$usual"/"$other"}" >"$OUT/$t.go"
     printf '{"Replace": {"%s": "%s"}}\n' "$SRC/$file" "$OUT/$t.go" >"$OUT/$t.json"
     version+=.${t#"$program"-} args=(-overlay "$OUT/$t.json")

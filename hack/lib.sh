@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What the scripts in this directory share. Sourced, never run.
+# Functions for the scripts in this directory, which source this file.
 #
 # shellcheck disable=SC2034 # variables are for the scripts that source this
 
 set -euo pipefail
 export LC_ALL=C
 
-# Paths are absolute, so that they mean the same wherever a script changes to.
+# Paths are absolute, because scripts change the working directory.
 KB_HACK=$(cd "${BASH_SOURCE[0]%/*}" && pwd -P)
 KB_ROOT=${KB_HACK%/*}
 
-# What a user may set. The last one is for tests: the directory to use instead of _output.
+# Variables that a user may set. The last one is for tests: the directory to use instead of _output.
 KUBE_ROOT=${KUBE_ROOT:-}
 OUTPUT_DIR=${KB_OUTPUT_DIR:-$KB_ROOT/_output}
 [[ $OUTPUT_DIR == /* ]] || OUTPUT_DIR=$PWD/$OUTPUT_DIR
@@ -33,7 +33,7 @@ die() {
   exit 1
 }
 
-# ---- cleaning up, also after Ctrl-C ---------------------------------------------------------------------------------
+# ---- cleanup, also after Ctrl-C -------------------------------------------------------------------------------------
 
 KB_CLEANUPS=()
 on_exit() { KB_CLEANUPS+=("$1"); }
@@ -49,8 +49,8 @@ trap run_cleanups EXIT
 trap 'echo "interrupted" >&2; exit 130' INT
 trap 'echo "terminated" >&2; exit 143' TERM HUP
 
-# scratch_dir VAR [PARENT] makes a directory that is removed when the script ends. It also removes the directories of scripts
-# that were killed: the name contains the process ID of the owner.
+# scratch_dir VAR [PARENT] makes a directory that is removed when the script ends. It also removes the directories of killed
+# scripts: their names contain the process ID of the owner.
 scratch_dir() {
   local -n scratch_out=$1
   local parent=${2:-$OUTPUT_DIR} old owner
@@ -85,16 +85,16 @@ need() {
 
 # go_env_for_tree DIR sets the environment for building a kubernetes tree: with its own go.work (releases before 1.30 have
 # none) and without the user's Go settings. No variable is empty, because go would then use the value that `go env -w` wrote.
-#   -trimpath       without paths in the objects, trees in different directories share one build cache
-#   CGO_ENABLED=0   the kubelet then runs on a node with any C library, and is the same with and without gcc here;
-#                   for the tests as well, which share the build cache
+#   -trimpath       removes paths from the objects, so that trees in different directories share one build cache
+#   CGO_ENABLED=0   makes a kubelet that runs with any C library, and is the same with and without gcc on this machine;
+#                   also for the tests, which share the build cache
 go_env_for_tree() {
   export GOFLAGS='-trimpath -buildvcs=false' GO111MODULE=on GOWORK=off CGO_ENABLED=0
   [[ ! -f $1/go.work ]] || GOWORK=$1/go.work
 }
 
-# check_go fails unless there is a Go that is new enough for TREE, if that exists. The command go decides that, because
-# GOTOOLCHAIN may let it download a newer one.
+# check_go fails if TREE exists and no Go is new enough for it. The go command decides that, because with GOTOOLCHAIN it may
+# download a newer one.
 check_go() {
   need go
   [[ $TREE_KIND != missing ]] || return 0
@@ -116,10 +116,10 @@ restore_work_sum() {
   fi
 }
 
-# ---- long work ------------------------------------------------------------------------------------------------------
+# ---- long commands --------------------------------------------------------------------------------------------------
 
 # run_long LABEL LOG COMMAND...: runs COMMAND with its output in LOG and prints a line every 15 s.
-# With STREAM=1 the output is shown as well, as it comes. Returns the command's status.
+# With STREAM=1 it also shows the output. Returns the command's status.
 run_long() {
   local label=$1 log=$2 pid start=$SECONDS last=$SECONDS n rc=0
   shift 2
@@ -160,7 +160,7 @@ kill_tree() {
   kill "$1" 2>/dev/null || true
 }
 
-# show_errors LOG: LOG without the package names that `go build -v` prints.
+# show_errors LOG prints LOG without the package names that `go build -v` prints.
 show_errors() { grep -vE '^[a-z0-9][A-Za-z0-9._/-]*$|^go: downloading ' "$1" | tail -n 60 >&2 || true; }
 
 # one_at_a_time waits until no other build of this size runs.
@@ -177,16 +177,16 @@ one_at_a_time() {
 
 patchset() { "$KB_HACK/patchset.sh" "$@"; }
 
-# apply_series applies the series unless it is applied. The result of a check is recorded for its present state.
+# apply_series applies the series unless it is applied. A check that follows is recorded for the current state of the series.
 apply_series() {
   patchset apply --keep || exit 1
   KB_CHECKED=$(patchset checked) || exit 1
   export KB_CHECKED
 }
 
-# load_tree [--fetch | --applied]: sets TREE, TREE_KIND (git, plain or missing) and, of a git tree, COMMIT, COMMIT_TIME and
-# TREE_STATE (clean or dirty). Where the series is checked out, BRANCH and BASE are its branch and the commit it starts at.
-# --fetch gets a tree that is missing, --applied fails unless the series is checked out; VERSION is known with either, and
+# load_tree [--fetch | --applied]: sets TREE, TREE_KIND (git, plain or missing) and, for a git tree, COMMIT, COMMIT_TIME and
+# TREE_STATE (clean or dirty). If the series is checked out, BRANCH and BASE are its branch and the commit it starts at.
+# --fetch gets a missing tree, --applied fails unless the series is checked out. VERSION is set with either flag, and
 # without KUBE_ROOT.
 load_tree() {
   local variables
@@ -200,14 +200,14 @@ releases() { sed -n 's/^tag: *//p' "$KB_ROOT"/patches/v*/BASE | sort -rV; }
 
 # ---- kubelets to compare --------------------------------------------------------------------------------------------
 
-# prepare_kubelets PROGRAM...: applies the series where it is not applied yet, builds the programs from the patched tree, and
-# what they are compared with: the release's kubelet and kube-apiserver, or with BASE_KUBELET=FILE in the environment that
-# kubelet and the release's kube-apiserver. Sets OUT, where all that is, and REFERENCE, the flag that names the other kubelet.
+# prepare_kubelets PROGRAM...: applies the series unless it is applied, builds the programs from the patched tree, and builds
+# the reference: the stock kubelet and kube-apiserver. With BASE_KUBELET=FILE in the environment, that kubelet replaces the
+# stock one. Sets OUT, the directory of the programs, and REFERENCE, the flag that names the reference kubelet.
 prepare_kubelets() {
   local base='' release=(kubelet kube-apiserver)
   if [[ -n ${BASE_KUBELET:-} ]]; then
     base=$(realpath -- "$BASE_KUBELET")
-    [[ -x $base ]] || die "BASE_KUBELET=$BASE_KUBELET is no program"
+    [[ -x $base ]] || die "BASE_KUBELET=$BASE_KUBELET is not an executable file"
     release=(kube-apiserver)
   fi
   "$KB_HACK/build.sh" --check || exit 1
@@ -222,8 +222,8 @@ prepare_kubelets() {
 
 # ---- upstream's tests -----------------------------------------------------------------------------------------------
 
-# run_e2e ARGUMENT... replaces the script by test/node/e2e. The harness cleans up after itself and must see Ctrl-C
-# as the terminal sends it: no script in between.
+# run_e2e ARGUMENT... replaces the script by test/node/e2e. The harness cleans up after itself, and must get a Ctrl-C
+# directly from the terminal.
 run_e2e() {
   local state=$OUTPUT_DIR/node
   say "Running on a real node"
@@ -240,14 +240,14 @@ need_busybox() {
   need busybox
   busybox=$(command -v busybox)
   if ldd "$busybox" >/dev/null 2>&1; then
-    die "$busybox is not linked statically, so no image can be made of it: on Debian or Ubuntu: apt-get install busybox-static"
+    die "$busybox is not linked statically, so it does not work in an image: on Debian or Ubuntu: apt-get install busybox-static"
   fi
 }
 
-# upstream_tags IMAGE: the tags of one of the images that upstream's tests in the tree use, the newest last.
+# upstream_tags IMAGE prints the tags of an image that upstream's tests in the tree use, newest last.
 upstream_tags() { sed -nE 's/.*= Config\{[^,]*, "'"$1"'", "([^"]*)"\}.*/\1/p' "$TREE/test/utils/image/manifest.go" | sort -uV; }
 
-# upstream_tag IMAGE: the newest of them. There must be one.
+# upstream_tag IMAGE prints the newest of them. It fails if there is none.
 upstream_tag() {
   local tag
   tag=$(upstream_tags "$1" | tail -n1)
@@ -255,7 +255,7 @@ upstream_tag() {
   printf '%s' "$tag"
 }
 
-# build_for_tests SRC WHAT COMMAND...: runs in a tree what builds WHAT.
+# build_for_tests SRC WHAT COMMAND... runs the command that builds WHAT in a tree.
 build_for_tests() {
   local src=$1 what=$2
   shift 2

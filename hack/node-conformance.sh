@@ -3,9 +3,9 @@
 #
 # node-conformance.sh [ARGUMENTS OF THE TEST BINARY]
 #
-# Runs upstream's own NodeConformance specs (test/e2e_node) on a real node, with the release's kubelet and with ours, each
-# with the tests and the API server of its own tree, and compares: ours must pass each spec that the release's passes. It
-# builds the images for the specs from the tree (agnhost and pause) and from busybox; it skips specs that need other images.
+# Runs upstream's own NodeConformance specs (test/e2e_node) on a real node, with the stock kubelet and with ours, each with
+# the tests and the API server of its own tree. Ours must pass each spec that the stock kubelet passes. It builds the
+# images for the specs from the tree (agnhost and pause) and from busybox, and skips specs that need other images.
 # Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
@@ -14,7 +14,7 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ $(id -u) == 0 ]] || die "node-conformance needs root: it runs containerd and kubelets"
 need go runc etcd
 need_busybox
-[[ -z ${BASE_KUBELET:-} ]] || die "node-conformance takes no BASE_KUBELET: it compares with the release's kubelet"
+[[ -z ${BASE_KUBELET:-} ]] || die "node-conformance takes no BASE_KUBELET: it compares with the stock kubelet"
 prepare_kubelets kubelet
 for of in "$TREE" "$OUT/stock/kubernetes"; do
   to=$OUT/e2e_node.test
@@ -25,11 +25,11 @@ done
 (build_for_tests "$TREE" agnhost go build -ldflags '-s -w' -o "$OUT/agnhost" ./test/images/agnhost) || exit 1
 images=''
 for image in agnhost busybox nonroot pause; do images+=,$image:$(upstream_tag "$image") || exit 1; done
-# Which of these there are, and in how many versions, depends on the release.
+# The images and the number of their versions depend on the release.
 for image in glibc-dns-testing httpd nginx; do
   for tag in $(upstream_tags "$image"); do images+=,$image:$tag; done
 done
-# A whole run is a check of the series.
+# Only a whole run is a check of the series.
 (($# > 0)) || set -- -record "$KB_HACK/patchset.sh"
 run_e2e -conformance "$OUT/stock,$OUT" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
   -images "${images#,}" -test.run '^TestConformance$' -test.timeout 90m "$@"

@@ -3,14 +3,14 @@
 #
 # node-e2e.sh [SCENARIO [ARGUMENTS OF THE TEST BINARY]]
 #
-# Applies the series where it is not applied yet, builds the kubelet and the API server it patches, and runs on a real node
-# (test/node) the scenarios of pods that are restarted in place, those of crashloop run with containerd, and upstream's own
-# tests of restart rules: all of them, or the scenarios whose name matches SCENARIO, a regular expression such as Deleted
-# in any group, Pods/Deleted in one, or Pods, Disruptions, Persist or Metrics for a whole group, or with Upstream upstream's
-# tests alone, or with CrashloopRun or one such as CrashloopRun/Killed or CrashloopRun/Pods/Killed those of crashloop run,
-# which need no kubelet, or with Twins those that compare both. Persist/Upgrade goes from the release's kubelet to ours and
-# back; it takes STOCK_KUBELET=FILE of the environment, or the kubelet that make node-timing has built, and is skipped where
-# there is neither. Needs root, for containerd.
+# Applies the series unless it is applied, builds kubelet and API server, and runs on a real node (test/node) the scenarios
+# of pods that are restarted in place, those of crashloop run with containerd, and upstream's own tests of restart rules.
+# SCENARIO is a regular expression that selects scenarios by name: Deleted in any group, Pods/Deleted in one group; Pods,
+# Disruptions, Persist or Metrics for a whole group; Upstream for upstream's tests; CrashloopRun, CrashloopRun/Killed or
+# CrashloopRun/Pods/Killed for those of crashloop run, which need no kubelet; Twins for those that compare both.
+# Persist/Upgrade switches from the stock kubelet to ours and back. It uses STOCK_KUBELET=FILE in the environment, or the
+# kubelet that make node-timing built, and is skipped if neither exists.
+# Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -31,16 +31,15 @@ scenarios() {
   esac
 }
 
-# require_scenario TEST SCENARIO fails, before the long build, if there is no such scenario. Each
-# is a line of a list "var ...Scenarios" or "var ...Disruptions" in test/node/e2e; those of TestCrashloopRun are in the
-# lists "crashloop...".
+# require_scenario TEST SCENARIO fails before the long build if there is no such scenario. Each scenario is a line of a list
+# "var ...Scenarios" or "var ...Disruptions" in test/node/e2e. Those of TestCrashloopRun are in the lists "crashloop...".
 require_scenario() {
   local group='' name=$2 names
   case $2 in
     Pods | Disruptions | Persist | Metrics) group=$2 name='' ;;
     */*) group=${2%%/*} name=${2#*/} ;;
   esac
-  # What go test splits at a further slash is below a scenario.
+  # Parts after a further slash select subtests of a scenario.
   names=$(awk -v test="$1" -v wanted_group="$group" -v wanted="${name%%/*}" '
     /^var .*= \[\]scenario\{/ {
       listed = ($2 ~ /^crashloop/) == (test == "TestCrashloopRun")
@@ -60,7 +59,7 @@ upstream=Upstream kubelet=kubelet
 case ${1:-} in
   '') run='^Test(CrashloopRun|Node|Upstream)$' ;;
   Upstream) run='^TestUpstream$' ;;
-  # The one half compares with the other.
+  # One half compares its results with the other half's, so both must run.
   Twins) run='^Test(CrashloopRun|Node)$/^Disruptions$/^Twins' upstream='' ;;
   CrashloopRun) run='^TestCrashloopRun$' upstream='' kubelet='' ;;
   CrashloopRun/*)
@@ -85,7 +84,7 @@ if [[ -n $kubelet ]]; then
   "$KB_HACK/build.sh" --check || exit 1
   apply_series
   load_tree --fetch
-  # In v1.34 they are for a cluster.
+  # In v1.34 upstream's tests need a cluster.
   if [[ -n $upstream ]] && ! grep -rqs 'RestartPolicyRules' "$TREE/test/e2e/common/node" "$TREE/test/e2e_node"; then
     why="kubernetes $VERSION has no tests of restart rules that are for a node"
     [[ ${1:-} != Upstream ]] || die "$why"

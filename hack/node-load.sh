@@ -3,11 +3,11 @@
 #
 # node-load.sh [ARGUMENTS OF THE HARNESS]
 #
-# Applies the series where it is not applied yet, builds the release's kubelet and kube-apiserver and, from the patched
-# tree, ours, and measures what restarts cost either kubelet on a full node, with a runtime that has its containers in memory
-# (test/node/load). With BASE_KUBELET=FILE in the environment it compares ours with that one, another patched kubelet,
-# instead of the release's. A third kubelet, ours with jitter, runs the mix in which all pods fail at one instant. For a look
-# at a single row:
+# Applies the series unless it is applied, builds the stock and the patched kubelet and kube-apiserver, and measures what
+# restarts cost each kubelet on a full node, with a runtime that keeps its containers in memory (test/node/load). With
+# BASE_KUBELET=FILE in the environment, it compares ours with that kubelet, another patched one, instead of the stock one.
+# A third kubelet, ours with jitter, runs the mix in which all pods fail at the same instant.
+# To measure a single row:
 #   hack/node-load.sh --only all-fail --pods 110 --seconds 20 --profile DIR
 # Needs root, for namespaces of its own.
 
@@ -21,9 +21,9 @@ prepare_kubelets kubelet kube-apiserver kubelet-jittered
 say "Measuring on a full node"
 state=$OUTPUT_DIR/node
 mkdir -p "$state"
-# It runs in the user's directory, because of paths in the arguments.
+# The harness runs in the user's directory, because the arguments may have relative paths.
 CGO_ENABLED=0 GOWORK=off go build -C "$KB_ROOT/test/node" -o "$state/load" ./load
-# The harness cleans up after itself and must see Ctrl-C as the terminal sends it: no script in between.
+# The harness cleans up after itself, and must get a Ctrl-C directly from the terminal.
 trap - EXIT INT TERM HUP
 exec "$state/load" --work "$state" "${REFERENCE[@]}" --ours "$OUT/kubelet" --jittered "$OUT/kubelet-jittered" \
   --apiserver "$OUT/stock/kube-apiserver" --apiserver-patched "$OUT/kube-apiserver" "$@"

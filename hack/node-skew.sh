@@ -3,18 +3,18 @@
 #
 # node-skew.sh [ARGUMENTS OF THE TEST BINARY]
 #
-# Takes one node from kubelet to kubelet, as an upgrade and a downgrade do: for each release the stock one, then ours, and for
-# the newest the stock one again; with the newest release's API server, once patched and once stock. Running containers must
-# keep running, and each kubelet must restart the crashing ones. The releases are those of the newest series, the one before
-# and the third before (set others with RELEASES="v1.34.12 v1.36.3 v1.37.1", the newest last). Builds all of these kubelets,
-# which takes about ten minutes a release the first time. Needs root, for containerd.
+# Runs several kubelets one after another on a node, as in an upgrade and a downgrade: for each release the stock one, then
+# ours, and at the end the newest stock one again; with the newest release's API server, once patched and once stock. Running
+# containers must keep running, and each kubelet must restart crashing ones. The releases are those of the newest series, of
+# the one before, and of the third before (set others with RELEASES="v1.34.12 v1.36.3 v1.37.1", newest last). Builds all
+# kubelets, which takes about ten minutes per release the first time. Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,11s/^# \{0,1\}//p' "$0"; exit 0; }
 [[ $(id -u) == 0 ]] || die "node-skew needs root: it runs containerd and kubelets"
 need go runc etcd
-[[ -z ${KUBE_ROOT:-}${KUBE_VERSION:-} ]] || die "node-skew takes no KUBE_ROOT or KUBE_VERSION: it is for several releases, RELEASES=\"v1.36.3 v1.37.1\""
+[[ -z ${KUBE_ROOT:-}${KUBE_VERSION:-} ]] || die "node-skew takes no KUBE_ROOT or KUBE_VERSION: set several releases with RELEASES=\"v1.36.3 v1.37.1\""
 if [[ -n ${RELEASES:-} ]]; then
   read -ra releases <<<"$RELEASES"
 else
@@ -32,7 +32,7 @@ for release in "${releases[@]}"; do
   kubelets+=,$OUT/stock/kubelet,$OUT/kubelet
 done
 kubelets+=,$OUT/stock/kubelet
-# A whole run is a check of the newest series.
+# Only a whole run is a check of the newest series.
 record=()
 (($# > 0)) || [[ -n ${RELEASES:-} ]] || record=(-record "$KB_HACK/patchset.sh")
 run_e2e "${record[@]}" -skew-kubelets "${kubelets#,}" -apiserver "$OUT/kube-apiserver" \

@@ -3,8 +3,8 @@
 #
 # patchset.sh COMMAND [ARGUMENTS]
 #
-# Builds the program in hack/patchset, where it has changed, and runs it; `hack/patchset.sh help` says what it does.
-# For tests, KB_PATCHSET names a binary that is run instead.
+# Builds the program in hack/patchset if it has changed, and runs it. `hack/patchset.sh help` lists its commands.
+# For tests, KB_PATCHSET names a binary to run instead.
 
 set -euo pipefail
 KB_ROOT=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd -P)
@@ -14,8 +14,7 @@ if ! command -v go >/dev/null; then
   printf 'error: missing on PATH: go\n       go: install Go 1.26 or newer and put its bin directory on PATH\n' >&2
   exit 1
 fi
-# Not run with `go run`, which does not pass on signals and exit codes. Go settings that are meant for other modules do
-# not count.
+# `go run` would not forward signals and exit codes. The build ignores Go settings that are meant for other modules.
 binary=$KB_ROOT/_output/bin/patchset
 (cd "$KB_ROOT" && GOFLAGS=-buildvcs=false GOWORK=off GO111MODULE=on go build -o "$binary" ./hack/patchset)
 exec "$binary" "$@"

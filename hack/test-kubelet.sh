@@ -3,7 +3,7 @@
 #
 # test-kubelet.sh [GO TEST ARGUMENTS]
 #
-# Applies the series where it is not applied yet, builds the patched kubelet, and starts it with every kind of container
+# Applies the series unless it is applied, builds the patched kubelet, and starts it with every kind of container
 # restart configuration (test/kubelet). With -v it prints the result of each, and with STOCK_KUBELET=FILE in the
 # environment also that kubelet's results for the same configurations.
 
@@ -19,5 +19,5 @@ load_tree --fetch
 export KUBELET=$OUTPUT_DIR/$VERSION/kubelet
 say "Starting $KUBELET with every kind of configuration"
 cd "$KB_ROOT"
-# Not from the test cache: it does not know when the kubelet changes.
+# The test cache does not notice a changed kubelet, so -count=1 bypasses it.
 go test -count=1 "$@" ./test/kubelet

@@ -3,8 +3,8 @@
 #
 # test-patched.sh [GO TEST ARGUMENTS]
 #
-# Runs `go test` in the patched tree (found as by make apply, which must have run): upstream's tests and ours, of
-# every package that a patch touches and of those that hold the container back-off.
+# Runs `go test` in the patched tree (found as by make apply, which must have run): upstream's tests and ours of
+# every package that a patch touches and of the packages with the container back-off.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -33,7 +33,7 @@ scratch_dir WORK
 keep_work_sum "$TREE"
 in_src() { cd "$TREE" && "$@"; }
 start=$SECONDS
-# A busy machine takes longer than the ten minutes that go test gives a package by default.
+# On a busy machine a package may take longer than the default limit of ten minutes.
 STREAM=1 run_long "go test" "$WORK/log" in_src go test -timeout 30m "$@" "${packages[@]}" ||
   die "tests fail in the patched tree, see above:" "$(grep -E -A12 '^ *--- FAIL|^panic:' "$WORK/log" | head -n 50)"
 say "All ${#packages[@]} packages pass ($((SECONDS - start)) s)"

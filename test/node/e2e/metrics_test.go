@@ -205,7 +205,7 @@ var metricsScenarios = []scenario{
 			}
 			return nil
 		}))
-		node.Progress("how often so many containers were waiting: %v", seen)
+		node.Progress("number of scrapes by number of waiting containers: %v", seen)
 
 		for _, p := range pods {
 			p.delete(1)

@@ -33,7 +33,7 @@ type e2e struct {
 	api  *node.APIServer
 	kube kubernetes.Interface
 	pods *recorder
-	// kubeletArgs are more arguments for every kubelet.
+	// kubeletArgs are extra arguments for every kubelet.
 	kubeletArgs []string
 }
 

@@ -30,7 +30,7 @@ const (
 )
 
 // Environment returns the environment variables that make git independent of the user's and the machine's configuration: the
-// bytes and the commits must be the same for everyone. Only safe.directory is kept, because it is about permission.
+// bytes and the commits must be the same for everyone. It keeps only safe.directory, which is about permissions.
 func Environment() ([]string, error) {
 	if err := process.Need("git"); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 
 var Pattern = regexp.MustCompile(`^v1\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.(0|[1-9]\d*))?$`)
 
-// Normal returns the version with its v: v1.37.1 for v1.37.1 and 1.37.1. Anything that is no release is an error.
+// Normal returns the version with its v: v1.37.1 for v1.37.1 and 1.37.1. Any other text is an error.
 func Normal(text string) (string, error) {
 	v := text
 	if v != "" && v[0] >= '0' && v[0] <= '9' {
