@@ -47,8 +47,6 @@ type attempt struct {
 
 func (p *prober) hasStarted() bool { return p != nil && p.started }
 
-func (p *prober) hasFailed() bool { return p != nil && p.failed != nil }
-
 // end ends the probes.
 func (p *prober) end() {
 	if p == nil {

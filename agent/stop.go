@@ -167,7 +167,7 @@ func (a *Agent) mustKill(c *container) (grace time.Duration, message string) {
 	case c.hook != nil && c.hook.failed:
 		a.event(c, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 		return a.gracePeriod(nil), "FailedPostStartHook"
-	case !c.probe.hasFailed():
+	case c.probe == nil, c.probe.failed == nil:
 		return 0, ""
 	}
 	message = "Container " + c.Name + " failed " + c.probe.failedAs + " probe"

@@ -148,7 +148,10 @@ func (s Support) check(spec map[string]any, errs field.ErrorList) (warnings []st
 
 // sort sorts the value of a field. honoured reports whether a field above it is honoured.
 func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
-	entry := entryOf(name)
+	entry := name // The name in the lists.
+	if rest, ok := strings.CutPrefix(name, "spec.initContainers"); ok {
+		entry = "spec.containers" + rest
+	}
 	if list, ok := value.([]any); ok && f.parents[entry] {
 		for i, item := range list {
 			f.sort(item, name, path.Index(i), honoured)
@@ -181,14 +184,6 @@ func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 	if !honoured && !hasError {
 		f.ignored[name] = append(f.ignored[name], path.String())
 	}
-}
-
-// entryOf returns the name of a field in the lists.
-func entryOf(name string) string {
-	if rest, ok := strings.CutPrefix(name, "spec.initContainers"); ok {
-		return "spec.containers" + rest
-	}
-	return name
 }
 
 // onePath merges the paths of one field. It replaces an index in which they differ with *.

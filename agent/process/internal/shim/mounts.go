@@ -59,8 +59,8 @@ func (p Parent) makeRoot() error {
 		return err
 	}
 	// In a user namespace this needs another visible /proc, so it is before pivot_root.
-	if err := mountProc(root + "/proc"); err != nil {
-		return err
+	if err := unix.Mount("proc", root+"/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount proc: %w", err)
 	}
 	if err := os.Chdir(root); err != nil {
 		return err
@@ -245,13 +245,6 @@ func bind(from, to string, mode fs.FileMode) error {
 func mountTmpfs(dir, options string) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return &os.PathError{Op: "mount tmpfs on", Path: dir, Err: err}
-	}
-	return nil
-}
-
-func mountProc(dir string) error {
-	if err := unix.Mount("proc", dir, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("mount proc: %w", err)
 	}
 	return nil
 }
