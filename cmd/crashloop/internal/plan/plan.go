@@ -258,24 +258,22 @@ func (m *maker) summarize() {
 	for _, c := range m.containers {
 		s := Summary{Name: c.Name}
 		var ran, down time.Duration
-		// At most one of these is set: the start of the current run, or of the current wait.
-		var since, downSince time.Time
-		if status, _ := statusOf(m.Pod, c.Name); status != nil && status.State.Running != nil {
-			since = m.Begin
+		// The time after from is added to *current, which is ran, down or none.
+		var current *time.Duration
+		var from time.Time
+		set := func(now time.Time, next *time.Duration) {
+			if current != nil {
+				*current += now.Sub(from)
+			}
+			current, from = next, now
 		}
 		wait := func(e Entry) {
-			if since.IsZero() && downSince.IsZero() {
-				downSince = e.Time
+			if current == nil {
+				set(e.Time, &down)
 			}
 		}
-		end := func(now time.Time) {
-			if !since.IsZero() {
-				ran += now.Sub(since)
-			}
-			if !downSince.IsZero() {
-				down += now.Sub(downSince)
-			}
-			since, downSince = time.Time{}, time.Time{}
+		if status, _ := statusOf(m.Pod, c.Name); status != nil && status.State.Running != nil {
+			set(m.Begin, &ran)
 		}
 		podRestarts := false
 		for _, e := range m.plan.Entries {
@@ -284,24 +282,24 @@ func (m *maker) summarize() {
 				podRestarts = true
 				wait(e)
 			case e.Kind == PodEnd:
-				end(e.Time)
+				set(e.Time, nil)
 			case e.Container != c.Name:
 				podRestarts = podRestarts && e.Kind != Start
 			case e.Kind == Wait:
 				wait(e)
 			case e.Kind == Start:
-				end(e.Time)
+				set(e.Time, &ran)
 				podRestarts = false
-				if since = e.Time; e.Restarts > 0 {
+				if e.Restarts > 0 {
 					s.Restarts++
 				}
 			case e.Kind == Exit:
-				if end(e.Time); podRestarts {
+				if set(e.Time, nil); podRestarts {
 					wait(e)
 				}
 			}
 		}
-		end(m.plan.End)
+		set(m.plan.End, nil)
 		s.RanSeconds, s.DownSeconds = ran.Seconds(), down.Seconds()
 		m.plan.Containers = append(m.plan.Containers, s)
 	}
