@@ -107,7 +107,6 @@ type Agent struct {
 	lastError, saved string
 }
 
-// container is a container of the pod.
 type container struct {
 	// Container has no Status: observation sets it.
 	restartpod.Container

@@ -61,7 +61,6 @@ func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
 	return next
 }
 
-// hookRunning reports whether a postStart hook is running.
 func (a *Agent) hookRunning() bool {
 	return slices.ContainsFunc(a.containers, func(c container) bool { return c.hook.running() })
 }

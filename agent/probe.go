@@ -27,15 +27,13 @@ type prober struct {
 	// name in messages.
 	failed   *v1.Probe
 	failedAs string
-	// ended is true after end.
-	ended bool
+	ended    bool
 	// since is the time after which the next probe is due: the start of the instance or
 	// of the last probe, or the success of the startup probe. failures counts the
 	// consecutive failures.
 	since    time.Time
 	failures int32
-	// running is the current attempt, or nil.
-	running *attempt
+	running  *attempt
 }
 
 // attempt is one run of a probe.
@@ -47,7 +45,6 @@ type attempt struct {
 
 func (p *prober) hasStarted() bool { return p != nil && p.started }
 
-// end ends the probes.
 func (p *prober) end() {
 	if p == nil {
 		return
@@ -116,7 +113,6 @@ func tick(begin time.Time, period time.Duration, after time.Time) time.Time {
 	return begin.Add(after.Sub(begin).Truncate(period) + period)
 }
 
-// attempt runs a probe once.
 func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
 	p, id, ip, timeout := c.probe, c.instance.ID, a.ip, seconds(spec.TimeoutSeconds, 1)
 	ctx, cancel := context.WithCancelCause(a.ctx)
@@ -156,7 +152,6 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
 	})
 }
 
-// probed handles the result of a probe.
 func (a *Agent) probed(c *container, spec *v1.Probe, output string, ok bool, err error) {
 	p, name := c.probe, "Startup"
 	if p.started {

@@ -3,6 +3,7 @@
 package cri
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -160,10 +161,7 @@ func resources(spec v1.ResourceRequirements) *runtimeapi.LinuxContainerResources
 func securityContext(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSecurityContext {
 	p, s := ptr.Deref(pod.Spec.SecurityContext, v1.PodSecurityContext{}), ptr.Deref(c.SecurityContext, v1.SecurityContext{})
 	id := func(own, ofPod *int64) *runtimeapi.Int64Value {
-		if own == nil {
-			own = ofPod
-		}
-		if own == nil {
+		if own = cmp.Or(own, ofPod); own == nil {
 			return nil
 		}
 		return &runtimeapi.Int64Value{Value: *own}

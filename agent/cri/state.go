@@ -76,7 +76,6 @@ func (r *Runtime) knownStatus(c *runtimeapi.Container) *runtimeapi.ContainerStat
 	return nil
 }
 
-// instance converts a status.
 func instance(s *runtimeapi.ContainerStatus) agent.Instance {
 	i := agent.Instance{
 		Status: restartpod.Status{

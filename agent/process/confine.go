@@ -103,7 +103,6 @@ func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 	return errs
 }
 
-// user is the user of a container.
 type user struct {
 	UID, GID int
 	Groups   []int

@@ -29,7 +29,6 @@ func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
 	return p
 }
 
-// mountPoints returns the mount points of all containers.
 func (r *Runtime) mountPoints() ([]string, error) {
 	var points []string
 	for _, c := range manifest.Containers(&r.pod.Spec) {
@@ -48,7 +47,6 @@ func (r *Runtime) mountPoints() ([]string, error) {
 	return points, nil
 }
 
-// mounts returns the mounts of a container.
 func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 	var mounts []shim.Mount
 	for _, m := range manifest.Mounts(r.pod, c, env) {

@@ -87,7 +87,6 @@ read or the output could not be written; 2 wrong usage.`,
 	return cmd
 }
 
-// addConfigFlags adds the kubelet's flags for its configuration.
 func addConfigFlags(cmd *cobra.Command, o *configOptions) {
 	known := config.NewFeatureGate().KnownFeatures()
 	flags := cmd.Flags()

@@ -131,7 +131,6 @@ func newIssueWriter(w io.Writer, format string) issueWriter {
 	return issueWriter{w, format == outputJSON}
 }
 
-// write writes a warning or an error.
 func (w issueWriter) write(severity string, issue issueReport) {
 	if !w.json {
 		fmt.Fprintf(w.w, "%s: %s\n", severity, issue.text)

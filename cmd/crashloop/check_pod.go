@@ -56,7 +56,6 @@ func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
 
 var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 
-// addPod adds the report of a pod.
 func (r *report) addPod(p podManifest, gates restartpod.Gates) {
 	spec := &p.pod.Spec
 	for _, err := range validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: gates}) {
@@ -111,7 +110,6 @@ func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
 	return append(exits, others)
 }
 
-// result describes the result of an exit.
 func result(kind restartpod.Kind, exitCode int32, action v1.ContainerRestartRuleAction) string {
 	switch action {
 	case v1.ContainerRestartRuleActionRestart:

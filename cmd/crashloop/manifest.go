@@ -43,7 +43,6 @@ var manifestDecoder = func() runtime.Decoder {
 		jsonserializer.SerializerOptions{Yaml: true, Strict: true})
 }()
 
-// manifestFlags are the flags for manifests.
 type manifestFlags struct {
 	files     []string
 	recursive bool

@@ -249,7 +249,6 @@ func writePlans(w io.Writer, format string, plans []podPlan) error {
 	return err
 }
 
-// writePlan writes a plan for people.
 func writePlan(b *bytes.Buffer, p podPlan) {
 	fmt.Fprintf(b, "%s in %s: %s\n", text.Printable(p.Object), text.Printable(manifestName(p.File)), nextRestart(p.Plan))
 	for _, name := range slices.Sorted(maps.Keys(p.Assumed)) {
@@ -307,7 +306,6 @@ func condition(e plan.Entry) string {
 	return ", " + text.Printable(e.Message)
 }
 
-// describe describes an entry in words.
 func describe(p *plan.Plan, e plan.Entry) string {
 	switch e.Kind {
 	case plan.Start:

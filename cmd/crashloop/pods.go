@@ -125,7 +125,6 @@ func (r *issues) readWorkloads(files []string, stdin io.Reader) (workloads []pod
 	return workloads, objects
 }
 
-// kind returns the kind of the object.
 func (p podManifest) kind() string {
 	kind, _, _ := strings.Cut(p.object, " ")
 	return kind

@@ -96,7 +96,6 @@ such a kubelet; 2 wrong usage.`,
 
 var statusFormats = []string{outputJSON, outputTable}
 
-// validate returns an error for invalid flags.
 func (o *statusOptions) validate(stdin io.Reader) error {
 	u := o.url()
 	switch {
@@ -152,11 +151,8 @@ func readStatus(ctx context.Context, o statusOptions, stdin io.Reader) (*status.
 	return r, nil
 }
 
-// fetchMetrics gets the metrics from a URL.
 func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, error) {
-	if ctx == nil {
-		ctx = context.Background() // cobra sets the context only in ExecuteContext.
-	}
+
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err

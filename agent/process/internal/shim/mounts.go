@@ -101,7 +101,6 @@ func (p Parent) makeRoot() error {
 	return unix.Sethostname([]byte(p.Hostname))
 }
 
-// makeDev creates the devices of a container.
 func makeDev(dir string) error {
 	if err := mountTmpfs(dir, "mode=755"); err != nil {
 		return err
@@ -255,7 +254,6 @@ func openTree(dir int, path string) (int, error) {
 	return unix.OpenTree(dir, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 }
 
-// attach attaches a detached mount.
 func attach(tree int, target string) error {
 	err := unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_SYMLINKS)
 	if err != nil {

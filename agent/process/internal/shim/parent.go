@@ -43,7 +43,6 @@ const (
 // killed is the exit code of a process killed by SIGKILL.
 const killed = 128 + int(unix.SIGKILL)
 
-// parent is the state of a Parent.
 type parent struct {
 	Parent
 	null int

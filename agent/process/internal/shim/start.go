@@ -212,9 +212,10 @@ func fork(steps []step) (pid, pidfd int, err error) {
 		return 0, 0, fmt.Errorf("clone3: %w", errno)
 	}
 	var failed [2]uintptr
-	n, err := unix.Read(report[0], unsafe.Slice((*byte)(unsafe.Pointer(&failed)), unsafe.Sizeof(failed)))
+	buffer := unsafe.Slice((*byte)(unsafe.Pointer(&failed)), unsafe.Sizeof(failed))
+	n, err := unix.Read(report[0], buffer)
 	for err == unix.EINTR {
-		n, err = unix.Read(report[0], unsafe.Slice((*byte)(unsafe.Pointer(&failed)), unsafe.Sizeof(failed)))
+		n, err = unix.Read(report[0], buffer)
 	}
 	if n > 0 {
 		unix.Close(int(*fd))

@@ -151,7 +151,6 @@ func Make(o Options) (*Plan, error) {
 	return m.plan, m.run()
 }
 
-// maker makes a plan.
 type maker struct {
 	Options
 	plan                *Plan
@@ -209,7 +208,6 @@ func (m *maker) run() error {
 	return nil
 }
 
-// add adds an entry at the current time.
 func (m *maker) add(e Entry) {
 	e.Time = m.runtime.now
 	m.plan.Entries = append(m.plan.Entries, e)

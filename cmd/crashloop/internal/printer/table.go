@@ -51,7 +51,6 @@ func (s *screen) draw(lines []byte, table []string, columns int) []byte {
 	return b.Bytes()
 }
 
-// tableRow is a line of the table.
 type tableRow struct {
 	// rank orders rows by importance if not all fit. 0 is the most important.
 	rank int
