@@ -204,7 +204,7 @@ func TestMeasureHerd(t *testing.T) {
 	assert.InDelta(t, 0, f.RecoveredHalf, 1e-9)
 	assert.Equal(t, 20, f.RecoveryOfAll.Count)
 	assert.Equal(t, 40, f.Recovery.Count)
-	// From 12.6 it takes 1.9 until the first pod starts.
+	// After 12.6 the first of these pods starts 1.9 later, at 14.5.
 	assert.InDelta(t, 1.9, f.RecoveryOfAll.Worst, 1e-9)
 	assert.InDelta(t, 0, f.Recovery.Least, 1e-9)
 	assert.Equal(t, 2, f.First.Count)

@@ -28,7 +28,7 @@ var (
 	fast     = Curve{"4s", backoff.Curve{Initial: 4 * s, Max: 4 * s}}
 )
 
-// lives parses a script.
+// lives parses the exits of a container.
 func lives(t testing.TB, text string) plan.Lives {
 	t.Helper()
 	l, err := plan.ParseLives(text)
@@ -36,7 +36,7 @@ func lives(t testing.TB, text string) plan.Lives {
 	return l
 }
 
-// small are the options of a node of one container that fails every two seconds.
+// small returns options for a node with one container that fails after two seconds.
 func small(t testing.TB) Options {
 	return Options{
 		Curves: []Curve{standard}, Nodes: 1, Pods: 1, Containers: 1, Lives: lives(t, "1@2s"), Policy: v1.RestartPolicyAlways,
@@ -52,8 +52,8 @@ func simulated(t testing.TB, o Options) *Result {
 	return r
 }
 
-// A container of the fleet restarts at the times at which the agent restarts it in the plan of
-// its pod, whatever the curve and the script.
+// A container of a fleet restarts at the same times as in the plan of its pod, for any curve and
+// script.
 func TestAsPlan(t *testing.T) {
 	for _, curve := range []backoff.Curve{
 		standard.Curve, reduced.Curve, fast.Curve, {Initial: 10 * s, Max: 300 * s, DelayFirst: true}, {Initial: 25 * time.Millisecond, Max: 30 * s},
@@ -92,7 +92,7 @@ func TestAsPlan(t *testing.T) {
 			}
 			var got []time.Duration
 			w := newWalker(&o, curve, func(at time.Duration) { got = append(got, at) })
-			// The plan draws from one source for all containers.
+			// A plan uses one random source for all containers, so random lives would differ.
 			w.random = rand.New(rand.NewPCG(o.Seed, 0))
 			w.walk(0)
 			assert.Equal(t, want, got, "%v, %s", curve, tc.script)
@@ -104,8 +104,7 @@ func TestAsPlan(t *testing.T) {
 	}
 }
 
-// The sums are those of restarts that can be counted by hand: at 2, 14, 36, 78, 160, 322, 624,
-// 926 … s.
+// The sums are those of restarts counted by hand: at 2, 14, 36, 78, 160, 322, 624, 926 … s.
 func TestSums(t *testing.T) {
 	o := small(t)
 	o.Nodes, o.Pods, o.Containers, o.For = 3, 5, 2, 400*s
@@ -116,16 +115,16 @@ func TestSums(t *testing.T) {
 	assert.Len(t, c.Restarts, 40)
 	for _, step := range []int{0, 1, 3, 7, 16, 32} {
 		assert.EqualValues(t, 30, c.Restarts[step], "step %d", step)
-		// A node makes 40 requests in a step at most, and not 50.
+		// The limit of a node is 40 requests in a step, so it does not send 50.
 		assert.EqualValues(t, 3*40_000, c.Requests[step], "step %d", step)
 	}
 	assert.Equal(t, Peak{Restarts: 10}, c.Peak)
-	// It ran seven times for two seconds, the last of them from 322 s on.
+	// The container ran seven times for two seconds, the last time from 322 s on.
 	assert.EqualValues(t, 30*14_000, c.UpMillis)
 	assert.EqualValues(t, 30*(400_000-14_000), c.DownMillis)
 }
 
-// A share is of all containers, and not of each node or about so many.
+// A share picks an exact number of all containers, not an approximate number or a number per node.
 func TestShares(t *testing.T) {
 	for _, tc := range []struct {
 		nodes, pods int
@@ -138,22 +137,23 @@ func TestShares(t *testing.T) {
 	}
 	o := small(t)
 	o.Pods, o.Policy, o.Succeed = 1000, v1.RestartPolicyOnFailure, 0.25
-	// In an hour there are 16 exits: all but one in a hundred succeed once.
+	// In an hour a container has 16 exits, so all but one in a hundred succeed once.
 	assert.InDelta(t, 990, simulated(t, o).Curves[0].Completed, 9)
 	o.Policy = v1.RestartPolicyAlways
 	assert.Zero(t, simulated(t, o).Curves[0].Completed)
 }
 
-// What depends on an outage waits when it ends, as long as the curve has it; what is not hit, and
-// what outlives the outage, does not.
+// A container that fails in an outage waits after its end as the curve says. Containers that do not
+// need the dependency, or that do not exit during the outage, do not wait.
 func TestOutage(t *testing.T) {
 	o := small(t)
 	o.Curves = []Curve{standard, fast}
 	o.Pods, o.Fail = 100, 0
 	o.Outages = []Outage{{From: 20 * time.Minute, Length: 10 * time.Minute, Share: 0.3}}
 	r := simulated(t, o)
-	// Each exits 2 s after the dependency went, and after a run of more than ten minutes the
-	// first restart is immediate: at 2, 14, 36, 78, 160, 322 and 624 s, which is after 600 s.
+	// Each container exits 2 s after the start of the outage. After a run of more than ten minutes
+	// the first restart is immediate. The restarts are at 2, 14, 36, 78, 160, 322 and 624 s, and
+	// the last one is after the end at 600 s.
 	c := r.Curves[0]
 	assert.EqualValues(t, 30*7, c.Total())
 	back := &c.Recoveries[0]
@@ -167,7 +167,7 @@ func TestOutage(t *testing.T) {
 	}
 	assert.LessOrEqual(t, r.Curves[1].Recoveries[0].Longest, 4*s)
 
-	// It ends before they fail.
+	// The outage ends before they fail.
 	o.Outages[0].Length = 2 * s
 	r = simulated(t, o)
 	assert.Zero(t, r.Curves[0].Total())
@@ -175,13 +175,13 @@ func TestOutage(t *testing.T) {
 	_, ok := r.Curves[0].Quantile(&r.Curves[0].Recoveries[0], 0.5)
 	assert.False(t, ok)
 
-	// The simulation ends before they are back.
+	// The simulation ends before they recover.
 	o.Outages[0].Length, o.For = 10*time.Minute, 30*time.Minute+10*s
 	c = simulated(t, o).Curves[0]
 	assert.EqualValues(t, 30, c.Recoveries[0].Never)
 }
 
-// A container is back when all that it needs is.
+// A container recovers when all its dependencies are back.
 func TestOverlappingOutages(t *testing.T) {
 	o := small(t)
 	o.Fail = 0
@@ -189,12 +189,12 @@ func TestOverlappingOutages(t *testing.T) {
 	c := simulated(t, o).Curves[0]
 	assert.Zero(t, c.Recoveries[0].Failed())
 	assert.EqualValues(t, o.Nodes*o.Pods*o.Containers, c.Recoveries[1].Failed())
-	// Exits are 2 s after starts, and the waits 0, 10, 20, 40, 80, 160 and 300 s.
+	// Exits are 2 s after starts, and the waits are 0, 10, 20, 40, 80, 160 and 300 s.
 	assert.Equal(t, 10*time.Minute+624*s, c.Recoveries[1].Back+c.Recoveries[1].Longest)
 }
 
-// What has recovered is as what never failed: a dependency that goes later takes it along, in the
-// share that an outage has of all.
+// Containers that have recovered are like those that never failed: a later outage hits its share of
+// all of them.
 func TestOutageAfterRecover(t *testing.T) {
 	o := small(t)
 	o.Pods, o.Fail, o.Recover, o.For = 100, 0.4, 10*time.Minute, 2*time.Hour
@@ -209,16 +209,16 @@ func TestOutageAfterRecover(t *testing.T) {
 	for i := range c.Recoveries {
 		failed = append(failed, c.Recoveries[i].Failed())
 	}
-	// The last 40 wait since 322 s and start at 622 s, in the third outage: they fail for want of
-	// that, too.
+	// The last 40 wait from 322 s to 622 s, and start in the third outage, so they fail because of
+	// that too.
 	assert.Equal(t, []uint64{30, 50, 100, 40}, failed)
 	assert.Equal(t, 24*s, c.Recoveries[1].Longest, "as after an outage that others have")
-	// None fails for a second time with all of that over.
+	// After all outages no container fails again.
 	o.Outages = nil
 	before := simulated(t, o).Curves[0].Total()
 	o.Outages = []Outage{{From: time.Hour, Length: 10 * time.Minute, Share: 0.5}}
 	assert.EqualValues(t, 50*7, simulated(t, o).Curves[0].Total()-before)
-	// One that has not failed yet runs like the others.
+	// A container that has not failed yet runs like the others.
 	o.Lives, o.Recover = lives(t, "1@100m"), s
 	assert.EqualValues(t, 40, simulated(t, o).Curves[0].Total())
 	o.Lives = lives(t, "1@5m")
@@ -231,8 +231,8 @@ func TestOutageAfterRecover(t *testing.T) {
 	assert.ErrorContains(t, o.Validate(1), "restarts are too many")
 }
 
-// A seed gives the same result, on any number of processors and in any number of shards, byte
-// for byte. Another seed gives another one.
+// A seed gives the same bytes on any number of processors and in any number of shards. Another
+// seed gives another result.
 func TestDeterministic(t *testing.T) {
 	o := small(t)
 	o.Curves = []Curve{standard, reduced, fast}
@@ -336,7 +336,7 @@ func TestMergeErrors(t *testing.T) {
 	}
 }
 
-// What cannot be simulated is an error at once, which names what is wrong.
+// Invalid options are an error that names the field.
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"curves: 0":                                         func(o *Options) { o.Curves = nil },
@@ -380,7 +380,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// One container without a restart costs nothing, and is up all the time.
+// A container without restarts costs nothing, and runs all the time.
 func TestNothingFails(t *testing.T) {
 	o := small(t)
 	o.Lives = lives(t, "runs")
@@ -390,7 +390,7 @@ func TestNothingFails(t *testing.T) {
 	assert.Zero(t, c.DownMillis)
 }
 
-// No restart allocates, or a day of a fleet would.
+// A restart does not allocate memory, because a day of a fleet has very many.
 func TestAllocations(t *testing.T) {
 	o := small(t)
 	o.Lives, o.Stagger = lives(t, "1@exp(10s)"), s

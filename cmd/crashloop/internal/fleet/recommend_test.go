@@ -16,7 +16,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// maxima are the curves with each maximum, in whole seconds.
+// maxima returns the curves with each maximum in whole seconds.
 func maxima(greatest int) (list []Curve) {
 	for n := range greatest {
 		m := time.Duration(n+1) * s
@@ -25,8 +25,8 @@ func maxima(greatest int) (list []Curve) {
 	return list
 }
 
-// The recommended maximum is within the budget in each window of a run with it, and none below
-// does: a run with each shows it.
+// A run with the recommended maximum is within the budget in each window. A run with any lower
+// maximum is not.
 func TestRecommend(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -86,17 +86,17 @@ func TestRecommend(t *testing.T) {
 func TestRecommendEdges(t *testing.T) {
 	o := small(t)
 	o.Pods, o.Costs, o.For = 110, MeasuredCosts, 20*time.Minute
-	// Nothing is too much.
+	// The first candidate is within the budget.
 	r, err := Recommend(o, Budget{Requests: 1e9, Window: time.Minute}, maxima(300))
 	require.NoError(t, err)
 	assert.Equal(t, s, r.Best.Curve.Max)
 	assert.Nil(t, r.Before)
-	// All is too much.
+	// No candidate is within the budget.
 	r, err = Recommend(o, Budget{Requests: 0.001, Window: time.Minute}, maxima(300))
 	require.NoError(t, err)
 	assert.Nil(t, r.Best)
 	assert.Equal(t, 300*s, r.Before.Curve.Max)
-	// Many nodes are as one, many times.
+	// The load of many nodes is a multiple of the load of one.
 	o.Nodes = 5000
 	r, err = Recommend(o, Budget{Requests: 5000 * 50, Window: 5 * time.Minute}, maxima(300))
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestRecommendEdges(t *testing.T) {
 	}
 }
 
-// figures is what is read of docs/results/load.json.
+// figures is the part of docs/results/load.json that the test reads.
 type figures struct {
 	Results []struct {
 		Name     string
@@ -149,7 +149,7 @@ func measured(t testing.TB, file string) figures {
 
 const loadJSON = "../../../../docs/results/load.json"
 
-// The costs are those that were measured.
+// MeasuredCosts are the costs in docs/results/load.json.
 func TestMeasuredCosts(t *testing.T) {
 	found := map[string]struct{ rate, cores, requests float64 }{}
 	for _, r := range measured(t, loadJSON).Results {

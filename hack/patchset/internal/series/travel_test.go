@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forTest is this repository.
+// forTest returns the store of this repository.
 func forTest(t *testing.T) Store {
 	t.Helper()
 	root, err := filepath.Abs("../../../..")
@@ -116,7 +116,7 @@ var _ = kuberuntime.Key
 	assert.Equal(t, tree, string(got))
 	back, err := m.ToLibrary(m.Rules[1], "pkg/kubelet/crashloop/key_test.go", got)
 	require.NoError(t, err)
-	// gofmt sorts the imports by what they are.
+	// gofmt sorts the imports by their new paths.
 	assert.Equal(t, strings.Replace(lib, `	kuberuntime "github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff" // the state
 `, `	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff" // the state
@@ -152,7 +152,7 @@ var _ = kuberuntime.Key
 		_, err := m.ToLibrary(m.Rules[1], "pkg/kubelet/crashloop/x.go", []byte(src))
 		assert.ErrorContains(t, err, want)
 	}
-	// Of the folders that meet in one package the name says which is meant, or else that of the file itself is.
+	// If several folders are mirrored to one package, the import's name selects the folder, or else the file's own folder.
 	const test = "package config_test\n\nimport kuberuntime \"" + LibraryModule + "/kuberuntime\"\n\nvar _ = kuberuntime.Key\n"
 	got, err = m.ToTree(m.Rules[2], "config/curve.go", []byte(test))
 	require.NoError(t, err)
@@ -162,7 +162,7 @@ var _ = kuberuntime.Key
 	back, err = m.ToLibrary(m.Rules[2], "pkg/kubelet/crashloop/curve.go", []byte(strings.ReplaceAll(string(got), "kuberuntime", "c")))
 	require.NoError(t, err)
 	assert.Contains(t, string(back), `import c "`+LibraryModule+`/config"`)
-	// From elsewhere it cannot be told.
+	// In a file of another folder the import is ambiguous.
 	_, err = m.ToLibrary(m.Rules[0], "staging/src/k8s.io/client-go/util/flowcontrol/x.go", []byte("package flowcontrol\n\nimport c \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n"))
 	assert.ErrorContains(t, err, "comes from several folders of the library (kuberuntime, config)")
 }

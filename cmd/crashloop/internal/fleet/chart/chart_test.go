@@ -25,7 +25,7 @@ func example(name string) Chart {
 	}}
 }
 
-// A drawing is well-formed whatever a name has in it, the same each time, and high enough for its
+// A drawing is well-formed with any name, has the same bytes each time, and is high enough for its
 // legend.
 func TestSVG(t *testing.T) {
 	for _, name := range []string{"default", `<script>alert(1)</script>&"'`, strings.Repeat("long", 40), "日本"} {
@@ -65,7 +65,7 @@ func TestPNG(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, small.Bounds().Dx(), large.Bounds().Dx())
 	assert.Greater(t, large.Bounds().Dy(), 2*small.Bounds().Dy())
-	// Nothing to draw is drawn, and what is no number is an error.
+	// A chart without lines is valid, and NaN is an error.
 	_, err = PNG(Chart{})
 	assert.NoError(t, err)
 	_, err = PNG(Chart{Title: "a", Lines: []Line{{Name: "b", Points: []Point{{0, math.NaN()}}}}})

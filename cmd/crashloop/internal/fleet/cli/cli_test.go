@@ -51,7 +51,7 @@ func write(t *testing.T, path, text string) string {
 
 const kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// Curves come from names, durations and files, by way of package config.
+// Curves are names, durations or files, which package config resolves.
 func TestCurves(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "kubelet.yaml"), kubelet+"crashLoopBackOff: {maxContainerRestartPeriod: 5s}\n")
@@ -87,7 +87,7 @@ func TestCurves(t *testing.T) {
 	assert.Contains(t, warnings, "crashLoopBackoff")
 }
 
-// What is wrong is an error at once: nothing is printed, and no file is touched.
+// Invalid input is an error before the simulation: nothing is printed, and no file changes.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -177,12 +177,12 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// broken is a standard output that nobody reads any more, or on a full disk.
+// broken is a standard output that is closed, or on a full disk.
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// What fails when all is computed changes no file either.
+// A failure after the simulation changes no file either.
 func TestLateErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "old.html", "old")
@@ -204,7 +204,7 @@ func TestLateErrors(t *testing.T) {
 	assert.Equal(t, before, listing(t))
 }
 
-// listing is all files here and what is in them.
+// listing returns the files in the working directory with their content.
 func listing(t *testing.T) (list []string) {
 	t.Helper()
 	entries, err := os.ReadDir(".")
@@ -216,7 +216,7 @@ func listing(t *testing.T) (list []string) {
 	return list
 }
 
-// Files are replaced as a whole, links stay links, and devices are written to.
+// Files are replaced atomically, links stay links, and devices are written to.
 func TestFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Mkdir("real", 0o700))
@@ -244,7 +244,7 @@ func TestFiles(t *testing.T) {
 	assert.Len(t, entries, 3, "no temporary file is left")
 }
 
-// What the parts of a run add up to is printed as that run prints it, byte for byte.
+// The sum of the parts of a run gives the same bytes as the run.
 func TestMerge(t *testing.T) {
 	t.Chdir(t.TempDir())
 	args := []string{
@@ -278,7 +278,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A file that may not be written to stays as it is, though its directory may be written to.
+// A read-only file does not change, even if its directory is writable.
 func TestReadOnly(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may write to all files")
@@ -330,7 +330,7 @@ func TestMergeErrors(t *testing.T) {
 func TestBar(t *testing.T) {
 	assert.Equal(t, "\r\x1b[K["+strings.Repeat("=", 10)+strings.Repeat(" ", 30)+"] 25 of 100 nodes, 30s left", bar(25, 100, 10*time.Second))
 	assert.Contains(t, bar(100, 100, time.Minute), "0s left")
-	// Without a terminal there is none.
+	// Without a terminal there is no progress bar.
 	_, stderr, err := execute(NewFleet(), "", "--nodes", "50", "--pods", "1")
 	require.NoError(t, err)
 	assert.Empty(t, stderr)

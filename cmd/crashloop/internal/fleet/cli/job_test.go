@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The pods of the Job print parts that add up to what one run prints.
+// The parts that the pods of the Job print add up to the output of one run.
 func TestJob(t *testing.T) {
 	data, err := os.ReadFile("../../../../../deploy/plan/job.yaml")
 	require.NoError(t, err)

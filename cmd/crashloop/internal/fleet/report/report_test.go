@@ -45,8 +45,8 @@ func result(t *testing.T, o fleet.Options) *fleet.Result {
 	return r
 }
 
-// The figures are those of restarts that can be counted by hand: at 2, 14, 36, 78, 160 and 322 s
-// with the default, and at 2, 12, 22 … s.
+// The figures are those of restarts counted by hand: at 2, 14, 36, 78, 160 and 322 s with the
+// default, and at 2, 12, 22 … s with the other curve.
 func TestFigures(t *testing.T) {
 	r := New(result(t, options(t)), nil, 0)
 	a, b := r.Curves[0], r.Curves[1]
@@ -91,7 +91,7 @@ a restart: 5 requests, 10 ms CPU; a kubelet without restarts: 0.1 CPU
 `, string(r.Table()))
 }
 
-// CSV and JSON have all that the table has, exactly.
+// CSV and JSON have all values of the table, without rounding.
 func TestFormats(t *testing.T) {
 	r := New(result(t, options(t)), nil, 5*time.Minute)
 	data, err := r.CSV()
@@ -111,7 +111,7 @@ func TestFormats(t *testing.T) {
 	assert.Equal(t, *r, decoded)
 }
 
-// The page needs nothing beside it, and takes names as text.
+// The page needs no other file, and escapes names.
 func TestHTML(t *testing.T) {
 	o := options(t)
 	o.Outages, o.Fail = []fleet.Outage{{From: time.Minute, Length: time.Minute, Share: 1}}, 0
