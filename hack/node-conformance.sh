@@ -5,8 +5,8 @@
 #
 # Runs upstream's own NodeConformance specs (test/e2e_node) on a real node, with the stock kubelet and with ours, each with
 # the tests and the API server of its own tree. Ours must pass each spec that the stock kubelet passes. It builds the
-# images for the specs from the tree (agnhost and pause) and from busybox, and skips specs that need other images.
-# Needs root, for containerd.
+# images for the specs from the tree (agnhost and pause) and from busybox, and skips specs that need other images or
+# a registry. Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"

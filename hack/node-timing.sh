@@ -20,11 +20,11 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
 need go runc etcd
 prepare_kubelets kubelet
-# Only a whole run with the stock kubelet as the reference is a check of the series. For an older release the short form is
-# enough, because the newest release covers the rest.
-if (($# == 0)) && [[ -z ${BASE_KUBELET:-} ]]; then
+# A run with the stock kubelet as the reference, whole or in the short form, is a check of the series. For an older release
+# the short form is the default, because the newest release covers the rest.
+if [[ -z ${BASE_KUBELET:-} && ($# == 0 || $* == --short) ]]; then
   newest=$(releases | head -n1)
-  [[ ${VERSION%.*} == "${newest%.*}" ]] || set -- --short
+  [[ ${VERSION%.*} == "${newest%.*}" || $# != 0 ]] || set -- --short
   set -- "$@" --record "$KB_HACK/patchset.sh"
 fi
 say "Measuring on a real node"

@@ -68,10 +68,10 @@ func conformanceImages(busybox string, tags []string) ([]node.Image, error) {
 }
 
 // otherSpecs matches specs that cannot pass here: nonewprivs has a setuid program, hooks with
-// https need the certificate in upstream's agnhost, and an update of an image pulls it. Each of
-// these specs would wait five minutes. While a pull is tried, kubelets from v1.35 on also pull
-// the image for other pods, whose specs would then fail.
-const otherSpecs = "AllowPrivilegeEscalation|https hook|image is updated"
+// https need the certificate in upstream's agnhost, and the others pull images. Each of these
+// specs would wait for five to fifteen minutes. While a pull is tried, kubelets from v1.35 on
+// also pull the image for other pods, whose specs would then fail.
+const otherSpecs = "AllowPrivilegeEscalation|https hook|image is updated|able to pull"
 
 // runConformance runs upstream's specs with both kubelets. It runs specs with different
 // results once more, without the others.
