@@ -227,7 +227,7 @@ func TestConformance(t *testing.T) {
 	}
 	specs, err := os.ReadFile(*specsFlag)
 	require.NoError(t, err)
-	which, processes := []string{"--label-filter=" + *labelsFlag, "--skip=" + otherSpecs}, 6
+	which, processes := []string{"--label-filter=" + *labelsFlag, "--skip=" + otherSpecs}, 12
 	if len(specs) > 0 {
 		var exact []string
 		for line := range strings.Lines(string(specs)) {
