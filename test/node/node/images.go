@@ -40,6 +40,8 @@ type Image struct {
 	Links []string
 	// Busybox is the path of a busybox to add.
 	Busybox string
+	// Files are in the root folder, by name.
+	Files map[string][]byte
 	// System adds the users and folders that programs expect.
 	System bool
 	// User and Command are the user and the command of the image's configuration. A
@@ -164,6 +166,11 @@ func (i Image) layer(program string) (v1.Layer, error) {
 	if i.Busybox != "" {
 		linked = "busybox"
 		programs[linked] = i.Busybox
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Files)) {
+		if err := add(tar.Header{Name: name, Mode: 0o644}, i.Files[name]); err != nil {
+			return nil, err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(programs)) {
 		data, err := os.ReadFile(programs[name])
