@@ -19,7 +19,7 @@ while (($# > 0)); do
   case $1 in
     --stock) STOCK=1 ;;
     --check) CHECK=1 ;;
-    -h | --help) sed -n '4,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) show_help ;;
     -*) die "build.sh: unknown argument \"$1\"" ;;
     *) targets+=("$1") ;;
   esac

@@ -33,6 +33,12 @@ die() {
   exit 1
 }
 
+# show_help prints the comment at the top of the script, without its license line, and exits.
+show_help() {
+  sed -n '4,/^$/s/^# \{0,1\}//p' "$0"
+  exit 0
+}
+
 # ---- cleanup, also after Ctrl-C -------------------------------------------------------------------------------------
 
 KB_CLEANUPS=()

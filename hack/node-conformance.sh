@@ -10,7 +10,7 @@
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,9s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 [[ $(id -u) == 0 ]] || die "node-conformance needs root: it runs containerd and kubelets"
 need go runc etcd
 need_busybox

@@ -14,7 +14,7 @@
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 
 # node-e2e.sh --build-upstream builds upstream's tests from the patched tree. They use the kubelet in the same directory.
 if [[ ${1:-} == --build-upstream ]]; then

@@ -13,7 +13,7 @@
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,13s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 # Check what the harness needs before the build, which takes minutes.
 [[ $(id -u) == 0 ]] || die "node-load needs root: it runs kubelets in namespaces of their own"
 need go etcd

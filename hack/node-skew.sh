@@ -11,7 +11,7 @@
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,11s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 [[ $(id -u) == 0 ]] || die "node-skew needs root: it runs containerd and kubelets"
 need go runc etcd
 [[ -z ${KUBE_ROOT:-}${KUBE_VERSION:-} ]] || die "node-skew takes no KUBE_ROOT or KUBE_VERSION: set several releases with RELEASES=\"v1.36.3 v1.37.1\""

@@ -15,7 +15,7 @@
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,14s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 # Check what the harness needs before the build, which takes minutes.
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
 need go runc etcd
@@ -24,7 +24,7 @@ prepare_kubelets kubelet
 # the short form is the default, because the newest release covers the rest.
 if [[ -z ${BASE_KUBELET:-} && ($# == 0 || $* == --short) ]]; then
   newest=$(releases | head -n1)
-  [[ ${VERSION%.*} == "${newest%.*}" || $# != 0 ]] || set -- --short
+  [[ ${VERSION%.*} == "${newest%.*}" ]] || set -- --short
   set -- "$@" --record "$KB_HACK/patchset.sh"
 fi
 say "Measuring on a real node"

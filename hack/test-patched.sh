@@ -8,7 +8,7 @@
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
-[[ ${1:-} != -h && ${1:-} != --help ]] || { sed -n '4,7s/^# \{0,1\}//p' "$0"; exit 0; }
+[[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 
 need go
 load_tree --applied
