@@ -46,18 +46,12 @@ func conformanceImages(busybox string, tags []string) ([]node.Image, error) {
 		return nil, fmt.Errorf("%s --list: %w", busybox, err)
 	}
 	applets := strings.Fields(string(list))
-	// Servers with https read these. Nothing verifies the certificate.
-	crt, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	localhost := map[string][]byte{"localhost.crt": crt, "localhost.key": key}
 	var all []node.Image
 	for _, tag := range tags {
 		i := node.Image{Program: "busybox", Reference: "registry.k8s.io/e2e-test-images/" + tag, Links: applets, System: true}
 		switch name, _, _ := strings.Cut(tag, ":"); name {
 		case "agnhost":
-			i.Program, i.Busybox, i.Command, i.Files = "agnhost", busybox, []string{"pause"}, localhost
+			i.Program, i.Busybox, i.Command = "agnhost", busybox, []string{"pause"}
 		case "httpd", "nginx":
 			i.Program, i.Busybox, i.Command = "agnhost", busybox, []string{"netexec", "--http-port=80"}
 		case "busybox", "glibc-dns-testing":
@@ -87,7 +81,15 @@ func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
 		return err
 	}
 	programs := map[string]string{"agnhost": *agnhostFlag, "busybox": *busyboxFlag, "pause": h.Program("pause")}
+	// Servers with https read these. Nothing verifies the certificate.
+	crt, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
+	if err != nil {
+		return err
+	}
 	for _, i := range images {
+		if i.Program == "agnhost" {
+			i.Files = map[string][]byte{"localhost.crt": crt, "localhost.key": key}
+		}
 		if err := h.Pack(i, programs[i.Program]); err != nil {
 			return err
 		}
