@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -79,7 +77,7 @@ func (p *pod) replaceByCreated(name string) {
 // runtime returns a client of the container runtime.
 func (p *pod) runtime() runtimeapi.RuntimeServiceClient {
 	p.t.Helper()
-	conn, err := grpc.NewClient("unix://"+p.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := p.DialRuntime()
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { conn.Close() })
 	return runtimeapi.NewRuntimeServiceClient(conn)

@@ -16,6 +16,9 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
 
 // Spec is the input of a node. The harness writes it to the standard input of the
@@ -56,6 +59,11 @@ func (n *Node) Path(elem ...string) string {
 
 // RuntimeSocket returns the socket on which the container runtime listens.
 func (n *Node) RuntimeSocket() string { return n.Path("runtime.sock") }
+
+// DialRuntime returns a connection to the container runtime. The caller closes it.
+func (n *Node) DialRuntime() (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+n.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
 
 // New makes this process a node. A Harness started it as process 1 of its own PID
 // namespace. When the process ends for any reason, the kernel kills every process of

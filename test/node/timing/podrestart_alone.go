@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -151,7 +149,7 @@ func (m *measurement) crash(ctx context.Context, pod *corev1.Pod) error {
 // runAlone creates the sandbox of a pod, whose containers the caller starts. The
 // returned function closes the connection.
 func (m *measurement) runAlone(ctx context.Context, pod *corev1.Pod) (p *alonePod, closeConn func(), err error) {
-	conn, err := grpc.NewClient("unix://"+m.RuntimeSocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := m.DialRuntime()
 	if err != nil {
 		return nil, nil, err
 	}
