@@ -272,6 +272,9 @@ func (report *Report) write(o options) error {
 	if err := printJSON(&figures, report); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Dir(o.report), 0o755); err != nil {
+		return err
+	}
 	beside := strings.TrimSuffix(o.report, filepath.Ext(o.report)) + ".json"
 	return errors.Join(os.WriteFile(o.report, text.Bytes(), 0o644), os.WriteFile(beside, figures.Bytes(), 0o644))
 }

@@ -109,7 +109,7 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportFiles(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "new")
 	report := example()
 	require.NoError(t, report.write(options{report: filepath.Join(dir, "load.md"), svg: filepath.Join(dir, "load")}))
 	text, err := os.ReadFile(filepath.Join(dir, "load.md"))

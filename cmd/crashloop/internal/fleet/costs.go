@@ -14,22 +14,26 @@ type Costs struct {
 	// RequestLimit is the maximum number of API requests per second, or 0 for no limit. Requests
 	// above it do not count, because the kubelet merges statuses and drops events.
 	RequestLimit float64
-	// CPUPerRestart is the CPU time that the kubelet uses for a restart.
+	// CPUPerRestart is the CPU time that the kubelet uses for a restart, without its API requests.
 	CPUPerRestart time.Duration
+	// CPUPerRequest is the CPU time that the kubelet uses for an API request.
+	CPUPerRequest time.Duration
 	// CPUIdle is the number of processors that the kubelet uses without restarts.
 	CPUIdle float64
 }
 
-// MeasuredCosts are the rounded costs of the patched kubelet in docs/results/load.json. A test
-// compares them with that file. RequestsPerRestart is from the mix tenth/110, in which no request
-// waits for the client's limits. The CPU values are those of the straight line through the mixes
-// tenth/110 and all-fail/110. The limit is the sum of kubeAPIQPS and eventRecordQPS of a
+// MeasuredCosts are the rounded costs of the patched kubelet in docs/results. A test compares them
+// with load.json and plan/load-10s.json. RequestsPerRestart is from the mix tenth/110 with a
+// maximum of 1 s, in which no request waits for the client's limits. The three CPU values are
+// those with which CPU returns what the mixes tenth/110 and all-fail/110 used with a maximum of
+// 10 s, and all-fail/110 with 1 s. The limit is the sum of kubeAPIQPS and eventRecordQPS of a
 // KubeletConfiguration, each 50 by default.
 var MeasuredCosts = Costs{
-	RequestsPerRestart: 4.05,
+	RequestsPerRestart: 4.11,
 	RequestLimit:       100,
-	CPUPerRestart:      5400 * time.Microsecond,
-	CPUIdle:            0.12,
+	CPUPerRestart:      5200 * time.Microsecond,
+	CPUPerRequest:      1100 * time.Microsecond,
+	CPUIdle:            0.05,
 }
 
 func (c Costs) validate() error {
@@ -38,7 +42,7 @@ func (c Costs) validate() error {
 		value float64
 	}{
 		{"requests per restart", c.RequestsPerRestart}, {"request limit", c.RequestLimit},
-		{"CPU per restart in seconds", c.CPUPerRestart.Seconds()}, {"idle CPU", c.CPUIdle},
+		{"CPU per restart in seconds", c.CPUPerRestart.Seconds()}, {"CPU per request in seconds", c.CPUPerRequest.Seconds()}, {"idle CPU", c.CPUIdle},
 	} {
 		if !(cost.value >= 0 && cost.value <= mostCost) {
 			return fmt.Errorf("%s: %v: must be from 0 to %.0f", cost.name, cost.value, mostCost)
@@ -59,9 +63,10 @@ func (c Costs) millis(restarts uint64, in time.Duration) uint64 {
 	return n
 }
 
-// CPU returns how many processors the kubelet uses for restarts in a period, including CPUIdle.
-func (c Costs) CPU(restarts float64, in time.Duration) float64 {
-	return c.CPUIdle + restarts*c.CPUPerRestart.Seconds()/in.Seconds()
+// CPU returns how many processors the kubelet uses for restarts and API requests in a period,
+// including CPUIdle.
+func (c Costs) CPU(restarts, requests float64, in time.Duration) float64 {
+	return c.CPUIdle + (restarts*c.CPUPerRestart.Seconds()+requests*c.CPUPerRequest.Seconds())/in.Seconds()
 }
 
 // Requests returns how many API requests a node sends for restarts in a period.

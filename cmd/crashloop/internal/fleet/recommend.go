@@ -108,13 +108,14 @@ func (o *Options) load(c Curve, b Budget, nodes int, stop bool) *Load {
 	most := Load{Curve: c}
 	note := func() {
 		for from := 0; from < steps; from += int(b.Window / Step) {
-			var all, sent uint64
+			var all, mine, others uint64
 			for i := from; i < min(from+int(b.Window/Step), steps); i++ {
 				all += restarts[i]
-				sent += requests[i] + o.Costs.millis(restarts[i], Step)
+				mine += o.Costs.millis(restarts[i], Step)
+				others += requests[i]
 			}
-			most.CPU = max(most.CPU, o.CPU(float64(all), b.Window))
-			most.Requests = max(most.Requests, scale*float64(sent))
+			most.CPU = max(most.CPU, o.CPU(float64(all), float64(mine)/1000, b.Window))
+			most.Requests = max(most.Requests, scale*float64(mine+others))
 		}
 	}
 	each := o.Pods * o.Containers

@@ -4,7 +4,6 @@ package fleet
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"os"
 	"testing"
@@ -35,7 +34,7 @@ func TestRecommend(t *testing.T) {
 	}{
 		{"requests", func(*Options) {}, Budget{Requests: 50, Window: 5 * time.Minute}},
 		{"CPU", func(*Options) {}, Budget{CPU: 0.2, Window: 5 * time.Minute}},
-		{"both", func(o *Options) { o.Lives = lives(t, "1@exp(20s)") }, Budget{Requests: 70, CPU: 0.15, Window: time.Minute}},
+		{"both", func(o *Options) { o.Lives = lives(t, "1@exp(20s)") }, Budget{Requests: 70, CPU: 0.09, Window: time.Minute}},
 		{"an outage", func(o *Options) {
 			o.Fail, o.Outages = 0, []Outage{{10 * time.Minute, 20 * time.Minute, 0.5}}
 		}, Budget{Requests: 20, Window: 10 * time.Minute}},
@@ -62,7 +61,7 @@ func TestRecommend(t *testing.T) {
 						restarts += float64(sums.Restarts[i])
 					}
 					l.Requests = max(l.Requests, requests/tc.budget.Window.Seconds())
-					l.CPU = max(l.CPU, o.CPU(restarts, tc.budget.Window))
+					l.CPU = max(l.CPU, o.CPU(restarts, requests, tc.budget.Window))
 				}
 				require.Equal(t, 1, o.Nodes, "CPU is a node's")
 				return l, (tc.budget.Requests == 0 || l.Requests <= tc.budget.Requests) && (tc.budget.CPU == 0 || l.CPU <= tc.budget.CPU)
@@ -110,12 +109,12 @@ func TestRecommendEdges(t *testing.T) {
 	_, err = Recommend(year, Budget{CPU: 1, Window: time.Minute}, maxima(300))
 	assert.ErrorContains(t, err, "budget: in 8760h0m0s there are too many restarts")
 	for want, b := range map[string]Budget{
-		"there must be a limit":               {Window: time.Minute},
-		"budget: NaN requests":                {Requests: math.NaN(), Window: time.Minute},
-		"budget: CPU -1":                      {CPU: -1, Window: time.Minute},
-		"CPU 0.1 must be more than a kubelet": {CPU: 0.1, Window: time.Minute},
-		"the window 15s must be":              {CPU: 1, Window: 15 * s},
-		"the window 2h0m0s must be":           {CPU: 1, Window: 2 * time.Hour},
+		"there must be a limit":                {Window: time.Minute},
+		"budget: NaN requests":                 {Requests: math.NaN(), Window: time.Minute},
+		"budget: CPU -1":                       {CPU: -1, Window: time.Minute},
+		"CPU 0.05 must be more than a kubelet": {CPU: 0.05, Window: time.Minute},
+		"the window 15s must be":               {CPU: 1, Window: 15 * s},
+		"the window 2h0m0s must be":            {CPU: 1, Window: 2 * time.Hour},
 	} {
 		_, err := Recommend(o, b, maxima(300))
 		assert.ErrorContains(t, err, want)
@@ -147,20 +146,35 @@ func measured(t testing.TB, file string) figures {
 	return f
 }
 
-const loadJSON = "../../../../docs/results/load.json"
+const (
+	loadJSON    = "../../../../docs/results/load.json"
+	load10sJSON = "../../../../docs/results/plan/load-10s.json"
+)
 
-// MeasuredCosts are the costs in docs/results/load.json.
+// MeasuredCosts are the costs in docs/results.
 func TestMeasuredCosts(t *testing.T) {
-	found := map[string]struct{ rate, cores, requests float64 }{}
-	for _, r := range measured(t, loadJSON).Results {
-		f := r.Figures["ours"]
-		found[r.Name] = struct{ rate, cores, requests float64 }{f.PerSecond, f.Kubelet.Cores, f.RequestsPerRestart}
+	type row struct{ rate, cores, requests float64 }
+	find := func(file, name string) row {
+		for _, r := range measured(t, file).Results {
+			if r.Name == name {
+				f := r.Figures["ours"]
+				require.NotZero(t, f.PerSecond)
+				return row{f.PerSecond, f.Kubelet.Cores, f.RequestsPerRestart}
+			}
+		}
+		t.Fatalf("%s has no %s", file, name)
+		return row{}
 	}
-	few, many := found["tenth/110"], found["all-fail/110"]
-	require.NotZero(t, few.rate)
-	require.NotZero(t, many.rate)
-	slope := (many.cores - few.cores) / (many.rate - few.rate)
-	assert.Equal(t, fmt.Sprintf("%.1f", 1000*slope), fmt.Sprintf("%.1f", MeasuredCosts.CPUPerRestart.Seconds()*1000), "CPUPerRestart in ms")
-	assert.InDelta(t, few.cores-slope*few.rate, MeasuredCosts.CPUIdle, 0.005, "CPUIdle")
-	assert.InDelta(t, few.requests, MeasuredCosts.RequestsPerRestart, 0.005, "RequestsPerRestart")
+	c := MeasuredCosts
+	assert.InDelta(t, find(loadJSON, "tenth/110").requests, c.RequestsPerRestart, 0.005, "RequestsPerRestart")
+	// Solve the three equations idle + rate x restart + requests x request = cores.
+	few, more, most := find(load10sJSON, "tenth/110"), find(load10sJSON, "all-fail/110"), find(loadJSON, "all-fail/110")
+	requests := func(r row) float64 { return min(r.rate*c.RequestsPerRestart, c.RequestLimit) }
+	r1, q1, c1 := more.rate-few.rate, requests(more)-requests(few), more.cores-few.cores
+	r2, q2, c2 := most.rate-more.rate, requests(most)-requests(more), most.cores-more.cores
+	request := (c1*r2 - c2*r1) / (q1*r2 - q2*r1)
+	restart := (c1 - q1*request) / r1
+	assert.InDelta(t, 1000*restart, c.CPUPerRestart.Seconds()*1000, 0.051, "CPUPerRestart in ms")
+	assert.InDelta(t, 1000*request, c.CPUPerRequest.Seconds()*1000, 0.051, "CPUPerRequest in ms")
+	assert.InDelta(t, few.cores-few.rate*restart-requests(few)*request, c.CPUIdle, 0.005, "CPUIdle")
 }

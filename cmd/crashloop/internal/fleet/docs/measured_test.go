@@ -57,9 +57,12 @@ func predict(t *testing.T, r measurement) (p prediction, ok bool) {
 		p.restarts += float64(sums.Restarts[step]) / window.Seconds()
 		p.requests += float64(sums.Requests[step]) / 1000 * fleet.Step.Seconds() / window.Seconds()
 	}
-	p.cores = o.CPU(p.restarts, s)
+	p.cores = o.CPU(p.restarts, p.requests/10, s)
 	return p, true
 }
+
+// spamBurst is the number of events of a pod that client-go's EventSourceObjectSpamFilter lets through at once.
+const spamBurst = 25
 
 // The predictions are close to the measurements, except where the node was at its limits.
 func TestMeasured(t *testing.T) {
@@ -72,7 +75,7 @@ func TestMeasured(t *testing.T) {
 # Predicted and measured
 
 This page compares the predictions of ` + "`crashloop plan fleet`" + ` for a node with the measurements of ` + "`make node-load`" + ` with the patched kubelet ([load.md](load.md)). The
-costs of a restart come from the two rows marked ¹, so these rows do not test the predicted CPU. The restarts depend only on the curve.
+costs of a restart come from the four rows marked ¹: the requests from tenth/110 with a maximum of 1 s, the CPU from the other three. The restarts depend only on the curve.
 
 | maximum | mix/pods | restarts/s, predicted | measured | requests per 10 s | measured | CPU | measured | |
 |---:|---|---:|---:|---:|---:|---:|---:|---|
@@ -87,18 +90,27 @@ costs of a restart come from the two rows marked ¹, so these rows do not test t
 			}
 			maxima[r.Scenario.Maximum] = true
 			mark, why := "", ""
-			if file == results+"/load.json" && (r.Name == "tenth/110" || r.Name == "all-fail/110") {
+			if r.Scenario.Pods == 110 && (r.Scenario.Mix == "tenth" || r.Scenario.Mix == "all-fail") && r.Scenario.Maximum != 4*s {
 				mark = "¹"
 			}
 			switch {
 			case r.Scenario.Pods > 110:
 				why = "both cores were busy: a plan does not model the limits of a node"
 			case r.Scenario.Mix == "sidecars":
-				why = "other machines used 0.3 of the two cores"
+				why = "restarts are late, and a plan assumes that they are on time"
+			case f.Stolen > 0.25:
+				why = fmt.Sprintf("other machines used %.1f of the two cores", f.Stolen)
 			default:
 				assert.InEpsilon(t, f.PerSecond, p.restarts, 0.1, "%s: restarts", r.Name)
-				assert.InEpsilon(t, f.RequestsPer10s, p.requests, 0.15, "%s: requests", r.Name)
 				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, 0.2, "%s: CPU", r.Name)
+				switch {
+				case r.Scenario.Mix == "tenth" && r.Scenario.Maximum > s:
+					why = "with few restarts, most requests are for the node and for new pods"
+				case 4*r.Scenario.Window < spamBurst*r.Scenario.Maximum:
+					why = fmt.Sprintf("the kubelet still sends all four events of a restart: of each pod it sends %d, and then one in five minutes", spamBurst)
+				default:
+					assert.InEpsilon(t, f.RequestsPer10s, p.requests, 0.15, "%s: requests", r.Name)
+				}
 			}
 			fmt.Fprintf(&b, "| %s | %s%s | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %s |\n",
 				fleet.Short(r.Scenario.Maximum), r.Name, mark, p.restarts, f.PerSecond, p.requests, f.RequestsPer10s, p.cores, f.Kubelet.Cores, why)

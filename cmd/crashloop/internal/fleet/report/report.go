@@ -33,6 +33,7 @@ type Costs struct {
 	RequestsPerRestart   float64 `json:"requestsPerRestart"`
 	RequestsPerSecond    float64 `json:"requestsPerSecondLimit"`
 	CPUSecondsPerRestart float64 `json:"cpuSecondsPerRestart"`
+	CPUSecondsPerRequest float64 `json:"cpuSecondsPerRequest"`
 	CPUIdle              float64 `json:"cpuIdle"`
 }
 
@@ -119,7 +120,7 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 	all := float64(o.Nodes) * float64(o.Pods*o.Containers)
 	report := &Report{
 		Workload: o.String(), Nodes: o.Nodes, Containers: o.Nodes * o.Pods * o.Containers, Seconds: o.For.Seconds(), Seed: o.Seed, step: step,
-		Costs: Costs{o.RequestsPerRestart, o.RequestLimit, o.CPUPerRestart.Seconds(), o.CPUIdle},
+		Costs: Costs{o.RequestsPerRestart, o.RequestLimit, o.CPUPerRestart.Seconds(), o.CPUPerRequest.Seconds(), o.CPUIdle},
 	}
 	var base []Point
 	for i := range r.Curves {
@@ -135,8 +136,9 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 			Restarts: s.Total(), RestartsPerContainer: total / all,
 			RequestsNode: requests * perStep / float64(o.Nodes), RequestsFleet: requests * perStep,
 			RequestsNodeBusiest: o.Costs.Requests(s.Peak.Restarts, fleet.Step), RequestsFleetBusiest: busiest,
-			CPU: o.Costs.CPU(total/float64(o.Nodes), o.For), CPUBusiest: o.Costs.CPU(float64(s.Peak.Restarts), fleet.Step),
-			Completed: s.Completed, Series: series(s, all, o.For, step, base),
+			CPU:        o.Costs.CPU(total/float64(o.Nodes), requests/float64(o.Nodes), o.For),
+			CPUBusiest: o.Costs.CPU(float64(s.Peak.Restarts), o.Costs.Requests(s.Peak.Restarts, fleet.Step), fleet.Step),
+			Completed:  s.Completed, Series: series(s, all, o.For, step, base),
 		}
 		if time := s.UpMillis + s.DownMillis; time > 0 {
 			curve.Down = float64(s.DownMillis) / float64(time)

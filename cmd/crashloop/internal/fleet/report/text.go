@@ -76,7 +76,8 @@ func (r *Report) tables() []Table {
 
 func (r *Report) costs() string {
 	c := r.Costs
-	s := fmt.Sprintf("a restart: %s requests, %s ms CPU; a kubelet without restarts: %s CPU", number(c.RequestsPerRestart), number(1000*c.CPUSecondsPerRestart), number(c.CPUIdle))
+	s := fmt.Sprintf("a restart: %s requests, %s ms CPU and %s ms for each request; a kubelet without restarts: %s CPU",
+		number(c.RequestsPerRestart), number(1000*c.CPUSecondsPerRestart), number(1000*c.CPUSecondsPerRequest), number(c.CPUIdle))
 	if c.RequestsPerSecond > 0 {
 		s += fmt.Sprintf("; at most %s requests/s", number(c.RequestsPerSecond))
 	}
