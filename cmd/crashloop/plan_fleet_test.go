@@ -4,10 +4,13 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/fleet"
 )
 
 // A value that is no number is an error that says what would be.
@@ -18,7 +21,7 @@ func TestFlagErrors(t *testing.T) {
 		"plan fleet --containers 99999999999999999999": `invalid argument "99999999999999999999" for "--containers" flag: must be a whole number such as 1, and not as large`,
 		"plan fleet --seed -1":                         `invalid argument "-1" for "--seed" flag: must be a whole number that is not negative such as 1`,
 		"plan --seed x -":                              `invalid argument "x" for "--seed" flag: must be a whole number that is not negative such as 1`,
-		"plan fleet --requests-per-restart x":          `invalid argument "x" for "--requests-per-restart" flag: must be a number such as 4.05`,
+		"plan fleet --requests-per-restart x":          `invalid argument "x" for "--requests-per-restart" flag: must be a number such as ` + fmt.Sprint(fleet.MeasuredCosts.RequestsPerRestart),
 		"plan fleet --request-limit 1e400":             `invalid argument "1e400" for "--request-limit" flag: must be a number such as 100, and not as large`,
 		"plan fleet --feature-gates a=b":               `invalid argument "a=b" for "--feature-gates" flag: invalid value of a: b: must be true or false`,
 		"plan --feature-gates a=b -":                   `invalid argument "a=b" for "--feature-gates" flag: invalid value of a: b: must be true or false`,
