@@ -160,6 +160,7 @@ func TestErrors(t *testing.T) {
 		{"--curve a=node.yaml --svg node.yaml", "node.yaml: is also an input: name another file", false},
 		{"--html -", "-: only -o writes to the standard output: name a file", false},
 		{"--html old.html --svg dir", "dir: is a directory: name a file", true},
+		{"--curve 4", "--curve 4: 4: no such file or directory; a curve is default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file", true},
 		{"--html old.html --png none/a.png", "none/a.png: no such file or directory", true},
 		{"--html loop", "loop: too many levels of symbolic links", true},
 		{"--html old.html --budget-requests 0.01", "no maximum is within the budget", true},

@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 	"time"
@@ -62,6 +63,9 @@ func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error
 		file = ""
 	}
 	c, err := config.Load(file, "", gates)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; a curve is default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file", err)
+	}
 	if err != nil {
 		return backoff.Curve{}, nil, &Failure{err}
 	}

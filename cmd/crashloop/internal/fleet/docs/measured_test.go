@@ -74,7 +74,8 @@ func TestMeasured(t *testing.T) {
 
 # Predicted and measured
 
-This page compares the predictions of ` + "`crashloop plan fleet`" + ` for a node with the measurements of ` + "`make node-load`" + ` with the patched kubelet ([load.md](load.md)). The
+This page compares the predictions of ` + "`crashloop plan fleet`" + ` for a node with measurements of the patched kubelet: with a maximum of 1 s in [load.md](load.md), and
+with 4 s and 10 s in [plan/load-4s.md](plan/load-4s.md) and [plan/load-10s.md](plan/load-10s.md), which begin with their commands. The
 costs of a restart come from the four rows marked ¹: the requests from tenth/110 with a maximum of 1 s, the CPU from the other three. The restarts depend only on the curve.
 
 | maximum | mix/pods | restarts/s, predicted | measured | requests per 10 s | measured | CPU | measured | |
@@ -136,7 +137,8 @@ func writeRecommended(t *testing.T, b *bytes.Buffer) {
 	b.WriteString(`
 ## Recommended maxima
 
-For a node of 110 pods that all exit at once, and limits for the kubelet's CPU in any five minutes.
+For a node of 110 pods whose containers all exit after 20 ms, and limits for the kubelet's CPU in each five minutes, as in
+` + "`crashloop plan fleet --exit 1@20ms --budget-cpu 0.3`" + `:
 
 | CPU limit | lowest maximum | CPU | margin | CPU of the next lower maximum |
 |---:|---:|---:|---:|---:|
