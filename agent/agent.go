@@ -5,6 +5,8 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -138,16 +140,26 @@ type container struct {
 
 // NewBackOffs returns the back-offs of a node with this curve: one for containers, and
 // one for restarts of whole pods. The first restart of a pod never waits, whatever
-// curve.DelayFirst is. The clock may be nil if only agents use the back-offs.
+// curve.DelayFirst is. The clock may be nil if only agents use the back-offs. The keys of
+// pods that have ended stay until GC or GCAt removes them: call one of these once a minute.
 func NewBackOffs(c clock.Clock, curve backoff.Curve) (containers, pods *backoff.Backoff) {
 	containers = kuberuntime.NewBackOff(c, curve)
 	curve.DelayFirst = false
 	return containers, kuberuntime.NewBackOff(c, curve)
 }
 
-// New returns the agent of a pod. It returns an error, which names the status file, if
-// the file cannot be read.
+// New returns the agent of a pod. It returns an error if Pod or Runtime is nil, if the pod
+// has no name, namespace or UID, and if the status file, which the error names, cannot be
+// read.
 func New(o Options) (*Agent, error) {
+	switch {
+	case o.Pod == nil:
+		return nil, errors.New("agent: Pod is nil")
+	case o.Pod.Name == "" || o.Pod.Namespace == "" || o.Pod.UID == "":
+		return nil, fmt.Errorf("agent: pod name %q, namespace %q, uid %q: all three must be set", o.Pod.Name, o.Pod.Namespace, o.Pod.UID)
+	case o.Runtime == nil:
+		return nil, errors.New("agent: Runtime is nil")
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

@@ -50,6 +50,8 @@ type node struct {
 	lives     map[string][]life
 	instances map[string]Instance
 	started   map[string]int
+	// exitTime replaces the times of instances that have exited, unless it is nil.
+	exitTime *time.Time
 	// stopErrs are the errors of the next calls of Stop.
 	stopErrs []error
 	// Start waits for starting, if that is not nil, and then for startTakes: in virtual
@@ -95,6 +97,9 @@ func (n *node) State(context.Context) (State, error) {
 	}
 	s := State{SandboxReady: n.ready, IP: "127.0.0.1", Instances: map[string]Instance{}}
 	for name, i := range n.instances {
+		if n.exitTime != nil && i.State == restartpod.StateExited {
+			i.StartedAt, i.FinishedAt = *n.exitTime, *n.exitTime
+		}
 		s.Instances[name] = i
 	}
 	return s, n.err

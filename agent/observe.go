@@ -54,7 +54,7 @@ func (a *Agent) recordStart(c *container) {
 	} else {
 		a.event(c, v1.EventTypeNormal, "Started", "Container started")
 	}
-	if r := c.timed; r != nil && !c.instance.StartedAt.IsZero() {
+	if r := c.timed; r != nil && c.instance.StartedAt.Unix() > 0 {
 		late := max(c.instance.StartedAt.Sub(c.due), 0)
 		r.Timed++
 		r.Late += late

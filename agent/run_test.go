@@ -325,3 +325,19 @@ func TestStartAll(t *testing.T) {
 		}
 	})
 }
+
+// Without a name, namespace and UID, pods would share a back-off.
+func TestNewRefuses(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"Pod is nil":                    func(o *Options) { o.Pod = nil },
+		"Runtime is nil":                func(o *Options) { o.Runtime = nil },
+		`pod name "", namespace "n"`:    func(o *Options) { o.Pod.Name = "" },
+		`namespace "", uid "u"`:         func(o *Options) { o.Pod.Namespace = "" },
+		`uid "": all three must be set`: func(o *Options) { o.Pod.UID = "" },
+	} {
+		o := Options{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u"}}, Runtime: newNode()}
+		change(&o)
+		_, err := New(o)
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -16,8 +16,11 @@ import (
 // rules, hooks, probes and grace periods.
 //
 // [Agent.Run] calls Stop and Exec in goroutines of their own, concurrently with all
-// methods. For [Agent.Step] every method must return at once. If a method returns an
-// error, it must have changed nothing. The agent calls it again.
+// methods. It calls the other methods from one goroutine, so a slow Start delays the other
+// containers of the pod. For [Agent.Step] every method must return at once. If a method
+// returns an error, it must have changed nothing. The agent records an event and calls it
+// again after a second, except Start, which follows the back-off. Run does not return
+// before State and Remove have succeeded.
 type Runtime interface {
 	// State returns the current state of the pod. It includes the effects of all
 	// earlier calls of Start. The agent does not keep State.Instances.
@@ -86,7 +89,9 @@ const (
 // WaitingError is an error of Start with a reason for the container's waiting state,
 // such as ErrImagePull. Other errors have the reason CreateContainerError. If the reason
 // means that the kubelet has created nothing, the agent retries the start after ten
-// seconds, and the delay does not grow. Every other error of Start counts as an exit.
+// seconds, and the delay does not grow. These are CreateContainerConfigError,
+// PreCreateHookError and the reasons of image pulls. Every other error of Start counts as
+// an exit.
 type WaitingError struct {
 	// Reason is the reason in v1.ContainerStateWaiting.
 	Reason string

@@ -55,7 +55,7 @@ type ContainerStatus struct {
 // Restarts sums up the restarts of a container or a pod.
 type Restarts struct {
 	// Count includes the restarts of a container under earlier agents. The other fields
-	// do not.
+	// do not. They do not include restarts after an exit at an unknown time either.
 	Count int
 	// Waited is the sum of all back-offs.
 	Waited time.Duration

@@ -89,6 +89,21 @@ func TestStatusOfStartError(t *testing.T) {
 	})
 }
 
+// A runtime that does not know when a container exited reports the zero time or the epoch.
+func TestStatusOfUnknownExitTime(t *testing.T) {
+	for _, unknown := range []time.Time{{}, time.Unix(0, 0)} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			n.exitTime = &unknown
+			n.lives["main"] = []life{exits(1, time.Second), exits(1, time.Second), {}}
+			var last Status
+			a := n.agent(pod(t, `containers: [{name: main}]`), func(o *Options) { o.Report = func(s Status) { last = s } })
+			n.run(t, a, time.Minute)
+			require.Equal(t, Restarts{Count: 2}, last.Containers[0].Restarts)
+		})
+	}
+}
+
 // A wait after a failed start counts once, as one after an exit does. The time until a
 // retry with a missing object is no back-off.
 func TestStatusOfFailedStarts(t *testing.T) {
