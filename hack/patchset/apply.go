@@ -86,7 +86,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 	if head != tip {
 		edited := fmt.Sprintf("%s has been edited since the series was applied (%s commits on it)", s.Branch, count)
 		if !keep || !current {
-			return false, console.Error(edited, `"make refresh" writes the commits into the patches, "make reverse" drops the branch.`)
+			return false, console.Error(edited, `"make refresh" writes the commits into the patches, "hack/patchset.sh reverse --force" drops them, both with the same KUBE_ROOT.`)
 		}
 		p.Say("%s; using it as it is", edited)
 		return true, nil
@@ -121,7 +121,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 		p.Warn("%s was made from older sources than those in %s, and has uncommitted changes; using it as it is", s.Branch, s.Dir)
 		return true, nil
 	}
-	p.Say("The patches or their files have changed since %s was made: reversing it first", s.Branch)
+	p.Say("The patches, their files or SKIP have changed since %s was made: reversing it first", s.Branch)
 	// First make sure that the new patches apply to the commit that reverse will check out.
 	if err := t.RequireReady(s.Created()); err != nil {
 		return false, err
@@ -257,7 +257,7 @@ func (p *program) reverse(force bool) error {
 	if len(extra) > 0 {
 		if !force {
 			return console.Error(fmt.Sprintf("%s has commits that no patch file holds:", a.Branch),
-				append(extra, `"make refresh" writes them to the patches; hack/patchset.sh reverse --force drops them.`)...)
+				append(extra, `"make refresh" writes them to the patches, "hack/patchset.sh reverse --force" drops them, both with the same KUBE_ROOT.`)...)
 		}
 		p.Note("dropping: %d commits", len(extra))
 	}
