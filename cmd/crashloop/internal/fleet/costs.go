@@ -29,10 +29,10 @@ type Costs struct {
 // 10 s, and all-fail/110 with 1 s. The limit is the sum of kubeAPIQPS and eventRecordQPS of a
 // KubeletConfiguration, each 50 by default.
 var MeasuredCosts = Costs{
-	RequestsPerRestart: 4.11,
+	RequestsPerRestart: 4.3,
 	RequestLimit:       100,
-	CPUPerRestart:      5200 * time.Microsecond,
-	CPUPerRequest:      1100 * time.Microsecond,
+	CPUPerRestart:      5700 * time.Microsecond,
+	CPUPerRequest:      900 * time.Microsecond,
 	CPUIdle:            0.05,
 }
 
