@@ -99,11 +99,13 @@ costs of a restart come from the four rows marked ¹: the requests from tenth/11
 				why = "both cores were busy: a plan does not model the limits of a node"
 			case r.Scenario.Mix == "sidecars":
 				why = "restarts are late, and a plan assumes that they are on time"
-			case f.Stolen > 0.25:
-				why = fmt.Sprintf("other machines used %.1f of the two cores", f.Stolen)
 			default:
 				assert.InEpsilon(t, f.PerSecond, p.restarts, 0.1, "%s: restarts", r.Name)
-				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, 0.25, "%s: CPU", r.Name)
+				within := 0.2
+				if r.Name == "tenth/110" && r.Scenario.Maximum == s {
+					within = 0.25 // Its CPU is not one of those from which the costs come.
+				}
+				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, within, "%s: CPU", r.Name)
 				switch {
 				case r.Scenario.Mix == "tenth" && r.Scenario.Maximum > s:
 					why = "with few restarts, most requests are for the node and for new pods"
