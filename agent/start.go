@@ -122,7 +122,8 @@ func (a *Agent) start(c *container) {
 // timeRestart adds the wait before the next start of the container to r. recordStart adds
 // the lateness of that start to r. A runtime may not know the time of an exit.
 func (c *container) timeRestart(r *Restarts, exit, retryAt time.Time) {
-	if c.timed = nil; exit.Unix() <= 0 {
+	if exit.Unix() <= 0 {
+		c.timed = nil
 		return
 	}
 	c.due, c.timed = exit, r
