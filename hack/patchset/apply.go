@@ -64,6 +64,9 @@ func (p *program) rehearse(t *tree.Tree, s *series.Series, commit, dir string) (
 	return writeMails(commits, filepath.Join(dir, "mails"))
 }
 
+// keepOrDrop is the advice for commits on a series branch that are in no patch.
+const keepOrDrop = `"make refresh" writes the commits into the patches, "hack/patchset.sh reverse --force" drops them, both with the same KUBE_ROOT.`
+
 // applyOver handles a series branch that exists already. It reports whether nothing is left to do.
 func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work string) (done bool, err error) {
 	base, tip := t.State(s.Branch, "base"), t.State(s.Branch, "tip")
@@ -86,7 +89,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 	if head != tip {
 		edited := fmt.Sprintf("%s has been edited since the series was applied (%s commits on it)", s.Branch, count)
 		if !keep || !current {
-			return false, console.Error(edited, `"make refresh" writes the commits into the patches, "hack/patchset.sh reverse --force" drops them, both with the same KUBE_ROOT.`)
+			return false, console.Error(edited, keepOrDrop)
 		}
 		p.Say("%s; using it as it is", edited)
 		return true, nil
@@ -257,7 +260,7 @@ func (p *program) reverse(force bool) error {
 	if len(extra) > 0 {
 		if !force {
 			return console.Error(fmt.Sprintf("%s has commits that no patch file holds:", a.Branch),
-				append(extra, `"make refresh" writes them to the patches, "hack/patchset.sh reverse --force" drops them, both with the same KUBE_ROOT.`)...)
+				append(extra, keepOrDrop)...)
 		}
 		p.Note("dropping: %d commits", len(extra))
 	}
