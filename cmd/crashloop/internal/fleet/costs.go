@@ -41,8 +41,8 @@ func (c Costs) validate() error {
 		name  string
 		value float64
 	}{
-		{"requests per restart", c.RequestsPerRestart}, {"request limit", c.RequestLimit},
-		{"CPU per restart in seconds", c.CPUPerRestart.Seconds()}, {"CPU per request in seconds", c.CPUPerRequest.Seconds()}, {"idle CPU", c.CPUIdle},
+		{"requests-per-restart", c.RequestsPerRestart}, {"request-limit", c.RequestLimit},
+		{"cpu-per-restart in seconds", c.CPUPerRestart.Seconds()}, {"cpu-per-request in seconds", c.CPUPerRequest.Seconds()}, {"cpu-idle", c.CPUIdle},
 	} {
 		if !(cost.value >= 0 && cost.value <= mostCost) {
 			return fmt.Errorf("%s: %v: must be from 0 to %.0f", cost.name, cost.value, mostCost)

@@ -364,8 +364,8 @@ func TestValidate(t *testing.T) {
 		"outage: from 2562047h47m16.854775807s":             func(o *Options) { o.Outages = []Outage{{math.MaxInt64, s, 1}} },
 		"outage: from 1s for 0s":                            func(o *Options) { o.Outages = []Outage{{s, 0, 1}} },
 		"outage: the share +Inf":                            func(o *Options) { o.Outages = []Outage{{s, s, math.Inf(1)}} },
-		"requests per restart: -1":                          func(o *Options) { o.RequestsPerRestart = -1 },
-		"idle CPU: NaN":                                     func(o *Options) { o.CPUIdle = math.NaN() },
+		"requests-per-restart: -1":                          func(o *Options) { o.RequestsPerRestart = -1 },
+		"cpu-idle: NaN":                                     func(o *Options) { o.CPUIdle = math.NaN() },
 		"restarts are too many": func(o *Options) {
 			o.Nodes, o.Pods, o.For, o.Curves[0].Curve = 100_000, 1000, plan.Longest, backoff.Curve{Initial: s, Max: s}
 		},

@@ -95,7 +95,8 @@ const (
 	mostCost = 1e4
 )
 
-// Validate returns an error that names the invalid field, its value, and what would be valid.
+// Validate returns an error that names the invalid field as the flag of crashloop plan fleet, its
+// value, and what would be valid.
 // shards is the number of parts into which the run is divided.
 func (o *Options) Validate(shards int) error {
 	names := map[string]bool{}

@@ -50,15 +50,15 @@ const (
 func (b Budget) Validate(o *Options, candidates []Curve) error {
 	switch {
 	case !(b.Requests >= 0 && b.Requests <= 1e12):
-		return fmt.Errorf("budget: %v requests must be from 0 to 1e12", b.Requests)
+		return fmt.Errorf("budget-requests: %v: must be more than 0 and at most 1e12", b.Requests)
 	case !(b.CPU >= 0 && b.CPU <= mostCost):
-		return fmt.Errorf("budget: CPU %v must be from 0 to %.0f", b.CPU, mostCost)
+		return fmt.Errorf("budget-cpu: %v: must be more than 0 and at most %.0f", b.CPU, mostCost)
 	case b.Requests == 0 && b.CPU == 0:
-		return errors.New("budget: there must be a limit for requests or CPU")
+		return errors.New("budget-requests, budget-cpu: one of them must be set")
 	case b.CPU > 0 && b.CPU <= o.CPUIdle:
-		return fmt.Errorf("budget: CPU %v must be more than a kubelet uses without restarts, %v", b.CPU, o.CPUIdle)
+		return fmt.Errorf("budget-cpu: %v: must be more than a kubelet uses without restarts, %v", b.CPU, o.CPUIdle)
 	case b.Window < Step || b.Window > o.For || b.Window%Step != 0:
-		return fmt.Errorf("budget: the window %v must be a multiple of %v, and at most the simulated time, %v", b.Window, Step, o.For)
+		return fmt.Errorf("budget-window: %v: must be a multiple of %v, and at most the simulated time, %v", b.Window, Step, o.For)
 	}
 	part := *o
 	part.Nodes = o.sampled()

@@ -109,12 +109,12 @@ func TestRecommendEdges(t *testing.T) {
 	_, err = Recommend(year, Budget{CPU: 1, Window: time.Minute}, maxima(300))
 	assert.ErrorContains(t, err, "budget: in 8760h0m0s there are too many restarts")
 	for want, b := range map[string]Budget{
-		"there must be a limit":                {Window: time.Minute},
-		"budget: NaN requests":                 {Requests: math.NaN(), Window: time.Minute},
-		"budget: CPU -1":                       {CPU: -1, Window: time.Minute},
-		"CPU 0.05 must be more than a kubelet": {CPU: 0.05, Window: time.Minute},
-		"the window 15s must be":               {CPU: 1, Window: 15 * s},
-		"the window 2h0m0s must be":            {CPU: 1, Window: 2 * time.Hour},
+		"one of them must be set":        {Window: time.Minute},
+		"budget-requests: NaN":           {Requests: math.NaN(), Window: time.Minute},
+		"budget-cpu: -1":                 {CPU: -1, Window: time.Minute},
+		"0.05: must be more than a kube": {CPU: 0.05, Window: time.Minute},
+		"budget-window: 15s: must be":    {CPU: 1, Window: 15 * s},
+		"budget-window: 2h0m0s: must be": {CPU: 1, Window: 2 * time.Hour},
 	} {
 		_, err := Recommend(o, b, maxima(300))
 		assert.ErrorContains(t, err, want)
