@@ -31,6 +31,8 @@ func TestManyPatches(t *testing.T) {
 	p.ok(t, "hack/patchset.sh", "reverse")
 	for skip, words := range map[string]string{
 		"kubelet-more-0": "depends on patch kubelet-more-0, which", "kubelet-more-7": "depends on patch 11, which", "kubelet-more-8": "11 commits",
+		// The patches that depend on a dependent patch are named, too.
+		"client-go-rules": "0011 0012 as well, or add what they depend on",
 	} {
 		out, _ := p.try([]string{"SKIP=" + p.number(t, skip)}, "hack/patchset.sh", "apply")
 		assert.Contains(t, out, words)

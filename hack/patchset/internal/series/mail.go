@@ -93,11 +93,14 @@ func (p Store) Trailers(m message, key string) ([]string, error) {
 
 var dependency = regexp.MustCompile(`^#?0*(\d{1,4})([-.].*)?$`)
 
-// CheckDependencies returns an error if the series lacks a patch that another one depends on, or has it later. Patches name
-// their dependencies by number or by name. Inserting a patch changes numbers, but not names.
+// CheckDependencies returns an error if the series lacks a patch that another one depends on, or has it later. The error also
+// lists the patches that depend on that one in turn. Patches name their dependencies by number or by name. Inserting a patch
+// changes numbers, but not names.
 func (p Store) CheckDependencies(s *Series) error {
 	before := map[string]bool{}
+	var problems, leaveOut []string
 	for _, q := range s.Active {
+		complete := true
 		m, err := p.Message(q.Mail)
 		if err != nil {
 			return err
@@ -115,14 +118,19 @@ func (p Store) CheckDependencies(s *Series) error {
 			} else if len(fileutil.Glob(s.Dir, "[0-9][0-9][0-9][0-9]-"+word+".patch")) == 0 {
 				return fmt.Errorf("%s: Depends-On: %q is neither a patch number nor \"none\" nor the name of a patch", q.File, word)
 			}
-			if !before[word] {
-				return console.Error(fmt.Sprintf("%s depends on patch %s, which the series does not have before it", q.File, word),
-					fmt.Sprintf("Leave out %04d as well, or add patch %s to %s/series again.", q.Number, word, s.Dir))
+			if complete && !before[word] {
+				complete = false
+				problems = append(problems, fmt.Sprintf("%s depends on patch %s, which the series does not have before it", q.File, word))
+				leaveOut = append(leaveOut, fmt.Sprintf("%04d", q.Number))
 			}
 		}
-		before[strconv.Itoa(q.Number)], before[q.Name] = true, true
+		before[strconv.Itoa(q.Number)], before[q.Name] = complete, complete
 	}
-	return nil
+	if len(problems) == 0 {
+		return nil
+	}
+	problems = append(problems, fmt.Sprintf("Leave out %s as well, or add what they depend on to %s/series.", strings.Join(leaveOut, " "), s.Dir))
+	return console.Error(problems[0], problems[1:]...)
 }
 
 // Packages returns the Go packages that patches change, as arguments for `go test` in the tree. A file below testdata belongs

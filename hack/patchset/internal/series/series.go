@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/mod/semver"
 
@@ -139,7 +140,7 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	skip := strings.Fields(leaveOut)
+	skip := strings.FieldsFunc(leaveOut, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 	names := map[string]bool{}
 	var numbers []string
 	for _, l := range lines {
