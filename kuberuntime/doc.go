@@ -18,7 +18,8 @@
 //
 //	wait, message, err := kuberuntime.DoBackOff(ctx, recorder, pod, container, statuses, backOff, time.Now())
 //	if wait {
-//		return err // the container's waiting state has this message
+//		setWaiting(container, message)
+//		return err
 //	}
 //	created, err := start(pod, container)
 //	return kuberuntime.StartFailed(pod, container, created, err, backOff, time.Now())

@@ -13,8 +13,8 @@
 //
 // # Usage
 //
-// An agent runs this loop for each pod, whenever the pod changes and at
-// [Plan.Next]. The example of the package is a complete agent for one pod.
+// An agent runs this loop for each pod. The example of the package is a complete
+// agent for one pod.
 //
 //	m := restartpod.New(backOff, pod, gates) // all pods share backOff
 //	m.Recover(pod.Status.Conditions, containers(pod))
@@ -24,16 +24,21 @@
 //			Now: time.Now(), Containers: cs, GracePeriod: gracePeriod(pod),
 //			SandboxLost: !sandboxReady(pod), Deleted: pod.DeletionTimestamp != nil,
 //		})
-//		writeConditions(pod, plan.Conditions)
+//		writeStatus(pod, plan.Conditions, plan.Waiting, plan.Old)
 //		recordEvents(pod, plan.Events)
 //		for _, kill := range plan.Kill {
 //			stop(cs[kill.Container], kill) // unless it is already being stopped
 //		}
+//		next := plan.Next
 //		for _, i := range plan.Start {
-//			start(cs[i]) // unless it exited and its own back-off has not passed
+//			next = earliest(next, start(cs[i], plan.Old[i]))
 //		}
-//		waitForChange(pod, plan.Next)
+//		waitForChange(pod, next)
 //	}
+//
+// start does not start a container that exited and whose own back-off has not
+// passed. It returns when to try again, and zero if it started the container. For
+// that, DoBackOff of package kuberuntime must not see a status of the previous run.
 //
 // # Phases
 //

@@ -49,7 +49,8 @@ func (a *agent) sync(now time.Time) (next time.Time) {
 	}
 	for _, i := range plan.Start {
 		// A container that exited must be skipped while kuberuntime.DoBackOff makes it
-		// wait. Do not pass DoBackOff a status that is true in plan.Old.
+		// wait, and sync must be called when it has waited. Do not pass DoBackOff a
+		// status that is true in plan.Old.
 		a.runtime.start(containers[i].Name, now)
 	}
 	return plan.Next
