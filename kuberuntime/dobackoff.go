@@ -68,8 +68,8 @@ type EventRecorder interface {
 // DoBackOff reports whether a container that is about to be started has to wait at
 // the time now. If so, it returns true, a message for people and a *BackoffError.
 // The error wraps ErrCrashLoopBackOff and holds the time of the retry. Otherwise
-// the back-off has advanced, and the caller must start the container. Pass the
-// error of that start to StartFailed.
+// the caller must start the container, and the back-off has advanced if the
+// statuses have an exit. Pass the error of that start to StartFailed.
 //
 // The statuses must be those of all instances in the pod from the time when the
 // start was decided. Only the newest instance matters. The delay counts from its

@@ -13,32 +13,42 @@
 //
 // # Usage
 //
-// An agent runs this loop for each pod. The example of the package is a complete
-// agent for one pod.
+// An agent runs this loop for each pod. The example of the package
+// (example_test.go) is a complete agent for one pod.
 //
 //	m := restartpod.New(backOff, pod, gates) // all pods share backOff
 //	m.Recover(pod.Status.Conditions, containers(pod))
 //	for {
-//		cs := containers(pod) // restartpod.Containers, with each Status from the runtime
-//		plan := m.Step(restartpod.Observation{
-//			Now: time.Now(), Containers: cs, GracePeriod: gracePeriod(pod),
+//		o := restartpod.Observation{
+//			Now: time.Now(), Containers: containers(pod), GracePeriod: gracePeriod(pod),
 //			SandboxLost: !sandboxReady(pod), Deleted: pod.DeletionTimestamp != nil,
-//		})
-//		writeStatus(pod, plan.Conditions, plan.Waiting, plan.Old)
+//		}
+//		plan := m.Step(o)
+//		writeStatus(pod, plan)
 //		recordEvents(pod, plan.Events)
 //		for _, kill := range plan.Kill {
-//			stop(cs[kill.Container], kill) // unless it is already being stopped
+//			stop(o.Containers[kill.Container], kill)
 //		}
 //		next := plan.Next
 //		for _, i := range plan.Start {
-//			next = earliest(next, start(cs[i], plan.Old[i]))
+//			next = earliest(next, start(o.Containers[i], plan))
 //		}
 //		waitForChange(pod, next)
 //	}
 //
-// start does not start a container that exited and whose own back-off has not
-// passed. It returns when to try again, and zero if it started the container. For
-// that, DoBackOff of package kuberuntime must not see a status of the previous run.
+// These functions are the agent's:
+//   - containers calls [Containers] and adds each Status from the runtime.
+//   - writeStatus writes plan.Conditions and plan.Waiting, and regards plan.Old.
+//   - stop skips an instance that is already being stopped.
+//   - start creates the sandbox if it is not ready. Before each start it asks
+//     kuberuntime.DoBackOff, without statuses of the previous run. It returns when
+//     to try again, and zero if it started the container.
+//   - earliest ignores zero times.
+//   - waitForChange returns at next, unless that is zero, and as soon as anything
+//     has changed since the call of containers, also by stop or start.
+//
+// A plan stops nothing in a pod that is deleted or Failed. For that, the agent calls
+// [Observation.Stop] until nothing is left.
 //
 // # Phases
 //
@@ -70,8 +80,9 @@
 // with the pod's deletion, deadline or failure. The machine distinguishes runs by
 // the IDs of instances. Only Recover compares start times, which have a
 // resolution of one second in the API. After a restart of the agent:
-//   - The pod may be restarted a second time if the agent ended within that
-//     second, or before the condition was written.
+//   - The pod may be restarted a second time if the agent ended before the condition
+//     was written, or before an instance of the present run had started in a later
+//     second than the condition's.
 //   - The pod's back-off starts over, unless the agent stored the back-off's keys.
 //   - A pod that was deleted during a restart is not restarted. If Startup had
 //     already started instances, they count as part of the previous run.

@@ -76,8 +76,8 @@ type Plan struct {
 	// otherwise.
 	Waiting *Waiting
 	// Old reports for each container of the Observation whether its status belongs
-	// to the previous run. Such a status is the container's last state and not its
-	// current state. Hide it from restart policies, from the pod's API phase and
+	// to the previous run. Once such an instance has exited, its status is the
+	// container's last state and not its current state. Hide it from restart policies, from the pod's API phase and
 	// from the container's own back-off. This holds in every phase until the
 	// container has a newer instance, even if the restart ended with the pod's
 	// deletion, deadline or failure. Old is nil if no status belongs to the
