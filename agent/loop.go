@@ -144,7 +144,10 @@ func (a *Agent) report() {
 
 // step carries out the plan of the machine.
 func (a *Agent) step(o restartpod.Observation) (next time.Time) {
-	deadline := a.deadline()
+	var deadline time.Time
+	if s := a.o.Pod.Spec.ActiveDeadlineSeconds; s != nil {
+		deadline = a.startedAt.Add(time.Duration(*s) * time.Second)
+	}
 	late := !deadline.IsZero() && !o.Now.Before(deadline)
 	o.Deleted = o.Deleted || late
 	plan := a.machine.Step(o)
@@ -188,13 +191,4 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 		}
 	}
 	return earlier(next, a.startAll(o, plan.Start))
-}
-
-// deadline returns the active deadline of the pod, or zero.
-func (a *Agent) deadline() time.Time {
-	s := a.o.Pod.Spec.ActiveDeadlineSeconds
-	if s == nil {
-		return time.Time{}
-	}
-	return a.startedAt.Add(time.Duration(*s) * time.Second)
 }
