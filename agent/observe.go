@@ -37,7 +37,14 @@ func (a *Agent) observe(state State) {
 		}
 		if instance.State == restartpod.StateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
 			c.probe.end()
-			c.lastExit, c.hook = terminated(&instance), nil
+			reason := "Error" // As container runtimes report it.
+			if instance.ExitCode == 0 {
+				reason = "Completed"
+			}
+			c.hook, c.lastExit = nil, &v1.ContainerStateTerminated{
+				ExitCode: instance.ExitCode, Reason: cmp.Or(instance.Reason, reason), Message: instance.Message, ContainerID: instance.ID,
+				StartedAt: metav1.NewTime(instance.StartedAt), FinishedAt: metav1.NewTime(instance.FinishedAt),
+			}
 		}
 	}
 }
@@ -61,19 +68,6 @@ func (a *Agent) recordStart(c *container) {
 		r.Worst = max(r.Worst, late)
 	}
 	c.timed = nil
-}
-
-// terminated returns the state of an instance that has exited. The default reasons are
-// those of container runtimes.
-func terminated(i *Instance) *v1.ContainerStateTerminated {
-	reason := "Error"
-	if i.ExitCode == 0 {
-		reason = "Completed"
-	}
-	return &v1.ContainerStateTerminated{
-		ExitCode: i.ExitCode, Reason: cmp.Or(i.Reason, reason), Message: i.Message, ContainerID: i.ID,
-		StartedAt: metav1.NewTime(i.StartedAt), FinishedAt: metav1.NewTime(i.FinishedAt),
-	}
 }
 
 // observation returns the input of the machine.
