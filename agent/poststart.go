@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -59,10 +58,6 @@ func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
 		}
 	}
 	return next
-}
-
-func (a *Agent) hookRunning() bool {
-	return slices.ContainsFunc(a.containers, func(c container) bool { return c.hook.running() })
 }
 
 // runHook runs an exec or httpGet hook.

@@ -73,7 +73,7 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		if a.starting.Err() != nil {
 			return o.Now.Add(errorRetry) // The pod is being deleted. Run syncs at once.
 		}
-		if a.hookRunning() {
+		if slices.ContainsFunc(a.containers, func(c container) bool { return c.hook.running() }) {
 			break
 		}
 		if a.mayStart(a.now(), c) {
