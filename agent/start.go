@@ -25,7 +25,13 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 	if now.Before(c.missingUntil) {
 		return false // startFailed has set retryAt and the reason.
 	}
-	wait, message, err := kuberuntime.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, c.statuses(), a.o.ContainerBackOff, now)
+	var statuses []kuberuntime.ContainerStatus // The back-off counts from the exit of this instance.
+	if i := c.instance; i != nil && !c.old {
+		statuses = []kuberuntime.ContainerStatus{{
+			Name: c.Name, State: kuberuntime.ContainerState(i.State), ExitCode: int(i.ExitCode), StartedAt: i.StartedAt, FinishedAt: i.FinishedAt, RestartCount: i.Restarts,
+		}}
+	}
+	wait, message, err := kuberuntime.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
 	if !wait {
 		return true
 	}
@@ -34,17 +40,6 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 		c.waitReason, c.message = kuberuntime.ErrCrashLoopBackOff.Error(), message
 	}
 	return false
-}
-
-// statuses returns the instance from whose exit the back-off counts, if any.
-func (c *container) statuses() []kuberuntime.ContainerStatus {
-	i := c.instance
-	if i == nil || c.old {
-		return nil
-	}
-	return []kuberuntime.ContainerStatus{{
-		Name: c.Name, State: kuberuntime.ContainerState(i.State), ExitCode: int(i.ExitCode), StartedAt: i.StartedAt, FinishedAt: i.FinishedAt, RestartCount: i.Restarts,
-	}}
 }
 
 // startAll starts the listed containers that may start, and a sandbox if there is none.
