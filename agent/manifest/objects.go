@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
@@ -182,7 +183,23 @@ func (r *resolver) container(c *v1.Container, path *field.Path) {
 		}
 	}
 	c.EnvFrom, c.Env = nil, env
-	r.errs = append(r.errs, validateExpansion(r.pod, c, path)...)
+	env, err := Environment(r.pod, c, "")
+	if err != nil {
+		r.errs = append(r.errs, field.Invalid(path.Child("env"), field.OmitValueType{}, err.Error()))
+	}
+	values := map[string]string{}
+	for _, e := range env {
+		values[e.Name] = e.Value
+	}
+	check := func(list []string, path *field.Path) {
+		for i, s := range list {
+			if _, ok := expand.String(s, values); !ok {
+				r.errs = append(r.errs, field.TooLong(path.Index(i), "", expand.Max))
+			}
+		}
+	}
+	check(c.Command, path.Child("command"))
+	check(c.Args, path.Child("args"))
 }
 
 func (r *resolver) volume(v *v1.Volume, path *field.Path) {

@@ -18,8 +18,6 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
-
-	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
 // Validate validates a pod after Default. It returns an error for each field on which the
@@ -207,29 +205,6 @@ func (v *validator) validateEnv(c *v1.Container, path *field.Path) {
 	for i, from := range c.EnvFrom {
 		v.oneOf(from, path.Child("envFrom").Index(i))
 	}
-}
-
-// validateExpansion returns an error for each value that is too long after the expansion
-// of $(NAME).
-func validateExpansion(pod *v1.Pod, c *v1.Container, path *field.Path) (errs field.ErrorList) {
-	env, err := Environment(pod, c, "")
-	if err != nil {
-		errs = append(errs, field.Invalid(path.Child("env"), field.OmitValueType{}, err.Error()))
-	}
-	values := map[string]string{}
-	for _, e := range env {
-		values[e.Name] = e.Value
-	}
-	check := func(list []string, path *field.Path) {
-		for i, s := range list {
-			if _, ok := expand.String(s, values); !ok {
-				errs = append(errs, field.TooLong(path.Index(i), "", expand.Max))
-			}
-		}
-	}
-	check(c.Command, path.Child("command"))
-	check(c.Args, path.Child("args"))
-	return errs
 }
 
 func (v *validator) validateMounts(mounts []v1.VolumeMount, fldPath *field.Path) {
