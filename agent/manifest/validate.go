@@ -30,7 +30,14 @@ import (
 // not validate restart policies and restart rules: see ValidatePodRestartRules in package
 // validation.
 func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.ErrorList) {
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutDefaults(pod))
+	// Default has set these values, and some runtimes do not honour them.
+	withoutDefaults := pod.DeepCopy()
+	for _, c := range Containers(&withoutDefaults.Spec) {
+		if c.ImagePullPolicy == defaultPullPolicy(c.Image) {
+			c.ImagePullPolicy = ""
+		}
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutDefaults)
 	if err != nil {
 		return nil, field.ErrorList{field.InternalError(nil, err)}
 	}
@@ -39,18 +46,6 @@ func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.Error
 	v.validatePod()
 	warnings, errs = support.check(spec, v.errs)
 	return warnings, append(v.errs, errs...)
-}
-
-// withoutDefaults returns a copy of the pod without the values that Default has set and
-// that some runtimes do not honour.
-func withoutDefaults(pod *v1.Pod) *v1.Pod {
-	pod = pod.DeepCopy()
-	for _, c := range Containers(&pod.Spec) {
-		if c.ImagePullPolicy == defaultPullPolicy(c.Image) {
-			c.ImagePullPolicy = ""
-		}
-	}
-	return pod
 }
 
 type validator struct {
