@@ -39,12 +39,8 @@ const (
 	stopPeriod = 100 * time.Millisecond
 )
 
-// LogsDir and StatusFile are in the directory of a pod. LogsDir has a directory with the
-// logs of each container. StatusFile is for agent.Options.StatusFile.
-const (
-	LogsDir    = podfiles.Logs
-	StatusFile = podfiles.Status
-)
+// StatusFile is the file in the directory of a pod for agent.Options.StatusFile.
+const StatusFile = podfiles.Status
 
 // Runtime runs one pod through a CRI endpoint. It implements agent.Runtime. Every
 // method may return an error because the endpoint does not respond. Then it may be called
