@@ -23,64 +23,61 @@ type Support struct {
 	Name string
 	// Honoured lists the fields that have their documented effect.
 	Honoured []string
-	// Refused maps fields that the runtime must not ignore to the reason why it does
-	// not support them. It takes precedence over Honoured.
-	Refused map[string]string
 	// NeedsCommand is true for a runtime without images: every container needs a command.
 	NeedsCommand bool
 }
 
-// common lists the fields that the agent handles. The Honoured fields of a runtime take
-// precedence over common.Refused.
-var common = Support{
-	Honoured: []string{
-		"spec.restartPolicy",
-		"spec.terminationGracePeriodSeconds",
-		"spec.activeDeadlineSeconds",
-		"spec.enableServiceLinks", // No services exist, so there are no links.
-		"spec.containers.name",
-		"spec.containers.command",
-		"spec.containers.args",
-		"spec.containers.workingDir",
-		"spec.containers.env.name",
-		"spec.containers.env.value",
-		"spec.containers.env.valueFrom",
-		"spec.containers.envFrom",
-		"spec.containers.ports.name",
-		"spec.containers.ports.containerPort",
-		"spec.containers.ports.protocol",
-		"spec.containers.restartPolicy",
-		"spec.containers.restartPolicyRules",
-		"spec.containers.lifecycle.postStart",
-		"spec.containers.lifecycle.preStop.exec",
-		"spec.containers.lifecycle.preStop.httpGet",
-		"spec.containers.lifecycle.preStop.sleep",
-		"spec.containers.livenessProbe",
-		"spec.containers.startupProbe",
-		"spec.containers.volumeMounts.name",
-		"spec.containers.volumeMounts.mountPath",
-		"spec.containers.volumeMounts.subPath",
-		"spec.containers.volumeMounts.subPathExpr",
-		"spec.volumes.name",
-		"spec.volumes.configMap",
-		"spec.volumes.downwardAPI",
-		"spec.volumes.projected.defaultMode",
-		"spec.volumes.projected.sources.configMap",
-		"spec.volumes.projected.sources.downwardAPI",
-		"spec.volumes.projected.sources.secret",
-		"spec.volumes.secret",
-	},
-	Refused: map[string]string{
-		"spec.ephemeralContainers":                      "may only be added to a running pod",
-		"spec.containers.env.valueFrom.fileKeyRef":      "files of variables are not supported: set value",
-		"spec.os.name":                                  "containers are Linux processes",
-		"spec.schedulingGates":                          "a pod with scheduling gates is not started: remove them",
-		"spec.containers.stdin":                         "nothing can be attached, and a shell would exit at once: use a command that waits",
-		"spec.containers.volumeDevices":                 "block devices are not supported: use volumeMounts and an emptyDir volume",
-		"spec.containers.lifecycle.postStart.tcpSocket": "a hook cannot use tcpSocket, in the kubelet either",
-		"spec.containers.lifecycle.preStop.tcpSocket":   "a hook cannot use tcpSocket, in the kubelet either",
-		"spec.containers.lifecycle.stopSignal":          "containers are stopped with SIGTERM: remove it",
-	},
+// honouredByAgent lists the fields that the agent handles.
+var honouredByAgent = []string{
+	"spec.restartPolicy",
+	"spec.terminationGracePeriodSeconds",
+	"spec.activeDeadlineSeconds",
+	"spec.enableServiceLinks", // No services exist, so there are no links.
+	"spec.containers.name",
+	"spec.containers.command",
+	"spec.containers.args",
+	"spec.containers.workingDir",
+	"spec.containers.env.name",
+	"spec.containers.env.value",
+	"spec.containers.env.valueFrom",
+	"spec.containers.envFrom",
+	"spec.containers.ports.name",
+	"spec.containers.ports.containerPort",
+	"spec.containers.ports.protocol",
+	"spec.containers.restartPolicy",
+	"spec.containers.restartPolicyRules",
+	"spec.containers.lifecycle.postStart",
+	"spec.containers.lifecycle.preStop.exec",
+	"spec.containers.lifecycle.preStop.httpGet",
+	"spec.containers.lifecycle.preStop.sleep",
+	"spec.containers.livenessProbe",
+	"spec.containers.startupProbe",
+	"spec.containers.volumeMounts.name",
+	"spec.containers.volumeMounts.mountPath",
+	"spec.containers.volumeMounts.subPath",
+	"spec.containers.volumeMounts.subPathExpr",
+	"spec.volumes.name",
+	"spec.volumes.configMap",
+	"spec.volumes.downwardAPI",
+	"spec.volumes.projected.defaultMode",
+	"spec.volumes.projected.sources.configMap",
+	"spec.volumes.projected.sources.downwardAPI",
+	"spec.volumes.projected.sources.secret",
+	"spec.volumes.secret",
+}
+
+// refusedByAgent maps fields that must not be ignored to the reason why the agent does
+// not support them. The Honoured fields of a runtime take precedence.
+var refusedByAgent = map[string]string{
+	"spec.ephemeralContainers":                      "may only be added to a running pod",
+	"spec.containers.env.valueFrom.fileKeyRef":      "files of variables are not supported: set value",
+	"spec.os.name":                                  "containers are Linux processes",
+	"spec.schedulingGates":                          "a pod with scheduling gates is not started: remove them",
+	"spec.containers.stdin":                         "nothing can be attached, and a shell would exit at once: use a command that waits",
+	"spec.containers.volumeDevices":                 "block devices are not supported: use volumeMounts and an emptyDir volume",
+	"spec.containers.lifecycle.postStart.tcpSocket": "a hook cannot use tcpSocket, in the kubelet either",
+	"spec.containers.lifecycle.preStop.tcpSocket":   "a hook cannot use tcpSocket, in the kubelet either",
+	"spec.containers.lifecycle.stopSignal":          "containers are stopped with SIGTERM: remove it",
 }
 
 // noEffect maps fields to values that change nothing, such as the values that an API
@@ -109,7 +106,7 @@ type sorter struct {
 	// parents is the set of fields that have entries for fields below them.
 	parents map[string]bool
 
-	// earlier has the errors of other checks. No field gets two errors.
+	// earlier has the errors of other checks. Their fields are not listed as ignored.
 	earlier field.ErrorList
 	errs    field.ErrorList
 	// ignored maps the names of the fields without effect to their paths.
@@ -117,16 +114,15 @@ type sorter struct {
 }
 
 // check returns an error for each refused field of a spec, and a warning that lists the
-// fields without effect. It leaves out fields for which errs has an error.
+// fields without effect. The warning leaves out fields for which errs has an error.
 func (s Support) check(spec map[string]any, errs field.ErrorList) (warnings []string, refused field.ErrorList) {
-	f := sorter{honoured: map[string]bool{}, refused: maps.Clone(common.Refused), parents: map[string]bool{}, earlier: errs, ignored: map[string][]string{}}
-	for _, name := range slices.Concat(common.Honoured, s.Honoured) {
+	f := sorter{honoured: map[string]bool{}, refused: maps.Clone(refusedByAgent), parents: map[string]bool{}, earlier: errs, ignored: map[string][]string{}}
+	for _, name := range slices.Concat(honouredByAgent, s.Honoured) {
 		f.honoured[name] = true
 	}
 	for _, name := range s.Honoured {
 		delete(f.refused, name)
 	}
-	maps.Copy(f.refused, s.Refused)
 	names := slices.Concat(slices.Collect(maps.Keys(f.honoured)), slices.Collect(maps.Keys(f.refused)), slices.Collect(maps.Keys(noEffect)))
 	for _, name := range names {
 		for i, r := range name {
@@ -165,9 +161,7 @@ func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 		return
 	}
 	if reason, ok := f.refused[entry]; ok {
-		if !slices.ContainsFunc(f.earlier, func(err *field.Error) bool { return err.Field == path.String() }) {
-			f.errs = append(f.errs, field.Forbidden(path, reason))
-		}
+		f.errs = append(f.errs, field.Forbidden(path, reason))
 		return
 	}
 	honoured = honoured || f.honoured[entry]

@@ -323,16 +323,15 @@ func TestNotHonoured(t *testing.T) {
 func TestRefused(t *testing.T) {
 	support := Support{
 		Name:     "other",
-		Honoured: []string{"spec.containers.image", "spec.containers.securityContext"},
-		Refused:  map[string]string{"spec.containers.image": "no images here", "spec.containers.securityContext.windowsOptions": "no Windows here", "spec.hostUsers": "no users here"},
+		Honoured: []string{"spec.containers.image", "spec.containers.lifecycle", "spec.os"},
 	}
-	warnings, errs := errorTexts(t, `{metadata: {name: a}, spec: {hostUsers: false, containers: [{name: main, image: i, securityContext: {privileged: true, windowsOptions: {hostProcess: true}}}]}}`, support)
+	warnings, errs := errorTexts(t, `{metadata: {name: a}, spec: {os: {name: windows}, containers: [{name: main, image: i, lifecycle: {preStop: {tcpSocket: {port: 1}}, stopSignal: SIGINT}}]}}`, support)
 	require.Empty(t, warnings)
 	require.Equal(t, []string{
-		"spec.containers[0].image: Forbidden: no images here",
-		"spec.containers[0].securityContext.windowsOptions: Forbidden: no Windows here",
-		"spec.hostUsers: Forbidden: no users here",
-	}, errs)
+		"spec.containers[0].lifecycle.preStop.tcpSocket: Forbidden: a hook cannot use tcpSocket, in the kubelet either",
+		"spec.containers[0].lifecycle.stopSignal: Forbidden: containers are stopped with SIGTERM: remove it",
+		"spec.os.name: Forbidden: containers are Linux processes",
+	}, errs, "a field below an honoured field may be refused")
 
 	_, errs = errorTexts(t, `{metadata: {name: a}, spec: {containers: [{name: main}]}}`, support)
 	require.Equal(t, []string{"spec.containers[0].image: Required value"}, errs)
