@@ -6,13 +6,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
@@ -82,7 +82,11 @@ func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
 	case "status.podIP", "status.podIPs":
 		return podIP, nil
 	case "status.hostIP", "status.hostIPs":
-		return hostIP(podIP), nil
+		host, err := utilnet.ChooseHostInterface() // As the kubelet.
+		if err != nil {
+			return podIP, nil // The machine has no network.
+		}
+		return host.String(), nil
 	}
 	if path, ok := strings.CutSuffix(fieldPath, "']"); ok {
 		if key, ok := strings.CutPrefix(path, "metadata.labels['"); ok && isQualifiedName(key) {
@@ -103,17 +107,6 @@ func formatMap(m map[string]string) string {
 		fmt.Fprintf(&b, "%s=%q\n", key, m[key])
 	}
 	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// hostIP returns the address from which this machine connects to others, or the pod's IP
-// if there is none.
-func hostIP(podIP string) string {
-	c, err := net.Dial("udp", "192.0.2.1:9") // Sends nothing.
-	if err != nil {
-		return podIP
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
 func isQualifiedName(key string) bool {

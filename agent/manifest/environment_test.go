@@ -3,6 +3,7 @@
 package manifest
 
 import (
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -113,4 +114,7 @@ func TestEnvironment(t *testing.T) {
 			require.Equal(t, tc.want, env)
 		})
 	}
+	env, err := Environment(pod, &v1.Container{Env: []v1.EnvVar{fieldRef("HOST", "status.hostIP")}}, "127.0.0.1")
+	require.NoError(t, err)
+	require.NotNil(t, net.ParseIP(env[0].Value), env[0].Value)
 }
