@@ -121,13 +121,15 @@ func TestValidate(t *testing.T) {
     - {name: a, mountPath: /}
     - {name: a, mountPath: /b/}
     - {name: a, mountPath: /d, subPath: d}
-    - {mountPath: /e, subPathExpr: $(E)}`, want: []string{
+    - {mountPath: /e, subPathExpr: $(E)}
+    - {name: a, mountPath: /x/..}`, want: []string{
 			`spec.containers[0].volumeMounts[0].name: Not found: "b"`,
 			"spec.containers[0].volumeMounts[1].mountPath: Invalid value: \"\": must be an absolute path below /",
 			`spec.containers[0].volumeMounts[2].mountPath: Invalid value: "c": must be an absolute path below /`,
 			`spec.containers[0].volumeMounts[3].mountPath: Invalid value: "/": must be an absolute path below /`,
 			`spec.containers[0].volumeMounts[4].mountPath: Duplicate value: "/b/"`,
 			`spec.containers[0].volumeMounts[6].name: Not found: ""`,
+			`spec.containers[0].volumeMounts[7].mountPath: Invalid value: "/x/..": must be an absolute path below /`,
 			"spec.containers[0].volumeDevices: Forbidden: block devices are not supported: use volumeMounts and an emptyDir volume",
 		}},
 		{name: "environment", spec: `

@@ -7,7 +7,6 @@ package process
 import (
 	"fmt"
 	"os"
-	"path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -69,11 +68,6 @@ func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 			}
 			if ptr.Deref(sc.ReadOnlyRootFilesystem, false) {
 				forbid(at.Child("securityContext", "readOnlyRootFilesystem"), notUnconfined)
-			}
-		}
-		for i, m := range c.VolumeMounts {
-			if path.Join("/", m.MountPath) == "/" {
-				errs = append(errs, field.Invalid(at.Child("volumeMounts").Index(i).Child("mountPath"), m.MountPath, "must not be /"))
 			}
 		}
 		if euid != 0 && !confined && (u.UID != euid || u.GID != egid) {
