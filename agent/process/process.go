@@ -312,15 +312,10 @@ func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) erro
 	}
 	if grace > 0 {
 		i.term.Do(func() { i.parent.signal(i.run, unix.SIGTERM) })
-		select {
-		case <-i.done:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(grace):
-		}
+		defer time.AfterFunc(grace, i.kill).Stop()
+	} else {
+		i.kill()
 	}
-	i.kill()
 	return i.waitDone(ctx)
 }
 
