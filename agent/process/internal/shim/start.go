@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -174,9 +175,14 @@ func (c Command) startContainer(stdio []uintptr) (pid, pidfd int, err error) {
 			groups[i] = uint32(g)
 		}
 		kept = append(kept, groups)
-		add("supplementalGroups", sysSetgroups, uintptr(len(u.Groups)), uintptr(unsafe.Pointer(&groups[0])))
-		add("runAsGroup", sysSetresgid, uintptr(u.GID), uintptr(u.GID), uintptr(u.GID))
-		add("runAsUser", sysSetresuid, uintptr(u.UID), uintptr(u.UID), uintptr(u.UID))
+		setgroups, setresgid, setresuid := uintptr(unix.SYS_SETGROUPS), uintptr(unix.SYS_SETRESGID), uintptr(unix.SYS_SETRESUID)
+		if runtime.GOARCH == "386" || runtime.GOARCH == "arm" {
+			// There these take 16-bit IDs. SYS_SETGROUPS32 and so on are not defined elsewhere.
+			setgroups, setresgid, setresuid = 206, 210, 208
+		}
+		add("supplementalGroups", setgroups, uintptr(len(u.Groups)), uintptr(unsafe.Pointer(&groups[0])))
+		add("runAsGroup", setresgid, uintptr(u.GID), uintptr(u.GID), uintptr(u.GID))
+		add("runAsUser", setresuid, uintptr(u.UID), uintptr(u.UID), uintptr(u.UID))
 	}
 	for i, fd := range stdio {
 		add("dup3", unix.SYS_DUP3, fd, uintptr(i), 0)
