@@ -173,15 +173,7 @@ func makeMountPoint(point string) error {
 	if err := os.MkdirAll(path.Dir(point), 0o755); err != nil {
 		return err
 	}
-	return touch(point)
-}
-
-func touch(file string) error {
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	return os.WriteFile(point, nil, 0o644)
 }
 
 // replace mounts a directory in memory over a directory of the machine, with the same
@@ -228,11 +220,11 @@ func (m mirrors) fill(from, to string, excluded ...string) error {
 
 // bind creates a file or a directory at to, and mounts from on it, with all mounts in it.
 func bind(from, to string, mode fs.FileMode) error {
-	create := touch
+	point := to
 	if mode.IsDir() {
-		create = func(dir string) error { return os.Mkdir(dir, 0o755) }
+		point += "/"
 	}
-	if err := create(to); err != nil {
+	if err := makeMountPoint(point); err != nil {
 		return err
 	}
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
