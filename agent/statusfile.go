@@ -97,14 +97,3 @@ func replaceFile(path string, data []byte) error {
 	}
 	return err
 }
-
-// forget removes the status file.
-func (a *Agent) forget() error {
-	if a.o.StatusFile == "" {
-		return nil
-	}
-	if err := os.Remove(a.o.StatusFile); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}

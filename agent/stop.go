@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -146,7 +147,7 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	if a.phase == v1.PodRunning {
 		a.deletedPhase = a.phaseOfDeleted()
 	}
-	if err := errors.Join(a.o.Runtime.Remove(a.ctx), a.forget()); err != nil {
+	if err := errors.Join(a.o.Runtime.Remove(a.ctx), os.RemoveAll(a.o.StatusFile)); err != nil {
 		a.fail("FailedKillPod", "error killing pod: ", err)
 		return o.Now.Add(errorRetry), false
 	}
