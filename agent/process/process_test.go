@@ -162,7 +162,8 @@ func testStartErrors(t *testing.T, p *pod) {
 	}{
 		{"no-command", "", "no command: the command of the image is not known", nil},
 		{"not-in-path", "", `exec: "no-such-command": executable file not found in $PATH`, []string{"no-such-command"}},
-		{"not-there", "", "stat /no/such: no such file or directory", []string{"/no/such"}},
+		{"not-there", "", "exec /no/such: no such file or directory", []string{"/no/such"}},
+		{"directory", "", "exec /usr: permission denied", []string{"/usr"}},
 		{"not-executable", "", "permission denied", []string{file("plain", "#!/bin/sh\n", 0o644)}},
 		{"bad-format", "", "exec format error", []string{file("bad", "\x7fELF", 0o755)}},
 		{"no-interpreter", "", "no such file or directory", []string{file("script", "#!/no/such\n", 0o755)}},

@@ -61,24 +61,15 @@ func (c Command) prepare() (string, error) {
 func (c Command) lookPath() (string, error) {
 	name := c.Args[0]
 	if strings.Contains(name, "/") {
-		return name, isExecutable(name)
+		return name, nil // execve reports what is wrong with it.
 	}
 	for _, dir := range strings.Split(c.Path, ":") {
-		if path := dir + "/" + name; dir != "" && isExecutable(path) == nil {
+		path := dir + "/" + name
+		if info, err := os.Stat(path); dir != "" && err == nil && !info.IsDir() && unix.Access(path, unix.X_OK) == nil {
 			return path, nil
 		}
 	}
 	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
-}
-
-func isExecutable(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
-		err = &os.PathError{Op: "exec", Path: path, Err: unix.EISDIR}
-	} else if err == nil && unix.Access(path, unix.X_OK) != nil {
-		err = &os.PathError{Op: "exec", Path: path, Err: unix.EACCES}
-	}
-	return err
 }
 
 // drop limits the capabilities of programs that this thread starts, and prevents them
