@@ -32,7 +32,8 @@ const (
 	exitCodeKilled = 137
 )
 
-// Runtime runs the containers of a pod as processes. It implements agent.Runtime.
+// Runtime runs the containers of a pod as processes. It implements agent.Runtime. Remove
+// must not be called concurrently with CreateSandbox or Start.
 type Runtime struct {
 	pod      *v1.Pod
 	dir      string
@@ -40,9 +41,6 @@ type Runtime struct {
 	output   func(container string, line []byte)
 	warn     func(container, message string)
 	changed  chan struct{}
-
-	// Start locks starting for reading, so that Remove can wait for it.
-	starting sync.RWMutex
 
 	// mu guards what follows.
 	mu    sync.Mutex
@@ -123,8 +121,6 @@ func (r *Runtime) State(context.Context) (agent.State, error) {
 
 // CreateSandbox implements agent.Runtime.
 func (r *Runtime) CreateSandbox(context.Context) error {
-	r.starting.RLock()
-	defer r.starting.RUnlock()
 	var p *parent
 	if r.confined {
 		points, err := r.mountPoints()
@@ -159,12 +155,7 @@ func (r *Runtime) CreateSandbox(context.Context) error {
 func (r *Runtime) Changed() <-chan struct{} { return r.changed }
 
 // Start implements agent.Runtime.
-func (r *Runtime) Start(ctx context.Context, c *v1.Container, restarts int) (string, error) {
-	r.starting.RLock()
-	defer r.starting.RUnlock()
-	if err := ctx.Err(); err != nil {
-		return "", err
-	}
+func (r *Runtime) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
 	r.mu.Lock()
 	ready, parent, before := r.ready, r.parent, r.instances[c.Name]
 	log := r.logs[c.Name]

@@ -17,10 +17,6 @@ import (
 func (r *Runtime) Remove(ctx context.Context) error {
 	r.mu.Lock()
 	r.ready = false
-	r.mu.Unlock()
-	r.starting.Lock()
-	defer r.starting.Unlock()
-	r.mu.Lock()
 	instances := slices.Collect(maps.Values(r.instances))
 	r.mu.Unlock()
 	for _, i := range instances {
