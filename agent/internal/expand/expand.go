@@ -5,6 +5,7 @@
 package expand
 
 import (
+	"regexp"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,38 +34,24 @@ func All(list []string, env []v1.EnvVar) []string {
 	return expanded
 }
 
+// reference matches $$, and $(NAME) or the rest of the string after a $( without an end.
+var reference = regexp.MustCompile(`\$(?:\$|\([^)]*\)?)`)
+
 // String replaces $(NAME) with the value of the variable, and $$ with $, so $$(NAME)
 // becomes $(NAME). A reference to an unknown variable is not changed. String returns
 // false if the result is longer than Max.
 func String(s string, values map[string]string) (string, bool) {
-	var b strings.Builder
-	closes := true // Whether s may have a closing parenthesis.
-	for b.Len() <= Max {
-		before, after, found := strings.Cut(s, "$")
-		b.WriteString(before)
-		if !found {
-			break
+	size := 0 // The sum of the values, which may be very long for a short s.
+	s = reference.ReplaceAllStringFunc(s, func(match string) string {
+		name, ok := strings.CutSuffix(match, ")")
+		if !ok {
+			return strings.ReplaceAll(match, "$$", "$")
 		}
-		s = after
-		if rest, ok := strings.CutPrefix(s, "$"); ok {
-			b.WriteByte('$')
-			s = rest
-			continue
+		value, ok := values[name[len("$("):]]
+		if size += len(value); !ok || size > Max {
+			return match
 		}
-		name, rest := "", ""
-		if closes && strings.HasPrefix(s, "(") {
-			name, rest, closes = strings.Cut(s[1:], ")")
-		}
-		if !closes || !strings.HasPrefix(s, "(") {
-			b.WriteByte('$')
-			continue
-		}
-		s = rest
-		if value, ok := values[name]; ok {
-			b.WriteString(value)
-		} else {
-			b.WriteString("$(" + name + ")")
-		}
-	}
-	return b.String(), b.Len() <= Max
+		return value
+	})
+	return s, len(s) <= Max && size <= Max
 }
