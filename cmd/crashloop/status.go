@@ -41,7 +41,7 @@ type statusOptions struct {
 func newStatusCommand() *cobra.Command {
 	var o statusOptions
 	cmd := &cobra.Command{
-		Use:   "status [--metrics URL|FILE|-] [--token-file FILE] [--insecure-skip-tls-verify] [--timeout DURATION] [-o FORMAT]",
+		Use:   "status [--metrics URL|FILE|-] [--token-file FILE|-] [--insecure-skip-tls-verify] [--timeout DURATION] [-o FORMAT]",
 		Short: "Print the restarts on a node from the metrics of its kubelet",
 		Long: `Print the restarts on a node from the metrics of its kubelet, which must be one of
 this project: the number of containers in CrashLoopBackOff, the number and the
@@ -84,11 +84,11 @@ such a kubelet; 2 wrong usage.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.metrics, "metrics", stdinFile, "the metrics in the Prometheus text format: a file, an http or https URL, or - for stdin")
-	flags.StringVar(&o.tokenFile, "token-file", "", "a file with the bearer token for an https URL")
+	flags.StringVar(&o.tokenFile, "token-file", "", "a file with the bearer token for an https URL, or - for stdin")
 	flags.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "accept any certificate of an https URL, because a kubelet's is often self-signed\nAn attacker in the network can then read the token")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "the time limit for reading a URL")
 	usage.Output(cmd, &o.output, statusFormats)
-	usage.Name(cmd, map[string]string{"metrics": "URL|FILE|-", "token-file": "FILE", "timeout": "DURATION"})
+	usage.Name(cmd, map[string]string{"metrics": "URL|FILE|-", "token-file": "FILE|-", "timeout": "DURATION"})
 	usage.Must(cmd.MarkFlagFilename("metrics"))
 	usage.Must(cmd.MarkFlagFilename("token-file"))
 	return cmd
@@ -136,7 +136,7 @@ func readStatus(ctx context.Context, o statusOptions, stdin io.Reader) (*status.
 	switch u := o.url(); {
 	case u != nil:
 		source = u.Redacted()
-		data, err = fetchMetrics(ctx, o, u)
+		data, err = fetchMetrics(ctx, o, u, stdin)
 	default:
 		data, err = readFile(o.metrics, stdin, maxMetrics)
 	}
@@ -151,8 +151,7 @@ func readStatus(ctx context.Context, o statusOptions, stdin io.Reader) (*status.
 	return r, nil
 }
 
-func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, error) {
-
+func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL, stdin io.Reader) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -160,7 +159,7 @@ func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, err
 	request.Header.Set("Accept", "text/plain;version=0.0.4")
 	request.Header.Set("User-Agent", "crashloop")
 	if o.tokenFile != "" {
-		token, err := readToken(o.tokenFile)
+		token, err := readToken(o.tokenFile, stdin)
 		if err != nil {
 			return nil, fmt.Errorf("--token-file %s: %w", o.tokenFile, err)
 		}
@@ -191,8 +190,8 @@ func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL) ([]byte, err
 }
 
 // readToken reads a bearer token. No error contains any part of it.
-func readToken(path string) (string, error) {
-	data, err := readFile(path, nil, maxToken)
+func readToken(path string, stdin io.Reader) (string, error) {
+	data, err := readFile(path, stdin, maxToken)
 	if err != nil {
 		return "", err
 	}

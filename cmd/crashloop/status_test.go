@@ -268,6 +268,13 @@ func TestStatusOfURL(t *testing.T) {
 		}
 		w.Write(metrics)
 	}
+	authorize := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Write(metrics)
+	}
 	tests := []struct {
 		name    string
 		tls     bool
@@ -277,13 +284,8 @@ func TestStatusOfURL(t *testing.T) {
 	}{
 		{"http", plain, serve, nil, ""},
 		{"https", tls, serve, []string{skip}, ""},
-		{"token", tls, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "Bearer secret" {
-				w.WriteHeader(http.StatusUnauthorized)
-				return
-			}
-			w.Write(metrics)
-		}, []string{skip, "--token-file", token}, ""},
+		{"token", tls, authorize, []string{skip, "--token-file", token}, ""},
+		{"token on stdin", tls, authorize, []string{skip, "--token-file", "-"}, ""},
 		{"certificate", tls, serve, nil, "tls: failed to verify certificate: x509: certificate signed by unknown authority (--insecure-skip-tls-verify accepts any certificate)"},
 		{"no token", tls, answer(401), []string{skip}, "401 Unauthorized: a bearer token is required, see --token-file"},
 		{"bad token", tls, answer(401), []string{skip, "--token-file", token}, "401 Unauthorized: the token of --token-file is invalid or has expired"},
@@ -318,7 +320,7 @@ func TestStatusOfURL(t *testing.T) {
 			}
 			defer server.Close()
 			url := server.URL + "/metrics"
-			status, stdout, stderr := runStatus(nil, append([]string{"--metrics", url}, tc.args...)...)
+			status, stdout, stderr := runStatus(strings.NewReader("secret\n"), append([]string{"--metrics", url}, tc.args...)...)
 			if tc.want != "" {
 				require.Equal(t, "error: "+url+": "+tc.want+"\n", stderr)
 				require.Equal(t, exitFailed, status)
