@@ -65,11 +65,13 @@ func (o manifestFlags) list(args []string) (files []string) {
 			continue
 		}
 		found := len(files)
-		filepath.WalkDir(name, func(path string, e fs.DirEntry, err error) error {
+		root := name + string(filepath.Separator) // Without it WalkDir does not follow a link.
+		filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 			switch {
+			case path == root:
 			case err != nil:
 				files = append(files, path)
-			case e.IsDir() && path != name && !o.recursive:
+			case e.IsDir() && !o.recursive:
 				return fs.SkipDir
 			case !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
 				files = append(files, path)
@@ -77,7 +79,7 @@ func (o manifestFlags) list(args []string) (files []string) {
 			return nil
 		})
 		if len(files) == found {
-			files = append(files, name) // readManifest warns of the empty directory.
+			files = append(files, name) // readManifest warns of the directory.
 		}
 	}
 	return files

@@ -159,6 +159,11 @@ func TestManifestFolders(t *testing.T) {
 	require.Equal(t, []string{"a.yml", "b.yaml", "below/below/e.yaml", "below/d.yaml", "c.json"}, files(manifestFlags{recursive: true}, dir))
 	require.Equal(t, []string{"-", "missing", "README.md"}, files(manifestFlags{files: []string{"-"}}, "missing", filepath.Join(dir, "README.md")))
 
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(dir, link))
+	require.Equal(t, []string{link + "/a.yml", link + "/b.yaml", link + "/c.json"}, files(manifestFlags{}, link))
+	require.Len(t, files(manifestFlags{recursive: true}, link), 5)
+
 	empty := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(empty, "below"), 0o700))
 	for _, args := range [][]string{{"-f", empty}, {"-R", "-f", empty}, {empty}} {

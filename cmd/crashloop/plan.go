@@ -48,7 +48,8 @@ func newPlanCommand() *cobra.Command {
 and of pods from their pod templates, and the resets of the back-off after a run
 of more than ten minutes. If a pod has a status, as in the output of kubectl get
 pod -o yaml, the plan continues from it: the first line has the time of the next
-restart.
+restart. A manifest is a file with one or more objects, a directory with such
+files, or - for stdin. A file without pods is a warning if another file has one.
 
 No container is run. The code of 'crashloop run' and of a patched kubelet decides
 in virtual time. A container starts at once, and probes and hooks succeed. --exit
@@ -78,9 +79,9 @@ invalid; 2 wrong usage.`,
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
 			if len(manifests) == 0 {
-				return errors.New("no MANIFEST: name a file, or - for stdin")
+				return errors.New("no MANIFEST: name a file or a directory, or - for stdin")
 			}
-			return planPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return planPods(o, manifestFlags{}.list(manifests), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
@@ -173,6 +174,7 @@ func parseNamed[V any](flag string, values []string, parse func(string) (V, erro
 // to the report.
 func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (plans []podPlan) {
 	known := map[string]bool{}
+	var without []issueReport
 	for _, file := range manifests {
 		errs := len(r.Errors)
 		found := false
@@ -209,8 +211,13 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 			plans = append(plans, podPlan{file, name, p})
 		})
 		if !found && len(r.Errors) == errs {
-			r.Errors = append(r.Errors, newIssue(manifestName(file), "", "", noPod))
+			without = append(without, newIssue(manifestName(file), "", "", noPod))
 		}
+	}
+	if len(plans)+len(r.Errors) == 0 {
+		r.Errors = without
+	} else {
+		r.Warnings = append(r.Warnings, without...)
 	}
 	if len(r.Errors) == 0 {
 		r.checkContainers("--exit", maps.Keys(o.Lives), known)

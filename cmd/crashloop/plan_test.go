@@ -103,6 +103,27 @@ metadata: {name: settings}
 	assert.Contains(t, out, "\n2026-01-01 18:00:00  6h0m0s   main       ran for more than ten minutes: the back-off starts over\n")
 }
 
+func TestPlanFolder(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.yaml": planPod, "b.yaml": strings.ReplaceAll(planPod, "web", "api"), "c.yaml": "apiVersion: v1\nkind: Service\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(dir, link))
+	for _, dir := range []string{dir, link} {
+		status, out, errs := planned(t, "", dir)
+		assert.Equal(t, exitSucceeded, status)
+		assert.Equal(t, "warning: "+dir+"/c.yaml: no pod and no pod template found\n", errs)
+		assert.Contains(t, out, "Pod web in "+dir+"/a.yaml: ")
+		assert.Contains(t, out, "Pod api in "+dir+"/b.yaml: ")
+	}
+	require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	require.NoError(t, os.Remove(filepath.Join(dir, "b.yaml")))
+	status, _, errs := planned(t, "", dir)
+	assert.Equal(t, exitFailed, status)
+	assert.Equal(t, "error: "+dir+"/c.yaml: no pod and no pod template found\n", errs)
+}
+
 func TestPlanErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		manifest string
