@@ -26,9 +26,9 @@ func (m *maker) minEntries() (entries float64) {
 	length := m.For
 	for i := range m.containers {
 		c := &m.containers[i]
-		instance := m.runtime.instances[c.Name]
+		instance := m.instances[c.Name]
 		restarts := func(code int32) bool { return m.Gates.OnExit(c, code) == v1.ContainerRestartRuleActionRestart }
-		lives, time := m.runtime.lives[c.Name], length
+		lives, time := m.lives[c.Name], length
 		life := lives[0]
 		if after, ok := m.Recovers[c.Name]; ok {
 			time = min(time, after)

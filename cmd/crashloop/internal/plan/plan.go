@@ -114,6 +114,8 @@ func Make(o Options) (*Plan, error) {
 		Options:    o,
 		plan:       &Plan{Assumed: map[string]string{}, Begin: o.Begin, End: o.Begin.Add(o.For), Entries: []Entry{}, Phase: o.Pod.Status.Phase, Notes: notes},
 		containers: containers(o.Pod, o.Gates), keys: map[string]string{}, waits: map[string]time.Time{}, conditions: map[string]string{},
+		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: assumed(o.Pod, o.Lives, o.Begin),
+		instances: map[string]agent.Instance{}, lost: map[string]int{}, exits: map[string]exit{}, starts: map[string]int{},
 	}
 	m.backOff, m.podBackOff = agent.NewBackOffs(nil, o.Curve)
 	m.backOff.SetMetrics("", m)
@@ -123,18 +125,10 @@ func Make(o Options) (*Plan, error) {
 			m.keys[list[i].Name] = kuberuntime.Key(o.Pod, &list[i])
 		}
 	}
-	m.runtime = &scripted{
-		now: o.Begin, random: rand.New(rand.NewPCG(o.Seed, 0)), lives: assumed(o.Pod, o.Lives, o.Begin), recovers: map[string]time.Time{},
-		instances: map[string]agent.Instance{}, lost: map[string]int{}, exits: map[string]exit{}, starts: map[string]int{},
-		started: m.started, exited: m.exited,
-	}
-	for name, lives := range m.runtime.lives {
+	for name, lives := range m.lives {
 		if o.Lives[name] == nil {
 			m.plan.Assumed[name] = lives.String()
 		}
-	}
-	for name, after := range o.Recovers {
-		m.runtime.recovers[name] = o.Begin.Add(after)
 	}
 	if err := m.resume(); err != nil {
 		return nil, err
@@ -151,11 +145,12 @@ func Make(o Options) (*Plan, error) {
 	return m.plan, m.run()
 }
 
+// maker makes a plan. It is an agent.Runtime in virtual time: scripts decide when its containers exit,
+// and everything else takes no time.
 type maker struct {
 	Options
 	plan                *Plan
 	containers          []restartpod.Container
-	runtime             *scripted
 	backOff, podBackOff *backoff.Backoff
 	// resets counts the resets of the back-off since the last start.
 	resets int
@@ -166,12 +161,25 @@ type maker struct {
 	// conditions maps each container to the condition of its next start. The plan assumes that it
 	// becomes true.
 	conditions map[string]string
+
+	now    time.Time
+	random *rand.Rand
+	lives  map[string]Lives
+	// ready is true after the sandbox was created.
+	ready     bool
+	instances map[string]agent.Instance
+	// lost maps containers whose instances are unknown to their restart count.
+	lost map[string]int
+	// exits maps containers to the next exit of their running instances.
+	exits map[string]exit
+	// starts counts the starts of each container in the plan.
+	starts map[string]int
 }
 
 // run steps the agent from one event to the next.
 func (m *maker) run() error {
 	a, err := agent.New(agent.Options{
-		Pod: m.Pod, Runtime: m.runtime, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
+		Pod: m.Pod, Runtime: m, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
 		Recorder: m, Report: m.report, Earlier: m.Pod.Status,
 		Probe: func(context.Context, string, *v1.Probe) (string, bool, error) { return "", true, nil },
 	})
@@ -183,49 +191,43 @@ func (m *maker) run() error {
 	}
 	// Without a limit, a pod that never settles at one point in time would loop forever.
 	const maxSteps = 10_000
-	for now, steps := m.Begin, 0; ; steps++ {
-		next, done := a.Step(context.Background(), now)
+	for steps := 0; ; steps++ {
+		next, done := a.Step(context.Background(), m.now)
 		m.plan.Phase = a.Status().Phase
 		if done {
 			m.add(Entry{Kind: PodEnd, Message: string(m.plan.Phase)})
 			break
 		}
-		if exits := m.runtime.next(); next.IsZero() || !exits.IsZero() && exits.Before(next) {
-			next = exits
+		for _, e := range m.exits {
+			if next.IsZero() || e.at.Before(next) {
+				next = e.at
+			}
 		}
 		if next.IsZero() || next.After(m.plan.End) {
 			break
 		}
-		if next.After(now) {
-			now, steps = next, 0
+		if next.After(m.now) {
+			m.now, steps = next, 0
 		}
 		if len(m.plan.Entries) > maxEntries || steps > maxSteps {
-			return fmt.Errorf("by %s %w", now.Format(time.RFC3339), errTooLong)
+			return fmt.Errorf("by %s %w", m.now.Format(time.RFC3339), errTooLong)
 		}
-		m.runtime.advance(now, m.containers)
+		for _, c := range m.containers {
+			if e, ok := m.exits[c.Name]; ok && !e.at.After(m.now) {
+				m.end(c.Name, e.code)
+			}
+		}
 	}
 	m.summarize()
 	return nil
 }
 
 func (m *maker) add(e Entry) {
-	e.Time = m.runtime.now
+	e.Time = m.now
 	m.plan.Entries = append(m.plan.Entries, e)
 }
 
-func (m *maker) started(container string, restarts int) {
-	for ; m.resets > 0; m.resets-- {
-		m.add(Entry{Kind: Reset, Container: container})
-	}
-	m.add(Entry{Kind: Start, Container: container, Restarts: restarts, Message: m.conditions[container]})
-	delete(m.conditions, container)
-}
-
-func (m *maker) exited(container string, code int32, ran time.Duration) {
-	m.add(Entry{Kind: Exit, Container: container, ExitCode: &code, RanSeconds: ran.Seconds()})
-}
-
-// Eventf records restarts of the pod. Entries about containers come from the runtime.
+// Eventf records restarts of the pod. Start and end add the entries about containers.
 func (m *maker) Eventf(_ runtime.Object, _, reason, format string, args ...any) {
 	if reason == restartpod.EventPodRestarting {
 		m.add(Entry{Kind: PodRestart, Message: fmt.Sprintf(format, args...)})
@@ -245,7 +247,7 @@ func (m *maker) wait(e Entry, b *backoff.Backoff, until time.Time) {
 		return
 	}
 	m.waits[e.Container] = until
-	if until.After(m.runtime.now) {
+	if until.After(m.now) {
 		e.Until, e.DelaySeconds = &until, b.Get(m.keys[e.Container]).Seconds()
 		m.add(e)
 	}

@@ -182,9 +182,9 @@ func (m *maker) resume() error {
 		if instance == nil {
 			continue
 		}
-		m.runtime.instances[c.Name], m.runtime.ready = *instance, true
+		m.instances[c.Name], m.ready = *instance, true
 		if instance.State == restartpod.StateRunning {
-			m.runtime.script(c.Name, m.runtime.lives[c.Name].Of(0), instance.StartedAt)
+			m.script(c.Name, m.lives[c.Name].Of(0), instance.StartedAt)
 		}
 		if err := m.restore(c, s, instance, path); err != nil {
 			return err
@@ -219,7 +219,7 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 	}
 	if last == nil {
 		if s.RestartCount > 0 {
-			m.runtime.lost[s.Name] = i.Restarts
+			m.lost[s.Name] = i.Restarts
 		}
 		return nil, nil
 	}
@@ -332,7 +332,7 @@ func (m *maker) restorePod() error {
 		if err != nil {
 			return err
 		}
-		for name, instance := range m.runtime.instances {
+		for name, instance := range m.instances {
 			if caused(message, name, instance.ExitCode) {
 				since = instance.FinishedAt
 			}
