@@ -29,24 +29,25 @@ type Config struct {
 	Warnings []Warning
 }
 
-// Gate is a feature gate and the origin of its value.
+// Gate is a feature gate and the origin of its value. Scripts read its JSON form in the
+// output of crashloop check, so fields may be added to it, but not renamed or removed.
 type Gate struct {
-	Name featuregate.Feature
+	Name featuregate.Feature `json:"name"`
 	// Stage is ALPHA, BETA, DEPRECATED, or empty for GA, as in component-base.
-	Stage   string
-	Enabled bool
+	Stage   string `json:"stage"`
+	Enabled bool   `json:"enabled"`
 	// SetBy is the name that sets the gate: its own name, AllAlpha or AllBeta.
 	// It is empty for a default.
-	SetBy  featuregate.Feature
-	Source Source
+	SetBy  featuregate.Feature `json:"setBy,omitempty"`
+	Source Source              `json:"source,omitzero"`
 }
 
 // Source is the place where a value is set. The zero value means that the value
-// is a default.
+// is a default. Its JSON form is part of that of a Gate.
 type Source struct {
-	Kind SourceKind
+	Kind SourceKind `json:"kind"`
 	// File is set for SourceFile and SourceDropIn.
-	File string
+	File string `json:"file,omitempty"`
 }
 
 // SourceKind is the kind of a Source.

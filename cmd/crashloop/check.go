@@ -125,7 +125,7 @@ type report struct {
 	// Curve is missing if the configuration is not valid.
 	Curve *curveReport `json:"curve,omitempty"`
 	// FeatureGates is missing if the gates are not valid.
-	FeatureGates []gateReport `json:"featureGates,omitempty"`
+	FeatureGates []config.Gate `json:"featureGates,omitempty"`
 	// Pods lists the pods of the manifests, except those that are invalid with all
 	// feature gates. It is missing if the configuration is not valid.
 	Pods []podReport `json:"pods,omitempty"`
@@ -145,22 +145,7 @@ type valueReport struct {
 	Reason config.Reason   `json:"reason"`
 	// Source is the file that sets maxContainerRestartPeriod, if that is the reason of
 	// the value.
-	Source *sourceReport `json:"source,omitempty"`
-}
-
-type gateReport struct {
-	Name    string `json:"name"`
-	Stage   string `json:"stage"`
-	Enabled bool   `json:"enabled"`
-	// SetBy and Source are missing for a default. SetBy is the name of the gate, or
-	// AllAlpha or AllBeta.
-	SetBy  string        `json:"setBy,omitempty"`
-	Source *sourceReport `json:"source,omitempty"`
-}
-
-type sourceReport struct {
-	Kind config.SourceKind `json:"kind"`
-	File string            `json:"file,omitempty"`
+	Source config.Source `json:"source,omitzero"`
 }
 
 // issueReport is a warning or an error.
@@ -203,11 +188,7 @@ func (r *report) addConfig(o configOptions) *config.Config {
 		r.addErrors(err)
 		return nil
 	}
-	for _, g := range c.Gates {
-		r.FeatureGates = append(r.FeatureGates, gateReport{
-			Name: string(g.Name), Stage: g.Stage, Enabled: g.Enabled, SetBy: string(g.SetBy), Source: newSourceReport(g.Source),
-		})
-	}
+	r.FeatureGates = c.Gates
 	path := field.NewPath("crashLoopBackOff")
 	for _, w := range validation.WarningsForCrashLoopBackOff(c.Settings, path) {
 		file := ""
@@ -222,7 +203,17 @@ func (r *report) addConfig(o configOptions) *config.Config {
 		}
 		return nil
 	}
-	r.Curve = newCurveReport(c)
+	curve := config.Resolve(c.Settings)
+	r.Curve = &curveReport{
+		Initial: valueReport{Value: metav1.Duration{Duration: curve.Initial}, Reason: curve.InitialReason},
+		Maximum: valueReport{Value: metav1.Duration{Duration: curve.Max}, Reason: curve.MaxReason},
+	}
+	if curve.MaxReason == config.ReasonPerNodeMaximum {
+		r.Curve.Maximum.Source = c.MaxSource
+	}
+	for _, d := range curve.Delays() {
+		r.Curve.Delays = append(r.Curve.Delays, metav1.Duration{Duration: d})
+	}
 	return c
 }
 
@@ -261,26 +252,4 @@ func newErrorIssue(file, object string, err error) issueReport {
 		issue.BadValue = fieldErr.BadValue // Those two types have no value.
 	}
 	return issue
-}
-
-func newCurveReport(c *config.Config) *curveReport {
-	curve := config.Resolve(c.Settings)
-	r := &curveReport{
-		Initial: valueReport{Value: metav1.Duration{Duration: curve.Initial}, Reason: curve.InitialReason},
-		Maximum: valueReport{Value: metav1.Duration{Duration: curve.Max}, Reason: curve.MaxReason},
-	}
-	if curve.MaxReason == config.ReasonPerNodeMaximum {
-		r.Maximum.Source = newSourceReport(c.MaxSource)
-	}
-	for _, d := range curve.Delays() {
-		r.Delays = append(r.Delays, metav1.Duration{Duration: d})
-	}
-	return r
-}
-
-func newSourceReport(s config.Source) *sourceReport {
-	if s == (config.Source{}) {
-		return nil
-	}
-	return &sourceReport{Kind: s.Kind, File: s.File}
 }

@@ -98,11 +98,11 @@ func because(v valueReport) string {
 }
 
 // in names the source of a value, as the end of a sentence.
-func in(s *sourceReport) string {
-	switch {
-	case s == nil:
+func in(s config.Source) string {
+	switch s.Kind {
+	case "":
 		return ""
-	case s.Kind == config.SourceFlag:
+	case config.SourceFlag:
 		return " in --feature-gates"
 	default:
 		return " in " + text.Printable(s.File)
@@ -110,12 +110,12 @@ func in(s *sourceReport) string {
 }
 
 // setBy describes the source of a gate's value.
-func setBy(g gateReport) string {
+func setBy(g config.Gate) string {
 	switch {
-	case g.Source == nil:
+	case g.SetBy == "":
 		return "default"
 	case g.SetBy != g.Name:
-		return g.SetBy + in(g.Source)
+		return string(g.SetBy) + in(g.Source)
 	default:
 		return strings.TrimPrefix(in(g.Source), " in ")
 	}
