@@ -13,6 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 )
 
@@ -34,37 +36,20 @@ func WriteTable(w io.Writer, r *Report) error {
 	fmt.Fprintf(tab, "  restarts\t%d\tof containers and of pods\n", r.Restarts)
 	tab.Flush()
 
-	if len(r.BackOffs) > 0 {
-		b.WriteString("\n")
-		writeColumns(&b, backOffRows(r.BackOffs))
-	}
-	if rows := delayRows(r.BackOffs); len(rows) > 1 {
-		b.WriteString("\n")
-		writeColumns(&b, rows)
-	}
-	if len(r.InPlaceRestarts) > 0 {
-		b.WriteString("\n")
-		writeColumns(&b, outcomeRows(r.InPlaceRestarts))
-	}
-	if rows := phaseRows(r.InPlaceRestarts); len(rows) > 1 {
-		b.WriteString("\n")
-		writeColumns(&b, rows)
+	for _, rows := range [][][]string{
+		backOffRows(r.BackOffs), delayRows(r.BackOffs), outcomeRows(r.InPlaceRestarts), phaseRows(r.InPlaceRestarts),
+	} {
+		if len(rows) == 1 { // Only the header.
+			continue
+		}
+		fmt.Fprintf(tab, "\n%s\n", strings.Join(rows[0], "\t"))
+		for _, row := range rows[1:] {
+			fmt.Fprintln(tab, "  "+strings.Join(row, "\t"))
+		}
+		tab.Flush()
 	}
 	_, err := w.Write(b.Bytes())
 	return err
-}
-
-// writeColumns writes a table. The first row is the header.
-func writeColumns(b *bytes.Buffer, rows [][]string) {
-	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for i, row := range rows {
-		indent := "  "
-		if i == 0 {
-			indent = ""
-		}
-		fmt.Fprintln(tab, indent+strings.Join(row, "\t"))
-	}
-	tab.Flush()
 }
 
 func backOffRows(backOffs []backOffStatus) [][]string {
@@ -112,17 +97,11 @@ func delayRows(backOffs []backOffStatus) [][]string {
 // and any others in the metrics.
 func outcomeRows(inPlace []inPlaceStatus) [][]string {
 	outcomes := []string{"Restarted", "Failed", "Deleted", "TriggeredAgain"}
-	others := map[string]bool{}
+	others := sets.New[string]()
 	for _, s := range inPlace {
-		for outcome := range s.Outcomes {
-			others[outcome] = !slices.Contains(outcomes, outcome)
-		}
+		others = others.Union(sets.KeySet(s.Outcomes))
 	}
-	for _, outcome := range slices.Sorted(maps.Keys(others)) {
-		if others[outcome] {
-			outcomes = append(outcomes, outcome)
-		}
-	}
+	outcomes = append(outcomes, sets.List(others.Delete(outcomes...))...)
 	rows := [][]string{{"IN-PLACE POD RESTARTS BY"}}
 	for _, outcome := range outcomes {
 		rows[0] = append(rows[0], strings.ToUpper(outcome))
