@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/utils/cpuset"
 
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
@@ -39,7 +40,7 @@ type containerReport struct {
 // exitReport is the result of an exit.
 type exitReport struct {
 	// ExitCodes is missing in the entry for all other exit codes.
-	ExitCodes []int32 `json:"exitCodes,omitempty"`
+	ExitCodes []int `json:"exitCodes,omitempty"`
 	// Action is missing if the container is not restarted.
 	Action v1.ContainerRestartRuleAction `json:"action,omitempty"`
 	Result string                        `json:"result"`
@@ -105,7 +106,7 @@ func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
 			i = len(exits)
 			exits = append(exits, exit)
 		}
-		exits[i].ExitCodes = append(exits[i].ExitCodes, code)
+		exits[i].ExitCodes = append(exits[i].ExitCodes, int(code))
 	}
 	return append(exits, others)
 }
@@ -136,7 +137,7 @@ func writePod(b *bytes.Buffer, pod podReport) {
 	for _, c := range pod.Containers {
 		name, kind, policy := text.Cell(c.Name), string(c.Kind), string(c.RestartPolicy)
 		for i, exit := range c.Exits {
-			codes := ranges(exit.ExitCodes)
+			codes := strings.ReplaceAll(cpuset.New(exit.ExitCodes...).String(), ",", ", ") // 1, 3-5
 			switch {
 			case len(c.Exits) == 1:
 				codes = "any"
@@ -148,20 +149,4 @@ func writePod(b *bytes.Buffer, pod podReport) {
 		}
 	}
 	tab.Flush()
-}
-
-// ranges formats sorted exit codes: "1, 3-5".
-func ranges(codes []int32) string {
-	var parts []string
-	for i := 0; i < len(codes); {
-		first := codes[i]
-		for i++; i < len(codes) && codes[i] == codes[i-1]+1; i++ {
-		}
-		if last := codes[i-1]; last == first {
-			parts = append(parts, fmt.Sprint(first))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d-%d", first, last))
-		}
-	}
-	return strings.Join(parts, ", ")
 }

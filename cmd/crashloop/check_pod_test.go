@@ -95,7 +95,7 @@ func FuzzManifest(f *testing.F) {
 		require.NotZero(t, len(r.Pods)+len(objects)+len(r.Errors)+len(r.Warnings))
 		for _, pod := range r.Pods {
 			for _, c := range pod.Containers {
-				explained := map[int32]bool{}
+				explained := map[int]bool{}
 				for i, exit := range c.Exits {
 					require.Equal(t, i == len(c.Exits)-1, len(exit.ExitCodes) == 0, "the others are last")
 					for _, code := range exit.ExitCodes {
