@@ -51,25 +51,12 @@ func (v named) Type() string { return v.name }
 // Var adds a flag whose value parse parses. An error of parse must name the valid values.
 // placeholder is the name of the value in help texts, and text is the default.
 func Var[T any](flags *pflag.FlagSet, to *T, name, placeholder, text, help string, parse func(string) (T, error)) {
-	flags.Var(&value[T]{to, text, placeholder, parse}, name, help)
-}
-
-type value[T any] struct {
-	to    *T
-	text  string
-	name  string
-	parse func(string) (T, error)
-}
-
-func (v *value[T]) String() string { return v.text }
-
-func (v *value[T]) Type() string { return v.name }
-
-func (v *value[T]) Set(text string) (err error) {
-	if *v.to, err = v.parse(text); err == nil {
-		v.text = text
-	}
-	return err
+	flags.Func(name, help, func(text string) (err error) {
+		*to, err = parse(text)
+		return err
+	})
+	flag := flags.Lookup(name)
+	flag.Value, flag.DefValue = named{flag.Value, placeholder}, text
 }
 
 // Must panics on an error that only a wrong flag name in this program can cause.
