@@ -7,11 +7,11 @@ package printer
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
@@ -42,6 +42,9 @@ const (
 	// that a slow reader cannot block a container.
 	stallAfter = time.Second
 )
+
+// control matches a control character except a tab, and invalid UTF-8, which regexp reads as U+FFFD.
+var control = regexp.MustCompile(`[\x00-\x08\x0a-\x1f\x7f-\x9f\x{fffd}]`)
 
 // Printer writes the events of a run in the order in which its methods are called. The
 // methods may be called concurrently. Only the function that Output returns waits for the
@@ -154,11 +157,9 @@ func (p *Printer) Output(pod *v1.Pod) func(container string, line []byte) {
 		before := len(p.pending)
 		p.pending = fmt.Appendf(p.pending, "%9.3fs  %-*s | ", p.since().Seconds(), p.labelWidth, p.label(pod, container))
 		if p.format == Table {
-			p.pending = text.AppendEscaped(p.pending, string(line), func(r rune) bool { return r == '\t' || !unicode.IsControl(r) })
-		} else {
-			p.pending = append(p.pending, line...)
+			line = control.ReplaceAllFunc(line, func(c []byte) []byte { return []byte(text.Printable(string(c))) })
 		}
-		p.pending = append(p.pending, '\n')
+		p.pending = append(append(p.pending, line...), '\n')
 		p.queuedOutput += len(p.pending) - before
 		notify(p.wake)
 	}

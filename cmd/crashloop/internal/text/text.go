@@ -7,36 +7,21 @@ package text
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
-// Printable returns a string on one line. Characters that are not printable are escaped as
-// in a Go string.
-func Printable(s string) string { return string(AppendEscaped(nil, s, strconv.IsPrint)) }
+// unescape undoes the escapes of printable characters in a Go string.
+var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
-// AppendEscaped appends a string. Characters for which keep returns false, and invalid
+// Printable returns a string on one line. Characters that are not printable, and invalid
 // UTF-8, are escaped as in a Go string.
-func AppendEscaped(to []byte, s string, keep func(rune) bool) []byte {
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			to = fmt.Appendf(to, `\x%02x`, s[0])
-		case !keep(r):
-			quoted := strconv.QuoteRune(r)
-			to = append(to, quoted[1:len(quoted)-1]...)
-		default:
-			to = append(to, s[:size]...)
-		}
-		s = s[size:]
-	}
-	return to
+func Printable(s string) string {
+	quoted := strconv.Quote(s)
+	return unescape.Replace(quoted[1 : len(quoted)-1])
 }
 
 // Cell returns a name for a table. It quotes a name that has spaces or must be escaped.
