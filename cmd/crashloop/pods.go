@@ -130,16 +130,12 @@ func (p podManifest) kind() string {
 	return kind
 }
 
-// key returns a map key for an object in the same namespace.
-func (p podManifest) key(kind, name string) string {
-	return kind + " " + p.source.GetNamespace() + "/" + name
-}
-
-// controller returns the controller of the object if it is in workloads. The output of
-// kubectl get all has a Deployment, its ReplicaSet and its pods.
+// controller returns the controller of the object if it is in workloads, a map of the names
+// of objects. The output of kubectl get all has a Deployment, its ReplicaSet and its pods.
 func (p podManifest) controller(workloads map[string]podManifest) (owner podManifest, ok bool) {
 	if ref := metav1.GetControllerOf(p.source); ref != nil {
-		owner, ok = workloads[p.key(ref.Kind, ref.Name)]
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: p.source.GetNamespace(), Name: ref.Name}}
+		owner, ok = workloads[objectName(object, ref.Kind)]
 		ok = ok && owner.source != p.source && (owner.source.GetUID() == "" || owner.source.GetUID() == ref.UID)
 	}
 	return owner, ok
@@ -152,12 +148,12 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 	workloads, objects := r.readWorkloads(files, stdin)
 	seen := map[string]string{} // The file of each namespace and name.
 	unused := maps.Clone(commands)
-	byKey := map[string]podManifest{}
+	byName := map[string]podManifest{}
 	for _, p := range workloads {
-		byKey[p.key(p.kind(), p.source.GetName())] = p
+		byName[p.object] = p
 	}
 	for _, p := range workloads {
-		if owner, ok := p.controller(byKey); ok {
+		if owner, ok := p.controller(byName); ok {
 			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "metadata.ownerReferences", "skipped: its controller "+owner.object+" runs instead"))
 			continue
 		}
