@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -28,7 +27,7 @@ const (
 // writers maps the output formats of check to their functions.
 var writers = map[string]func(io.Writer, *report) error{
 	outputTable: writeTable,
-	outputJSON:  func(w io.Writer, r *report) error { return text.WriteJSON(w, r) },
+	outputJSON:  func(w io.Writer, r *report) error { return text.WriteJSON(w, "  ", r) },
 	"yaml":      writeYAML,
 }
 
@@ -123,22 +122,16 @@ func setBy(g config.Gate) string {
 
 // issueWriter writes issues that are not in a report, as lines or as JSON objects.
 type issueWriter struct {
-	w    io.Writer
-	json bool
-}
-
-func newIssueWriter(w io.Writer, format string) issueWriter {
-	return issueWriter{w, format == outputJSON}
+	w      io.Writer
+	format string
 }
 
 func (w issueWriter) write(severity string, issue issueReport) {
-	if !w.json {
+	if w.format != outputJSON {
 		fmt.Fprintf(w.w, "%s: %s\n", severity, issue.text)
 		return
 	}
-	encoder := json.NewEncoder(w.w)
-	encoder.SetEscapeHTML(false)
-	encoder.Encode(struct {
+	text.WriteJSON(w.w, "", struct {
 		Severity string `json:"severity"`
 		issueReport
 	}{severity, issue})

@@ -70,10 +70,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &failure):
-		newIssueWriter(stderr, cmd.Flag("output").Value.String()).error(failure.Error())
+		issueWriter{stderr, cmd.Flag("output").Value.String()}.error(failure.Error())
 		return exitFailed
 	case wantsJSON(args):
-		newIssueWriter(stderr, outputJSON).error(err.Error())
+		issueWriter{stderr, outputJSON}.error(err.Error())
 		return exitUsage
 	default:
 		// The suggestions of cobra keep their line breaks.

@@ -144,7 +144,7 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
 		})
 	}
-	if !r.logIssues(newIssueWriter(stderr, o.output)) {
+	if !r.logIssues(issueWriter{stderr, o.output}) {
 		return exitError(exitFailed)
 	}
 	return failed(writePlans(stdout, o.output, plans))

@@ -132,7 +132,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	// Log lines of libraries would break the JSON and the table.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 
-	issues := newIssueWriter(stderr, o.output)
+	issues := issueWriter{stderr, o.output}
 	r := &report{}
 	c := r.addConfig(o.configOptions)
 	var pods []podManifest

@@ -75,7 +75,7 @@ such a kubelet; 2 wrong usage.`,
 			switch {
 			case err != nil:
 			case o.output == outputJSON:
-				err = text.WriteJSON(cmd.OutOrStdout(), r)
+				err = text.WriteJSON(cmd.OutOrStdout(), "  ", r)
 			default:
 				err = status.WriteTable(cmd.OutOrStdout(), r)
 			}

@@ -4,7 +4,6 @@ package printer
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 )
 
@@ -92,9 +92,7 @@ func (p *Printer) appendJSON(to []byte, pod *v1.Pod, e Event) []byte {
 		e.Pod = pod.Namespace + "/" + pod.Name
 	}
 	b := bytes.NewBuffer(to)
-	encoder := json.NewEncoder(b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(e); err != nil {
+	if err := text.WriteJSON(b, "", e); err != nil {
 		panic(err) // Every Event has a JSON form.
 	}
 	return b.Bytes()

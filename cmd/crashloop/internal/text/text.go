@@ -49,10 +49,10 @@ func Reason(err error) error {
 	return err
 }
 
-// WriteJSON writes a value as indented JSON.
-func WriteJSON(w io.Writer, value any) error {
+// WriteJSON writes a value as JSON, on one line if indent is empty.
+func WriteJSON(w io.Writer, indent string, value any) error {
 	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
+	encoder.SetIndent("", indent)
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(value)
 }

@@ -19,7 +19,7 @@ import (
 // JSON returns the report as JSON.
 func (r *Report) JSON() ([]byte, error) {
 	var b bytes.Buffer
-	err := text.WriteJSON(&b, r)
+	err := text.WriteJSON(&b, "  ", r)
 	return b.Bytes(), err
 }
 
