@@ -32,7 +32,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/cmd/crashloop/internal/usage"
 )
 
-// manifestDecoder decodes the kinds that podTemplate knows, ConfigMaps and Secrets. If it
+// manifestDecoder decodes the kinds that podOf knows, ConfigMaps and Secrets. If it
 // returns a strict decoding error, it also returns the object.
 var manifestDecoder = func() runtime.Decoder {
 	scheme := runtime.NewScheme()

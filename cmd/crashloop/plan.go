@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -184,9 +183,6 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 				return
 			}
 			found = true
-			if p, ok := object.(*v1.Pod); ok {
-				pod = p // It has a status, unlike the result of podOf.
-			}
 			spec := &pod.Spec
 			if list := validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: o.Gates}); len(list) > 0 {
 				for _, err := range list {

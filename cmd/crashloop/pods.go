@@ -23,37 +23,32 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
-// podTemplate returns the pod template of an object and the path of the pod's spec. A pod
-// is its own template. podTemplate returns nil for other objects.
-func podTemplate(object runtime.Object) (*v1.PodTemplateSpec, *field.Path) {
+// podOf returns a pod made from the pod template of an object, with the name of the object,
+// and the path of the pod's spec. A pod is its own template and keeps its status. podOf
+// returns nil for objects without a pod template.
+func podOf(object runtime.Object) (*v1.Pod, *field.Path) {
+	var template *v1.PodTemplateSpec
 	path := field.NewPath("spec", "template", "spec")
 	switch o := object.(type) {
 	case *v1.Pod:
-		return &v1.PodTemplateSpec{ObjectMeta: o.ObjectMeta, Spec: o.Spec}, field.NewPath("spec")
+		return o.DeepCopy(), field.NewPath("spec")
 	case *v1.PodTemplate:
-		return &o.Template, field.NewPath("template", "spec")
+		template, path = &o.Template, field.NewPath("template", "spec")
 	case *v1.ReplicationController:
-		return o.Spec.Template, path
+		template = o.Spec.Template
 	case *appsv1.Deployment:
-		return &o.Spec.Template, path
+		template = &o.Spec.Template
 	case *appsv1.ReplicaSet:
-		return &o.Spec.Template, path
+		template = &o.Spec.Template
 	case *appsv1.StatefulSet:
-		return &o.Spec.Template, path
+		template = &o.Spec.Template
 	case *appsv1.DaemonSet:
-		return &o.Spec.Template, path
+		template = &o.Spec.Template
 	case *batchv1.Job:
-		return &o.Spec.Template, path
+		template = &o.Spec.Template
 	case *batchv1.CronJob:
-		return &o.Spec.JobTemplate.Spec.Template, field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
+		template, path = &o.Spec.JobTemplate.Spec.Template, field.NewPath("spec", "jobTemplate", "spec", "template", "spec")
 	}
-	return nil, nil
-}
-
-// podOf returns a pod made from the pod template of an object, with the name of the object,
-// and the path of the pod's spec. It returns nil for objects without a pod template.
-func podOf(object runtime.Object) (*v1.Pod, *field.Path) {
-	template, path := podTemplate(object)
 	if template == nil {
 		return nil, nil
 	}
