@@ -132,6 +132,7 @@ func (r *podRun) run(pods []podManifest) error {
 		case what := <-r.tooMany:
 			stop(exitMaxRestarts, "MaxRestarts", fmt.Sprintf("%s has reached --max-restarts %d%s", what, r.maxRestarts, stopping))
 		case s := <-signals:
+			status := 128 + int(s.(syscall.Signal)) // As a shell reports it.
 			switch {
 			case signalled.IsZero():
 				signalled = time.Now()
@@ -139,9 +140,9 @@ func (r *podRun) run(pods []podManifest) error {
 				if r.endpoint != "" {
 					again = "; after a second signal the remaining containers keep running"
 				}
-				stop(exitStatus(s), "Stopping", s.String()+stopping+again)
+				stop(status, "Stopping", s.String()+stopping+again)
 			case s == os.Interrupt || s != syscall.SIGHUP && time.Since(signalled) > sameSignal:
-				return exitError(exitStatus(s)) // All processes of the pods end with this one.
+				return exitError(status) // All processes of the pods end with this one.
 			}
 		}
 	}
@@ -171,15 +172,6 @@ func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped int)
 		return exitError(exitFailed)
 	}
 	return nil
-}
-
-// exitStatus returns the exit status that a shell reports for a process ended by a signal.
-func exitStatus(s os.Signal) int {
-	const signalled = 128
-	if s, ok := s.(syscall.Signal); ok {
-		return signalled + int(s)
-	}
-	return exitFailed
 }
 
 // reachedMaxRestarts reports whether --max-restarts forbids the next restart of a
