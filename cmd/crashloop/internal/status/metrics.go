@@ -301,21 +301,17 @@ func sum(a, b *dto.Histogram) (*dto.Histogram, error) {
 	if a == nil {
 		return b, nil
 	}
+	if !slices.EqualFunc(a.GetBucket(), b.GetBucket(), func(a, b *dto.Bucket) bool { return a.GetUpperBound() == b.GetUpperBound() }) {
+		return nil, errors.New("the buckets differ between causes")
+	}
 	both := &dto.Histogram{
 		SampleCount: new(a.GetSampleCount() + b.GetSampleCount()),
 		SampleSum:   new(a.GetSampleSum() + b.GetSampleSum()),
 	}
-	if len(a.GetBucket()) != len(b.GetBucket()) {
-		return nil, errors.New("the buckets differ between causes")
-	}
 	for i, bucket := range a.GetBucket() {
-		other := b.GetBucket()[i]
-		if bucket.GetUpperBound() != other.GetUpperBound() {
-			return nil, errors.New("the buckets differ between causes")
-		}
 		both.Bucket = append(both.Bucket, &dto.Bucket{
-			UpperBound:      new(bucket.GetUpperBound()),
-			CumulativeCount: new(bucket.GetCumulativeCount() + other.GetCumulativeCount()),
+			UpperBound:      bucket.UpperBound,
+			CumulativeCount: new(bucket.GetCumulativeCount() + b.GetBucket()[i].GetCumulativeCount()),
 		})
 	}
 	return both, nil
