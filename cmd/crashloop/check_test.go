@@ -91,6 +91,13 @@ func TestUsageErrors(t *testing.T) {
 		{"completion for no such shell", []string{"completion", "nosuch"}, "error: unknown command \"nosuch\" for \"crashloop completion\"\nSee 'crashloop completion --help'.\n"},
 		{"malformed gate", []string{"check", "--feature-gates", "KubeletCrashLoopBackOffMax"}, "error: invalid argument \"KubeletCrashLoopBackOffMax\" for \"--feature-gates\" flag: malformed pair, expect string=bool\nSee 'crashloop check --help'.\n"},
 	}
+	for _, flag := range []string{"-o json", "-o=json", "-ojson", "--output json", "--output=json"} {
+		tests = append(tests, struct {
+			name string
+			args []string
+			want string
+		}{flag, append([]string{"check", "--conf"}, strings.Fields(flag)...), "{\"severity\":\"error\",\"detail\":\"unknown flag: --conf\"}\n"})
+	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer

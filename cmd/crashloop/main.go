@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"strings"
 
@@ -72,7 +73,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case errors.As(err, &failure):
 		issueWriter{stderr, cmd.Flag("output").Value.String()}.error(failure.Error())
 		return exitFailed
-	case wantsJSON(args):
+	case wantsJSON.MatchString(strings.Join(args, " ")):
 		issueWriter{stderr, outputJSON}.error(err.Error())
 		return exitUsage
 	default:
@@ -86,16 +87,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 }
 
-// wantsJSON reports whether invalid arguments contain -o json.
-func wantsJSON(args []string) bool {
-	line := " " + strings.Join(args, " ") + " "
-	for _, flag := range []string{"-o ", "-o=", "-o", "--output ", "--output="} {
-		if strings.Contains(line, " "+flag+outputJSON+" ") {
-			return true
-		}
-	}
-	return false
-}
+// wantsJSON matches -o json in arguments that are invalid and joined by spaces.
+var wantsJSON = regexp.MustCompile(`(?:^| )(?:-o[ =]?|--output[ =])` + outputJSON + `(?: |$)`)
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
