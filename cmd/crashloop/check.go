@@ -95,9 +95,9 @@ func addConfigFlags(cmd *cobra.Command, o *configOptions) {
 	flags.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates",
 		"feature gates, as the kubelet's --feature-gates; they override those of the files\nOther names are ignored, unless they look like a misspelling of one of these:\n"+strings.Join(known, "\n"))
 	usage.Name(cmd, map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,..."})
-	usage.Must(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
-	usage.Must(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
-	usage.Must(cmd.MarkFlagDirname("config-dir"))
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
+	cobra.CheckErr(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
+	cobra.CheckErr(cmd.MarkFlagDirname("config-dir"))
 }
 
 func completeManifests(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {

@@ -52,7 +52,7 @@ func addManifestFlags(cmd *cobra.Command, o *manifestFlags) {
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "a file with manifests, a directory with such files, or - for stdin; the same as the argument MANIFEST")
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "read directories recursively")
 	usage.Name(cmd, map[string]string{"filename": "FILE|DIR|-"})
-	usage.Must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
+	cobra.CheckErr(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
 }
 
 // list returns the files of the flags and arguments. It replaces a directory with its

@@ -122,7 +122,7 @@ the pods within their grace periods; the second ends crashloop at once.`,
 	flags.IntVar(&o.maxRestarts, "max-restarts", -1, "stop the pods when a container would be restarted more than N times; -1 is no limit")
 	usage.Output(cmd, &o.output, printer.Formats())
 	usage.Name(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N", "command": "NAME=COMMAND"})
-	usage.Must(cmd.MarkFlagDirname("root-dir"))
+	cobra.CheckErr(cmd.MarkFlagDirname("root-dir"))
 	return cmd
 }
 

@@ -89,8 +89,8 @@ such a kubelet; 2 wrong usage.`,
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "the time limit for reading a URL")
 	usage.Output(cmd, &o.output, statusFormats)
 	usage.Name(cmd, map[string]string{"metrics": "URL|FILE|-", "token-file": "FILE|-", "timeout": "DURATION"})
-	usage.Must(cmd.MarkFlagFilename("metrics"))
-	usage.Must(cmd.MarkFlagFilename("token-file"))
+	cobra.CheckErr(cmd.MarkFlagFilename("metrics"))
+	cobra.CheckErr(cmd.MarkFlagFilename("token-file"))
 	return cmd
 }
 

@@ -19,7 +19,7 @@ import (
 func Output(cmd *cobra.Command, to *string, formats []string) {
 	cmd.Flags().StringVarP(to, "output", "o", "table", "the output format: "+strings.Join(formats, ", "))
 	Name(cmd, map[string]string{"output": "FORMAT"})
-	Must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, *to) {
 			return fmt.Errorf("no output format %q: use %s", *to, strings.Join(formats, ", "))
@@ -57,13 +57,6 @@ func Var[T any](flags *pflag.FlagSet, to *T, name, placeholder, text, help strin
 	})
 	flag := flags.Lookup(name)
 	flag.Value, flag.DefValue = named{flag.Value, placeholder}, text
-}
-
-// Must panics on an error that only a wrong flag name in this program can cause.
-func Must(err error) {
-	if err != nil {
-		panic(err)
-	}
 }
 
 // Error replaces the text of strconv in an error about a flag with the valid values. It is
