@@ -15,7 +15,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
 )
@@ -121,7 +120,7 @@ func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP st
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
 		Image:    &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: c.Image},
-		Command:  expand.All(c.Command, env), Args: expand.All(c.Args, env),
+		Command:  manifest.Expand(c.Command, env), Args: manifest.Expand(c.Args, env),
 		WorkingDir: c.WorkingDir,
 		Labels:     labels, Annotations: map[string]string{annotationRestartCount: strconv.Itoa(restarts)},
 		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+".log"),

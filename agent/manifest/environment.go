@@ -116,5 +116,11 @@ func isQualifiedName(key string) bool {
 // Command returns the command and the arguments of a container with $(NAME) expanded. It
 // returns an empty slice if both come from the image.
 func Command(c *v1.Container, env []v1.EnvVar) []string {
-	return expand.All(slices.Concat(c.Command, c.Args), env)
+	return Expand(slices.Concat(c.Command, c.Args), env)
 }
+
+// Expand replaces $(NAME) with the value of the variable in each string, as the kubelet
+// does in command and args. It replaces $$ with $, so $$(NAME) becomes $(NAME). It does
+// not change a reference to an unknown variable, or a string that would be longer than
+// 128 KiB. Objects.Resolve rejects such a string in a command.
+func Expand(list []string, env []v1.EnvVar) []string { return expand.All(list, env) }
