@@ -173,7 +173,11 @@ func makeMountPoint(point string) error {
 	if err := os.MkdirAll(path.Dir(point), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(point, nil, 0o644)
+	f, err := os.OpenFile(point, os.O_CREATE|os.O_RDONLY, 0o644) // Does not truncate.
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // replace mounts a directory in memory over a directory of the machine, with the same
