@@ -105,6 +105,7 @@ func Make(o Options) (*Plan, error) {
 	if err := checkNames(o.Pod); err != nil {
 		return nil, err
 	}
+	o.Pod = o.Pod.DeepCopy()
 	var notes []string
 	if newest := newestTime(o.Pod); newest.After(o.Begin) && newest.Sub(o.Begin) <= clockSkew {
 		notes = append(notes, fmt.Sprintf("the status is %v ahead of the local clock: the plan begins at the time of the status", newest.Sub(o.Begin)))

@@ -200,6 +200,8 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 		return nil, field.Invalid(path.Child("restartCount"), n, fmt.Sprintf("must be from 0 to %d", math.MaxInt32-maxEntries))
 	}
 	i := &agent.Instance{Restarts: int(s.RestartCount)}
+	// The agent stops an instance by its ID.
+	s.ContainerID = cmp.Or(s.ContainerID, fmt.Sprintf("%s#%d", s.Name, s.RestartCount))
 	last := lastExit(s)
 	w, r := s.State.Waiting, s.State.Running
 	if w != nil && (r != nil || s.State.Terminated != nil) || r != nil && s.State.Terminated != nil {
@@ -227,7 +229,7 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 	if s.State.Terminated != nil {
 		terminated = path.Child("state", "terminated")
 	}
-	i.ID, i.State, i.ExitCode = last.ContainerID, restartpod.StateExited, last.ExitCode
+	i.ID, i.State, i.ExitCode = cmp.Or(last.ContainerID, s.ContainerID), restartpod.StateExited, last.ExitCode
 	i.FinishedAt = m.orNow(s.Name+" exited", last.FinishedAt)
 	if i.StartedAt = last.StartedAt.Time; !isSet(last.StartedAt) {
 		i.StartedAt = i.FinishedAt

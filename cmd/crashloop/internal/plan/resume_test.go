@@ -83,3 +83,29 @@ func TestGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// Instances whose IDs are not in the status are stopped one by one: regular containers first.
+func TestStatusWithoutIDs(t *testing.T) {
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Time{Time: begin}}}
+	for range 20 {
+		o := options(t, "spec: {initContainers: [{name: side, restartPolicy: Always}], containers: [{name: main}, {name: other}]}")
+		o.Begin = begin.Add(time.Second)
+		o.Lives = map[string]Lives{"side": {{Runs: true}}, "main": {{Runs: true}}, "other": {{Runs: true}}}
+		o.Pod.DeletionTimestamp = &metav1.Time{Time: begin}
+		o.Pod.Status = v1.PodStatus{
+			InitContainerStatuses: []v1.ContainerStatus{{Name: "side", State: running}},
+			ContainerStatuses:     []v1.ContainerStatus{{Name: "main", State: running}, {Name: "other", State: running}},
+		}
+		given := o.Pod.DeepCopy()
+		p, err := Make(o)
+		require.NoError(t, err)
+		var exits []string
+		for _, e := range p.Entries {
+			if e.Kind == Exit {
+				exits = append(exits, e.Container)
+			}
+		}
+		require.Equal(t, []string{"main", "other", "side"}, exits)
+		require.Equal(t, given, o.Pod, "Make must not change the pod")
+	}
+}
