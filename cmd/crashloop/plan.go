@@ -31,6 +31,7 @@ import (
 
 type planOptions struct {
 	configOptions
+	manifestFlags
 	exits, recovers []string
 	length          time.Duration
 	at              string
@@ -41,7 +42,7 @@ type planOptions struct {
 func newPlanCommand() *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
-		Use:   "plan [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--for DURATION] [-o FORMAT] MANIFEST ...",
+		Use:   "plan [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--at TIME] [--for DURATION] [--seed N] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Print when the containers of a pod will be restarted",
 		Long: `Print the future starts, exits, waits and restarts of the pods in the manifests,
 and of pods from their pod templates, and the resets of the back-off after a run
@@ -77,13 +78,15 @@ invalid; 2 wrong usage.`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
+			manifests = o.list(manifests)
 			if len(manifests) == 0 {
 				return errors.New("no MANIFEST: name a file or a directory, or - for stdin")
 			}
-			return planPods(o, manifestFlags{}.list(manifests), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return planPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
+	addManifestFlags(cmd, &o.manifestFlags)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.exits, "exit", nil, "the runs of a container")
 	flags.StringArrayVar(&o.recovers, "recover", nil, "the time after which new instances of a container do not exit")

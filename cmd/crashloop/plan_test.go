@@ -117,7 +117,15 @@ func TestPlanFolder(t *testing.T) {
 		assert.Contains(t, out, "Pod web in "+dir+"/a.yaml: ")
 		assert.Contains(t, out, "Pod api in "+dir+"/b.yaml: ")
 	}
-	require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml")))
+	// Only -R reads folders in the folder.
+	below := filepath.Join(dir, "below")
+	require.NoError(t, os.Mkdir(below, 0o700))
+	require.NoError(t, os.Rename(filepath.Join(dir, "a.yaml"), filepath.Join(below, "a.yaml")))
+	status, out, _ := planned(t, "", "-R", "-f", dir)
+	assert.Equal(t, exitSucceeded, status)
+	assert.Contains(t, out, "Pod web in "+below+"/a.yaml: ")
+	_, out, _ = planned(t, "", dir)
+	assert.NotContains(t, out, "Pod web")
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.yaml")))
 	status, _, errs := planned(t, "", dir)
 	assert.Equal(t, exitFailed, status)
