@@ -116,7 +116,7 @@ func TestHerd(t *testing.T) {
 		}
 		if tc.initial == tc.maximum {
 			if with != without {
-				t.Errorf("%v to %v: %+v with jitter, want what there is without, %+v: no delay is longer than the maximum", tc.initial, tc.maximum, with, without)
+				t.Errorf("%v to %v: %+v with jitter, want %+v, as without: no delay is longer than the maximum", tc.initial, tc.maximum, with, without)
 			}
 			continue
 		}
