@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
 func TestExpand(t *testing.T) {
@@ -40,7 +38,7 @@ func TestExpand(t *testing.T) {
 		{"$é$(A)", "$éa"},
 	}
 	for _, tc := range tests {
-		require.Equal(t, []string{tc.want}, expand.All([]string{tc.in}, env), "%q", tc.in)
+		require.Equal(t, []string{tc.want}, Expand([]string{tc.in}, env), "%q", tc.in)
 	}
 }
 

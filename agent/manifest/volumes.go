@@ -11,7 +11,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 )
 
@@ -48,7 +47,7 @@ func Mounts(pod *v1.Pod, c *v1.Container, env []v1.EnvVar) []v1.VolumeMount {
 	var mounts []v1.VolumeMount
 	for _, m := range c.VolumeMounts {
 		if slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name && !isAPIAccess(&v) }) {
-			m.SubPath, m.SubPathExpr = cmp.Or(m.SubPath, expand.All([]string{m.SubPathExpr}, env)[0]), ""
+			m.SubPath, m.SubPathExpr = cmp.Or(m.SubPath, Expand([]string{m.SubPathExpr}, env)[0]), ""
 			mounts = append(mounts, m)
 		}
 	}

@@ -15,8 +15,7 @@ import (
 // Linux passes to a program (MAX_ARG_STRLEN).
 const Max = 128 << 10
 
-// All expands each string. It does not change a string that would be longer than Max:
-// Objects.Resolve of agent/manifest rejects such a string in a command.
+// All expands each string. It does not change a string that would be longer than Max.
 func All(list []string, env []v1.EnvVar) []string {
 	values := make(map[string]string, len(env))
 	for _, e := range env {
