@@ -213,7 +213,7 @@ func (g Git) Release(message string) error {
 
 // DiffOptions and mailOptions give the same bytes on every machine.
 var (
-	DiffOptions = []string{"--full-index", "-U1", "--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic", "--no-renames",
+	DiffOptions = []string{"--full-index", "-U3", "--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic", "--no-renames",
 		"--no-color", "--no-ext-diff", "--no-textconv", "--binary", "--src-prefix=a/", "--dst-prefix=b/"}
 	mailOptions = append([]string{"--zero-commit", "--no-signature", "-N", "--no-stat", "--no-attach", "--no-thread", "--no-cover-letter",
 		"--no-base", "--no-notes", "--no-from", "--subject-prefix=PATCH"}, DiffOptions...)
