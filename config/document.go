@@ -65,6 +65,10 @@ type document struct {
 const maxFile = 4 << 20
 
 func (d *document) read() error {
+	// The kubelet would wait for the writer of a FIFO, and never start.
+	if info, err := os.Stat(d.source.File); d.dropIn() && err == nil && !info.Mode().IsRegular() {
+		return d.blame(fmt.Errorf("%s: a drop-in must be a regular file", info.Mode().Type()))
+	}
 	f, err := os.Open(d.source.File)
 	if err != nil {
 		return readError(d.source.File, err)
