@@ -74,7 +74,10 @@ func (o manifestFlags) list(args []string) (files []string) {
 			case e.IsDir() && !o.recursive:
 				return fs.SkipDir
 			case !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
-				files = append(files, path)
+				// A FIFO would make the command wait for its writer.
+				if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() {
+					files = append(files, path)
+				}
 			}
 			return nil
 		})
