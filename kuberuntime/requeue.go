@@ -56,10 +56,15 @@ func Changed(err error) error {
 	return err
 }
 
-// IsWaiting reports whether err was marked by Waiting.
+// IsWaiting reports whether err was marked by Waiting. It is false for an error that
+// joins a marked error with others: the sync may have changed something before those.
 func IsWaiting(err error) bool {
-	var w waitingError
-	return errors.As(err, &w)
+	for ; err != nil; err = errors.Unwrap(err) {
+		if _, marked := err.(waitingError); marked {
+			return true
+		}
+	}
+	return false
 }
 
 // OnlyBackOff reports whether err, the error of a pod's sync, consists only of

@@ -66,12 +66,22 @@ func TestNextSyncNeverLate(t *testing.T) {
 	assert.True(t, exact)
 }
 
+// A retry later than the resync does not postpone that.
+func TestNextSyncIsAtMostTheResync(t *testing.T) {
+	err := errors.Join(in(300), errors.New("other"))
+	delay, exact := NextSync(err, 90*time.Second, time.Minute, now)
+	assert.Equal(t, time.Minute, delay)
+	assert.False(t, exact)
+}
+
 func TestWaiting(t *testing.T) {
 	assert.NoError(t, Waiting(nil))
 	assert.False(t, IsWaiting(nil))
 	assert.False(t, IsWaiting(in(5)))
 	err := fmt.Errorf("failed: %w", Waiting(in(5)))
 	assert.True(t, IsWaiting(err))
+	assert.False(t, IsWaiting(errors.Join(Waiting(in(5)), errors.New("failed"))))
+	assert.False(t, IsWaiting(fmt.Errorf("failed: %w", utilerrors.NewAggregate([]error{Waiting(in(5)), errors.New("failed")}))))
 	assert.ErrorIs(t, err, ErrCrashLoopBackOff)
 	assert.EqualError(t, Waiting(in(5)), in(5).Error())
 	assert.Equal(t, in(5), Changed(Waiting(in(5))))
