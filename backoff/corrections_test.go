@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -145,27 +146,21 @@ var corrections = []struct {
 		return wantDelay(b, "a", 300*time.Second)
 	}},
 	{"clock-steps-back", func(newBackoff maker) error {
-		checks := map[string]func(dropIn, time.Time, time.Time) bool{
-			"IsInBackOffSince":       func(b dropIn, exit, _ time.Time) bool { return b.IsInBackOffSince("a", exit) },
-			"IsInBackOffSinceUpdate": func(b dropIn, _, now time.Time) bool { return b.IsInBackOffSinceUpdate("a", now) },
+		tc := testingclock.NewFakeClock(start)
+		b := newBackoff(10*time.Second, 300*time.Second, tc, 0, nil)
+		b.Next("a", start)
+		tc.Step(time.Second)
+		exit := tc.Now()
+		if allowed(b, "a", exit) {
+			return fmt.Errorf("not waiting at the exit")
 		}
-		for name, check := range checks {
-			tc := testingclock.NewFakeClock(start)
-			b := newBackoff(10*time.Second, 300*time.Second, tc, 0, nil)
-			b.Next("a", start)
-			tc.Step(time.Second)
-			exit := tc.Now()
-			if !check(b, exit, tc.Now()) {
-				return fmt.Errorf("%s: not waiting at the exit", name)
-			}
-			tc.SetTime(start.Add(-time.Hour))
-			if !check(b, exit, tc.Now()) {
-				return fmt.Errorf("%s: released by the step of the clock", name)
-			}
-			tc.Step(10 * time.Second)
-			if check(b, exit, tc.Now()) {
-				return fmt.Errorf("%s: not released one delay after the step of the clock", name)
-			}
+		tc.SetTime(start.Add(-time.Hour))
+		if allowed(b, "a", exit) {
+			return fmt.Errorf("released by the step of the clock")
+		}
+		tc.Step(10 * time.Second)
+		if !allowed(b, "a", exit) {
+			return fmt.Errorf("not released one delay after the step of the clock")
 		}
 		return nil
 	}},
@@ -174,18 +169,21 @@ var corrections = []struct {
 			tc := testingclock.NewFakeClock(start)
 			b := newBackoff(10*time.Second, 300*time.Second, tc, 0, tenMinutes)
 			b.Next("a", start)
-			tc.Step(595 * time.Second)
+			tc.Step(5 * time.Second)
+			if !b.IsInBackOffSince("a", unknown) {
+				return fmt.Errorf("event at %s: does not wait 5 s after the advance", unknown)
+			}
+			tc.Step(590 * time.Second)
 			for waited := range 10 {
-				if !b.IsInBackOffSince("a", unknown) {
+				if allowed(b, "a", unknown) {
 					return fmt.Errorf("event at %s: released %d s after it was seen, want 10 s", unknown, waited)
 				}
 				tc.Step(time.Second)
 			}
-			if b.IsInBackOffSince("a", unknown) {
+			if !allowed(b, "a", unknown) {
 				return fmt.Errorf("event at %s: not released 10 s after it was seen", unknown)
 			}
 			// It ran for 595 s, which is not enough for a reset.
-			b.Next("a", unknown)
 			if err := wantDelay(b, "a", 20*time.Second); err != nil {
 				return fmt.Errorf("event at %s: %w", unknown, err)
 			}
@@ -231,6 +229,13 @@ var corrections = []struct {
 		}
 		return nil
 	}},
+	{"lock-exported", func(newBackoff maker) error {
+		b := newBackoff(time.Second, time.Second, testingclock.NewFakeClock(start), 0, nil)
+		if _, exported := b.(sync.Locker); exported {
+			return fmt.Errorf("a caller can take the lock and keep it")
+		}
+		return nil
+	}},
 	{"zero-value", func(newBackoff maker) (err error) {
 		made := newBackoff(time.Second, time.Second, testingclock.NewFakeClock(start), 0, nil)
 		b := reflect.New(reflect.TypeOf(made).Elem()).Interface().(dropIn)
@@ -254,7 +259,7 @@ var corrections = []struct {
 // It uses Decide if b has it, and otherwise the calls that Decide replaces.
 func allowed(b dropIn, id string, exit time.Time) bool {
 	if b, ok := b.(*Backoff); ok {
-		return b.Decide(id, exit).Allowed
+		return b.Decide(id, exit, b.Clock.Now()).Allowed
 	}
 	if b.IsInBackOffSince(id, exit) {
 		return false

@@ -23,17 +23,20 @@ func (c Curve) Delay(attempt int) time.Duration {
 	if !c.DelayFirst {
 		first = 2
 	}
-	d := c.Initial
-	if attempt < first || d <= 0 {
+	if attempt < first {
 		return 0
 	}
-	for ; attempt > first && d < c.Max; attempt-- {
-		if d > c.Max/2 {
-			return c.Max
-		}
-		d *= 2
+	return doubled(max(c.Initial, 0), max(c.Max, 0), attempt-first)
+}
+
+// doubled returns initial doubled n times, but at most limit. initial and limit are not
+// negative.
+func doubled(initial, limit time.Duration, n int) time.Duration {
+	// The comparison shifts limit and not initial, so that it cannot overflow.
+	if initial <= limit>>n {
+		return initial << n
 	}
-	return min(d, max(c.Max, 0))
+	return limit
 }
 
 // Delays returns the delays up to the first one that equals Max. All later

@@ -23,15 +23,15 @@ func TestCurveAgreesWithBackoff(t *testing.T) {
 					for attempt := 1; attempt <= 70; attempt++ {
 						// The starts fail, so that no time passes.
 						if attempt > 1 {
-							b.FailAt("a", start)
+							b.Fail("a", start)
 						}
-						d := b.DecideAt("a", start, start)
+						d := b.Decide("a", start, start)
 						if d.Delay != c.Delay(attempt) {
 							t.Fatalf("attempt %d waits %s, on the curve %s", attempt, d.Delay, c.Delay(attempt))
 						}
 						last = d.Delay
 						if !d.Allowed {
-							b.NextAt("a", start, start)
+							next(b, "a", start, start)
 						}
 					}
 					delays := c.Delays()

@@ -4,7 +4,7 @@ package backoff
 
 import (
 	"hash/maphash"
-	"math"
+	"strconv"
 	"time"
 )
 
@@ -32,6 +32,131 @@ type Decision struct {
 	Again bool
 }
 
+// Decide reports whether the key may restart at the time now after an event (an exit) at
+// eventTime. If so, it advances the key to its next delay. It combines IsInBackOffSince, Get and
+// Next of client-go.
+//
+// One event permits one start. An event at or before the time of the last start is already
+// answered, and counts as happening at that start. A caller that asks again therefore waits for
+// the next delay. GiveBack takes back a start that was not made.
+//
+// An event in the future counts as happening now. An eventTime at or before the Unix epoch means
+// unknown: the event counts as happening at the first check that saw it.
+func (p *Backoff) Decide(id string, eventTime, now time.Time) (d Decision) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	known, q := p.perItemBackoff[id], p.ask(now)
+	known.answer(&q, eventTime)
+	p.grant(&d, id, known, &q)
+	return d
+}
+
+// Peek returns the Decision that Decide would return, and changes nothing.
+func (p *Backoff) Peek(id string, eventTime, now time.Time) (d Decision) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	known := p.perItemBackoff[id]
+	e, q := entryOf(known), p.ask(now)
+	known.answer(&q, eventTime)
+	p.rule(&d, id, known != nil, &e, &q)
+	return d
+}
+
+// DecideStart is Decide for a start that follows no exit: the first one, or one after all
+// instances were removed. It is allowed at once, ends a wait, and does not count as an attempt. If
+// the previous start failed or was given back, DecideStart decides as after an exit at that time.
+func (p *Backoff) DecideStart(id string, now time.Time) (d Decision) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	e, q := p.perItemBackoff[id], p.ask(now)
+	if e != nil && e.state.due() {
+		q.event, q.age, q.answered = e.event, max(e.since(q.at), 0), true
+		p.grant(&d, id, e, &q)
+		return d
+	}
+	if e != nil {
+		e.start(running, &q)
+	}
+	d.Allowed, d.RetryAt = true, q.now
+	return d
+}
+
+// Force is Decide for a restart that does not wait, regardless of the key's delay. The
+// event happens now. The key advances, and the Decision has no delay.
+func (p *Backoff) Force(id string, now time.Time) (d Decision) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	q := p.ask(now)
+	d = p.next(id, q.now, q)
+	p.report(id, &d, &q)
+	return d
+}
+
+// Fail records that a start of the key failed: the one that Decide or DecideStart allowed, or the
+// first one. The failure counts as an exit now. The returned Decision is about the next attempt,
+// which one of the two must still allow.
+func (p *Backoff) Fail(id string, now time.Time) (d Decision) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	e, q := entryOf(p.perItemBackoff[id]), p.ask(now)
+	e.start(failed, &q)
+	q.answered = true
+	asked := e
+	p.rule(&d, id, true, &asked, &q)
+	p.store(id, e)
+	d.FirstWait = false // the check that finds it waiting sets this
+	return d
+}
+
+// GiveBack takes back the restart that Decide, DecideStart or Force has just allowed, if nothing
+// was started. The next Decide about the same event, or the next DecideStart, allows it again at
+// once, as the same attempt. GiveBack does nothing in any other state than granted.
+func (p *Backoff) GiveBack(id string, now time.Time) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	e, q := p.perItemBackoff[id], p.ask(now)
+	if e == nil || e.state != granted {
+		return
+	}
+	e.attempts--
+	e.state, e.seen = givenBack, false
+	// The wait is already over, and no run followed.
+	e.last = saturatingSub(min(e.last, q.at), p.delay(id, e.attempts))
+}
+
+// Started records that the key's last start took effect at startedAt, if that is later than the
+// known time. The run then counts from startedAt, and the start can no longer be given back. Started
+// does nothing if startedAt is unknown or in the future, or if a later event is already waiting.
+func (p *Backoff) Started(id string, startedAt, now time.Time) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	e, q := p.perItemBackoff[id], p.ask(now)
+	if e == nil || e.state != running && e.state != granted || startedAt.Unix() <= 0 {
+		return
+	}
+	// The wall clock is compared with what it showed when the start was allowed, and
+	// not with now: it may have stepped during a long run.
+	at := saturatingSub(e.last, saturatingSub(e.from, wall(startedAt)))
+	if at > q.at {
+		at = saturatingSub(q.at, q.now.Sub(startedAt))
+	}
+	if at > e.last && at <= q.at {
+		e.last, e.from, e.state, e.seen = at, wall(startedAt), running, false
+	}
+}
+
+// Exited records that the key's run ended at eventTime (see Decide), for a caller that calls Decide
+// much later. Otherwise GC might forget the key. Exited does nothing for an unknown key.
+func (p *Backoff) Exited(id string, eventTime, now time.Time) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	if e := p.perItemBackoff[id]; e != nil {
+		q := p.ask(now)
+		e.answer(&q, eventTime)
+		e.wait(&q)
+	}
+}
+
 // grant decides the question, stores the result and advances the key if the start is
 // allowed. The caller holds the lock.
 func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, q *question) {
@@ -42,21 +167,36 @@ func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, q *question
 			e.advance(q)
 		}
 		p.store(id, e)
-		return
-	}
-	p.rule(d, id, true, known, q)
-	if d.Allowed {
+	} else if p.rule(d, id, true, known, q); d.Allowed {
 		if d.Reset && !p.DelayFirstRestart {
 			known.attempts = 0
 		}
 		known.advance(q)
+	}
+	p.report(id, d, q)
+}
+
+// report reports a decision to the metrics.
+func (p *Backoff) report(id string, d *Decision, q *question) {
+	if p.metrics == nil || d.Again {
+		return
+	}
+	if d.Reset {
+		p.metrics.KeyReset()
+	}
+	if d.Allowed {
+		late := time.Duration(0)
+		if d.Delay > 0 {
+			late = q.now.Sub(d.RetryAt)
+		}
+		p.metrics.RestartAllowed(id, d.Delay, late)
 	}
 }
 
 // rule decides the question for a key in state e, which need not be stored. If the
 // key has to wait, rule records the wait in e.
 func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *question) {
-	d.Reset, d.Again = known && p.hasExpired(e, q), e.due == dueGivenBack
+	d.Reset, d.Again = known && p.hasExpired(e, q), e.state == givenBack
 	if !known || d.Reset {
 		if !p.DelayFirstRestart {
 			d.Allowed, d.Attempt, d.RetryAt = true, 1, q.now.Add(-q.age)
@@ -76,7 +216,8 @@ func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *q
 	left := d.Delay - q.age
 	d.RetryAt = q.now.Add(left)
 	if d.Allowed = left <= 0; !d.Allowed {
-		d.FirstWait = e.noteWait(q)
+		e.wait(q)
+		d.FirstWait, e.seen = !e.seen, true
 	}
 }
 
@@ -85,13 +226,12 @@ func (p *Backoff) delay(id string, attempts int32) time.Duration {
 	if attempts == 0 {
 		return 0
 	}
-	d := p.maxDuration
-	// The comparison shifts max and not initial, so that it cannot overflow.
-	if n := attempts - 1; p.defaultDuration <= p.maxDuration>>n {
-		d = p.defaultDuration << n
-	}
-	if p.extras != nil && p.extras.maxJitterFactor > 0 {
-		jitter := random(id, attempts) * p.extras.maxJitterFactor * float64(d)
+	d := doubled(p.defaultDuration, p.maxDuration, int(attempts-1))
+	if p.maxJitterFactor > 0 {
+		// All checks of one wait see the same jitter, because it depends only on the key
+		// and its attempts.
+		random := float64(maphash.String(jitterSeed, id+strconv.Itoa(int(attempts)))) / (1 << 64)
+		jitter := random * p.maxJitterFactor * float64(d)
 		if attempts > 1 {
 			jitter /= 2 // the factor applies to the previous delay, half of d
 		}
@@ -102,16 +242,6 @@ func (p *Backoff) delay(id string, attempts int32) time.Duration {
 		return p.maxDuration
 	}
 	return d
-}
-
-// random returns a number in [0, 1) that depends only on the key and its attempts.
-// All checks of one wait therefore see the same jitter. It is one step of the
-// generator splitmix64.
-func random(id string, attempts int32) float64 {
-	x := maphash.String(jitterSeed, id) + uint64(attempts)*0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
 // hasExpired applies the reset rule. The difference of the two times is right even if
@@ -125,24 +255,4 @@ func (p *Backoff) expired(eventTime, lastUpdate time.Time) bool {
 		return p.HasExpiredFunc(eventTime, lastUpdate, p.maxDuration)
 	}
 	return ProportionalReset(eventTime, lastUpdate, p.maxDuration)
-}
-
-// question holds the arguments of a decision.
-type question struct {
-	// now is the current time, and at its distance from epoch.
-	now time.Time
-	at  time.Duration
-	// event identifies the event, and age is how long ago it was.
-	event, age time.Duration
-}
-
-// ask sets the current time.
-func (p *Backoff) ask(q *question, now time.Time) {
-	q.now, q.at = now, monotonic(now)
-	if q.at == math.MinInt64 {
-		// A caller passed the zero time by mistake. With it, everything known of the
-		// key would seem a long time ago.
-		q.now = p.now()
-		q.at = monotonic(q.now)
-	}
 }

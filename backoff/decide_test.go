@@ -193,7 +193,7 @@ func TestDecideSteps(t *testing.T) {
 		{"one exit, asked for by one who looked at the clock before the other", kubelet(10, 300), []step{
 			{1, 400, "go #1 0s until 1s"},
 			{1, 399.999, "wait #2 10s until 6m49.999s first"},
-			{1, 410, "go #2 10s until 6m50s"},
+			{1, 410, "go #2 10s until 6m49.999s"},
 		}},
 		{"one exit at the maximum, whose starts come to nothing", kubelet(300, 300), []step{
 			{0, 0, "go #1 0s until 0s"},
@@ -244,7 +244,7 @@ func TestDecideSteps(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			b := tc.make()
 			for i, s := range tc.steps {
-				if got := describe(b.DecideAt("a", seconds(s.event), seconds(s.now))); got != s.want {
+				if got := describe(b.Decide("a", seconds(s.event), seconds(s.now))); got != s.want {
 					t.Fatalf("step %d, exit at %vs, now %vs:\n got %s\nwant %s", i, s.event, s.now, got, s.want)
 				}
 			}
@@ -270,6 +270,17 @@ func delayed(initial, limit float64) func() *Backoff {
 	}
 }
 
+// clockAt makes the clock of b show now.
+func clockAt(b *Backoff, now time.Time) *Backoff {
+	b.Clock = testingclock.NewFakeClock(now)
+	return b
+}
+
+// next is Next at the time now.
+func next(b *Backoff, id string, event, now time.Time) {
+	clockAt(b, now).Next(id, event)
+}
+
 func durationOf(seconds float64) time.Duration {
 	if d := seconds * float64(time.Second); d < math.MaxInt64 {
 		return time.Duration(d)
@@ -277,52 +288,27 @@ func durationOf(seconds float64) time.Duration {
 	return math.MaxInt64
 }
 
-// The drop-in methods decide as Decide does.
+// The methods of client-go decide as Decide does.
 func TestDropInMethodsAgreeWithDecide(t *testing.T) {
-	for _, first := range []bool{false, true} {
-		one, other := kubelet(10, 300)(), kubelet(10, 300)()
-		one.DelayFirstRestart, other.DelayFirstRestart = first, first
-		exit := start
-		for n := range 12 {
-			for now := exit; ; now = now.Add(5 * time.Second) {
-				waits := other.IsInBackOffSinceAt("a", exit, now)
-				delay := other.Get("a")
-				d := one.DecideAt("a", exit, now)
-				if d.Allowed == waits || waits && d.Delay != delay {
-					t.Fatalf("restart %d, %s after the exit: Decide says %s, the others %t, %s", n+1, now.Sub(exit), describe(d), !waits, delay)
-				}
-				if d.Allowed {
-					other.NextAt("a", exit, now)
-					// The tenth run lasts long enough for a reset.
-					exit = now.Add(time.Second)
-					if n == 9 {
-						exit = now.Add(time.Hour)
-					}
-					break
-				}
+	one, other := kubelet(10, 300)(), kubelet(10, 300)()
+	exit := start
+	for n := range 12 {
+		for now := exit; ; now = now.Add(5 * time.Second) {
+			waits := clockAt(other, now).IsInBackOffSince("a", exit)
+			delay := other.Get("a")
+			d := one.Decide("a", exit, now)
+			if d.Allowed == waits || waits && d.Delay != delay {
+				t.Fatalf("restart %d, %s after the exit: Decide says %s, the others %t, %s", n+1, now.Sub(exit), describe(d), !waits, delay)
 			}
-		}
-	}
-}
-
-// The instances of a container in back-off are removed, and it starts without a
-// decision. When it exits again, its wait is a new one.
-func TestEndWait(t *testing.T) {
-	b := kubelet(300, 300)()
-	b.EndWaitAt("a", seconds(0)) // unknown key
-	b.DecideAt("a", seconds(0), seconds(0))
-	b.EndWaitAt("a", seconds(1)) // not waiting
-	for i, s := range []step{
-		{2, 3, "wait #2 5m0s until 5m2s first"},
-		{150, 150, "wait #2 5m0s until 7m30s first"},
-		{150, 449, "wait #2 5m0s until 7m30s"},
-		{150, 450, "go #2 5m0s until 7m30s"},
-	} {
-		if got := describe(b.DecideAt("a", seconds(s.event), seconds(s.now))); got != s.want {
-			t.Fatalf("step %d: got %s, want %s", i, got, s.want)
-		}
-		if i == 0 {
-			b.EndWaitAt("a", seconds(100))
+			if d.Allowed {
+				other.Next("a", exit)
+				// The tenth run lasts long enough for a reset.
+				exit = now.Add(time.Second)
+				if n == 9 {
+					exit = now.Add(time.Hour)
+				}
+				break
+			}
 		}
 	}
 }
@@ -336,8 +322,8 @@ func TestGC(t *testing.T) {
 		now       float64
 		collected bool
 	}{
-		{"idle, at the boundary", 0, 600, false},
-		{"idle, past the boundary", 0, 600.001, true},
+		{"idle, one delay past the boundary", 0, 610, false}, // it might have waited since the boundary
+		{"idle, later", 0, 610.001, true},
 		{"idle, the clock stepped back", 0, -600, false},
 		{"waiting, past the boundary of its last update", 595, 604, false},
 		{"waited, not asked since", 595, 605 + 600, false},
@@ -347,11 +333,11 @@ func TestGC(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			b := kubelet(10, 300)()
-			b.NextAt("a", seconds(0), seconds(0))
-			if tc.wait != 0 && !b.IsInBackOffSinceAt("a", seconds(tc.wait), seconds(tc.wait)) {
+			next(b, "a", seconds(0), seconds(0))
+			if tc.wait != 0 && b.Decide("a", seconds(tc.wait), seconds(tc.wait)).Allowed {
 				t.Fatal("not waiting")
 			}
-			b.GCAt(seconds(tc.now))
+			clockAt(b, seconds(tc.now)).GC()
 			if known := b.perItemBackoff["a"] != nil; known == tc.collected {
 				t.Errorf("known after GC: %t", known)
 			}
@@ -359,17 +345,39 @@ func TestGC(t *testing.T) {
 	}
 }
 
+// GC keeps a key whose next start is due for as long as one that waits.
+func TestGCOfADueKey(t *testing.T) {
+	for name, due := range map[string]func(*Backoff){
+		"failed":     func(b *Backoff) { b.Fail("a", seconds(0)) },
+		"given back": func(b *Backoff) { b.GiveBack("a", seconds(10)) },
+	} {
+		b := kubelet(10, 300)()
+		b.Decide("a", seconds(-10), seconds(-10))
+		b.Decide("a", seconds(0), seconds(10)) // the second attempt, and the next delay is 20 s
+		due(b)
+		delay := b.Get("a")
+		for now, known := range map[float64]bool{600 + delay.Seconds(): true, 600.001 + delay.Seconds(): false} {
+			other := kubelet(10, 300)()
+			*other = Backoff{HasExpiredFunc: b.HasExpiredFunc, defaultDuration: b.defaultDuration, maxDuration: b.maxDuration}
+			other.store("a", *b.perItemBackoff["a"])
+			if clockAt(other, seconds(now)).GC(); (other.perItemBackoff["a"] != nil) != known {
+				t.Errorf("%s: at %v s the key is known: %t", name, now, !known)
+			}
+		}
+	}
+}
+
 // GC must not remove a waiting key, even if the rule always holds.
 func TestGCKeepsWaitingKeyWhateverTheRule(t *testing.T) {
 	b := kubelet(10, 300)()
-	b.NextAt("a", seconds(0), seconds(0))
-	b.IsInBackOffSinceAt("a", seconds(0), seconds(1))
+	next(b, "a", seconds(0), seconds(0))
+	clockAt(b, seconds(1)).IsInBackOffSince("a", seconds(0))
 	b.HasExpiredFunc = func(time.Time, time.Time, time.Duration) bool { return true }
-	b.GCAt(seconds(9.999))
+	clockAt(b, seconds(9.999)).GC()
 	if b.Get("a") == 0 {
 		t.Error("collected while it waits")
 	}
-	b.GCAt(seconds(12))
+	clockAt(b, seconds(12)).GC()
 	if b.Get("a") != 0 {
 		t.Error("not collected after its wait")
 	}
@@ -380,7 +388,7 @@ func TestJitterFactors(t *testing.T) {
 	for _, factor := range []float64{-1, 0, 0.5, 1e300, math.Inf(1), math.NaN()} {
 		for _, initial := range []time.Duration{0, time.Second, time.Minute} {
 			b := NewBackOffWithJitter(initial, time.Minute, factor)
-			b.NextAt("a", start, start)
+			next(b, "a", start, start)
 			d := b.Get("a")
 			if d < initial || d > time.Minute || !(factor > 0) && d != initial {
 				t.Errorf("factor %v, initial %s: delay %s", factor, initial, d)
@@ -399,7 +407,7 @@ func TestConcurrentUse(t *testing.T) {
 			defer wg.Done()
 			for i := range 2000 {
 				id := fmt.Sprint((worker + i) % 50)
-				b.Decide(id, tc.Now())
+				b.Decide(id, tc.Now(), tc.Now())
 				b.Get(id)
 				b.Next(id, tc.Now())
 				b.IsInBackOffSinceUpdate(id, tc.Now())
@@ -418,7 +426,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	b := kubelet(10, 300)()
 	now := start
 	if n := testing.AllocsPerRun(100, func() {
-		b.DecideAt("a", now, now)
+		b.Decide("a", now, now)
 		now = now.Add(time.Second)
 	}); n != 0 {
 		t.Errorf("%v allocations per decision", n)

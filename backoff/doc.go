@@ -3,41 +3,40 @@
 // Package backoff keeps an exponential back-off per key. It implements the
 // kubelet's CrashLoopBackOff.
 //
-// [Backoff] is a drop-in for k8s.io/client-go/util/flowcontrol.Backoff. It has
-// the same constructors, methods and exported fields, and the same results
-// wherever upstream's are right. It adds:
-//
-//   - [Backoff.Decide], which checks and advances a key under one lock,
-//   - a form of every method that takes the current time as an argument,
-//   - named reset rules ([FlatReset], [ProportionalReset]),
-//   - persistence of a key ([Backoff.Snapshot], [Backoff.Restore]), iteration
-//     ([Backoff.All]) and metrics ([Backoff.SetMetrics]).
-//
-// A method that takes both times takes the time of the event first.
+// [Backoff] is a drop-in for k8s.io/client-go/util/flowcontrol.Backoff. It has the same
+// constructors, methods and exported fields, and the same results wherever upstream's are right.
+// These methods read the clock. The methods that client-go does not have take the time as their
+// last argument.
 //
 // # Usage
 //
-// A key stands for one container. The first start of a container needs no
-// decision. Before each restart, call Decide with the time of the exit:
+// A key stands for one container. Before each restart, call Decide with the time of
+// the exit. The first start of a container needs no decision.
 //
 //	b := backoff.NewBackOff(10*time.Second, 300*time.Second)
 //	b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
 //
-//	d := b.Decide(key, exitedAt)
+//	d := b.Decide(key, exitedAt, time.Now())
 //	if !d.Allowed {
 //		return d.RetryAt // call Decide again then, with the same exitedAt
 //	}
 //	if err := startContainer(); err != nil {
-//		b.Fail(key)
+//		b.Fail(key, time.Now())
 //	}
 //
 // # Starts
 //
 // A Decision that allows a start is a grant. One event permits one start, no
-// matter how many callers ask about the event. A caller that does not make its
-// start gives it back with [Backoff.GiveBack]. If the start fails,
-// [Backoff.Fail] counts the failure as an exit. [Backoff.Start] is for starts
-// that follow no exit.
+// matter how many callers ask about the event. A key is in one of these states:
+//
+//	running     the last start took effect ([Backoff.Started])
+//	granted     the last start was allowed, and may not have been made yet
+//	waiting     the run has ended, and the next start waits (Decide, [Backoff.Exited])
+//	failed      the last start failed, which counts as an exit ([Backoff.Fail])
+//	given back  the last start was not made, and is allowed again ([Backoff.GiveBack])
+//
+// Only a granted start can be given back. [Backoff.DecideStart] is for starts that follow no
+// exit, and [Backoff.Force] for restarts that do not wait.
 //
 // # The curve
 //
@@ -49,64 +48,42 @@
 //	initial 4s, max 4s:                  0, 4s, 4s …
 //	initial 1s, max 60s:                 0, 1s, 2s, 4s, 8s, 16s, 32s, 60s, 60s …
 //
-// Only [NewBackOffWithJitter] adds jitter to these. The kubelet uses none; see
-// docs/results/herd.md for the reason.
+// [NewBackOffWithJitter] adds jitter. The kubelet uses none (docs/results/herd.md).
 //
 // # Differences from client-go
 //
-// Each row is a defect of client-go v0.37. A test of the same name fails on
-// upstream's type and passes on this one. A differential test and a fuzz target
-// find no other differences. They run random sequences of operations without
-// jitter, on a clock that does not step back.
+// Each row is a defect of client-go v0.37. A test of the same name fails on upstream's type
+// and passes on this one. A differential test and a fuzz target find no other differences. They
+// run random sequences of operations without jitter, on a clock that does not step back.
 //
-//	initial-above-max     upstream starts at initial even if max is lower, so
-//	                      the delay shrinks; here initial is clamped to max.
-//	jitter-above-max      upstream's first jitter may exceed max; here no
-//	                      returned delay exceeds max.
-//	jitter-compounds      upstream stores the jittered delay and doubles it;
-//	                      here jitter is only added to the returned delay, and
-//	                      is the same for all checks of one wait.
-//	delay-overflows       upstream's doubling overflows when the doubled delay
-//	                      exceeds 292 years; here it saturates at max.
-//	reset-overflows       upstream's default rule overflows for a max above
-//	                      146 years and then always resets; here it saturates.
-//	negative-delay        upstream keeps a negative initial or max; here it
-//	                      counts as 0, which never waits.
-//	gc-cuts-wait          upstream's GC removes a waiting key, so the key is
-//	                      released early and starts over; here the age of a
-//	                      waiting key counts from the end of its wait.
-//	clock-steps-back      upstream waits until the wall clock has caught up;
-//	                      here a wait ends at the latest one delay after the
-//	                      first check that found the key waiting after this
-//	                      event. With monotonic readings a step of the clock in
-//	                      either direction does not move the end of a wait.
-//	event-unknown         upstream never waits after an event at or before the
-//	                      Unix epoch, the time that a runtime reports if it does
-//	                      not know the time; here such an event counts as
-//	                      happening at the check that first saw it.
-//	event-in-future       upstream takes the time until an event in the future
-//	                      for the length of a run, and resets the key; here the
-//	                      event counts as happening at the check that first saw
-//	                      it.
-//	event-answered        upstream allows a start after an event before the last
-//	                      advance each time it is asked; here Decide allows it
-//	                      once, and later questions about the event count from
-//	                      that start. IsInBackOffSince cannot know whether a
-//	                      start follows, and does the same as upstream.
-//	zero-value            upstream's Next panics on a Backoff that no constructor
-//	                      made; here its delays are 0.
+//	initial-above-max  upstream starts at initial even if max is lower, so the delay shrinks;
+//	                   here initial is clamped to max.
+//	jitter-above-max   upstream's first jitter may exceed max; here no returned delay does.
+//	jitter-compounds   upstream stores the jittered delay and doubles it; here jitter is only
+//	                   added to the returned delay, and is the same for all checks of a wait.
+//	delay-overflows    upstream's doubling overflows above 292 years; here it saturates at max.
+//	reset-overflows    upstream's default rule overflows for a max above 146 years and then
+//	                   always resets; here it saturates.
+//	negative-delay     upstream keeps a negative initial or max; here it counts as 0, which
+//	                   never waits. With 0, upstream waits until the time of the last advance.
+//	gc-cuts-wait       upstream's GC removes a waiting key, so the key is released early and
+//	                   starts over; here the reset rule must hold one delay before now.
+//	clock-steps-back   upstream waits until the wall clock has caught up; here a wait ends at
+//	                   the latest one delay after the first Decide that saw the event. With
+//	                   monotonic readings a step in either direction does not move the end.
+//	event-unknown      upstream never waits after an event at or before the Unix epoch, which a
+//	                   runtime reports for an unknown time; here the event counts as happening
+//	                   at the first Decide that saw it. For IsInBackOffSince and Next it counts
+//	                   as happening at the last advance.
+//	event-in-future    upstream takes the time until a future event for the length of a run,
+//	                   and resets the key; here the event counts as happening now.
+//	event-answered     upstream allows a start after an event before the last advance each time
+//	                   it is asked; here Decide allows it once, and later questions count from
+//	                   that start. IsInBackOffSince starts nothing, and does as upstream.
+//	lock-exported      upstream embeds its lock, so a caller can hold it; here it is private.
+//	zero-value         upstream's Next panics on a Backoff that no constructor made; here its
+//	                   delays are 0.
 //
-// # Memory and locks
-//
-// The keys are in a map. GC checks 256 keys at a time under the lock. A map does
-// not shrink by itself, so GC moves the remaining keys to a new map if there are
-// at most 4096. Otherwise the memory of removed keys is only used for new keys.
-// An insertion that makes a large map grow takes as long as in any map: about
-// 15 ms at a million keys.
-//
-// A decision that allows a start takes 0.70 to 0.77 times as long as client-go's
-// two calls at 110 keys; the goal was 0.75. It takes 0.9 times as long at a
-// million keys. At 100,000 keys it takes 1.3 times as long or longer because an
-// entry is larger than client-go's and the processor's caches matter. `make
-// bench` measures this.
+// GC checks 256 keys at a time under the lock. A map does not shrink by itself, so GC moves the
+// remaining keys to a new map if there are at most 4096.
 package backoff

@@ -7,41 +7,45 @@ import (
 	"time"
 )
 
-// backoffEntry is the state of a key. The fields last and from, and the argument at
-// of the methods, are distances from epoch on the monotonic clock. An entry takes 32
-// bytes and has no pointers.
+// backoffEntry is what is known of a key, in 32 bytes without pointers. The fields last and from,
+// and the argument at of the methods, are distances from epoch on the monotonic clock.
 type backoffEntry struct {
-	// last is when the key last advanced. A start without a decision and a failed
-	// start set it too: the length of a run is measured from it.
+	// last is when the last start was allowed, took effect or failed. The length of a
+	// run is measured from it.
 	last time.Duration
-	// event identifies the event that the key waits after, or else the event that the
-	// last advance answered. from is the time of the event that the key waits after,
-	// as far as it was known at the check, and is valid only while waiting. Events
-	// are compared by event and not by from, so that a step of the wall clock does
-	// not change a wait.
-	event, from time.Duration
-	// attempts counts the advances since the last reset. It is 0 only while the first
-	// start is due.
+	// event identifies the event that the key waits after, or if it does not wait, the last
+	// answered event. Events are compared by this and not by their times, so that a step of the
+	// wall clock does not change a wait.
+	event time.Duration
+	// from depends on the state. In waiting, it is when the event happened, as far as a check
+	// could know. In running and granted, it is what the wall clock showed at last, as a distance
+	// from the Unix epoch.
+	from time.Duration
+	// attempts counts the advances since the last reset. It is 0 only if the first
+	// start failed or was given back.
 	attempts int32
-	waiting  bool
-	// granted is true from an advance until it is given back or the start fails.
-	granted bool
-	// due is set from a failed or returned start until the next start. The next start
-	// follows no new event: its wait counts from last.
-	due due
-	// ran is true from the time Started set last until the next advance. The start at
-	// last is then known, and does not end a wait that began after it.
-	ran bool
+	state    state
+	// seen reports whether a check has found that the key has to wait, since the state
+	// or the event that it waits after last changed.
+	seen bool
 }
 
-// due is the reason why a start without an event is due.
-type due uint8
+// state is what a key does. The package comment has the table.
+type state uint8
 
 const (
-	notDue due = iota
-	dueFailed
-	dueGivenBack
+	running state = iota
+	granted
+	// waiting: an event came after the last start, and no start has answered it.
+	waiting
+	// failed: a start is due one delay after last. It follows no event.
+	failed
+	// givenBack: a start is due, and its delay has passed.
+	givenBack
 )
+
+// due reports whether a start is due that follows no event.
+func (s state) due() bool { return s == failed || s == givenBack }
 
 const maxAttempts = math.MaxInt32
 
@@ -56,94 +60,109 @@ func entryOf(e *backoffEntry) backoffEntry {
 	return *e
 }
 
-// since returns how long ago the key last advanced.
-func (e *backoffEntry) since(at time.Duration) time.Duration {
-	return saturatingSub(at, e.last)
+// since returns how long ago last was, and waited how long ago from was.
+func (e *backoffEntry) since(at time.Duration) time.Duration { return saturatingSub(at, e.last) }
+func (e *backoffEntry) waited(at time.Duration) time.Duration {
+	return max(saturatingSub(at, e.from), 0)
 }
 
-// look sets the question's event to the one at eventTime. Its age is the best that is
-// known.
+// question holds the arguments of a decision.
+type question struct {
+	// now is the current time, and at its distance from epoch.
+	now time.Time
+	at  time.Duration
+	// event identifies the event, and age is how long ago it was.
+	event, age time.Duration
+	// answered is true if the event is not later than last: the wait counts from last.
+	answered bool
+}
+
+// see sets the question's event to the one at eventTime, and reports whether its age is
+// known: the time is known and not in the future.
+func (q *question) see(eventTime time.Time) (known bool) {
+	q.event, q.age = wall(eventTime), q.now.Sub(eventTime)
+	return q.event != unknownEvent && q.age >= 0
+}
+
+// look sets the question's event for a method of client-go. An event at an unknown time
+// counts as happening at the last start.
 func (e *backoffEntry) look(q *question, eventTime time.Time) {
-	event, age := wall(eventTime), q.now.Sub(eventTime)
-	known := event != unknownEvent && age >= 0
-	switch {
-	case e.waiting && (!known || event == e.event):
-		age = max(saturatingSub(q.at, e.from), 0)
+	switch known := q.see(eventTime); {
 	case known:
-	case e.due != notDue:
-		age = max(e.since(q.at), 0)
+	case q.event == unknownEvent:
+		q.age = max(e.since(q.at), 0)
 	default:
-		age = 0
+		q.age = 0
 	}
-	q.event, q.age = event, age
 }
 
-// unanswered is look for Decide. The key's last advance answered its own event and
-// all earlier ones: they count from that advance. An event before the one that the
-// key waits after changes nothing, unless the time of the latter was unknown. e may
-// be nil.
-func (e *backoffEntry) unanswered(q *question, eventTime time.Time) {
+// answer sets the question's event for Decide. The last start answered its own event and all
+// earlier ones: they count from that start. An event before the one that the key waits after changes
+// nothing, unless the time of the latter was unknown. e may be nil.
+func (e *backoffEntry) answer(q *question, eventTime time.Time) {
+	known := q.see(eventTime)
 	if e == nil {
-		new(backoffEntry).look(q, eventTime)
+		if !known {
+			q.age = 0
+		}
 		return
 	}
-	e.look(q, eventTime)
-	since, waited := e.since(q.at), time.Duration(0)
-	if e.waiting {
-		waited = max(saturatingSub(q.at, e.from), 0)
-	}
-	if since < 0 {
-		// Another call overtook this one, or the clock stepped back and has no
-		// monotonic reading. In both cases the event counts from its first check.
-		since = waited
-	}
-	if since < q.age || q.event != unknownEvent && q.event == e.event && !e.waiting {
-		q.event, q.age = answeredEvent, since
-	}
-	if e.waiting && e.event != unknownEvent {
-		q.age = min(q.age, waited)
+	// last is in the future if a call with a later time overtook this one, or if the
+	// clock stepped back and has no monotonic reading.
+	since := max(e.since(q.at), 0)
+	same := q.event == e.event && q.event != unknownEvent
+	switch {
+	case e.state == waiting && (same || !known):
+		q.age = e.waited(q.at)
+	case e.state == waiting && e.event != unknownEvent:
+		q.age = min(q.age, e.waited(q.at))
+	case same, known && since < q.age, !known && e.state.due():
+		// The event is remembered: after a step of the wall clock it may look later.
+		q.event, q.age, q.answered = max(q.event, e.event), since, true
+	case known:
+	default:
+		q.age = 0
 	}
 }
 
-// noteWait records that the key waits after the event, and reports whether this wait
-// is new. A wait is new if the event is later than the one that the key waits after.
-func (e *backoffEntry) noteWait(q *question) (first bool) {
+// wait records that the key waits after the question's event.
+func (e *backoffEntry) wait(q *question) {
 	from := saturatingSub(q.at, q.age)
 	switch {
-	case !e.waiting, q.event > 0 && q.event != e.event && from > e.from:
-		e.waiting, e.event, e.from, first = true, q.event, from, true
-	case q.event > 0 && e.event == unknownEvent:
+	case q.answered && e.state == waiting:
+	case q.answered:
+		e.event = q.event
+	case e.state != waiting, q.event != e.event && q.event != unknownEvent && from > e.from:
+		e.state, e.event, e.from, e.seen = waiting, q.event, from, false
+	case e.event == unknownEvent:
 		e.event, e.from = q.event, from
 	}
-	// from is later than now only if the clock stepped back and has no monotonic
+	// These are in the future only if the clock stepped back and has no monotonic
 	// reading. The size of the step is unknown, so the wait counts from now.
-	e.from = min(e.from, q.at)
-	return first
+	e.last = min(e.last, q.at)
+	if e.state == waiting {
+		e.from = min(e.from, q.at)
+	}
 }
 
 // advance moves the key to its next delay and records the event as answered.
 func (e *backoffEntry) advance(q *question) {
 	e.attempts = min(e.attempts, maxAttempts-1) + 1
-	e.event, e.last, e.waiting, e.granted, e.due, e.ran = q.event, q.at, false, true, notDue, false
+	e.event = q.event
+	e.start(granted, q)
 }
 
-// started records a start without a decision. e may be nil.
-func (e *backoffEntry) started(at time.Duration) {
-	if e != nil {
-		e.last, e.waiting, e.granted, e.due, e.ran = at, false, false, notDue, false
-	}
+// start records a start.
+func (e *backoffEntry) start(s state, q *question) {
+	e.last, e.from, e.state, e.seen = q.at, wall(q.now), s, false
 }
 
 // monotonic returns the distance of t from epoch. It uses the monotonic clock if t
 // has a reading of it, and the wall clock otherwise.
 func monotonic(t time.Time) time.Duration { return t.Sub(epoch) }
 
-// unknownEvent is an event at or before the Unix epoch. answeredEvent is any event
-// before the last advance. No other event has these values.
-const (
-	unknownEvent  time.Duration = 0
-	answeredEvent time.Duration = -1
-)
+// unknownEvent is an event at or before the Unix epoch.
+const unknownEvent time.Duration = 0
 
 // wall returns the distance of t from the Unix epoch on the wall clock, clamped to
 // the range of time.Duration, or unknownEvent.

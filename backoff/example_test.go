@@ -11,14 +11,14 @@ import (
 
 // An agent asks before each restart and passes the time of the exit. If the
 // restart is not allowed, the agent asks again at RetryAt.
-func ExampleBackoff_DecideAt() {
+func ExampleBackoff_Decide() {
 	b := backoff.NewBackOff(10*time.Second, 300*time.Second)
 	b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
 
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	exit := now
 	for range 7 {
-		d := b.DecideAt("pod-uid/container", exit, now)
+		d := b.Decide("pod-uid/container", exit, now)
 		if !d.Allowed {
 			fmt.Printf("restart %d waits %s\n", d.Attempt, d.Delay)
 			now = d.RetryAt

@@ -2,10 +2,7 @@
 
 package backoff
 
-import (
-	"runtime"
-	"time"
-)
+import "runtime"
 
 // gcStep is how many keys GC checks before it yields the lock. smallMap is the
 // largest number of keys that GC copies into a new map.
@@ -14,18 +11,13 @@ const (
 	smallMap = 4096
 )
 
-// GC forgets the keys for which the reset rule holds now. The age of a waiting key
-// counts from the end of its wait. GC releases the lock from time to time, so that it
-// does not block other calls.
+// GC forgets the keys for which the reset rule holds one delay before now. A key that
+// waits is therefore kept: its wait began before the rule held, and lasts one delay. GC
+// releases the lock from time to time, so that it does not block other calls.
 func (p *Backoff) GC() {
-	p.GCAt(p.now())
-}
-
-// GCAt is GC at the time now.
-func (p *Backoff) GCAt(now time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	at := monotonic(now)
+	q := p.ask(p.now())
 	var kept []string
 	visited, removed := 0, false
 	// The iterator is used only under the lock, and a map may change between its
@@ -34,9 +26,9 @@ func (p *Backoff) GCAt(now time.Time) {
 		if p.perItemBackoff[id] != e {
 			continue
 		}
-		if p.collectable(id, e, now, at) {
-			if o := p.observer(); o != nil && !e.waiting && e.due == notDue {
-				o.recovered()
+		if p.collectable(id, e, &q) {
+			if p.metrics != nil && e.state != waiting && !e.state.due() {
+				p.metrics.KeyReset()
 			}
 			p.remove(id)
 			removed = true
@@ -56,32 +48,29 @@ func (p *Backoff) GCAt(now time.Time) {
 	}
 }
 
-func (p *Backoff) collectable(id string, e *backoffEntry, now time.Time, at time.Duration) bool {
-	age := e.since(at)
-	if e.waiting || e.due != notDue {
-		if e.waiting {
-			age = saturatingSub(at, e.from)
-		}
-		if age = saturatingSub(age, p.delay(id, e.attempts)); age < 0 {
-			return false
-		}
+func (p *Backoff) collectable(id string, e *backoffEntry, q *question) bool {
+	age := e.since(q.at)
+	if e.state == waiting {
+		age = e.waited(q.at)
 	}
-	return p.expired(now, now.Add(-age))
+	age = saturatingSub(age, p.delay(id, e.attempts))
+	return age >= 0 && p.expired(q.now, q.now.Add(-age))
 }
 
 // shrink replaces the map if few keys are left, because a map does not shrink by
 // itself. It does nothing if other calls added or removed keys meanwhile.
 func (p *Backoff) shrink(kept []string) {
-	if len(p.perItemBackoff) != len(kept) {
+	if len(p.perItemBackoff) > smallMap {
 		return
 	}
-	smaller := make(map[string]*backoffEntry, len(kept))
+	smaller := make(map[string]*backoffEntry, len(p.perItemBackoff))
 	for _, id := range kept {
-		e := p.perItemBackoff[id]
-		if e == nil {
-			return
+		if e := p.perItemBackoff[id]; e != nil {
+			smaller[id] = e
 		}
-		smaller[id] = e
 	}
-	p.perItemBackoff = smaller
+	// A key that was removed and added again may be in kept twice.
+	if len(smaller) == len(p.perItemBackoff) {
+		p.perItemBackoff = smaller
+	}
 }

@@ -17,7 +17,7 @@ import (
 // container.
 func TestOneExitOneStart(t *testing.T) {
 	b := kubelet(300, 300)()
-	b.DecideAt("a", seconds(0), seconds(0))
+	b.Decide("a", seconds(0), seconds(0))
 	for window := range 3 {
 		now := seconds(float64(1 + 300*(window+1)))
 		var wg sync.WaitGroup
@@ -27,7 +27,7 @@ func TestOneExitOneStart(t *testing.T) {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				if b.DecideAt("a", seconds(1), now).Allowed {
+				if b.Decide("a", seconds(1), now).Allowed {
 					lock.Lock()
 					defer lock.Unlock()
 					starts++
@@ -139,10 +139,10 @@ func TestStarts(t *testing.T) {
 			{"give back", 0, 2, ""},
 			{"decide", 3, 3, "wait #2 10s until 13s first"},
 		}},
-		{"a run counts from the end of a wait that was ended", kubelet(300, 300), []call{
+		{"a run counts from a start that ended a wait", kubelet(300, 300), []call{
 			{"decide", 0, 0, "go #1 0s until 0s"},
 			{"decide", 2, 2, "wait #2 5m0s until 5m2s first"},
-			{"end wait", 0, 500, ""},
+			{"start", 0, 500, "go #0 0s until 8m20s"},
 			{"decide", 800, 800, "wait #2 5m0s until 18m20s first"},
 		}},
 		{"a run counts from a start that nobody decided", kubelet(300, 300), []call{
@@ -209,11 +209,72 @@ func TestStarts(t *testing.T) {
 			{"start", 0, 31, "go #2 10s until 21s"},
 			{"fail", 0, 32, "wait #3 20s until 52s"},
 		}},
-		{"the wait after a failed first start is ended", kubelet(10, 300), []call{
-			{"start", 0, 0, "go #0 0s until 0s"},
-			{"fail", 0, 0, "go #1 0s until 0s"},
-			{"end wait", 0, 1, ""},
-			{"decide", 5, 5, "go #1 0s until 5s"},
+		{"a refusal is not given back", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 2, 2, "wait #2 10s until 12s first"},
+			{"give back", 0, 2, ""},
+			{"decide", 2, 3, "wait #2 10s until 12s"},
+		}},
+		{"a refusal after an exit at an unknown time is not given back", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", unknown, 2, "wait #2 10s until 12s first"},
+			{"give back", 0, 2, ""},
+			{"decide", unknown, 3, "wait #2 10s until 12s"},
+		}},
+		{"a start that took effect is not given back", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"started", 1, 2, ""},
+			{"give back", 0, 2, ""},
+			{"decide", 3, 3, "wait #2 10s until 13s first"},
+		}},
+		{"a start that is not made, after another one is asked for in the past", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 11, "go #2 10s until 11s"},
+			{"give back", 0, 5, ""}, // the clock stepped back
+			{"decide", 1, 6, "go #2 10s until 5s"},
+		}},
+		{"a restart that does not wait", kubelet(10, 300), []call{
+			{"force", 0, 0, "go #1 0s until 0s"},
+			{"force", 0, 1, "go #2 0s until 1s"},
+			{"decide", 2, 2, "wait #3 20s until 22s first"},
+			{"force", 0, 3, "go #3 0s until 3s"},
+			{"force", 0, 603, "go #4 0s until 10m3s"},
+			{"force", 0, 1203.1, "go #1 0s until 20m3.1s reset"},
+		}},
+		{"an exit that is decided later", kubelet(10, 300), []call{
+			{"exited", 0, 0, ""},
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"exited", 1, 2, ""},
+			{"exited", 1, 3, ""},
+			{"decide", 1, 4, "wait #2 10s until 11s first"},
+			{"exited", 1, 5, ""},
+			{"decide", 1, 6, "wait #2 10s until 11s"},
+			{"decide", 1, 11, "go #2 10s until 11s"},
+			{"exited", 12, 40, ""},
+			{"decide", 12, 41, "go #3 20s until 32s"},
+			{"exited", unknown, 50, ""},
+			{"decide", unknown, 60, "wait #4 40s until 1m30s first"},
+		}},
+		{"an exit stamped ahead, answered and asked about again", kubelet(10, 300), []call{
+			{"decide", 5, 0, "go #1 0s until 0s"},
+			{"decide", 5, 6, "wait #2 10s until 10s first"},
+			{"decide", 5, 7, "wait #2 10s until 10s"},
+			{"decide", 5, 10, "go #2 10s until 10s"},
+			{"decide", 5, 20, "wait #3 20s until 30s first"},
+			{"decide", 5, 29, "wait #3 20s until 30s"},
+		}},
+		{"an exit that is stamped in the future while the key waits", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 2, "wait #2 10s until 11s first"},
+			{"decide", 1e6, 3, "wait #2 10s until 11s"},
+			{"decide", 1, 4, "wait #2 10s until 11s"},
+		}},
+		{"an unknown exit becomes known", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", unknown, 100, "wait #2 10s until 1m50s first"},
+			{"decide", 95, 101, "wait #2 10s until 1m45s"},
+			{"decide", unknown, 102, "wait #2 10s until 1m45s"},
+			{"decide", 95, 104, "wait #2 10s until 1m45s"},
 		}},
 		{"a time of zero spoils nothing", func() *Backoff {
 			b := kubelet(10, 300)()
@@ -225,7 +286,6 @@ func TestStarts(t *testing.T) {
 			{"decide", 3, math.Inf(-1), "wait #2 10s until 12s"}, // the clock stands
 			{"peek", 3, math.Inf(-1), "wait #2 10s until 12s"},
 			{"decide", 3, 12, "go #2 10s until 12s"},
-			{"end wait", 0, math.Inf(-1), ""},
 			{"fail", 0, math.Inf(-1), "wait #3 20s until 22s"},
 			{"start", 0, math.Inf(-1), "wait #3 20s until 22s first"},
 			{"decide", 1, 22, "go #3 20s until 22s"},
@@ -242,17 +302,19 @@ func TestStarts(t *testing.T) {
 				got := ""
 				switch c.method {
 				case "decide":
-					got = describe(b.DecideAt("a", seconds(c.event), now))
+					got = describe(b.Decide("a", seconds(c.event), now))
 				case "peek":
-					got = describe(b.PeekAt("a", seconds(c.event), now))
+					got = describe(b.Peek("a", seconds(c.event), now))
 				case "start":
-					got = describe(b.StartAt("a", now))
+					got = describe(b.DecideStart("a", now))
 				case "fail":
-					got = describe(b.FailAt("a", now))
+					got = describe(b.Fail("a", now))
 				case "give back":
-					b.GiveBackAt("a", now)
-				case "end wait":
-					b.EndWaitAt("a", now)
+					b.GiveBack("a", now)
+				case "force":
+					got = describe(b.Force("a", now))
+				case "exited":
+					b.Exited("a", seconds(c.event), now)
 				case "started":
 					b.Started("a", seconds(c.event), now)
 				}
@@ -264,12 +326,113 @@ func TestStarts(t *testing.T) {
 	}
 }
 
+// The times of client-go's methods: an event in the future counts as now, and one at an
+// unknown time as at the last advance.
+func TestNextWithStrangeTimes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		event time.Time
+		delay time.Duration
+	}{
+		"unknown":       {time.Time{}, 20 * time.Second},
+		"in the future": {seconds(1e6), 10 * time.Second},
+	} {
+		b := kubelet(10, 300)()
+		next(b, "a", start, start)
+		next(b, "a", tc.event, seconds(601))
+		if got := b.Get("a"); got != tc.delay {
+			t.Errorf("%s: the delay is %s, want %s", name, got, tc.delay)
+		}
+		if waits := clockAt(b, seconds(610)).IsInBackOffSince("a", tc.event); !waits {
+			t.Errorf("%s: does not wait", name)
+		}
+		if waits := clockAt(b, seconds(622)).IsInBackOffSince("a", tc.event); waits != (name == "in the future") {
+			t.Errorf("%s: waits for more than one delay after the advance: %t", name, waits)
+		}
+	}
+}
+
+func TestTimesAtTheEdge(t *testing.T) {
+	far := time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+	if wall(far) <= wall(start) || wall(time.Unix(0, 5)) != unknownEvent || wall(time.Time{}) != unknownEvent {
+		t.Errorf("%d, %d, %d", wall(far), wall(time.Unix(0, 5)), wall(time.Time{}))
+	}
+	const most = math.MaxInt64
+	for _, tc := range [][3]time.Duration{{1, 2, -1}, {most, -1, most}, {-most, 1, -most}, {-most, 2, -most}, {-2, most, -most}, {-1, most, -most}, {0, -most, most}, {most, most, 0}, {math.MinInt64, 0, -most}} {
+		if got := saturatingSub(tc[0], tc[1]); got != tc[2] {
+			t.Errorf("%d - %d = %d, want %d", tc[0], tc[1], got, tc[2])
+		}
+	}
+}
+
+// A container exits every two seconds, and its agent gives back each start that it was
+// refused.
+func TestGiveBackAfterEachRefusal(t *testing.T) {
+	b := kubelet(10, 300)()
+	starts := 0
+	for now, exit := 0.0, 0.0; now < 600; now++ {
+		if b.Decide("a", seconds(exit), seconds(now)).Allowed {
+			starts++
+			exit = now + 2
+		} else {
+			b.GiveBack("a", seconds(now))
+		}
+	}
+	if starts != 6 {
+		t.Errorf("%d starts in 600 s, want 6", starts)
+	}
+}
+
+// A question changes nothing, however often it is asked, in any state and of an unknown
+// key.
+func TestQuestionsChangeNothing(t *testing.T) {
+	states := map[string]func(*Backoff){
+		"unknown":    func(*Backoff) {},
+		"running":    func(b *Backoff) { b.Decide("a", start, start); b.DecideStart("a", start) },
+		"granted":    func(b *Backoff) { b.Decide("a", start, start) },
+		"waiting":    func(b *Backoff) { b.Decide("a", start, start); b.Exited("a", seconds(1), seconds(1)) },
+		"failed":     func(b *Backoff) { b.Decide("a", start, start); b.Fail("a", start) },
+		"given back": func(b *Backoff) { b.Decide("a", start, start); b.GiveBack("a", start) },
+	}
+	for name, reach := range states {
+		for _, make := range []func() *Backoff{kubelet(10, 300), delayed(10, 300)} {
+			b := make()
+			reach(b)
+			before := entryOf(b.perItemBackoff["a"])
+			for now := -5.0; now < 30; now++ {
+				clockAt(b, seconds(now))
+				for _, event := range []time.Time{{}, start, seconds(1), seconds(now), seconds(1e6)} {
+					b.IsInBackOffSince("a", event)
+					b.IsInBackOffSinceUpdate("a", event)
+					b.Peek("a", event, seconds(now))
+					b.Snapshot("a", seconds(now))
+					b.Get("a")
+				}
+			}
+			if after := entryOf(b.perItemBackoff["a"]); after != before || (name == "unknown") != (len(b.perItemBackoff) == 0) {
+				t.Errorf("%s: %+v has become %+v, of %d keys", name, before, after, len(b.perItemBackoff))
+			}
+		}
+	}
+}
+
+// Somebody asks each second whether a key waits, with the present time.
+func TestQuestionsDoNotPostponeARestart(t *testing.T) {
+	b := kubelet(10, 300)()
+	b.Decide("a", start, start)
+	for now := 1.0; now <= 11; now++ {
+		clockAt(b, seconds(now)).IsInBackOffSince("a", seconds(now))
+		if d := b.Decide("a", seconds(1), seconds(now)); d.Allowed != (now == 11) {
+			t.Errorf("%v s: %s", now, describe(d))
+		}
+	}
+}
+
 // RetryAt of an allowed restart is never in the future.
 func TestRetryAtOfAllowed(t *testing.T) {
 	for _, event := range []time.Time{{}, start, seconds(1e9), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		b := kubelet(10, 300)()
 		for range 3 {
-			if d := b.DecideAt("a", event, start); d.Allowed && d.RetryAt.After(start) {
+			if d := b.Decide("a", event, start); d.Allowed && d.RetryAt.After(start) {
 				t.Errorf("event at %s: allowed, with the retry at %s", event, d.RetryAt)
 			}
 		}
@@ -291,16 +454,17 @@ func panicking(t *testing.T, f func()) {
 func TestPanicsReleaseTheLock(t *testing.T) {
 	t.Run("HasExpiredFunc", func(t *testing.T) {
 		b := kubelet(10, 300)()
-		b.NextAt("a", start, start)
+		next(b, "a", start, start)
 		b.HasExpiredFunc = func(time.Time, time.Time, time.Duration) bool { panic("rule") }
 		for _, f := range []func(){
-			func() { b.DecideAt("a", start, start) },
-			func() { b.PeekAt("a", start, start) },
-			func() { b.GCAt(start) },
-			func() { b.NextAt("a", start, start) },
-			func() { b.FailAt("a", start) },
-			func() { b.IsInBackOffSinceAt("a", start, start) },
-			func() { b.IsInBackOffSinceUpdateAt("a", start, start) },
+			func() { b.Decide("a", start, start) },
+			func() { b.Peek("a", start, start) },
+			func() { clockAt(b, seconds(11)).GC() },
+			func() { next(b, "a", start, start) },
+			func() { b.Force("a", start) },
+			func() { b.Fail("a", start) },
+			func() { b.IsInBackOffSince("a", start) },
+			func() { b.IsInBackOffSinceUpdate("a", start) },
 		} {
 			before := *b.perItemBackoff["a"]
 			panicking(t, f)
@@ -333,10 +497,10 @@ func TestGCGivesMemoryBack(t *testing.T) {
 			if i < left {
 				now = seconds(600)
 			}
-			b.NextAt(fmt.Sprint(i), now, now)
+			next(b, fmt.Sprint(i), now, now)
 		}
 		full := heap() - before
-		b.GCAt(seconds(601))
+		clockAt(b, seconds(611)).GC()
 		if after := int64(heap() - before); after > int64(full/10) {
 			t.Errorf("%d keys left: %d of %d bytes are still in use", left, after, full)
 		}
@@ -361,14 +525,14 @@ func TestHasExpiredFuncGetsTheTimes(t *testing.T) {
 		return false
 	}
 	for name, ask := range map[string]func(){
-		"DecideAt":                 func() { b.DecideAt("a", seconds(5), seconds(8)) },
-		"PeekAt":                   func() { b.PeekAt("a", seconds(5), seconds(8)) },
-		"IsInBackOffSinceAt":       func() { b.IsInBackOffSinceAt("a", seconds(5), seconds(8)) },
-		"IsInBackOffSinceUpdateAt": func() { b.IsInBackOffSinceUpdateAt("a", seconds(5), seconds(8)) },
-		"NextAt":                   func() { b.NextAt("a", seconds(5), seconds(8)) },
+		"Decide":                 func() { b.Decide("a", seconds(5), seconds(8)) },
+		"Peek":                   func() { b.Peek("a", seconds(5), seconds(8)) },
+		"IsInBackOffSince":       func() { clockAt(b, seconds(8)).IsInBackOffSince("a", seconds(5)) },
+		"IsInBackOffSinceUpdate": func() { clockAt(b, seconds(8)).IsInBackOffSinceUpdate("a", seconds(5)) },
+		"Next":                   func() { next(b, "a", seconds(5), seconds(8)) },
 	} {
 		b.Reset("a")
-		b.NextAt("a", seconds(0), seconds(1))
+		next(b, "a", seconds(0), seconds(1))
 		ask()
 		if !got[0].Equal(seconds(5)) || !got[1].Equal(seconds(1)) {
 			t.Errorf("%s: the event is at %s, the last advance at %s", name, got[0].Sub(start), got[1].Sub(start))
@@ -383,25 +547,39 @@ func TestConcurrentGCKeepsFreshKeys(t *testing.T) {
 	for range 30 {
 		b := kubelet(10, 300)()
 		for i := range keys {
-			b.NextAt(fmt.Sprint(i), seconds(0), seconds(0))
+			next(b, fmt.Sprint(i), seconds(0), seconds(0))
 		}
-		b.NextAt("old", seconds(-5000), seconds(-5000))
+		clockAt(b, seconds(700))
 		var wg sync.WaitGroup
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			b.GCAt(seconds(700))
+			b.GC()
 		}()
-		b.GCAt(seconds(1))
+		b.GC()
 		for i := range keys {
 			b.Reset(fmt.Sprint(i))
-			b.NextAt(fmt.Sprint(i), seconds(700), seconds(700))
+			b.Next(fmt.Sprint(i), seconds(700))
 		}
 		wg.Wait()
 		for i := range keys {
 			if b.Get(fmt.Sprint(i)) == 0 {
 				t.Fatalf("key %d is gone, though it advanced at the time of GC", i)
 			}
+		}
+	}
+}
+
+// GC keeps the key b, which was added while GC did not hold the lock, although a, which
+// was removed and added again meanwhile, came twice.
+func TestGCKeepsAKeyAddedMeanwhile(t *testing.T) {
+	b := kubelet(10, 300)()
+	b.Next("a", start)
+	b.Next("b", start)
+	b.shrink([]string{"a", "a"})
+	for _, id := range []string{"a", "b"} {
+		if b.Get(id) == 0 {
+			t.Errorf("key %s is gone", id)
 		}
 	}
 }

@@ -3,115 +3,94 @@
 package backoff
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
+	"time"
 )
 
-// recorder is a MetricsProvider that records the values.
-type recorder struct{ got map[string][]float64 }
-
-type recorded struct {
-	r    *recorder
-	name string
+// recorder is a Metrics that records the calls.
+type recorder struct {
+	keys, resets int
+	restarts     []string
 }
 
-func (m recorded) Observe(v float64) { m.r.got[m.name] = append(m.r.got[m.name], v) }
-func (m recorded) Inc()              { m.Observe(1) }
-func (m recorded) Dec()              { m.Observe(-1) }
-
-func (r *recorder) NewKeysMetric(name string) GaugeMetric { return recorded{r, name + " keys"} }
-func (r *recorder) NewDelayMetric(name string) HistogramMetric {
-	return recorded{r, name + " delay"}
-}
-func (r *recorder) NewResetsMetric(name string) CounterMetric { return recorded{r, name + " resets"} }
-func (r *recorder) NewLatenessMetric(name string) HistogramMetric {
-	return recorded{r, name + " lateness"}
+func (r *recorder) KeyAdded()   { r.keys++ }
+func (r *recorder) KeyRemoved() { r.keys-- }
+func (r *recorder) KeyReset()   { r.resets++ }
+func (r *recorder) RestartAllowed(id string, delay, late time.Duration) {
+	r.restarts = append(r.restarts, fmt.Sprintf("%s %s late %s", id, delay, late))
 }
 
 func TestMetrics(t *testing.T) {
-	r := &recorder{got: map[string][]float64{}}
+	r := &recorder{}
 	b := kubelet(10, 300)()
-	b.SetMetrics("c", r)
+	b.SetMetrics(r)
 	for _, s := range []step{{event: 0, now: 0}, {event: 0, now: 1}, {event: 0, now: 2}, {event: 0, now: 12.5}, {event: 700, now: 701}} {
-		b.DecideAt("a", seconds(s.event), seconds(s.now))
+		b.Decide("a", seconds(s.event), seconds(s.now))
 	}
-	b.NextAt("b", start, start)
+	next(b, "b", start, start)
 	b.Reset("a")
 	b.Reset("a")
-	b.NextAt("c", start, start)
-	b.NextAt("d", start, start)
-	b.DecideAt("d", seconds(1), seconds(1)) // waits, and is given up
-	b.GCAt(seconds(601))                    // removes b and c
-	b.GCAt(seconds(612))                    // removes d
-	want := map[string][]float64{
-		"c keys":     {1, 1, -1, 1, 1, -1, -1, -1},
-		"c delay":    {0, 10, 0},
-		"c resets":   {1, 1, 1}, // a was reset when it exited, b and c before
-		"c lateness": {2.5},
+	next(b, "c", start, start)
+	next(b, "d", start, start)
+	b.Decide("d", seconds(1), seconds(1)) // waits, and is given up
+	b.Fail("e", start)                    // is given up too
+	if r.keys != 4 || r.resets != 1 {
+		t.Errorf("%d keys and %d resets, want 4 and 1", r.keys, r.resets)
 	}
-	if !reflect.DeepEqual(r.got, want) {
-		t.Errorf("got %v, want %v", r.got, want)
+	clockAt(b, seconds(611)).GC() // removes b, c and e
+	clockAt(b, seconds(612)).GC() // removes d
+	if want := (&recorder{resets: 3, restarts: []string{"a 0s late 0s", "a 10s late 2.5s", "a 0s late 0s"}}); !reflect.DeepEqual(r, want) {
+		t.Errorf("got %v, want %v", r, want)
 	}
 }
 
-// keyedRecorder is a recorder whose lateness metric gets the keys.
-type keyedRecorder struct{ recorder }
-
-type keyed struct{ recorded }
-
-func (m keyed) ObserveKey(key string, v float64) { m.r.got[key] = append(m.r.got[key], v) }
-
-func (r *keyedRecorder) NewLatenessMetric(name string) HistogramMetric {
-	return keyed{recorded{&r.recorder, name}}
-}
-
-func TestKeyedLateness(t *testing.T) {
-	r := &keyedRecorder{recorder{got: map[string][]float64{}}}
+// A restart is reported once, also if it was given back. A first start is no restart.
+func TestMetricsOfStarts(t *testing.T) {
+	r := &recorder{}
 	b := kubelet(10, 300)()
-	b.SetMetrics("c", r)
-	for _, id := range []string{"a", "b"} {
-		b.DecideAt(id, seconds(0), seconds(0))
-	}
-	b.DecideAt("a", seconds(1), seconds(12))
-	b.DecideAt("b", seconds(1), seconds(13))
-	b.FailAt("b", seconds(14))
-	b.StartAt("b", seconds(38))
-	for id, want := range map[string][]float64{"a": {1}, "b": {2, 4}, "c": nil} {
-		if !reflect.DeepEqual(r.got[id], want) {
-			t.Errorf("lateness of %s = %v, want %v", id, r.got[id], want)
-		}
+	b.SetMetrics(r)
+	b.DecideStart("a", seconds(0))
+	b.Fail("a", seconds(0))
+	b.DecideStart("a", seconds(1))
+	b.Decide("a", seconds(2), seconds(13))
+	b.GiveBack("a", seconds(13))
+	b.Decide("a", seconds(2), seconds(14))
+	b.Fail("a", seconds(15))
+	b.DecideStart("a", seconds(39))
+	b.Force("a", seconds(40))
+	b.GiveBack("a", seconds(40))
+	b.Force("a", seconds(41))
+	b.Force("a", seconds(700))
+	want := &recorder{keys: 1, resets: 1, restarts: []string{"a 0s late 0s", "a 10s late 1s", "a 20s late 4s", "a 0s late 0s", "a 0s late 0s"}}
+	if !reflect.DeepEqual(r, want) {
+		t.Errorf("got %v, want %v", r, want)
 	}
 }
 
-// panics is a provider with some metrics that panic, and some that are nil.
+// panics is a Metrics that panics.
 type panics struct{}
 
-type panicMetric struct{}
-
-func (panicMetric) Inc()            { panic("Inc") }
-func (panicMetric) Dec()            { panic("Dec") }
-func (panicMetric) Observe(float64) { panic("Observe") }
-
-func (panics) NewKeysMetric(string) GaugeMetric         { return panicMetric{} }
-func (panics) NewDelayMetric(string) HistogramMetric    { return panicMetric{} }
-func (panics) NewResetsMetric(string) CounterMetric     { return nil }
-func (panics) NewLatenessMetric(string) HistogramMetric { return nil }
+func (panics) KeyAdded()                                           { panic("KeyAdded") }
+func (panics) KeyRemoved()                                         { panic("KeyRemoved") }
+func (panics) KeyReset()                                           { panic("KeyReset") }
+func (panics) RestartAllowed(string, time.Duration, time.Duration) { panic("RestartAllowed") }
 
 // A panic in a metric leaves no lock held.
 func TestMetricsPanicsReleaseTheLock(t *testing.T) {
-	b := kubelet(10, 300)()
-	b.NextAt("a", start, start)
-	b.SetMetrics("c", panics{})
-	for _, f := range []func(){
-		func() { b.NextAt("b", start, start) },
-		func() { b.DecideAt("c", start, start) },
-		func() { b.Reset("a") },
-		func() { b.GCAt(seconds(1e6)) },
+	for name, f := range map[string]func(*Backoff){
+		"KeyAdded":       func(b *Backoff) { b.Next("b", start) },
+		"RestartAllowed": func(b *Backoff) { b.Force("a", start) },
+		"KeyReset":       func(b *Backoff) { clockAt(b, seconds(1e6)).GC() },
+		"KeyRemoved":     func(b *Backoff) { b.Reset("a") },
 	} {
-		panicking(t, f)
+		b := kubelet(10, 300)()
+		next(b, "a", start, start)
+		b.SetMetrics(panics{})
+		panicking(t, func() { f(b) })
 		if !b.lock.TryLock() {
-			t.Fatal("the lock is held")
+			t.Errorf("%s: the lock is held", name)
 		}
-		b.lock.Unlock()
 	}
 }

@@ -45,21 +45,21 @@ func TestUpstreamFailsEveryCorrection(t *testing.T) {
 }
 
 // pair runs the same operations on a Backoff of each kind, with one clock. It excuses
-// three of the documented differences: clock-steps-back, gc-cuts-wait and
-// event-answered. Its operations cannot reach the others.
+// three of the documented differences: gc-cuts-wait, event-answered and the delays of 0 of
+// negative-delay. Its operations cannot reach the others.
 type pair struct {
 	tc       *testingclock.FakeClock
 	ours     *Backoff
 	upstream *flowcontrol.Backoff
 	rule     resetRule
-	// advanced is when a key last advanced. event is the newest later event after
-	// which upstream reported a wait, and firstWait is when that wait began.
-	advanced, firstWait, event map[string]time.Time
-	log                        []string
+	// event is when a key last advanced, or the time of the newest later event that
+	// Decide found it waiting after.
+	event map[string]time.Time
+	log   []string
 }
 
 func newPair(initial, limit time.Duration, rule resetRule) *pair {
-	p := &pair{tc: testingclock.NewFakeClock(start), rule: rule, advanced: map[string]time.Time{}, firstWait: map[string]time.Time{}, event: map[string]time.Time{}}
+	p := &pair{tc: testingclock.NewFakeClock(start), rule: rule, event: map[string]time.Time{}}
 	p.ours = makeCorrected(initial, limit, p.tc, 0, rule).(*Backoff)
 	p.upstream = makeUpstream(initial, limit, p.tc, 0, rule).(*flowcontrol.Backoff)
 	if rule == nil {
@@ -67,27 +67,6 @@ func newPair(initial, limit time.Duration, rule resetRule) *pair {
 	}
 	p.log = append(p.log, fmt.Sprintf("initial %s, max %s", initial, limit))
 	return p
-}
-
-// waiting compares the two answers to "does the key wait after the event?" and
-// returns ours.
-func (p *pair) waiting(id string, event time.Time, ours, upstream bool) (bool, error) {
-	if ours != upstream {
-		return ours, fmt.Errorf("%s waits: ours %t, upstream %t", id, ours, upstream)
-	}
-	if event.After(p.event[id]) && upstream {
-		p.event[id] = event
-	}
-	if upstream && p.firstWait[id].IsZero() {
-		p.firstWait[id] = event
-	}
-	return ours, nil
-}
-
-// forget is called when a key advances or is removed.
-func (p *pair) forget(id string) {
-	delete(p.firstWait, id)
-	delete(p.event, id)
 }
 
 const operations = 8
@@ -103,70 +82,49 @@ func (p *pair) do(op int, id string, amount time.Duration) error {
 	case 1:
 		p.ours.Next(id, event)
 		p.upstream.Next(id, event)
-		p.advanced[id] = p.tc.Now()
-		p.forget(id)
+		p.event[id] = p.tc.Now()
 	case 2:
-		if _, err := p.waiting(id, event, p.ours.IsInBackOffSince(id, event), p.upstream.IsInBackOffSince(id, event)); err != nil {
-			return err
+		if ours, upstream := p.ours.IsInBackOffSince(id, event), p.upstream.IsInBackOffSince(id, event); ours != upstream {
+			return fmt.Errorf("%s waits since the event: ours %t, upstream %t", id, ours, upstream)
 		}
 	case 3:
-		if ours, upstream := p.ours.IsInBackOffSinceUpdate(id, event), p.upstream.IsInBackOffSinceUpdate(id, event); !event.Before(p.advanced[id]) {
-			if ours != upstream {
-				return fmt.Errorf("%s waits since its advance: ours %t, upstream %t", id, ours, upstream)
-			}
-		} else if upstream && p.firstWait[id].IsZero() {
-			p.firstWait[id] = p.tc.Now()
-		} else if ours != upstream && (ours || p.tc.Since(p.firstWait[id]) < p.upstream.Get(id)) {
-			return fmt.Errorf("%s waits: ours %t, upstream %t, %s after the first wait", id, ours, upstream, p.tc.Since(p.firstWait[id]))
+		if ours, upstream := p.ours.IsInBackOffSinceUpdate(id, event), p.upstream.IsInBackOffSinceUpdate(id, event); ours != upstream && p.ours.Get(id) > 0 {
+			return fmt.Errorf("%s waits since its advance: ours %t, upstream %t", id, ours, upstream)
 		}
 	case 4:
 		p.ours.GC()
 		p.upstream.GC()
 		for _, id := range []string{"a", "b", "c"} {
-			delay := p.ours.Get(id)
-			if p.upstream.Get(id) == 0 && delay != 0 {
-				waitedSince := p.event[id]
-				if waitedSince.Before(p.firstWait[id]) {
-					waitedSince = p.firstWait[id]
-				}
-				if waitedSince.IsZero() || p.rule(p.tc.Now(), waitedSince.Add(delay), p.ours.maxDuration) {
-					return fmt.Errorf("%s waits since %s and GC left it", id, p.tc.Since(waitedSince))
+			if delay := p.ours.Get(id); p.upstream.Get(id) == 0 && delay != 0 {
+				if p.rule(p.tc.Now(), p.event[id].Add(delay), p.ours.maxDuration) {
+					return fmt.Errorf("%s may have waited until %s ago and GC left it", id, p.tc.Since(p.event[id].Add(delay)))
 				}
 				p.ours.Reset(id)
-			}
-			if p.upstream.Get(id) == 0 {
-				p.forget(id)
 			}
 		}
 	case 5:
 		p.ours.Reset(id)
 		p.upstream.Reset(id)
-		p.forget(id)
 	case 6:
 		p.ours.DeleteEntry(id)
 		p.upstream.DeleteEntry(id)
-		p.forget(id)
 	case 7:
 		delay := p.upstream.Get(id)
-		d := p.ours.Decide(id, event)
+		d := p.ours.Decide(id, event, p.tc.Now())
 		// An answered event counts from the answer. An event before the one that the
 		// key waits after changes nothing.
-		for _, later := range []time.Time{p.advanced[id], p.event[id], p.firstWait[id]} {
-			if delay > 0 && event.Before(later) {
-				event = later
-			}
+		if delay > 0 && event.Before(p.event[id]) {
+			event = p.event[id]
 		}
-		waits, err := p.waiting(id, event, !d.Allowed, p.upstream.IsInBackOffSince(id, event))
-		if err != nil {
-			return err
+		if waits := p.upstream.IsInBackOffSince(id, event); waits == d.Allowed {
+			return fmt.Errorf("%s waits: ours %t, upstream %t", id, !d.Allowed, waits)
 		}
-		if waits && d.Delay != delay {
-			return fmt.Errorf("%s: Decide says %s, upstream %s", id, d.Delay, delay)
-		}
-		if !waits {
+		p.event[id] = event
+		if d.Allowed {
 			p.upstream.Next(id, event)
-			p.advanced[id] = p.tc.Now()
-			p.forget(id)
+			p.event[id] = p.tc.Now()
+		} else if d.Delay != delay {
+			return fmt.Errorf("%s: Decide says %s, upstream %s", id, d.Delay, delay)
 		}
 	}
 	if ours, upstream := p.ours.Get(id), p.upstream.Get(id); ours != upstream {

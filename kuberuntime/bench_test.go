@@ -20,7 +20,7 @@ func BenchmarkRestart(b *testing.B) {
 			a := newAgent(b)
 			a.backOff = NewBackOff(nil, curve)
 			if with {
-				a.backOff.SetMetrics("c", &delays{})
+				a.backOff.SetMetrics(&delays{})
 			}
 			container := &a.pod.Spec.Containers[0]
 			statuses := []ContainerStatus{exited(1, 0)}

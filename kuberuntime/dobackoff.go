@@ -4,6 +4,7 @@ package kuberuntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -91,12 +92,12 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 	switch last := newest(container.Name, statuses, false); {
 	case last == nil:
 		// Its instances may have been removed while it waited.
-		d = backOff.StartAt(key, now)
+		d = backOff.DecideStart(key, now)
 	case last.State != ContainerStateExited && !alwaysRestarts(pod, container):
-		d = backOff.AllowAt(key, now, now)
+		d = backOff.Force(key, now)
 	default:
 		backOff.Started(key, last.StartedAt, now)
-		d = backOff.DecideAt(key, last.exit(), now)
+		d = backOff.Decide(key, last.exit(), now)
 	}
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod), "containerName", container.Name)
 	logger.V(3).Info("Checked back-off of container",
@@ -129,7 +130,7 @@ func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus,
 	}
 	key := Key(pod, container)
 	backOff.Started(key, last.StartedAt, now)
-	d := backOff.PeekAt(key, last.exit(), now)
+	d := backOff.Peek(key, last.exit(), now)
 	if d.Allowed {
 		return false, ""
 	}
@@ -137,7 +138,8 @@ func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus,
 }
 
 // StartFailed records that a start allowed by DoBackOff failed with err, and
-// returns the error to report. A nil err changes nothing.
+// returns the error to report. A nil err changes nothing, and neither does an error of
+// DoBackOff: the start was not allowed.
 //
 // If created is true, the failed attempt counts as an exit (CreateContainerError,
 // RunContainerError, a failed postStart hook). The result is a *BackoffError that
@@ -148,12 +150,12 @@ func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus,
 // 15 seconds without end.
 func StartFailed(pod *v1.Pod, container *v1.Container, created bool, err error, backOff *backoff.Backoff, now time.Time) error {
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.Is(err, ErrCrashLoopBackOff):
+		return err
 	case created:
-		return NewBackoffError(err, backOff.FailAt(Key(pod, container), now).RetryAt)
+		return NewBackoffError(err, backOff.Fail(Key(pod, container), now).RetryAt)
 	default:
-		backOff.GiveBackAt(Key(pod, container), now)
+		backOff.GiveBack(Key(pod, container), now)
 		return err
 	}
 }

@@ -30,6 +30,12 @@ func newAgent(t testing.TB) *agent {
 	return &agent{t: t, backOff: b, pod: testPod(v1.ResourceRequirements{}), events: record.NewFakeRecorder(100)}
 }
 
+// gc runs GC at the given time.
+func (a *agent) gc(now time.Time) {
+	a.backOff.Clock = testingclock.NewFakeClock(now)
+	a.backOff.GC()
+}
+
 func at(seconds float64) time.Time { return now.Add(time.Duration(seconds * float64(time.Second))) }
 
 func exited(restarts int, finished float64) ContainerStatus {
@@ -88,12 +94,12 @@ func TestNewBackOff(t *testing.T) {
 	for _, delayFirst := range []bool{false, true} {
 		tc := testingclock.NewFakeClock(now)
 		b := NewBackOff(tc, backoff.Curve{Initial: 10 * time.Second, Max: 40 * time.Second, DelayFirst: delayFirst})
-		assert.Equal(t, delayFirst, b.IsInBackOffSince("a", now))
+		assert.Equal(t, delayFirst, !b.Peek("a", now, now).Allowed)
 		b.Next("b", now)
 		b.Next("b", now)
-		tc.Step(600 * time.Second)
+		tc.Step(620 * time.Second)
 		b.GC()
-		assert.Equal(t, 20*time.Second, b.Get("b"), "ten minutes, which are more than twice the maximum")
+		assert.Equal(t, 20*time.Second, b.Get("b"), "ten minutes, which are more than twice the maximum, after a delay")
 		tc.Step(1)
 		b.GC()
 		assert.Zero(t, b.Get("b"))

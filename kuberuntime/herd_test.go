@@ -27,11 +27,11 @@ func herdStarts(herd int, b *backoff.Backoff, end time.Duration) [herdSize][]tim
 	base := time.Unix(1e9, 0)
 	for i := range starts {
 		key := fmt.Sprintf("%d/%d", herd, i)
-		b.DecideAt(key, base, base)
+		b.Decide(key, base, base)
 		for now := base; now.Sub(base) <= end; {
 			exit := now.Add(herdLife)
-			now = b.DecideAt(key, exit, exit).RetryAt
-			if !b.DecideAt(key, exit, now).Allowed {
+			now = b.Decide(key, exit, exit).RetryAt
+			if !b.Decide(key, exit, now).Allowed {
 				panic("not allowed at RetryAt")
 			}
 			starts[i] = append(starts[i], now.Sub(base))

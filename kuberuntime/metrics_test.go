@@ -4,11 +4,10 @@ package kuberuntime
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
-
-	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
 // A start that is given back and allowed again is one restart. A restart after a kill
@@ -16,7 +15,7 @@ import (
 func TestRestartsAreCountedOnce(t *testing.T) {
 	a := newAgent(t)
 	m := &delays{}
-	a.backOff.SetMetrics("c", m)
+	a.backOff.SetMetrics(m)
 	a.pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
 	a.starts(0, running(0))
 	for i := range 5 {
@@ -32,11 +31,12 @@ func TestRestartsAreCountedOnce(t *testing.T) {
 
 type delays struct{ delays, lateness []float64 }
 
-type observed struct{ values *[]float64 }
-
-func (o observed) Observe(v float64) { *o.values = append(*o.values, v) }
-
-func (d *delays) NewKeysMetric(string) backoff.GaugeMetric         { return nil }
-func (d *delays) NewDelayMetric(string) backoff.HistogramMetric    { return observed{&d.delays} }
-func (d *delays) NewLatenessMetric(string) backoff.HistogramMetric { return observed{&d.lateness} }
-func (d *delays) NewResetsMetric(string) backoff.CounterMetric     { return nil }
+func (*delays) KeyAdded()   {}
+func (*delays) KeyRemoved() {}
+func (*delays) KeyReset()   {}
+func (d *delays) RestartAllowed(_ string, delay, late time.Duration) {
+	d.delays = append(d.delays, delay.Seconds())
+	if delay > 0 {
+		d.lateness = append(d.lateness, late.Seconds())
+	}
+}

@@ -38,7 +38,7 @@ type savedBackOff struct {
 // not record whether the creation succeeds. So a restarted kubelet does not know of
 // attempts that failed before there was an instance.
 func SaveBackOff(backOff *backoff.Backoff, key string, now time.Time) string {
-	state, known := backOff.SnapshotAt(key, now)
+	state, known := backOff.Snapshot(key, now)
 	if !known || state.Attempts == 0 {
 		return ""
 	}
@@ -52,7 +52,7 @@ func SaveBackOff(backOff *backoff.Backoff, key string, now time.Time) string {
 // lost returns the value that SaveBackOff encoded for the key. It returns false if the
 // value is not valid or the key is known.
 func lost(backOff *backoff.Backoff, key, value string, now time.Time) (saved savedBackOff, ok bool) {
-	if _, known := backOff.SnapshotAt(key, now); known {
+	if _, known := backOff.Snapshot(key, now); known {
 		return saved, false
 	}
 	err := json.Unmarshal([]byte(value), &saved)
@@ -84,28 +84,26 @@ func RestoreBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerSt
 	if !ok {
 		return false
 	}
-	ended, waiting := now, now
+	ended := now
 	if last.State == ContainerStateExited && isPast(last.FinishedAt, now) {
-		// A time before the exit, so that the first check of this agent still finds it
-		// new.
-		ended, waiting = last.FinishedAt, last.FinishedAt.Add(-1)
+		ended = last.FinishedAt
 	}
-	state := backoff.KeyState{Attempts: saved.Attempts, LastUpdate: waiting}
+	state := backoff.KeyState{Attempts: saved.Attempts, LastUpdate: ended}
 	if isPast(last.StartedAt, now) {
 		state.LastUpdate = last.StartedAt
 	}
 	if last.State == ContainerStateExited {
 		// Mark it as waiting. Otherwise GC might take it for a running container and
 		// remove it before the first check.
-		state.WaitingSince = waiting
-		if waiting.Before(state.LastUpdate) {
+		state.WaitingSince = ended
+		if ended.Before(state.LastUpdate) {
 			state.WaitingSince = state.LastUpdate
 		}
 	}
-	if err := backOff.RestoreAt(key, state, now); err != nil {
+	if err := backOff.Restore(key, state, now); err != nil {
 		return false
 	}
-	if d := backOff.PeekAt(key, ended, now); d.Reset || now.Sub(d.RetryAt) > backoff.ContainerResetPeriod {
+	if d := backOff.Peek(key, ended, now); d.Reset || now.Sub(d.RetryAt) > backoff.ContainerResetPeriod {
 		backOff.Reset(key)
 		return false
 	}
@@ -123,7 +121,7 @@ func RestorePodBackOff(backOff *backoff.Backoff, key, saved string, now time.Tim
 	if !isPast(s.Since, now) {
 		s.Since = now
 	}
-	return backOff.RestoreAt(key, backoff.KeyState{Attempts: s.Attempts, LastUpdate: s.Since}, now) == nil
+	return backOff.Restore(key, backoff.KeyState{Attempts: s.Attempts, LastUpdate: s.Since}, now) == nil
 }
 
 // isPast reports whether t is known and not in the future.

@@ -209,7 +209,7 @@ func FuzzRestoreBackOff(f *testing.F) {
 		b := NewBackOff(testingclock.NewFakeClock(now), backoff.Curve{Initial: 10 * time.Second, Max: maximum})
 		s := ContainerStatus{Name: "main", State: ContainerStateExited, BackOff: saved, StartedAt: time.Unix(0, started), FinishedAt: time.Unix(0, finished)}
 		restored := RestoreBackOff(pod, container, []ContainerStatus{s}, b, now)
-		if state, known := b.Snapshot(key); known != restored || known && (state.Attempts < 1 || state.LastUpdate.After(now)) {
+		if state, known := b.Snapshot(key, now); known != restored || known && (state.Attempts < 1 || state.LastUpdate.After(now)) {
 			t.Fatalf("restored %t to %v", restored, state)
 		}
 		if !restored {
@@ -219,7 +219,7 @@ func FuzzRestoreBackOff(f *testing.F) {
 		if again := SaveBackOff(b, key, now); !RestorePodBackOff(other, key, again, now) || SaveBackOff(other, key, now) != again {
 			t.Fatalf("%s is not restored", again)
 		}
-		if d := b.DecideAt(key, s.FinishedAt, now); d.Delay > maximum || d.RetryAt.After(now.Add(maximum)) {
+		if d := b.Decide(key, s.FinishedAt, now); d.Delay > maximum || d.RetryAt.After(now.Add(maximum)) {
 			t.Fatalf("waits %s, until %s", d.Delay, d.RetryAt)
 		}
 	})
@@ -235,7 +235,7 @@ func TestRestoreBackOffAndGC(t *testing.T) {
 		if RestoreBackOff(a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{s}, a.backOff, at(seconds)) {
 			restored++
 		}
-		a.backOff.GCAt(at(seconds))
+		a.gc(at(seconds))
 		if seconds == 632 {
 			a.waits(seconds, "5m0s", 660, s)
 			a.wantEvents(1)
@@ -266,7 +266,7 @@ func TestRestoreBackOffDifferential(t *testing.T) {
 				_, _, got = DoBackOff(context.Background(), nil, a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{s}, other.backOff, at(now))
 				require.Equal(t, want, got, "seed %d, exit %d", seed, i)
 			}
-			a.backOff.GCAt(at(now))
+			a.gc(at(now))
 			saved = SaveBackOff(a.backOff, Key(a.pod, &a.pod.Spec.Containers[0]), at(now))
 		}
 	}

@@ -5,6 +5,7 @@ package kuberuntime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -176,6 +177,35 @@ func TestDoBackOffAfterKillDependsOnThePolicy(t *testing.T) {
 			failed.ExitCode = 1
 			a.waits(31, "20s", 51, failed)
 		})
+	}
+}
+
+// The run of a container that the kubelet kills and starts in one sync ends now.
+func TestDoBackOffAfterKillEndsALongRun(t *testing.T) {
+	a := newAgent(t)
+	a.pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+	a.starts(0, exited(0, 0))
+	a.starts(30, running(1), exited(0, 0))
+	a.starts(631, running(2), exited(1, 30))
+	a.waits(632, "10s", 642, exited(3, 632))
+}
+
+// Whoever did not get a start does not give one back.
+func TestStartFailedAfterARefusal(t *testing.T) {
+	for _, created := range []bool{false, true} {
+		a := newAgent(t)
+		starts, exit := 0, 0.0
+		for n := 0; n < 600; n++ {
+			now := at(float64(n))
+			waits, _, err := DoBackOff(context.Background(), nil, a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{exited(starts, exit)}, a.backOff, now)
+			if !waits {
+				starts, exit = starts+1, float64(n+2)
+				continue
+			}
+			wrapped := fmt.Errorf("container main: %w", err)
+			assert.Equal(t, wrapped, StartFailed(a.pod, &a.pod.Spec.Containers[0], created, wrapped, a.backOff, now))
+		}
+		assert.Equal(t, 6, starts)
 	}
 }
 

@@ -135,10 +135,10 @@ func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus
 	key, last := Key(pod, container), newest(container.Name, statuses, false)
 	switch {
 	case last == nil:
-		return backOff.Get(key) > 0 && backOff.PeekAt(key, time.Time{}, now).Allowed
+		return backOff.Get(key) > 0 && backOff.Peek(key, time.Time{}, now).Allowed
 	case last.State == ContainerStateExited:
 		backOff.Started(key, last.StartedAt, now)
-		return backOff.PeekAt(key, last.exit(), now).Allowed
+		return backOff.Peek(key, last.exit(), now).Allowed
 	default:
 		return false
 	}

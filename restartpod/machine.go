@@ -124,15 +124,15 @@ func (m *Machine) terminate(o *Observation, p *Plan) {
 	p.Kill, p.Next = o.stop(m.since, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")
 	if p.Kill != nil {
 		if !m.passed {
-			// Until the back-off knows of the exit, it may take the key for a
-			// running container and forget it.
-			m.backoff.IsInBackOffSinceAt(m.key, m.exitedAt, o.Now)
+			// Otherwise the back-off may take the pod for a running one, and
+			// forget its key.
+			m.backoff.Exited(m.key, m.exitedAt, o.Now)
 		}
 		p.Reason = "containers of the previous run are being stopped"
 		return
 	}
 	if !m.passed {
-		d := m.backoff.DecideAt(m.key, m.exitedAt, o.Now)
+		d := m.backoff.Decide(m.key, m.exitedAt, o.Now)
 		if !d.Allowed {
 			if m.waiting == nil {
 				restarting := "restarting pod " + m.pod + ": " + m.conditions[0].Message

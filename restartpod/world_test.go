@@ -163,14 +163,14 @@ func (w *world) observe() Observation {
 // step steps the machine with the world's back-off.
 func (w *world) step(o Observation) Plan {
 	if w.backoffSet {
-		if err := w.curve.RestoreAt(w.machine.key, w.backoff, w.now); err != nil {
+		if err := w.curve.Restore(w.machine.key, w.backoff, w.now); err != nil {
 			panic(err)
 		}
 	} else {
 		w.curve.DeleteEntry(w.machine.key)
 	}
 	p := w.machine.Step(o)
-	w.backoff, w.backoffSet = w.curve.SnapshotAt(w.machine.key, w.now)
+	w.backoff, w.backoffSet = w.curve.Snapshot(w.machine.key, w.now)
 	return p
 }
 

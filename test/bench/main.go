@@ -85,7 +85,7 @@ func ours() kind {
 // kubelet does: with two calls upstream, with one here.
 func decide(b kind, id string, exit time.Time) {
 	if b, ok := b.(*backoff.Backoff); ok {
-		b.Decide(id, exit)
+		b.Decide(id, exit, at.now)
 		return
 	}
 	if b.IsInBackOffSince(id, exit) {

@@ -104,7 +104,7 @@ func newSimulation() *simulation {
 	for _, kind := range []string{"container", "pod"} {
 		b := backoff.NewBackOff(10*time.Second, 300*time.Second)
 		b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
-		b.SetMetrics(kind, provider{s.metrics})
+		b.SetMetrics(keyMetrics{s.metrics, kind})
 		s.backOffs[kind] = b
 	}
 	for i := range 40 {
@@ -143,7 +143,7 @@ func (s *simulation) container(id string, exit time.Time, run time.Duration) {
 
 // restart starts something when its back-off ends.
 func (s *simulation) restart(kind, id string, exit time.Time, start func(time.Time)) {
-	d := s.backOffs[kind].DecideAt(id, exit, s.now)
+	d := s.backOffs[kind].Decide(id, exit, s.now)
 	if d.Allowed {
 		start(s.now)
 		return
@@ -224,25 +224,18 @@ func (e *events) Pop() any {
 	return last
 }
 
-// provider makes the metrics of a back-off.
-type provider struct{ m *kubeletMetrics }
-
-// NewKeysMetric returns a gauge of keys.
-func (p provider) NewKeysMetric(name string) backoff.GaugeMetric {
-	return p.m.keys.WithLabelValues(name)
+// keyMetrics are the metrics of a back-off of a type.
+type keyMetrics struct {
+	*kubeletMetrics
+	kind string
 }
 
-// NewDelayMetric returns the histogram of delays.
-func (p provider) NewDelayMetric(name string) backoff.HistogramMetric {
-	return p.m.delay.WithLabelValues(name)
-}
-
-// NewResetsMetric returns a counter of resets.
-func (p provider) NewResetsMetric(name string) backoff.CounterMetric {
-	return p.m.resets.WithLabelValues(name)
-}
-
-// NewLatenessMetric returns a histogram of lateness.
-func (p provider) NewLatenessMetric(name string) backoff.HistogramMetric {
-	return p.m.lateness.WithLabelValues(name, "other")
+func (m keyMetrics) KeyAdded()   { m.keys.WithLabelValues(m.kind).Inc() }
+func (m keyMetrics) KeyRemoved() { m.keys.WithLabelValues(m.kind).Dec() }
+func (m keyMetrics) KeyReset()   { m.resets.WithLabelValues(m.kind).Inc() }
+func (m keyMetrics) RestartAllowed(_ string, delay, late time.Duration) {
+	m.delay.WithLabelValues(m.kind).Observe(delay.Seconds())
+	if delay > 0 {
+		m.lateness.WithLabelValues(m.kind, "other").Observe(late.Seconds())
+	}
 }

@@ -80,7 +80,7 @@ func (w *walker) walk(number int) {
 	if w.Stagger > 0 {
 		now = time.Duration(w.random.Int64N(int64(w.Stagger)))
 	}
-	w.backOff.StartAt(key, origin.Add(now))
+	w.backOff.DecideStart(key, origin.Add(now))
 	for instance := 0; ; instance++ {
 		exit, code := w.exit(failing, now, instance)
 		if exit >= w.For {
@@ -199,13 +199,13 @@ func (w *walker) away(now time.Duration) bool {
 // and when the wait is over.
 func (w *walker) restart(exit time.Duration) time.Duration {
 	event := origin.Add(exit)
-	d := w.backOff.DecideAt(key, event, event)
+	d := w.backOff.Decide(key, event, event)
 	if d.Allowed {
 		return exit
 	}
 	at := d.RetryAt.Sub(origin)
 	if at < w.For {
-		w.backOff.DecideAt(key, event, d.RetryAt)
+		w.backOff.Decide(key, event, d.RetryAt)
 	}
 	return at
 }

@@ -119,7 +119,7 @@ func Make(o Options) (*Plan, error) {
 		instances: map[string]agent.Instance{}, lost: map[string]int{}, exits: map[string]exit{}, starts: map[string]int{},
 	}
 	m.backOff, m.podBackOff = agent.NewBackOffs(nil, o.Curve)
-	m.backOff.SetMetrics("", m)
+	m.backOff.SetMetrics(m)
 	m.keys[""] = restartpod.New(m.podBackOff, o.Pod, o.Gates).BackOffKey()
 	for _, list := range [][]v1.Container{o.Pod.Spec.InitContainers, o.Pod.Spec.Containers} {
 		for i := range list {
@@ -306,15 +306,12 @@ func (m *maker) summarize() {
 	}
 }
 
-// maker is a backoff.MetricsProvider that only counts resets.
+// maker is a backoff.Metrics that only counts resets.
 
-func (m *maker) NewKeysMetric(string) backoff.GaugeMetric { return nil }
+func (m *maker) KeyAdded() {}
 
-func (m *maker) NewDelayMetric(string) backoff.HistogramMetric { return nil }
+func (m *maker) KeyRemoved() {}
 
-func (m *maker) NewLatenessMetric(string) backoff.HistogramMetric { return nil }
+func (m *maker) KeyReset() { m.resets++ }
 
-func (m *maker) NewResetsMetric(string) backoff.CounterMetric { return m }
-
-// Inc counts a reset.
-func (m *maker) Inc() { m.resets++ }
+func (m *maker) RestartAllowed(string, time.Duration, time.Duration) {}

@@ -300,7 +300,7 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 	if state.Attempts == 0 {
 		return nil
 	}
-	return m.backOff.RestoreAt(m.keys[c.Name], state, m.Begin)
+	return m.backOff.Restore(m.keys[c.Name], state, m.Begin)
 }
 
 // restorePod sets the back-off of the pod from the messages of its containers during an in-place
@@ -345,7 +345,7 @@ func (m *maker) restorePod() error {
 		if err := m.checkPast(field.NewPath("status", "conditions").Index(condition).Child("lastTransitionTime"), since); err != nil {
 			return err
 		}
-		if err := m.podBackOff.RestoreAt(m.keys[""], backoff.KeyState{Attempts: waits, LastUpdate: since, WaitingSince: since}, m.Begin); err != nil {
+		if err := m.podBackOff.Restore(m.keys[""], backoff.KeyState{Attempts: waits, LastUpdate: since, WaitingSince: since}, m.Begin); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func TestSyncPodRestoresBackOffs(t *testing.T) {
 					if off {
 						want = 0
 					}
-					d := kubelet.crashLoopBackOff.Peek(keys[name], clock.Now().Add(-4*time.Second))
+					d := kubelet.crashLoopBackOff.Peek(keys[name], clock.Now().Add(-4*time.Second), clock.Now())
 					require.Equal(t, max(want, 0), max(d.RetryAt.Sub(clock.Now()), 0), name)
 				}
 			}

@@ -209,8 +209,8 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 		// A container may also wait in the new run, if its last start failed.
 		_, ran := podStatus.Restart.LastCounts[container.Name]
 		key := GetBackoffKey(pod, container)
-		state, _ := backOff.SnapshotAt(key, now)
-		due = ran && (!state.Due || backOff.PeekAt(key, time.Time{}, now).Allowed)
+		state, _ := backOff.Snapshot(key, now)
+		due = ran && (!state.Due || backOff.Peek(key, time.Time{}, now).Allowed)
 	}
 	if !due {
 		return m.strictDoBackOff(ctx, pod, container, podStatus, backOff)

@@ -48,6 +48,6 @@ func (m timedManager) EnsureImageExists(ctx context.Context, objRef *v1.ObjectRe
 		return imageRef, message, err
 	}
 	// The event is older than the last pull, so the delay counts from that pull.
-	d := m.backOff.Peek(fmt.Sprintf("%s_%s", pod.UID, requestedImage), time.Unix(1, 0))
+	d := m.backOff.Peek(fmt.Sprintf("%s_%s", pod.UID, requestedImage), time.Unix(1, 0), m.backOff.Clock.Now())
 	return imageRef, message, crashloop.NewBackoffError(err, d.RetryAt)
 }

@@ -17,6 +17,8 @@ limitations under the License.
 package metrics
 
 import (
+	"time"
+
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -82,64 +84,31 @@ func registerRestartBackOff() {
 
 // MeasureRestartBackOff makes b report to the metrics of the given type of back-off.
 func MeasureRestartBackOff(b *flowcontrol.Backoff, backOffType string) {
-	b.SetMetrics(backOffType, restartBackOffProvider{func(string) string { return RestartLatenessOther }})
+	b.SetMetrics(restartBackOff{backOffType, func(string) string { return RestartLatenessOther }})
 }
 
 // MeasureRestartBackOffByCause is like MeasureRestartBackOff, for restarts that may be
 // delayed for other starts. cause returns the cause of the lateness for the key of a
-// restart that is being allowed.
+// restart that is being allowed. It must not call a method of b.
 func MeasureRestartBackOffByCause(b *flowcontrol.Backoff, backOffType string, cause func(key string) string) {
 	restartBackOffLateness.WithLabelValues(backOffType, RestartLatenessQueue)
-	b.SetMetrics(backOffType, restartBackOffProvider{cause})
+	b.SetMetrics(restartBackOff{backOffType, cause})
 }
 
-// restartBackOffProvider creates the metrics of a Backoff. The name is its type. The
-// metrics look up their values on use, because a Backoff may be created before the
-// metrics are registered, and there are no values before that.
-type restartBackOffProvider struct{ cause func(key string) string }
+// restartBackOff implements flowcontrol.Metrics. It looks up the values on use, because a
+// Backoff may be created before the metrics are registered, and there are no values before
+// that.
+type restartBackOff struct {
+	backOffType string
+	cause       func(key string) string
+}
 
-type (
-	typedGauge struct {
-		vec         *metrics.GaugeVec
-		backOffType string
+func (m restartBackOff) KeyAdded()   { restartBackOffKeys.WithLabelValues(m.backOffType).Inc() }
+func (m restartBackOff) KeyRemoved() { restartBackOffKeys.WithLabelValues(m.backOffType).Dec() }
+func (m restartBackOff) KeyReset()   { restartBackOffResets.WithLabelValues(m.backOffType).Inc() }
+func (m restartBackOff) RestartAllowed(key string, delay, late time.Duration) {
+	restartBackOffDelay.WithLabelValues(m.backOffType).Observe(delay.Seconds())
+	if delay > 0 {
+		restartBackOffLateness.WithLabelValues(m.backOffType, m.cause(key)).Observe(late.Seconds())
 	}
-	typedHistogram struct {
-		vec         *metrics.HistogramVec
-		backOffType string
-	}
-	typedLateness struct {
-		backOffType string
-		cause       func(key string) string
-	}
-	typedCounter struct {
-		vec         *metrics.CounterVec
-		backOffType string
-	}
-)
-
-func (m typedGauge) Inc()                  { m.vec.WithLabelValues(m.backOffType).Inc() }
-func (m typedGauge) Dec()                  { m.vec.WithLabelValues(m.backOffType).Dec() }
-func (m typedHistogram) Observe(v float64) { m.vec.WithLabelValues(m.backOffType).Observe(v) }
-func (m typedLateness) Observe(v float64)  { m.ObserveKey("", v) }
-func (m typedCounter) Inc()                { m.vec.WithLabelValues(m.backOffType).Inc() }
-
-// ObserveKey implements flowcontrol.KeyedHistogramMetric.
-func (m typedLateness) ObserveKey(key string, v float64) {
-	restartBackOffLateness.WithLabelValues(m.backOffType, m.cause(key)).Observe(v)
-}
-
-func (restartBackOffProvider) NewKeysMetric(name string) flowcontrol.GaugeMetric {
-	return typedGauge{restartBackOffKeys, name}
-}
-
-func (restartBackOffProvider) NewDelayMetric(name string) flowcontrol.HistogramMetric {
-	return typedHistogram{restartBackOffDelay, name}
-}
-
-func (p restartBackOffProvider) NewLatenessMetric(name string) flowcontrol.HistogramMetric {
-	return typedLateness{name, p.cause}
-}
-
-func (restartBackOffProvider) NewResetsMetric(name string) flowcontrol.CounterMetric {
-	return typedCounter{restartBackOffResets, name}
 }

@@ -34,7 +34,7 @@ func TestRestartBackOffMetrics(t *testing.T) {
 	MeasureRestartBackOff(b, RestartBackOffPod)
 	Register() // registered later, as in the kubelet
 	for _, step := range []struct{ event, now time.Duration }{{0, 0}, {1, 2}, {1, 14}, {700, 700}} {
-		b.DecideAt("a", now.Add(step.event*time.Second), now.Add(step.now*time.Second))
+		b.Decide("a", now.Add(step.event*time.Second), now.Add(step.now*time.Second))
 	}
 	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
 		# HELP kubelet_restart_backoff_keys [ALPHA] Number of containers (type container) and pods (type pod) whose restart back-off is known.
@@ -60,8 +60,8 @@ func TestRestartBackOffMetrics(t *testing.T) {
 		return RestartLatenessOther
 	})
 	for _, key := range []string{"a", "b", "c"} {
-		byKey.DecideAt(key, now, now)
-		byKey.DecideAt(key, now.Add(time.Second), now.Add(12*time.Second))
+		byKey.Decide(key, now, now)
+		byKey.Decide(key, now.Add(time.Second), now.Add(12*time.Second))
 	}
 	for cause, want := range map[string]uint64{RestartLatenessQueue: 1, RestartLatenessOther: 2} {
 		h, err := testutil.GetHistogramVecFromGatherer(legacyregistry.DefaultGatherer, "kubelet_restart_backoff_lateness_seconds",
