@@ -115,9 +115,7 @@ func (p *Backoff) Next(id string, eventTime time.Time) {
 func (p *Backoff) next(id string, eventTime time.Time, q question) (d Decision) {
 	known := p.perItemBackoff[id]
 	e := entryOf(known)
-	if known == nil {
-		q.see(eventTime)
-	} else if e.look(&q, eventTime); p.hasExpired(&e, &q) {
+	if e.look(&q, eventTime); known != nil && p.hasExpired(&e, &q) {
 		d.Reset, e.attempts = true, 0
 	}
 	d.Allowed, d.RetryAt, d.Again = true, q.now, e.state == givenBack

@@ -100,7 +100,6 @@ func (p *Backoff) Fail(id string, now time.Time) (d Decision) {
 	defer p.lock.Unlock()
 	e, q := entryOf(p.perItemBackoff[id]), p.ask(now)
 	e.start(failed, &q)
-	q.answered = true
 	asked := e
 	p.rule(&d, id, true, &asked, &q)
 	p.store(id, e)
@@ -119,7 +118,7 @@ func (p *Backoff) GiveBack(id string, now time.Time) {
 		return
 	}
 	e.attempts--
-	e.state, e.seen = givenBack, false
+	e.state = givenBack
 	// The wait is already over, and no run followed.
 	e.last = saturatingSub(min(e.last, q.at), p.delay(id, e.attempts))
 }

@@ -397,6 +397,19 @@ func TestJitterFactors(t *testing.T) {
 	}
 }
 
+// The factor applies to the first delay itself, and then to the previous delay.
+func TestJitterOfTheFirstDelay(t *testing.T) {
+	longest := time.Duration(0)
+	b := NewBackOffWithJitter(time.Second, time.Hour, 1)
+	for i := range 64 {
+		b.Next(fmt.Sprint(i), start)
+		longest = max(longest, b.Get(fmt.Sprint(i)))
+	}
+	if longest < 1500*time.Millisecond || longest > 2*time.Second {
+		t.Errorf("the longest of 64 first delays is %s", longest)
+	}
+}
+
 func TestConcurrentUse(t *testing.T) {
 	tc := testingclock.NewFakeClock(start)
 	b := NewFakeBackOff(time.Second, time.Minute, tc)

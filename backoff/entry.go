@@ -18,7 +18,7 @@ type backoffEntry struct {
 	// wall clock does not change a wait.
 	event time.Duration
 	// from depends on the state. In waiting, it is when the event happened, as far as a check
-	// could know. In running and granted, it is what the wall clock showed at last, as a distance
+	// could know, and not before last. In running and granted, it is what the wall clock showed at last, as a distance
 	// from the Unix epoch.
 	from time.Duration
 	// attempts counts the advances since the last reset. It is 0 only if the first

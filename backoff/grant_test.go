@@ -252,8 +252,11 @@ func TestStarts(t *testing.T) {
 			{"decide", 1, 11, "go #2 10s until 11s"},
 			{"exited", 12, 40, ""},
 			{"decide", 12, 41, "go #3 20s until 32s"},
-			{"exited", unknown, 50, ""},
-			{"decide", unknown, 60, "wait #4 40s until 1m30s first"},
+			{"exited", 42, 50, ""},
+			{"decide", unknown, 51, "wait #4 40s until 1m22s first"},
+			{"decide", 42, 82, "go #4 40s until 1m22s"},
+			{"exited", unknown, 90, ""},
+			{"decide", unknown, 100, "wait #5 1m20s until 2m50s first"},
 		}},
 		{"an exit stamped ahead, answered and asked about again", kubelet(10, 300), []call{
 			{"decide", 5, 0, "go #1 0s until 0s"},

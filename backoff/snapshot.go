@@ -39,9 +39,6 @@ func (p *Backoff) Snapshot(id string, now time.Time) (KeyState, bool) {
 	s := KeyState{Attempts: int(e.attempts), LastUpdate: at(e.last), Due: e.state.due()}
 	if e.state == waiting {
 		s.WaitingSince = at(e.from)
-		if s.WaitingSince.Before(s.LastUpdate) {
-			s.LastUpdate = s.WaitingSince
-		}
 	}
 	return s, true
 }

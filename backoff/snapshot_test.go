@@ -142,8 +142,8 @@ func TestAttemptsSaturate(t *testing.T) {
 		}
 		b.DecideStart("a", start)
 	}
-	if b.Get("a") != 300*time.Second {
-		t.Error(b.Get("a"))
+	if s, _ := b.Snapshot("a", seconds(300)); b.Get("a") != 300*time.Second || b.Restore("a", s, seconds(300)) != nil {
+		t.Errorf("%v cannot be restored", s)
 	}
 }
 
