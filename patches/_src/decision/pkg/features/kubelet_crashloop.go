@@ -25,7 +25,7 @@ const (
 	// issue: https://github.com/kubernetes/kubernetes/issues/133472
 	//
 	// Makes the first restart of a container wait for the initial CrashLoopBackOff delay, as
-	// documented, instead of being immediate.
+	// documented, instead of being immediate. Has no effect without KubeletStrictCrashLoopBackOff.
 	KubeletDelayFirstContainerRestart featuregate.Feature = "KubeletDelayFirstContainerRestart"
 
 	// issue: https://github.com/kubernetes/kubernetes/issues/123602
