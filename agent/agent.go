@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -187,7 +188,13 @@ func (a *Agent) gracePeriod(probe *v1.Probe) time.Duration {
 	if probe != nil {
 		seconds = ptr.Deref(probe.TerminationGracePeriodSeconds, seconds)
 	}
-	return time.Duration(seconds) * time.Second
+	return longSeconds(seconds)
+}
+
+// longSeconds returns n seconds, or the longest Duration if there is no such one. The API
+// accepts any int64.
+func longSeconds(n int64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/int64(time.Second))) * time.Second
 }
 
 // seconds returns n seconds, or the default if n is not set.

@@ -146,7 +146,7 @@ func (a *Agent) report() {
 func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 	var deadline time.Time
 	if s := a.o.Pod.Spec.ActiveDeadlineSeconds; s != nil {
-		deadline = a.startedAt.Add(time.Duration(*s) * time.Second)
+		deadline = a.startedAt.Add(longSeconds(*s))
 	}
 	late := !deadline.IsZero() && !o.Now.Before(deadline)
 	o.Deleted = o.Deleted || late

@@ -33,7 +33,7 @@ func (a *Agent) observeHook(c *container) {
 	h.begun = true
 	hook, id, ip := c.spec.Lifecycle.PostStart, c.instance.ID, a.ip
 	if hook.Sleep != nil {
-		h.until = a.now().Add(time.Duration(hook.Sleep.Seconds) * time.Second)
+		h.until = a.now().Add(longSeconds(hook.Sleep.Seconds))
 		return
 	}
 	ctx := a.starting

@@ -51,7 +51,7 @@ func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.
 	}
 	hook := c.spec.Lifecycle.PreStop
 	if hook.Sleep != nil {
-		s.hookUntil = now.Add(min(grace, time.Duration(hook.Sleep.Seconds)*time.Second))
+		s.hookUntil = now.Add(min(grace, longSeconds(hook.Sleep.Seconds)))
 		return
 	}
 	s.hookUntil = now.Add(grace)

@@ -4,6 +4,7 @@ package restartpod
 
 import (
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -39,6 +40,9 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 				return "I12: the agent stopped what restarts the pod: " + message
 			}
 		}
+		if w.finished && !w.ambiguous {
+			return "I13: a pod that is done is restarted: " + message
+		}
 		w.restartAt = w.now
 		if !w.triggered && !w.ambiguous {
 			return "I4: a restart begins without a trigger: " + message
@@ -49,6 +53,12 @@ func (w *world) checkPlan(before Phase, p *Plan) string {
 	}
 	if p.Phase == PhaseFailed && before != PhaseFailed && !w.failed() {
 		return "I3: the pod fails although no init container of this run did for good"
+	}
+	if isDone := p.Phase == PhaseDone || p.Phase == PhaseFailed; !w.ambiguous && (isDone && !w.done() && !w.failed() || !isDone && w.finished) {
+		return fmt.Sprintf("I13: that the pod is done is %v in %s", w.finished, p.Phase)
+	}
+	if !restarting && w.triggered && !w.ambiguous && !w.endedAt().Equal(w.triggeredAt) {
+		return "I4: a trigger without a restart"
 	}
 	if p.Phase == PhaseTerminatingForRestart && len(p.Start) > 0 {
 		return "I1: a container is to start in TerminatingForRestart"
@@ -140,7 +150,7 @@ func (w *world) startUp() string {
 		w.startedUpAt = w.now
 	}
 	w.byTrigger = w.triggered
-	w.triggered, w.ambiguous = false, false
+	w.triggered, w.finished, w.ambiguous = false, false, false
 	return ""
 }
 
@@ -154,8 +164,8 @@ func (w *world) checkStart(i int) string {
 	if c.exited() && c.generation == w.generation && w.onExit(i) == "" && !w.ambiguous && !w.sandboxLost {
 		return "I7: started twice in a restart: " + name
 	}
-	if w.done() && !w.ambiguous {
-		return "I7: started in a pod that is done: " + name
+	if (w.finished || w.done()) && !w.ambiguous {
+		return "I13: started in a pod that is done: " + name
 	}
 	for j := range w.template {
 		other := &w.containers[j]
@@ -187,6 +197,16 @@ func (w *world) done() bool {
 		}
 	}
 	return true
+}
+
+// endedAt returns when the last container exited, of those whose exits make a pod done.
+func (w *world) endedAt() (at time.Time) {
+	for i := range w.template {
+		if c := &w.containers[i]; c.exited() && w.onExit(i) == "" && c.finishedAt.After(at) {
+			at = c.finishedAt
+		}
+	}
+	return at
 }
 
 // trigger returns the message of a restart that the container's exit caused.

@@ -47,8 +47,9 @@
 //   - waitForChange returns at next, unless that is zero, and as soon as anything
 //     has changed since the call of containers, also by stop or start.
 //
-// A plan stops nothing in a pod that is deleted or Failed. For that, the agent calls
-// [Observation.Stop] until nothing is left.
+// A plan stops nothing in a pod that is deleted, Done or Failed, and starts nothing. The agent
+// stops what still runs there, such as sidecars: it calls [Observation.Stop] until nothing is
+// left. The kubelet does that in SyncTerminatingPod.
 //
 // # Phases
 //
@@ -62,8 +63,15 @@
 //	                       run is running and the pod's back-off has passed.
 //	Startup                The containers are started like those of a new pod. The
 //	                       phase lasts until every one has started.
-//	Failed                 An init container failed, and its restart policy does
-//	                       not restart it.
+//	Done                   All regular containers have ended for good: neither
+//	                       their restart policies nor their rules start them
+//	                       again.
+//	Failed                 An init container failed for good.
+//
+// Done and Failed are final, and the pod is done. Exits after that trigger nothing, also
+// those of sidecars that run on or are being stopped. If the end of the pod and an exit
+// with a matching rule are seen at once, the earlier one counts. If they have the same
+// time, or the time of the exit is unknown, the pod is done.
 //
 // The container that exited first is the cause of a restart. Containers that exit
 // in TerminatingForRestart were about to be stopped anyway: their exits do not
@@ -96,18 +104,18 @@
 //	     running
 //	I2   init containers run in order, and before regular containers
 //	I3   an exit in TerminatingForRestart triggers no restart and fails no pod
-//	I4   one trigger, one restart, except in the cases above
+//	I4   one trigger, one restart, except in the cases above and if the pod is done
 //	I5   the k-th restart in a row by one agent waits for at least the k-th delay of
 //	     the curve
 //	I6   a condition is True exactly in TerminatingForRestart and Startup; at most
 //	     one of the two conditions is True
-//	I7   restart counts increase by one, but not in a pod that is done; the exit
-//	     code of the trigger is kept
+//	I7   restart counts increase by one; the exit code of the trigger is kept
 //	I8   a pod that is being deleted is never restarted
-//	I9   if all other events occur, the pod ends in Running or Failed
+//	I9   if all other events occur, the pod ends in Running, Done or Failed
 //	I10  in TerminatingForRestart and Startup, exits of the previous run do not make
 //	     the pod's API phase Succeeded or Failed
 //	I11  a status of the previous run is last state until it is replaced, however
 //	     the restart ends; a status of the present run is not
 //	I12  an exit that the agent caused triggers nothing
+//	I13  a pod that is done starts nothing, also after a restart of the agent
 package restartpod

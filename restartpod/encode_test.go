@@ -57,7 +57,8 @@ func (st *state) encode(b []byte, tick time.Duration) []byte {
 			flag(st.triggered, 4)|flag(st.ambiguous, 5)|flag(st.written(m.conditions), 6)|flag(st.byTrigger, 7),
 		byte(st.generation), byte(min(st.inARow, 3)), only(st.triggered, st.triggeredAt), only(st.inARow > 0, st.startedUpAt),
 		byte(st.exits), byte(st.crashes), byte(st.deletions), byte(st.lostWrites), byte(st.lostSandboxes), byte(st.stops),
-		flag(st.ended, 0)|flag(st.now.Nanosecond() > 0, 1)|flag(st.restartAt.Unix() == m.since.Unix(), 2))
+		flag(st.ended, 0)|flag(st.now.Nanosecond() > 0, 1)|flag(st.restartAt.Unix() == m.since.Unix(), 2)|flag(st.finished, 3)|
+			flag(st.triggered && st.endedAt().After(st.triggeredAt), 4)|flag(st.triggered && st.endedAt().Equal(st.triggeredAt), 5))
 	if st.backoffSet {
 		b = append(b, byte(min(st.backoff.Attempts, 3)), age(st.backoff.LastUpdate), age(st.backoff.WaitingSince))
 	}

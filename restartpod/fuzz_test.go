@@ -76,7 +76,7 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 	switch p.Phase {
 	case PhaseTerminatingForRestart, PhaseStartup:
 		restarting = true
-	case PhaseRunning, PhaseFailed:
+	case PhaseRunning, PhaseDone, PhaseFailed:
 	default:
 		return fmt.Sprintf("no phase: %q", p.Phase)
 	}
@@ -100,7 +100,7 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 	if p.Kill != nil && p.Phase != PhaseTerminatingForRestart {
 		return "kills in " + string(p.Phase)
 	}
-	if p.Start != nil && (p.Phase == PhaseTerminatingForRestart || p.Phase == PhaseFailed) {
+	if p.Start != nil && p.Phase != PhaseRunning && p.Phase != PhaseStartup {
 		return "starts in " + string(p.Phase)
 	}
 	if o.Deleted && (p.Start != nil || p.Events != nil || restarting) {

@@ -215,11 +215,38 @@ func TestInvariantsBite(t *testing.T) {
 			s.start = smallWorld(smallPod("Never", ContainerRestartRuleActionRestartPod, "ax"))
 			s.tick, s.exits, s.deletions, s.lostSandboxes = 500*time.Millisecond, 1, 0, 1
 		}},
-		{"I7", "sidecars of a pod that is done are restarted", mutation{after: func(w *world, p *Plan) {
-			if restarting(w, PhaseRunning) && !w.deleted && p.Start == nil && w.containers[1].exited() {
+		{"I13", "sidecars of a pod that is done are restarted", mutation{after: func(w *world, p *Plan) {
+			if restarting(w, PhaseDone) && !w.deleted && p.Start == nil && w.containers[1].exited() {
 				p.Start = []int{1}
 			}
 		}}, nil},
+		{"I13", "an exit triggers in a pod that is done", mutation{before: func(w *world, o *Observation) {
+			if restarting(w, PhaseDone) {
+				w.machine.phase = PhaseRunning
+			}
+			for i := range o.Containers {
+				if c := &o.Containers[i]; c.Kind == KindRegular && c.Status.exited() {
+					c.Status.FinishedAt = w.now.Add(time.Hour)
+				}
+			}
+		}}, nil},
+		{"I13", "an exit triggers after an init container failed for good", mutation{before: func(w *world, o *Observation) {
+			if restarting(w, PhaseFailed) {
+				w.machine.phase = PhaseRunning
+			}
+			for i := range o.Containers {
+				if c := &o.Containers[i]; c.Kind == KindInit && c.Status.exited() {
+					c.Status.FinishedAt = w.now.Add(time.Hour)
+				}
+			}
+		}}, nil},
+		{"I4", "no exit of a sidecar triggers", mutation{before: func(_ *world, o *Observation) {
+			for i := range o.Containers {
+				if o.Containers[i].Kind == KindSidecar {
+					o.Containers[i].Rules = nil
+				}
+			}
+		}}, func(s *search) { s.exits, s.crashes = 1, 0 }},
 		{"I11", "the previous run is present after a deletion", mutation{after: func(w *world, p *Plan) {
 			if w.deleted {
 				p.Old = nil

@@ -75,9 +75,12 @@ func (m *Machine) Step(o Observation) Plan {
 		m.becomeRunning(ReasonPodDeleted, o.Now)
 		p.Reason = "the pod is being deleted"
 	} else {
-		if cause, action := m.cause(&o); cause != nil {
+		done, at := m.done(&o)
+		if cause, action := m.cause(&o, done, at); cause != nil {
 			m.becomeTerminating(cause, action, o.Now)
 			p.Events = []Event{{v1.EventTypeNormal, EventPodRestarting, m.conditions[0].Message}}
+		} else if done != "" {
+			m.becomeDone(done, o.Now)
 		}
 		if m.phase == PhaseStartup && o.SandboxLost {
 			m.becomeTerminatingAgain()
@@ -93,15 +96,58 @@ func (m *Machine) Step(o Observation) Plan {
 	return p
 }
 
+// done returns the phase of a pod that is done, and when it became so: PhaseDone when the
+// last regular container ended for good, or PhaseFailed when an init container failed
+// for good. It returns "" for a pod that is not done, or whose phase is not Running or
+// Startup. What ended with the sandbox in Startup did not end for good.
+func (m *Machine) done(o *Observation) (phase Phase, at time.Time) {
+	if m.phase != PhaseRunning && m.phase != PhaseStartup || m.phase == PhaseStartup && o.SandboxLost {
+		return "", at
+	}
+	// Initialization has reached the last init container with a status.
+	var last *Container
+	regular, begun, ended := 0, 0, 0
+	for i := range o.Containers {
+		c, s := &o.Containers[i], m.visible(o, i)
+		switch {
+		case c.Kind == KindRegular:
+			regular++
+			if s != nil {
+				begun++
+			}
+			if s.exited() && m.gates.OnExit(c, s.ExitCode) == "" {
+				ended++
+				if s.FinishedAt.After(at) {
+					at = s.FinishedAt
+				}
+			}
+		case c.Kind != KindEphemeral && s != nil:
+			last = c
+		}
+	}
+	switch {
+	case regular > 0 && ended == regular:
+		return PhaseDone, at
+	case begun == 0 && last != nil && last.Kind == KindInit && last.Status.exited() &&
+		last.Status.ExitCode != 0 && m.gates.OnExit(last, last.Status.ExitCode) == "":
+		return PhaseFailed, last.Status.FinishedAt
+	}
+	return "", time.Time{}
+}
+
 // cause returns the container whose exit triggers a restart, and the action of its
-// rule. It returns nil if there is none.
-func (m *Machine) cause(o *Observation) (cause *Container, action v1.ContainerRestartRuleAction) {
+// rule. It returns nil if there is none. If the pod became done at that time, only
+// earlier exits count.
+func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Container, action v1.ContainerRestartRuleAction) {
 	if m.phase != PhaseRunning && m.phase != PhaseStartup {
 		return nil, ""
 	}
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		if c.Kind == KindEphemeral || len(c.Rules) == 0 || !m.visible(o, i).exited() {
+			continue
+		}
+		if done != "" && !c.Status.FinishedAt.Before(at) {
 			continue
 		}
 		// The first exit is the cause. If several happened at the same time, the
@@ -149,18 +195,18 @@ func (m *Machine) terminate(o *Observation, p *Plan) {
 }
 
 // start plans the starts of the present run. It ends Startup when everything has
-// started or cannot start.
+// started.
 func (m *Machine) start(o *Observation, p *Plan) {
-	if m.phase == PhaseFailed {
+	switch m.phase {
+	case PhaseDone:
+		p.Reason = "all regular containers have ended for good"
+		return
+	case PhaseFailed:
 		p.Reason = "an init container failed for good"
 		return
 	}
-	initialized, failed := m.starts(o, p)
+	initialized := m.starts(o, p)
 	switch {
-	case failed:
-		m.becomeFailed(o.Now)
-		p.Reason = "an init container failed for good"
-		p.Start = nil
 	case m.phase == PhaseStartup && initialized && m.allStarted(o):
 		m.becomeRunning(ReasonContainersStarted, o.Now)
 		p.Reason = "all containers have started"
@@ -234,11 +280,16 @@ func (m *Machine) becomeRunning(reason string, now time.Time) {
 	m.endCondition(reason, now)
 }
 
-// becomeFailed ends a restart, if one is in progress, and all starts.
-func (m *Machine) becomeFailed(now time.Time) {
-	must(m.phase == PhaseStartup || m.phase == PhaseRunning, "a pod fails while its previous run is stopped")
-	m.phase = PhaseFailed
-	m.endCondition(ReasonPodFailed, now)
+// becomeDone ends a restart, if one is in progress, and all starts. phase is PhaseDone or
+// PhaseFailed.
+func (m *Machine) becomeDone(phase Phase, now time.Time) {
+	must(m.phase == PhaseStartup || m.phase == PhaseRunning, "a pod is done while its previous run is stopped")
+	m.phase = phase
+	reason := ReasonContainersStarted
+	if phase == PhaseFailed {
+		reason = ReasonPodFailed
+	}
+	m.endCondition(reason, now)
 }
 
 // must panics on a transition that Step never makes. No observation can cause one.
@@ -326,40 +377,27 @@ func (m *Machine) visible(o *Observation, i int) *Status {
 
 // starts plans the starts of a pod, whether restarted or new: init containers and
 // sidecars one after the other, then regular containers. It reports whether the pod
-// has been initialized, and whether its initialization has failed.
-func (m *Machine) starts(o *Observation, p *Plan) (initialized, failed bool) {
+// has been initialized.
+func (m *Machine) starts(o *Observation, p *Plan) (initialized bool) {
 	// Initialization has reached the last init container with a status. The runtime
 	// may have removed earlier ones.
-	last, inits, regular, ended := -1, 0, 0, 0
+	last, inits := -1, 0
 	for i := range o.Containers {
-		c, s := &o.Containers[i], m.visible(o, i)
-		switch c.Kind {
+		s := m.visible(o, i)
+		switch o.Containers[i].Kind {
 		case KindInit, KindSidecar:
 			inits = i + 1
 			if s != nil {
 				last = i
 			}
 		case KindRegular:
-			regular++
 			initialized = initialized || s != nil
-			if s.exited() && m.gates.OnExit(c, s.ExitCode) == "" {
-				ended++
-			}
 		}
 	}
-	if regular > 0 && ended == regular {
-		// The pod is done, so a sidecar that ended is not restarted.
-		return true, false
-	}
-	if !initialized {
-		if initialized, failed = m.startInit(o, p, last, inits); failed {
-			return false, true
-		}
-	} else {
+	if initialized {
 		m.startSidecars(o, p, inits)
-	}
-	if !initialized {
-		return false, false
+	} else if initialized = m.startInit(o, p, last, inits); !initialized {
+		return false
 	}
 	for i := range o.Containers {
 		c, s := &o.Containers[i], m.visible(o, i)
@@ -367,12 +405,12 @@ func (m *Machine) starts(o *Observation, p *Plan) (initialized, failed bool) {
 			m.plan(o, p, i)
 		}
 	}
-	return true, false
+	return true
 }
 
-// startInit plans the next step of the pod's initialization. last is the last init
-// container that has begun.
-func (m *Machine) startInit(o *Observation, p *Plan, last, inits int) (initialized, failed bool) {
+// startInit plans the next step of the pod's initialization, and reports whether that is
+// complete. last is the last init container that has begun. It has not failed for good.
+func (m *Machine) startInit(o *Observation, p *Plan, last, inits int) (initialized bool) {
 	m.startSidecars(o, p, last)
 	next := last + 1
 	if last >= 0 {
@@ -382,22 +420,19 @@ func (m *Machine) startInit(o *Observation, p *Plan, last, inits int) (initializ
 			next = last
 		case c.Kind == KindSidecar:
 			if !s.hasStarted() {
-				return false, false
+				return false
 			}
 		case !s.exited():
-			return false, false
+			return false
 		case s.ExitCode != 0:
-			if m.gates.OnExit(c, s.ExitCode) == "" {
-				return false, true
-			}
 			next = last
 		}
 	}
 	if next >= inits {
-		return true, false
+		return true
 	}
 	m.plan(o, p, next)
-	return false, false
+	return false
 }
 
 // startSidecars plans the start of the sidecars before end that do not run.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
@@ -137,4 +138,131 @@ func TestTexts(t *testing.T) {
 	assert.Equal(t, PhaseStartup, p.Phase)
 	assert.Nil(t, p.Waiting)
 	assert.Nil(t, p.Events)
+}
+
+// asbx returns the containers of a pod with the policy Never: the init containers a and b
+// around the sidecar s, and the regular container x. All four have a rule for 88.
+func asbx() []Container {
+	rules := []v1.ContainerRestartRule{rule(restartPod, in, 88)}
+	return []Container{
+		{Name: "a", Kind: KindInit, Policy: never, Rules: rules},
+		{Name: "s", Kind: KindSidecar, Policy: always, Rules: rules},
+		{Name: "b", Kind: KindInit, Policy: never, Rules: rules},
+		{Name: "x", Kind: KindRegular, Policy: never, Rules: rules},
+	}
+}
+
+func exitedWith(id string, code int32) *Status {
+	return &Status{ID: id, State: StateExited, ExitCode: code, StartedAt: epoch, FinishedAt: epoch}
+}
+
+func TestStartsOfInitContainers(t *testing.T) {
+	running := func(id string, started bool) *Status {
+		return &Status{ID: id, State: StateRunning, Started: started, StartedAt: epoch}
+	}
+	for name, tc := range map[string]struct {
+		statuses []*Status
+		start    []int
+		phase    Phase
+	}{
+		"the last sidecar exited before the next init container":   {[]*Status{exitedWith("a#1", 0), exitedWith("s#1", 1), nil, nil}, []int{1}, PhaseRunning},
+		"the sidecar has not passed its startup probe":             {[]*Status{exitedWith("a#1", 0), running("s#1", false), nil, nil}, nil, PhaseRunning},
+		"the sidecar has passed its startup probe":                 {[]*Status{exitedWith("a#1", 0), running("s#1", true), nil, nil}, []int{2}, PhaseRunning},
+		"the runtime removed what had completed":                   {[]*Status{nil, running("s#1", true), exitedWith("b#1", 0), nil}, []int{3}, PhaseRunning},
+		"the runtime removed all but a running init container":     {[]*Status{nil, running("s#1", true), running("b#1", true), nil}, nil, PhaseRunning},
+		"a sidecar exited, and then an init container failed":      {[]*Status{exitedWith("a#1", 0), exitedWith("s#1", 1), exitedWith("b#1", 1), nil}, nil, PhaseFailed},
+		"an init container failed, and the pod is initialized":     {[]*Status{exitedWith("a#1", 0), running("s#1", true), exitedWith("b#1", 1), running("x#1", true)}, nil, PhaseRunning},
+		"an init container failed, and the runtime removed others": {[]*Status{nil, nil, exitedWith("b#1", 1), nil}, nil, PhaseFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observation{Now: epoch, Containers: asbx()}
+			for i := range tc.statuses {
+				o.Containers[i].Status = tc.statuses[i]
+			}
+			p := newTestMachine().Step(o)
+			assert.Equal(t, tc.start, p.Start)
+			assert.Equal(t, tc.phase, p.Phase)
+		})
+	}
+}
+
+// The runtime may remove the containers of a pod that is done. Then it is still done.
+func TestDoneIsFinal(t *testing.T) {
+	for phase, last := range map[Phase]int{PhaseDone: 3, PhaseFailed: 2} {
+		m := newTestMachine()
+		containers := asbx()
+		for i := range containers[:last+1] {
+			containers[i].Status = exitedWith(containers[i].Name, 0)
+		}
+		containers[last].Status.ExitCode = 1
+		for range 2 {
+			p := m.Step(Observation{Now: epoch, Containers: containers})
+			assert.Equal(t, phase, p.Phase)
+			assert.Nil(t, p.Start)
+			assert.Nil(t, p.Events)
+			containers = asbx()
+		}
+	}
+}
+
+// The end of a restart changes the time of its condition.
+func TestTimeOfTheFalseCondition(t *testing.T) {
+	for reason, end := range map[string]func([]Container){
+		ReasonContainersStarted: func([]Container) {},
+		ReasonPodFailed:         func(c []Container) { c[2].Status.State, c[2].Status.ExitCode, c[3].Status = StateExited, 1, nil },
+	} {
+		m := newTestMachine()
+		containers := asbx()
+		containers[3].Status = exitedWith("x#1", 88)
+		m.Step(Observation{Now: epoch, Containers: containers})
+		for i := range containers {
+			containers[i].Status = &Status{ID: containers[i].Name + "#2", State: StateRunning, Started: true, StartedAt: epoch.Add(time.Second)}
+		}
+		end(containers)
+		later := epoch.Add(3 * time.Second)
+		p := m.Step(Observation{Now: later, Containers: containers})
+		require.Len(t, p.Conditions, 1)
+		assert.Equal(t, v1.ConditionFalse, p.Conditions[0].Status)
+		assert.Equal(t, reason, p.Conditions[0].Reason)
+		assert.Equal(t, later, p.Conditions[0].LastTransitionTime.Time)
+	}
+}
+
+// While containers are being stopped, GC must not forget the back-off of the pod.
+func TestBackOffSurvivesGCWhileStopping(t *testing.T) {
+	now := epoch
+	clock := testingclock.NewFakeClock(now)
+	b := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+	b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
+	m := New(b, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "uid"}}, allGates)
+	containers := []Container{exitedAt88("main", "main#1")}
+	m.Step(Observation{Now: now, Containers: containers}) // the first restart is immediate
+	helper := Container{Name: "helper", Kind: KindRegular, Policy: never, Status: &Status{ID: "helper#2", State: StateRunning, Started: true}}
+	containers = []Container{exitedAt88("main", "main#2"), helper}
+	containers[0].Status.FinishedAt = now.Add(590 * time.Second)
+	for ; now.Before(epoch.Add(630 * time.Second)); now = now.Add(10 * time.Second) {
+		if !now.Before(containers[0].Status.FinishedAt) {
+			require.NotEmpty(t, m.Step(Observation{Now: now, Containers: containers, GracePeriod: time.Hour}).Kill)
+		}
+		clock.SetTime(now)
+		b.GC()
+	}
+	containers[1].Status = exitedWith("helper#2", 0)
+	assert.Equal(t, PhaseStartup, m.Step(Observation{Now: now, Containers: containers}).Phase)
+	assert.Equal(t, 20*time.Second, b.Get(m.BackOffKey()), "the second restart")
+}
+
+// After a restart of the agent, the back-off counts from the exit and not from the
+// condition, which is later and has whole seconds.
+func TestRecoveredExitTime(t *testing.T) {
+	m := newTestMachine()
+	main := exitedAt88("main", "main#2")
+	main.Status.FinishedAt = epoch.Add(1300 * time.Millisecond)
+	require.NoError(t, m.backoff.Restore(m.key, backoff.KeyState{Attempts: 1, LastUpdate: epoch}, epoch.Add(3*time.Second)))
+	m.Recover([]v1.PodCondition{{
+		Type: PodRestarting, Status: v1.ConditionTrue, Reason: ReasonContainerExited,
+		LastTransitionTime: metav1.NewTime(epoch.Add(2 * time.Second)), Message: causeMessage(&main),
+	}}, []Container{main})
+	p := m.Step(Observation{Now: epoch.Add(3 * time.Second), Containers: []Container{main}})
+	assert.Equal(t, epoch.Add(11300*time.Millisecond), p.StartAt)
 }

@@ -17,6 +17,7 @@ const (
 	PhaseRunning               Phase = "Running"
 	PhaseTerminatingForRestart Phase = "TerminatingForRestart"
 	PhaseStartup               Phase = "Startup"
+	PhaseDone                  Phase = "Done"
 	PhaseFailed                Phase = "Failed"
 )
 
@@ -91,7 +92,7 @@ type Plan struct {
 	// Observation.Containers. Start them when the sandbox is ready. The list has
 	// the next containers that have not run in the present run. It also has
 	// containers that exited and must be restarted; these may have to wait for
-	// their own back-off. The list is empty in TerminatingForRestart and Failed.
+	// their own back-off. The list is empty in TerminatingForRestart, Done and Failed.
 	// The kubelet gets the same list from computePodActions if the pod status omits
 	// the previous run.
 	Start []int

@@ -11,7 +11,8 @@ import (
 // Recover sets a new machine to the pod's phase from before the agent ended. It
 // derives the phase from the pod's conditions and the statuses of its containers
 // (KEP-5532, "Kubelet and Node Restarts"). A restart in progress is completed even
-// if its gate is now off, because the pod has already lost containers.
+// if its gate is now off, because the pod has already lost containers. A pod that is
+// done is found by its containers, also if it was never restarted.
 //
 // The condition of a restart that has ended holds the time of the end and not of
 // the beginning. If the pod's deletion ended the restart, all older instances
@@ -23,6 +24,7 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) 
 			m.conditions = append(m.conditions, conditions[i])
 		}
 	}
+	defer m.recoverDone(containers)
 	if len(m.conditions) == 0 {
 		return
 	}
@@ -53,6 +55,19 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) 
 				m.remember(&containers[i], len(containers))
 			}
 		}
+	}
+}
+
+// recoverDone is Recover for a pod that is done, as its containers show. Step decides if
+// one of them triggers a restart instead.
+func (m *Machine) recoverDone(containers []Container) {
+	o := &Observation{Containers: containers}
+	if m.phase != PhaseRunning {
+		return
+	}
+	done, at := m.done(o)
+	if cause, _ := m.cause(o, done, at); done != "" && cause == nil {
+		m.phase = done
 	}
 }
 

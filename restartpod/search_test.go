@@ -106,7 +106,7 @@ func (s *search) run() (worlds int, found *violation) {
 		}
 		id = int32(len(nodes))
 		seen[sum] = id
-		settled := st.deleted || st.machine.phase == PhaseRunning || st.machine.phase == PhaseFailed
+		settled := st.deleted || st.machine.phase != PhaseTerminatingForRestart && st.machine.phase != PhaseStartup
 		nodes = append(nodes, node{parent: parent, event: e, fair: -1, settled: settled})
 		return id, true
 	}
@@ -120,7 +120,7 @@ func (s *search) run() (worlds int, found *violation) {
 		var next []state
 		for i := range frontier {
 			st := &frontier[i]
-			if st.generation >= s.restarts && st.machine.phase == PhaseRunning {
+			if p := st.machine.phase; st.generation >= s.restarts && (p == PhaseRunning || p == PhaseDone) {
 				continue
 			}
 			fair, actions := s.fair(st)

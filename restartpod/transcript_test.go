@@ -299,7 +299,7 @@ func (tr *transcript) restartAgent(gates Gates) string {
 	tr.crash(gates)
 	for i := range tr.template {
 		// With other gates, an exit may trigger a restart.
-		if c := &tr.containers[i]; !tr.triggered && !c.plannedExit && !c.previous && tr.triggers(i) {
+		if c := &tr.containers[i]; !tr.triggered && !tr.finished && !c.plannedExit && !c.previous && tr.triggers(i) {
 			tr.triggered, tr.triggeredAt = true, c.finishedAt
 		}
 	}
@@ -313,7 +313,7 @@ func (tr *transcript) forget() {
 		p.ids[i] = p.ids[i][tr.containers[i].number:]
 		tr.containers[i] = instance{}
 	}
-	tr.pod = &p
+	tr.pod, tr.triggered, tr.finished = &p, false, false
 }
 
 // alive returns the index of the container in a command.

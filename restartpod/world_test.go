@@ -38,6 +38,9 @@ type world struct {
 	triggered bool
 	// byTrigger reports whether such an exit caused this run.
 	byTrigger bool
+	// finished reports whether the pod is done: its regular containers ended for good, or an
+	// init container failed for good, before any such exit.
+	finished bool
 	// triggeredAt is when the first such container exited.
 	triggeredAt time.Time
 	// restartAt is the earliest time with which Recover can distinguish the present run
@@ -231,9 +234,10 @@ func (w *world) exit(i int, code int32) {
 	c := &w.containers[i]
 	c.state, c.code, c.finishedAt, c.started = StateExited, code, w.now, false
 	c.plannedExit, c.killing = c.killing, false
-	if !c.plannedExit && w.triggers(i) && !w.triggered {
+	if !c.plannedExit && w.triggers(i) && !w.triggered && !w.finished {
 		w.triggered, w.triggeredAt = true, w.now
 	}
+	w.finished = w.finished || !w.triggered && (w.done() || w.failed())
 }
 
 // triggers reports whether the container exited with a code that must restart the pod.
@@ -302,6 +306,8 @@ func (w *world) loseSandbox() {
 		}
 	}
 	w.sandboxLost = true
+	// What ended with the sandbox in Startup starts again.
+	w.finished = w.finished && w.machine.phase != PhaseStartup
 }
 
 // String formats the containers in one line.
