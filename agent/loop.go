@@ -117,7 +117,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 	a.observe(state)
 	a.report()
 	if !a.recovered {
-		a.machine.Recover(a.conditions, a.observation(now, state).Containers)
+		a.machine.Recover(a.conditions, a.observation(now, state).Containers, now)
 		a.recovered = true
 	}
 	if a.stoppingSince.IsZero() && (state.SandboxReady || a.restarting != restartpod.PhaseRunning || !a.loseSandbox(now, state)) {

@@ -17,7 +17,7 @@
 // (example_test.go) is a complete agent for one pod.
 //
 //	m := restartpod.New(backOff, pod, gates) // all pods share backOff
-//	m.Recover(pod.Status.Conditions, containers(pod))
+//	m.Recover(pod.Status.Conditions, containers(pod), time.Now())
 //	for {
 //		o := restartpod.Observation{
 //			Now: time.Now(), Containers: containers(pod), GracePeriod: gracePeriod(pod),

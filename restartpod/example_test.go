@@ -114,9 +114,9 @@ func Example() {
 	runtime := &toyRuntime{newest: map[string]*restartpod.Status{}}
 	a := &agent{pod, gates, restartpod.New(backOff, pod, gates), runtime}
 	// A restart may be in progress from before the agent was started.
-	a.machine.Recover(pod.Status.Conditions, a.containers())
-
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	a.machine.Recover(pod.Status.Conditions, a.containers(), now)
+
 	for range 3 {
 		a.sync(now)
 	}

@@ -55,7 +55,7 @@ func FuzzStep(f *testing.F) {
 			}
 			if in.n(16) == 0 {
 				m = New(b, &v1.Pod{}, gates)
-				m.Recover(in.conditions(now), containers)
+				m.Recover(in.conditions(now), containers, now)
 			}
 			o := Observation{
 				Now: now, Containers: containers, GracePeriod: in.duration(),

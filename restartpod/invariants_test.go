@@ -199,7 +199,7 @@ func TestInvariantsBite(t *testing.T) {
 				}
 			}
 			w.machine = *w.newMachine(w.gates)
-			w.machine.Recover(w.conditions[:], o.Containers)
+			w.machine.Recover(w.conditions[:], o.Containers, w.now)
 		}}, nil},
 		{"I4", "Startup that begins again compares nanoseconds", mutation{after: func(w *world, p *Plan) {
 			m := &w.machine

@@ -257,6 +257,10 @@ func (m *Machine) becomeTerminatingAgain() {
 func (m *Machine) becomeStartup(o *Observation) {
 	must(m.phase == PhaseTerminatingForRestart, "Startup begins without a restart")
 	m.phase, m.passed, m.waiting = PhaseStartup, true, nil
+	if o.Now.Before(m.since) {
+		// The clock stepped back. Recover must not take what starts now for old.
+		m.since = o.Now
+	}
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		must(!m.old(c) || !c.Status.alive(), "Startup begins while the previous run goes on")

@@ -78,7 +78,7 @@ func TestRecoverClockStep(t *testing.T) {
 	}
 	containers[1].Status.State, containers[1].Status.Started = StateRunning, true
 	containers[1].Status.StartedAt = epoch.Add(time.Minute)
-	m.Recover([]v1.PodCondition{{Type: PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(epoch)}}, containers)
+	m.Recover([]v1.PodCondition{{Type: PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(epoch)}}, containers, epoch.Add(2*time.Minute))
 	p := m.Step(Observation{Now: epoch.Add(2 * time.Minute), Containers: containers})
 	assert.Equal(t, PhaseRunning, p.Phase)
 	assert.Nil(t, p.Old)
@@ -94,7 +94,7 @@ func TestConditions(t *testing.T) {
 		{Type: v1.PodReady, Status: v1.ConditionTrue},
 		{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(2)},
 		{Type: PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(1)},
-	}, []Container{main})
+	}, []Container{main}, at(3).Time)
 	p := m.Step(Observation{Now: at(3).Time, Containers: []Container{main}})
 	assert.Equal(t, []v1.PodCondition{
 		{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(2)},
@@ -262,7 +262,41 @@ func TestRecoveredExitTime(t *testing.T) {
 	m.Recover([]v1.PodCondition{{
 		Type: PodRestarting, Status: v1.ConditionTrue, Reason: ReasonContainerExited,
 		LastTransitionTime: metav1.NewTime(epoch.Add(2 * time.Second)), Message: causeMessage(&main),
-	}}, []Container{main})
+	}}, []Container{main}, epoch.Add(3*time.Second))
 	p := m.Step(Observation{Now: epoch.Add(3 * time.Second), Containers: []Container{main}})
 	assert.Equal(t, epoch.Add(11300*time.Millisecond), p.StartAt)
+}
+
+// The clock is set back by an hour while a restart is in progress, and the agent is
+// restarted before it is complete. The pod is not restarted a second time, and the
+// instance from before the step, which seems to have started later, is still old.
+func TestRecoverAfterTheClockWasSetBack(t *testing.T) {
+	for name, crash := range map[string]bool{"by the same agent": false, "by another agent": true} {
+		t.Run(name, func(t *testing.T) {
+			m := newTestMachine()
+			containers := asbx()
+			containers[3].Status = exitedWith("x#1", 88)
+			containers[1].Status = &Status{ID: "s#1", State: StateRunning, Started: true, StartedAt: epoch.Add(-time.Minute)}
+			p := m.Step(Observation{Now: epoch, Containers: containers, GracePeriod: time.Minute})
+			require.Equal(t, PhaseTerminatingForRestart, p.Phase)
+			now := epoch.Add(-time.Hour)
+			if crash {
+				m = newTestMachine()
+				m.Recover(p.Conditions, containers, now)
+			}
+			containers[1].Status = &Status{ID: "s#1", State: StateExited, StartedAt: epoch.Add(-time.Minute), FinishedAt: now}
+			p = m.Step(Observation{Now: now, Containers: containers})
+			require.Equal(t, PhaseStartup, p.Phase)
+			require.Equal(t, now, p.Conditions[0].LastTransitionTime.Time)
+
+			containers[0].Status = exitedWith("a#2", 0)
+			containers[0].Status.StartedAt = now.Add(time.Second)
+			m = newTestMachine()
+			m.Recover(p.Conditions, containers, now.Add(2*time.Second))
+			p = m.Step(Observation{Now: now.Add(2 * time.Second), Containers: containers})
+			assert.Equal(t, PhaseStartup, p.Phase)
+			assert.Equal(t, []bool{false, true, false, true}, p.Old)
+			assert.Equal(t, []int{1}, p.Start)
+		})
+	}
 }

@@ -4,6 +4,7 @@ package restartpod
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -18,7 +19,7 @@ import (
 // the beginning. If the pod's deletion ended the restart, all older instances
 // therefore count as part of the previous run. This includes instances that
 // Startup had started. The pod does not run again.
-func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) {
+func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container, now time.Time) {
 	for i := range conditions {
 		if t := conditions[i].Type; t == PodRestarting || t == v1.AllContainersRestarting {
 			m.conditions = append(m.conditions, conditions[i])
@@ -43,7 +44,7 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container) 
 	m.setCondition(c)
 	switch {
 	case c.Status == v1.ConditionTrue:
-		m.recoverRestart(containers)
+		m.recoverRestart(containers, now)
 	case c.Reason == ReasonPodFailed:
 		// In any other phase the exit that was the cause would trigger another
 		// restart.
@@ -72,7 +73,7 @@ func (m *Machine) recoverDone(containers []Container) {
 }
 
 // recoverRestart is Recover for a restart in progress.
-func (m *Machine) recoverRestart(containers []Container) {
+func (m *Machine) recoverRestart(containers []Container, now time.Time) {
 	m.since = m.conditions[0].LastTransitionTime.Time
 	m.exitedAt = m.since
 	previousAlive, started := false, false
@@ -93,7 +94,14 @@ func (m *Machine) recoverRestart(containers []Container) {
 		// container that starts after it belongs to the present run. An ended one
 		// cannot keep running, so it is excepted even if it started earlier: the
 		// clock may have stepped back.
+		//
+		// If the clock stepped back while the restart was in progress, Startup wrote the
+		// condition again. An instance from before the step then seems to have started
+		// in the future.
 		at, since := c.Status.StartedAt.Unix(), m.since.Unix()
+		if at > now.Unix() && since <= now.Unix() {
+			at = since
+		}
 		if at > since || started && c.Kind != KindRegular && (at == since || !c.Status.alive()) {
 			started = true
 			continue

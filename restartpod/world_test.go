@@ -288,7 +288,7 @@ func (w *world) crash(gates Gates) {
 	}
 	w.backoffSet, w.inARow = false, 0
 	w.machine = *w.newMachine(gates)
-	w.machine.Recover(w.conditions[:], w.observe().Containers)
+	w.machine.Recover(w.conditions[:], w.observe().Containers, w.now)
 	for _, c := range w.conditions {
 		if c.Status == v1.ConditionTrue {
 			w.restartAt = c.LastTransitionTime.Time

@@ -152,7 +152,7 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 		return nil
 	}
 	r.restoreBackOff(p, podStatus)
-	p.machine.Recover(conditions, p.containers)
+	p.machine.Recover(conditions, p.containers, r.clock.Now())
 	p.plan.Phase, p.plan.Conditions = p.machine.State()
 	return r.set(pod.UID, p)
 }

@@ -142,7 +142,7 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 		}
 		status.ActiveContainerStatuses = status.ContainerStatuses
 		if startup {
-			machine.Recover([]v1.PodCondition{{Type: restartpod.PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(start), Reason: restartpod.ReasonContainerExited}}, containers)
+			machine.Recover([]v1.PodCondition{{Type: restartpod.PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(start), Reason: restartpod.ReasonContainerExited}}, containers, start.Add(time.Hour))
 		}
 		plan := machine.Step(restartpod.Observation{Now: start.Add(time.Hour), Containers: containers})
 		if plan.Phase == restartpod.PhaseTerminatingForRestart {
