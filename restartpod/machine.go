@@ -147,7 +147,7 @@ func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Contai
 		if c.Kind == KindEphemeral || len(c.Rules) == 0 || !m.visible(o, i).exited() {
 			continue
 		}
-		if done != "" && !c.Status.FinishedAt.Before(at) {
+		if finished := c.Status.FinishedAt; done != "" && (finished.Unix() <= 0 || !finished.Before(at)) {
 			continue
 		}
 		// The first exit is the cause. If several happened at the same time, the

@@ -205,6 +205,24 @@ func TestDoneIsFinal(t *testing.T) {
 	}
 }
 
+// An exit at the time of the pod's end, or at an unknown time, triggers nothing. An earlier
+// one does.
+func TestExitsOfAPodThatIsDone(t *testing.T) {
+	for want, finished := range map[Phase][]time.Time{
+		PhaseDone:    {epoch, epoch.Add(1), {}, time.Unix(0, 0)},
+		PhaseStartup: {epoch.Add(-1)},
+	} {
+		for _, at := range finished {
+			containers := asbx()
+			containers[1].Status, containers[3].Status = exitedWith("s#1", 88), exitedWith("x#1", 0)
+			containers[1].Status.FinishedAt = at
+			m := newTestMachine()
+			m.Recover(nil, containers, epoch)
+			assert.Equal(t, want, m.Step(Observation{Now: epoch, Containers: containers}).Phase, at)
+		}
+	}
+}
+
 // The end of a restart changes the time of its condition.
 func TestTimeOfTheFalseCondition(t *testing.T) {
 	for reason, end := range map[string]func([]Container){
