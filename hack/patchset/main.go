@@ -282,7 +282,8 @@ The same commit gives the same bytes everywhere and at any time.`, none,
 		func(*cobra.Command, []string) error { return p.dist() })
 	var write bool
 	stat := add(root, "stat [--write]", "count the changed lines of upstream's files",
-		`Stat prints a table in Markdown: how many lines of upstream's files each patch of the newest series adds and removes.`, none, func(*cobra.Command, []string) error { return p.statCommand(write) })
+		`Stat prints a table in Markdown: how many lines of upstream's files each patch adds and removes. The series
+is that of KUBE_VERSION, or the newest one. --write always takes the newest one.`, none, func(*cobra.Command, []string) error { return p.statCommand(write) })
 	stat.Flags().BoolVar(&write, "write", false, "write it to "+patchesPage)
 	add(root, "render FILE", "print a file of the library as it is in the tree", "", cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error { return p.renderCommand(args[0]) })

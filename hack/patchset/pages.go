@@ -14,7 +14,10 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/mod/semver"
+
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/kubeversion"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
 )
 
@@ -22,7 +25,7 @@ import (
 var generatedPattern = regexp.MustCompile(`^api/openapi-spec/|/zz_generated\.|/generated\.proto$|/types_swagger_doc_generated\.go$|/applyconfigurations/|^test/compatibility_lifecycle/reference/`)
 
 func (p *program) statCommand(write bool) error {
-	table, err := p.stat()
+	table, err := p.stat(write)
 	if err != nil {
 		return err
 	}
@@ -52,14 +55,25 @@ func (p *program) intoPage(command, table string) error {
 	return fileutil.Write(file, []byte(before+begin+table+end+after), 0o666)
 }
 
-// stat returns a table for patchesPage with the changed lines of upstream's files, by patch and file.
-func (p *program) stat() (string, error) {
+// stat returns a table with the changed lines of upstream's files, by patch and file. The table is about the series of
+// KUBE_VERSION, or the newest one. That for patchesPage is always about the newest one.
+func (p *program) stat(write bool) (string, error) {
 	dirs := p.All()
 	if len(dirs) == 0 {
 		return "", errors.New("no series in " + p.Patches)
 	}
+	dir := dirs[len(dirs)-1]
+	if p.kubeVersion != "" && !write {
+		version, err := kubeversion.Normal(p.kubeVersion)
+		if err != nil {
+			return "", err
+		}
+		if dir = filepath.Join(p.Patches, semver.MajorMinor(version)); !slices.Contains(dirs, dir) {
+			return "", fmt.Errorf("KUBE_VERSION=%s: there is no series for it in %s", p.kubeVersion, p.Patches)
+		}
+	}
 	p.skip = ""
-	s, err := p.loadSeries(dirs[len(dirs)-1])
+	s, err := p.loadSeries(dir)
 	if err != nil {
 		return "", err
 	}

@@ -103,6 +103,10 @@ func (p *program) refresh(o refreshOptions) error {
 		return err
 	}
 	if err := p.findVersion(t); err == nil && t.Version != s.Tag {
+		if o.base == "" {
+			return console.Error(fmt.Sprintf("%s is made on %s, and the branch starts at %s: the patches would get the line numbers and blob IDs of that tree", s.Dir, s.Tag, t.Version),
+				fmt.Sprintf("To change the series, refresh it on %s. To move it to this tree, pass the commit at which the branch starts: hack/patchset.sh refresh --base %.12s", s.Tag, base))
+		}
 		p.Warn("%s is made on %s, and this is %s: the patches will have the hunks that fit this tree", s.Dir, s.Tag, t.Version)
 	}
 	p.Say("Refreshing %s from %s in %s (%d commits)", s.Dir, a.Branch, t.Dir, len(r.commits))

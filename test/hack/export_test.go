@@ -130,7 +130,14 @@ func TestStat(t *testing.T) {
 	p.ok(t, "hack/patchset.sh", "stat", "--write")
 	assert.Equal(t, "a\n<!-- make stat -->\n"+out+"<!-- end of make stat -->\nb\n", read(filepath.Join(p.dir, "docs/patches.md")))
 
+	p.fails(t, []string{"KUBE_VERSION=v1.36.3"}, []string{"KUBE_VERSION=v1.36.3: there is no series for it"}, "make", "stat")
 	cmd := exec.Command(shared.program, "stat")
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "KUBE_VERSION=v1.31.14")
+	table31, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(table31))
+	assert.Contains(t, string(table31), "| patch of v1.31 | file | lines |")
+	cmd = exec.Command(shared.program, "stat")
 	cmd.Dir = "../.."
 	table, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(table))

@@ -265,7 +265,11 @@ func TestTripBack(t *testing.T) {
 		p.git(p.root, "commit", "-q", "--allow-empty", "-m", "x")
 		p.git(p.root, "tag", "v1.37.0")
 		p.ok(t, "hack/patchset.sh", "apply")
-		assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "is made on v1.37.1, and this is v1.37.0")
+		before := p.patchBytes(t)
+		base := p.git(p.root, "rev-parse", "v1.37.0")
+		p.fails(t, nil, []string{"is made on v1.37.1, and the branch starts at v1.37.0", "refresh --base " + base[:12]}, "hack/patchset.sh", "refresh")
+		assert.Equal(t, before, p.patchBytes(t))
+		assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh", "--base", base), "is made on v1.37.1, and this is v1.37.0")
 	})
 	t.Run("settings of the repository", func(t *testing.T) {
 		p := applied(t)
