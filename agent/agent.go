@@ -142,7 +142,7 @@ type container struct {
 // NewBackOffs returns the back-offs of a node with this curve: one for containers, and
 // one for restarts of whole pods. The first restart of a pod never waits, whatever
 // curve.DelayFirst is. The clock may be nil if only agents use the back-offs. The keys of
-// pods that have ended stay until GC or GCAt removes them: call one of these once a minute.
+// pods that have ended stay until GC removes them: call it once a minute.
 func NewBackOffs(c clock.Clock, curve backoff.Curve) (containers, pods *backoff.Backoff) {
 	containers = kuberuntime.NewBackOff(c, curve)
 	curve.DelayFirst = false

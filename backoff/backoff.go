@@ -108,19 +108,24 @@ func (p *Backoff) Get(id string) time.Duration {
 func (p *Backoff) Next(id string, eventTime time.Time) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	p.next(id, eventTime, p.ask(p.now()))
+	p.next(id, eventTime, p.ask(p.now()), false)
 }
 
 // next is Next with the lock held. It returns the Decision of Force.
-func (p *Backoff) next(id string, eventTime time.Time, q question) (d Decision) {
+func (p *Backoff) next(id string, eventTime time.Time, q question, delayFirst bool) (d Decision) {
 	known := p.perItemBackoff[id]
 	e := entryOf(known)
 	if e.look(&q, eventTime); known != nil && p.hasExpired(&e, &q) {
 		d.Reset, e.attempts = true, 0
 	}
 	d.Allowed, d.RetryAt, d.Again = true, q.now, e.state == givenBack
-	e.advance(&q)
+	if delayFirst {
+		e.attempts = max(e.attempts, 1)
+	}
 	d.Attempt = int(e.attempts)
+	if e.advance(&q); !delayFirst {
+		d.Attempt = int(e.attempts)
+	}
 	p.store(id, e)
 	return d
 }

@@ -36,9 +36,8 @@ type Decision struct {
 // eventTime. If so, it advances the key to its next delay. It combines IsInBackOffSince, Get and
 // Next of client-go.
 //
-// One event permits one start. An event at or before the time of the last start is already
-// answered, and counts as happening at that start. A caller that asks again therefore waits for
-// the next delay. GiveBack takes back a start that was not made.
+// One event permits one start. An event before the time of the last start is already and
+// counts as happening at that start. A caller that asks again therefore waits for the next delay. GiveBack takes back a start that was not made.
 //
 // An event in the future counts as happening now. An eventTime at or before the Unix epoch means
 // unknown: the event counts as happening at the first check that saw it.
@@ -74,7 +73,9 @@ func (p *Backoff) DecideStart(id string, now time.Time) (d Decision) {
 		p.grant(&d, id, e, &q)
 		return d
 	}
-	if e != nil {
+	if e != nil && e.state != waiting && p.hasExpired(e, &q) {
+		p.remove(id) // the run was long enough
+	} else if e != nil {
 		e.start(running, &q)
 	}
 	d.Allowed, d.RetryAt = true, q.now
@@ -87,7 +88,7 @@ func (p *Backoff) Force(id string, now time.Time) (d Decision) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	q := p.ask(now)
-	d = p.next(id, q.now, q)
+	d = p.next(id, q.now, q, p.DelayFirstRestart)
 	p.report(id, &d, &q)
 	return d
 }
@@ -99,7 +100,9 @@ func (p *Backoff) Fail(id string, now time.Time) (d Decision) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	e, q := entryOf(p.perItemBackoff[id]), p.ask(now)
-	e.start(failed, &q)
+	if e.start(failed, &q); p.DelayFirstRestart {
+		e.attempts = max(e.attempts, 1)
+	}
 	asked := e
 	p.rule(&d, id, true, &asked, &q)
 	p.store(id, e)
@@ -118,9 +121,7 @@ func (p *Backoff) GiveBack(id string, now time.Time) {
 		return
 	}
 	e.attempts--
-	e.state = givenBack
-	// The wait is already over, and no run followed.
-	e.last = saturatingSub(min(e.last, q.at), p.delay(id, e.attempts))
+	e.state, e.last = givenBack, min(e.last, q.at)
 }
 
 // Started records that the key's last start took effect at startedAt, if that is later than the
@@ -213,6 +214,9 @@ func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *q
 	}
 	d.Delay = p.delay(id, e.attempts)
 	left := d.Delay - q.age
+	if e.state == givenBack && q.answered {
+		left = -q.age // the delay had passed when the start was allowed
+	}
 	d.RetryAt = q.now.Add(left)
 	if d.Allowed = left <= 0; !d.Allowed {
 		e.wait(q)

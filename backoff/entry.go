@@ -112,11 +112,11 @@ func (e *backoffEntry) answer(q *question, eventTime time.Time) {
 	since := max(e.since(q.at), 0)
 	same := q.event == e.event && q.event != unknownEvent
 	switch {
-	case e.state == waiting && (same || !known):
+	case e.state == waiting && (same || !known || since < q.age):
 		q.age = e.waited(q.at)
 	case e.state == waiting && e.event != unknownEvent:
 		q.age = min(q.age, e.waited(q.at))
-	case same, known && since < q.age, !known && e.state.due():
+	case same, known && since < q.age, e.state.due() && (!known || since == q.age):
 		// The event is remembered: after a step of the wall clock it may look later.
 		q.event, q.age, q.answered = max(q.event, e.event), since, true
 	case known:
@@ -134,7 +134,8 @@ func (e *backoffEntry) wait(q *question) {
 		e.event = q.event
 	case e.state != waiting, q.event != e.event && q.event != unknownEvent && from > e.from:
 		e.state, e.event, e.from, e.seen = waiting, q.event, from, false
-	case e.event == unknownEvent:
+	case e.event == unknownEvent, q.event > wall(q.now):
+		// This stamp of the same exit will be in the past later.
 		e.event, e.from = q.event, from
 	}
 	// These are in the future only if the clock stepped back and has no monotonic

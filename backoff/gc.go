@@ -4,8 +4,7 @@ package backoff
 
 import "runtime"
 
-// gcStep is how many keys GC checks before it yields the lock. smallMap is the
-// largest number of keys that GC copies into a new map.
+// gcStep is how many keys GC checks before it yields the lock. GC copies up to smallMap keys.
 const (
 	gcStep   = 256
 	smallMap = 4096

@@ -279,6 +279,65 @@ func TestStarts(t *testing.T) {
 			{"decide", unknown, 102, "wait #2 10s until 1m45s"},
 			{"decide", 95, 104, "wait #2 10s until 1m45s"},
 		}},
+		{"a forced restart that is not made", kubelet(300, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"force", 0, 1000, "go #1 0s until 16m40s reset"},
+			{"force", 0, 1100, "go #2 0s until 18m20s"},
+			{"give back", 0, 1100, ""},
+			{"decide", 1099.9, 1110, "go #2 5m0s until 18m20s"}, // the kill came before the restart
+			{"give back", 0, 1110, ""},
+			{"decide", unknown, 1120, "go #2 5m0s until 18m30s"},
+		}},
+		{"a start that is not made, and the clock steps back", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 11, "go #2 10s until 11s"},
+			{"give back", 0, 11, ""},
+			{"decide", 1, -100, "go #2 10s until -1m40s"},
+		}},
+		{"restarts that do not wait, with the first restart delayed", delayed(10, 300), []call{
+			{"force", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 1, "wait #2 20s until 21s first"},
+			{"decide", 1, 21, "go #2 20s until 21s"},
+			{"force", 0, 22, "go #3 0s until 22s"},
+			{"give back", 0, 22, ""},
+			{"start", 0, 23, "go #3 40s until 22s"},
+			{"decide", 24, 24, "wait #4 1m20s until 1m44s first"},
+		}},
+		{"an exit stamped in the future that comes to pass", kubelet(300, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"exited", unknown, 10, ""},
+			{"decide", 260, 11, "wait #2 5m0s until 5m10s first"},
+			{"decide", 260, 259, "wait #2 5m0s until 5m10s"},
+			{"decide", 260, 261, "wait #2 5m0s until 5m10s"},
+			{"decide", 262, 263, "wait #2 5m0s until 9m22s first"}, // it ran
+			{"decide", 400, 264, "wait #2 5m0s until 9m22s"},
+			{"decide", 400, 401, "wait #2 5m0s until 9m22s"},
+		}},
+		{"an answered exit while the key waits after an unknown one", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 11, "go #2 10s until 11s"},
+			{"decide", unknown, 100, "wait #3 20s until 2m0s first"},
+			{"decide", 1, 101, "wait #3 20s until 2m0s"},
+			{"decide", unknown, 102, "wait #3 20s until 2m0s"},
+		}},
+		{"a start without an exit after a long run", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 11, "go #2 10s until 11s"},
+			{"start", 0, 611, "go #0 0s until 10m11s"},
+			{"decide", 612, 612, "wait #3 20s until 10m32s first"},
+			{"decide", 612, 632, "go #3 20s until 10m32s"},
+			{"start", 0, 1233, "go #0 0s until 20m33s"}, // after more than ten minutes
+			{"decide", 1234, 1234, "go #1 0s until 20m34s"},
+			{"decide", 1235, 1235, "wait #2 10s until 20m45s first"},
+			{"start", 0, 5000, "go #0 0s until 1h23m20s"}, // a long wait is no long run
+			{"decide", 5001, 5001, "wait #2 10s until 1h23m31s first"},
+		}},
+		{"an exit at the time of the failed start", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"fail", 0, 5, "wait #2 10s until 15s"},
+			{"decide", 5, 6, "wait #2 10s until 15s first"},
+			{"start", 0, 7, "wait #2 10s until 15s"},
+		}},
 		{"a time of zero spoils nothing", func() *Backoff {
 			b := kubelet(10, 300)()
 			b.Clock = testingclock.NewFakeClock(seconds(2))
@@ -364,6 +423,17 @@ func TestTimesAtTheEdge(t *testing.T) {
 		if got := saturatingSub(tc[0], tc[1]); got != tc[2] {
 			t.Errorf("%d - %d = %d, want %d", tc[0], tc[1], got, tc[2])
 		}
+	}
+}
+
+// GC keeps a key whose first start failed, if the first restart is delayed.
+func TestGCKeepsAFailedFirstStart(t *testing.T) {
+	b := delayed(100, 300)()
+	b.HasExpiredFunc = FlatReset(5 * time.Second)
+	b.Fail("a", seconds(0))
+	clockAt(b, seconds(6)).GC()
+	if got := describe(b.DecideStart("a", seconds(6))); got != "wait #1 1m40s until 1m40s first" {
+		t.Error(got)
 	}
 }
 

@@ -150,7 +150,7 @@ func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus,
 // 15 seconds without end.
 func StartFailed(pod *v1.Pod, container *v1.Container, created bool, err error, backOff *backoff.Backoff, now time.Time) error {
 	switch {
-	case err == nil, errors.Is(err, ErrCrashLoopBackOff):
+	case err == nil, refused(err):
 		return err
 	case created:
 		return NewBackoffError(err, backOff.Fail(Key(pod, container), now).RetryAt)
@@ -158,6 +158,16 @@ func StartFailed(pod *v1.Pod, container *v1.Container, created bool, err error, 
 		backOff.GiveBack(Key(pod, container), now)
 		return err
 	}
+}
+
+// refused reports whether err is DoBackOff's, perhaps wrapped.
+func refused(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if b, ok := err.(*BackoffError); ok {
+			return b != nil && b.err == ErrCrashLoopBackOff
+		}
+	}
+	return false
 }
 
 func message(pod *v1.Pod, container *v1.Container, d backoff.Decision) string {

@@ -50,10 +50,13 @@ func Waiting(err error) error {
 // Changed removes the mark of Waiting from err. It is for a sync that changed
 // something before the action that returned err.
 func Changed(err error) error {
-	if w, ok := err.(waitingError); ok {
-		return w.error
+	for {
+		w, marked := err.(waitingError)
+		if !marked {
+			return err
+		}
+		err = w.error
 	}
-	return err
 }
 
 // IsWaiting reports whether err was marked by Waiting. It is false for an error that

@@ -85,6 +85,7 @@ func TestWaiting(t *testing.T) {
 	assert.ErrorIs(t, err, ErrCrashLoopBackOff)
 	assert.EqualError(t, Waiting(in(5)), in(5).Error())
 	assert.Equal(t, in(5), Changed(Waiting(in(5))))
+	assert.Equal(t, in(5), Changed(Waiting(Waiting(in(5)))))
 	assert.Equal(t, in(5), Changed(in(5)))
 	assert.NoError(t, Changed(nil))
 }

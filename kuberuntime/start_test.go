@@ -209,6 +209,28 @@ func TestStartFailedAfterARefusal(t *testing.T) {
 	}
 }
 
+// A start that failed beside a refused one has failed.
+func TestStartFailedBesideARefusal(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0, exited(0, 0))
+	err := errors.Join(errCreate, NewBackoffError(ErrCrashLoopBackOff, at(99)))
+	assert.Equal(t, NewBackoffError(err, at(11)), StartFailed(a.pod, &a.pod.Spec.Containers[0], true, err, a.backOff, at(1)))
+}
+
+// A container that is killed and whose image cannot be pulled then starts when the image
+// is there. Its exit comes to be known after the start that was not made.
+func TestAForcedStartThatIsNotMade(t *testing.T) {
+	a := newAgent(t)
+	a.pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
+	for n := range 6 {
+		a.starts(1000*float64(n), running(n))
+		a.starts(1000*float64(n)+1, running(n+1))
+	}
+	a.starts(5010, running(7))
+	a.lacks(5010)
+	a.starts(5020, exited(7, 5009.9))
+}
+
 // A missing object does not delay a container whose exit time is unknown.
 func TestGiveBackAfterAnExitThatIsNotKnown(t *testing.T) {
 	a := newAgent(t)
