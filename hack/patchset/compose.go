@@ -62,8 +62,8 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 			}
 		}
 		if len(hunks) > 0 {
-			if err := x.Input(q.Mail).Do("apply", "--cached", "-"); err != nil {
-				return nil, p.notApplicable(q, t, err)
+			if err := p.applyHunks(x, q, t, slices.Sorted(maps.Keys(hunks))); err != nil {
+				return nil, err
 			}
 		}
 		upstream, err := r.Files(base, slices.Sorted(maps.Keys(q.Files))...)
@@ -101,6 +101,35 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 		done, parent = append(done, c), c.commit
 	}
 	return done, nil
+}
+
+// applyHunks applies the hunks of a patch to the index, if each is in the function that it was made for.
+func (p *program) applyHunks(x git.Git, q *series.Patch, t *tree.Tree, paths []string) error {
+	read := func() (map[string]string, error) {
+		files := map[string]string{}
+		for _, path := range paths {
+			content, err := x.Bytes("show", ":"+path)
+			if err != nil && x.OK("cat-file", "-e", ":"+path) {
+				return nil, err
+			}
+			files[path] = string(content)
+		}
+		return files, nil
+	}
+	before, err := read()
+	if err != nil {
+		return err
+	}
+	// If this fails, so does the next command, which gives the error.
+	said, _ := x.Input(q.Mail).Command([]string{"apply", "--cached", "--check", "--verbose", "-"}).CombinedOutput()
+	if err := x.Input(q.Mail).Do("apply", "--cached", "-"); err != nil {
+		return p.notApplicable(q, t, err)
+	}
+	after, err := read()
+	if err != nil {
+		return err
+	}
+	return requirePlaced(q, readHunks(q.Mail, string(said)), before, after)
 }
 
 // writeMails writes composed patches as mails to a directory, and returns their paths.

@@ -78,7 +78,7 @@ func (p *program) verify(form, build bool) error {
 	v := &verifier{program: p, t: t, s: s, work: work, src: filepath.Join(work, "kubernetes")}
 	steps := []func() error{v.checkout, v.compose}
 	if form {
-		steps = []func() error{v.patches, v.checkout, v.compose, v.gitAm, v.boilerplate, v.applyAndReverse}
+		steps = []func() error{v.patches, v.checkout, v.compose, v.forks, v.gitAm, v.boilerplate, v.applyAndReverse}
 	}
 	if build {
 		steps = append(steps, v.build, v.featureGates)
