@@ -23,9 +23,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 )
 
@@ -35,19 +37,30 @@ type timedManager struct {
 	backOff *flowcontrol.Backoff
 }
 
-// WithBackOffTime wraps m, which uses backOff. Its ErrImagePullBackOff is a
-// BackoffError, so the pod is synced when the back-off ends. Otherwise the kubelet
-// checks every 10 to 15 seconds whether it has ended.
+// WithBackOffTime wraps m, which uses backOff. The error ErrImagePullBackOff then
+// holds the end of the back-off, so that the pod is also synced at that time. With
+// the gate KubeletStrictCrashLoopBackOff off, the error is upstream's.
 func WithBackOffTime(m ImageManager, backOff *flowcontrol.Backoff) ImageManager {
 	return timedManager{m, backOff}
 }
 
 func (m timedManager) EnsureImageExists(ctx context.Context, objRef *v1.ObjectReference, pod *v1.Pod, requestedImage string, pullSecrets []v1.Secret, podSandboxConfig *runtimeapi.PodSandboxConfig, podRuntimeHandler string, pullPolicy v1.PullPolicy) (string, string, error) {
 	imageRef, message, err := m.ImageManager.EnsureImageExists(ctx, objRef, pod, requestedImage, pullSecrets, podSandboxConfig, podRuntimeHandler, pullPolicy)
-	if !errors.Is(err, ErrImagePullBackOff) {
+	if !errors.Is(err, ErrImagePullBackOff) || !utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff) {
 		return imageRef, message, err
 	}
 	// The event is older than the last pull, so the delay counts from that pull.
 	d := m.backOff.Peek(fmt.Sprintf("%s_%s", pod.UID, requestedImage), time.Unix(1, 0), m.backOff.Clock.Now())
-	return imageRef, message, crashloop.NewBackoffError(err, d.RetryAt)
+	return imageRef, message, pullBackOffError{err, crashloop.NewBackoffError(err, d.RetryAt)}
 }
+
+// pullBackOffError is an error that is over at a known time and also an ordinary
+// error. So the pod is synced at that time, and before it as often as after any other
+// error: the image may come by another way than a pull. Such a sync looks for the
+// image on the node and does not pull it.
+type pullBackOffError struct {
+	error
+	over *crashloop.BackoffError
+}
+
+func (e pullBackOffError) Unwrap() []error { return []error{e.error, e.over} }
