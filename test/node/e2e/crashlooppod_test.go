@@ -124,7 +124,8 @@ func (p *crashloopPod) start() {
 			}
 			p.volume = dir
 			now, err := os.Stat(filepath.Join(filepath.Dir(filepath.Dir(dir)), "status.json"))
-			if err != nil || os.SameFile(before, now) {
+			// The file system may give a new file the number of the old one.
+			if err != nil || os.SameFile(before, now) && now.ModTime().Equal(before.ModTime()) {
 				continue
 			}
 			// A hard link keeps the journal after the pod is removed.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,16 +25,18 @@ func killedInStart(t *testing.T, e *e2e) {
 	e.allWait(t, []*pod{p}, "main")
 	e.Kubelet.Kill()
 	p.replaceByCreated("main")
-	up := wallClock()
+	log := e.kubeletLog(t)
 	e.startKubeletWith(t, persistCurve)
 	p.starting("main", 6)
-	assert.Less(t, p.times("main", 6, "start")[0]-up, persistCurve.Delay(4).Seconds(), "seconds from the start of the kubelet to the start that the kubelet before it was allowed")
+	if found := decisions(t, log(), p, "main"); assert.NotEmpty(t, found) {
+		assert.True(t, found[0].allowed, "the kubelet let main wait for the start that the kubelet before it was allowed: %+v", found[0])
+	}
 	// The created instance was the fifth restart.
-	want := persistCurve.Delay(5).Seconds()
 	p.startingWithin("main", 7, persistCurve.Delay(5)+patience)
-	took := p.times("main", 7, "start")[0] - p.times("main", 6, "exit:3")[0]
-	assert.GreaterOrEqual(t, took, want-clockError, "seconds before the next restart")
-	assert.Less(t, took, want+punctual, "seconds before the next restart")
+	p.assertWaited("main", 6, persistCurve.Delay(5))
+	next := p.allowed("main")[6]
+	assert.Equal(t, persistCurve.Delay(5), next.delay, "the delay of the next restart")
+	assert.WithinDuration(t, p.exited("main", 6).Add(persistCurve.Delay(5)), next.retryAt, time.Millisecond, "when the next restart was due")
 	p.assertAnnotated("main", containerAnnotation, "", 6)
 	p.assertStarts(map[string]int{"other": 1})
 	p.alwaysRunning()

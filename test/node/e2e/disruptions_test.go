@@ -26,7 +26,7 @@ func slowly() v1.PodSpec {
 		[]v1.Container{preStop(sidecar("sidecar1", "linger=1500ms"), 1500*time.Millisecond), container("init1", "exit=0", "sleep=6s exit=0")},
 		triggering(container("main", "wait=go exit=42", "")),
 		preStop(container("other", "linger=2s"), 2*time.Second))
-	spec.TerminationGracePeriodSeconds = ptr.To(int64(20))
+	spec.TerminationGracePeriodSeconds = ptr.To(int64(60))
 	return spec
 }
 
@@ -219,13 +219,14 @@ var disruptions = []scenario{
 		})
 		long := fmt.Sprintf("sleep=%v exit=42", shortReset+2*time.Second)
 		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", long, "exit=42", ""))))
-		late := 1.5 + e.relist(t)
+		p.event("main", 6, "start")
 		for i, k := range []int{0, 1, 2, 0, 1} {
-			exit := p.event("main", i+1, "exit:42")
-			took := p.event("main", i+2, "start") - exit
-			assert.GreaterOrEqual(t, took, curve(k).Seconds()-0.05, "seconds that restart %d waited", i+1)
-			assert.Less(t, took, curve(k).Seconds()+late, "seconds that restart %d waited", i+1)
+			p.assertWaited("main", i+1, curve(k))
 		}
+		// This kubelet has restarted no other pod.
+		h := e.scrape(t).histogram(t, metricDelay, "pod")
+		assert.EqualValues(t, 5, h.GetSampleCount(), "restarts of the pod")
+		assert.InDelta(t, 0+1+2+0+1, h.GetSampleSum(), 0.001, "seconds of delay of the pod")
 	}},
 
 	// The kubelet treats pods as crashloop run does.

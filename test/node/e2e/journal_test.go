@@ -45,12 +45,12 @@ func (p *pod) startsBefore(name string, at float64) (n int) {
 	return n
 }
 
-// assertStarts checks the number of starts of each container. It waits a moment, because
+// assertStarts checks the number of starts of each container. It waits for them, because
 // a container may write its line after the API shows it as running.
 func (p *pod) assertStarts(want map[string]int) {
 	p.t.Helper()
 	got := map[string]int{}
-	_ = node.Await(p.ctx, "the starts", 2*time.Second, func(context.Context) error {
+	_ = node.Await(p.ctx, "the starts", patience, func(context.Context) error {
 		for name := range want {
 			got[name] = p.starts(name)
 		}
@@ -89,7 +89,9 @@ func (p *pod) event(name string, n int, event string) float64 {
 	}
 }
 
-// assertOrder checks the order of events, each "container start event".
+// assertOrder checks the order of events, each "container start event". Of a start it takes
+// the time when the runtime had created the instance: the program of an earlier instance
+// may write its line later than that of the next one.
 func (p *pod) assertOrder(events ...string) {
 	p.t.Helper()
 	last, at := "", 0.0
@@ -99,6 +101,9 @@ func (p *pod) assertOrder(events ...string) {
 		require.NoError(p.t, err)
 		// A container may be running before its program has written the event.
 		now := p.event(f[0], n, f[2])
+		if f[2] == "start" {
+			now = float64(p.instance(f[0], n, false).created.UnixMicro()) / 1e6
+		}
 		assert.GreaterOrEqual(p.t, now, at, "%q came before %q", what, last)
 		last, at = what, now
 	}

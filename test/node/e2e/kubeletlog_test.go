@@ -3,12 +3,14 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,16 +76,27 @@ func messagesOf(events []v1.Event) (out []string) {
 	return out
 }
 
+var (
+	decisionLine = regexp.MustCompile(`"Checked back-off of container" pod="([^"]*)" containerName="([^"]*)" allowed=(\w+) attempt=(\d+) delay="([^"]*)" retryAt="([^"]*)"`)
+	podWaitLine  = regexp.MustCompile(`"Pod waits to be restarted" .*podUID="([^"]*)" reason="back-off (\S+) .*" retryAt="([^"]*)"`)
+	killLine     = regexp.MustCompile(`"Killing container with a grace period" .*podUID="([^"]*)" containerName="([^"]*)" .*gracePeriod=(\d+)`)
+	waitsLine    = regexp.MustCompile(`"Container waits in back-off" .*`)
+	leavesLine   = regexp.MustCompile(`"Container leaves back-off" .*`)
+)
+
 var waitEvent = regexp.MustCompile(`^Back-off restarting failed container (\S+) in pod (\S+): waiting (\S+), next start at (\S+)$`)
 
 // assertWaitEvents checks that each of the first waits of a container has one event with
 // the delay and the end of the wait.
 func (p *pod) assertWaitEvents(name string, waits int) {
 	p.t.Helper()
-	events := p.backOffEvents(name)
-	if !assert.GreaterOrEqual(p.t, len(events), waits, "pod %s: events of waits of %s: %v", p.name, name, messagesOf(events)) {
-		return
-	}
+	var events []v1.Event
+	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("events of %d waits of %s of pod %s", waits, name, p.name), patience, func(context.Context) error {
+		if events = p.backOffEvents(name); len(events) < waits {
+			return fmt.Errorf("there are %v", messagesOf(events))
+		}
+		return nil
+	}))
 	assert.LessOrEqual(p.t, len(events), p.starts(name)-1, "pod %s: events of waits of %s: %v", p.name, name, messagesOf(events))
 	for i, event := range events {
 		// The first restart has no wait.
@@ -99,23 +112,139 @@ func (p *pod) assertWaitEvents(name string, waits int) {
 		assert.Equal(p.t, defaultCurve.Delay(k).String(), f[3], "the delay in %q", event.Message)
 		next, err := time.Parse(time.RFC3339, f[4])
 		if assert.NoError(p.t, err, "%q", event.Message) {
-			due := p.exits(name, k+1)[0] + defaultCurve.Delay(k).Seconds()
-			assert.InDelta(p.t, due, float64(next.UnixMilli())/1e3, 1.2, "the next start in %q", event.Message)
+			due := p.exited(name, k+1).Add(defaultCurve.Delay(k))
+			assert.True(p.t, next.Equal(due.Truncate(time.Second)), "the next start in %q, which is at %v", event.Message, due)
 		}
 	}
 }
 
 // decision is a line of the log with a decision on the start of a container.
-type decision struct{ allowed, attempt, delay string }
+type decision struct {
+	allowed bool
+	// attempt is 1 for the first restart, and 0 for a start that is not a restart.
+	attempt int
+	delay   time.Duration
+	retryAt time.Time
+}
 
 // decisions returns the decisions on a container.
-func decisions(log string, p *pod, name string) (found []decision) {
+func decisions(t *testing.T, log string, p *pod, name string) (found []decision) {
+	t.Helper()
 	for _, f := range decisionLine.FindAllStringSubmatch(log, -1) {
-		if f[1] == metav1.NamespaceDefault+"/"+p.name && f[2] == name {
-			found = append(found, decision{f[3], f[4], f[5]})
+		if f[1] != metav1.NamespaceDefault+"/"+p.name || f[2] != name {
+			continue
 		}
+		attempt, err := strconv.Atoi(f[4])
+		require.NoError(t, err, f[0])
+		delay, err := time.ParseDuration(f[5])
+		require.NoError(t, err, f[0])
+		found = append(found, decision{f[3] == "true", attempt, delay, logged(t, f[6])})
 	}
 	return found
+}
+
+// logged parses a time in a key of the log.
+func logged(t *testing.T, text string) time.Time {
+	t.Helper()
+	text, _, _ = strings.Cut(text, " m=")
+	at, err := time.Parse("2006-01-02 15:04:05 -0700 MST", text)
+	require.NoError(t, err)
+	return at
+}
+
+// allowed returns the decisions in the log of the pod's time that let a container start,
+// oldest first. Those on the same start count once: a start may be given back, and a
+// kubelet may be killed before it creates the instance.
+func (p *pod) allowed(name string) []decision {
+	p.t.Helper()
+	found := slices.DeleteFunc(decisions(p.t, p.log(), p, name), func(d decision) bool { return !d.allowed })
+	return slices.CompactFunc(found, func(a, b decision) bool { return a.attempt == b.attempt })
+}
+
+// assertDelays checks the delays that the kubelet decided on for the restarts of a
+// container so far. Restarts after the last one of want may have been decided already.
+func (p *pod) assertDelays(name string, want ...time.Duration) {
+	p.t.Helper()
+	var got []time.Duration
+	for _, d := range p.allowed(name) {
+		if d.attempt > 0 {
+			got = append(got, d.delay)
+		}
+	}
+	assert.Equal(p.t, want, got[:min(len(want), len(got))], "pod %s: delays of the restarts of %s", p.name, name)
+}
+
+// curveDelays returns the first n delays of the usual curve.
+func curveDelays(n int) (all []time.Duration) {
+	for k := range n {
+		all = append(all, curve(k))
+	}
+	return all
+}
+
+// assertCurve checks that the kubelet decided on each restart of a container so far for the
+// time when the delay of the curve ended, counted from the exit of the instance before,
+// and that it created no instance earlier.
+func (p *pod) assertCurve(name string, curve node.Curve) {
+	p.t.Helper()
+	starts, allowed := p.starts(name), p.allowed(name)
+	require.GreaterOrEqual(p.t, len(allowed), starts, "pod %s: decisions that let %s start: %v", p.name, name, allowed)
+	var waited []string
+	for k := range starts - 1 {
+		delay, exited, d := curve.Delay(k), p.exited(name, k+1), allowed[k+1]
+		assert.Equal(p.t, delay, d.delay, "pod %s: the delay of restart %d of %s", p.name, k+1, name)
+		if delay > 0 {
+			assert.WithinDuration(p.t, exited.Add(delay), d.retryAt, time.Millisecond, "pod %s: when restart %d of %s was due", p.name, k+1, name)
+		}
+		p.assertWaited(name, k+1, delay)
+		waited = append(waited, fmt.Sprintf("%.2f", p.instance(name, k+2, false).created.Sub(exited).Seconds()))
+	}
+	node.Progress("%s: the restarts of %s waited %s s", p.name, name, strings.Join(waited, " "))
+}
+
+// assertPodCurve checks that the pod waited for each of its restarts so far until the delay
+// of the curve ended, counted from the exit of the container that triggered it. If its
+// containers took longer to stop, it did not wait. It returns how often it waited for
+// each delay.
+func (p *pod) assertPodCurve(name string, restarts int, curve node.Curve) map[time.Duration]int {
+	p.t.Helper()
+	due := map[time.Time]time.Duration{}
+	for k := range restarts {
+		p.assertWaited(name, k+1, curve.Delay(k))
+		due[p.exited(name, k+1).Add(curve.Delay(k)).Truncate(time.Microsecond).UTC()] = curve.Delay(k)
+	}
+	waits := map[time.Duration]int{}
+	for at, said := range p.podWaits() {
+		delay, known := due[at]
+		if assert.True(p.t, known, "pod %s waited until %v, but its delays ended at %v", p.name, at, due) {
+			assert.Equal(p.t, delay.String(), said, "pod %s: the delay that ended at %v", p.name, at)
+			waits[delay]++
+		}
+	}
+	return waits
+}
+
+// podWaits returns the delays of the pod's waits in the log of its time, by their end.
+func (p *pod) podWaits() map[time.Time]string {
+	p.t.Helper()
+	waits := map[time.Time]string{}
+	for _, f := range podWaitLine.FindAllStringSubmatch(p.log(), -1) {
+		if f[1] == string(p.uid) {
+			waits[logged(p.t, f[3]).Truncate(time.Microsecond).UTC()] = f[2]
+		}
+	}
+	return waits
+}
+
+// grace returns the grace periods, in seconds, with which the kubelet stopped the instances
+// of a container.
+func (p *pod) grace(name string) (seconds []string) {
+	for _, f := range killLine.FindAllStringSubmatch(p.log(), -1) {
+		if f[1] == string(p.uid) && f[2] == name {
+			seconds = append(seconds, f[3])
+		}
+	}
+	return seconds
 }
 
 // changes returns the lines about a container that match one of the expressions.
@@ -135,15 +264,15 @@ func besideWaits(log string, p *pod, name string) []string {
 func (p *pod) assertDecisions(log, name string) {
 	p.t.Helper()
 	starts := p.starts(name)
-	all := decisions(log, p, name)
+	all := decisions(p.t, log, p, name)
 	node.Progress("%s: %d decisions on %d starts of %s", p.name, len(all), starts, name)
-	allowed := slices.DeleteFunc(slices.Clone(all), func(d decision) bool { return d.allowed != "true" })
+	allowed := slices.DeleteFunc(slices.Clone(all), func(d decision) bool { return !d.allowed })
 	assert.Len(p.t, allowed, starts, "pod %s: decisions that let %s start: %v", p.name, name, all)
 	// The number of decisions to wait varies: the kubelet also syncs the pod after each
 	// exit of another container, and for other reasons.
 	for k := 1; k < starts; k++ {
 		held := slices.DeleteFunc(slices.Clone(all), func(d decision) bool {
-			return d.allowed != "false" || d.delay != defaultCurve.Delay(k).String()
+			return d.allowed || d.delay != defaultCurve.Delay(k)
 		})
 		assert.NotEmpty(p.t, held, "pod %s: decisions that %s waits for %v", p.name, name, defaultCurve.Delay(k))
 	}

@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -83,13 +82,12 @@ var metricsScenarios = []scenario{
 		}
 		whole := create("pod", actionPod, "sleep=2s exit=42", 3)
 		// A release without this action has one more restart with the other.
-		restarts, seconds := map[string]float64{actionPod: 3 + 2 + 1}, map[string]float64{actionPod: (1 + 2) + 1}
+		restarts := map[string]float64{actionPod: 3 + 2 + 1}
 		action := actionPod
 		if e.knows(t, gateRestartAllContainers) {
 			action = actionAll
 		}
 		restarts[action] += 2
-		seconds[action]++
 		all := create("all", action, "sleep=2s exit=42", 2)
 		hasty := create("hasty", actionPod, "exit=42", 2)
 		failing := create("failing", actionPod, "sleep=2s exit=42", 1, container("init1", "exit=0", "exit=1"))
@@ -129,11 +127,16 @@ var metricsScenarios = []scenario{
 		assert.EqualValues(t, 3+2+2+1, m.histogram(t, metricDelay, "pod").GetSampleCount(), "restarts of pods")
 		assert.InDelta(t, (1+2)+1+1, m.histogram(t, metricDelay, "pod").GetSampleSum(), 0.001, "seconds of delay of pods")
 		assert.EqualValues(t, 2+1+1, m.histogram(t, metricLateness, "pod", causeOther).GetSampleCount(), "restarts of pods that had a delay")
-		for _, kind := range []string{"container", "pod"} {
+		// A restart is allowed before its instance is created.
+		late := map[string]time.Duration{
+			"container": pods[0].late("main", 5) + pods[1].late("main", 3) + pods[2].late("main", 4) + pods[2].late("other", 4),
+			"pod":       whole.late("main", 3) + all.late("main", 2) + hasty.late("main", 2),
+		}
+		for kind, seen := range late {
 			h := m.histogram(t, metricLateness, kind, causeOther)
-			mean := h.GetSampleSum() / max(1, float64(h.GetSampleCount()))
-			node.Progress("lateness of a %s, mean of %d: %.3f s", kind, h.GetSampleCount(), mean)
-			assert.Less(t, mean, 0.5, "mean lateness of a %s in seconds", kind)
+			node.Progress("lateness of %d restarts of a %s: %.3f s, until their instances were created %.3f s", h.GetSampleCount(), kind, h.GetSampleSum(), seen.Seconds())
+			assert.Positive(t, h.GetSampleSum(), "seconds of lateness of a %s", kind)
+			assert.LessOrEqual(t, h.GetSampleSum(), seen.Seconds(), "seconds of lateness of a %s", kind)
 			assert.Zero(t, m.value(t, metricResets, kind), "resets of a %s", kind)
 		}
 		assert.GreaterOrEqual(t, m.value(t, metricKeys, "container"), 4.0, "containers with a back-off")
@@ -141,22 +144,30 @@ var metricsScenarios = []scenario{
 		assert.EqualValues(t, 4, m.value(t, metricKeys, "pod"), "pods with a back-off")
 		assert.Zero(t, m.value(t, metricWaiting), "containers that wait")
 
-		overtaken := m.value(t, metricInPlace, actionPod, "TriggeredAgain")
-		assert.LessOrEqual(t, overtaken, 1.0)
-		assert.Equal(t, restarts[actionPod]-1, m.value(t, metricInPlace, actionPod, "Restarted")+overtaken)
+		// A trigger may come before the kubelet has seen all containers running.
+		ended := func(action string) float64 {
+			return m.value(t, metricInPlace, action, "Restarted") + m.value(t, metricInPlace, action, "TriggeredAgain")
+		}
+		assert.Equal(t, restarts[actionPod]-1, ended(actionPod))
 		assert.EqualValues(t, 1, m.value(t, metricInPlace, actionPod, "Failed"))
 		assert.EqualValues(t, 0, m.value(t, metricInPlace, actionPod, "Deleted"))
 		if action == actionAll {
-			assert.Equal(t, restarts[actionAll], m.value(t, metricInPlace, actionAll, "Restarted"))
+			assert.Equal(t, restarts[actionAll], ended(actionAll))
+		}
+		took := map[string]time.Duration{}
+		for p, action := range map[*pod]string{whole: actionPod, all: action, hasty: actionPod, failing: actionPod} {
+			history := p.pods.of(p.name)
+			took[action] += history[len(history)-1].at.Sub(p.exited("main", 1))
 		}
 		for action, n := range restarts {
+			sum := 0.0
 			for _, phase := range []string{inTermination, inStartup} {
-				assert.EqualValues(t, n, m.histogram(t, metricPhase, action, phase).GetSampleCount(), "phases %s of %s", phase, action)
+				h := m.histogram(t, metricPhase, action, phase)
+				assert.EqualValues(t, n, h.GetSampleCount(), "phases %s of %s", phase, action)
+				assert.Positive(t, h.GetSampleSum(), "seconds of %s of %s", phase, action)
+				sum += h.GetSampleSum()
 			}
-			// The kubelet sees an exit within a second, and a phase may then end at once. It
-			// takes up to another second to see that a container has stopped.
-			assert.InDelta(t, seconds[action]+0.5*n, m.histogram(t, metricPhase, action, inTermination).GetSampleSum(), 1.5*n, "seconds of termination of %s", action)
-			assert.Less(t, m.histogram(t, metricPhase, action, inStartup).GetSampleSum(), 2*n, "seconds of startup of %s", action)
+			assert.LessOrEqual(t, sum, took[action].Seconds(), "seconds of restarts by %s, from the first exits to the last statuses", action)
 		}
 
 		deleted := e.create(t, deletable(), "deleted")
@@ -183,13 +194,12 @@ var metricsScenarios = []scenario{
 		}
 		const most = 1 + 2 + 1 + 2
 		// Statuses reach the API and this test with a delay. So the test compares only when
-		// nothing has changed for a while.
+		// nothing has changed for a while, and on a busy machine even that may be too soon.
 		const settled = 500 * time.Millisecond
-		seen := map[int]int{}
-		require.NoError(t, node.Await(e.ctx, "the greatest number of waiting containers", time.Minute, func(context.Context) error {
+		seen, tooSoon := map[int]int{}, 0
+		require.NoError(t, node.Await(e.ctx, "the greatest number of waiting containers", patience, func(context.Context) error {
 			before := time.Now()
 			got := int(e.scrape(t).value(t, metricWaiting))
-			after := time.Now()
 			time.Sleep(settled)
 			want := 0
 			for _, p := range pods {
@@ -199,13 +209,21 @@ var metricsScenarios = []scenario{
 				}
 				want += waitingIn(p)
 			}
-			assert.Equal(t, want, got, "containers that wait, from %s to %s", before.Format("15:04:05.000"), after.Format("15:04:05.000"))
+			if want != got {
+				tooSoon++
+				return fmt.Errorf("%d containers wait, and the metric says %d; it was right %v times", want, got, seen)
+			}
 			if seen[want]++; seen[most] < 3 {
 				return fmt.Errorf("there were %v", seen)
 			}
 			return nil
 		}))
-		node.Progress("number of scrapes by number of waiting containers: %v", seen)
+		node.Progress("number of scrapes by number of waiting containers: %v, and %d that differed", seen, tooSoon)
+		right := 0
+		for _, n := range seen {
+			right += n
+		}
+		assert.Less(t, tooSoon, right, "scrapes that differed from the statuses, of which %d agreed", right)
 
 		for _, p := range pods {
 			p.delete(1)
@@ -214,8 +232,12 @@ var metricsScenarios = []scenario{
 			p.gone()
 		}
 		// The API server removes a pod a moment before the kubelet sees that.
-		time.Sleep(100 * time.Millisecond)
-		assert.Zero(t, e.scrape(t).value(t, metricWaiting), "containers that wait when their pods are gone")
+		require.NoError(t, node.Await(e.ctx, "the end of all waits when the pods are gone", patience, func(context.Context) error {
+			if n := e.scrape(t).value(t, metricWaiting); n != 0 {
+				return fmt.Errorf("%v containers wait", n)
+			}
+			return nil
+		}))
 	}},
 
 	{"ResetsAreCounted", func(t *testing.T, e *e2e) {
@@ -234,7 +256,7 @@ var metricsScenarios = []scenario{
 		one := e.create(t, alwaysSpec(nil, container("main", lives("exit=3")...)), "container")
 		whole := e.create(t, podSpec(nil, triggeringBy(container("main", lives("exit=42")...), node.ActionRestartPod)), "pod")
 		for _, p := range []*pod{one, whole} {
-			p.startingWithin("main", 5, time.Minute)
+			p.starting("main", 5)
 			p.running()
 		}
 		m := e.scrape(t)
@@ -248,15 +270,25 @@ var metricsScenarios = []scenario{
 	// A waiting container is not an error. Each wait has one event, and each decision one
 	// line in the log.
 	{"EventsAndLogs", func(t *testing.T, e *e2e) {
-		e.useCurve(t, defaultCurve, "--v=3")
+		e.useCurve(t, defaultCurve)
 		log := e.kubeletLog(t)
 		alone := e.create(t, alwaysSpec(nil, container("main", "exit=3")), "alone")
 		beside := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), "beside")
 		both := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "exit=3")), "both")
 		whole := e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42"), node.ActionRestartPod)), "pod")
 		pods := []*pod{alone, beside, both, whole}
-		time.Sleep(time.Minute)
 		// The delays of 10 and 20 s are over and that of 40 s is not.
+		for _, p := range pods {
+			p.latest("the wait of 40 s", func(now *v1.Pod) error {
+				for _, name := range []string{"main", "other"} {
+					s := statusOf(now, name)
+					if w := s.State.Waiting; s.Name != "" && (p != beside || name == "main") && (w == nil || w.Reason != "CrashLoopBackOff" || s.RestartCount != 3) {
+						return fmt.Errorf("%s: %+v", name, s)
+					}
+				}
+				return nil
+			})
+		}
 		for _, p := range pods {
 			assert.Equal(t, 4, p.starts("main"), "pod %s: starts of main", p.name)
 		}
@@ -282,12 +314,24 @@ var metricsScenarios = []scenario{
 		}
 		assert.Empty(t, besideWaits(text, beside, "other"), "waits of the container that runs")
 		// These events have the same text, so the API counts them as one.
-		times := int32(0)
-		for _, event := range whole.backOffEvents("") {
-			times += event.Count
-		}
-		assert.EqualValues(t, 3, times, "events of the pod that waits as a whole")
+		require.NoError(t, node.Await(e.ctx, "the events of the pod that waits as a whole", patience, func(context.Context) error {
+			if times := whole.occurrences("BackOff"); times < 3 {
+				return fmt.Errorf("there were %d", times)
+			}
+			return nil
+		}))
+		assert.EqualValues(t, 3, whole.occurrences("BackOff"), "events of the pod that waits as a whole")
 	}},
+}
+
+// late returns how late the first restarts of a container that had a delay were, in all, from
+// the end of the delay to the creation of the instance.
+func (p *pod) late(name string, restarts int) (sum time.Duration) {
+	p.t.Helper()
+	for k := 1; k < restarts; k++ {
+		sum += p.instance(name, k+2, false).created.Sub(p.exited(name, k+1)) - metricsCurve.Delay(k)
+	}
+	return sum
 }
 
 // gone waits until the pod is no longer in the API.
@@ -356,9 +400,3 @@ var recordingScenarios = []scenario{
 		}
 	}},
 }
-
-var (
-	decisionLine = regexp.MustCompile(`"Checked back-off of container" pod="([^"]*)" containerName="([^"]*)" allowed=(\w+) attempt=(\d+) delay="([^"]*)"`)
-	waitsLine    = regexp.MustCompile(`"Container waits in back-off" .*`)
-	leavesLine   = regexp.MustCompile(`"Container leaves back-off" .*`)
-)

@@ -96,7 +96,7 @@ var (
 func curve(k int) time.Duration { return usual.Delay(k) }
 
 // startKubelet starts or restarts the kubelet with the usual curve, and with the given
-// gates off.
+// gates off. Its log has each decision on a start.
 func (e *e2e) startKubelet(t *testing.T, off ...string) { e.startKubeletWith(t, usual, off...) }
 
 func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
@@ -107,7 +107,7 @@ func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
 	for _, gate := range known(t, e.Node, e.Spec.Kubelet, gates) {
 		config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
 	}
-	args := append([]string{"--kubeconfig=" + e.api.Kubeconfig, "--node-ip=" + node.IP}, e.kubeletArgs...)
+	args := append([]string{"--v=3", "--kubeconfig=" + e.api.Kubeconfig, "--node-ip=" + node.IP}, e.kubeletArgs...)
 	require.NoError(t, e.StartKubelet(config, args...))
 }
 

@@ -26,7 +26,7 @@ func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 		e.kubeletArgs = nil
 		e.restartKubelet(t)
 	})
-	require.NoError(t, node.Await(e.ctx, "the end of all pods", time.Minute, func(ctx context.Context) error {
+	require.NoError(t, node.Await(e.ctx, "the end of all pods", patience, func(ctx context.Context) error {
 		pods, err := e.kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = fmt.Errorf("pod %s still exists", pods.Items[0].Name)
@@ -37,36 +37,11 @@ func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 	e.startKubeletWith(t, curve)
 }
 
-// outages are the periods without a kubelet, in order: from its end until the next one
-// is healthy, in seconds of the wall clock.
-type outages []struct{ from, to float64 }
-
-// add records an outage, during which it calls take.
-func (o *outages) add(take func()) {
-	from := wallClock()
-	take()
-	*o = append(*o, struct{ from, to float64 }{from, wallClock()})
-}
-
 // crash kills the kubelet and starts it with the same curve.
-func (o *outages) crash(t *testing.T, e *e2e, curve node.Curve, down time.Duration) {
-	o.add(func() {
-		e.Kubelet.Kill()
-		time.Sleep(down)
-		e.startKubeletWith(t, curve)
-	})
-}
-
-// until returns the earliest time, from due on, at which a kubelet was running.
-func (o outages) until(due float64) float64 {
-	for _, away := range o {
-		// A kubelet may be a little late, so it may have been killed shortly after due,
-		// before it acted.
-		if away.from < due+punctual && due < away.to {
-			due = away.to
-		}
-	}
-	return due
+func (e *e2e) crash(t *testing.T, curve node.Curve, down time.Duration) {
+	e.Kubelet.Kill()
+	time.Sleep(down)
+	e.startKubeletWith(t, curve)
 }
 
 // lateInASecond waits for the middle of a second. The API truncates times to seconds, so
@@ -75,8 +50,6 @@ func lateInASecond() {
 	now := time.Now()
 	time.Sleep(now.Truncate(time.Second).Add(1500 * time.Millisecond).Sub(now))
 }
-
-func wallClock() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
 
 // starting waits for the n-th start of a container.
 func (p *pod) starting(name string, n int) {
@@ -98,8 +71,7 @@ func (p *pod) startingWithin(name string, n int, limit time.Duration) {
 // It returns the numbers of the next restarts, counted from 1.
 func (e *e2e) allWait(t *testing.T, pods []*pod, name string) (restarts []int) {
 	t.Helper()
-	// The limit is longer than the longest delay.
-	require.NoError(t, node.Await(e.ctx, "the wait of all pods", 2*time.Minute, func(context.Context) error {
+	require.NoError(t, node.Await(e.ctx, "the wait of all pods", patience, func(context.Context) error {
 		restarts = nil
 		for _, p := range pods {
 			n := p.starts(name)
@@ -126,23 +98,6 @@ func (p *pod) exits(name string, n int) (at []float64) {
 		}
 	}
 	return at
-}
-
-// assertCurve checks that every restart of a container so far was at the end of its delay,
-// or as soon as a kubelet was running.
-func (p *pod) assertCurve(name string, curve node.Curve, away outages) {
-	p.t.Helper()
-	var waited []string
-	for k := range p.starts(name) - 1 {
-		exits := p.exits(name, k+1)
-		require.Len(p.t, exits, 1, "exits of start %d of %s", k+1, name)
-		start, due := p.times(name, k+2, "start")[0], exits[0]+curve.Delay(k).Seconds()
-		took := start - exits[0]
-		waited = append(waited, fmt.Sprintf("%.2f", took))
-		assert.GreaterOrEqual(p.t, took, curve.Delay(k).Seconds()-clockError, "pod %s: seconds that restart %d of %s waited", p.name, k+1, name)
-		assert.Less(p.t, start-away.until(due), punctual, "pod %s: seconds that restart %d of %s was late, after %.2f s with a delay of %v", p.name, k+1, name, took, curve.Delay(k))
-	}
-	node.Progress("%s: the restarts of %s waited %s s", p.name, name, strings.Join(waited, " "))
 }
 
 // assertKeepsWaiting checks that once a status shows a container as waiting, all statuses

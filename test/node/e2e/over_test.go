@@ -102,10 +102,12 @@ var overScenarios = []scenario{
 		before := p.running()
 		for k := range 2 {
 			p.remove("alive")
-			exit := p.event("main", k+1, "exit:143")
+			p.event("main", k+1, "exit:143")
 			p.put("alive")
-			p.assertDelay(fmt.Sprintf("before restart %d of main", k+1), k, p.event("main", k+2, "start")-exit)
+			p.event("main", k+2, "start")
+			p.assertWaited("main", k+1, curve(k))
 		}
+		p.assertDelays("main", curveDelays(2)...)
 		after := p.latest("the restarts of main", func(now *v1.Pod) error {
 			if s := statusOf(now, "main"); s.RestartCount < 2 || s.State.Running == nil {
 				return fmt.Errorf("main: %+v", s)

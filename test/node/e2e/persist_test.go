@@ -30,27 +30,9 @@ const (
 	podAnnotation       = "io.kubernetes.pod.restartBackOff"
 )
 
-// clockError is the tolerance, in seconds, for times of one clock in different processes.
-// The actor records its exit before it exits, so a restart never seems early otherwise.
-const clockError = 0.01
-
-// punctual is the maximum lateness of a restart in seconds, from the end of its delay or
-// the start of the kubelet, whichever is later.
-const punctual = 2.0
-
-// relist returns the additional lateness, in seconds, of a restart of a whole pod. A kubelet
-// before v1.36 does not relist single pods, so it notices up to a second later that all
-// containers have stopped.
-func (e *e2e) relist(t *testing.T) float64 {
-	if e.before(t, 36) {
-		return 1
-	}
-	return 0
-}
-
 // persistScenarios kill the kubelet while containers or pods wait. They check that the
-// next kubelet continues: no start is early or late, and the next delay is the next one
-// of the curve.
+// next kubelet continues: it decides that no start is due earlier or later, and the next
+// delay is the next one of the curve.
 var persistScenarios = []scenario{
 	{"SIGKILL", func(t *testing.T, e *e2e) {
 		e.useCurve(t, persistCurve)
@@ -62,7 +44,6 @@ var persistScenarios = []scenario{
 			pods = append(pods, e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), fmt.Sprint(i)))
 		}
 		pods[2].starting("main", 4)
-		var away outages
 		different := 0
 		for i := range 10 {
 			waiting := e.allWait(t, pods, "main")
@@ -71,7 +52,7 @@ var persistScenarios = []scenario{
 			if len(slices.Compact(waiting)) == len(pods) {
 				different++
 			}
-			away.crash(t, e, persistCurve, []time.Duration{0, time.Second, 4 * time.Second}[i%3])
+			e.crash(t, persistCurve, []time.Duration{0, time.Second, 4 * time.Second}[i%3])
 			// The kubelet writes the statuses that it finds.
 			time.Sleep(2 * time.Second)
 		}
@@ -79,7 +60,7 @@ var persistScenarios = []scenario{
 		for _, p := range pods {
 			n := p.starts("main")
 			p.startingWithin("main", n+1, persistCurve.Delay(n-1)+patience)
-			p.assertCurve("main", persistCurve, away)
+			p.assertCurve("main", persistCurve)
 			p.assertKeepsWaiting("main", persistCurve)
 			p.assertAnnotated("main", containerAnnotation, "", p.starts("main")-1)
 			p.assertStarts(map[string]int{"other": 1})
@@ -101,18 +82,17 @@ var persistScenarios = []scenario{
 		first.starting("main", 6)
 		waiting := e.allWait(t, []*pod{first, second}, "main")
 		node.Progress("reboot: the pods wait for restarts %v", waiting)
-		var away outages
-		away.add(func() {
-			require.NoError(t, e.Reboot())
-			e.startKubeletWith(t, persistCurve)
-		})
-		away[0].to++ // The pods need new sandboxes.
+		log := e.kubeletLog(t)
+		require.NoError(t, e.Reboot())
+		e.startKubeletWith(t, persistCurve)
 		healthy.starting("main", 2)
-		assert.Less(t, healthy.times("main", 2, "start")[0]-away[0].to, punctual, "seconds from the kubelet to the container that had been running")
+		for _, d := range decisions(t, log(), healthy, "main") {
+			assert.True(t, d.allowed, "the container that had been running waited: %+v", d)
+		}
 		for i, p := range []*pod{first, second} {
 			// The pod's pending restart and the next one.
 			p.startingWithin("main", waiting[i]+2, persistCurve.Delay(waiting[i]-1)+persistCurve.Delay(waiting[i])+patience)
-			p.assertCurve("main", persistCurve, away)
+			p.assertCurve("main", persistCurve)
 			p.assertKeepsWaiting("main", persistCurve)
 			p.alwaysRunning()
 		}
@@ -126,7 +106,6 @@ var persistScenarios = []scenario{
 		p := e.create(t, podSpec([]v1.Container{container("init1", "sleep=3s exit=0")},
 			triggering(container("main", "wait=go exit=42")), container("other", "linger=3s")))
 		p.running()
-		var away outages
 		// In each phase, the kubelet is killed in the n-th run of the pod, or in the restart
 		// that ends this run.
 		phases := []struct {
@@ -134,35 +113,33 @@ var persistScenarios = []scenario{
 			kill func(n int)
 		}{
 			{"Running", func(n int) {
-				away.add(func() {
-					e.Kubelet.Kill()
-					lateInASecond()
-					p.put("go")
-					p.event("main", n, "exit:42")
-					time.Sleep(time.Second)
-					e.startKubeletWith(t, c)
-				})
+				e.Kubelet.Kill()
+				lateInASecond()
+				p.put("go")
+				p.event("main", n, "exit:42")
+				time.Sleep(time.Second)
+				e.startKubeletWith(t, c)
 			}},
 			{"TerminatingForRestart", func(n int) {
 				lateInASecond()
 				p.put("go")
 				p.event("other", n, "term")
 				time.Sleep(time.Second)
-				away.crash(t, e, c, 0)
+				e.crash(t, c, 0)
 			}},
 			{"Startup", func(n int) {
 				lateInASecond()
 				p.put("go")
 				p.startingWithin("init1", n+1, c.Delay(n-1)+patience)
 				time.Sleep(time.Second)
-				away.crash(t, e, c, 0)
+				e.crash(t, c, 0)
 			}},
 			{"back-off", func(n int) {
 				lateInASecond()
 				p.put("go")
 				p.event("other", n, "exit:143")
 				p.inBackOff(int32(n - 1))
-				away.crash(t, e, c, time.Second)
+				e.crash(t, c, time.Second)
 			}},
 		}
 		p.sandboxes = p.listSandboxes()
@@ -173,14 +150,12 @@ var persistScenarios = []scenario{
 			n, phase := k+1, phases[i]
 			phase.kill(n)
 			p.startingWithin("main", n+1, c.Delay(k)+patience)
-			exit, stopped := p.times("main", n, "exit:42")[0], p.times("other", n, "exit:143")
 			what := fmt.Sprintf("restart %d, the kubelet killed in %s", n, phase.name)
-			require.Len(t, stopped, 1, "%s: ends of other", what)
-			start, due := p.times("init1", n+1, "start")[0], exit+c.Delay(k).Seconds()
-			node.Progress("%s: after %.2f s, delay %v", what, start-exit, c.Delay(k))
-			assert.GreaterOrEqual(t, start-exit, c.Delay(k).Seconds()-clockError, "%s: seconds that it waited", what)
-			assert.GreaterOrEqual(t, start, stopped[0], "%s: the start and the end of the run before", what)
-			assert.Less(t, start-away.until(max(due, stopped[0])), punctual+1, "%s: seconds that it was late, after %.2f s with a delay of %v", what, start-exit, c.Delay(k))
+			require.Len(t, p.times("other", n, "exit:143"), 1, "%s: ends of other", what)
+			exit, start := p.exited("main", n), p.instance("init1", n+1, false).created
+			node.Progress("%s: after %.2f s, delay %v", what, start.Sub(exit).Seconds(), c.Delay(k))
+			assert.GreaterOrEqual(t, start.Sub(exit), c.Delay(k), "%s: how long it waited", what)
+			assert.True(t, start.After(p.exited("other", n)), "%s: the run before had not ended", what)
 			p.latest("the end of restart "+fmt.Sprint(n), func(now *v1.Pod) error {
 				if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse {
 					return fmt.Errorf("the condition is %q", c.Status)
@@ -201,6 +176,8 @@ var persistScenarios = []scenario{
 			}
 			require.False(t, t.Failed(), "after restart %d", n)
 		}
+		waits := p.assertPodCurve("main", len(order), c)
+		assert.NotZero(t, waits[c.Maximum], "how often the pod waited for the maximum; waits: %v", waits)
 		p.assertKeepsWaiting("main", c)
 		assert.Equal(t, p.sandboxes, p.listSandboxes(), "the pod's sandboxes")
 		assert.Len(t, p.conditions(p.condition(), ""), 2*len(order), "states of the condition: True and False in each restart")
@@ -219,14 +196,10 @@ var persistScenarios = []scenario{
 			e.Spec.Kubelet = ours
 			e.startKubelet(t)
 		})
-		var away outages
-		become := func(kubelet string) (up float64) {
-			away.add(func() {
-				e.Kubelet.Kill()
-				e.Spec.Kubelet = kubelet
-				e.startKubeletWith(t, persistCurve)
-			})
-			return away[len(away)-1].to
+		become := func(kubelet string) {
+			e.Kubelet.Kill()
+			e.Spec.Kubelet = kubelet
+			e.startKubeletWith(t, persistCurve)
 		}
 		become(*stockFlag)
 		p := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")))
@@ -237,25 +210,24 @@ var persistScenarios = []scenario{
 		p.assertNotAnnotated("main", containerAnnotation)
 
 		log := e.kubeletLog(t)
-		up := become(ours)
-		p.starting("main", 6)
-		assert.Less(t, p.times("main", 6, "start")[0]-up, punctual, "seconds from our kubelet to the start, which is a first one for it")
-		// The next delays are 1, 2 and 4 s, then 8 s. The stock kubelet does not know them.
+		become(ours)
+		// The delays are 0, 1, 2 and 4 s, then 8 s: the stock kubelet does not know them, so
+		// these are the first restarts for ours.
 		p.starting("main", 9)
+		first := p.allowed("main")[0]
+		assert.Zero(t, first.delay, "the delay of the first restart of ours: %+v", first)
 		for k := 1; k < 4; k++ {
-			took := p.times("main", k+6, "start")[0] - p.times("main", k+5, "exit:3")[0]
-			assert.GreaterOrEqual(t, took, persistCurve.Delay(k).Seconds()-clockError, "seconds before restart %d of ours", k+1)
-			assert.Less(t, took, persistCurve.Delay(k).Seconds()+punctual, "seconds before restart %d of ours", k+1)
+			p.assertWaited("main", k+5, persistCurve.Delay(k))
+			d := p.allowed("main")[k]
+			assert.Equal(t, persistCurve.Delay(k), d.delay, "the delay of restart %d of ours", k+1)
+			assert.WithinDuration(t, p.exited("main", k+5).Add(d.delay), d.retryAt, time.Millisecond, "when restart %d of ours was due", k+1)
 		}
 		e.allWait(t, []*pod{p}, "main")
 		p.assertAnnotated("main", containerAnnotation, "", 4)
 		assert.Empty(t, errorsOf(log(), p), "errors of our kubelet")
 
 		log = e.kubeletLog(t)
-		up = become(*stockFlag)
-		p.starting("main", 10)
-		assert.Less(t, p.times("main", 10, "start")[0]-up, punctual+1, "seconds from the release's kubelet to the start")
-		// The first delays of the stock kubelet's curve are 0 and 1 s.
+		become(*stockFlag)
 		p.starting("main", 11)
 		for line := range strings.Lines(log()) {
 			assert.NotContains(t, line, "restartBackOff", "the release's kubelet")

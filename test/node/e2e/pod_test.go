@@ -26,8 +26,9 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
-// patience is the limit for all waits, in addition to delays of the back-off.
-const patience = 30 * time.Second
+// patience is the limit for all waits, in addition to delays of the back-off. It is long
+// enough for a busy machine. A scenario that passes never waits for it.
+const patience = 3 * time.Minute
 
 // triggerExit is the exit code that triggers a restart of a pod.
 const triggerExit = 42
@@ -90,6 +91,8 @@ type pod struct {
 	dir string
 	// sandboxes are the IDs of the pod's sandboxes before the trigger.
 	sandboxes []string
+	// log returns the kubelet's log since newPod.
+	log func() string
 }
 
 // podSpec returns the spec of a pod with the restart policy Never.
@@ -117,6 +120,9 @@ func (e *e2e) newPod(t *testing.T, parts ...string) *pod {
 	p := &pod{e2e: e, t: t, name: name, dir: e.Path("pods", name)}
 	require.NoError(t, os.MkdirAll(filepath.Dir(p.dir), 0o777))
 	require.NoError(t, os.Mkdir(p.dir, 0o777), "another scenario has the same name")
+	if e.Kubelet != nil {
+		p.log = e.kubeletLog(t)
+	}
 	return p
 }
 
@@ -252,7 +258,7 @@ func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 // mirror pod of a static pod in the API is not always up to date.
 func (p *pod) awaitKubelet(what string, check func(*v1.Pod) error) {
 	p.t.Helper()
-	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, time.Minute, func(ctx context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, patience, func(ctx context.Context) error {
 		text, err := p.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("pods").DoRaw(ctx)
 		if err != nil {
 			return err

@@ -144,7 +144,7 @@ func (p *pod) assertCondition(r restart, kind v1.PodConditionType) {
 			assert.Empty(p.t, p.conditions(other, r.before.ResourceVersion), "history of the condition %s", other)
 		}
 	}
-	assert.NoError(p.t, node.Await(p.ctx, "the event", 10*time.Second, func(ctx context.Context) error {
+	assert.NoError(p.t, node.Await(p.ctx, "the event", patience, func(ctx context.Context) error {
 		events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 			FieldSelector: "reason=PodRestarting,involvedObject.uid=" + string(p.uid),
 		})
@@ -167,7 +167,7 @@ func (p *pod) assertPreviousLog(name string) {
 	p.t.Helper()
 	// Right after its start, a kubelet does not know the pod yet, and the program may not
 	// have written anything.
-	assert.NoError(p.t, node.Await(p.ctx, "the previous log of "+name, 5*time.Second, func(ctx context.Context) error {
+	assert.NoError(p.t, node.Await(p.ctx, "the previous log of "+name, patience, func(ctx context.Context) error {
 		want := fmt.Sprintf("%s: start %d\n", name, p.starts(name)-1)
 		options := &v1.PodLogOptions{Container: name, Previous: true}
 		log, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(p.name, options).DoRaw(ctx)
@@ -227,28 +227,21 @@ func (p *pod) attempts(name string) (at []time.Time) {
 }
 
 // assertAttempts waits for the given number of attempts to start a container. It checks
-// that the times between them follow the curve, beginning with attempt first, counted
-// from 0. Upstream would retry after 10 to 15 s.
+// that none after the first ones was earlier than the curve says, beginning with attempt
+// first, counted from 0.
 func (p *pod) assertAttempts(name string, first, count int) {
 	p.t.Helper()
 	var at []time.Time
-	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("attempt %d to start %s of pod %s", count, name, p.name), time.Duration(count)*20*time.Second, func(context.Context) error {
+	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("attempt %d to start %s of pod %s", count, name, p.name), time.Duration(count)*usual.Maximum+patience, func(context.Context) error {
 		if at = p.attempts(name); len(at) < count {
 			return fmt.Errorf("there were %d", len(at))
 		}
 		return nil
 	}))
 	for k := first; k+1 < count; k++ {
-		p.assertDelay(fmt.Sprintf("between attempts %d and %d to start %s", k+1, k+2, name), k, at[k+1].Sub(at[k]).Seconds())
+		// The times of files are exact only to some milliseconds.
+		assert.GreaterOrEqual(p.t, at[k+1].Sub(at[k]), curve(k)-50*time.Millisecond, "between attempts %d and %d to start %s", k+1, k+2, name)
 	}
-}
-
-// assertDelay checks that a duration is the k-th delay of the curve, counted from 0, and
-// not much more.
-func (p *pod) assertDelay(what string, k int, took float64) {
-	p.t.Helper()
-	assert.GreaterOrEqual(p.t, took, curve(k).Seconds()-0.05, "seconds %s", what)
-	assert.Less(p.t, took, curve(k).Seconds()+3, "seconds %s", what)
 }
 
 // alwaysRunning checks that the pod's phase never left Pending and Running.

@@ -5,7 +5,9 @@ package e2e
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,31 +36,38 @@ type twin struct {
 	// "CONTAINER START EVENT" and "CONTAINER NUMBER exits" wait for the journal and for exits,
 	// "put FILE" creates a file, "sleep DURATION" sleeps.
 	script []string
+	// order has events of different containers in their order, for assertOrder.
+	order []string
 	// phase is the final phase of a pod that ends by itself.
 	phase v1.PodPhase
 }
 
-// twins have a second between steps whose order matters, unless something else ensures it.
+// twins trigger restarts of the pod a second after its start, because the API has times in
+// seconds. A container that gets SIGTERM has started before.
 var twins = []twin{
 	{name: "crashes", spec: alwaysSpec(nil, container("main", "exit=3", "exit=3", "exit=3", ""), container("other", "")), script: []string{"main 4 start"}},
 	{name: "succeeds-and-is-restarted", spec: alwaysSpec(nil, container("main", "exit=0", "exit=0", "")), script: []string{"main 3 start"}},
 	{name: "on-failure", spec: onFailure(nil, container("main", "exit=1", "sleep=1s exit=0")), phase: v1.PodSucceeded},
 	{name: "never", spec: podSpec(nil, container("main", "exit=7"), container("other", "sleep=2s exit=0")), phase: v1.PodFailed},
-	{name: "init-containers", spec: alwaysSpec([]v1.Container{container("one", "sleep=1s exit=0"), container("two", "exit=0")}, container("main", "")), script: []string{"main 1 start"}},
-	{name: "init-retries", spec: alwaysSpec([]v1.Container{container("one", "exit=1", "exit=1", "exit=0")}, container("main", "")), script: []string{"main 1 start"}},
+	{name: "init-containers", spec: alwaysSpec([]v1.Container{container("one", "sleep=1s exit=0"), container("two", "exit=0")}, container("main", "")), script: []string{"main 1 start"}, order: []string{"one 1 exit:0", "two 1 start", "two 1 exit:0", "main 1 start"}},
+	{name: "init-retries", spec: alwaysSpec([]v1.Container{container("one", "exit=1", "exit=1", "exit=0")}, container("main", "")), script: []string{"main 1 start"}, order: []string{"one 3 exit:0", "main 1 start"}},
 	{name: "init-fails", spec: podSpec([]v1.Container{container("one", "exit=1")}, container("main", "")), phase: v1.PodFailed},
-	{name: "sidecar-crashes", spec: alwaysSpec([]v1.Container{sidecar("proxy", "sleep=4s exit=2", ""), container("one", "exit=0")}, container("main", "")), script: []string{"proxy 2 start"}},
+	{name: "sidecar-crashes", spec: alwaysSpec([]v1.Container{sidecar("proxy", "sleep=4s exit=2", ""), container("one", "exit=0")}, container("main", "")), script: []string{"proxy 2 start"}, order: []string{"proxy 1 start", "one 1 start", "one 1 exit:0", "main 1 start"}},
 	{
-		name: "sidecar-outlives-the-pod", spec: podSpec([]v1.Container{sidecar("proxy", "linger=2s")}, container("main", "sleep=1s exit=0")),
-		phase: v1.PodSucceeded,
+		name: "sidecar-outlives-the-pod", spec: podSpec([]v1.Container{sidecar("proxy", "linger=2s")}, container("main", "after=proxy exit=0")),
+		phase: v1.PodSucceeded, order: []string{"main 1 exit:0", "proxy 1 term"},
 	},
 	{
-		name: "sidecars-stop-in-order", spec: podSpec([]v1.Container{sidecar("first", "linger=1s"), sidecar("second", "linger=1s")}, container("main", "exit=5")),
-		phase: v1.PodFailed,
+		name: "sidecars-stop-in-order", spec: podSpec([]v1.Container{sidecar("first", "linger=1s"), sidecar("second", "linger=1s")}, container("main", "after=first after=second exit=5")),
+		phase: v1.PodFailed, order: []string{"first 1 start", "second 1 start", "main 1 start", "main 1 exit:5", "second 1 term", "second 1 exit:143", "first 1 term"},
 	},
 	{
 		name: "restarts-the-pod", spec: podSpec([]v1.Container{container("one", "exit=0"), sidecar("proxy", "")}, triggeringBy(container("main", "wait=go exit=42", ""), node.ActionRestartPod), preStop(container("other", ""), time.Second)),
-		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
+		script: []string{"proxy 1 start", "main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
+		order: []string{
+			"one 1 exit:0", "proxy 1 start", "main 1 start", "main 1 exit:42", "other 1 pre-stop", "other 1 pre-stop-end", "other 1 term", "other 1 exit:143",
+			"proxy 1 term", "proxy 1 exit:143", "one 2 start", "one 2 exit:0", "proxy 2 start", "main 2 start",
+		},
 	},
 	{
 		name: "restarts-the-pod-thrice", spec: podSpec(nil, triggeringBy(container("main", "wait=go exit=42", "wait=go exit=42", "wait=go exit=42", ""), node.ActionRestartPod), container("other", "")),
@@ -66,10 +75,14 @@ var twins = []twin{
 			"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start", "sleep 1s", "put go",
 			"main 3 start", "other 3 start", "sleep 1s", "put go", "main 4 start", "other 4 start",
 		},
+		order: []string{
+			"main 1 exit:42", "other 1 term", "other 1 exit:143", "main 2 start", "main 2 exit:42", "other 2 term", "other 2 exit:143",
+			"main 3 start", "main 3 exit:42", "other 3 term", "other 3 exit:143", "main 4 start",
+		},
 	},
 	{
 		name: "restarts-all-containers", spec: podSpec([]v1.Container{sidecar("proxy", "")}, triggeringBy(container("main", "wait=go exit=42", ""), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "linger=5s")),
-		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
+		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"}, order: []string{"main 1 exit:42", "proxy 2 start", "main 2 start"},
 	},
 	{
 		name: "restart-rule", spec: podSpec(nil, ruled(container("main", "exit=9", "sleep=1s exit=0"), v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleOnExitCodesOpIn, 9)),
@@ -77,7 +90,7 @@ var twins = []twin{
 	},
 	{
 		name: "ignores-sigterm", spec: withGrace(2, podSpec(nil, triggeringBy(container("main", "wait=go exit=42", ""), node.ActionRestartPod), container("other", "term=ignore", ""))),
-		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
+		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"}, order: []string{"main 1 exit:42", "other 1 term", "main 2 start"},
 	},
 	{name: "active-deadline", spec: withDeadline(4, alwaysSpec(nil, container("main", ""))), phase: v1.PodFailed},
 	{
@@ -86,7 +99,7 @@ var twins = []twin{
 	},
 	{
 		name: "startup-probe", spec: alwaysSpec([]v1.Container{probed(sidecar("proxy", ""), func(c *v1.Container) { c.StartupProbe = exists("up", 1, 8) })}, container("main", "")),
-		script: []string{"proxy 1 start", "sleep 2500ms", "put up", "main 1 start", "sleep 3s"},
+		script: []string{"proxy 1 start", "sleep 2500ms", "put up", "main 1 start", "sleep 3s"}, order: []string{"proxy 1 start", "main 1 start"},
 	},
 	{
 		name: "cannot-execute", spec: alwaysSpec(nil, executing(container("main"), "/nothing"), container("other", "")),
@@ -128,7 +141,7 @@ func executing(c v1.Container, command ...string) v1.Container {
 func exists(file string, period, threshold int32) *v1.Probe {
 	return &v1.Probe{
 		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"/actor", "exists", file}}},
-		PeriodSeconds: period, FailureThreshold: threshold,
+		PeriodSeconds: period, FailureThreshold: threshold, TimeoutSeconds: 10,
 	}
 }
 
@@ -161,12 +174,13 @@ func crashloopTwins(t *testing.T, e *e2e) {
 		})
 		trace := twinTrace{phase: cmp.Or(tw.phase, v1.PodRunning)}
 		if tw.phase == "" {
-			trace.conditions = p.savedConditions()
+			trace.conditions = p.settled()
 		} else {
 			p.ends(map[v1.PodPhase]int{v1.PodSucceeded: 0, v1.PodFailed: 1}[tw.phase])
 		}
 		trace.journal = p.journal()
 		p.addToldEvents(&trace)
+		p.assertOrder(tw.order...)
 		if tw.phase == "" {
 			p.interrupt()
 		}
@@ -216,9 +230,27 @@ func (p *pod) act(tw twin, put func(string), exits func(string, int)) {
 			}
 		}
 	}
-	if tw.phase == "" {
-		time.Sleep(1500 * time.Millisecond) // events and the status follow later
+}
+
+// settled waits until the agent has reported what is in the journal, and has saved that no
+// restart of the pod is in progress. It returns the conditions that the agent has saved.
+func (p *crashloopPod) settled() (saved []string) {
+	p.t.Helper()
+	for _, c := range slices.Concat(p.wanted.InitContainers, p.wanted.Containers) {
+		if n := p.starts(c.Name); n > 0 {
+			p.started(c.Name, n)
+		}
 	}
+	require.NoError(p.t, node.Await(p.ctx, "the end of restarts", patience, func(context.Context) error {
+		saved = p.savedConditions()
+		for _, c := range saved {
+			if strings.Contains(c, "="+string(v1.ConditionTrue)+" ") {
+				return errors.New(c)
+			}
+		}
+		return nil
+	}))
+	return saved
 }
 
 // savedConditions returns the conditions that the agent has saved.
@@ -315,11 +347,23 @@ func kubeletTwins(t *testing.T, e *e2e) {
 			}
 			return nil
 		})
-		got := twinTrace{journal: p.journal(), phase: phase, exits: exitsIn(last), events: p.events()}
-		if tw.phase == "" {
-			got.conditions = restartConditions(last.Status.Conditions)
-		}
-		compareTwins(t, want, got)
+		// Events and the status follow later.
+		var got twinTrace
+		_ = node.Await(p.ctx, "the same trace", patience, func(context.Context) error {
+			if history := p.pods.of(p.name); tw.phase == "" {
+				last = history[len(history)-1].pod
+			}
+			got = twinTrace{journal: p.journal(), phase: phase, exits: exitsIn(last), events: p.events()}
+			if tw.phase == "" {
+				got.conditions = restartConditions(last.Status.Conditions)
+			}
+			if !sameTwins(new(assert.CollectT), want, got) {
+				return errors.New("it differs")
+			}
+			return nil
+		})
+		sameTwins(t, want, got)
+		p.assertOrder(tw.order...)
 	})
 }
 
@@ -362,28 +406,12 @@ func (p *pod) events() (all []string) {
 	return distinct(all)
 }
 
-// compareTwins compares the traces of the agent and of the kubelet.
-func compareTwins(t *testing.T, agent, kubelet twinTrace) {
-	assert.Equal(t, byContainer(agent.journal), byContainer(kubelet.journal), "journal of each container: crashloop run, kubelet")
-	assert.Equal(t, agent.exits, kubelet.exits, "exits: crashloop run, kubelet")
-	assert.Equal(t, agent.conditions, kubelet.conditions, "conditions: crashloop run, kubelet")
-	assert.Equal(t, agent.events, kubelet.events, "events: crashloop run, kubelet")
-	// Events that are close together may be in either order.
-	const apart = 0.4
-	at := map[string]float64{}
-	for _, e := range kubelet.journal {
-		at[fmt.Sprint(e.Container, e.Start, e.Event)] = e.At
-	}
-	for i, a := range agent.journal {
-		for _, b := range agent.journal[i+1:] {
-			first, ok1 := at[fmt.Sprint(a.Container, a.Start, a.Event)]
-			second, ok2 := at[fmt.Sprint(b.Container, b.Start, b.Event)]
-			if ok1 && ok2 && b.At-a.At > apart && first-second > apart {
-				t.Errorf("crashloop run has %q of start %d of %s before %q of start %d of %s, and the kubelet after it",
-					a.Event, a.Start, a.Container, b.Event, b.Start, b.Container)
-			}
-		}
-	}
+// sameTwins compares the traces of the agent and of the kubelet.
+func sameTwins(t assert.TestingT, agent, kubelet twinTrace) bool {
+	same := assert.Equal(t, byContainer(agent.journal), byContainer(kubelet.journal), "journal of each container: crashloop run, kubelet")
+	same = assert.Equal(t, agent.exits, kubelet.exits, "exits: crashloop run, kubelet") && same
+	same = assert.Equal(t, agent.conditions, kubelet.conditions, "conditions: crashloop run, kubelet") && same
+	return assert.Equal(t, agent.events, kubelet.events, "events: crashloop run, kubelet") && same
 }
 
 // byContainer returns the events of each container in order.
@@ -407,18 +435,12 @@ func TestCompareTwins(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, len(twins), 20)
 	journal := []node.JournalEvent{{At: 1, Container: "a", Start: 1, Event: "start"}, {At: 2, Container: "b", Start: 1, Event: "start"}}
-	other := slices.Clone(journal)
-	other[0].At = 3
-	same := &testing.T{}
-	compareTwins(same, twinTrace{journal: journal}, twinTrace{journal: journal})
-	assert.False(t, same.Failed())
+	assert.True(t, sameTwins(new(assert.CollectT), twinTrace{journal: journal}, twinTrace{journal: journal}))
 	for name, trace := range map[string]twinTrace{
-		"order": {journal: other}, "exits": {journal: journal, exits: map[string]string{"a": "1 times, last 1 Error"}},
+		"exits":      {journal: journal, exits: map[string]string{"a": "1 times, last 1 Error"}},
 		"conditions": {journal: journal, conditions: []string{"c"}}, "events": {journal: journal, events: []string{"e"}},
 		"journal": {journal: journal[:1]},
 	} {
-		different := &testing.T{}
-		compareTwins(different, twinTrace{journal: journal}, trace)
-		assert.True(t, different.Failed(), name)
+		assert.False(t, sameTwins(new(assert.CollectT), twinTrace{journal: journal}, trace), name)
 	}
 }
