@@ -38,7 +38,8 @@ const others = "others"
 // checks are in the order in which they run: later ones take longer.
 var checks = []check{
 	{name: "patches", what: "apply, reformat, plain git am, and reverse", exact: true, run: func(p *program) error { return p.verify(true, false) }},
-	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: (*program).testPatched},
+	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: func(p *program) error { return p.testPatched() }},
+	{name: "race", what: "the same tests with the race detector", run: func(p *program) error { return p.testPatched("-race") }},
 	{name: "build", what: "type-check kubelet, kube-apiserver and tests after each patch; build both programs and run go vet after the last one", run: func(p *program) error { return p.verify(false, true) }},
 	{
 		name: others, what: "apply to these other patch versions, and reverse",
@@ -181,7 +182,8 @@ func (p *program) checkedCommand() error {
 	return err
 }
 
-func (p *program) testPatched() error {
+// testPatched runs test-patched.sh with these arguments.
+func (p *program) testPatched(arguments ...string) error {
 	if err := p.alone(func() error { return p.apply(false) }); err != nil {
 		return err
 	}
@@ -194,7 +196,7 @@ func (p *program) testPatched() error {
 	}
 	script := filepath.Join(p.Root, "hack", "test-patched.sh")
 	env := append(os.Environ(), "KB_ROOT="+p.Root, "KUBE_ROOT=", "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion)
-	out, took, err := p.long("test-patched.sh", p.Root, env, "bash", script)
+	out, took, err := p.long("test-patched.sh", p.Root, env, "bash", append([]string{script}, arguments...)...)
 	if err != nil {
 		return console.Error("tests fail in the patched tree:", console.LastLines(out, 80))
 	}

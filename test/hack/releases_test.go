@@ -126,7 +126,7 @@ func TestVerifyAll(t *testing.T) {
 	assert.Contains(t, out, version+" build: ")
 	assert.NotContains(t, out, version+" tests")
 	p.fails(t, nil, []string{"--only is empty"}, "hack/patchset.sh", "verify-all", "--only=")
-	p.fails(t, nil, []string{`"node-e2e" is not a check that verify-all runs: must be one of patches, tests, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
+	p.fails(t, nil, []string{`"node-e2e" is not a check that verify-all runs: must be one of patches, tests, race, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
 	p.fails(t, nil, []string{"FAIL: v1.38", "1 of 1 series"}, "hack/patchset.sh", "verify-all", "--check", "patches", "--only", "newest")
 	p.fails(t, nil, []string{`there is no series "v1.2"`, "v1.38: made on v1.38.0"}, "hack/patchset.sh", "verify-all", "--only", "v1.2")
 }

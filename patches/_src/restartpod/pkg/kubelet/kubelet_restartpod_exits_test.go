@@ -22,6 +22,8 @@ import (
 	"context"
 	"errors"
 	"math/rand"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,10 +53,14 @@ const exitEvent = runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
 // needs a synctest bubble and uses its clock.
 type exitsTest struct {
 	*podRestarts
-	streams  chan chan<- *runtimeapi.ContainerEventResponse
+	streams chan chan<- *runtimeapi.ContainerEventResponse
+	open    atomic.Int32
+
+	// recorded guards the fields below. Timers of the bubble order nothing for the race
+	// detector.
+	recorded sync.Mutex
 	relisted []types.UID
 	opened   []time.Time
-	open     int
 }
 
 func newExitsTest(ctx context.Context) *exitsTest {
@@ -63,9 +69,11 @@ func newExitsTest(ctx context.Context) *exitsTest {
 		ctx:   ctx,
 		clock: clock.RealClock{},
 		stream: func(ctx context.Context, events chan *runtimeapi.ContainerEventResponse) error {
+			e.recorded.Lock()
 			e.opened = append(e.opened, time.Now())
-			e.open++
-			defer func() { e.open-- }()
+			e.recorded.Unlock()
+			e.open.Add(1)
+			defer e.open.Add(-1)
 			stream := make(chan *runtimeapi.ContainerEventResponse)
 			e.streams <- stream
 			for {
@@ -80,7 +88,11 @@ func newExitsTest(ctx context.Context) *exitsTest {
 				}
 			}
 		},
-		relist: func(uid types.UID) { e.relisted = append(e.relisted, uid) },
+		relist: func(uid types.UID) {
+			e.recorded.Lock()
+			defer e.recorded.Unlock()
+			e.relisted = append(e.relisted, uid)
+		},
 	}, time.Second, time.Minute)
 	return e
 }
@@ -88,6 +100,8 @@ func newExitsTest(ctx context.Context) *exitsTest {
 // seen returns the relists since its last call, after all goroutines have blocked.
 func (e *exitsTest) seen() []types.UID {
 	synctest.Wait()
+	e.recorded.Lock()
+	defer e.recorded.Unlock()
 	defer func() { e.relisted = nil }()
 	return e.relisted
 }
@@ -102,13 +116,13 @@ func TestExitWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newExitsTest(t.Context())
 		synctest.Wait()
-		require.Zero(t, e.open, "no pod needs it")
+		require.Zero(t, e.open.Load(), "no pod needs it")
 		require.False(t, e.exits.isLive())
 
 		e.set("a", &podRestart{})
 		e.set("b", &podRestart{})
 		stream := <-e.streams
-		require.Equal(t, 1, e.open)
+		require.EqualValues(t, 1, e.open.Load())
 		require.False(t, e.exits.isLive(), "the runtime may have no events")
 		stream <- event(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, "a")
 		stream <- event(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, "a")
@@ -153,7 +167,7 @@ func TestExitWatch(t *testing.T) {
 		e.gc(func(types.UID) bool { return false })
 		stream <- event(exitEvent, "a")
 		require.Empty(t, e.seen())
-		require.Zero(t, e.open)
+		require.Zero(t, e.open.Load())
 		require.False(t, e.exits.isLive())
 		e.set("c", &podRestart{})
 		stream = <-e.streams
@@ -171,7 +185,7 @@ func TestExitWatchReconnects(t *testing.T) {
 		for time.Since(begin) < time.Hour {
 			close(<-e.streams)
 			synctest.Wait()
-			require.Zero(t, e.open)
+			require.Zero(t, e.open.Load())
 			require.False(t, e.exits.isLive())
 		}
 		delay := time.Second
@@ -212,7 +226,7 @@ func TestExitWatchEndsWithTheKubelet(t *testing.T) {
 			synctest.Wait()
 			cancel()
 			synctest.Wait()
-			require.Zero(t, e.open)
+			require.Zero(t, e.open.Load())
 			require.False(t, e.exits.isLive())
 		})
 	}
