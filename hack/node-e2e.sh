@@ -107,4 +107,4 @@ if [[ -n $kubelet ]]; then
 fi
 # Only a whole run is a check of the series.
 [[ -n ${1:-} || $# -gt 1 ]] || args+=(-record "$KB_HACK/patchset.sh")
-run_e2e "${args[@]}" -test.run "$run" -test.parallel 6 -test.timeout 45m "${@:2}"
+run_e2e "${args[@]}" -test.run "$run" -test.parallel 6 -test.timeout 2h "${@:2}"

@@ -128,11 +128,22 @@ var staticDisruptions = []scenario{
 	// Only the API has the condition of a restart.
 	{"KubeletKilledInStartupOfStaticPod", func(t *testing.T, e *e2e) {
 		e.requireRulesOfStaticPods(t)
-		p := e.createStatic(t, slowly())
+		spec := slowly()
+		spec.InitContainers[1].Args[1] = "wait=end exit=0"
+		p := e.createStatic(t, spec)
 		before := p.running()
 		p.signal("go")
 		at("init1", 2, "start", 3*time.Second)(p)
 		crashKubelet(t, e)
+		// A kubelet that first sees the init container when it has ended removes its previous
+		// instance, and does not know the last state from the API.
+		p.awaitKubelet("the restart", func(now *v1.Pod) error {
+			if s := statusOf(now, "init1"); s.State.Running == nil || s.LastTerminationState.Terminated == nil {
+				return fmt.Errorf("init1: %+v", s)
+			}
+			return nil
+		})
+		p.put("end")
 		p.once(restart{before: before, cause: "main"})
 	}},
 	{"StaticPodChangesItsRules", func(t *testing.T, e *e2e) {

@@ -279,16 +279,9 @@ var metricsScenarios = []scenario{
 		pods := []*pod{alone, beside, both, whole}
 		// The delays of 10 and 20 s are over and that of 40 s is not.
 		for _, p := range pods {
-			p.latest("the wait of 40 s", func(now *v1.Pod) error {
-				for _, name := range []string{"main", "other"} {
-					s := statusOf(now, name)
-					if w := s.State.Waiting; s.Name != "" && (p != beside || name == "main") && (w == nil || w.Reason != "CrashLoopBackOff" || s.RestartCount != 3) {
-						return fmt.Errorf("%s: %+v", name, s)
-					}
-				}
-				return nil
-			})
+			p.waitsFor("main", 3)
 		}
+		both.waitsFor("other", 3)
 		for _, p := range pods {
 			assert.Equal(t, 4, p.starts("main"), "pod %s: starts of main", p.name)
 		}
@@ -332,6 +325,17 @@ func (p *pod) late(name string, restarts int) (sum time.Duration) {
 		sum += p.instance(name, k+2, false).created.Sub(p.exited(name, k+1)) - metricsCurve.Delay(k)
 	}
 	return sum
+}
+
+// waitsFor waits until a container waits after the given number of restarts.
+func (p *pod) waitsFor(name string, restarts int32) {
+	p.t.Helper()
+	p.latest("the back-off of "+name, func(now *v1.Pod) error {
+		if s := statusOf(now, name); s.State.Waiting == nil || s.State.Waiting.Reason != "CrashLoopBackOff" || s.RestartCount != restarts {
+			return fmt.Errorf("%s: %+v", name, s)
+		}
+		return nil
+	})
 }
 
 // gone waits until the pod is no longer in the API.
