@@ -92,7 +92,8 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 	}
 	grace := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if pod.Spec.TerminationGracePeriodSeconds != nil {
-		grace = *pod.Spec.TerminationGracePeriodSeconds
+		// The API accepts numbers of seconds that are no Duration.
+		grace = min(*pod.Spec.TerminationGracePeriodSeconds, math.MaxInt32)
 	}
 	sandboxLost := sandboxChanged(pod, podStatus)
 	started := func(name string, id kubecontainer.ContainerID) bool {

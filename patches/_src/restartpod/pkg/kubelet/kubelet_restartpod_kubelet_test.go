@@ -38,6 +38,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
+	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -78,6 +79,9 @@ type restartTest struct {
 	saved string
 	// stopping, if not nil, is called by each StopContainer.
 	stopping func()
+	// lastStopped has for each container the instance that the kubelet stopped last, as
+	// in the pod's directory.
+	lastStopped map[string]string
 }
 
 // restartablePod has the policy Never, an init container "a", a sidecar "s", and
@@ -140,6 +144,8 @@ func (r *restartTest) StopContainer(ctx context.Context, _ *v1.Pod, id kubeconta
 	}
 	return nil
 }
+
+func (r *restartTest) LastStopped(_ types.UID, name string) string { return r.lastStopped[name] }
 
 func (r *restartTest) syncPod(pod *v1.Pod, podStatus *kubecontainer.PodStatus, restartAllContainers bool) kubecontainer.PodSyncResult {
 	assert.False(r.t, restartAllContainers && !r.upstream, "upstream's way of restarting")
@@ -290,7 +296,7 @@ func (e evictAfter) ShouldEvict(*v1.Pod) lifecycle.ShouldEvictResponse {
 	return lifecycle.ShouldEvictResponse{Evict: len(e.stopped) > 0, Reason: "DeadlineExceeded"}
 }
 
-type failingStopper struct{}
+type failingStopper struct{ kuberuntime.ContainerStopper }
 
 func (failingStopper) StopContainer(context.Context, *v1.Pod, kubecontainer.ContainerID, string, string, int64) error {
 	return errors.New("no")

@@ -19,6 +19,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand"
 	"slices"
 	"testing"
@@ -306,6 +307,89 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 			require.NoError(t, r.sync())
 			require.Equal(t, []string{"y/30", "s/30"}, r.stopped)
 		})
+	}
+}
+
+// A kubelet that starts while a container waits knows that an earlier kubelet stopped
+// it.
+func TestRestartPodStoppedByEarlierKubelet(t *testing.T) {
+	for _, action := range []v1.ContainerRestartRuleAction{restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
+		for name, lastStopped := range map[string]string{"stopped": "test://x-0", "the instance before it": "test://x-1", "by itself": ""} {
+			t.Run(string(action)+" "+name, func(t *testing.T) {
+				if action == v1.ContainerRestartRuleActionRestartAllContainers {
+					needsRestartAllContainers(t)
+				}
+				r := newRestartTest(t, restartablePod(action), nil)
+				r.run()
+				r.exit("x", 88)
+				r.lastStopped = map[string]string{"x": lastStopped}
+				r.restartKubelet()
+				require.NoError(t, r.sync())
+				if name == "stopped" {
+					require.Empty(t, r.stopped)
+					require.NoError(t, r.sync())
+					require.Empty(t, r.stopped)
+					require.NotEqual(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+				} else {
+					require.Len(t, r.stopped, 2)
+				}
+			})
+		}
+	}
+}
+
+// A pod that is done does not run again, whatever its sidecar does while it is being
+// stopped or after that, and whichever kubelet sees it.
+func TestRestartPodDone(t *testing.T) {
+	for _, action := range []v1.ContainerRestartRuleAction{restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
+		for _, policy := range []v1.ContainerRestartPolicy{v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure} {
+			for name, restarts := range map[string]func(*restartTest){
+				"one kubelet":                func(*restartTest) {},
+				"it restarts when all ended": func(r *restartTest) { r.restartKubelet() },
+			} {
+				t.Run(fmt.Sprintf("%s %s %s", action, policy, name), func(t *testing.T) {
+					if action == v1.ContainerRestartRuleActionRestartAllContainers {
+						needsRestartAllContainers(t)
+					}
+					pod := restartablePod(action)
+					pod.Spec.InitContainers[1].RestartPolicyRules[0].ExitCodes = &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0}}
+					for i := range pod.Spec.Containers {
+						pod.Spec.Containers[i].RestartPolicy, pod.Spec.Containers[i].RestartPolicyRules = &policy, nil
+					}
+					r := newRestartTest(t, pod, nil)
+					r.run()
+					r.exit("x", 0)
+					r.exit("y", 0)
+					require.NoError(t, r.sync())
+					r.fake.fakeClock.Step(time.Second)
+					r.exit("s", 143)
+					restarts(r)
+					syncs := r.syncs
+					for range 2 {
+						require.NoError(t, r.sync())
+						require.Equal(t, v1.PodSucceeded, r.status().Phase)
+						for _, c := range []v1.PodConditionType{v1.PodRestarting, v1.AllContainersRestarting} {
+							require.NotEqual(t, v1.ConditionTrue, r.condition(c).Status)
+						}
+					}
+					require.Equal(t, syncs, r.syncs, "it starts nothing")
+					require.Empty(t, r.stopped)
+				})
+			}
+		}
+	}
+}
+
+// The API accepts a grace period that is no Duration.
+func TestRestartPodLongGracePeriod(t *testing.T) {
+	for _, grace := range []int64{10000000000, math.MaxInt64} {
+		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		pod.Spec.TerminationGracePeriodSeconds = &grace
+		r := newRestartTest(t, pod, nil)
+		r.run()
+		r.exit("x", 88)
+		require.NoError(t, r.sync())
+		require.Equal(t, []string{fmt.Sprintf("y/%d", math.MaxInt32), fmt.Sprintf("s/%d", math.MaxInt32)}, r.stopped)
 	}
 }
 

@@ -39,6 +39,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
+	"k8s.io/kubernetes/pkg/kubelet/status"
 )
 
 // podRestarts holds the machines of the pods that may be restarted in place. Its
@@ -141,12 +142,17 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 		return nil
 	}
 	p := r.newRestart(pod)
+	for _, s := range podStatus.ContainerStatuses {
+		if r.runtime.LastStopped(pod.UID, s.Name) == s.ID.String() {
+			p.noteStopped(s.ID)
+		}
+	}
 	p.observe(restartpod.Containers(&pod.Spec, r.gates), podStatus, nil)
 	if conditions == nil {
 		conditions = r.inferRestart(p.containers)
 	}
 	conditions = slices.DeleteFunc(slices.Clone(conditions), func(c v1.PodCondition) bool {
-		return !isRestartCondition(c.Type)
+		return !isRestartCondition(c.Type) || c.Type == v1.PodRestarting && !status.IsPodRestartCondition(&c)
 	})
 	if !r.mayRestart(&pod.Spec, conditions) {
 		return nil

@@ -215,6 +215,18 @@ func TestRestartPodGates(t *testing.T) {
 		r.again()
 		require.Equal(t, v1.ConditionFalse, r.condition(v1.PodRestarting).Status, "and written to the API")
 	})
+	t.Run("off, and the condition is of others", func(t *testing.T) {
+		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		pod.Status.Conditions = []v1.PodCondition{{
+			Type: v1.PodRestarting, Status: v1.ConditionTrue, Reason: "Theirs", LastTransitionTime: metav1.Now(),
+		}}
+		r := newRestartTest(t, pod, map[featuregate.Feature]bool{features.RestartPodOnContainerExits: false})
+		r.run()
+		r.exit("x", 88)
+		require.NoError(t, r.sync())
+		require.Empty(t, r.stopped)
+		require.Nil(t, r.kubelet.podRestarts.get(r.pod.UID))
+	})
 	t.Run("off, and no rule restarts the pod", func(t *testing.T) {
 		pod := restartablePod("Restart")
 		pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodRestarting, Status: v1.ConditionTrue, Reason: "Mine"}}

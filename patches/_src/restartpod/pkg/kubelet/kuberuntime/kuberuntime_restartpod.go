@@ -18,8 +18,11 @@ package kuberuntime
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierror "k8s.io/cri-api/pkg/errors"
@@ -39,6 +42,41 @@ type ContainerStopper interface {
 	// gracePeriod seconds for its preStop hook and to end. With 0 it is killed at
 	// once.
 	StopContainer(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name, message string, gracePeriod int64) error
+	// LastStopped returns the ID of the instance of a container that this kubelet or an
+	// earlier one stopped last, or began to stop. It is empty if there is none, or if no
+	// rule of the pod restarts the pod.
+	LastStopped(uid types.UID, name string) string
+}
+
+// stoppedDir is the directory below that of a pod with a file for each container that
+// the kubelet stopped. The annotations with the back-off cannot hold this, because an
+// instance keeps those that it was created with.
+const stoppedDir = "stopped-by-kubelet"
+
+// noteStopped stores that the kubelet is about to stop an instance of a container, for
+// a kubelet that starts later.
+func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string) {
+	if !podutil.PodCouldRestart(&pod.Spec) && !podutil.AllContainersCouldRestart(&pod.Spec) {
+		return
+	}
+	dir := filepath.Join(m.runtimeHelper.GetPodDir(pod.UID), stoppedDir)
+	// The pod's directory exists, except if the pod is gone.
+	err := os.Mkdir(dir, 0750)
+	if err == nil || os.IsExist(err) {
+		err = os.WriteFile(filepath.Join(dir, name), []byte(id.String()), 0640)
+	}
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Unable to store that the kubelet stops the container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "err", err)
+	}
+}
+
+// LastStopped implements ContainerStopper.
+func (m *kubeGenericRuntimeManager) LastStopped(uid types.UID, name string) string {
+	id, err := os.ReadFile(filepath.Join(m.runtimeHelper.GetPodDir(uid), stoppedDir, name))
+	if err != nil {
+		return ""
+	}
+	return string(id)
 }
 
 // StopContainer implements ContainerStopper. With a gracePeriod of 0, killContainer

@@ -18,11 +18,14 @@ package kuberuntime
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -63,6 +66,49 @@ func TestStopContainer(t *testing.T) {
 
 // A container of a restarted pod has the next restart count after its last
 // instance, regardless of existing logs.
+// What the kubelet stops is known to the next kubelet, if it matters.
+func TestLastStopped(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	_, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
+	require.NoError(t, err)
+	m.runtimeService = &stopRecorder{RuntimeService: m.runtimeService}
+	root := t.TempDir()
+	m.runtimeHelper = podDirs{m.runtimeHelper, root}
+	dir := filepath.Join(root, "12345678")
+	stop := func(pod *v1.Pod, id string) {
+		require.NoError(t, m.killContainer(tCtx, pod, kubecontainer.ContainerID{Type: "test", ID: id}, "foo1", "stopping", reasonUnknown, nil, nil))
+	}
+	for _, action := range []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
+		pod, _ := makeBasePodAndStatus()
+		pod.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{Action: action}}
+		stop(pod, "early")
+		require.NoDirExists(t, dir, "a pod that is gone stays so")
+
+		require.NoError(t, os.MkdirAll(dir, 0o750))
+		require.Empty(t, m.LastStopped(pod.UID, "foo1"))
+		for _, id := range []string{"one", "a-longer-one", "two"} {
+			stop(pod, id)
+			require.Equal(t, "test://"+id, m.LastStopped(pod.UID, "foo1"))
+		}
+		require.Empty(t, m.LastStopped(pod.UID, "foo2"))
+		require.NoError(t, os.RemoveAll(dir))
+	}
+	pod, _ := makeBasePodAndStatus()
+	require.NoError(t, os.MkdirAll(dir, 0o750))
+	stop(pod, "one")
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries, "no rule restarts the pod")
+}
+
+// podDirs has the directories of pods below a root.
+type podDirs struct {
+	kubecontainer.RuntimeHelper
+	root string
+}
+
+func (p podDirs) GetPodDir(uid types.UID) string { return filepath.Join(p.root, string(uid)) }
+
 func TestSyncPodRestartCount(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})

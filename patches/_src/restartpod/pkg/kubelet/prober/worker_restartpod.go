@@ -22,17 +22,18 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/status"
 )
 
 // stopsForRestart reports whether a container that has been running since startedAt
 // is about to be stopped because the pod is being restarted. The times have whole
 // seconds: a container that started in the second of the restart may belong to the
 // new run.
-func stopsForRestart(status *v1.PodStatus, startedAt metav1.Time) bool {
+func stopsForRestart(podStatus *v1.PodStatus, startedAt metav1.Time) bool {
 	withBackOff := utilfeature.DefaultFeatureGate.Enabled(features.KubeletRestartAllContainersBackOff)
-	for _, c := range status.Conditions {
+	for _, c := range podStatus.Conditions {
 		if (c.Type == v1.PodRestarting || c.Type == v1.AllContainersRestarting && withBackOff) &&
-			c.Status == v1.ConditionTrue && startedAt.Unix() < c.LastTransitionTime.Unix() {
+			c.Status == v1.ConditionTrue && status.IsPodRestartCondition(&c) && startedAt.Unix() < c.LastTransitionTime.Unix() {
 			return true
 		}
 	}

@@ -20,11 +20,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
+// IsPodRestartCondition reports whether a kubelet set the condition for a restart of the
+// pod. The reason decides and not a gate: a kubelet that starts with the gate off ends
+// a restart that is in progress, and a condition of this type from elsewhere is not
+// the kubelet's.
+func IsPodRestartCondition(c *v1.PodCondition) bool {
+	if c.Type != v1.PodRestarting && c.Type != v1.AllContainersRestarting {
+		return false
+	}
+	switch c.Reason {
+	case restartpod.ReasonContainerExited, restartpod.ReasonContainersStarted, restartpod.ReasonPodFailed, restartpod.ReasonPodDeleted:
+		return true
+	}
+	return false
+}
+
 // podRestarting reports whether a pod is being restarted because of a rule with the
-// action RestartPod, regardless of the gate.
+// action RestartPod.
 func podRestarting(status *v1.PodStatus) bool {
 	_, c := podutil.GetPodCondition(status, v1.PodRestarting)
-	return c != nil && c.Status == v1.ConditionTrue
+	return c != nil && c.Status == v1.ConditionTrue && IsPodRestartCondition(c)
 }

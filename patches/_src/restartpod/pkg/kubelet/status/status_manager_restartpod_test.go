@@ -47,6 +47,28 @@ func TestMergePodStatusRestartConditions(t *testing.T) {
 	}
 }
 
+// A condition of another component stays as it is in the API. The kubelet's copy may be
+// stale.
+func TestMergePodStatusConditionOfOthers(t *testing.T) {
+	for _, enabled := range []bool{true, false} {
+		for _, conditionType := range setRestartGates(t, enabled) {
+			if enabled && conditionType == v1.AllContainersRestarting {
+				continue // upstream's is the kubelet's alone
+			}
+			inAPI := v1.PodStatus{Conditions: []v1.PodCondition{{Type: conditionType, Status: v1.ConditionFalse, Reason: "Theirs"}}}
+			stale := v1.PodStatus{Conditions: []v1.PodCondition{{Type: conditionType, Status: v1.ConditionTrue, Reason: "Theirs"}}}
+			merged := mergePodStatus(&v1.Pod{}, inAPI, stale, true)
+			require.Equal(t, inAPI.Conditions, merged.Conditions, "%s, gates %t", conditionType, enabled)
+			require.True(t, isPodStatusByKubeletEqual(&inAPI, &stale), "it is worth no write")
+			require.True(t, isPodStatusByKubeletEqual(&inAPI, &v1.PodStatus{}))
+
+			ours := v1.PodStatus{Conditions: []v1.PodCondition{{Type: conditionType, Status: v1.ConditionTrue, Reason: "ContainerExited"}}}
+			require.Equal(t, ours.Conditions, mergePodStatus(&v1.Pod{}, inAPI, ours, true).Conditions)
+			require.False(t, isPodStatusByKubeletEqual(&inAPI, &ours))
+		}
+	}
+}
+
 // Containers leave the terminated state while the pod is being restarted. At other
 // times their policies and rules decide.
 func TestContainerStateTransitionInRestart(t *testing.T) {
@@ -60,7 +82,7 @@ func TestContainerStateTransitionInRestart(t *testing.T) {
 	status := func(state v1.ContainerState, restarting ...v1.ConditionStatus) *v1.PodStatus {
 		s := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "x", State: state}}}
 		for _, c := range restarting {
-			s.Conditions = append(s.Conditions, v1.PodCondition{Type: v1.PodRestarting, Status: c})
+			s.Conditions = append(s.Conditions, v1.PodCondition{Type: v1.PodRestarting, Status: c, Reason: "ContainerExited"})
 		}
 		return s
 	}
@@ -70,4 +92,7 @@ func TestContainerStateTransitionInRestart(t *testing.T) {
 	require.Error(t, checkContainerStateTransition(status(terminated, v1.ConditionFalse), status(running, v1.ConditionFalse), spec))
 	require.NoError(t, checkContainerStateTransition(status(terminated), status(running, v1.ConditionTrue), spec))
 	require.NoError(t, checkContainerStateTransition(status(terminated, v1.ConditionTrue), status(running, v1.ConditionFalse), spec))
+	theirs := status(terminated, v1.ConditionTrue)
+	theirs.Conditions[0].Reason = "Theirs"
+	require.Error(t, checkContainerStateTransition(theirs, status(running), spec))
 }

@@ -42,9 +42,9 @@ func PodCouldRestart(pod *v1.PodSpec) bool {
 	return false
 }
 
-// wholePodRestartable returns true if the exit of a container can restart all
+// WholePodRestartable returns true if the exit of a container can restart all
 // containers of the pod.
-func wholePodRestartable(pod *v1.PodSpec) bool {
+func WholePodRestartable(pod *v1.PodSpec) bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.RestartPodOnContainerExits) && PodCouldRestart(pod) ||
 		utilfeature.DefaultFeatureGate.Enabled(features.RestartAllContainersOnContainerExits) && AllContainersCouldRestart(pod)
 }
