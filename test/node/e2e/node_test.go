@@ -132,6 +132,17 @@ func (e *e2e) knows(t *testing.T, gate string) bool {
 	return len(known(t, e.Node, e.Spec.Kubelet, []string{gate})) > 0
 }
 
+// actions returns the actions of the kubelet's release that restart a pod.
+func (e *e2e) actions(t *testing.T) (found []v1.ContainerRestartRuleAction) {
+	if e.knows(t, node.GateRestartPod) {
+		found = append(found, node.ActionRestartPod)
+	}
+	if e.knows(t, gateRestartAllContainers) {
+		found = append(found, v1.ContainerRestartRuleActionRestartAllContainers)
+	}
+	return found
+}
+
 // requireGate skips the scenario if the kubelet's release does not have the feature of the
 // gate.
 func (e *e2e) requireGate(t *testing.T, gate string) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -115,12 +114,7 @@ var overScenarios = []scenario{
 			return nil
 		})
 		assert.Equal(t, statusOf(before, "other").ContainerID, statusOf(after, "other").ContainerID, "container ID of other")
-		assert.NotContains(t, strings.Join(p.conditions(conditionOf(node.ActionRestartPod), ""), "\n"), "True", "history of the condition")
-		events, err := e.kube.CoreV1().Events(metav1.NamespaceDefault).List(e.ctx, metav1.ListOptions{
-			FieldSelector: "reason=PodRestarting,involvedObject.uid=" + string(p.uid),
-		})
-		require.NoError(t, err)
-		assert.Empty(t, events.Items, "events of a restart of the pod")
+		p.assertNotRestarted()
 		p.assertStarts(map[string]int{"main": 3, "other": 1})
 	}},
 

@@ -161,6 +161,19 @@ func (p *pod) assertCondition(r restart, kind v1.PodConditionType) {
 	}))
 }
 
+// assertNotRestarted checks that the kubelet never restarted the pod in place.
+func (p *pod) assertNotRestarted() {
+	p.t.Helper()
+	for _, kind := range []v1.PodConditionType{conditionOf(node.ActionRestartPod), v1.AllContainersRestarting} {
+		for _, s := range p.pods.of(p.name) {
+			if c := conditionIn(s.pod, kind); !assert.NotEqual(p.t, v1.ConditionTrue, c.Status, "pod %s, condition %s: %s", p.name, kind, c.Message) {
+				break
+			}
+		}
+	}
+	assert.Zero(p.t, p.occurrences("PodRestarting"), "pod %s: events of restarts", p.name)
+}
+
 // assertPreviousLog checks that the log of the previous instance exists. For an exited
 // container, such as an init container, the kubelet keeps only one instance.
 func (p *pod) assertPreviousLog(name string) {

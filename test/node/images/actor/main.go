@@ -23,6 +23,8 @@
 //	term=CODE       from now on exits with CODE at SIGTERM (default 143)
 //	term=ignore     from now on ignores SIGTERM, except for a line in the journal
 //	linger=DURATION from now on takes this long to exit after SIGTERM
+//	hold=NAME       from now on waits after SIGTERM, before it exits, until the file
+//	                NAME is in /pod, and removes it
 package main
 
 import (
@@ -105,6 +107,8 @@ type actor struct {
 	// code is the exit code after SIGTERM. It is negative if SIGTERM is ignored.
 	code   int
 	linger time.Duration
+	// hold is the name of a file, or empty.
+	hold string
 }
 
 func (a *actor) act(step string) error {
@@ -124,9 +128,12 @@ func (a *actor) act(step string) error {
 		a.linger = d
 		return nil
 	case "wait":
-		for os.Remove(filepath.Join(podDir, object)) != nil {
-			time.Sleep(20 * time.Millisecond)
-		}
+		await(object)
+		return nil
+	case "hold":
+		a.Lock()
+		defer a.Unlock()
+		a.hold = object
 		return nil
 	case "after":
 		for {
@@ -163,6 +170,9 @@ func (a *actor) obey(terms <-chan os.Signal) {
 		}
 		if a.code >= 0 {
 			time.Sleep(a.linger)
+			if a.hold != "" {
+				await(a.hold)
+			}
 			fmt.Fprintln(os.Stderr, "actor:", end(a.code))
 		}
 		a.Unlock()
@@ -172,6 +182,13 @@ func (a *actor) obey(terms <-chan os.Signal) {
 				_, _ = note("alive")
 			}
 		}()
+	}
+}
+
+// await waits until a file is in the pod's folder, and removes it.
+func await(file string) {
+	for os.Remove(filepath.Join(podDir, file)) != nil {
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
