@@ -152,7 +152,7 @@ func TestNode(t *testing.T) {
 	e := startE2E(t)
 	t.Cleanup(func() { e.Kubelet.Kill() })
 	t.Run("Pods", func(t *testing.T) {
-		for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios) {
+		for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				s.report(t, e)
@@ -160,7 +160,7 @@ func TestNode(t *testing.T) {
 		}
 	})
 	t.Run("Disruptions", func(t *testing.T) {
-		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions) {
+		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions) {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
 	})
@@ -208,8 +208,8 @@ func (s scenario) report(t *testing.T, e *e2e) {
 // Two scenarios with the same name would share the folder of their pods.
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios,
-		disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions,
+	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios,
+		disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
 		persistScenarios, metricsScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
 		if seen[name] {

@@ -82,6 +82,8 @@ var (
 	killLine     = regexp.MustCompile(`"Killing container with a grace period" .*podUID="([^"]*)" containerName="([^"]*)" .*gracePeriod=(\d+)`)
 	waitsLine    = regexp.MustCompile(`"Container waits in back-off" .*`)
 	leavesLine   = regexp.MustCompile(`"Container leaves back-off" .*`)
+	// The probers of a container that does not run write this line.
+	notRunningLine = regexp.MustCompile(`"Non-running container probed" .*`)
 )
 
 var waitEvent = regexp.MustCompile(`^Back-off restarting failed container (\S+) in pod (\S+): waiting (\S+), next start at (\S+)$`)
