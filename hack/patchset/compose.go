@@ -27,6 +27,9 @@ type composed struct {
 // otherCause matches errors of git that are not the fault of the patch.
 var otherCause = regexp.MustCompile(`No space left on device|Disk quota exceeded|Read-only file system|Permission denied|Input/output error|[uU]nable to write`)
 
+// errorLine matches what git apply --verbose says that is an error, and not the lines that it has searched for.
+var errorLine = regexp.MustCompile(`(?m)^(?:error|fatal): .*[^:\n]$`)
+
 // notApplicable returns the error for a patch that does not fit, or that git could not apply for another reason.
 func (p *program) notApplicable(q *series.Patch, t *tree.Tree, said error) error {
 	why := git.ExplainAm(said.Error())
@@ -120,10 +123,9 @@ func (p *program) applyHunks(x git.Git, q *series.Patch, t *tree.Tree, paths []s
 	if err != nil {
 		return err
 	}
-	// If this fails, so does the next command, which gives the error.
-	said, _ := x.Input(q.Mail).Command([]string{"apply", "--cached", "--check", "--verbose", "-"}).CombinedOutput()
-	if err := x.Input(q.Mail).Do("apply", "--cached", "-"); err != nil {
-		return p.notApplicable(q, t, err)
+	said, err := x.Input(q.Mail).Command([]string{"apply", "--cached", "--verbose", "-"}).CombinedOutput()
+	if err != nil {
+		return p.notApplicable(q, t, console.Error("git apply: "+err.Error(), errorLine.FindAllString(string(said), -1)...))
 	}
 	after, err := read()
 	if err != nil {
