@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
@@ -51,19 +52,6 @@ func (p *program) apply(keep bool) error {
 	return p.applyTo(t, s, work)
 }
 
-// rehearse composes the series on a commit in a separate repository, and returns its mails.
-func (p *program) rehearse(t *tree.Tree, s *series.Series, commit, dir string) ([]string, error) {
-	r, err := t.Borrow(filepath.Join(dir, "repository"), commit)
-	if err != nil {
-		return nil, err
-	}
-	commits, err := p.compose(r, commit, s, t)
-	if err != nil {
-		return nil, err
-	}
-	return writeMails(commits, filepath.Join(dir, "mails"))
-}
-
 // keepOrDrop is the advice for commits on a series branch that are in no patch.
 const keepOrDrop = `"make refresh" writes the commits into the patches, "hack/patchset.sh reverse --force" drops them, both with the same KUBE_ROOT.`
 
@@ -77,11 +65,6 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 			fmt.Sprintf("Rename or delete it: git -C %s branch -m %s other-name", console.QuoteShell(t.Dir), s.Branch))
 	}
 	count := t.Try("rev-list", "--count", base+".."+head)
-	if tip == "" {
-		return false, console.Error(fmt.Sprintf("%s has a half-applied series: %s holds %s of %d patches", t.Dir, s.Branch, count, len(s.Active)),
-			t.Try("log", "--reverse", "--format=%h %s", base+".."+head),
-			`Run "make reverse" to restore the tree, then "make apply" again.`)
-	}
 	dirty, err := t.Dirty()
 	if err != nil {
 		return false, err
@@ -110,11 +93,17 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 		if err := t.RequireReady(s.Created()); err != nil {
 			return false, err
 		}
-		origin := t.Head()
-		if err := t.Do("checkout", "-q", s.Branch); err != nil {
-			return false, err
-		}
-		if err := t.SetState(s.Branch, "origin", origin); err != nil {
+		if err := p.change(t, &tree.Journal{Branch: s.Branch, From: base, To: tip}, false, func() error {
+			was := t.State(s.Branch, "origin")
+			err := t.SetState(s.Branch, "origin", t.Head())
+			if err == nil {
+				if err = t.Do("checkout", "-q", s.Branch); err != nil {
+					// It may be checked out in another worktree.
+					err = errors.Join(err, t.SetState(s.Branch, "origin", was))
+				}
+			}
+			return err
+		}); err != nil {
 			return false, err
 		}
 		p.Say("Already applied: %s was complete, and is now checked out", s.Branch)
@@ -133,71 +122,134 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 	if current {
 		start = cmp.Or(t.CommitID(t.State(s.Branch, "origin")), base)
 	}
-	if _, err := p.rehearse(t, s, start, filepath.Join(work, "rehearsal")); err != nil {
+	r, err := t.Borrow(filepath.Join(work, "rehearsal"), start)
+	if err == nil {
+		_, err = p.compose(r, start, s, t)
+	}
+	if err != nil {
 		return false, err
 	}
 	return false, p.reverse(false)
 }
 
 // applyTo applies the series to a tree that has none.
-func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) (err error) {
-	u := tree.Tree{Git: p.uninterrupted().Git.In(t.Dir)}
-	made := t.Kind == tree.Plain
-	origin, base := "", ""
-	defer func() {
-		if err == nil {
-			return
-		}
-		ignoreSignals()
-		if base != "" {
-			u.Rollback(s, origin, base)
-		}
-		if made {
-			fileutil.RemoveAll(filepath.Join(t.Dir, ".git"))
-			fileutil.RemoveAll(filepath.Join(t.Dir, tree.Unfinished))
-		}
-		fmt.Fprintf(p.ErrOut, "==> %s is restored\n", t.Dir)
-	}()
-
-	if made {
+func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) error {
+	plain := t.Kind == tree.Plain
+	var r git.Git
+	var err error
+	if plain {
 		p.Say("Making a git repository of %s, with the tree as its only commit (make reverse removes it again)", t.Dir)
-		// The rename is atomic: if this is killed, there is a plain tree, or a repository that reverse can remove.
-		r, err := t.AsRelease(filepath.Join(t.Dir, tree.Unfinished))
-		if err != nil {
-			return err
-		}
-		if err := r.Run("config kubelet-backoff.made-repository true", "tag "+t.Version); err != nil {
-			return err
-		}
-		if err := os.Rename(filepath.Join(r.Dir, ".git"), filepath.Join(t.Dir, ".git")); err != nil {
-			return err
-		}
-		fileutil.RemoveAll(r.Dir)
+		r, err = t.AsRelease(filepath.Join(t.Dir, tree.Unfinished))
+		defer fileutil.RemoveAll(r.Dir)
+	} else {
+		r, err = t.Borrow(filepath.Join(work, "repository"), t.CommitID("HEAD"))
 	}
-	head, commit := t.Head(), t.CommitID("HEAD")
-	mails, err := p.rehearse(t, s, commit, filepath.Join(work, "composed"))
 	if err != nil {
 		return err
 	}
-	origin, base = head, commit
-	// This comes before the branch, because a branch without these settings counts as the user's.
-	if err := errors.Join(t.SetState(s.Branch, "base", base), t.SetState(s.Branch, "origin", origin)); err != nil {
+	base := r.CommitID("HEAD")
+	commits, err := p.compose(r, base, s, t)
+	if err != nil {
+		fmt.Fprintf(p.ErrOut, "==> %s is unchanged\n", t.Dir)
 		return err
 	}
-	if err := t.Do("checkout", "-q", "-b", s.Branch); err != nil {
-		return err
+	tip := base
+	for _, c := range commits {
+		tip = c.commit
+		p.Note("%s", c.patch.File)
 	}
-	for i, mail := range mails {
-		if err := t.Am(mail); err != nil {
-			return p.notApplicable(s.Active[i], t, err)
+	if plain {
+		// The rename is atomic: if this is killed, there is a plain tree, or a repository with a journal.
+		j := &tree.Journal{Branch: s.Branch, Drop: tip, From: base, To: tip}
+		err = errors.Join(r.Run("config kubelet-backoff.made-repository true", "tag "+t.Version), (&tree.Tree{Git: r}).Begin(j))
+		if err == nil {
+			err = os.Rename(filepath.Join(r.Dir, ".git"), filepath.Join(t.Dir, ".git"))
 		}
-		p.Note("%s", s.Active[i].File)
+		t.Kind = tree.Repository
+	} else {
+		err = t.Take(r, base, tip)
 	}
-	if err := t.RecordApplied(s, base, t.CommitID("HEAD")); err != nil {
+	if err == nil {
+		err = p.checkOutNew(t, s, base, tip)
+	}
+	if err == nil {
+		p.Say("Applied: %s is checked out in %s, %d commits on %.12s", s.Branch, t.Dir, len(s.Active), base)
+	}
+	return err
+}
+
+// checkOutNew makes the branch of a series from base to tip, and checks it out.
+func (p *program) checkOutNew(t *tree.Tree, s *series.Series, base, tip string) error {
+	j := &tree.Journal{Branch: s.Branch, Drop: tip, From: t.CommitID("HEAD"), To: tip}
+	return p.change(t, j, false, func() error {
+		// This comes before the branch, because a branch without these settings counts as the user's.
+		if err := errors.Join(t.SetState(s.Branch, "origin", t.Head()), t.RecordApplied(s, base, tip)); err != nil {
+			return err
+		}
+		return t.Do("checkout", "-q", "-b", s.Branch, tip)
+	})
+}
+
+// change changes what is checked out in a tree. If that fails, it restores the tree; if it is killed, the next command does.
+func (p *program) change(t *tree.Tree, j *tree.Journal, force bool, do func() error) error {
+	if err := t.Begin(j); err != nil {
 		return err
 	}
-	p.Say("Applied: %s is checked out in %s, %d commits on %.12s", s.Branch, t.Dir, len(s.Active), base)
-	return nil
+	err := do()
+	if err == nil {
+		return t.End()
+	}
+	// A Ctrl-C that ended git also reaches this process, but maybe a little later.
+	select {
+	case <-p.ctx.Done():
+	case <-time.After(50 * time.Millisecond):
+	}
+	ignoreSignals()
+	if err := p.restore(&tree.Tree{Git: p.uninterrupted().Git.In(t.Dir)}, j, force); err != nil {
+		p.Warn("%s is not restored: %v\nRun \"make reverse\" to try again.", t.Dir, err)
+	} else if j.From != j.To {
+		fmt.Fprintf(p.ErrOut, "==> %s is restored\n", t.Dir)
+	}
+	return err
+}
+
+// restore takes back a change that is not complete.
+func (p *program) restore(t *tree.Tree, j *tree.Journal, force bool) error {
+	if err := t.Restore(j, force); err != nil {
+		return err
+	}
+	if made(t) && !t.HasBranch(j.Branch) {
+		if err := p.unmake(t); err != nil {
+			return err
+		}
+	}
+	return t.End()
+}
+
+// recover restores the tree if a command was killed.
+func (p *program) recover(force bool) error {
+	t, err := p.locate()
+	if err != nil || t.Kind == tree.Missing {
+		return nil // The command itself reports it.
+	}
+	fileutil.RemoveAll(filepath.Join(t.Dir, tree.Unfinished))
+	if t.Kind == tree.Plain {
+		return nil
+	}
+	j, err := t.Journal()
+	if j == nil || err != nil {
+		return err
+	}
+	if err := t.RemoveLocks(j); err != nil {
+		return err
+	}
+	p.Say("A command that changed %s was killed: removing what it left", t.Dir)
+	return p.restore(t, j, force)
+}
+
+// made reports whether apply made the repository around a plain tree.
+func made(t *tree.Tree) bool {
+	return t.Try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
 }
 
 func (p *program) reverse(force bool) error {
@@ -209,53 +261,32 @@ func (p *program) reverse(force bool) error {
 		p.Say("Nothing to reverse: there is no tree of kubernetes %s", t.Version)
 		return nil
 	}
-	made := false
-	if t.Kind == tree.Repository {
-		t.ForgetGone()
-		made = t.Try("config", "--local", "--get", "kubelet-backoff.made-repository") == "true"
-	}
 	a, err := t.FindApplied()
 	if err != nil {
 		return err
 	}
 	if a == nil {
 		p.Say("Nothing to reverse: no series is applied to %s", t.Dir)
-		// An apply that was killed may have left this.
-		fileutil.RemoveAll(filepath.Join(t.Dir, tree.Unfinished))
-		if made {
+		if t.Kind == tree.Repository && made(t) {
 			return p.unmake(t)
 		}
 		return nil
 	}
-	origin := cmp.Or(t.State(a.Branch, "origin"), a.Base)
-	current := t.Branch() == a.Branch
 	p.Say("Removing %s from %s", a.Branch, t.Dir)
-
-	if op := t.Operation(); op != "" {
-		// An apply that was killed leaves a git am, which looks like a rebase at first. During a rebase no branch is checked
-		// out. Any other operation is the user's.
-		if op != "git am" && op != "git rebase" || !current || a.Tip != "" {
-			return t.RequireNoOperation()
-		}
-		p.Note("aborting the git am that an interrupted apply left behind")
-		t.AbortAm()
+	if err := t.RequireNoOperation(); err != nil {
+		return err
 	}
+	current := t.Branch() == a.Branch
 	head := t.CommitID("refs/heads/" + a.Branch)
 	if current && !force {
 		if err := t.RequireClean("reversing the series (--force discards them)"); err != nil {
 			return err
 		}
 	}
-	// Find the commits that are in no patch. In a half-applied series, these are the ones that apply did not make.
-	lines, err := t.Lines("log", "--reverse", "--format=%ce %h %s", head, "^"+cmp.Or(a.Tip, a.Base), "^"+a.Base)
+	// Find the commits that are in no patch.
+	extra, err := t.Lines("log", "--reverse", "--format=%h %s", head, "^"+a.Tip, "^"+a.Base)
 	if err != nil {
 		return err
-	}
-	var extra []string
-	for _, l := range lines {
-		if who, what, _ := strings.Cut(l, " "); a.Tip != "" || who != git.CommitterEmail {
-			extra = append(extra, what)
-		}
 	}
 	if len(extra) > 0 {
 		if !force {
@@ -265,35 +296,43 @@ func (p *program) reverse(force bool) error {
 		p.Note("dropping: %d commits", len(extra))
 	}
 
+	j := &tree.Journal{Branch: a.Branch, Drop: head, From: t.CommitID("HEAD"), To: t.CommitID("HEAD")}
+	var checkout []string
 	if !current {
 		p.Note("%s is not checked out, so HEAD does not change", a.Branch)
 	} else {
-		if force {
-			if err := t.Do("reset", "-q", "--hard"); err != nil {
-				return err
-			}
-		}
-		name, isBranch := strings.CutPrefix(origin, "refs/heads/")
+		name, isBranch := strings.CutPrefix(cmp.Or(t.State(a.Branch, "origin"), a.Base), "refs/heads/")
 		if isBranch && !t.HasBranch(name) {
 			p.Warn("%s, which was checked out before the series, no longer exists; checking out commit %s", name, a.Base)
 			isBranch, name = false, a.Base
 		}
-		to := []string{"checkout", "-q", name}
+		checkout = []string{"checkout", "-q", name}
 		if !isBranch {
-			to = []string{"checkout", "-q", "--detach", name}
+			checkout = []string{"checkout", "-q", "--detach", name}
 		}
-		if err := t.Do(to...); err != nil {
+		j.To = t.CommitID(name)
+	}
+	unmake := made(t)
+	err = p.change(t, j, force, func() error {
+		if current && force {
+			if err := t.Do("reset", "-q", "--hard"); err != nil {
+				return err
+			}
+		}
+		if current {
+			if err := t.Do(checkout...); err != nil {
+				return err
+			}
+		}
+		if err := t.Do("branch", "-q", "-D", a.Branch); err != nil || !unmake {
 			return err
 		}
-	}
-	if err := t.Do("branch", "-q", "-D", a.Branch); err != nil {
-		return err
-	}
-	if made {
 		return p.unmake(t)
+	})
+	if err == nil && !unmake {
+		p.Say("Done: %s has %s checked out", t.Dir, cmp.Or(t.Branch(), t.Try("rev-parse", "--short=12", "HEAD")))
 	}
-	p.Say("Done: %s has %s checked out", t.Dir, cmp.Or(t.Branch(), t.Try("rev-parse", "--short=12", "HEAD")))
-	return nil
+	return err
 }
 
 // unmake removes the repository that apply made around a plain tree.
@@ -309,7 +348,13 @@ func (p *program) unmake(t *tree.Tree) error {
 		p.Warn("\"make apply\" made %s/.git, but it now holds other work too; it is kept", t.Dir)
 		return nil
 	}
-	fileutil.RemoveAll(filepath.Join(t.Dir, ".git"))
+	// The rename is atomic: if this is killed, there is a repository, or a plain tree.
+	gone := filepath.Join(t.Dir, tree.Unfinished)
+	fileutil.RemoveAll(gone)
+	if err := os.Rename(filepath.Join(t.Dir, ".git"), gone); err != nil {
+		return err
+	}
+	fileutil.RemoveAll(gone)
 	p.Say("Done: %s is a plain source tree again", t.Dir)
 	return nil
 }

@@ -85,11 +85,7 @@ func (p *program) carry(version string) error {
 	if err != nil {
 		return err
 	}
-	tip := commits[len(commits)-1].commit
-	if err := errors.Join(t.SetState(branch, "origin", t.Head()), t.RecordApplied(s, base, tip)); err != nil {
-		return err
-	}
-	if err := t.Do("checkout", "-q", "-b", branch, tip); err != nil {
+	if err := p.checkOutNew(t, s, base, commits[len(commits)-1].commit); err != nil {
 		return err
 	}
 	p.Say("%s has the %d patches of %s, and %s has them as commits, on kubernetes %s. Now:", dir, len(commits), from.Name, branch, from.Tag)

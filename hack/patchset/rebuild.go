@@ -244,25 +244,23 @@ func (r *refresher) sayFiles() error {
 
 // write moves the branch, writes the sources and the wanted patch files, and removes patch files that are not in the list.
 func (r *refresher) write(head, tip string, changes map[string]series.Source, wanted map[string]string, list []string) error {
-	// Git would overwrite ignored files without an error.
-	onBranch, err := r.t.Changed(head, tip)
-	if err != nil {
-		return err
-	}
-	maps.DeleteFunc(onBranch, func(_ string, f git.File) bool { return f.Blob == "" })
-	if err := r.t.RequireReady(slices.Sorted(maps.Keys(onBranch))); err != nil {
-		return err
-	}
 	// From here on signals do not stop this. The branch is first: if git refuses, nothing has changed.
 	ignoreSignals()
 	p := r.uninterrupted()
 	t := &tree.Tree{Git: p.Git.In(r.t.Dir), Kind: r.t.Kind, Version: r.t.Version}
-	if tip != head {
-		if err := t.Do("reset", "-q", "--keep", tip); err != nil {
-			return err
+	return p.change(t, &tree.Journal{Branch: r.a.Branch, From: head, To: tip}, false, func() error {
+		if tip != head {
+			if err := t.Do("reset", "-q", "--keep", tip); err != nil {
+				return err
+			}
+			r.Note("%s is now at %.12s", r.a.Branch, tip)
 		}
-		r.Note("%s is now at %.12s", r.a.Branch, tip)
-	}
+		return r.writeSources(p, t, tip, changes, wanted, list)
+	})
+}
+
+// writeSources writes all that write does, except for the branch.
+func (r *refresher) writeSources(p *program, t *tree.Tree, tip string, changes map[string]series.Source, wanted map[string]string, list []string) error {
 	for at, f := range changes {
 		if f.Content == nil {
 			if err := os.Remove(at); err != nil {

@@ -184,7 +184,7 @@ func (p *program) checkedCommand() error {
 
 // testPatched runs test-patched.sh with these arguments.
 func (p *program) testPatched(arguments ...string) error {
-	if err := p.alone(func() error { return p.apply(false) }); err != nil {
+	if err := p.alone(false, func() error { return p.apply(false) }); err != nil {
 		return err
 	}
 	t, s, err := p.target()

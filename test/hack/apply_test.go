@@ -20,6 +20,8 @@ func TestRoundTrip(t *testing.T) {
 		"fetched":      func(_ *testing.T, p project) project { return p },
 		"clone":        func(t *testing.T, p project) project { return p.clone(t) },
 		"plain source": func(t *testing.T, p project) project { return p.plain(t) },
+		"worktree":     func(t *testing.T, p project) project { return p.worktree(t) },
+		"shallow":      func(t *testing.T, p project) project { return p.shallow(t) },
 		"detached": func(t *testing.T, p project) project {
 			p = p.clone(t)
 			p.git(p.root, "checkout", "-q", "--detach")
@@ -242,23 +244,11 @@ func TestApplyFails(t *testing.T) {
 				p.git(p.root, "commit", "-q", "-a", "-m", "fork")
 			}
 			before := p.snapshot(t, p.root)
-			p.fails(t, nil, []string{p.patches(t)[1] + " does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line ", " is restored",
+			p.fails(t, nil, []string{p.patches(t)[1] + " does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line ", " is unchanged",
 				"v1.37: made on v1.37.1"}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		})
 	}
-}
-
-// gitThat makes a git that, at its nth `am`, runs what is given first.
-func gitThat(t *testing.T, n int, what string) []string {
-	t.Helper()
-	real, err := exec.LookPath("git")
-	require.NoError(t, err)
-	dir := t.TempDir()
-	write(dir, map[string]string{"git": fmt.Sprintf("#!/bin/bash\nif [[ $3 == am && $4 == -q ]]; then\n  echo x >>%q\n  if (($(wc -l <%q) == %d)); then\n    %s\n  fi\nfi\nexec %q \"$@\"\n",
-		dir+"/count", dir+"/count", n, what, real)})
-	require.NoError(t, os.Chmod(filepath.Join(dir, "git"), 0o755))
-	return []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
 }
 
 func TestApplyInterrupted(t *testing.T) {
@@ -266,85 +256,28 @@ func TestApplyInterrupted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := kind(newProject(t), t)
 			before := p.snapshot(t, p.root)
-			// Ctrl-C in the middle of an am that has already written a new file.
-			env := gitThat(t, 2, `mkdir -p "$2/pkg/kubelet/restart"; echo half >"$2/pkg/kubelet/restart/decide.go"; echo half >"$2/pkg/kubelet/kubelet.go"; kill -INT $PPID; exit 1`)
+			// Ctrl-C while git has written a part of two files.
+			env := gitBefore(t, "*\\ checkout\\ -q\\ -b\\ *", `mkdir -p "$2/pkg/kubelet/restart"; >"$2/pkg/kubelet/restart/decide.go"; printf 'package k' >"$2/pkg/kubelet/kubelet.go"; kill -INT $PPID; exit 1`)
 			p.fails(t, env, []string{" is restored"}, "hack/patchset.sh", "apply")
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		})
 	}
 }
 
-func TestHalfApplied(t *testing.T) {
-	for name, kind := range kinds {
-		t.Run(name, func(t *testing.T) {
-			p := kind(newProject(t), t)
-			before := p.snapshot(t, p.root)
-			env := gitThat(t, 3, `kill -KILL $PPID; exit 1`)
-			out, err := p.try(env, "hack/patchset.sh", "apply")
-			require.Error(t, err, out)
-			p.fails(t, nil, []string{"half-applied series", "2 of 3 patches", "client-go: rules", "make reverse"}, "hack/patchset.sh", "apply")
-			p.fails(t, nil, []string{"only part of the series"}, "hack/patchset.sh", "refresh")
-			p.fails(t, nil, []string{"only part of the series"}, "hack/build.sh")
-			p.ok(t, "hack/patchset.sh", "reverse")
-			assert.Equal(t, before, p.snapshot(t, p.root))
-		})
-	}
-	t.Run("with a git am left behind", func(t *testing.T) {
-		p := newProject(t).clone(t)
-		before := p.snapshot(t, p.root)
-		// A mail that does not apply makes git am stop in the middle.
-		env := gitThat(t, 3, `sed -i 's/return true/return maybe/' "${@: -1}"; "`+mustLook(t, "git")+`" "$@"; kill -KILL $PPID; exit 1`)
-		out, err := p.try(env, "hack/patchset.sh", "apply")
-		require.Error(t, err, out)
-		require.DirExists(t, filepath.Join(p.root, ".git/rebase-apply"))
-		p.fails(t, nil, []string{"half-applied series"}, "hack/patchset.sh", "apply")
-		p.ok(t, "hack/patchset.sh", "reverse")
-		assert.Equal(t, before, p.snapshot(t, p.root))
-	})
-}
-
 // gitBefore makes a git that runs what is given first, at the first call with such arguments.
 func gitBefore(t *testing.T, arguments, what string) []string {
 	t.Helper()
-	dir := t.TempDir()
-	write(dir, map[string]string{"git": fmt.Sprintf("#!/bin/bash\nif [[ $* == %s && ! -e %q ]]; then\n  touch %q\n  %s\nfi\nexec %q \"$@\"\n",
-		arguments, dir+"/done", dir+"/done", what, mustLook(t, "git"))})
-	require.NoError(t, os.Chmod(filepath.Join(dir, "git"), 0o755))
-	return []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+	done := filepath.Join(t.TempDir(), "done")
+	return gitAt(t, fmt.Sprintf("$* == %s && ! -e %q", arguments, done), fmt.Sprintf("touch %q\n  %s", done, what))
 }
 
-// TestApplyKilled: reverse undoes an apply that was killed early.
-func TestApplyKilled(t *testing.T) {
-	for arguments, kinds := range map[string][]func(project, *testing.T) project{
-		"*\\ add\\ *":       {project.plain},
-		"*\\ commit\\ -q*":  {project.plain},
-		"*\\ rev-parse\\ *": {project.plain},
-		"*base\\ *":         {project.plain, project.clone},
-		"*origin\\ *":       {project.plain, project.clone},
-		"*\\ checkout\\ *":  {project.plain, project.clone},
-	} {
-		for _, kind := range kinds {
-			t.Run(arguments, func(t *testing.T) {
-				p := kind(newProject(t), t)
-				before := p.snapshot(t, p.root)
-				out, err := p.try(gitBefore(t, arguments, "kill -KILL $PPID; exit 1"), "hack/patchset.sh", "apply")
-				require.Error(t, err, out)
-				p.ok(t, "hack/patchset.sh", "reverse")
-				assert.Equal(t, before, p.snapshot(t, p.root))
-				p.ok(t, "hack/patchset.sh", "apply")
-				p.ok(t, "hack/patchset.sh", "reverse")
-				assert.Equal(t, before, p.snapshot(t, p.root))
-			})
-		}
-	}
-	t.Run("at the very beginning of a git am", func(t *testing.T) {
-		p := newProject(t).clone(t)
-		before := p.snapshot(t, p.root)
-		out, err := p.try(gitThat(t, 2, `mkdir "$2/.git/rebase-apply"; kill -KILL $PPID; exit 1`), "hack/patchset.sh", "apply")
-		require.Error(t, err, out)
-		p.ok(t, "hack/patchset.sh", "reverse")
-		assert.Equal(t, before, p.snapshot(t, p.root))
-	})
+// gitAt makes a git that runs what is given first, if a condition of bash is true. $git is the real one.
+func gitAt(t *testing.T, condition, what string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	write(dir, map[string]string{"git": fmt.Sprintf("#!/bin/bash\ngit=%q\nif [[ %s ]]; then\n  %s\nfi\nexec \"$git\" \"$@\"\n", mustLook(t, "git"), condition, what)})
+	require.NoError(t, os.Chmod(filepath.Join(dir, "git"), 0o755))
+	return []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
 }
 
 func mustLook(t *testing.T, tool string) string {

@@ -151,6 +151,28 @@ func (p project) plain(t *testing.T) project {
 	return p
 }
 
+// worktree makes a worktree of a clone, on a branch second, as KUBE_ROOT.
+func (p project) worktree(t *testing.T) project {
+	t.Helper()
+	p = p.clone(t)
+	root := p.root + " 2"
+	p.git(p.root, "worktree", "add", "-q", "-b", "second", root)
+	p.root = root
+	return p
+}
+
+// shallow makes a clone without the history of the stock tree.
+func (p project) shallow(t *testing.T) project {
+	t.Helper()
+	p = p.clone(t)
+	p.commit(p.root, "ours", "A <a@example.com>", "none", map[string]string{"ours.txt": "1"})
+	root := p.root + " shallow"
+	p.git(p.dir, "clone", "-q", "--depth=1", "file://"+p.root, root)
+	p.git(root, "tag", "v1.37.1")
+	p.root = root
+	return p
+}
+
 // snapshot is everything about a tree: every file with its mode, and git's view of it.
 func (p project) snapshot(t *testing.T, tree string) string {
 	t.Helper()
@@ -161,7 +183,10 @@ func (p project) snapshot(t *testing.T, tree string) string {
 		}
 		rel, _ := filepath.Rel(tree, path)
 		if rel == ".git" {
-			return filepath.SkipDir
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil // of a worktree
 		}
 		info, err := d.Info()
 		if err != nil {
@@ -182,8 +207,6 @@ func (p project) snapshot(t *testing.T, tree string) string {
 		fmt.Fprintln(&b, p.git(tree, "for-each-ref"))
 		fmt.Fprintln(&b, p.git(tree, "config", "--local", "--list"))
 		fmt.Fprintln(&b, p.git(tree, "ls-files", "-s"))
-		_, err := os.Stat(filepath.Join(tree, ".git", "rebase-apply"))
-		fmt.Fprintln(&b, "am in progress:", err == nil)
 	} else {
 		fmt.Fprintln(&b, "no repository")
 	}

@@ -52,19 +52,30 @@ func TestDropping(t *testing.T) {
 	})
 }
 
-// TestFullDisk: where git cannot write, the patch is not said to be at fault.
+// TestFullDisk: where git cannot write, no hunk is said to be at fault.
 func TestFullDisk(t *testing.T) {
-	for name, arguments := range map[string]string{"in the rehearsal": "*\\ apply\\ --cached*", "in the tree": "*\\ am\\ -q*"} {
-		t.Run(name, func(t *testing.T) {
+	const full = `echo "error: unable to create temporary file: No space left on device" >&2; exit 128`
+	t.Run("in the rehearsal", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		before := p.snapshot(t, p.root)
+		out, err := p.try(gitBefore(t, "*\\ apply\\ --cached*", `echo "error: patch failed: pkg/kubelet/kubelet.go:1" >&2; `+full), "hack/patchset.sh", "apply")
+		require.Error(t, err, out)
+		assert.Contains(t, out, p.patches(t)[0]+" cannot be applied")
+		assert.Contains(t, out, "No space left on device")
+		assert.NotContains(t, out, "does not")
+		assert.Equal(t, before, p.snapshot(t, p.root))
+	})
+	for arguments, what := range map[string]string{"*\\ unpack-objects*": "", "*\\ checkout\\ -q\\ -b*": halfCheckout} {
+		t.Run("in the tree"+arguments, func(t *testing.T) {
 			p := newProject(t).clone(t)
 			before := p.snapshot(t, p.root)
-			full := `echo "error: patch failed: pkg/kubelet/kubelet.go:1" >&2; echo "error: unable to create temporary file: No space left on device" >&2; exit 128`
-			out, err := p.try(gitBefore(t, arguments, full), "hack/patchset.sh", "apply")
+			out, err := p.try(gitBefore(t, arguments, what+full), "hack/patchset.sh", "apply")
 			require.Error(t, err, out)
-			assert.Contains(t, out, p.patches(t)[0]+" cannot be applied")
 			assert.Contains(t, out, "No space left on device")
 			assert.NotContains(t, out, "does not")
+			assert.NotContains(t, out, "cannot be applied")
 			assert.Equal(t, before, p.snapshot(t, p.root))
+			p.noLeftovers(t)
 		})
 	}
 }

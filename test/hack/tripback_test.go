@@ -308,6 +308,7 @@ func TestTripBack(t *testing.T) {
 // TestRefreshKilled: the next refresh ends what one began that was killed.
 func TestRefreshKilled(t *testing.T) {
 	for name, arguments := range map[string]string{
+		"in the branch":      "*\\ reset\\ -q\\ --keep*",
 		"before the patches": "*\\ config\\ *writing\\ *",
 		"among the patches":  "*\\ config\\ *digest\\ *",
 		"after the patches":  "*\\ config\\ *tip\\ *",
@@ -323,7 +324,11 @@ func TestRefreshKilled(t *testing.T) {
 			for _, name := range p.patches(t) {
 				old[name] = read(filepath.Join(dir, name))
 			}
-			out, err := p.try(gitBefore(t, arguments, "kill -KILL $PPID; exit 1"), "hack/patchset.sh", "refresh")
+			kill := "kill -KILL $PPID; exit 1"
+			if name == "in the branch" {
+				kill = halfCheckout + `touch "$2/.git/index.lock"; ` + kill
+			}
+			out, err := p.try(gitBefore(t, arguments, kill), "hack/patchset.sh", "refresh")
 			require.Error(t, err, out)
 			if name == "among the patches" {
 				write(dir, old)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func HasLine(text, line string) bool { return strings.Contains("\n"+text+"\n", "\n"+line+"\n") }
@@ -90,6 +92,7 @@ func Write(path string, data []byte, mode os.FileMode) error {
 const newPrefix = ".new."
 
 // Lock takes an exclusive lock on a file. If it has to wait, it calls waiting once. If ctx is done, it returns the cause.
+// The programs that are started before unlock is called inherit the lock. If this one is killed, they keep it until they end.
 func Lock(ctx context.Context, file string, waiting func()) (unlock func(), err error) {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -110,13 +113,21 @@ func Lock(ctx context.Context, file string, waiting func()) (unlock func(), err 
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	return func() { f.Close() }, nil
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() {
+		// Closing the file is not enough while a program that was started has it.
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+		f.Close()
+	}, nil
 }
 
-// RemoveEmpty removes dir, a path below root, and its parents, as long as they are empty.
+// RemoveEmpty removes dir, a path below root, and its parents, as long as they are empty or missing.
 func RemoveEmpty(root, dir string) {
 	for ; dir != "." && dir != "/"; dir = filepath.Dir(dir) {
-		if os.Remove(filepath.Join(root, dir)) != nil {
+		if err := os.Remove(filepath.Join(root, dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 	}

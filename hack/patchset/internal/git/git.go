@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/semver"
 
@@ -205,6 +204,15 @@ func (g Git) Borrow(dir, commit string) (Git, error) {
 	return r, r.Do("update-ref", "--no-deref", "HEAD", commit)
 }
 
+// Take copies the objects of the commits between base and tip from r. It needs no base: a shallow repository can take them.
+func (g Git) Take(r Git, base, tip string) error {
+	pack, err := r.Input(tip+"\n^"+base+"\n").Bytes("pack-objects", "-q", "--revs", "--stdout")
+	if err != nil {
+		return err
+	}
+	return g.Input(string(pack)).Do("unpack-objects", "-q")
+}
+
 // Release commits the index as the release itself.
 func (g Git) Release(message string) error {
 	return g.With("GIT_AUTHOR_NAME="+identName, "GIT_AUTHOR_EMAIL="+CommitterEmail, "GIT_AUTHOR_DATE="+releaseDate, "GIT_COMMITTER_DATE="+releaseDate).
@@ -223,16 +231,6 @@ var (
 func (g Git) Mail(commit string) (string, error) {
 	b, err := g.Bytes(append(append([]string{"format-patch", "--stdout", "-1"}, mailOptions...), commit)...)
 	return string(b), err
-}
-
-// Am runs `git am` for one mail. It sets all options that the user's configuration could change.
-func (g Git) Am(file string) error {
-	err := g.Do("am", "-q", "--no-3way", "--no-keep-cr", "--no-scissors", "--no-gpg-sign", "--committer-date-is-author-date", file)
-	if err != nil {
-		// A Ctrl-C that ended git also reaches this process, but maybe a little later.
-		time.Sleep(50 * time.Millisecond)
-	}
-	return err
 }
 
 var amErrors = []struct {

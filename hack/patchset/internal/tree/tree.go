@@ -37,7 +37,7 @@ func (k kind) String() string { return [...]string{"missing", "plain", "git"}[k]
 //
 //	branch.<name>.kubelet-backoff-base     the commit the series was applied to
 //	branch.<name>.kubelet-backoff-origin   what was checked out before: refs/heads/x, or a commit
-//	branch.<name>.kubelet-backoff-tip      the last commit of the complete series; missing while it is incomplete
+//	branch.<name>.kubelet-backoff-tip      the last commit of the series
 //	branch.<name>.kubelet-backoff-digest   a digest of the applied series, with its new files
 //	branch.<name>.kubelet-backoff-mails    a digest of its patch files alone
 //	branch.<name>.kubelet-backoff-writing  fingerprints of the patch files while refresh writes them
@@ -197,15 +197,15 @@ func (t *Tree) RequireApplied() (*Applied, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j, err := t.Journal(); j != nil || err != nil {
+		return nil, cmp.Or(err, fmt.Errorf("an apply, reverse or refresh is changing %s, or was killed: run \"make apply\" or \"make reverse\"", t.Dir))
+	}
 	if a == nil {
 		return nil, fmt.Errorf("the patches are not applied to %s: run \"make apply\" first", t.Dir)
 	}
 	if b := t.Branch(); b != a.Branch {
 		return nil, console.Error(fmt.Sprintf("%s has %q checked out, not %s", t.Dir, cmp.Or(b, t.Try("rev-parse", "--short", "HEAD")), a.Branch),
 			fmt.Sprintf("Run \"make apply\", or: git -C %s checkout %s", console.QuoteShell(t.Dir), a.Branch))
-	}
-	if a.Tip == "" {
-		return nil, fmt.Errorf("%s: %s has only part of the series: run \"make reverse\", then \"make apply\"", t.Dir, a.Branch)
 	}
 	return a, nil
 }
@@ -273,51 +273,28 @@ func (t *Tree) RequireReady(created []string) error {
 		}
 	}
 	// If the release has the file, applying the patch reports it.
+	return t.requireAbsent(created)
+}
+
+// requireAbsent returns an error if there are untracked files in the places of files that git creates. It would overwrite
+// those that it ignores.
+func (t *Tree) requireAbsent(created []string) error {
 	there := slices.DeleteFunc(slices.Clone(created), func(f string) bool {
 		return !fileutil.Exists(filepath.Join(t.Dir, f)) || t.Kind == Repository && t.tracks(f)
 	})
 	if len(there) == 0 {
 		return nil
 	}
-	return console.Error(fmt.Sprintf("the series creates files that already exist in %s and are not tracked by git:", t.Dir), append(there, "Move them away first.")...)
+	return console.Error(fmt.Sprintf("files that already exist in %s, and are not tracked by git, are in the way:", t.Dir), append(there, "Move them away first.")...)
 }
 
 func (t *Tree) tracks(path string) bool {
 	return t.OK("--literal-pathspecs", "ls-files", "--error-unmatch", "--", path)
 }
 
-// Rollback undoes a partial apply. It ignores errors, because the caller has an error to return and later steps may succeed.
-func (t *Tree) Rollback(s *series.Series, origin, base string) {
-	t.AbortAm()
-	if dirty, _ := t.Dirty(); t.CommitID("HEAD") != base || len(dirty) > 0 {
-		t.OK("reset", "-q", "--hard", base)
-	}
-	// An interrupted git am may have written new files that are not tracked yet. RequireReady made sure that none existed before.
-	for _, f := range s.Created() {
-		if fileutil.Exists(filepath.Join(t.Dir, f)) && !t.tracks(f) {
-			_ = os.Remove(filepath.Join(t.Dir, f))
-			fileutil.RemoveEmpty(t.Dir, filepath.Dir(f))
-		}
-	}
-	if strings.HasPrefix(origin, "refs/heads/") {
-		t.OK("symbolic-ref", "HEAD", origin)
-	} else {
-		t.OK("checkout", "-q", "--detach", base)
-	}
-	t.OK("branch", "-q", "-D", s.Branch)
-	t.ForgetGone()
-}
-
-// AbortAm ends the git am of an interrupted apply, if there is one.
-func (t *Tree) AbortAm() {
-	if t.Operation() != "" && !t.OK("am", "--abort") {
-		fileutil.RemoveAll(filepath.Join(t.Try("rev-parse", "--absolute-git-dir"), "rebase-apply"))
-	}
-}
-
-// ForgetGone removes the settings of series branches that do not exist. An apply that is killed before it makes the branch
+// forgetGone removes the settings of series branches that do not exist. An apply that is killed before it makes the branch
 // leaves such settings.
-func (t *Tree) ForgetGone() {
+func (t *Tree) forgetGone() {
 	keys, _ := t.Lines("config", "--local", "--name-only", "--get-regexp", `^branch\.`+series.BranchPrefix+`.*\.`+series.BranchPrefix)
 	for _, key := range keys {
 		if name := strings.TrimPrefix(key[:strings.LastIndex(key, ".")], "branch."); !t.HasBranch(name) {

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tree
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
+)
+
+// Journal describes a change of what is checked out. A file in the git directory has it while git makes the change. If the
+// program is killed, the next command finds it.
+type Journal struct {
+	Branch string // the series branch
+	Drop   string // the commit of the branch, if only a branch that is checked out may stay
+	From   string // the commit of HEAD before the change
+	To     string // and after it
+}
+
+const journalFile = "kubelet-backoff-journal"
+
+// gitPaths returns the paths of files in the git directory. A worktree has some of its own.
+func (t *Tree) gitPaths(names ...string) ([]string, error) {
+	args := []string{"rev-parse", "--path-format=absolute"}
+	for _, name := range names {
+		args = append(args, "--git-path", name)
+	}
+	return t.Lines(args...)
+}
+
+// locks returns the paths of the locks that git takes during the change.
+func (t *Tree) locks(j *Journal) ([]string, error) {
+	files, err := t.gitPaths("index", "HEAD", "ORIG_HEAD", "config", "refs/heads/"+j.Branch, "packed-refs")
+	if err != nil {
+		return nil, err
+	}
+	// Git takes this one while it has the lock of packed-refs.
+	locks := []string{files[len(files)-1] + ".new"}
+	for _, file := range files {
+		locks = append(locks, file+".lock")
+	}
+	return locks, nil
+}
+
+// Begin writes the journal of a change that comes next. It returns an error if git could not make the change, or would
+// overwrite files that it does not track.
+func (t *Tree) Begin(j *Journal) error {
+	old, err := t.Changed(j.To, j.From)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(old, func(_ string, f git.File) bool { return f.Blob != "" })
+	if err := t.requireAbsent(slices.Sorted(maps.Keys(old))); err != nil {
+		return err
+	}
+	locks, err := t.locks(j)
+	if err != nil {
+		return err
+	}
+	for _, lock := range locks {
+		if fileutil.Exists(lock) {
+			return console.Error(fmt.Sprintf("%s exists: git is running in %s, or was killed there", lock, t.Dir), "Let it end. If none is running, remove the file.")
+		}
+	}
+	file, err := t.gitPaths(journalFile)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	return fileutil.Write(file[0], text, 0o666)
+}
+
+// Journal returns the journal of the change that is under way, or nil.
+func (t *Tree) Journal() (*Journal, error) {
+	file, err := t.gitPaths(journalFile)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file[0])
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	j := &Journal{}
+	if err == nil {
+		err = json.Unmarshal(text, j)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is no journal of a change: %w", file[0], err)
+	}
+	return j, nil
+}
+
+// End removes the journal.
+func (t *Tree) End() error {
+	// Reversing may have removed the repository.
+	if !fileutil.Exists(filepath.Join(t.Dir, ".git")) {
+		return nil
+	}
+	file, err := t.gitPaths(journalFile)
+	if err != nil {
+		return err
+	}
+	return os.Remove(file[0])
+}
+
+// RemoveLocks removes the locks that a killed git left during the change.
+func (t *Tree) RemoveLocks(j *Journal) error {
+	locks, err := t.locks(j)
+	for _, lock := range locks {
+		if e := os.Remove(lock); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// Restore takes back what is left of a change that failed, or that was killed. A change that git has completed stays.
+func (t *Tree) Restore(j *Journal, force bool) error {
+	// Git sets HEAD last.
+	if t.CommitID("HEAD") == j.From {
+		if err := t.restoreFiles(j, force); err != nil {
+			return err
+		}
+	}
+	if j.Drop != "" && t.Branch() != j.Branch && t.CommitID("refs/heads/"+j.Branch) == j.Drop {
+		t.OK("branch", "-q", "-D", j.Branch)
+	}
+	t.forgetGone()
+	return nil
+}
+
+// restoreFiles restores the files of HEAD that the change concerns, and their entries in the index.
+func (t *Tree) restoreFiles(j *Journal, force bool) error {
+	from, err := t.Changed(j.To, j.From)
+	if err != nil || len(from) == 0 {
+		return err
+	}
+	to, err := t.Changed(j.From, j.To)
+	if err != nil {
+		return err
+	}
+	paths := slices.Sorted(maps.Keys(from))
+	var edited, remove, write []string
+	for _, path := range paths {
+		content, executable, err := readFile(filepath.Join(t.Dir, path))
+		if isMissing(err) {
+			if from[path].Blob != "" {
+				write = append(write, path)
+			}
+			continue
+		} else if err != nil {
+			return err
+		}
+		ours, restored := false, false
+		for commit, f := range map[string]git.File{j.From: from[path], j.To: to[path]} {
+			if f.Blob == "" {
+				continue
+			}
+			whole, err := t.Bytes("cat-file", "--filters", commit+":"+path)
+			if err != nil {
+				return err
+			}
+			// Git may have written only a part.
+			ours = ours || strings.HasPrefix(string(whole), content)
+			restored = restored || commit == j.From && string(whole) == content && executable == (f.Mode == "100755")
+		}
+		if !ours {
+			edited = append(edited, path)
+		}
+		if !restored {
+			remove = append(remove, path)
+			if from[path].Blob != "" {
+				write = append(write, path)
+			}
+		}
+	}
+	if len(edited) > 0 && !force {
+		return console.Error(fmt.Sprintf("a command that changed %s was killed, and these files have been edited since:", t.Dir),
+			append(edited, `Move them away, and run this again. "hack/patchset.sh reverse --force" discards them.`)...)
+	}
+	for _, path := range remove {
+		if err := os.Remove(filepath.Join(t.Dir, path)); err != nil {
+			return err
+		}
+	}
+	for _, path := range paths {
+		fileutil.RemoveEmpty(t.Dir, filepath.Dir(path))
+	}
+	const list, separator = "--pathspec-from-file=-", "--pathspec-file-nul"
+	if err := t.Input(strings.Join(paths, "\x00")).Do("--literal-pathspecs", "reset", "-q", list, separator); err != nil || len(write) == 0 {
+		return err
+	}
+	return t.Input(strings.Join(write, "\x00")).Do("--literal-pathspecs", "checkout", "-q", list, separator)
+}
+
+// isMissing reports whether there is no file at a path: nothing, or a directory, or a file in the place of its directory.
+func isMissing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR)
+}
+
+// readFile returns what git stores of a file: its content, or the target of a link.
+func readFile(path string) (content string, executable bool, err error) {
+	if target, err := os.Readlink(path); err == nil {
+		return target, false, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", false, err
+	}
+	info, err := os.Stat(path)
+	return string(data), err == nil && info.Mode()&0o100 != 0, err
+}
