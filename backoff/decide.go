@@ -247,8 +247,7 @@ func (p *Backoff) delay(id string, attempts int32) time.Duration {
 	return d
 }
 
-// hasExpired applies the reset rule. The difference of the two times is right even if
-// the wall clock stepped during the run.
+// hasExpired applies the reset rule. The difference of the times is right after a step of the clock.
 func (p *Backoff) hasExpired(e *backoffEntry, q *question) bool {
 	return p.expired(q.now.Add(-q.age), q.now.Add(-e.since(q.at)))
 }

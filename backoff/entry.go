@@ -3,6 +3,7 @@
 package backoff
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -117,8 +118,8 @@ func (e *backoffEntry) answer(q *question, eventTime time.Time) {
 	case e.state == waiting && e.event != unknownEvent:
 		q.age = min(q.age, e.waited(q.at))
 	case same, known && since < q.age, e.state.due() && (!known || since == q.age):
-		// The event is remembered: after a step of the wall clock it may look later.
-		q.event, q.age, q.answered = max(q.event, e.event), since, true
+		// The answered event is remembered: after a step of the wall clock it may look later.
+		q.event, q.age, q.answered = cmp.Or(q.event, e.event), since, true // unknownEvent is 0
 	case known:
 	default:
 		q.age = 0

@@ -266,6 +266,33 @@ func TestStarts(t *testing.T) {
 			{"decide", 5, 20, "wait #3 20s until 30s first"},
 			{"decide", 5, 29, "wait #3 20s until 30s"},
 		}},
+		{"an exit stamped ahead, after another one that is still to come", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"fail", 0, 1, "wait #2 10s until 11s"},
+			{"decide", 100, 2, "wait #2 10s until 11s first"},
+			{"decide", 17, 12, "go #2 10s until 11s"},
+			{"decide", 17, 18, "wait #3 20s until 32s first"},
+		}},
+		{"an exit stamped ahead whose start is given back", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"fail", 0, 1, "wait #2 10s until 11s"},
+			{"decide", 100, 2, "wait #2 10s until 11s first"},
+			{"decide", 13, 12, "go #2 10s until 11s"},
+			{"give back", 0, 12, ""},
+			{"decide", 13, 15, "go #2 10s until 12s"},
+		}},
+		{"an exit stamped ahead after the clock was set back", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"fail", 0, -3600, "wait #2 10s until -59m50s"},
+			{"decide", -3588, -3589, "go #2 10s until -59m50s"},
+			{"decide", -3588, -3587, "wait #3 20s until -59m29s first"},
+		}},
+		{"an exit at an unknown time while the clock is set back", kubelet(10, 300), []call{
+			{"decide", 0, 0, "go #1 0s until 0s"},
+			{"decide", 1, 2, "wait #2 10s until 11s first"},
+			{"decide", unknown, -100, "wait #2 10s until -1m30s"},
+			{"decide", unknown, -90, "go #2 10s until -1m30s"},
+		}},
 		{"an exit that is stamped in the future while the key waits", kubelet(10, 300), []call{
 			{"decide", 0, 0, "go #1 0s until 0s"},
 			{"decide", 1, 2, "wait #2 10s until 11s first"},

@@ -219,6 +219,15 @@ func TestStartFailedBesideARefusal(t *testing.T) {
 
 // A container that is killed and whose image cannot be pulled then starts when the image
 // is there. Its exit comes to be known after the start that was not made.
+// A start that failed with a BackoffError of its own is no refusal.
+func TestStartFailedWithAnotherBackoffError(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0, exited(0, 0))
+	err := StartFailed(a.pod, &a.pod.Spec.Containers[0], true, NewBackoffError(errCreate, at(99)), a.backOff, at(1))
+	end, _ := MinBackoffExpiration(err)
+	assert.Equal(t, at(11), end)
+}
+
 func TestAForcedStartThatIsNotMade(t *testing.T) {
 	a := newAgent(t)
 	a.pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure
