@@ -88,6 +88,10 @@ func (m *Machine) Step(o Observation) Plan {
 		if m.phase == PhaseTerminatingForRestart {
 			m.terminate(&o, &p)
 		}
+		if m.phase == PhaseStartup && o.Now.Unix() < m.since.Unix() && !m.begun(&o) {
+			// The clock stepped back. Recover must not take what starts now for old.
+			m.setSince(o.Now)
+		}
 		if m.phase != PhaseTerminatingForRestart {
 			m.start(&o, &p)
 		}
@@ -137,7 +141,8 @@ func (m *Machine) done(o *Observation) (phase Phase, at time.Time) {
 
 // cause returns the container whose exit triggers a restart, and the action of its
 // rule. It returns nil if there is none. If the pod became done at that time, only
-// earlier exits count.
+// earlier exits count. None does if that time is to come: the clock stepped back, and
+// the exit may be the later one. The statuses may be a little newer than o.Now.
 func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Container, action v1.ContainerRestartRuleAction) {
 	if m.phase != PhaseRunning && m.phase != PhaseStartup {
 		return nil, ""
@@ -147,7 +152,7 @@ func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Contai
 		if c.Kind == KindEphemeral || len(c.Rules) == 0 || !m.visible(o, i).exited() {
 			continue
 		}
-		if finished := c.Status.FinishedAt; done != "" && (finished.Unix() <= 0 || !finished.Before(at)) {
+		if finished := c.Status.FinishedAt; done != "" && (finished.Unix() <= 0 || !finished.Before(at) || at.After(o.Now.Add(time.Second))) {
 			continue
 		}
 		// The first exit is the cause. If several happened at the same time, the
@@ -257,10 +262,6 @@ func (m *Machine) becomeTerminatingAgain() {
 func (m *Machine) becomeStartup(o *Observation) {
 	must(m.phase == PhaseTerminatingForRestart, "Startup begins without a restart")
 	m.phase, m.passed, m.waiting = PhaseStartup, true, nil
-	if o.Now.Before(m.since) {
-		// The clock stepped back. Recover must not take what starts now for old.
-		m.since = o.Now
-	}
 	for i := range o.Containers {
 		c := &o.Containers[i]
 		must(!m.old(c) || !c.Status.alive(), "Startup begins while the previous run goes on")
@@ -271,8 +272,24 @@ func (m *Machine) becomeStartup(o *Observation) {
 			m.since = o.Now
 		}
 	}
-	if c := m.conditions[0]; !c.LastTransitionTime.Time.Equal(m.since) {
-		c.LastTransitionTime = metav1.NewTime(m.since)
+	m.setSince(m.since)
+}
+
+// begun reports whether the present run has an instance.
+func (m *Machine) begun(o *Observation) bool {
+	for i := range o.Containers {
+		if o.Containers[i].Kind != KindEphemeral && m.visible(o, i) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// setSince changes the time of the restart in progress, and that of its condition.
+func (m *Machine) setSince(since time.Time) {
+	m.since = since
+	if c := m.conditions[0]; !c.LastTransitionTime.Time.Equal(since) {
+		c.LastTransitionTime = metav1.NewTime(since)
 		m.setCondition(c)
 	}
 }

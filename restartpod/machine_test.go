@@ -3,8 +3,10 @@
 package restartpod
 
 import (
+	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -317,4 +319,133 @@ func TestRecoverAfterTheClockWasSetBack(t *testing.T) {
 			assert.Equal(t, []int{1}, p.Start)
 		})
 	}
+}
+
+// Without the container that was the cause, the back-off counts from the condition.
+func TestRecoveredWithoutTheCause(t *testing.T) {
+	m, now := newTestMachine(), epoch.Add(5*time.Second)
+	require.NoError(t, m.backoff.Restore(m.key, backoff.KeyState{Attempts: 1, LastUpdate: epoch}, now))
+	containers := []Container{exitedAt88("main", "main#2")}
+	containers[0].Status = nil
+	m.Recover([]v1.PodCondition{{
+		Type: PodRestarting, Status: v1.ConditionTrue, Reason: ReasonContainerExited,
+		LastTransitionTime: metav1.NewTime(epoch.Add(2 * time.Second)), Message: "Container main exited with code 88, triggering pod restart",
+	}}, containers, now)
+	assert.Equal(t, epoch.Add(12*time.Second), m.Step(Observation{Now: now, Containers: containers}).StartAt)
+}
+
+// The runtime may have removed the init container that failed.
+func TestRecoveredFailureIsFinal(t *testing.T) {
+	containers := asbx()
+	containers[3].Status = exitedWith("x#1", 88)
+	m := newTestMachine()
+	m.Recover([]v1.PodCondition{{Type: PodRestarting, Status: v1.ConditionFalse, Reason: ReasonPodFailed, LastTransitionTime: metav1.NewTime(epoch)}}, containers, epoch)
+	assert.Equal(t, PhaseFailed, m.Step(Observation{Now: epoch, Containers: containers}).Phase)
+}
+
+// A pod is done at the last exit of a regular container, not at the first.
+func TestDoneAtTheLastExit(t *testing.T) {
+	containers := append(asbx(), asbx()[3])
+	containers[4].Name = "y"
+	for i, at := range map[int]int{1: 2, 3: 1, 4: 3} {
+		containers[i].Status = exitedWith(containers[i].Name, 0)
+		containers[i].Status.FinishedAt = epoch.Add(time.Duration(at) * time.Second)
+	}
+	containers[1].Status.ExitCode = 88
+	assert.Equal(t, PhaseStartup, newTestMachine().Step(Observation{Now: epoch.Add(4 * time.Second), Containers: containers}).Phase)
+}
+
+// Containers that ended with the sandbox in Startup did not end for good.
+func TestSandboxLostInStartupIsNotTheEnd(t *testing.T) {
+	m := newTestMachine()
+	containers := append(asbx(), asbx()[3])
+	containers[4].Name = "y"
+	containers[3].Status = exitedWith("x#1", 88)
+	require.Equal(t, PhaseStartup, m.Step(Observation{Now: epoch, Containers: containers}).Phase)
+	for i := range containers {
+		containers[i].Status = exitedWith(containers[i].Name+"#2", 0)
+		if i == 1 || i > 2 {
+			containers[i].Status.ExitCode = 255
+		}
+	}
+	assert.Equal(t, PhaseStartup, m.Step(Observation{Now: epoch.Add(time.Second), Containers: containers, SandboxLost: true}).Phase)
+}
+
+// If the clock was set back, an exit that seems earlier than the end of the pod is not.
+func TestDoneAfterTheClockWasSetBack(t *testing.T) {
+	back := epoch.Add(-time.Hour)
+	for phase, code := range map[Phase]int32{PhaseDone: 0, PhaseFailed: 1} {
+		containers := asbx()
+		containers[0].Status, containers[2].Status = exitedWith("a#1", 0), exitedWith("b#1", code)
+		if phase == PhaseDone {
+			containers[3].Status = exitedWith("x#1", 0)
+		}
+		containers[1].Status = exitedWith("s#1", 88)
+		containers[1].Status.FinishedAt = back
+		m := newTestMachine()
+		m.Recover(nil, containers, back.Add(2*time.Second))
+		p := m.Step(Observation{Now: back.Add(2 * time.Second), Containers: containers})
+		assert.Equal(t, phase, p.Phase)
+		assert.Empty(t, p.Events)
+	}
+}
+
+// The clock is set back in Startup, before or after a first container has started, and
+// the agent is restarted then or later. What Startup has started is not stopped.
+func TestRecoverAfterTheClockWasSetBackInStartup(t *testing.T) {
+	back := epoch.Add(-time.Hour)
+	for _, begun := range []bool{false, true} {
+		for _, crash := range []bool{false, true} {
+			t.Run(fmt.Sprintf("begun %t, restarted then %t", begun, crash), func(t *testing.T) {
+				m := newTestMachine()
+				containers := asbx()
+				containers[3].Status = exitedWith("x#1", 88)
+				p := m.Step(Observation{Now: monotonicAt(t, epoch, 0), Containers: containers})
+				require.Equal(t, PhaseStartup, p.Phase)
+				start := func(at time.Time) {
+					containers[0].Status = exitedWith("a#2", 0)
+					containers[0].Status.StartedAt, containers[0].Status.FinishedAt = at.Add(2*time.Second), at.Add(3*time.Second)
+				}
+				if begun {
+					start(epoch)
+					p = m.Step(Observation{Now: monotonicAt(t, epoch.Add(3*time.Second), 3*time.Second), Containers: containers})
+				}
+				if crash {
+					m = newTestMachine()
+					m.Recover(p.Conditions, containers, back)
+				}
+				p = m.Step(Observation{Now: monotonicAt(t, back, 4*time.Second), Containers: containers})
+				require.Equal(t, PhaseStartup, p.Phase)
+				if !begun {
+					start(back)
+				}
+				containers[1].Status = &Status{ID: "s#2", State: StateRunning, Started: true, StartedAt: back.Add(4 * time.Second)}
+				p = m.Step(Observation{Now: monotonicAt(t, back.Add(5*time.Second), 9*time.Second), Containers: containers})
+				require.Equal(t, []int{2}, p.Start)
+				m = newTestMachine()
+				m.Recover(p.Conditions, containers, back.Add(6*time.Second))
+				p = m.Step(Observation{Now: back.Add(6 * time.Second), Containers: containers})
+				assert.Equal(t, PhaseStartup, p.Phase)
+				assert.Empty(t, p.Kill)
+				assert.Equal(t, []int{2}, p.Start)
+			})
+		}
+	}
+}
+
+// monotonicAt returns what the real clock returns when its wall clock shows wall and its
+// monotonic clock shows monotonic. Before compares the latter, and no function of the
+// standard library makes such a time.
+func monotonicAt(t *testing.T, wall time.Time, monotonic time.Duration) time.Time {
+	t.Helper()
+	now := time.Now()
+	parts := (*struct {
+		wall uint64
+		ext  int64
+	})(unsafe.Pointer(&now))
+	const secondsFrom1885, hasMonotonic = 2682288000, 1 << 63
+	parts.wall = hasMonotonic | uint64(wall.Unix()+secondsFrom1885)<<30 | uint64(wall.Nanosecond())
+	parts.ext = int64(monotonic)
+	require.True(t, now.Round(0).Equal(wall), "the layout of time.Time is not as this test expects: %s", now)
+	return now
 }

@@ -25,7 +25,7 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container, 
 			m.conditions = append(m.conditions, conditions[i])
 		}
 	}
-	defer m.recoverDone(containers)
+	defer m.recoverDone(containers, now)
 	if len(m.conditions) == 0 {
 		return
 	}
@@ -61,8 +61,8 @@ func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container, 
 
 // recoverDone is Recover for a pod that is done, as its containers show. Step decides if
 // one of them triggers a restart instead.
-func (m *Machine) recoverDone(containers []Container) {
-	o := &Observation{Containers: containers}
+func (m *Machine) recoverDone(containers []Container, now time.Time) {
+	o := &Observation{Now: now, Containers: containers}
 	if m.phase != PhaseRunning {
 		return
 	}
@@ -76,6 +76,11 @@ func (m *Machine) recoverDone(containers []Container) {
 func (m *Machine) recoverRestart(containers []Container, now time.Time) {
 	m.since = m.conditions[0].LastTransitionTime.Time
 	m.exitedAt = m.since
+	// If the condition is in the future and an instance started after it, the clock
+	// stepped back in Startup. Nothing of the previous run is alive then.
+	begun := m.since.Unix() > now.Unix() && slices.ContainsFunc(containers, func(c Container) bool {
+		return c.Kind != KindEphemeral && c.Status != nil && c.Status.StartedAt.Unix() > m.since.Unix()
+	})
 	previousAlive, started := false, false
 	for i := len(containers) - 1; i >= 0; i-- {
 		c := &containers[i]
@@ -102,7 +107,7 @@ func (m *Machine) recoverRestart(containers []Container, now time.Time) {
 		if at > now.Unix() && since <= now.Unix() {
 			at = since
 		}
-		if at > since || started && c.Kind != KindRegular && (at == since || !c.Status.alive()) {
+		if at > since || begun && c.Status.alive() || started && c.Kind != KindRegular && (at == since || !c.Status.alive()) {
 			started = true
 			continue
 		}
