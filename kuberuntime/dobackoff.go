@@ -96,7 +96,7 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 	case last.State != ContainerStateExited && !alwaysRestarts(pod, container):
 		d = backOff.Force(key, now)
 	default:
-		backOff.Started(key, last.StartedAt, now)
+		last.recordStart(backOff, key, now)
 		d = backOff.Decide(key, last.exit(), now)
 	}
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod), "containerName", container.Name)
@@ -129,7 +129,7 @@ func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus,
 		return false, ""
 	}
 	key := Key(pod, container)
-	backOff.Started(key, last.StartedAt, now)
+	last.recordStart(backOff, key, now)
 	d := backOff.Peek(key, last.exit(), now)
 	if d.Allowed {
 		return false, ""
@@ -213,6 +213,15 @@ func (s *ContainerStatus) exit() time.Time {
 		return time.Time{}
 	}
 	return s.FinishedAt
+}
+
+// recordStart tells the back-off when the instance started. If an instance ends at once, a
+// runtime may take the time of its start after that of its exit. The start then counts
+// from the decision, so that the exit is still a new one.
+func (s *ContainerStatus) recordStart(backOff *backoff.Backoff, key string, now time.Time) {
+	if exit := s.exit(); exit.Unix() <= 0 || s.StartedAt.Before(exit) {
+		backOff.Started(key, s.StartedAt, now)
+	}
 }
 
 // newer reports whether a is a later instance than b. Agents that do not count

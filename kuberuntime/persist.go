@@ -89,16 +89,13 @@ func RestoreBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerSt
 		ended = last.FinishedAt
 	}
 	state := backoff.KeyState{Attempts: saved.Attempts, LastUpdate: ended}
-	if isPast(last.StartedAt, now) {
+	if isPast(last.StartedAt, ended) {
 		state.LastUpdate = last.StartedAt
 	}
 	if last.State == ContainerStateExited {
 		// Mark it as waiting. Otherwise GC might take it for a running container and
 		// remove it before the first check.
 		state.WaitingSince = ended
-		if ended.Before(state.LastUpdate) {
-			state.WaitingSince = state.LastUpdate
-		}
 	}
 	if err := backOff.Restore(key, state, now); err != nil {
 		return false

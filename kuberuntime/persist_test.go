@@ -181,7 +181,7 @@ func TestRestoreBackOffTimes(t *testing.T) {
 		"start in the future":      {at(1e6), at(95), 115},
 		"exit in the future":       {at(90), at(1e6), 120},
 		"both in the future":       {at(1e6), at(2e6), 120},
-		"exit before the start":    {at(95), at(90), 115},
+		"exit before the start":    {at(95), at(90), 110},
 		"year 9999":                {at(90), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), 120},
 		"before the epoch of Unix": {time.Unix(-1e9, 0), time.Unix(-1e9, 0), 120},
 	} {
@@ -252,8 +252,8 @@ func TestRestoreBackOffDifferential(t *testing.T) {
 		a, other := newAgent(t), newAgent(t)
 		now, saved := 0.0, ""
 		for i := range 12 {
-			s := ContainerStatus{Name: "main", State: ContainerStateExited, RestartCount: i, StartedAt: at(now), BackOff: saved}
-			now += float64(random.Intn(640))
+			s := ContainerStatus{Name: "main", State: ContainerStateExited, RestartCount: i, StartedAt: at(now + 0.005), BackOff: saved}
+			now += float64(1 + random.Intn(640))
 			s.FinishedAt = at(now)
 			if i%3 == 2 {
 				s.FinishedAt = s.StartedAt.Add(-time.Millisecond) // containerd may report such times

@@ -132,6 +132,20 @@ func TestInBackOff(t *testing.T) {
 	assert.False(t, waiting)
 }
 
+// The delay counts from the exit, also if the runtime takes the time of the start later.
+func TestInstanceEndsAtOnce(t *testing.T) {
+	a := newAgent(t)
+	a.starts(0, exited(0, 0))
+	ended := exited(1, 1)
+	ended.StartedAt = at(1.005)
+	waiting, _ := InBackOff(a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{ended}, a.backOff, at(1.5))
+	assert.True(t, waiting)
+	a.waits(2, "10s", 11, ended)
+	assert.False(t, RestartDue(a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{ended}, a.backOff, at(10.9)))
+	a.starts(11, ended)
+	a.waits(12, "20s", 32, exited(2, 12))
+}
+
 // A status calls InBackOff before the start is decided, also for a container that
 // started late.
 func TestInBackOffAfterALateStart(t *testing.T) {

@@ -137,7 +137,7 @@ func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus
 	case last == nil:
 		return backOff.Get(key) > 0 && backOff.Peek(key, time.Time{}, now).Allowed
 	case last.State == ContainerStateExited:
-		backOff.Started(key, last.StartedAt, now)
+		last.recordStart(backOff, key, now)
 		return backOff.Peek(key, last.exit(), now).Allowed
 	default:
 		return false

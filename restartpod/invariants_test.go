@@ -226,7 +226,7 @@ func TestInvariantsBite(t *testing.T) {
 			}
 			for i := range o.Containers {
 				if c := &o.Containers[i]; c.Kind == KindRegular && c.Status.exited() {
-					c.Status.FinishedAt = w.now.Add(time.Hour)
+					c.Status.FinishedAt = w.now
 				}
 			}
 		}}, nil},
@@ -236,7 +236,7 @@ func TestInvariantsBite(t *testing.T) {
 			}
 			for i := range o.Containers {
 				if c := &o.Containers[i]; c.Kind == KindInit && c.Status.exited() {
-					c.Status.FinishedAt = w.now.Add(time.Hour)
+					c.Status.FinishedAt = w.now
 				}
 			}
 		}}, nil},
