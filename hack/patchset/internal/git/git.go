@@ -57,7 +57,8 @@ func Environment() ([]string, error) {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		return strings.HasPrefix(kv, "GIT_") && !strings.HasPrefix(kv, "GIT_EXEC_PATH=")
 	})
-	env = append(env, "LC_ALL=C", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_EDITOR=:",
+	// Without GIT_OPTIONAL_LOCKS=0, git status takes index.lock, and may be killed then.
+	env = append(env, "LC_ALL=C", "GIT_OPTIONAL_LOCKS=0", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_EDITOR=:",
 		"GIT_PAGER=cat", "GIT_COMMITTER_NAME="+identName, "GIT_COMMITTER_EMAIL="+CommitterEmail, fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(settings)))
 	for i, s := range settings {
 		key, value, _ := strings.Cut(s, "=")
