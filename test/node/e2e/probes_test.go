@@ -178,6 +178,8 @@ func probedAgain(t *testing.T, e *e2e, action v1.ContainerRestartRuleAction) {
 	retried.RestartPolicy = ptr.To(v1.ContainerRestartPolicyOnFailure)
 	for _, c := range []*v1.Container{&never, &retried} {
 		c.ReadinessProbe, c.LivenessProbe = probe("ready"), probe("alive")
+		// A probe that is under way when the container ends fails.
+		c.LivenessProbe.FailureThreshold = 3
 	}
 	p := e.newPod(t)
 	for _, file := range []string{"up", "ready", "alive"} {
