@@ -504,7 +504,6 @@ func TestQuestionsChangeNothing(t *testing.T) {
 					b.IsInBackOffSince("a", event)
 					b.IsInBackOffSinceUpdate("a", event)
 					b.Peek("a", event, seconds(now))
-					b.Snapshot("a", seconds(now))
 					b.Get("a")
 				}
 			}

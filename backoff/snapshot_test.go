@@ -211,3 +211,21 @@ func TestSnapshotAcrossClockSteps(t *testing.T) {
 		t.Error("not released")
 	}
 }
+
+// Snapshot changes nothing, in any state.
+func TestSnapshotChangesNothing(t *testing.T) {
+	b := kubelet(10, 300)()
+	for i, next := range []func(){
+		func() {},
+		func() { b.Decide("a", start, start) },
+		func() { b.Exited("a", seconds(1), seconds(1)) },
+		func() { b.Fail("a", seconds(2)) },
+	} {
+		next()
+		before, keys := entryOf(b.perItemBackoff["a"]), len(b.perItemBackoff)
+		b.Snapshot("a", seconds(30))
+		if after := entryOf(b.perItemBackoff["a"]); after != before || len(b.perItemBackoff) != keys {
+			t.Errorf("state %d: %+v has become %+v, of %d keys", i, before, after, len(b.perItemBackoff))
+		}
+	}
+}

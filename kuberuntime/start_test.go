@@ -141,7 +141,6 @@ func TestInstanceEndsAtOnce(t *testing.T) {
 	waiting, _ := InBackOff(a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{ended}, a.backOff, at(1.5))
 	assert.True(t, waiting)
 	a.waits(2, "10s", 11, ended)
-	assert.False(t, RestartDue(a.pod, &a.pod.Spec.Containers[0], []ContainerStatus{ended}, a.backOff, at(10.9)))
 	a.starts(11, ended)
 	a.waits(12, "20s", 32, exited(2, 12))
 }

@@ -324,6 +324,14 @@ func TestRestartDue(t *testing.T) {
 		a.starts(18, exited(6, 7), exited(0, 5))
 		due(a, 19, false, exited(6, 7), exited(0, 5))
 	})
+	t.Run("of a container that ended at once", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0, exited(0, 0))
+		ended := exited(1, 1)
+		ended.StartedAt = at(1.005)
+		due(a, 10.999, false, ended)
+		due(a, 11, true, ended)
+	})
 	t.Run("of a container whose first start failed", func(t *testing.T) {
 		a := newAgent(t)
 		a.starts(0)
