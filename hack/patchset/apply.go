@@ -236,6 +236,9 @@ func (p *program) recover(force bool) error {
 	if t.Kind == tree.Plain {
 		return nil
 	}
+	if err := t.RemoveUnwritten(); err != nil {
+		return err
+	}
 	j, err := t.Journal()
 	if j == nil || err != nil {
 		return err

@@ -138,6 +138,16 @@ func killed(t *testing.T) (p project, before string) {
 	return p, before
 }
 
+// TestKilledInJournal: a journal that was being written is removed.
+func TestKilledInJournal(t *testing.T) {
+	p := newProject(t).clone(t)
+	before := p.snapshot(t, p.root)
+	write(p.root, map[string]string{".git/.new.kubelet-backoff-journal": `{"Bra`})
+	p.ok(t, "hack/patchset.sh", "reverse")
+	p.noLeftovers(t)
+	assert.Equal(t, before, p.snapshot(t, p.root))
+}
+
 // TestEditedAfterKill: the files of the user are not lost.
 func TestEditedAfterKill(t *testing.T) {
 	p, before := killed(t)

@@ -79,7 +79,7 @@ func Write(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
 	}
-	tmp := filepath.Join(filepath.Dir(path), newPrefix+filepath.Base(path))
+	tmp := unwritten(path)
 	_ = os.Remove(tmp)
 	defer os.Remove(tmp)
 	if err := os.WriteFile(tmp, data, mode); err != nil {
@@ -90,6 +90,13 @@ func Write(path string, data []byte, mode os.FileMode) error {
 
 // newPrefix marks files that are being written. A killed program leaves such a file, which the next write of the file removes.
 const newPrefix = ".new."
+
+func unwritten(path string) string {
+	return filepath.Join(filepath.Dir(path), newPrefix+filepath.Base(path))
+}
+
+// RemoveUnwritten removes what a program left that was killed in Write.
+func RemoveUnwritten(path string) { _ = os.Remove(unwritten(path)) }
 
 // Lock takes an exclusive lock on a file. If it has to wait, it calls waiting once. If ctx is done, it returns the cause.
 // The programs that are started before unlock is called inherit the lock. If this one is killed, they keep it until they end.

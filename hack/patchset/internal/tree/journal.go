@@ -104,6 +104,15 @@ func (t *Tree) Journal() (*Journal, error) {
 	return j, nil
 }
 
+// RemoveUnwritten removes what is left of a journal that a killed command was writing. It had changed nothing yet.
+func (t *Tree) RemoveUnwritten() error {
+	file, err := t.gitPaths(journalFile)
+	if err == nil {
+		fileutil.RemoveUnwritten(file[0])
+	}
+	return err
+}
+
 // End removes the journal.
 func (t *Tree) End() error {
 	// Reversing may have removed the repository.
@@ -138,6 +147,14 @@ func (t *Tree) Restore(j *Journal, force bool) error {
 	}
 	if j.Drop != "" && t.Branch() != j.Branch && t.CommitID("refs/heads/"+j.Branch) == j.Drop {
 		t.OK("branch", "-q", "-D", j.Branch)
+	}
+	if !t.HasBranch(j.Branch) {
+		// Git writes the log of a new branch before the branch.
+		log, err := t.gitPaths("logs/refs/heads/" + j.Branch)
+		if err != nil {
+			return err
+		}
+		_ = os.Remove(log[0])
 	}
 	t.forgetGone()
 	return nil
