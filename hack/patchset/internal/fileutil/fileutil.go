@@ -134,7 +134,8 @@ func Lock(ctx context.Context, file string, waiting func()) (unlock func(), err 
 // RemoveEmpty removes dir, a path below root, and its parents, as long as they are empty or missing.
 func RemoveEmpty(root, dir string) {
 	for ; dir != "." && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Remove(filepath.Join(root, dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// os.Remove would remove a file or link of the user in the place of the directory.
+		if err := syscall.Rmdir(filepath.Join(root, dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 	}

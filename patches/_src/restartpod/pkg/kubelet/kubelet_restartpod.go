@@ -36,6 +36,7 @@ import (
 	kubepod "k8s.io/kubernetes/pkg/kubelet/pod"
 	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
+	"k8s.io/kubernetes/pkg/kubelet/status"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	utilpod "k8s.io/kubernetes/pkg/util/pod"
 )
@@ -351,7 +352,7 @@ func (kl *Kubelet) setRestartConditions(pod *v1.Pod, old *v1.PodStatus, conditio
 				continue
 			}
 			c = *had
-			if p == nil || c.Status != v1.ConditionTrue {
+			if p == nil || c.Status != v1.ConditionTrue || t == v1.PodRestarting && !status.IsPodRestartCondition(&c) {
 				conditions = utilpod.ReplaceOrAppendPodCondition(conditions, &c)
 				continue
 			}

@@ -227,6 +227,15 @@ func TestRestartPodGates(t *testing.T) {
 		require.Empty(t, r.stopped)
 		require.Nil(t, r.kubelet.podRestarts.get(r.pod.UID))
 	})
+	t.Run("on, and the condition is of others", func(t *testing.T) {
+		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		theirs := v1.PodCondition{Type: v1.PodRestarting, Status: v1.ConditionTrue, Reason: "Theirs"}
+		pod.Status.Conditions = []v1.PodCondition{theirs}
+		r := newRestartTest(t, pod, nil)
+		r.run()
+		require.NotNil(t, r.kubelet.podRestarts.get(r.pod.UID))
+		require.Equal(t, theirs, r.condition(v1.PodRestarting))
+	})
 	t.Run("off, and no rule restarts the pod", func(t *testing.T) {
 		pod := restartablePod("Restart")
 		pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodRestarting, Status: v1.ConditionTrue, Reason: "Mine"}}
