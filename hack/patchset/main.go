@@ -245,8 +245,7 @@ have no version of their own.`, cobra.ExactArgs(1),
 first, before the next check:
 
   patches  verify --no-build
-  tests    hack/test-patched.sh
-  race     hack/test-patched.sh -race
+  tests    hack/test-patched.sh -race
   build    what verify compiles
   others   the series applies to the other patch versions that BASE names ("applies: v1.37.0 v1.37.2"), and reverses
 

@@ -38,8 +38,7 @@ const others = "others"
 // checks are in the order in which they run: later ones take longer.
 var checks = []check{
 	{name: "patches", what: "apply, reformat, plain git am, and reverse", exact: true, run: func(p *program) error { return p.verify(true, false) }},
-	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch", run: func(p *program) error { return p.testPatched() }},
-	{name: "race", what: "the same tests with the race detector", run: func(p *program) error { return p.testPatched("-race") }},
+	{name: "tests", what: "upstream's tests and ours of the packages that the patches touch, with the race detector", run: (*program).testPatched},
 	{name: "build", what: "type-check kubelet, kube-apiserver and tests after each patch; build both programs and run go vet after the last one", run: func(p *program) error { return p.verify(false, true) }},
 	{
 		name: others, what: "apply to these other patch versions, and reverse",
@@ -182,8 +181,8 @@ func (p *program) checkedCommand() error {
 	return err
 }
 
-// testPatched runs test-patched.sh with these arguments.
-func (p *program) testPatched(arguments ...string) error {
+// testPatched runs test-patched.sh with the race detector.
+func (p *program) testPatched() error {
 	if err := p.alone(false, func() error { return p.apply(false) }); err != nil {
 		return err
 	}
@@ -196,7 +195,7 @@ func (p *program) testPatched(arguments ...string) error {
 	}
 	script := filepath.Join(p.Root, "hack", "test-patched.sh")
 	env := append(os.Environ(), "KB_ROOT="+p.Root, "KUBE_ROOT=", "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion)
-	out, took, err := p.long("test-patched.sh", p.Root, env, "bash", append([]string{script}, arguments...)...)
+	out, took, err := p.long("test-patched.sh", p.Root, env, "bash", script, "-race")
 	if err != nil {
 		return console.Error("tests fail in the patched tree:", console.LastLines(out, 80))
 	}
