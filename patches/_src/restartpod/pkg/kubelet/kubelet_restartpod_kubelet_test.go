@@ -81,7 +81,9 @@ type restartTest struct {
 	stopping func()
 	// lastStopped has for each container the instance that the kubelet stopped last, as
 	// in the pod's directory.
-	lastStopped map[string]string
+	lastStopped  map[string]string
+	stoppedUntil time.Time
+	readStopped  int
 }
 
 // restartablePod has the policy Never, an init container "a", a sidecar "s", and
@@ -145,7 +147,10 @@ func (r *restartTest) StopContainer(ctx context.Context, _ *v1.Pod, id kubeconta
 	return nil
 }
 
-func (r *restartTest) LastStopped(_ types.UID, name string) string { return r.lastStopped[name] }
+func (r *restartTest) LastStopped(_ types.UID, name string) (string, time.Time) {
+	r.readStopped++
+	return r.lastStopped[name], r.stoppedUntil
+}
 
 func (r *restartTest) syncPod(pod *v1.Pod, podStatus *kubecontainer.PodStatus, restartAllContainers bool) kubecontainer.PodSyncResult {
 	assert.False(r.t, restartAllContainers && !r.upstream, "upstream's way of restarting")

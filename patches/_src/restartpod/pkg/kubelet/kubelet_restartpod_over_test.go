@@ -22,6 +22,7 @@ import (
 	"math"
 	"math/rand"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -314,18 +315,37 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 // it.
 func TestRestartPodStoppedByEarlierKubelet(t *testing.T) {
 	for _, action := range []v1.ContainerRestartRuleAction{restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
-		for name, lastStopped := range map[string]string{"stopped": "test://x-0", "the instance before it": "test://x-1", "by itself": ""} {
+		for name, lastStopped := range map[string]string{
+			"stopped": "test://x-0", "stopped while the kubelet is away": "test://x-0",
+			"the instance before it": "test://x-1", "by itself": "",
+			"it was to be stopped, and recovered": "test://x-0", "the same, and it exits later": "test://x-0",
+		} {
 			t.Run(string(action)+" "+name, func(t *testing.T) {
 				if action == v1.ContainerRestartRuleActionRestartAllContainers {
 					needsRestartAllContainers(t)
 				}
 				r := newRestartTest(t, restartablePod(action), nil)
 				r.run()
-				r.exit("x", 88)
-				r.lastStopped = map[string]string{"x": lastStopped}
-				r.restartKubelet()
+				r.lastStopped, r.stoppedUntil = map[string]string{"x": lastStopped}, r.fake.fakeClock.Now().Add(time.Minute)
+				switch name {
+				case "it was to be stopped, and recovered":
+					r.fake.fakeClock.Step(time.Minute + time.Second)
+					r.exit("x", 88)
+					r.restartKubelet()
+				case "the same, and it exits later", "stopped while the kubelet is away":
+					r.restartKubelet()
+					require.NoError(t, r.sync())
+					require.Empty(t, r.stopped)
+					if name != "stopped while the kubelet is away" {
+						r.fake.fakeClock.Step(time.Minute + time.Second)
+					}
+					r.exit("x", 88)
+				default:
+					r.exit("x", 88)
+					r.restartKubelet()
+				}
 				require.NoError(t, r.sync())
-				if name == "stopped" {
+				if strings.HasPrefix(name, "stopped") {
 					require.Empty(t, r.stopped)
 					require.NoError(t, r.sync())
 					require.Empty(t, r.stopped)

@@ -64,8 +64,9 @@ type podRestart struct {
 	// containers are the containers of the plan.
 	containers []restartpod.Container
 	// stopped has the IDs of instances that the kubelet stopped and that the
-	// runtime still knows.
-	stopped map[kubecontainer.ContainerID]bool
+	// runtime still knows. An exit after the time has another cause, unless the time
+	// is zero.
+	stopped map[kubecontainer.ContainerID]time.Time
 	// hookFailed has the containers whose last start ended with a failed postStart
 	// hook, after which the kubelet stops them. The value is the ID of the previous
 	// instance.
@@ -142,11 +143,6 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 		return nil
 	}
 	p := r.newRestart(pod)
-	for _, s := range podStatus.ContainerStatuses {
-		if r.runtime.LastStopped(pod.UID, s.Name) == s.ID.String() {
-			p.noteStopped(s.ID)
-		}
-	}
 	p.observe(restartpod.Containers(&pod.Spec, r.gates), podStatus, nil)
 	if conditions == nil {
 		conditions = r.inferRestart(p.containers)
@@ -157,6 +153,12 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 	if !r.mayRestart(&pod.Spec, conditions) {
 		return nil
 	}
+	for _, s := range podStatus.ContainerStatuses {
+		if id, deadline := r.runtime.LastStopped(pod.UID, s.Name); id == s.ID.String() {
+			p.noteStoppedUntil(s.ID, deadline)
+		}
+	}
+	p.observe(p.containers, podStatus, nil)
 	r.restoreBackOff(p, podStatus)
 	p.machine.Recover(conditions, p.containers, r.clock.Now())
 	p.plan.Phase, p.plan.Conditions = p.machine.State()
@@ -282,10 +284,14 @@ func (p *podRestart) noteAllStopped(podStatus *kubecontainer.PodStatus) {
 }
 
 func (p *podRestart) noteStopped(id kubecontainer.ContainerID) {
+	p.noteStoppedUntil(id, time.Time{})
+}
+
+func (p *podRestart) noteStoppedUntil(id kubecontainer.ContainerID, deadline time.Time) {
 	if p.stopped == nil {
-		p.stopped = map[kubecontainer.ContainerID]bool{}
+		p.stopped = map[kubecontainer.ContainerID]time.Time{}
 	}
-	p.stopped[id] = true
+	p.stopped[id] = deadline
 }
 
 // observe sets containers, with the statuses of their newest instances.
@@ -301,9 +307,10 @@ func (p *podRestart) observe(containers []restartpod.Container, podStatus *kubec
 		if before, ok := p.hookFailed[s.Name]; ok && before != s.ID {
 			delete(p.hookFailed, s.Name)
 			p.noteStopped(s.ID)
-		} else if stopped[s.ID] {
-			p.noteStopped(s.ID)
+		} else if deadline, ok := stopped[s.ID]; ok && (deadline.IsZero() || !s.FinishedAt.After(deadline)) {
+			p.noteStoppedUntil(s.ID, deadline)
 		}
+		_, byKubelet := p.stopped[s.ID]
 		containers[i].Status = &restartpod.Status{
 			ID:             s.ID.String(),
 			State:          restartpod.State(s.State),
@@ -311,7 +318,7 @@ func (p *podRestart) observe(containers []restartpod.Container, podStatus *kubec
 			ExitCode:       int32(s.ExitCode),
 			StartedAt:      s.StartedAt,
 			FinishedAt:     s.FinishedAt,
-			StoppedByAgent: p.stopped[s.ID],
+			StoppedByAgent: byKubelet,
 		}
 	}
 }

@@ -198,6 +198,7 @@ func TestRestartPodGates(t *testing.T) {
 		require.Equal(t, int32(88), r.container("x").State.Terminated.ExitCode)
 		require.Equal(t, v1.PodCondition{}, r.condition(v1.PodRestarting))
 		require.Nil(t, r.kubelet.podRestarts.get(r.pod.UID))
+		require.Zero(t, r.readStopped)
 	})
 	t.Run("off while it restarts", func(t *testing.T) {
 		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)

@@ -18,8 +18,11 @@ package kuberuntime
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,9 +46,10 @@ type ContainerStopper interface {
 	// once.
 	StopContainer(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name, message string, gracePeriod int64) error
 	// LastStopped returns the ID of the instance of a container that this kubelet or an
-	// earlier one stopped last, or began to stop. It is empty if there is none, or if no
-	// rule of the pod restarts the pod.
-	LastStopped(uid types.UID, name string) string
+	// earlier one stopped last, or began to stop. An exit after the deadline has
+	// another cause: the kubelet ended before it stopped the instance. The ID is empty
+	// if there is none, or if no rule of the pod restarts the pod.
+	LastStopped(uid types.UID, name string) (id string, deadline time.Time)
 }
 
 // stoppedDir is the directory below that of a pod with a file for each container that
@@ -53,9 +57,13 @@ type ContainerStopper interface {
 // instance keeps those that it was created with.
 const stoppedDir = "stopped-by-kubelet"
 
-// noteStopped stores that the kubelet is about to stop an instance of a container, for
-// a kubelet that starts later.
-func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string) {
+// stoppedSlack is added to the grace period, after which the runtime kills the
+// container. It may take long on a busy node.
+const stoppedSlack = time.Minute
+
+// noteStopped stores that the kubelet is about to stop an instance of a container
+// within gracePeriod seconds, for a kubelet that starts later.
+func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string, gracePeriod int64) {
 	if !podutil.PodCouldRestart(&pod.Spec) && !podutil.AllContainersCouldRestart(&pod.Spec) {
 		return
 	}
@@ -63,7 +71,11 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 	// The pod's directory exists, except if the pod is gone.
 	err := os.Mkdir(dir, 0750)
 	if err == nil || os.IsExist(err) {
-		err = os.WriteFile(filepath.Join(dir, name), []byte(id.String()), 0640)
+		// The API accepts numbers of seconds that are no Duration.
+		deadline := time.Now().Add(time.Duration(min(gracePeriod, math.MaxInt32))*time.Second + stoppedSlack)
+		// What is left of a write that does not complete is no deadline, which is right:
+		// nothing has been stopped yet.
+		err = os.WriteFile(filepath.Join(dir, name), []byte(id.String()+" "+deadline.UTC().Format(time.RFC3339)), 0640)
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Unable to store that the kubelet stops the container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "err", err)
@@ -71,12 +83,16 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 }
 
 // LastStopped implements ContainerStopper.
-func (m *kubeGenericRuntimeManager) LastStopped(uid types.UID, name string) string {
-	id, err := os.ReadFile(filepath.Join(m.runtimeHelper.GetPodDir(uid), stoppedDir, name))
+func (m *kubeGenericRuntimeManager) LastStopped(uid types.UID, name string) (id string, deadline time.Time) {
+	text, err := os.ReadFile(filepath.Join(m.runtimeHelper.GetPodDir(uid), stoppedDir, name))
 	if err != nil {
-		return ""
+		return "", time.Time{}
 	}
-	return string(id)
+	id, until, _ := strings.Cut(string(text), " ")
+	if deadline, err = time.Parse(time.RFC3339, until); err != nil {
+		return "", time.Time{}
+	}
+	return id, deadline
 }
 
 // StopContainer implements ContainerStopper. With a gracePeriod of 0, killContainer

@@ -81,6 +81,8 @@ func TestLastStopped(t *testing.T) {
 	}
 	for _, action := range []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
 		pod, _ := makeBasePodAndStatus()
+		hour := int64(3600)
+		pod.Spec.TerminationGracePeriodSeconds = &hour
 		pod.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{Action: action}}
 		if action == v1.ContainerRestartRuleActionRestartAllContainers && !podutil.AllContainersCouldRestart(&pod.Spec) {
 			continue // not before v1.35
@@ -89,12 +91,24 @@ func TestLastStopped(t *testing.T) {
 		require.NoDirExists(t, dir, "a pod that is gone stays so")
 
 		require.NoError(t, os.MkdirAll(dir, 0o750))
-		require.Empty(t, m.LastStopped(pod.UID, "foo1"))
+		id, _ := m.LastStopped(pod.UID, "foo1")
+		require.Empty(t, id)
 		for _, id := range []string{"one", "a-longer-one", "two"} {
 			stop(pod, id)
-			require.Equal(t, "test://"+id, m.LastStopped(pod.UID, "foo1"))
+			got, deadline := m.LastStopped(pod.UID, "foo1")
+			require.Equal(t, "test://"+id, got)
+			require.WithinDuration(t, time.Now().Add(time.Hour+stoppedSlack), deadline, time.Minute)
 		}
-		require.Empty(t, m.LastStopped(pod.UID, "foo2"))
+		id, _ = m.LastStopped(pod.UID, "foo2")
+		require.Empty(t, id)
+		written, err := os.ReadFile(filepath.Join(dir, stoppedDir, "foo1"))
+		require.NoError(t, err)
+		for n := range written {
+			// The kubelet, or the node, ended in the middle of the write.
+			require.NoError(t, os.WriteFile(filepath.Join(dir, stoppedDir, "foo1"), written[:n], 0o640))
+			id, _ = m.LastStopped(pod.UID, "foo1")
+			require.Empty(t, id)
+		}
 		require.NoError(t, os.RemoveAll(dir))
 	}
 	pod, _ := makeBasePodAndStatus()
