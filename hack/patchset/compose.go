@@ -69,14 +69,17 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 				return nil, err
 			}
 		}
-		upstream, err := r.Files(base, slices.Sorted(maps.Keys(q.Files))...)
+		upstream, err := r.Files(base, fileutil.WithParents(slices.Collect(maps.Keys(q.Files))...)...)
 		if err != nil {
 			return nil, err
 		}
 		staged := map[string]git.File{}
 		for path, f := range q.Files {
-			if _, there := upstream[path]; there && !s.Travel.Replaces(path) {
-				return nil, p.notApplicable(q, t, fmt.Errorf("error: %s: already exists in index\nthe patch takes it from %s", path, f.Path))
+			// Git would drop a file in the place of a directory.
+			for _, at := range fileutil.WithParents(path) {
+				if _, there := upstream[at]; there && !s.Travel.Replaces(path) {
+					return nil, p.notApplicable(q, t, fmt.Errorf("error: %s: already exists in index\nthe patch takes %s from %s", at, path, f.Path))
+				}
 			}
 			blob, err := r.Store(f.Content)
 			if err != nil {

@@ -104,6 +104,31 @@ func TestApplyRefuses(t *testing.T) {
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		}
 	})
+	t.Run("in the way of a directory", func(t *testing.T) {
+		const there = "pkg/kubelet/restart"
+		for name, make := range map[string]func(path string) error{
+			"file": func(path string) error { return os.WriteFile(path, []byte("mine"), 0o644) },
+			"link": func(path string) error { return os.Symlink(t.TempDir(), path) },
+		} {
+			for _, kind := range kinds {
+				p := kind(newSub(t), t)
+				require.NoError(t, make(filepath.Join(p.root, there)), name)
+				if _, err := os.Stat(filepath.Join(p.root, ".git")); err == nil {
+					write(p.root, map[string]string{".git/info/exclude": there + "\n"})
+				}
+				before := p.snapshot(t, p.root)
+				p.fails(t, nil, []string{"already exist in " + p.root, "\n       " + there + "\n", "Move them away"}, "hack/patchset.sh", "apply")
+				assert.Equal(t, before, p.snapshot(t, p.root))
+			}
+			p := newSub(t).clone(t)
+			require.NoError(t, make(filepath.Join(p.root, there)), name)
+			p.git(p.root, "add", ".")
+			p.git(p.root, "commit", "-q", "-m", "fork")
+			before := p.snapshot(t, p.root)
+			p.fails(t, nil, []string{p.patches(t)[1] + " does not apply", there + ": the patch creates it, but it exists"}, "hack/patchset.sh", "apply")
+			assert.Equal(t, before, p.snapshot(t, p.root))
+		}
+	})
 	t.Run("rebase in progress", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		require.NoError(t, os.Mkdir(filepath.Join(p.root, ".git/rebase-merge"), 0o755))

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -139,6 +140,18 @@ func RemoveEmpty(root, dir string) {
 			return
 		}
 	}
+}
+
+// WithParents returns the paths and those of the directories that they need, sorted.
+func WithParents(paths ...string) []string {
+	var all []string
+	for _, path := range paths {
+		for ; path != "."; path = filepath.Dir(path) {
+			all = append(all, path)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // line is a line of a file that is edited by hand.

@@ -276,11 +276,13 @@ func (t *Tree) RequireReady(created []string) error {
 	return t.requireAbsent(created)
 }
 
-// requireAbsent returns an error if there are untracked files in the places of files that git creates. It would overwrite
-// those that it ignores.
+// requireAbsent returns an error if there are untracked files in the places of files that git creates, or of their
+// directories. It would overwrite those that it ignores.
 func (t *Tree) requireAbsent(created []string) error {
-	there := slices.DeleteFunc(slices.Clone(created), func(f string) bool {
-		return !fileutil.Exists(filepath.Join(t.Dir, f)) || t.Kind == Repository && t.tracks(f)
+	there := slices.DeleteFunc(fileutil.WithParents(created...), func(f string) bool {
+		info, err := os.Lstat(filepath.Join(t.Dir, f))
+		_, itself := slices.BinarySearch(created, f)
+		return err != nil || !itself && info.IsDir() || t.Kind == Repository && t.tracks(f)
 	})
 	if len(there) == 0 {
 		return nil
