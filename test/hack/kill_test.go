@@ -126,10 +126,13 @@ func TestKilledBeforeEachCommand(t *testing.T) {
 	}
 }
 
-// killed returns a clone in which an apply was killed at the end of its checkout.
-func killed(t *testing.T) (p project, before string) {
+// killed returns a clone in which an apply was killed at the end of its checkout. prepare may change the clone first.
+func killed(t *testing.T, prepare ...func(p project)) (p project, before string) {
 	t.Helper()
 	p = newProject(t).clone(t)
+	for _, do := range prepare {
+		do(p)
+	}
 	before = p.snapshot(t, p.root)
 	env := gitBefore(t, `*\ checkout\ -q\ -b*`, halfCheckout+`touch "$2/.git/index.lock"; kill -KILL $PPID; exit 1`)
 	out, err := p.try(env, "hack/patchset.sh", "apply")
@@ -178,6 +181,18 @@ func TestEditedAfterKill(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Dir(mine)))
 	assert.Equal(t, before, p.snapshot(t, p.root))
 	p.noLeftovers(t)
+}
+
+// TestKilledInSparse: files that a sparse checkout leaves out stay out.
+func TestKilledInSparse(t *testing.T) {
+	p, before := killed(t, func(p project) { p.git(p.root, "sparse-checkout", "set", "--no-cone", "/*", "!/staging/") })
+	require.NoDirExists(t, filepath.Join(p.root, "staging"))
+	p.ok(t, "hack/patchset.sh", "reverse")
+	assert.Equal(t, before, p.snapshot(t, p.root))
+	p.noLeftovers(t)
+	p.ok(t, "hack/patchset.sh", "apply")
+	p.ok(t, "hack/patchset.sh", "reverse")
+	assert.Equal(t, before, p.snapshot(t, p.root))
 }
 
 // TestKilledAndRead: commands that need the series do not take half of it.

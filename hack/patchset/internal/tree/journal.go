@@ -218,7 +218,13 @@ func (t *Tree) restoreFiles(j *Journal, force bool) error {
 		fileutil.RemoveEmpty(t.Dir, filepath.Dir(path))
 	}
 	const list, separator = "--pathspec-from-file=-", "--pathspec-file-nul"
-	if err := t.Input(strings.Join(paths, "\x00")).Do("--literal-pathspecs", "reset", "-q", list, separator); err != nil || len(write) == 0 {
+	if err := t.Input(strings.Join(paths, "\x00")).Do("--literal-pathspecs", "reset", "-q", list, separator); err != nil {
+		return err
+	}
+	// Git refuses to check out files that a sparse checkout leaves out.
+	states, err := t.Bytes(slices.Concat([]string{"--literal-pathspecs", "ls-files", "-t", "-z", "--"}, write)...)
+	write = slices.DeleteFunc(write, func(path string) bool { return strings.Contains("\x00"+string(states), "\x00S "+path+"\x00") })
+	if err != nil || len(write) == 0 {
 		return err
 	}
 	return t.Input(strings.Join(write, "\x00")).Do("--literal-pathspecs", "checkout", "-q", list, separator)
