@@ -183,6 +183,36 @@ func TestEditedAfterKill(t *testing.T) {
 	p.noLeftovers(t)
 }
 
+// TestMovedAfterKill: the user commits before the next command. The new commit stays, and the rest of the killed command goes.
+func TestMovedAfterKill(t *testing.T) {
+	const created = "pkg/kubelet/restart/decide.go"
+	for name, tc := range map[string]struct{ path, old, new string }{
+		"a file of the user":   {"go.work", "go 1.22.0", "go 1.23.0"},
+		"a file of the series": {"pkg/kubelet/kubelet.go", "// one", "// mine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _ := killed(t)
+			require.NoError(t, os.Remove(filepath.Join(p.root, ".git/index.lock")))
+			edit(t, filepath.Join(p.root, tc.path), tc.old, tc.new)
+			p.git(p.root, "commit", "-q", "-m", "mine", "--", tc.path)
+			head := p.git(p.root, "rev-parse", "HEAD")
+			theirs := read(filepath.Join(p.root, created))
+			write(p.root, map[string]string{created: "mine"})
+			for range 2 {
+				p.fails(t, nil, []string{"was killed", created, "Move them away"}, "hack/patchset.sh", "reverse")
+			}
+			write(p.root, map[string]string{created: theirs})
+			p.ok(t, "hack/patchset.sh", "reverse")
+			assert.Equal(t, head, p.git(p.root, "rev-parse", "main"))
+			assert.Empty(t, p.git(p.root, "status", "--porcelain", "--ignored"))
+			assert.NoFileExists(t, filepath.Join(p.root, created))
+			assert.Contains(t, read(filepath.Join(p.root, tc.path)), tc.new)
+			assert.Empty(t, p.git(p.root, "branch", "--list", branch))
+			p.noLeftovers(t)
+		})
+	}
+}
+
 // TestKilledInSparse: files that a sparse checkout leaves out stay out.
 func TestKilledInSparse(t *testing.T) {
 	p, before := killed(t, func(p project) { p.git(p.root, "sparse-checkout", "set", "--no-cone", "/*", "!/staging/") })

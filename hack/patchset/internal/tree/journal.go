@@ -139,9 +139,9 @@ func (t *Tree) RemoveLocks(j *Journal) error {
 
 // Restore takes back what is left of a change that failed, or that was killed. A change that git has completed stays.
 func (t *Tree) Restore(j *Journal, force bool) error {
-	// Git sets HEAD last.
-	if t.CommitID("HEAD") == j.From {
-		if err := t.restoreFiles(j, force); err != nil {
+	// Git sets HEAD last. The user may have moved it since.
+	if head := t.CommitID("HEAD"); head != j.To {
+		if err := t.restoreFiles(j, head, force); err != nil {
 			return err
 		}
 	}
@@ -161,16 +161,16 @@ func (t *Tree) Restore(j *Journal, force bool) error {
 }
 
 // restoreFiles restores the files of HEAD that the change concerns, and their entries in the index.
-func (t *Tree) restoreFiles(j *Journal, force bool) error {
-	from, err := t.Changed(j.To, j.From)
-	if err != nil || len(from) == 0 {
+func (t *Tree) restoreFiles(j *Journal, head string, force bool) error {
+	changed, err := t.Changed(j.From, j.To)
+	if err != nil || len(changed) == 0 {
 		return err
 	}
-	to, err := t.Changed(j.From, j.To)
+	paths := slices.Sorted(maps.Keys(changed))
+	from, err := t.Files(head, paths...)
 	if err != nil {
 		return err
 	}
-	paths := slices.Sorted(maps.Keys(from))
 	var edited, remove, write []string
 	for _, path := range paths {
 		content, executable, err := readFile(filepath.Join(t.Dir, path))
@@ -183,7 +183,7 @@ func (t *Tree) restoreFiles(j *Journal, force bool) error {
 			return err
 		}
 		ours, restored := false, false
-		for commit, f := range map[string]git.File{j.From: from[path], j.To: to[path]} {
+		for commit, f := range map[string]git.File{head: from[path], j.To: changed[path]} {
 			if f.Blob == "" {
 				continue
 			}
@@ -193,7 +193,7 @@ func (t *Tree) restoreFiles(j *Journal, force bool) error {
 			}
 			// Git may have written only a part.
 			ours = ours || strings.HasPrefix(string(whole), content)
-			restored = restored || commit == j.From && string(whole) == content && executable == (f.Mode == "100755")
+			restored = restored || commit == head && string(whole) == content && executable == (f.Mode == "100755")
 		}
 		if !ours {
 			edited = append(edited, path)
