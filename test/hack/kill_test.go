@@ -213,6 +213,19 @@ func TestMovedAfterKill(t *testing.T) {
 	}
 }
 
+// TestPrunedAfterKill: git keeps the commits that the next command needs.
+func TestPrunedAfterKill(t *testing.T) {
+	p, before := killed(t)
+	p.git(p.root, "gc", "-q", "--prune=now")
+	p.ok(t, "hack/patchset.sh", "reverse")
+	assert.Equal(t, before, p.snapshot(t, p.root))
+	p.noLeftovers(t)
+	for _, command := range []string{"apply", "refresh", "reverse"} {
+		p.ok(t, "hack/patchset.sh", command)
+		assert.NotContains(t, p.git(p.root, "for-each-ref"), "refs/worktree/", command)
+	}
+}
+
 // TestKilledInSparse: files that a sparse checkout leaves out stay out.
 func TestKilledInSparse(t *testing.T) {
 	p, before := killed(t, func(p project) { p.git(p.root, "sparse-checkout", "set", "--no-cone", "/*", "!/staging/") })

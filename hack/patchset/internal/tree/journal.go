@@ -28,7 +28,11 @@ type Journal struct {
 	To     string // and after it
 }
 
-const journalFile = "kubelet-backoff-journal"
+const (
+	journalFile = "kubelet-backoff-journal"
+	// journalRef keeps git from pruning the commit after the change, which may have no branch yet. A worktree has its own.
+	journalRef = "refs/worktree/kubelet-backoff-to"
+)
 
 // gitPaths returns the paths of files in the git directory. A worktree has some of its own.
 func (t *Tree) gitPaths(names ...string) ([]string, error) {
@@ -41,7 +45,7 @@ func (t *Tree) gitPaths(names ...string) ([]string, error) {
 
 // locks returns the paths of the locks that git takes during the change.
 func (t *Tree) locks(j *Journal) ([]string, error) {
-	files, err := t.gitPaths("index", "HEAD", "ORIG_HEAD", "config", "refs/heads/"+j.Branch, "packed-refs")
+	files, err := t.gitPaths("index", "HEAD", "ORIG_HEAD", "config", "refs/heads/"+j.Branch, journalRef, "packed-refs")
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +85,13 @@ func (t *Tree) Begin(j *Journal) error {
 	if err != nil {
 		return err
 	}
-	return fileutil.Write(file[0], text, 0o666)
+	if err := fileutil.Write(file[0], text, 0o666); err != nil {
+		return err
+	}
+	if err := t.Do("update-ref", journalRef, j.To); err != nil {
+		return errors.Join(err, os.Remove(file[0]))
+	}
+	return nil
 }
 
 // Journal returns the journal of the change that is under way, or nil.
@@ -120,6 +130,9 @@ func (t *Tree) End() error {
 		return nil
 	}
 	file, err := t.gitPaths(journalFile)
+	if err == nil {
+		err = t.Do("update-ref", "-d", journalRef)
+	}
 	if err != nil {
 		return err
 	}
@@ -157,7 +170,8 @@ func (t *Tree) Restore(j *Journal, force bool) error {
 		_ = os.Remove(log[0])
 	}
 	t.forgetGone()
-	return nil
+	// With this ref, the repository that apply made would hold more than the release.
+	return t.Do("update-ref", "-d", journalRef)
 }
 
 // restoreFiles restores the files of HEAD that the change concerns, and their entries in the index.
