@@ -226,8 +226,8 @@ func (p *program) restore(t *tree.Tree, j *tree.Journal, force bool) error {
 	return t.End()
 }
 
-// recover restores the tree if a command was killed.
-func (p *program) recover(force bool) error {
+// recover restores the tree if a command was killed. It resets force if it has to use it.
+func (p *program) recover(force *bool) error {
 	t, err := p.locate()
 	if err != nil || t.Kind == tree.Missing {
 		return nil // The command itself reports it.
@@ -247,7 +247,12 @@ func (p *program) recover(force bool) error {
 		return err
 	}
 	p.Say("A command that changed %s was killed: removing what it left", t.Dir)
-	return p.restore(t, j, force)
+	err = p.restore(t, j, false)
+	if err != nil && *force {
+		*force = false
+		err = p.restore(t, j, true)
+	}
+	return err
 }
 
 // made reports whether apply made the repository around a plain tree.

@@ -189,14 +189,14 @@ anything fails, apply restores the tree bit for bit. "patchset reverse" undoes i
 apply or reverse first restores the tree.
 
 SKIP="4 6" or SKIP="config images" in the environment leaves these patches out, as if their lines in "series" were commented out.`, none,
-		func(*cobra.Command, []string) error { return p.alone(false, func() error { return p.apply(keep) }) })
+		func(*cobra.Command, []string) error { return p.alone(false, func(bool) error { return p.apply(keep) }) })
 	apply.Flags().BoolVar(&keep, "keep", false, "accept a series branch that was edited after it was made")
 
 	var force bool
 	reverse := add(root, "reverse [--force]", "remove the series from the tree",
 		`Reverse undoes apply: it checks out the branch or commit that was checked out before, and deletes the series branch. It
 removes nothing else. It refuses if that would lose work: uncommitted changes, or commits that no patch file holds.`, none,
-		func(*cobra.Command, []string) error { return p.alone(force, func() error { return p.reverse(force) }) })
+		func(*cobra.Command, []string) error { return p.alone(force, p.reverse) })
 	reverse.Flags().BoolVar(&force, "force", false, "discard uncommitted changes and such commits")
 
 	var r refreshOptions
@@ -205,7 +205,7 @@ removes nothing else. It refuses if that would lose work: uncommitted changes, o
 belong to the library, other new files to patches/_src, changes of upstream's files and messages to the patches. If a file
 was edited on both sides, refresh prints the conflict and writes nothing. Messages, authors and dates of the commits do not
 change. Running refresh twice changes nothing. If it was killed, run it again.`, none,
-		func(*cobra.Command, []string) error { return p.alone(false, func() error { return p.refresh(r) }) })
+		func(*cobra.Command, []string) error { return p.alone(false, func(bool) error { return p.refresh(r) }) })
 	refresh.Flags().StringVar(&r.base, "base", "", "the branch was rebased and now starts at this `commit`")
 	refresh.Flags().BoolVar(&r.sourceWins, "library-wins", false, "resolve conflicts in favour of the library and patches/_src")
 	refresh.Flags().BoolVar(&r.check, "check", false, "write nothing; fail if there is something to refresh")
@@ -219,7 +219,7 @@ If a file of patches/_src does not fit the new release, add patches/<series>/_sr
 patches/<series>/_src/REASONS: "PATCH/PATH: why". This version replaces the file in this release and in older ones that
 have no version of their own.`, cobra.ExactArgs(1),
 		func(_ *cobra.Command, args []string) error {
-			return p.alone(false, func() error { return p.carry(args[0]) })
+			return p.alone(false, func(bool) error { return p.carry(args[0]) })
 		})
 
 	var noBuild bool
@@ -319,17 +319,17 @@ commits that are in no patch file.`, none,
 }
 
 // alone runs a step that changes a tree, while no other such step runs. It first restores the tree if such a step was killed.
-// With force, it discards edits that prevent that.
-func (p *program) alone(force bool, run func() error) error {
+// With force, it discards edits that prevent that. Then it runs the step without force, which may concern other edits.
+func (p *program) alone(force bool, run func(force bool) error) error {
 	unlock, err := p.lock(".tree.lock", "apply, reverse or refresh")
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := p.recover(force); err != nil {
+	if err := p.recover(&force); err != nil {
 		return err
 	}
-	return run()
+	return run(force)
 }
 
 // seriesFor returns the directory of the series for the minor version of a release.

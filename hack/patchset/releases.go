@@ -183,7 +183,7 @@ func (p *program) checkedCommand() error {
 
 // testPatched runs test-patched.sh with the race detector.
 func (p *program) testPatched() error {
-	if err := p.alone(false, func() error { return p.apply(false) }); err != nil {
+	if err := p.alone(false, func(bool) error { return p.apply(false) }); err != nil {
 		return err
 	}
 	t, s, err := p.target()

@@ -183,6 +183,33 @@ func TestEditedAfterKill(t *testing.T) {
 	p.noLeftovers(t)
 }
 
+// TestForceAfterKill: force discards what an error has listed, and no more.
+func TestForceAfterKill(t *testing.T) {
+	p := newProject(t).clone(t)
+	before := p.snapshot(t, p.root)
+	p.ok(t, "hack/patchset.sh", "apply")
+	out, err := p.try(gitBefore(t, `*\ checkout\ -q\ main*`, halfCheckout+`kill -KILL $PPID; exit 1`), "hack/patchset.sh", "reverse")
+	require.Error(t, err, out)
+	const edited = "pkg/kubelet/kubelet.go"
+	work := filepath.Join(p.root, "go.work")
+	edit(t, filepath.Join(p.root, edited), "stock", "mine")
+	edit(t, work, "go 1.22.0", "go 1.23.0")
+	out, err = p.try(nil, "hack/patchset.sh", "reverse")
+	require.Error(t, err, out)
+	assert.Contains(t, out, edited)
+	assert.NotContains(t, out, "go.work")
+	out, err = p.try(nil, "hack/patchset.sh", "reverse", "--force")
+	require.Error(t, err, out)
+	assert.Contains(t, out, "not committed")
+	assert.Contains(t, out, "go.work")
+	assert.NotContains(t, out, edited)
+	assert.Contains(t, read(work), "go 1.23.0")
+	assert.Contains(t, read(filepath.Join(p.root, edited)), "patched")
+	p.ok(t, "hack/patchset.sh", "reverse", "--force")
+	assert.Equal(t, before, p.snapshot(t, p.root))
+	p.noLeftovers(t)
+}
+
 // TestMovedAfterKill: the user commits before the next command. The new commit stays, and the rest of the killed command goes.
 func TestMovedAfterKill(t *testing.T) {
 	const created = "pkg/kubelet/restart/decide.go"
