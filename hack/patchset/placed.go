@@ -4,7 +4,10 @@ package main
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,6 +30,8 @@ var (
 	checking = regexp.MustCompile(`^Checking patch (.*)\.\.\.$`)
 	// function matches what git shows as the function in the header of a hunk.
 	function = regexp.MustCompile(`^[A-Za-z_$]`)
+	// declaration matches such a line that begins a declaration of Go, and not a label or a line of a string or of a comment.
+	declaration = regexp.MustCompile(`^(package|import|const|type|var|func)\b`)
 	// goName is the part of a function's line that a fork does not change without moving the code: its receiver and name.
 	goName = regexp.MustCompile(`^func (?:\([^)]*?\*?(\w+)(?:\[[^)]*\])?\) )?(\w+)`)
 )
@@ -78,21 +83,52 @@ func nameOf(line string) string {
 func requirePlaced(q *series.Patch, hunks []*hunk, before, after map[string]string) error {
 	for _, h := range hunks {
 		made := hunkLine.FindStringSubmatch(h.header)[2]
-		is, lines := "", strings.Split(after[h.path], "\n")
-		for i := min(h.at-1, len(lines)) - 1; i >= 0 && is == ""; i-- {
-			if function.MatchString(lines[i]) {
-				is = lines[i]
-			}
-		}
+		is, namesakes := h.place(after[h.path], made)
+		fits := h.fits(before[h.path])
 		// Git cuts the line off.
-		if nameOf(made) == nameOf(is) || made != "" && strings.HasPrefix(is, made) || !h.inside() && h.fits(before[h.path]) == 1 {
+		named := nameOf(made) == nameOf(is) || made != "" && strings.HasPrefix(is, made)
+		if named && (namesakes < 2 || fits == 1) || !strings.HasPrefix(is, "/*") && !h.inside() && fits == 1 {
 			continue
 		}
 		return console.Error(fmt.Sprintf("%s: a hunk of %s is misplaced: %s", q.File, h.path, h.header),
-			fmt.Sprintf("It was made for %q, and its lines fit line %d, in %q.", made, h.at, is),
+			fmt.Sprintf("It was made for %q. Git put it at line %d, in %q. Places that its lines fit: %d.", made, h.at, is, fits),
 			"The tree has other lines around the place that it was made for. Apply the series with git am -3, and resolve the conflict there.")
 	}
 	return nil
+}
+
+// place returns the line before the hunk that names its place: that of the declaration, if the hunk was made for one, or the
+// first line of a comment between declarations. It also returns how many declarations have the name it was made for.
+func (h *hunk) place(file, made string) (is string, namesakes int) {
+	lines := strings.Split(file, "\n")
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, "", file, parser.SkipObjectResolution|parser.ParseComments)
+	if err != nil || !strings.HasSuffix(h.path, ".go") || !declaration.MatchString(made) {
+		for _, line := range lines[:max(0, min(h.at-1, len(lines)))] {
+			if function.MatchString(line) {
+				is = line
+			}
+		}
+		return is, 1
+	}
+	at := func(p token.Pos) int { return set.PositionFor(p, false).Line }
+	is, end := lines[at(f.Package)-1], f.Name.End()
+	for _, d := range f.Decls {
+		line := lines[at(d.Pos())-1]
+		if nameOf(line) == nameOf(made) {
+			namesakes++
+		}
+		if at(d.Pos()) < h.at {
+			is, end = line, d.End()
+		}
+	}
+	change := h.at + slices.IndexFunc(h.lines, func(l string) bool { return l[0] != ' ' })
+	for _, c := range f.Comments {
+		if text := c.List[0].Text; text[1] == '*' && c.Pos() > end && at(c.Pos()) < change && change <= at(c.End()) {
+			is, _, _ = strings.Cut(text, "\n")
+		}
+	}
+	return is, namesakes
 }
 
 // inside reports whether a change of the hunk is in the function of its header, as far as the hunk shows.

@@ -54,6 +54,29 @@ func TestRequirePlaced(t *testing.T) {
 		"between functions, and it fits two places": {func(s string) string {
 			return strings.Replace(s, "// last", "func fork() {\n}\n\n// last is the last variable.\n\n// last", 1)
 		}, strings.ReplaceAll(topLevel, " // last is the last variable.\n", ""), 18, []string{"misplaced", "func fork() {"}},
+		"in a copy in a comment": {func(s string) string {
+			return strings.Replace(s, "func (c", "/* before:\nfunc (c *container) start() {\n\tif a {\n\t}\n\n\tb()\n}\n*/\n\nfunc (c", 1)
+		}, inContainer, 13, []string{"misplaced", `line 13, in "/* before:"`}},
+		"in a copy in a comment after the function": {func(s string) string {
+			return strings.Replace(s, "// last", "/*\nfunc (c *container) start() {\n\tif a {\n\t}\n\n\tb()\n}\n*/\n\n// last", 1)
+		}, inContainer, 21, []string{"misplaced", `line 21, in "/*"`}},
+		"after a comment in the function": {func(s string) string {
+			return strings.Replace(s, "container) start() {\n", "container) start() {\n\t/*\nfunc (c *container) stop() {\n\t*/\n", 1)
+		}, inContainer, 15, nil},
+		"after a label": {func(s string) string {
+			return strings.Replace(s, "container) start() {\n", "container) start() {\nagain:\n", 1)
+		}, inContainer, 13, nil},
+		"after a raw string": {func(s string) string {
+			return strings.Replace(s, "container) start() {\n", "container) start() {\n\tc(`\nvar x\n`)\n", 1)
+		}, inContainer, 15, nil},
+		"the file is no Go code": {func(s string) string { return s + "}\n" }, inContainer, 12, nil},
+		"the file becomes empty": {func(string) string { return "" }, "@@ -1,2 +0,0 @@\n-a\n-b\n", 0, nil},
+		"in one of two functions of that name": {func(s string) string {
+			return strings.NewReplacer("func (s *sandbox) start()", "func init()", "func (c *container) start()", "func init()").Replace(s)
+		}, strings.ReplaceAll(inContainer, "func (c *container) start()", "func init()"), 12, []string{"misplaced", "func init()"}},
+		"in the only place of two functions of that name": {func(s string) string {
+			return strings.NewReplacer("func (s *sandbox) start() {\n\tif a {\n\t}\n", "func init() {\n", "func (c *container) start()", "func init()").Replace(s)
+		}, strings.ReplaceAll(inContainer, "func (c *container) start()", "func init()"), 10, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := twoFunctions
