@@ -67,8 +67,9 @@ func (p *pod) startingWithin(name string, n int, limit time.Duration) {
 	}))
 }
 
-// allWait waits until a container of each pod waits, both in the journal and in the API.
-// It returns the numbers of the next restarts, counted from 1.
+// allWait waits until a container of each pod waits, both in the journal and in the API,
+// and is not about to start. Otherwise a kill that follows could end the kubelet in the
+// middle of a start, for which there is KilledInStart. allWait returns the numbers of the next restarts, counted from 1.
 func (e *e2e) allWait(t *testing.T, pods []*pod, name string) (restarts []int) {
 	t.Helper()
 	require.NoError(t, node.Await(e.ctx, "the wait of all pods", patience, func(context.Context) error {
@@ -85,6 +86,12 @@ func (e *e2e) allWait(t *testing.T, pods []*pod, name string) (restarts []int) {
 				return fmt.Errorf("pod %s: %+v", p.name, s)
 			}
 			restarts = append(restarts, n)
+		}
+		for _, p := range pods {
+			found := decisions(t, p.log(), p, name)
+			if d := found[len(found)-1]; d.allowed || time.Until(d.retryAt) < time.Second {
+				return fmt.Errorf("pod %s is about to start: %+v", p.name, d)
+			}
 		}
 		return nil
 	}))
