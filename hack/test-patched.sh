@@ -35,5 +35,5 @@ in_src() { cd "$TREE" && "$@"; }
 start=$SECONDS
 # On a busy machine a package may take longer than the default limit of ten minutes.
 STREAM=1 run_long "go test" "$WORK/log" in_src go test -timeout 30m "$@" "${packages[@]}" ||
-  die "tests fail in the patched tree, see above:" "$(grep -E -A12 '^ *--- FAIL|^panic:' "$WORK/log" | head -n 50)"
+  die "tests fail in the patched tree, see above:" "$(grep -E -A30 '^ *--- FAIL|^panic:|^WARNING: DATA RACE' "$WORK/log" | head -n 80)"
 say "All ${#packages[@]} packages pass ($((SECONDS - start)) s)"

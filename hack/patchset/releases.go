@@ -197,7 +197,7 @@ func (p *program) testPatched() error {
 	env := append(os.Environ(), "KB_ROOT="+p.Root, "KUBE_ROOT=", "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion)
 	out, took, err := p.long("test-patched.sh", p.Root, env, "bash", script, "-race")
 	if err != nil {
-		return console.Error("tests fail in the patched tree:", console.LastLines(out, 80))
+		return console.Error("tests fail in the patched tree:", console.LastLines(out, 120))
 	}
 	p.Note("ok: tests pass (%d s)", int(took.Seconds()))
 	return nil
