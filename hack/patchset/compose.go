@@ -109,7 +109,9 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 	return done, nil
 }
 
-// applyHunks applies the hunks of a patch to the index, if each is in the function that it was made for.
+// applyHunks applies the hunks of a patch to the index, if each is in the function that it was made for. The other patch
+// versions of a release have changes close to some hunks. There it ignores the outer lines of context, if the others fit only
+// one place.
 func (p *program) applyHunks(x git.Git, q *series.Patch, t *tree.Tree, paths []string) error {
 	read := func() (map[string]string, error) {
 		files := map[string]string{}
@@ -126,15 +128,40 @@ func (p *program) applyHunks(x git.Git, q *series.Patch, t *tree.Tree, paths []s
 	if err != nil {
 		return err
 	}
-	said, err := x.Input(q.Mail).Command([]string{"apply", "--cached", "--verbose", "-"}).CombinedOutput()
+	apply := func(context int) (string, error) {
+		said, err := x.Input(q.Mail).Command([]string{"apply", "--cached", "--verbose", fmt.Sprintf("-C%d", context), "-"}).CombinedOutput()
+		if err != nil {
+			err = p.notApplicable(q, t, console.Error("git apply: "+err.Error(), errorLine.FindAllString(string(said), -1)...))
+		}
+		return string(said), err
+	}
+	context := 3
+	said, failed := apply(context)
+	for err = failed; err != nil && context > 1; said, err = apply(context) {
+		context--
+	}
 	if err != nil {
-		return p.notApplicable(q, t, console.Error("git apply: "+err.Error(), errorLine.FindAllString(string(said), -1)...))
+		return failed
 	}
 	after, err := read()
 	if err != nil {
 		return err
 	}
-	return requirePlaced(q, readHunks(q.Mail, string(said)), before, after)
+	hunks := readHunks(q.Mail, said)
+	for _, h := range hunks {
+		if h.fits(before[h.path]) == 0 {
+			h.trim(context)
+		}
+	}
+	if err := requirePlaced(q, hunks, before, after); err != nil {
+		return err
+	}
+	for _, h := range hunks {
+		if h.trimmed {
+			p.Note("%s: a hunk of %s fits one place, with %d of its 3 lines of context: %s", q.File, h.path, context, h.header)
+		}
+	}
+	return nil
 }
 
 // writeMails writes composed patches as mails to a directory, and returns their paths.
