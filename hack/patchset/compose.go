@@ -109,9 +109,7 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 	return done, nil
 }
 
-// applyHunks applies the hunks of a patch to the index, if each is in the function that it was made for. The other patch
-// versions of a release have changes close to some hunks. There it ignores the outer lines of context, if the others fit only
-// one place.
+// applyHunks applies the hunks of a patch to the index, if each is in the function that it was made for.
 func (p *program) applyHunks(x git.Git, q *series.Patch, t *tree.Tree, paths []string) error {
 	read := func() (map[string]string, error) {
 		files := map[string]string{}
@@ -128,40 +126,15 @@ func (p *program) applyHunks(x git.Git, q *series.Patch, t *tree.Tree, paths []s
 	if err != nil {
 		return err
 	}
-	apply := func(context int) (string, error) {
-		said, err := x.Input(q.Mail).Command([]string{"apply", "--cached", "--verbose", fmt.Sprintf("-C%d", context), "-"}).CombinedOutput()
-		if err != nil {
-			err = p.notApplicable(q, t, console.Error("git apply: "+err.Error(), errorLine.FindAllString(string(said), -1)...))
-		}
-		return string(said), err
-	}
-	context := 3
-	said, failed := apply(context)
-	for err = failed; err != nil && context > 1; said, err = apply(context) {
-		context--
-	}
+	said, err := x.Input(q.Mail).Command([]string{"apply", "--cached", "--verbose", "-"}).CombinedOutput()
 	if err != nil {
-		return failed
+		return p.notApplicable(q, t, console.Error("git apply: "+err.Error(), errorLine.FindAllString(string(said), -1)...))
 	}
 	after, err := read()
 	if err != nil {
 		return err
 	}
-	hunks := readHunks(q.Mail, said)
-	for _, h := range hunks {
-		if h.fits(before[h.path]) == 0 {
-			h.trim(context)
-		}
-	}
-	if err := requirePlaced(q, hunks, before, after); err != nil {
-		return err
-	}
-	for _, h := range hunks {
-		if h.trimmed {
-			p.Note("%s: a hunk of %s fits one place, with %d of its 3 lines of context: %s", q.File, h.path, context, h.header)
-		}
-	}
-	return nil
+	return requirePlaced(q, readHunks(q.Mail, string(said)), before, after)
 }
 
 // writeMails writes composed patches as mails to a directory, and returns their paths.

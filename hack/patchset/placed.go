@@ -21,8 +21,6 @@ type hunk struct {
 	// at is the line in the new file, counted from 1.
 	at    int
 	lines []string
-	// trimmed is true if git ignored some of its context.
-	trimmed bool
 }
 
 var (
@@ -89,7 +87,7 @@ func requirePlaced(q *series.Patch, hunks []*hunk, before, after map[string]stri
 		fits := h.fits(before[h.path])
 		// Git cuts the line off.
 		named := nameOf(made) == nameOf(is) || made != "" && strings.HasPrefix(is, made)
-		if named && (namesakes < 2 && !h.trimmed || fits == 1) || !strings.HasPrefix(is, "/*") && !h.inside() && fits == 1 {
+		if named && (namesakes < 2 || fits == 1) || !strings.HasPrefix(is, "/*") && !h.inside() && fits == 1 {
 			continue
 		}
 		return console.Error(fmt.Sprintf("%s: a hunk of %s is misplaced: %s", q.File, h.path, h.header),
@@ -131,16 +129,6 @@ func (h *hunk) place(file, made string) (is string, namesakes int) {
 		}
 	}
 	return is, namesakes
-}
-
-// trim removes context from both ends of the hunk, except n lines.
-func (h *hunk) trim(n int) {
-	changes := func(line string) bool { return line[0] != ' ' }
-	first := slices.IndexFunc(h.lines, changes)
-	slices.Reverse(h.lines)
-	last := len(h.lines) - slices.IndexFunc(h.lines, changes)
-	slices.Reverse(h.lines)
-	h.lines, h.trimmed = h.lines[max(0, first-n):min(len(h.lines), last+n)], true
 }
 
 // inside reports whether a change of the hunk is in the function of its header, as far as the hunk shows.

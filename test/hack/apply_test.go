@@ -276,34 +276,6 @@ func TestApplyFails(t *testing.T) {
 	}
 }
 
-// TestApplyNearChanges: changes close to a hunk do not matter if the rest of it fits one place only.
-func TestApplyNearChanges(t *testing.T) {
-	const doc, late = "// Late is late.\n", "func Late() bool {\n\treturn true\n}\n"
-	file := func(p project) string { return filepath.Join(p.root, "pkg/kubelet/kubelet.go") }
-	for name, kind := range kinds {
-		t.Run(name, func(t *testing.T) {
-			p := kind(newProject(t), t)
-			edit(t, file(p), doc, "// Late is never late.\n")
-			if name == "clone" {
-				p.git(p.root, "commit", "-q", "-a", "-m", "fork")
-			}
-			before := p.snapshot(t, p.root)
-			assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "a hunk of pkg/kubelet/kubelet.go fits one place, with 1 of its 3 lines of context")
-			assert.Contains(t, read(file(p)), "// Late is never late.\nfunc Late() bool {\n\treturn false\n}\n")
-			p.ok(t, "hack/patchset.sh", "reverse")
-			assert.Equal(t, before, p.snapshot(t, p.root))
-
-			edit(t, file(p), late, late+"\n/*\n"+late+"*/\n")
-			if name == "clone" {
-				p.git(p.root, "commit", "-q", "-a", "-m", "two places")
-			}
-			before = p.snapshot(t, p.root)
-			p.fails(t, nil, []string{"is misplaced", "Places that its lines fit: 2."}, "hack/patchset.sh", "apply")
-			assert.Equal(t, before, p.snapshot(t, p.root))
-		})
-	}
-}
-
 func TestApplyInterrupted(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
