@@ -142,23 +142,23 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 	if !podutil.PodCouldRestart(&pod.Spec) && !podutil.AllContainersCouldRestart(&pod.Spec) {
 		return nil
 	}
-	p := r.newRestart(pod)
-	p.observe(restartpod.Containers(&pod.Spec, r.gates), podStatus, nil)
-	if conditions == nil {
-		conditions = r.inferRestart(p.containers)
-	}
+	known := conditions != nil
 	conditions = slices.DeleteFunc(slices.Clone(conditions), func(c v1.PodCondition) bool {
 		return !isRestartCondition(c.Type) || c.Type == v1.PodRestarting && !status.IsPodRestartCondition(&c)
 	})
 	if !r.mayRestart(&pod.Spec, conditions) {
 		return nil
 	}
+	p := r.newRestart(pod)
 	for _, s := range podStatus.ContainerStatuses {
 		if id, deadline := r.runtime.LastStopped(pod.UID, s.Name); id == s.ID.String() {
 			p.noteStoppedUntil(s.ID, deadline)
 		}
 	}
-	p.observe(p.containers, podStatus, nil)
+	p.observe(restartpod.Containers(&pod.Spec, r.gates), podStatus, nil)
+	if !known {
+		conditions = r.inferRestart(p.containers)
+	}
 	r.restoreBackOff(p, podStatus)
 	p.machine.Recover(conditions, p.containers, r.clock.Now())
 	p.plan.Phase, p.plan.Conditions = p.machine.State()

@@ -404,6 +404,20 @@ func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 		require.Equal(t, []string{"y/30", "s/30"}, r.stopped)
 		require.Len(t, r.events(), 1)
 	})
+	t.Run("after it stopped a container that waits, and another one started", func(t *testing.T) {
+		r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
+		r.run()
+		r.fake.fakeClock.Step(5 * time.Second)
+		r.exit("x", 88)
+		r.lastStopped, r.stoppedUntil = map[string]string{"x": "test://x-0"}, r.fake.fakeClock.Now().Add(time.Minute)
+		r.exit("y", 0)
+		r.fake.fakeClock.Step(2 * time.Second)
+		r.start("y")
+		r.restartKubelet()
+		require.NoError(t, r.sync())
+		require.Empty(t, r.stopped)
+		require.NotEqual(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+	})
 }
 
 // A static pod may change and keep its UID.

@@ -18,7 +18,6 @@ package prober
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -36,17 +35,10 @@ import (
 )
 
 // The workers of a container that has ended for good go on if a restart of the pod may
-// start it again, and probe its next instance. Upstream would not add them in time. The
-// workers of a container that waits go on in any case: a restart that is in progress
-// goes on with the gate off.
+// start it again, and probe its next instance. Upstream would not add them in time.
 func TestDoProbeEndedInRestartablePod(t *testing.T) {
-	t.Run("on", func(t *testing.T) { testDoProbeEnded(t, true, "completed", "waiting") })
-	t.Run("off", func(t *testing.T) { testDoProbeEnded(t, false, "waiting") })
-}
-
-func testDoProbeEnded(t *testing.T, enabled bool, states ...string) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ContainerRestartRules, true)
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, enabled)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.RestartPodOnContainerExits, true)
 	never := v1.ContainerRestartPolicyNever
 	rules := []v1.ContainerRestartRule{{
 		Action:    v1.ContainerRestartRuleActionRestartPod,
@@ -57,9 +49,6 @@ func testDoProbeEnded(t *testing.T, enabled bool, states ...string) {
 			"completed": {Terminated: &v1.ContainerStateTerminated{}},
 			"waiting":   {Waiting: &v1.ContainerStateWaiting{}},
 		} {
-			if !slices.Contains(states, name) {
-				continue
-			}
 			t.Run(fmt.Sprintf("%s, %s", probeType, name), func(t *testing.T) {
 				logger, ctx := ktesting.NewTestContext(t)
 				m := newTestManager()
