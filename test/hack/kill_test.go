@@ -242,14 +242,22 @@ func TestMovedAfterKill(t *testing.T) {
 
 // TestPrunedAfterKill: git keeps the commits that the next command needs.
 func TestPrunedAfterKill(t *testing.T) {
-	p, before := killed(t)
-	p.git(p.root, "gc", "-q", "--prune=now")
-	p.ok(t, "hack/patchset.sh", "reverse")
-	assert.Equal(t, before, p.snapshot(t, p.root))
-	p.noLeftovers(t)
-	for _, command := range []string{"apply", "refresh", "reverse"} {
-		p.ok(t, "hack/patchset.sh", command)
-		assert.NotContains(t, p.git(p.root, "for-each-ref"), "refs/worktree/", command)
+	for name, kind := range map[string]func(project, *testing.T) project{"clone": project.clone, "worktree": project.worktree} {
+		t.Run(name, func(t *testing.T) {
+			p := kind(newProject(t), t)
+			before := p.snapshot(t, p.root)
+			out, err := p.try(gitBefore(t, `*\ checkout\ -q\ -b*`, halfCheckout+`kill -KILL $PPID; exit 1`), "hack/patchset.sh", "apply")
+			require.Error(t, err, out)
+			// In the main worktree, also if the command was killed in another one.
+			p.git(filepath.Dir(p.git(p.root, "rev-parse", "--path-format=absolute", "--git-common-dir")), "gc", "-q", "--prune=now")
+			p.ok(t, "hack/patchset.sh", "reverse")
+			assert.Equal(t, before, p.snapshot(t, p.root))
+			p.noLeftovers(t)
+			for _, command := range []string{"apply", "refresh", "reverse"} {
+				p.ok(t, "hack/patchset.sh", command)
+				assert.NotContains(t, p.git(p.root, "for-each-ref"), "refs/kubelet-backoff/", command)
+			}
+		})
 	}
 }
 

@@ -28,11 +28,14 @@ type Journal struct {
 	To     string // and after it
 }
 
-const (
-	journalFile = "kubelet-backoff-journal"
-	// journalRef keeps git from pruning the commit after the change, which may have no branch yet. A worktree has its own.
-	journalRef = "refs/worktree/kubelet-backoff-to"
-)
+const journalFile = "kubelet-backoff-journal"
+
+// journalRef returns the name of a ref that keeps git from pruning the commit after the change, which may have no branch yet.
+// It is not below refs/worktree, because a git that runs in another worktree would ignore it.
+func (t *Tree) journalRef() string {
+	// This is .git, or the name that git gave to the worktree.
+	return "refs/kubelet-backoff/to-" + filepath.Base(t.Try("rev-parse", "--absolute-git-dir"))
+}
 
 // gitPaths returns the paths of files in the git directory. A worktree has some of its own.
 func (t *Tree) gitPaths(names ...string) ([]string, error) {
@@ -45,7 +48,7 @@ func (t *Tree) gitPaths(names ...string) ([]string, error) {
 
 // locks returns the paths of the locks that git takes during the change.
 func (t *Tree) locks(j *Journal) ([]string, error) {
-	files, err := t.gitPaths("index", "HEAD", "ORIG_HEAD", "config", "refs/heads/"+j.Branch, journalRef, "packed-refs")
+	files, err := t.gitPaths("index", "HEAD", "ORIG_HEAD", "config", "refs/heads/"+j.Branch, t.journalRef(), "packed-refs")
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +91,7 @@ func (t *Tree) Begin(j *Journal) error {
 	if err := fileutil.Write(file[0], text, 0o666); err != nil {
 		return err
 	}
-	if err := t.Do("update-ref", journalRef, j.To); err != nil {
+	if err := t.Do("update-ref", t.journalRef(), j.To); err != nil {
 		return errors.Join(err, os.Remove(file[0]))
 	}
 	return nil
@@ -131,7 +134,7 @@ func (t *Tree) End() error {
 	}
 	file, err := t.gitPaths(journalFile)
 	if err == nil {
-		err = t.Do("update-ref", "-d", journalRef)
+		err = t.Do("update-ref", "-d", t.journalRef())
 	}
 	if err != nil {
 		return err
@@ -171,7 +174,7 @@ func (t *Tree) Restore(j *Journal, force bool) error {
 	}
 	t.forgetGone()
 	// With this ref, the repository that apply made would hold more than the release.
-	return t.Do("update-ref", "-d", journalRef)
+	return t.Do("update-ref", "-d", t.journalRef())
 }
 
 // restoreFiles restores the files of HEAD that the change concerns, and their entries in the index.
