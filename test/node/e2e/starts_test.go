@@ -127,18 +127,18 @@ var startScenarios = []scenario{
 		main := container("main", "")
 		main.Image, main.ImagePullPolicy = image, v1.PullIfNotPresent
 		p := e.create(t, alwaysSpec(nil, main, container("other", "")))
-		// After the third pull, the next one is after 40 s.
-		const pulls, looks = 3, 2
-		before := int32(0)
-		require.NoError(t, node.Await(e.ctx, fmt.Sprintf("%d looks for the image after pull %d", looks, pulls), patience, func(context.Context) error {
+		// After the third pull, the next one is after 40 s, and then after 80 s. A kubelet on a
+		// busy node may look once in 40 s, but one that looks every 60 s fails.
+		const fewest, most, looks = 3, 4, 2
+		var pulls, before int32
+		require.NoError(t, node.Await(e.ctx, fmt.Sprintf("%d looks for the image between two pulls", looks), patience, func(context.Context) error {
 			pulled, looked := p.occurrences("Pulling"), p.occurrences("BackOff")
-			if pulled < pulls {
-				before = looked
-				return fmt.Errorf("the image was pulled %d times", pulled)
+			if pulled != pulls {
+				pulls, before = pulled, looked
 			}
-			require.EqualValues(t, pulls, pulled, "pulls of the image when the kubelet had looked for it %d times in the back-off of the third one", looked-before)
-			if looked < before+looks {
-				return fmt.Errorf("there were %d", looked-before)
+			require.LessOrEqual(t, pulls, int32(most), "pulls of the image, without %d looks for it in between", looks)
+			if pulls < fewest || looked < before+looks {
+				return fmt.Errorf("the image was pulled %d times, and then looked for %d times", pulls, looked-before)
 			}
 			return nil
 		}))
