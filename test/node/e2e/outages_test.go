@@ -69,7 +69,8 @@ func (p *pod) startingWithin(name string, n int, limit time.Duration) {
 
 // allWait waits until a container of each pod waits, both in the journal and in the API,
 // and is not about to start. Otherwise a kill that follows could end the kubelet in the
-// middle of a start, for which there is KilledInStart. allWait returns the numbers of the next restarts, counted from 1.
+// middle of a start, for which there is KilledInStart. allWait returns the numbers of the
+// next restarts, counted from 1.
 func (e *e2e) allWait(t *testing.T, pods []*pod, name string) (restarts []int) {
 	t.Helper()
 	require.NoError(t, node.Await(e.ctx, "the wait of all pods", patience, func(context.Context) error {
