@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test search test-patched test-kubelet verify verify-all matrix deviations docs bench node-timing node-load node-e2e node-skew node-conformance apply reverse refresh series stat dist fetch fuzz lint vulncheck clean
+.PHONY: help kubelet test test-all test-modules search test-patched test-kubelet verify verify-all matrix deviations docs bench node-timing node-load node-e2e node-skew node-conformance apply reverse refresh series stat dist fetch fuzz lint vulncheck clean
 
 help: ## print this
 	@echo "Targets:"
@@ -31,17 +31,22 @@ kubelet: ## fetch, apply and build: _output/VERSION/kubelet
 	@hack/build.sh kubelet
 
 test: ## unit tests with the race detector, gofmt, go vet, staticcheck
-	@command -v gcc >/dev/null || command -v clang >/dev/null || { echo "error: the race detector needs a C compiler: apt-get install gcc libc6-dev" >&2; exit 1; }
-	@hack/lint.sh
-	@echo "==> go test -race ./..."
-	@CGO_ENABLED=1 go test -race ./...
+	@$(MAKE) test-modules SHORT=-short
+	@echo "make test leaves out what takes more than ten seconds: make test-all runs that too"
+
+test-all: ## all tests: also the full search, rules and dashboards in Prometheus, and killed commands of the tool
+	@$(MAKE) test-modules SHORT=
 	@$(MAKE) search
-	@for dir in test/node test/agent; do \
-	  echo "==> go test -race ./... in $$dir"; \
-	  (cd "$$dir" && CGO_ENABLED=1 go test -race ./...); \
-	done
 	@echo "==> go test ./... in test/deploy"
 	@cd test/deploy && go test ./...
+
+test-modules:
+	@command -v gcc >/dev/null || command -v clang >/dev/null || { echo "error: the race detector needs a C compiler: apt-get install gcc libc6-dev" >&2; exit 1; }
+	@hack/lint.sh
+	@for dir in . agent crashloop hack test test/node examples/agent; do \
+	  echo "==> go test -race $(SHORT) ./... in $$dir"; \
+	  (cd "$$dir" && CGO_ENABLED=1 go test -race $(SHORT) ./...); \
+	done
 
 search: ## search all interleavings of events in a pod restart for a broken invariant
 	@echo "==> the search of restartpod, in full: half a minute"
@@ -67,8 +72,8 @@ deviations: ## write how each release differs from upstream: docs/deviations.md
 	@hack/patchset.sh deviations --write
 
 docs: ## write the pages and graphs that crashloop plan computes: docs/plan.md, docs/results/keps.md, docs/results/plan.md
-	@go test -count=1 ./cmd/crashloop/internal/fleet/docs -update
-	@go test -count=1 ./cmd/crashloop -run '^TestDocs$$/^docs$$/^plan.md$$' -update
+	@go test -count=1 ./crashloop/internal/fleet/pages -update
+	@go test -count=1 ./crashloop -run '^TestDocs$$/^docs$$/^plan.md$$' -update
 
 bench: ## compare with client-go's back-off at 30 to 1 000 000 keys
 	@go run ./test/bench
@@ -121,9 +126,9 @@ lint: ## gofmt, go vet, staticcheck, and shellcheck where installed
 	@hack/lint.sh
 
 vulncheck: ## look for known vulnerabilities with govulncheck (needs vuln.go.dev)
-	@for dir in . test/agent; do \
+	@for dir in . agent crashloop hack examples/agent; do \
 	  echo "==> govulncheck ./... in $$dir"; \
-	  "$$(go tool -modfile=hack/tools/go.mod -n govulncheck)" -C "$$dir" ./...; \
+	  "$$(GOWORK=off go tool -modfile=hack/tools/go.mod -n govulncheck)" -C "$$dir" ./...; \
 	done
 
 clean: ## remove _output, except trees with unsaved work

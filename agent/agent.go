@@ -21,7 +21,7 @@ import (
 
 // Options configures an Agent. Pod and Runtime are required.
 type Options struct {
-	// Pod is a valid pod: see Validate in agent/manifest. It must have a name, a
+	// Pod is a valid pod: see Validate in agent/podspec. It must have a name, a
 	// namespace and a UID. Other unset fields have their API defaults. The agent does
 	// not modify it.
 	Pod *v1.Pod

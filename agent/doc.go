@@ -9,8 +9,8 @@
 //
 // You provide a [Runtime], an interface of seven methods that starts and stops
 // containers. Packages agent/process and agent/cri implement it. The directory
-// test/agent of the repository has a small implementation in fewer than eighty lines.
-// Package agent/manifest prepares pods from files.
+// examples/agent of the repository has a small implementation in fewer than eighty lines.
+// Package agent/podspec prepares pods from files.
 //
 //	a, err := agent.New(agent.Options{Pod: pod, Runtime: runtime})
 //	if err != nil {

@@ -35,7 +35,7 @@ type Runtime interface {
 	// deleted. Then the agent does not count an error as a failed start.
 	//
 	// Command, args and environment are those of the manifest. The functions Command
-	// and Environment of agent/manifest resolve their references.
+	// and Environment of agent/podspec resolve their references.
 	Start(ctx context.Context, container *v1.Container, restarts int) (id string, err error)
 	// Stop sends SIGTERM to the first process of an instance, and SIGKILL to all its
 	// processes after the grace period, or at once if that is 0. Stop may return before

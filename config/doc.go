@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config resolves the container restart back-off of a node. It reads the
-// kubelet's configuration in the same way as the kubelet.
-//
-//   - [Load] reads a KubeletConfiguration file, a drop-in directory and the
-//     feature gates of the command line. It keeps only what affects restarts: the
-//     [Settings] and where each value comes from.
-//   - [Resolve] returns the effective [Curve] of these Settings: the initial and
-//     the maximum delay, and the reason for each.
-//
-// For example:
-//
-//	c, err := config.Load("/var/lib/kubelet/config.yaml", "", nil)
-//	if err != nil {
-//		return err
-//	}
-//	fmt.Println(config.Resolve(c.Settings))
+// Package config resolves the container restart back-off of a node. [Resolve] returns
+// the effective [Curve] of a node's [Settings]: the initial and the maximum delay, and
+// the reason for each. Package agent/kubeletconfig reads the Settings from the files and
+// flags of a kubelet.
 //
 // The package describes a kubelet with the patches of this project. It differs
 // from upstream's v1.37 in two ways:

@@ -16,5 +16,5 @@ if ! command -v go >/dev/null; then
 fi
 # `go run` would not forward signals and exit codes. The build ignores Go settings that are meant for other modules.
 binary=$KB_ROOT/_output/bin/patchset
-(cd "$KB_ROOT" && GOFLAGS=-buildvcs=false GOWORK=off GO111MODULE=on go build -o "$binary" ./hack/patchset)
+(cd "$KB_ROOT/hack" && GOFLAGS=-buildvcs=false GOWORK=off GO111MODULE=on go build -o "$binary" ./patchset)
 exec "$binary" "$@"

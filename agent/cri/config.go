@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 )
 
 // The labels of pkg/kubelet/types, which tools use, and labelManagedBy, which the pods of
@@ -35,7 +35,7 @@ const (
 )
 
 // Support lists the fields of a pod that the runtime supports.
-var Support = manifest.Support{Name: "cri", Honoured: []string{
+var Support = podspec.Support{Name: "cri", Honoured: []string{
 	"spec.hostname",
 	"spec.hostIPC",
 	"spec.hostNetwork",
@@ -111,7 +111,7 @@ func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 // containerConfig keeps the behaviour of generateContainerConfig of
 // pkg/kubelet/kuberuntime for the fields of Support.
 func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP string) (*runtimeapi.ContainerConfig, error) {
-	env, err := manifest.Environment(r.pod, c, podIP)
+	env, err := podspec.Environment(r.pod, c, podIP)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP st
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
 		Image:    &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: c.Image},
-		Command:  manifest.Expand(c.Command, env), Args: manifest.Expand(c.Args, env),
+		Command:  podspec.Expand(c.Command, env), Args: podspec.Expand(c.Args, env),
 		WorkingDir: c.WorkingDir,
 		Labels:     labels, Annotations: map[string]string{annotationRestartCount: strconv.Itoa(restarts)},
 		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+".log"),
@@ -129,8 +129,8 @@ func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP st
 	for _, e := range env {
 		config.Envs = append(config.Envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
-	for _, m := range manifest.Mounts(r.pod, c, env) {
-		source, err := manifest.Source(filepath.Join(r.dir, podfiles.Volumes, m.Name), &m)
+	for _, m := range podspec.Mounts(r.pod, c, env) {
+		source, err := podspec.Source(filepath.Join(r.dir, podfiles.Volumes, m.Name), &m)
 		if err != nil {
 			return nil, err
 		}

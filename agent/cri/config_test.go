@@ -15,7 +15,7 @@ import (
 	apitest "k8s.io/cri-api/pkg/apis/testing"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 )
 
 func TestConfig(t *testing.T) {
@@ -83,12 +83,12 @@ func TestSupport(t *testing.T) {
 	c.VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data", ReadOnly: true}}
 	c.SecurityContext = &v1.SecurityContext{Privileged: ptr.To(true), Capabilities: &v1.Capabilities{Add: []v1.Capability{"SYS_TIME"}}}
 	c.Resources.Limits = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
-	manifest.Default(pod)
-	warnings, errs := manifest.Validate(pod, Support)
+	podspec.Default(pod)
+	warnings, errs := podspec.Validate(pod, Support)
 	require.Empty(t, errs)
 	require.Empty(t, warnings)
 	c.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{Level: "s0"}
-	warnings, _ = manifest.Validate(pod, Support)
+	warnings, _ = podspec.Validate(pod, Support)
 	require.Len(t, warnings, 1)
 	require.Equal(t, "not honoured by the cri runtime: spec.containers[0].securityContext.seLinuxOptions", warnings[0])
 }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 )
 
 const (
@@ -104,7 +104,7 @@ func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criap
 	if err := r.removeOthers(ctx); err != nil {
 		return nil, err
 	}
-	if err := manifest.MakeVolumes(pod, dir, -1); err != nil {
+	if err := podspec.MakeVolumes(pod, dir, -1); err != nil {
 		return nil, err
 	}
 	now := time.Now()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/cri"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 )
 
 // Run a pod in containerd. This needs root, and no kubelet at the same endpoint.
@@ -21,7 +21,7 @@ func Example() {
 		Containers:    []v1.Container{{Name: "main", Image: "busybox", Command: []string{"sh", "-c", "exit 3"}}},
 	}}
 	pod.Name = "worker"
-	manifest.Default(pod)
+	podspec.Default(pod)
 
 	const dir = "/var/lib/my-agent/worker"
 	output := func(container string, line []byte) { fmt.Printf("%s | %s\n", container, line) }

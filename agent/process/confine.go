@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
@@ -49,7 +49,7 @@ func Validate(pod *v1.Pod, confined bool) (errs field.ErrorList) {
 		forbid(spec.Child("securityContext", "supplementalGroups"), "only root can set groups")
 	}
 	var one *user // The user of the first container: a user namespace maps only one.
-	for at, c := range manifest.Containers(&pod.Spec) {
+	for at, c := range podspec.Containers(&pod.Spec) {
 		sc := ptr.Deref(c.SecurityContext, v1.SecurityContext{})
 		u := userOf(pod, c)
 		within := func(container bool) *field.Path {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
@@ -31,8 +31,8 @@ func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
 
 func (r *Runtime) mountPoints() ([]string, error) {
 	var points []string
-	for _, c := range manifest.Containers(&r.pod.Spec) {
-		env, err := manifest.Environment(r.pod, c, podIP)
+	for _, c := range podspec.Containers(&r.pod.Spec) {
+		env, err := podspec.Environment(r.pod, c, podIP)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func (r *Runtime) mountPoints() ([]string, error) {
 
 func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 	var mounts []shim.Mount
-	for _, m := range manifest.Mounts(r.pod, c, env) {
+	for _, m := range podspec.Mounts(r.pod, c, env) {
 		// As in the kubelet, a relative path is relative to the root.
 		mounts = append(mounts, shim.Mount{Source: m.Name + "/" + m.SubPath, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
 	}

@@ -21,7 +21,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
@@ -100,7 +100,7 @@ func New(pod *v1.Pod, dir string, confined bool, output func(container string, l
 	if sc := pod.Spec.SecurityContext; sc != nil && os.Geteuid() == 0 {
 		group = int(ptr.Deref(sc.FSGroup, -1))
 	}
-	if err := manifest.MakeVolumes(pod, dir, group); err != nil {
+	if err := podspec.MakeVolumes(pod, dir, group); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -129,7 +129,7 @@ func (r *Runtime) CreateSandbox(context.Context) error {
 		}
 		// The user only matters if the agent is not root. Then all containers have the same.
 		u := userOf(r.pod, &v1.Container{})
-		for _, c := range manifest.Containers(&r.pod.Spec) {
+		for _, c := range podspec.Containers(&r.pod.Spec) {
 			u = userOf(r.pod, c)
 		}
 		if p, err = startParent(r.parentOf(true, points), u.UID, u.GID); err != nil {
@@ -176,7 +176,7 @@ func (r *Runtime) Start(_ context.Context, c *v1.Container, restarts int) (strin
 		return "", fmt.Errorf("container %s is already running", c.Name)
 	}
 
-	env, err := manifest.Environment(r.pod, c, podIP)
+	env, err := podspec.Environment(r.pod, c, podIP)
 	if err != nil {
 		return "", err
 	}
@@ -190,7 +190,7 @@ func (r *Runtime) Start(_ context.Context, c *v1.Container, restarts int) (strin
 		},
 	}
 	first := i.command
-	first.Args = manifest.Command(c, env)
+	first.Args = podspec.Command(c, env)
 	if parent == nil {
 		if i.parent, err = r.unconfinedParent(c.Name); err != nil {
 			return "", err

@@ -2,11 +2,11 @@
 
 package process
 
-import "github.com/kubelet-backoff/kubelet-backoff/agent/manifest"
+import "github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 
 // Support lists the fields of a pod that the runtime supports. Validate rejects the values
 // of these fields that the runtime cannot provide.
-var Support = manifest.Support{Name: "process", NeedsCommand: true, Honoured: []string{
+var Support = podspec.Support{Name: "process", NeedsCommand: true, Honoured: []string{
 	"spec.hostNetwork", "spec.hostPID", "spec.hostIPC", "spec.hostname",
 	"spec.securityContext.runAsUser", "spec.securityContext.runAsGroup", "spec.securityContext.runAsNonRoot",
 	"spec.securityContext.supplementalGroups", "spec.securityContext.fsGroup",

@@ -377,7 +377,7 @@ func (p *program) packagesCommand() error {
 }
 
 func (p *program) renderCommand(lib string) error {
-	m, err := p.ReadTravel()
+	m, err := p.ReadMirror()
 	if err != nil {
 		return err
 	}

@@ -33,9 +33,9 @@ func (r *refresher) readBefore() (err error) {
 
 // readKept reads the files in the sources.
 func (r *refresher) readKept() error {
-	for _, rule := range r.s.Travel.Rules {
+	for _, rule := range r.s.Mirror.Rules {
 		if !r.has(rule.Patch) {
-			r.Warn("hack/travel.txt: %s belongs to a patch %q, which %s does not have; not copied", rule.From, rule.Patch, r.s.Branch)
+			r.Warn("hack/mirror.txt: %s belongs to a patch %q, which %s does not have; not copied", rule.From, rule.Patch, r.s.Branch)
 		}
 	}
 	var names, paths []string
@@ -60,7 +60,7 @@ func (r *refresher) readKept() error {
 			}
 			e.kept = git.File{Mode: f.Mode(), Blob: blob}
 			if f.Library {
-				e.library, _ = r.s.Travel.Home(name, path)
+				e.library, _ = r.s.Mirror.Home(name, path)
 			}
 			paths = append(paths, path)
 		}
@@ -90,7 +90,7 @@ func (r *refresher) owner(patch, path string) *entry {
 		return nil
 	}
 	e := r.entry(patch, path)
-	e.library, _ = r.s.Travel.Home(patch, path)
+	e.library, _ = r.s.Mirror.Home(patch, path)
 	return e
 }
 
@@ -123,7 +123,7 @@ func (r *refresher) readTree() error {
 				continue
 			case e.library != nil:
 				if k := r.index(e.library.Patch); i < k {
-					return fmt.Errorf("%s changes %s, which hack/travel.txt assigns to patch %d", say, path, k+1)
+					return fmt.Errorf("%s changes %s, which hack/mirror.txt assigns to patch %d", say, path, k+1)
 				}
 				if f.Blob != "" {
 					f.Mode = "100644"

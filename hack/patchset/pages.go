@@ -104,7 +104,7 @@ func (p *program) stat(write bool) (string, error) {
 			row("%s (generated) | %d", file, hunks[file])
 		}
 		for _, path := range slices.Sorted(maps.Keys(q.Files)) {
-			if f := q.Files[path]; s.Travel.Replaces(path) {
+			if f := q.Files[path]; s.Mirror.Replaces(path) {
 				row("%s | is %s, %d lines", path, filepath.ToSlash(p.rel(f.Path)), bytes.Count(f.Content, []byte("\n")))
 			}
 		}

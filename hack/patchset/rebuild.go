@@ -20,7 +20,7 @@ import (
 // sourceChanges returns the sources to write, by path. A source to remove has no content.
 func (r *refresher) sourceChanges() (map[string]series.Source, error) {
 	changes := map[string]series.Source{}
-	for _, rule := range r.s.Travel.Rules {
+	for _, rule := range r.s.Mirror.Rules {
 		had, has := false, false
 		for _, e := range r.entries {
 			had = had || e.library == rule && e.kept.Blob != ""
@@ -28,7 +28,7 @@ func (r *refresher) sourceChanges() (map[string]series.Source, error) {
 		}
 		if had && !has {
 			return nil, console.Error(fmt.Sprintf("%s no longer has any of the files that %s brings from %s in the library", r.s.Branch, rule.Patch, rule.From),
-				fmt.Sprintf("Remove the line from %s, then refresh.", r.s.Travel.File))
+				fmt.Sprintf("Remove the line from %s, then refresh.", r.s.Mirror.File))
 		}
 	}
 	for _, k := range r.sorted() {
@@ -53,7 +53,7 @@ func (r *refresher) sourceChanges() (map[string]series.Source, error) {
 			return nil, err
 		}
 		if e.library != nil {
-			if content, err = r.s.Travel.ToLibrary(e.library, k.path, content); err != nil {
+			if content, err = r.s.Mirror.ToLibrary(e.library, k.path, content); err != nil {
 				return nil, err
 			}
 		}

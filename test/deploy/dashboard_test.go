@@ -129,7 +129,7 @@ func TestStatusAgreesWithPrometheus(t *testing.T) {
 	db, err := NewDatabase(scrapes)
 	require.NoError(t, err)
 	defer db.Close()
-	cmd := exec.Command("go", "run", "-C", "../..", "./cmd/crashloop", "status", "-o", "json")
+	cmd := exec.Command("go", "run", "-C", "../..", "./crashloop", "status", "-o", "json")
 	cmd.Stdin = bytes.NewReader(scrapes[len(scrapes)-1].Metrics)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -42,6 +42,7 @@ func (p project) noLeftovers(t *testing.T) {
 
 // TestKilled kills apply and reverse at any time. The next command succeeds, and nothing is left.
 func TestKilled(t *testing.T) {
+	long(t)
 	const kills = 67 // for each of three kinds of trees
 	for name, kind := range treeKinds {
 		t.Run(name, func(t *testing.T) {
@@ -96,6 +97,7 @@ func TestKilled(t *testing.T) {
 // TestKilledBeforeEachCommand kills apply and reverse before each git command in the tree, except for those that only read or
 // compose.
 func TestKilledBeforeEachCommand(t *testing.T) {
+	long(t)
 	const others = "@(apply|cat-file|commit-tree|diff-tree|for-each-ref|format-patch|hash-object|log|ls-tree|show|show-ref|status|symbolic-ref|update-index|write-tree)"
 	for name, kind := range kinds {
 		for _, command := range []string{"apply", "reverse"} {

@@ -22,6 +22,14 @@ type project struct {
 	root string // KUBE_ROOT, if any
 }
 
+// long skips a test that takes more than ten seconds in make test, which passes -short.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test-all runs it")
+	}
+}
+
 // newProject copies the shared project, fetched tree included.
 func newProject(t *testing.T) project {
 	t.Helper()

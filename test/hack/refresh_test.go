@@ -28,7 +28,7 @@ func TestRefreshCarriesTheLibrary(t *testing.T) {
 	third := read(filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2]))
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 	write(p.dir, map[string]string{"backoff/more.go": "package backoff\n\nconst more = 1\n", "apis/doc.go": "package apis\n\n// Ours.\n"})
-	edit(t, filepath.Join(p.dir, "hack/travel.txt"), "# comment\n", "# comment\n"+second+" apis staging/src/k8s.io/api replaces=doc.go:2020 doc.go\n")
+	edit(t, filepath.Join(p.dir, "hack/mirror.txt"), "# comment\n", "# comment\n"+second+" apis staging/src/k8s.io/api replaces=doc.go:2020 doc.go\n")
 	before := p.snapshot(t, p.root)
 	p.fails(t, nil, []string{"backoff/more.go -> staging/", "backoff/rules.go -> staging/", "+++ staging/", "apis/doc.go -> staging/", "make refresh"},
 		"hack/patchset.sh", "refresh", "--check")
@@ -66,7 +66,7 @@ func TestRefreshTakesCommits(t *testing.T) {
 }
 
 func TestRefreshRefuses(t *testing.T) {
-	t.Run("a travelling file edited on both sides", func(t *testing.T) {
+	t.Run("a mirrored file edited on both sides", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		p.ok(t, "hack/patchset.sh", "apply")
 		patches := p.patchBytes(t)
@@ -121,7 +121,7 @@ func TestRefreshRefuses(t *testing.T) {
 	})
 }
 
-func TestTravelRender(t *testing.T) {
+func TestMirrorRender(t *testing.T) {
 	p := newProject(t)
 	assert.Equal(t, "package flowcontrol\n\n// Rule rules.\nfunc Rule() int { return 1 }\n", p.ok(t, "hack/patchset.sh", "render", "backoff/rules.go"))
 	assert.Equal(t, "package restart\n\nimport (\n\tbackoff \"k8s.io/client-go/util/flowcontrol\"\n)\n\n// Decide decides.\nfunc Decide() int { return backoff.Rule() }\n",
@@ -135,15 +135,15 @@ func TestTravelRender(t *testing.T) {
 	edit(t, path, "\tbackoff \"", "\t\"")
 	p.fails(t, nil, []string{"kuberuntime/decide.go line 4", "give the import a name"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
 	edit(t, path, "/kubelet-backoff/backoff\"", "/kubelet-backoff/config\"")
-	p.fails(t, nil, []string{"imports config, which hack/travel.txt does not mirror"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
+	p.fails(t, nil, []string{"imports config, which hack/mirror.txt does not mirror"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
 	for line, want := range map[string]string{
 		"a backoff":                    "expected \"PATCH",
 		"a backoff to rules":           `"rules" is not a pattern`,
 		"a backoff to [.go":            `"[.go" is not a pattern`,
 		"a backoff to replaces=x *.go": "must be replaces=FILE.go:YEAR",
 	} {
-		write(p.dir, map[string]string{"hack/travel.txt": "# comment\n" + line + "\n"})
-		p.fails(t, nil, []string{"travel.txt line 2", want}, "hack/patchset.sh", "render", "backoff/rules.go")
+		write(p.dir, map[string]string{"hack/mirror.txt": "# comment\n" + line + "\n"})
+		p.fails(t, nil, []string{"mirror.txt line 2", want}, "hack/patchset.sh", "render", "backoff/rules.go")
 	}
 }
 

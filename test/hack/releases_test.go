@@ -37,6 +37,7 @@ func (p project) addSeries(t *testing.T, release, name string) {
 // TestVerifyAll: a series that fails does not stop the others, and a check that passed does not run again until the series
 // changes.
 func TestVerifyAll(t *testing.T) {
+	long(t)
 	const other = "v1.38.0"
 	p := newProject(t)
 	p.addSeries(t, other, "v1.38")

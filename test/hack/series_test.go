@@ -15,6 +15,7 @@ import (
 
 // TestManyPatches: numbers may have two digits, and change when patches are put in between.
 func TestManyPatches(t *testing.T) {
+	long(t)
 	p := newProject(t).clone(t)
 	p.ok(t, "hack/patchset.sh", "apply")
 	for i := range 9 {

@@ -103,7 +103,7 @@ var library = map[string]string{
 	"backoff/rules.go":           "package backoff\n\n// Rule rules.\nfunc Rule() int { return 1 }\n",
 	"kuberuntime/decide.go":      "package kuberuntime\n\nimport (\n\tbackoff \"github.com/kubelet-backoff/kubelet-backoff/backoff\"\n)\n\n// Decide decides.\nfunc Decide() int { return backoff.Rule() }\n",
 	"kuberuntime/decide_test.go": "package kuberuntime_test\n\nimport (\n\t\"testing\"\n\n\tkuberuntime \"github.com/kubelet-backoff/kubelet-backoff/kuberuntime\"\n)\n\nfunc TestDecide(t *testing.T) {\n\tif kuberuntime.Decide() != 1 {\n\t\tt.Fatal()\n\t}\n}\n",
-	"hack/travel.txt": `# comment
+	"hack/mirror.txt": `# comment
 client-go-rules backoff staging/src/k8s.io/client-go/util/flowcontrol *.go -export_test.go
 
 ` + second + ` kuberuntime pkg/kubelet/restart *.go # and a comment

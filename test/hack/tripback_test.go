@@ -59,6 +59,7 @@ func (p project) refreshed(t *testing.T, words ...string) {
 
 // TestTripBack: what is edited in the tree arrives where it is kept.
 func TestTripBack(t *testing.T) {
+	long(t)
 	ours, decide := "pkg/kubelet/ours.go", "pkg/kubelet/restart/decide.go"
 	t.Run("a file of the library", func(t *testing.T) {
 		p := applied(t)
@@ -239,7 +240,7 @@ func TestTripBack(t *testing.T) {
 		p.amend(t, 1)
 		p.refreshed(t)
 	})
-	t.Run("all that a line of travel.txt takes", func(t *testing.T) {
+	t.Run("all that a line of mirror.txt takes", func(t *testing.T) {
 		p := applied(t)
 		p.git(p.root, "rm", "-q", "staging/src/k8s.io/client-go/util/flowcontrol/rules.go")
 		p.amend(t, 2)
@@ -307,6 +308,7 @@ func TestTripBack(t *testing.T) {
 
 // TestRefreshKilled: the next refresh ends what one began that was killed.
 func TestRefreshKilled(t *testing.T) {
+	long(t)
 	for name, arguments := range map[string]string{
 		"in the branch":      "*\\ reset\\ -q\\ --keep*",
 		"before the patches": "*\\ config\\ *writing\\ *",

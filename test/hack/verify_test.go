@@ -10,6 +10,7 @@ import (
 )
 
 func TestVerify(t *testing.T) {
+	long(t)
 	t.Run("in order", func(t *testing.T) {
 		p := newProject(t).clone(t)
 		before := p.snapshot(t, p.root)
@@ -44,7 +45,7 @@ func TestVerify(t *testing.T) {
 		"signature":   {2, "-\treturn true\n+\treturn false\n }\n", "-\treturn true\n+\treturn false\n }\n-- \n2.39.5\n\n", []string{"mail signature"}},
 		"bytes":       {2, "Subject: [PATCH] ", "Subject: [PATCH 3/3] ", []string{"differs from the formatted commit", "make refresh"}},
 		"library":     {2, "diff --git ", newFile("pkg/kubelet/restart/decide.go") + "diff --git ", []string{"pkg/kubelet/restart/decide.go: the patch creates it, but it exists"}},
-		"travel":      {0, "diff --git ", newFile("staging/src/k8s.io/client-go/util/flowcontrol/rules.go") + "diff --git ", []string{"0001-client-go-rules.patch changes staging/", "backoff/rules.go is that file"}},
+		"mirror":      {0, "diff --git ", newFile("staging/src/k8s.io/client-go/util/flowcontrol/rules.go") + "diff --git ", []string{"0001-client-go-rules.patch changes staging/", "backoff/rules.go is that file"}},
 		"new file":    {2, "diff --git ", newFile("pkg/kubelet/new.go") + "diff --git ", []string{"has a hunk in pkg/kubelet/new.go, which is not a file of the release", "patches/_src/kubelet-not-late"}},
 		"build":       {2, "+\treturn false", "+\treturn 7", []string{"type errors after 0003", "pkg/kubelet/kubelet.go:"}},
 		"application": {2, "-\treturn true", "-\treturn maybe", []string{"does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line"}},

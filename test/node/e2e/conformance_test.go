@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/util/cert"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // The flags of TestConformance, which hack/node-conformance.sh sets.
@@ -40,15 +40,15 @@ var (
 // conformanceImages returns those of upstream's images that can be built from its sources
 // and from busybox. Other programs replace a web server, which only has to answer, and a
 // libc, with which hostname must print the full name. otherSpecs need other images.
-func conformanceImages(busybox string, tags []string) ([]node.Image, error) {
+func conformanceImages(busybox string, tags []string) ([]harness.Image, error) {
 	list, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s --list: %w", busybox, err)
 	}
 	applets := strings.Fields(string(list))
-	var all []node.Image
+	var all []harness.Image
 	for _, tag := range tags {
-		i := node.Image{Program: "busybox", Reference: "registry.k8s.io/e2e-test-images/" + tag, Links: applets, System: true}
+		i := harness.Image{Program: "busybox", Reference: "registry.k8s.io/e2e-test-images/" + tag, Links: applets, System: true}
 		switch name, _, _ := strings.Cut(tag, ":"); name {
 		case "agnhost":
 			i.Program, i.Busybox, i.Command = "agnhost", busybox, []string{"pause"}
@@ -59,7 +59,7 @@ func conformanceImages(busybox string, tags []string) ([]node.Image, error) {
 		case "nonroot":
 			i.Shell, i.Command, i.User = true, []string{"sh"}, "1234"
 		case "pause":
-			i = node.Image{Program: "pause", Reference: "registry.k8s.io/" + tag}
+			i = harness.Image{Program: "pause", Reference: "registry.k8s.io/" + tag}
 		default:
 			return nil, fmt.Errorf("-images %s: must be agnhost, busybox, glibc-dns-testing, httpd, nginx, nonroot or pause", tag)
 		}
@@ -75,7 +75,7 @@ const otherSpecs = "AllowPrivilegeEscalation|image is updated|able to pull"
 
 // runConformance runs upstream's specs with both kubelets. It runs specs with different
 // results once more, without the others.
-func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
+func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) error {
 	images, err := conformanceImages(*busyboxFlag, strings.Split(*imagesFlag, ","))
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
 		if err := errors.Join(os.WriteFile(names, []byte(strings.Join(specs, "\n")), 0o644), os.RemoveAll(report)); err != nil {
 			return nil, err
 		}
-		sp := node.Spec{Kubelet: filepath.Join(dir, "kubelet"), Network: true}
+		sp := harness.Spec{Kubelet: filepath.Join(dir, "kubelet"), Network: true}
 		if err := h.Run(ctx, title, sp, os.Stdout, append(os.Args[1:], "-inside", "-conformance", dir, "-specs", names, "-report", report)...); err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func runConformance(ctx context.Context, h *node.Harness, out io.Writer) error {
 		}
 	}
 	if specs := differing(all[0], all[1]); len(specs) > 0 {
-		node.Progress("%d specs have different results; running only these again", len(specs))
+		harness.Progress("%d specs have different results; running only these again", len(specs))
 		for i, title := range []string{"conformance, stock again", "conformance, ours again"} {
 			again, err := run(title, dirs[i], specs)
 			if err != nil {
@@ -254,7 +254,7 @@ func TestConformance(t *testing.T) {
 		require.NoError(t, err)
 	}
 	data, err := os.ReadFile(filepath.Join(report, "report.json"))
-	require.NoError(t, err, "the end of the log:\n%s", node.Tail(filepath.Join(n.Spec.Logs, "conformance.log")))
+	require.NoError(t, err, "the end of the log:\n%s", harness.Tail(filepath.Join(n.Spec.Logs, "conformance.log")))
 	require.NoError(t, os.WriteFile(*reportFlag, data, 0o644))
 	states, err := readStates(*reportFlag)
 	require.NoError(t, err)
@@ -264,7 +264,7 @@ func TestConformance(t *testing.T) {
 			passed++
 		}
 	}
-	node.Progress("%d of %d specs pass", passed, len(states))
+	harness.Progress("%d of %d specs pass", passed, len(states))
 }
 
 func TestCompareStates(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // instance is an instance of a container, as containerd's log has it. The creation is
@@ -106,7 +106,7 @@ func (l *instanceLog) follow(path string) error {
 // from 1, and returns it. If it must have ended, instance also waits for that.
 func (p *pod) instance(name string, n int, ended bool) (found instance) {
 	p.t.Helper()
-	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("instance %d of %s of pod %s in containerd's log", n, name, p.name), patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, fmt.Sprintf("instance %d of %s of pod %s in containerd's log", n, name, p.name), patience, func(context.Context) error {
 		containerdLog.Lock()
 		defer containerdLog.Unlock()
 		if err := containerdLog.follow(filepath.Join(p.Spec.Logs, "containerd.log")); err != nil {

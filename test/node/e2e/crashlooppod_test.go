@@ -23,7 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // runEvent is a line of the output of crashloop run -o json.
@@ -52,7 +52,7 @@ type crashloopPod struct {
 const crashloopConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
-featureGates: {` + node.GateRestartPod + `: true}
+featureGates: {` + harness.GateRestartPod + `: true}
 `
 
 // newCrashloopPod returns a pod with the name of the test, without an agent. The pod
@@ -111,7 +111,7 @@ func (p *crashloopPod) start() {
 		"--config="+p.config(), "-o", "json", p.manifest)
 	p.agent.Stdout, p.agent.Stderr = stdout, stderr
 	require.NoError(p.t, p.agent.Start())
-	require.NoError(p.t, node.Await(p.ctx, "the pod's journal", patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, "the pod's journal", patience, func(context.Context) error {
 		prefix := filepath.Join(p.root, "default_"+p.name+"_")
 		dirs, err := filepath.Glob(prefix + "*/" + filepath.Join("volumes", "pod"))
 		if err != nil {
@@ -192,7 +192,7 @@ func (p *crashloopPod) started(name string, times int) {
 // tellings waits for the given number of matching events, and returns the last one.
 func (p *crashloopPod) tellings(what string, times int, match func(runEvent) bool) (last runEvent) {
 	p.t.Helper()
-	require.NoError(p.t, node.Await(p.ctx, what, patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, what, patience, func(context.Context) error {
 		text, err := os.ReadFile(p.output)
 		if err != nil {
 			return err

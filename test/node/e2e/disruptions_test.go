@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // slowly returns the spec of a pod whose restart is slow enough to be disturbed in
@@ -186,7 +186,7 @@ var disruptions = []scenario{
 		p.once(restart{before: before, cause: "main"})
 	}},
 	{"GateOffAndOnAgain", func(t *testing.T, e *e2e) {
-		e.restartKubelet(t, node.GateRestartPod)
+		e.restartKubelet(t, harness.GateRestartPod)
 		main := triggering(sidecar("main", "wait=go exit=42", "wait=go exit=42", ""))
 		p := e.create(t, podSpec(nil, main, container("other", "")))
 		p.running()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // doneScenarios have pods that are done: all regular containers have ended for good, or an
@@ -43,7 +43,7 @@ var doneDisruptions = []scenario{
 		pods := e.killedWhenDone(t)
 		e.startKubelet(t)
 		for _, p := range pods {
-			require.NoError(t, node.Await(e.ctx, "the next kubelet to stop sidecar1 of pod "+p.name, patience, func(context.Context) error {
+			require.NoError(t, harness.Await(e.ctx, "the next kubelet to stop sidecar1 of pod "+p.name, patience, func(context.Context) error {
 				if stops := p.grace("sidecar1"); len(stops) < 2 {
 					return fmt.Errorf("it was stopped %d times", len(stops))
 				}

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 var began = time.Now()
@@ -34,7 +34,7 @@ var (
 	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
 	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests use")
 	crashloopFlag  = flag.String("crashloop", "", "the crashloop `binary`")
-	actionFlag     = flag.String("action", string(node.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and their failures show its differences")
+	actionFlag     = flag.String("action", string(harness.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and their failures show its differences")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	recordFlag     = flag.String("record", "", "the `program` that stores the result for the matrix of releases")
 	keepFlag       = flag.Bool("keep", false, "keep the logs even if nothing fails")
@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 	if *kubeletFlag == "" && *crashloopFlag == "" && *skewFlag == "" && *conformanceFlag == "" {
 		os.Exit(m.Run())
 	}
-	ctx, stop := node.Interruptible()
+	ctx, stop := harness.Interruptible()
 	err := testOnNode(ctx)
 	stop()
 	if err != nil {
@@ -73,9 +73,9 @@ func TestMain(m *testing.M) {
 }
 
 func testOnNode(ctx context.Context) (err error) {
-	var programs []node.Program
+	var programs []harness.Program
 	if *kubeletFlag != "" {
-		programs = []node.Program{
+		programs = []harness.Program{
 			{Flag: "-kubelet", Path: kubeletFlag}, {Flag: "-kubelet-short-reset", Path: shortResetFlag},
 			{Flag: "-apiserver", Path: apiserverFlag}, {Flag: "-controller-manager", Path: managerFlag},
 		}
@@ -83,23 +83,23 @@ func testOnNode(ctx context.Context) (err error) {
 	if *skewFlag != "" {
 		all := skewed()
 		for i := range all {
-			programs = append(programs, node.Program{Flag: "-skew-kubelets", Path: &all[i]})
+			programs = append(programs, harness.Program{Flag: "-skew-kubelets", Path: &all[i]})
 		}
-		programs = append(programs, node.Program{Flag: "-apiserver", Path: apiserverFlag}, node.Program{Flag: "-apiserver-stock", Path: stockAPIServerFlag})
+		programs = append(programs, harness.Program{Flag: "-apiserver", Path: apiserverFlag}, harness.Program{Flag: "-apiserver-stock", Path: stockAPIServerFlag})
 	}
 	if *conformanceFlag != "" {
-		programs = append(programs, node.Program{Flag: "-ginkgo", Path: ginkgoFlag}, node.Program{Flag: "-agnhost", Path: agnhostFlag}, node.Program{Flag: "-busybox", Path: busyboxFlag})
+		programs = append(programs, harness.Program{Flag: "-ginkgo", Path: ginkgoFlag}, harness.Program{Flag: "-agnhost", Path: agnhostFlag}, harness.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
 	if *crashloopFlag != "" {
-		programs = append(programs, node.Program{Flag: "-crashloop", Path: crashloopFlag})
+		programs = append(programs, harness.Program{Flag: "-crashloop", Path: crashloopFlag})
 	}
 	if *stockFlag != "" {
-		programs = append(programs, node.Program{Flag: "-kubelet-stock", Path: stockFlag})
+		programs = append(programs, harness.Program{Flag: "-kubelet-stock", Path: stockFlag})
 	}
 	if *upstreamFlag != "" {
-		programs = append(programs, node.Program{Flag: "-e2e-node", Path: upstreamFlag}, node.Program{Flag: "-busybox", Path: busyboxFlag})
+		programs = append(programs, harness.Program{Flag: "-e2e-node", Path: upstreamFlag}, harness.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
-	h, err := node.NewHarness(ctx, *workFlag, programs, node.Needs{Containerd: true, APIServer: *kubeletFlag != "" || *skewFlag != ""})
+	h, err := harness.NewHarness(ctx, *workFlag, programs, harness.Needs{Containerd: true, APIServer: *kubeletFlag != "" || *skewFlag != ""})
 	if err != nil {
 		return err
 	}
@@ -118,8 +118,8 @@ func testOnNode(ctx context.Context) (err error) {
 		case *conformanceFlag != "":
 			check = "node-conformance"
 		}
-		err = errors.Join(err, node.Record(ctx, *recordFlag, check, err == nil, details))
-		node.Progress("done after %v", time.Since(began).Round(time.Second))
+		err = errors.Join(err, harness.Record(ctx, *recordFlag, check, err == nil, details))
+		harness.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
 	if *skewFlag != "" {
 		return runSkew(ctx, h)
@@ -127,17 +127,17 @@ func testOnNode(ctx context.Context) (err error) {
 	if *conformanceFlag != "" {
 		return runConformance(ctx, h, os.Stdout)
 	}
-	sp := node.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true}
+	sp := harness.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true}
 	return h.Run(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)
 }
 
 // theNode returns the node of this process, with containerd running.
-var theNode = sync.OnceValues(func() (*node.Node, error) {
-	n, err := node.New(os.Stdin)
+var theNode = sync.OnceValues(func() (*harness.Node, error) {
+	n, err := harness.New(os.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	node.Progress("starting containerd")
+	harness.Progress("starting containerd")
 	return n, n.StartContainerd()
 })
 
@@ -200,7 +200,7 @@ func (s scenario) report(t *testing.T, e *e2e) {
 		case t.Skipped():
 			verdict = "skip"
 		}
-		node.Progress("%s  %s (%.1f s)", verdict, s.name, time.Since(start).Seconds())
+		harness.Progress("%s  %s (%.1f s)", verdict, s.name, time.Since(start).Seconds())
 	}()
 	s.run(t, e)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 const gateFirstStarts = "KubeletFirstStartsFirst"
@@ -51,7 +51,7 @@ var firstStartDisruptions = []scenario{
 // crashingAtOnce restarts the kubelet with the gate for first starts, and creates pods
 // that crash whenever they run.
 func (e *e2e) crashingAtOnce(t *testing.T) (pods []*pod) {
-	e.useCurve(t, node.Curve{Reduced: true, Maximum: time.Second}, "--feature-gates="+gateFirstStarts+"=true")
+	e.useCurve(t, harness.Curve{Reduced: true, Maximum: time.Second}, "--feature-gates="+gateFirstStarts+"=true")
 	for i := range 8 * runtime.NumCPU() {
 		pods = append(pods, e.create(t, alwaysSpec(nil, container("main", "exit=1")), fmt.Sprint("crashing", i)))
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // The gates that restore upstream's behaviour for RestartAllContainers, and for
@@ -29,7 +29,7 @@ var gateDisruptions = []scenario{
 	{"GateOffInTermination", func(t *testing.T, e *e2e) {
 		t.Cleanup(func() { e.restartKubelet(t) })
 		disrupted(restart{}, at("other", 1, "pre-stop", time.Second), func(t *testing.T, e *e2e) {
-			e.restartKubelet(t, node.GateRestartPod)
+			e.restartKubelet(t, harness.GateRestartPod)
 		})(t, e)
 	}},
 	{"GateOffInBackOff", func(t *testing.T, e *e2e) {
@@ -37,7 +37,7 @@ var gateDisruptions = []scenario{
 		const life = "after=other sleep=1s exit=42"
 		p := e.create(t, podSpec(nil, triggering(container("main", life, life, life, life, "")), container("other", "")))
 		p.inBackOff(3)
-		e.restartKubelet(t, node.GateRestartPod)
+		e.restartKubelet(t, harness.GateRestartPod)
 		p.event("main", 5, "start")
 		after := p.latest("the end of the restart", func(now *v1.Pod) error {
 			if c := conditionIn(now, p.condition()); c.Status != v1.ConditionFalse {
@@ -80,7 +80,7 @@ var gateDisruptions = []scenario{
 			p.alwaysRunning()
 		})
 		t.Run("ThePodWaits", func(t *testing.T) {
-			p := e.create(t, podSpec(nil, triggeringBy(container("main", "after=other exit=42", "after=other exit=42", ""), node.ActionRestartPod), container("other", "")))
+			p := e.create(t, podSpec(nil, triggeringBy(container("main", "after=other exit=42", "after=other exit=42", ""), harness.ActionRestartPod), container("other", "")))
 			p.event("main", 3, "start")
 			assert.NotEmpty(t, p.assertPodCurve("main", 2, slow), "waits of the pod")
 		})

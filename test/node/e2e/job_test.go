@@ -15,7 +15,7 @@ import (
 	batchclient "k8s.io/client-go/kubernetes/typed/batch/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // createJob creates a job with the name of the test. Its pod must not fail. The
@@ -50,7 +50,7 @@ func (p *pod) awaitJob(what string, check func(*batchv1.Job) bool) (job *batchv1
 	p.t.Helper()
 	// The check ignores Await's context, so that its last error is the job's status and
 	// not a timeout.
-	require.NoError(p.t, node.Await(p.ctx, what+" of job "+p.name, patience, func(context.Context) (err error) {
+	require.NoError(p.t, harness.Await(p.ctx, what+" of job "+p.name, patience, func(context.Context) (err error) {
 		if job, err = p.jobs().Get(p.ctx, p.name, metav1.GetOptions{}); err == nil && !check(job) {
 			err = fmt.Errorf("its status is %+v", job.Status)
 		}

@@ -17,17 +17,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // journal returns the events that the pod's containers have written so far.
-func (p *pod) journal() []node.JournalEvent {
+func (p *pod) journal() []harness.JournalEvent {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "journal"))
 	if !errors.Is(err, os.ErrNotExist) {
 		require.NoError(p.t, err)
 	}
-	events, err := node.ParseJournal(text)
+	events, err := harness.ParseJournal(text)
 	require.NoError(p.t, err)
 	return events
 }
@@ -50,7 +50,7 @@ func (p *pod) startsBefore(name string, at float64) (n int) {
 func (p *pod) assertStarts(want map[string]int) {
 	p.t.Helper()
 	got := map[string]int{}
-	_ = node.Await(p.ctx, "the starts", patience, func(context.Context) error {
+	_ = harness.Await(p.ctx, "the starts", patience, func(context.Context) error {
 		for name := range want {
 			got[name] = p.starts(name)
 		}

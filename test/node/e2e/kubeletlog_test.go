@@ -20,7 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // kubeletLog returns a function that reads the kubelet's log from now on, including the
@@ -93,7 +93,7 @@ var waitEvent = regexp.MustCompile(`^Back-off restarting failed container (\S+) 
 func (p *pod) assertWaitEvents(name string, waits int) {
 	p.t.Helper()
 	var events []v1.Event
-	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("events of %d waits of %s of pod %s", waits, name, p.name), patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, fmt.Sprintf("events of %d waits of %s of pod %s", waits, name, p.name), patience, func(context.Context) error {
 		if events = p.backOffEvents(name); len(events) < waits {
 			return fmt.Errorf("there are %v", messagesOf(events))
 		}
@@ -187,7 +187,7 @@ func curveDelays(n int) (all []time.Duration) {
 // assertCurve checks that the kubelet decided on each restart of a container so far for the
 // time when the delay of the curve ended, counted from the exit of the instance before,
 // and that it created no instance earlier.
-func (p *pod) assertCurve(name string, curve node.Curve) {
+func (p *pod) assertCurve(name string, curve harness.Curve) {
 	p.t.Helper()
 	starts, allowed := p.starts(name), p.allowed(name)
 	require.GreaterOrEqual(p.t, len(allowed), starts, "pod %s: decisions that let %s start: %v", p.name, name, allowed)
@@ -201,14 +201,14 @@ func (p *pod) assertCurve(name string, curve node.Curve) {
 		p.assertWaited(name, k+1, delay)
 		waited = append(waited, fmt.Sprintf("%.2f", p.instance(name, k+2, false).created.Sub(exited).Seconds()))
 	}
-	node.Progress("%s: the restarts of %s waited %s s", p.name, name, strings.Join(waited, " "))
+	harness.Progress("%s: the restarts of %s waited %s s", p.name, name, strings.Join(waited, " "))
 }
 
 // assertPodCurve checks that the pod waited for each of its restarts so far until the delay
 // of the curve ended, counted from the exit of the container that triggered it. If its
 // containers took longer to stop, it did not wait. It returns how often it waited for
 // each delay.
-func (p *pod) assertPodCurve(name string, restarts int, curve node.Curve) map[time.Duration]int {
+func (p *pod) assertPodCurve(name string, restarts int, curve harness.Curve) map[time.Duration]int {
 	p.t.Helper()
 	var due []time.Time
 	for k := range restarts {
@@ -267,7 +267,7 @@ func (p *pod) assertDecisions(log, name string) {
 	p.t.Helper()
 	starts := p.starts(name)
 	all := decisions(p.t, log, p, name)
-	node.Progress("%s: %d decisions on %d starts of %s", p.name, len(all), starts, name)
+	harness.Progress("%s: %d decisions on %d starts of %s", p.name, len(all), starts, name)
 	allowed := slices.DeleteFunc(slices.Clone(all), func(d decision) bool { return !d.allowed })
 	assert.Len(p.t, allowed, starts, "pod %s: decisions that let %s start: %v", p.name, name, all)
 	// The number of decisions to wait varies: the kubelet also syncs the pod after each

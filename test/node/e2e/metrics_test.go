@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // The kubelet's metrics of restarts.
@@ -51,13 +51,13 @@ var restartMetrics = map[string]struct {
 }
 
 // metricsCurve has the delays 0, 1, 2, 4, 8, 8 … s.
-var metricsCurve = node.Curve{Reduced: true, Maximum: 8 * time.Second}
+var metricsCurve = harness.Curve{Reduced: true, Maximum: 8 * time.Second}
 
 // defaultCurve has the delays 0, 10, 20, 40 … s.
-var defaultCurve = node.Curve{Maximum: 5 * time.Minute}
+var defaultCurve = harness.Curve{Maximum: 5 * time.Minute}
 
 const (
-	actionPod     = string(node.ActionRestartPod)
+	actionPod     = string(harness.ActionRestartPod)
 	actionAll     = string(v1.ContainerRestartRuleActionRestartAllContainers)
 	inTermination = "TerminatingForRestart"
 	inStartup     = "Startup"
@@ -134,7 +134,7 @@ var metricsScenarios = []scenario{
 		}
 		for kind, seen := range late {
 			h := m.histogram(t, metricLateness, kind, causeOther)
-			node.Progress("lateness of %d restarts of a %s: %.3f s, until their instances were created %.3f s", h.GetSampleCount(), kind, h.GetSampleSum(), seen.Seconds())
+			harness.Progress("lateness of %d restarts of a %s: %.3f s, until their instances were created %.3f s", h.GetSampleCount(), kind, h.GetSampleSum(), seen.Seconds())
 			assert.Positive(t, h.GetSampleSum(), "seconds of lateness of a %s", kind)
 			assert.LessOrEqual(t, h.GetSampleSum(), seen.Seconds(), "seconds of lateness of a %s", kind)
 			assert.Zero(t, m.value(t, metricResets, kind), "resets of a %s", kind)
@@ -190,14 +190,14 @@ var metricsScenarios = []scenario{
 			e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "exit=3")), "two"),
 			e.create(t, alwaysSpec([]v1.Container{container("init1", "exit=3")}, container("main", "")), "init"),
 			// All containers of the pod wait while the pod waits.
-			e.create(t, podSpec(nil, triggeringBy(container("main", "after=other exit=42"), node.ActionRestartPod), container("other", "")), "pod"),
+			e.create(t, podSpec(nil, triggeringBy(container("main", "after=other exit=42"), harness.ActionRestartPod), container("other", "")), "pod"),
 		}
 		const most = 1 + 2 + 1 + 2
 		// Statuses reach the API and this test with a delay. So the test compares only when
 		// nothing has changed for a while, and on a busy machine even that may be too soon.
 		const settled = 500 * time.Millisecond
 		seen, tooSoon := map[int]int{}, 0
-		require.NoError(t, node.Await(e.ctx, "the greatest number of waiting containers", patience, func(context.Context) error {
+		require.NoError(t, harness.Await(e.ctx, "the greatest number of waiting containers", patience, func(context.Context) error {
 			before := time.Now()
 			got := int(e.scrape(t).value(t, metricWaiting))
 			time.Sleep(settled)
@@ -218,7 +218,7 @@ var metricsScenarios = []scenario{
 			}
 			return nil
 		}))
-		node.Progress("number of scrapes by number of waiting containers: %v, and %d that differed", seen, tooSoon)
+		harness.Progress("number of scrapes by number of waiting containers: %v, and %d that differed", seen, tooSoon)
 		right := 0
 		for _, n := range seen {
 			right += n
@@ -232,7 +232,7 @@ var metricsScenarios = []scenario{
 			p.gone()
 		}
 		// The API server removes a pod a moment before the kubelet sees that.
-		require.NoError(t, node.Await(e.ctx, "the end of all waits when the pods are gone", patience, func(context.Context) error {
+		require.NoError(t, harness.Await(e.ctx, "the end of all waits when the pods are gone", patience, func(context.Context) error {
 			if n := e.scrape(t).value(t, metricWaiting); n != 0 {
 				return fmt.Errorf("%v containers wait", n)
 			}
@@ -254,7 +254,7 @@ var metricsScenarios = []scenario{
 			return []string{exit, exit, fmt.Sprintf("sleep=%v %s", shortReset+2*time.Second, exit), exit, ""}
 		}
 		one := e.create(t, alwaysSpec(nil, container("main", lives("exit=3")...)), "container")
-		whole := e.create(t, podSpec(nil, triggeringBy(container("main", lives("exit=42")...), node.ActionRestartPod)), "pod")
+		whole := e.create(t, podSpec(nil, triggeringBy(container("main", lives("exit=42")...), harness.ActionRestartPod)), "pod")
 		for _, p := range []*pod{one, whole} {
 			p.starting("main", 5)
 			p.running()
@@ -275,7 +275,7 @@ var metricsScenarios = []scenario{
 		alone := e.create(t, alwaysSpec(nil, container("main", "exit=3")), "alone")
 		beside := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), "beside")
 		both := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "exit=3")), "both")
-		whole := e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42"), node.ActionRestartPod)), "pod")
+		whole := e.create(t, podSpec(nil, triggeringBy(container("main", "exit=42"), harness.ActionRestartPod)), "pod")
 		pods := []*pod{alone, beside, both, whole}
 		// The delays of 10 and 20 s are over and that of 40 s is not.
 		for _, p := range pods {
@@ -307,7 +307,7 @@ var metricsScenarios = []scenario{
 		}
 		assert.Empty(t, besideWaits(text, beside, "other"), "waits of the container that runs")
 		// These events have the same text, so the API counts them as one.
-		require.NoError(t, node.Await(e.ctx, "the events of the pod that waits as a whole", patience, func(context.Context) error {
+		require.NoError(t, harness.Await(e.ctx, "the events of the pod that waits as a whole", patience, func(context.Context) error {
 			if times := whole.occurrences("BackOff"); times < 3 {
 				return fmt.Errorf("there were %d", times)
 			}
@@ -341,7 +341,7 @@ func (p *pod) waitsFor(name string, restarts int32) {
 // gone waits until the pod is no longer in the API.
 func (p *pod) gone() {
 	p.t.Helper()
-	require.NoError(p.t, node.Await(p.ctx, "the end of pod "+p.name, patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, "the end of pod "+p.name, patience, func(context.Context) error {
 		if history := p.pods.of(p.name); !history[len(history)-1].deleted {
 			return errors.New("it still exists")
 		}
@@ -373,24 +373,24 @@ var recordingScenarios = []scenario{
 		file, err := os.Create(*recordingFlag)
 		require.NoError(t, err)
 		defer file.Close()
-		e.useCurve(t, node.Curve{Reduced: true, Maximum: time.Minute})
+		e.useCurve(t, harness.Curve{Reduced: true, Maximum: time.Minute})
 		for i, lives := range [][]string{{"exit=3"}, {"sleep=1s exit=1"}, {"sleep=5s exit=1"}, {"sleep=20s exit=0"}} {
 			for j := range 2 {
 				e.create(t, alwaysSpec(nil, container("main", lives...), container("other", "")), fmt.Sprintf("crash-%d-%d", i, j))
 			}
 		}
-		e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=2s exit=42"), node.ActionRestartPod), container("other", "")), "pod")
+		e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=2s exit=42"), harness.ActionRestartPod), container("other", "")), "pod")
 		if e.knows(t, gateRestartAllContainers) {
 			e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=3s exit=42"), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "")), "all")
 		}
-		e.create(t, podSpec([]v1.Container{container("init1", "exit=0", "exit=1")}, triggeringBy(container("main", "sleep=60s exit=42"), node.ActionRestartPod)), "failing")
-		whole := e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=10s exit=42"), node.ActionRestartPod), container("other", "")), "deleted")
+		e.create(t, podSpec([]v1.Container{container("init1", "exit=0", "exit=1")}, triggeringBy(container("main", "sleep=60s exit=42"), harness.ActionRestartPod)), "failing")
+		whole := e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=10s exit=42"), harness.ActionRestartPod), container("other", "")), "deleted")
 		for start := time.Now(); time.Since(start) < 5*time.Minute; time.Sleep(time.Second) {
 			if whole != nil && time.Since(start) > 3*time.Minute {
 				whole.delete(1)
 				whole = nil
 			}
-			text, err := e.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("metrics").DoRaw(e.ctx)
+			text, err := e.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(harness.Name).SubResource("proxy").Suffix("metrics").DoRaw(e.ctx)
 			require.NoError(t, err)
 			_, err = fmt.Fprintf(file, "# scrape %s\n", time.Now().UTC().Format(time.RFC3339Nano))
 			require.NoError(t, err)

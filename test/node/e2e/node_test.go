@@ -23,14 +23,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // e2e is the node that the scenarios share.
 type e2e struct {
-	*node.Node
+	*harness.Node
 	ctx  context.Context
-	api  *node.APIServer
+	api  *harness.APIServer
 	kube kubernetes.Interface
 	pods *recorder
 	// kubeletArgs are extra arguments for every kubelet.
@@ -47,19 +47,19 @@ func startE2E(t *testing.T) *e2e {
 	require.NoError(t, err)
 	klog.LogToStderr(false)
 	klog.SetOutput(log)
-	node.Progress("starting etcd and kube-apiserver")
+	harness.Progress("starting etcd and kube-apiserver")
 	args := []string{"--kubelet-preferred-address-types=" + string(v1.NodeInternalIP)}
-	for _, gate := range known(t, n, n.Spec.APIServer, append([]string{node.GateRestartPod}, gatesOfRules...)) {
+	for _, gate := range known(t, n, n.Spec.APIServer, append([]string{harness.GateRestartPod}, gatesOfRules...)) {
 		args = append(args, "--feature-gates="+gate+"=true")
 	}
 	e.api, err = n.StartAPIServer(args...)
 	require.NoError(t, err)
 	e.kube, err = kubernetes.NewForConfig(&rest.Config{
-		Host: e.api.URL, BearerToken: node.HarnessToken, QPS: 1000, Burst: 1000,
+		Host: e.api.URL, BearerToken: harness.Token, QPS: 1000, Burst: 1000,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: e.api.Certificate},
 	})
 	require.NoError(t, err)
-	node.Progress("starting the kubelet")
+	harness.Progress("starting the kubelet")
 	e.startKubelet(t)
 	require.NoError(t, e.api.AwaitNode(n.Context()))
 	if *managerFlag != "" {
@@ -88,8 +88,8 @@ var gatesOfRules = []string{"ContainerRestartRules", gateRestartAllContainers, "
 // usual has the curve 0, 1, 2, 4, 4 … s. slow has 0, 10, 10 … s, for scenarios in which
 // a delay must be longer than other waits.
 var (
-	usual = node.Curve{Reduced: true, Maximum: 4 * time.Second}
-	slow  = node.Curve{Maximum: 10 * time.Second}
+	usual = harness.Curve{Reduced: true, Maximum: 4 * time.Second}
+	slow  = harness.Curve{Maximum: 10 * time.Second}
 )
 
 // curve returns the usual delay before the k-th consecutive restart, counted from 0.
@@ -99,15 +99,15 @@ func curve(k int) time.Duration { return usual.Delay(k) }
 // gates off. Its log has each decision on a start.
 func (e *e2e) startKubelet(t *testing.T, off ...string) { e.startKubeletWith(t, usual, off...) }
 
-func (e *e2e) startKubeletWith(t *testing.T, curve node.Curve, off ...string) {
+func (e *e2e) startKubeletWith(t *testing.T, curve harness.Curve, off ...string) {
 	manifests := e.Path("manifests")
 	require.NoError(t, os.MkdirAll(manifests, 0o755))
-	config := fmt.Sprintf(e2eKubeletConfig, node.IP, manifests, curve.Maximum, curve.Reduced)
-	gates := append([]string{node.GateMaximum, node.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...)
+	config := fmt.Sprintf(e2eKubeletConfig, harness.IP, manifests, curve.Maximum, curve.Reduced)
+	gates := append([]string{harness.GateMaximum, harness.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...)
 	for _, gate := range known(t, e.Node, e.Spec.Kubelet, gates) {
 		config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
 	}
-	args := append([]string{"--v=3", "--kubeconfig=" + e.api.Kubeconfig, "--node-ip=" + node.IP}, e.kubeletArgs...)
+	args := append([]string{"--v=3", "--kubeconfig=" + e.api.Kubeconfig, "--node-ip=" + harness.IP}, e.kubeletArgs...)
 	require.NoError(t, e.StartKubelet(config, args...))
 }
 
@@ -119,9 +119,9 @@ func (e *e2e) restartKubelet(t *testing.T, off ...string) {
 
 // known returns those of the gates that a binary has. The tests set only these, so that
 // they also run with a stock binary.
-func known(t *testing.T, n *node.Node, binary string, gates []string) []string {
+func known(t *testing.T, n *harness.Node, binary string, gates []string) []string {
 	return slices.DeleteFunc(slices.Clone(gates), func(gate string) bool {
-		has, err := node.Knows(n.Context(), binary, gate)
+		has, err := harness.Knows(n.Context(), binary, gate)
 		require.NoError(t, err)
 		return !has
 	})
@@ -134,8 +134,8 @@ func (e *e2e) knows(t *testing.T, gate string) bool {
 
 // actions returns the actions of the kubelet's release that restart a pod.
 func (e *e2e) actions(t *testing.T) (found []v1.ContainerRestartRuleAction) {
-	if e.knows(t, node.GateRestartPod) {
-		found = append(found, node.ActionRestartPod)
+	if e.knows(t, harness.GateRestartPod) {
+		found = append(found, harness.ActionRestartPod)
 	}
 	if e.knows(t, gateRestartAllContainers) {
 		found = append(found, v1.ContainerRestartRuleActionRestartAllContainers)
@@ -161,7 +161,7 @@ func (e *e2e) requireRulesOfStaticPods(t *testing.T) {
 
 // skip skips the scenario, and prints the reason even without -test.v.
 func skip(t *testing.T, why string) {
-	node.Progress("%s: %s", t.Name(), why)
+	harness.Progress("%s: %s", t.Name(), why)
 	t.SkipNow()
 }
 
@@ -176,14 +176,14 @@ func (e *e2e) before(t *testing.T, minor uint) bool {
 
 // kubeletVersion returns the version that a kubelet prints, such as v1.36.3.
 func kubeletVersion(ctx context.Context, kubelet string) (string, error) {
-	text, err := node.Output(ctx, kubelet, "--version")
+	text, err := harness.Output(ctx, kubelet, "--version")
 	return strings.TrimPrefix(text, "Kubernetes "), err
 }
 
 // startControllerManager starts the controller of Jobs.
 func (e *e2e) startControllerManager() error {
 	kubeconfig := e.Path("controller-manager.kubeconfig")
-	if err := e.api.WriteKubeconfig(kubeconfig, node.HarnessToken); err != nil {
+	if err := e.api.WriteKubeconfig(kubeconfig, harness.Token); err != nil {
 		return err
 	}
 	_, err := e.Start("kube-controller-manager", *managerFlag, "--kubeconfig="+kubeconfig, "--controllers=job-controller",

@@ -13,20 +13,20 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // useCurve restarts the kubelet with another curve and extra arguments, for one
 // scenario. It first waits until the pods of other scenarios are gone, because the new
 // kubelet would restore their back-off.
-func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
+func (e *e2e) useCurve(t *testing.T, curve harness.Curve, args ...string) {
 	t.Helper()
 	e.kubeletArgs = args
 	t.Cleanup(func() {
 		e.kubeletArgs = nil
 		e.restartKubelet(t)
 	})
-	require.NoError(t, node.Await(e.ctx, "the end of all pods", patience, func(ctx context.Context) error {
+	require.NoError(t, harness.Await(e.ctx, "the end of all pods", patience, func(ctx context.Context) error {
 		pods, err := e.kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = fmt.Errorf("pod %s still exists", pods.Items[0].Name)
@@ -38,7 +38,7 @@ func (e *e2e) useCurve(t *testing.T, curve node.Curve, args ...string) {
 }
 
 // crash kills the kubelet and starts it with the same curve.
-func (e *e2e) crash(t *testing.T, curve node.Curve, down time.Duration) {
+func (e *e2e) crash(t *testing.T, curve harness.Curve, down time.Duration) {
 	e.Kubelet.Kill()
 	time.Sleep(down)
 	e.startKubeletWith(t, curve)
@@ -59,7 +59,7 @@ func (p *pod) starting(name string, n int) {
 
 func (p *pod) startingWithin(name string, n int, limit time.Duration) {
 	p.t.Helper()
-	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("start %d of %s of pod %s", n, name, p.name), limit, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, fmt.Sprintf("start %d of %s of pod %s", n, name, p.name), limit, func(context.Context) error {
 		if got := p.starts(name); got < n {
 			return fmt.Errorf("there were %d", got)
 		}
@@ -73,7 +73,7 @@ func (p *pod) startingWithin(name string, n int, limit time.Duration) {
 // next restarts, counted from 1.
 func (e *e2e) allWait(t *testing.T, pods []*pod, name string) (restarts []int) {
 	t.Helper()
-	require.NoError(t, node.Await(e.ctx, "the wait of all pods", patience, func(context.Context) error {
+	require.NoError(t, harness.Await(e.ctx, "the wait of all pods", patience, func(context.Context) error {
 		restarts = nil
 		for _, p := range pods {
 			n := p.starts(name)
@@ -111,7 +111,7 @@ func (p *pod) exits(name string, n int) (at []float64) {
 
 // assertKeepsWaiting checks that once a status shows a container as waiting, all statuses
 // show it as waiting until the delay is over, with the right delay.
-func (p *pod) assertKeepsWaiting(name string, curve node.Curve) {
+func (p *pod) assertKeepsWaiting(name string, curve harness.Curve) {
 	p.t.Helper()
 	waits := map[int]bool{}
 	for _, seen := range p.pods.of(p.name) {

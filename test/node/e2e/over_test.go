@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // overScenarios end a restart before all containers run. They check that the previous
@@ -47,7 +47,7 @@ var overScenarios = []scenario{
 		p := e.create(t, podSpec(nil, successful(), container("other", "term=0")))
 		before := p.inBackOff(3)
 		p.delete(6)
-		require.NoError(t, node.Await(e.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
+		require.NoError(t, harness.Await(e.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
 			if history := p.pods.of(p.name); !history[len(history)-1].deleted {
 				return errors.New("it still exists")
 			}
@@ -58,7 +58,7 @@ var overScenarios = []scenario{
 	{"DeadlineInBackOff", func(t *testing.T, e *e2e) {
 		p := e.create(t, podSpec(nil, successful(), container("other", "term=0")))
 		before := p.inBackOff(3)
-		require.NoError(t, node.Await(e.ctx, "the update", patience, func(ctx context.Context) error {
+		require.NoError(t, harness.Await(e.ctx, "the update", patience, func(ctx context.Context) error {
 			pods := e.kube.CoreV1().Pods(metav1.NamespaceDefault)
 			now, err := pods.Get(ctx, p.name, metav1.GetOptions{})
 			if err != nil {
@@ -93,7 +93,7 @@ var overScenarios = []scenario{
 	{"LivenessProbeTriggersNothing", func(t *testing.T, e *e2e) {
 		main := container("main", "")
 		main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-		main = ruled(main, node.ActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
+		main = ruled(main, harness.ActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
 		main.LivenessProbe = probe("alive")
 		p := e.newPod(t)
 		p.put("alive")
@@ -120,7 +120,7 @@ var overScenarios = []scenario{
 
 	// The restart policy does not restart the container, and neither does the rule.
 	{"LivenessProbeEndsForGood", func(t *testing.T, e *e2e) {
-		main := ruled(container("main", ""), node.ActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
+		main := ruled(container("main", ""), harness.ActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
 		main.LivenessProbe = probe("alive")
 		p := e.newPod(t)
 		p.put("alive")

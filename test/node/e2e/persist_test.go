@@ -17,12 +17,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // persistCurve has the delays 0, 1, 2, 4, 8, 16, 32 and 60 s. The long ones are longer
 // than the outage of a kubelet or a node.
-var persistCurve = node.Curve{Reduced: true, Maximum: time.Minute}
+var persistCurve = harness.Curve{Reduced: true, Maximum: time.Minute}
 
 // The annotations with which the kubelet stores the back-off for later kubelets.
 const (
@@ -47,7 +47,7 @@ var persistScenarios = []scenario{
 		different := 0
 		for i := range 10 {
 			waiting := e.allWait(t, pods, "main")
-			node.Progress("kill %d: the pods wait for restarts %v", i+1, waiting)
+			harness.Progress("kill %d: the pods wait for restarts %v", i+1, waiting)
 			slices.Sort(waiting)
 			if len(slices.Compact(waiting)) == len(pods) {
 				different++
@@ -81,7 +81,7 @@ var persistScenarios = []scenario{
 		second := e.create(t, alwaysSpec(nil, container("main", "exit=3")), "second")
 		first.starting("main", 6)
 		waiting := e.allWait(t, []*pod{first, second}, "main")
-		node.Progress("reboot: the pods wait for restarts %v", waiting)
+		harness.Progress("reboot: the pods wait for restarts %v", waiting)
 		log := e.kubeletLog(t)
 		require.NoError(t, e.Reboot())
 		e.startKubeletWith(t, persistCurve)
@@ -101,7 +101,7 @@ var persistScenarios = []scenario{
 	}},
 
 	{"RestartPod", func(t *testing.T, e *e2e) {
-		c := node.Curve{Reduced: true, Maximum: 16 * time.Second}
+		c := harness.Curve{Reduced: true, Maximum: 16 * time.Second}
 		e.useCurve(t, c)
 		p := e.create(t, podSpec([]v1.Container{container("init1", "sleep=3s exit=0")},
 			triggering(container("main", "wait=go exit=42")), container("other", "linger=3s")))
@@ -153,7 +153,7 @@ var persistScenarios = []scenario{
 			what := fmt.Sprintf("restart %d, the kubelet killed in %s", n, phase.name)
 			require.Len(t, p.times("other", n, "exit:143"), 1, "%s: ends of other", what)
 			exit, start := p.exited("main", n), p.instance("init1", n+1, false).created
-			node.Progress("%s: after %.2f s, delay %v", what, start.Sub(exit).Seconds(), c.Delay(k))
+			harness.Progress("%s: after %.2f s, delay %v", what, start.Sub(exit).Seconds(), c.Delay(k))
 			assert.GreaterOrEqual(t, start.Sub(exit), c.Delay(k), "%s: how long it waited", what)
 			assert.True(t, start.After(p.exited("other", n)), "%s: the run before had not ended", what)
 			p.latest("the end of restart "+fmt.Sprint(n), func(now *v1.Pod) error {
@@ -270,7 +270,7 @@ func (p *pod) newestInstance(name string) map[string]string {
 	p.t.Helper()
 	runtime := p.runtime()
 	var instances []*runtimeapi.Container
-	require.NoError(p.t, node.Await(p.ctx, "an instance of "+name, patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, "an instance of "+name, patience, func(context.Context) error {
 		if instances = p.instances(runtime, name); len(instances) == 0 {
 			return errors.New("there is none")
 		}

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // patience is the limit for all waits, in addition to delays of the back-off. It is long
@@ -36,7 +36,7 @@ const triggerExit = 42
 // container returns a container with an actor that has these lives.
 func container(name string, lives ...string) v1.Container {
 	return v1.Container{
-		Name: name, Image: node.ActorImage, ImagePullPolicy: v1.PullNever, Args: lives,
+		Name: name, Image: harness.ActorImage, ImagePullPolicy: v1.PullNever, Args: lives,
 		Env:          []v1.EnvVar{{Name: "CONTAINER", Value: name}},
 		VolumeMounts: []v1.VolumeMount{{Name: "pod", MountPath: "/pod"}, {Name: "data", MountPath: "/data"}},
 	}
@@ -98,7 +98,7 @@ type pod struct {
 // podSpec returns the spec of a pod with the restart policy Never.
 func podSpec(inits []v1.Container, containers ...v1.Container) v1.PodSpec {
 	return v1.PodSpec{
-		NodeName: node.Name, RestartPolicy: v1.RestartPolicyNever,
+		NodeName: harness.Name, RestartPolicy: v1.RestartPolicyNever,
 		AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
 		Tolerations:                   []v1.Toleration{{Operator: v1.TolerationOpExists}},
 		TerminationGracePeriodSeconds: ptr.To(int64(8)),
@@ -163,7 +163,7 @@ func (e *e2e) createStatic(t *testing.T, spec v1.PodSpec) *pod {
 	p := e.newPod(t)
 	p.uid = uuid.NewUUID()
 	manifest := p.writeManifest(spec)
-	p.name += "-" + node.Name
+	p.name += "-" + harness.Name
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.dump()
@@ -222,7 +222,7 @@ func (p *pod) await(what string, limit time.Duration, check func(*v1.Pod) error)
 	p.t.Helper()
 	seen := 0
 	var found *v1.Pod
-	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, limit, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, what+" of pod "+p.name, limit, func(context.Context) error {
 		history := p.pods.of(p.name)
 		err := errors.New("the pod does not exist")
 		for ; seen < len(history); seen++ {
@@ -243,7 +243,7 @@ func (p *pod) await(what string, limit time.Duration, check func(*v1.Pod) error)
 func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 	p.t.Helper()
 	var found *v1.Pod
-	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, what+" of pod "+p.name, patience, func(context.Context) error {
 		history := p.pods.of(p.name)
 		if len(history) == 0 {
 			return errors.New("the pod does not exist")
@@ -258,8 +258,8 @@ func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 // mirror pod of a static pod in the API is not always up to date.
 func (p *pod) awaitKubelet(what string, check func(*v1.Pod) error) {
 	p.t.Helper()
-	require.NoError(p.t, node.Await(p.ctx, what+" of pod "+p.name, patience, func(ctx context.Context) error {
-		text, err := p.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("pods").DoRaw(ctx)
+	require.NoError(p.t, harness.Await(p.ctx, what+" of pod "+p.name, patience, func(ctx context.Context) error {
+		text, err := p.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(harness.Name).SubResource("proxy").Suffix("pods").DoRaw(ctx)
 		if err != nil {
 			return err
 		}
@@ -319,7 +319,7 @@ func statusOf(now *v1.Pod, name string) v1.ContainerStatus {
 
 // conditionOf returns the type of the condition for an action.
 func conditionOf(action v1.ContainerRestartRuleAction) v1.PodConditionType {
-	if action == node.ActionRestartPod {
+	if action == harness.ActionRestartPod {
 		return "PodRestarting"
 	}
 	return v1.AllContainersRestarting
@@ -358,7 +358,7 @@ func (p *pod) dump() {
 	for _, s := range p.pods.of(p.name) {
 		line := string(s.pod.Status.Phase)
 		for _, c := range s.pod.Status.Conditions {
-			if c.Type == conditionOf(node.ActionRestartPod) || c.Type == v1.AllContainersRestarting {
+			if c.Type == conditionOf(harness.ActionRestartPod) || c.Type == v1.AllContainersRestarting {
 				line += fmt.Sprintf(" [%s=%s %s %q]", c.Type, c.Status, c.Reason, c.Message)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // restart has the expectations of a scenario for a restart.
@@ -139,12 +139,12 @@ func (p *pod) assertCondition(r restart, kind v1.PodConditionType) {
 		want := []string{"True ContainerExited: " + message, "False ContainersStarted: " + message}
 		assert.Equal(p.t, want, p.conditions(kind, r.before.ResourceVersion), "history of the condition %s", kind)
 	}
-	for _, other := range []v1.PodConditionType{conditionOf(node.ActionRestartPod), v1.AllContainersRestarting} {
+	for _, other := range []v1.PodConditionType{conditionOf(harness.ActionRestartPod), v1.AllContainersRestarting} {
 		if other != kind {
 			assert.Empty(p.t, p.conditions(other, r.before.ResourceVersion), "history of the condition %s", other)
 		}
 	}
-	assert.NoError(p.t, node.Await(p.ctx, "the event", patience, func(ctx context.Context) error {
+	assert.NoError(p.t, harness.Await(p.ctx, "the event", patience, func(ctx context.Context) error {
 		events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 			FieldSelector: "reason=PodRestarting,involvedObject.uid=" + string(p.uid),
 		})
@@ -164,7 +164,7 @@ func (p *pod) assertCondition(r restart, kind v1.PodConditionType) {
 // assertNotRestarted checks that the kubelet never restarted the pod in place.
 func (p *pod) assertNotRestarted() {
 	p.t.Helper()
-	for _, kind := range []v1.PodConditionType{conditionOf(node.ActionRestartPod), v1.AllContainersRestarting} {
+	for _, kind := range []v1.PodConditionType{conditionOf(harness.ActionRestartPod), v1.AllContainersRestarting} {
 		for _, s := range p.pods.of(p.name) {
 			if c := conditionIn(s.pod, kind); !assert.NotEqual(p.t, v1.ConditionTrue, c.Status, "pod %s, condition %s: %s", p.name, kind, c.Message) {
 				break
@@ -180,7 +180,7 @@ func (p *pod) assertPreviousLog(name string) {
 	p.t.Helper()
 	// Right after its start, a kubelet does not know the pod yet, and the program may not
 	// have written anything.
-	assert.NoError(p.t, node.Await(p.ctx, "the previous log of "+name, patience, func(ctx context.Context) error {
+	assert.NoError(p.t, harness.Await(p.ctx, "the previous log of "+name, patience, func(ctx context.Context) error {
 		want := fmt.Sprintf("%s: start %d\n", name, p.starts(name)-1)
 		options := &v1.PodLogOptions{Container: name, Previous: true}
 		log, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(p.name, options).DoRaw(ctx)
@@ -245,7 +245,7 @@ func (p *pod) attempts(name string) (at []time.Time) {
 func (p *pod) assertAttempts(name string, first, count int) {
 	p.t.Helper()
 	var at []time.Time
-	require.NoError(p.t, node.Await(p.ctx, fmt.Sprintf("attempt %d to start %s of pod %s", count, name, p.name), time.Duration(count)*usual.Maximum+patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, fmt.Sprintf("attempt %d to start %s of pod %s", count, name, p.name), time.Duration(count)*usual.Maximum+patience, func(context.Context) error {
 		if at = p.attempts(name); len(at) < count {
 			return fmt.Errorf("there were %d", len(at))
 		}

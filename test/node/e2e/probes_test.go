@@ -16,15 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // probeScenarios restart pods with completed containers, which have no probes until they
 // run again.
 var probeScenarios = []scenario{
 	{"CompletedContainersAreProbedAfterRestartPod", func(t *testing.T, e *e2e) {
-		e.requireGate(t, node.GateRestartPod)
-		probedAgain(t, e, node.ActionRestartPod)
+		e.requireGate(t, harness.GateRestartPod)
+		probedAgain(t, e, harness.ActionRestartPod)
 	}},
 	{"CompletedContainersAreProbedAfterRestartAllContainers", func(t *testing.T, e *e2e) {
 		e.requireGate(t, gateRestartAllContainers)
@@ -38,7 +38,7 @@ var probeScenarios = []scenario{
 var probeDisruptions = []scenario{
 	{"KubeletKilledInBackOffAfterProbe", func(t *testing.T, e *e2e) {
 		// The third restart waits for longer than it takes to start a kubelet.
-		c := node.Curve{Maximum: 20 * time.Second}
+		c := harness.Curve{Maximum: 20 * time.Second}
 		const kills = 3
 		e.useCurve(t, c)
 		pods := e.createProbed(t, "", "", "", "wait=go exit=42", "")
@@ -212,7 +212,7 @@ func probedAgain(t *testing.T, e *e2e, action v1.ContainerRestartRuleAction) {
 	// started may have had what the probe is for.
 	failed := func(name, kind string, has func(v1.ContainerStatus) bool) {
 		t.Helper()
-		require.NoError(t, node.Await(e.ctx, fmt.Sprintf("a failed %s probe of %s", kind, name), patience, func(context.Context) error {
+		require.NoError(t, harness.Await(e.ctx, fmt.Sprintf("a failed %s probe of %s", kind, name), patience, func(context.Context) error {
 			for _, seen := range p.pods.of(p.name) {
 				if s := statusOf(seen.pod, name); s.ContainerID != "" && s.ContainerID != statusOf(before, name).ContainerID {
 					require.False(t, has(s), "%s before its %s probe has succeeded: %+v", name, kind, s)
@@ -246,7 +246,7 @@ func probedAgain(t *testing.T, e *e2e, action v1.ContainerRestartRuleAction) {
 func (p *pod) awaitUnprobed(name string) {
 	p.t.Helper()
 	const probers = 2
-	require.NoError(p.t, node.Await(p.ctx, "the end of the probes of "+name, patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, "the end of the probes of "+name, patience, func(context.Context) error {
 		if seen := changes(p.log(), notRunningLine, p, name); len(seen) < probers {
 			return fmt.Errorf("%d lines of the log say so", len(seen))
 		}

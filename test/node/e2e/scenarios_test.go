@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // podScenarios need only a node that runs pods, so they can run in parallel.
@@ -391,7 +391,7 @@ func (p *pod) deletedWithStarts(underWay int) {
 	}
 	p.delete(grace)
 	before := starts()
-	require.NoError(p.t, node.Await(p.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
 		_, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, p.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // The flags of TestSkew, which hack/node-skew.sh sets.
@@ -46,17 +46,17 @@ func skewedVersions(ctx context.Context) string {
 
 // runSkew runs TestSkew with the patched API server, and with the stock one, which does
 // not have the action RestartPod.
-func runSkew(ctx context.Context, h *node.Harness) error {
+func runSkew(ctx context.Context, h *harness.Harness) error {
 	var failed []error
 	for _, with := range []struct {
 		title, apiserver string
 		action           v1.ContainerRestartRuleAction
 	}{
-		{"skew", *apiserverFlag, node.ActionRestartPod},
+		{"skew", *apiserverFlag, harness.ActionRestartPod},
 		{"skew, stock API server", *stockAPIServerFlag, v1.ContainerRestartRuleActionRestartAllContainers},
 	} {
-		node.Progress("%s: %s", with.title, with.action)
-		sp := node.Spec{Kubelet: skewed()[0], APIServer: with.apiserver, Network: true}
+		harness.Progress("%s: %s", with.title, with.action)
+		sp := harness.Spec{Kubelet: skewed()[0], APIServer: with.apiserver, Network: true}
 		failed = append(failed, h.Run(ctx, with.title, sp, os.Stdout, append(os.Args[1:], "-inside", "-action", string(with.action))...))
 	}
 	return errors.Join(failed...)
@@ -94,7 +94,7 @@ func TestSkew(t *testing.T) {
 		log := e.kubeletLog(t)
 		version := e.become(t, kubelet)
 		step := fmt.Sprintf("kubelet %d of %d, %s", i+1, len(kubelets), version)
-		node.Progress("%s", step)
+		harness.Progress("%s", step)
 
 		// The first new start may have been due before, so the test waits for two more.
 		before := crashing.starts("main")
@@ -123,7 +123,7 @@ func TestSkew(t *testing.T) {
 		running.assertStarts(map[string]int{"main": 1})
 		crashing.assertStarts(map[string]int{"other": 1})
 		require.False(t, t.Failed(), step)
-		node.Progress("pass  %s", step)
+		harness.Progress("pass  %s", step)
 	}
 }
 
@@ -135,8 +135,8 @@ func (e *e2e) become(t *testing.T, kubelet string) (version string) {
 	e.Kubelet.Kill()
 	e.Spec.Kubelet = kubelet
 	e.startKubelet(t)
-	require.NoError(t, node.Await(e.ctx, "the node with kubelet "+version, time.Minute, func(ctx context.Context) error {
-		n, err := e.kube.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
+	require.NoError(t, harness.Await(e.ctx, "the node with kubelet "+version, time.Minute, func(ctx context.Context) error {
+		n, err := e.kube.CoreV1().Nodes().Get(ctx, harness.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func patched(version string) bool { return strings.Contains(version, "+kubelet-b
 // whole pod. Ours also does that for an exit during an earlier kubelet without the action.
 func (e *e2e) skewedRestart(t *testing.T, p *pod, step string, ours bool) {
 	gate := map[v1.ContainerRestartRuleAction]string{
-		node.ActionRestartPod:                             node.GateRestartPod,
+		harness.ActionRestartPod:                          harness.GateRestartPod,
 		v1.ContainerRestartRuleActionRestartAllContainers: gateRestartAllContainers,
 	}[v1.ContainerRestartRuleAction(*actionFlag)]
 	n := p.starts("main")

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // startScenarios have containers that cannot start. If something was created, the failed
@@ -131,7 +131,7 @@ var startScenarios = []scenario{
 		// busy node may look once in 40 s, but one that looks every 60 s fails.
 		const fewest, most, looks = 3, 4, 2
 		var pulls, before int32
-		require.NoError(t, node.Await(e.ctx, fmt.Sprintf("%d looks for the image between two pulls", looks), patience, func(context.Context) error {
+		require.NoError(t, harness.Await(e.ctx, fmt.Sprintf("%d looks for the image between two pulls", looks), patience, func(context.Context) error {
 			pulled, looked := p.occurrences("Pulling"), p.occurrences("BackOff")
 			if pulled != pulls {
 				pulls, before = pulled, looked
@@ -142,7 +142,7 @@ var startScenarios = []scenario{
 			}
 			return nil
 		}))
-		_, err := e.Ctr(e.ctx, "images", "tag", node.ActorImage, image)
+		_, err := e.Ctr(e.ctx, "images", "tag", harness.ActorImage, image)
 		require.NoError(t, err)
 		p.event("main", 1, "start")
 		p.running()
@@ -162,7 +162,7 @@ func noSuchProfile() *v1.SecurityContext {
 // lack of the ConfigMap.
 func (p *pod) configErrors(count int32) {
 	p.t.Helper()
-	require.NoError(p.t, node.Await(p.ctx, "the errors of pod "+p.name, time.Duration(count)*20*time.Second+patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, "the errors of pod "+p.name, time.Duration(count)*20*time.Second+patience, func(context.Context) error {
 		if seen := p.occurrences("Failed"); seen < count {
 			return fmt.Errorf("there were %d", seen)
 		}

@@ -24,7 +24,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // twin is a pod that runs with crashloop run and with the kubelet. Both must behave in the
@@ -62,7 +62,7 @@ var twins = []twin{
 		phase: v1.PodFailed, order: []string{"first 1 start", "second 1 start", "main 1 start", "main 1 exit:5", "second 1 term", "second 1 exit:143", "first 1 term"},
 	},
 	{
-		name: "restarts-the-pod", spec: podSpec([]v1.Container{container("one", "exit=0"), sidecar("proxy", "")}, triggeringBy(container("main", "wait=go exit=42", ""), node.ActionRestartPod), preStop(container("other", ""), time.Second)),
+		name: "restarts-the-pod", spec: podSpec([]v1.Container{container("one", "exit=0"), sidecar("proxy", "")}, triggeringBy(container("main", "wait=go exit=42", ""), harness.ActionRestartPod), preStop(container("other", ""), time.Second)),
 		script: []string{"proxy 1 start", "main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"},
 		order: []string{
 			"one 1 exit:0", "proxy 1 start", "main 1 start", "main 1 exit:42", "other 1 pre-stop", "other 1 pre-stop-end", "other 1 term", "other 1 exit:143",
@@ -70,7 +70,7 @@ var twins = []twin{
 		},
 	},
 	{
-		name: "restarts-the-pod-thrice", spec: podSpec(nil, triggeringBy(container("main", "wait=go exit=42", "wait=go exit=42", "wait=go exit=42", ""), node.ActionRestartPod), container("other", "")),
+		name: "restarts-the-pod-thrice", spec: podSpec(nil, triggeringBy(container("main", "wait=go exit=42", "wait=go exit=42", "wait=go exit=42", ""), harness.ActionRestartPod), container("other", "")),
 		script: []string{
 			"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start", "sleep 1s", "put go",
 			"main 3 start", "other 3 start", "sleep 1s", "put go", "main 4 start", "other 4 start",
@@ -89,7 +89,7 @@ var twins = []twin{
 		phase: v1.PodSucceeded,
 	},
 	{
-		name: "ignores-sigterm", spec: withGrace(2, podSpec(nil, triggeringBy(container("main", "wait=go exit=42", ""), node.ActionRestartPod), container("other", "term=ignore", ""))),
+		name: "ignores-sigterm", spec: withGrace(2, podSpec(nil, triggeringBy(container("main", "wait=go exit=42", ""), harness.ActionRestartPod), container("other", "term=ignore", ""))),
 		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"}, order: []string{"main 1 exit:42", "other 1 term", "main 2 start"},
 	},
 	{name: "active-deadline", spec: withDeadline(4, alwaysSpec(nil, container("main", ""))), phase: v1.PodFailed},
@@ -147,7 +147,7 @@ func exists(file string, period, threshold int32) *v1.Probe {
 
 // twinTrace is the trace of a pod, without parts that differ from run to run.
 type twinTrace struct {
-	journal []node.JournalEvent
+	journal []harness.JournalEvent
 	// events has each event of the pod and its containers once, sorted.
 	events []string
 	// conditions are the states of the condition of in-place restarts.
@@ -206,7 +206,7 @@ func eachTwin(t *testing.T, run func(*testing.T, twin)) {
 const twinsConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 crashLoopBackOff: {maxContainerRestartPeriod: %s}
-featureGates: {ReduceDefaultCrashLoopBackOffDecay: %v, ` + node.GateMaximum + `: true, ContainerRestartRules: true, ` + node.GateRestartPod + `: true, ` + gateRestartAllContainers + `: true}
+featureGates: {ReduceDefaultCrashLoopBackOffDecay: %v, ` + harness.GateMaximum + `: true, ContainerRestartRules: true, ` + harness.GateRestartPod + `: true, ` + gateRestartAllContainers + `: true}
 `
 
 // act executes the script.
@@ -241,7 +241,7 @@ func (p *crashloopPod) settled() (saved []string) {
 			p.started(c.Name, n)
 		}
 	}
-	require.NoError(p.t, node.Await(p.ctx, "the end of restarts", patience, func(context.Context) error {
+	require.NoError(p.t, harness.Await(p.ctx, "the end of restarts", patience, func(context.Context) error {
 		saved = p.savedConditions()
 		for _, c := range saved {
 			if strings.Contains(c, "="+string(v1.ConditionTrue)+" ") {
@@ -265,7 +265,7 @@ func (p *crashloopPod) savedConditions() []string {
 
 func restartConditions(all []v1.PodCondition) (found []string) {
 	for _, c := range all {
-		if c.Type == conditionOf(node.ActionRestartPod) || c.Type == v1.AllContainersRestarting {
+		if c.Type == conditionOf(harness.ActionRestartPod) || c.Type == v1.AllContainersRestarting {
 			found = append(found, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
 		}
 	}
@@ -349,7 +349,7 @@ func kubeletTwins(t *testing.T, e *e2e) {
 		})
 		// Events and the status follow later.
 		var got twinTrace
-		_ = node.Await(p.ctx, "the same trace", patience, func(context.Context) error {
+		_ = harness.Await(p.ctx, "the same trace", patience, func(context.Context) error {
 			if history := p.pods.of(p.name); tw.phase == "" {
 				last = history[len(history)-1].pod
 			}
@@ -415,7 +415,7 @@ func sameTwins(t assert.TestingT, agent, kubelet twinTrace) bool {
 }
 
 // byContainer returns the events of each container in order.
-func byContainer(journal []node.JournalEvent) map[string][]string {
+func byContainer(journal []harness.JournalEvent) map[string][]string {
 	all := map[string][]string{}
 	for _, e := range journal {
 		// The number of these events depends on the speed of the machine.
@@ -434,7 +434,7 @@ func TestCompareTwins(t *testing.T) {
 		assert.True(t, tw.phase != "" || len(tw.script) > 0, tw.name)
 	}
 	assert.GreaterOrEqual(t, len(twins), 20)
-	journal := []node.JournalEvent{{At: 1, Container: "a", Start: 1, Event: "start"}, {At: 2, Container: "b", Start: 1, Event: "start"}}
+	journal := []harness.JournalEvent{{At: 1, Container: "a", Start: 1, Event: "start"}, {At: 2, Container: "b", Start: 1, Event: "start"}}
 	assert.True(t, sameTwins(new(assert.CollectT), twinTrace{journal: journal}, twinTrace{journal: journal}))
 	for name, trace := range map[string]twinTrace{
 		"exits":      {journal: journal, exits: map[string]string{"a": "1 times, last 1 Error"}},

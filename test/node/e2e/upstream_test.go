@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 const (
@@ -27,8 +27,8 @@ const (
 
 // upstreamBusybox returns the busybox image of upstream's tests, with the programs that
 // they call.
-func upstreamBusybox() node.Image {
-	return node.Image{
+func upstreamBusybox() harness.Image {
+	return harness.Image{
 		Program: "busybox", Reference: "registry.k8s.io/e2e-test-images/busybox:" + *busyboxTagFlag,
 		Links: []string{"sh", "cat", "date", "echo", "false", "grep", "ls", "mkdir", "rm", "sleep", "test", "touch", "true", "["},
 	}
@@ -46,7 +46,7 @@ func TestUpstream(t *testing.T) {
 	require.NoError(t, n.Import(upstreamBusybox()))
 	report := filepath.Join(n.Spec.Logs, "upstream")
 	require.NoError(t, os.Mkdir(report, 0o755))
-	node.Progress("running upstream's tests: %s", upstreamFocus)
+	harness.Progress("running upstream's tests: %s", upstreamFocus)
 	log := filepath.Join(n.Spec.Logs, "upstream.log")
 	var gates []string
 	for _, gate := range known(t, n, n.Spec.Kubelet, gatesOfRules) {
@@ -54,7 +54,7 @@ func TestUpstream(t *testing.T) {
 	}
 	args := append([]string{"--feature-gates=" + strings.Join(gates, ","), "--ginkgo.focus=" + upstreamFocus, "--ginkgo.skip=" + upstreamSkip, "--ginkgo.no-color"}, upstreamArgs(t, n, report)...)
 	if err := runUpstream(t, n, *upstreamFlag, args, log); err != nil {
-		t.Errorf("upstream's tests fail: %v; the end of %s:\n%s", err, log, node.Tail(log))
+		t.Errorf("upstream's tests fail: %v; the end of %s:\n%s", err, log, harness.Tail(log))
 		return
 	}
 	text, err := os.ReadFile(log)
@@ -62,23 +62,23 @@ func TestUpstream(t *testing.T) {
 	ran := regexp.MustCompile(`(?m)Ran (\d+) of \d+ Specs`).FindSubmatch(text)
 	require.NotNil(t, ran, "%s does not say how many tests ran", log)
 	require.NotEqual(t, "0", string(ran[1]), "tests that ran")
-	node.Progress("pass  %s of upstream's tests", ran[1])
+	harness.Progress("pass  %s of upstream's tests", ran[1])
 }
 
 // upstreamArgs returns the arguments of upstream's tests for this node.
-func upstreamArgs(t *testing.T, n *node.Node, report string) []string {
+func upstreamArgs(t *testing.T, n *harness.Node, report string) []string {
 	config := n.Path("upstream.yaml")
 	base := n.KubeletConfig(10248, n.Path("upstream-logs"))
 	require.NoError(t, os.WriteFile(config, []byte(base), 0o644))
 	return []string{
-		"--prepull-images=false", "--report-dir=" + report, "--node-name=" + node.Name,
+		"--prepull-images=false", "--report-dir=" + report, "--node-name=" + harness.Name,
 		"--container-runtime-endpoint=unix://" + n.RuntimeSocket(), "--kubelet-config-file=" + config,
-		"--kubelet-flags=--hostname-override=" + node.Name + " --node-ip=" + node.IP + " --cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups=",
+		"--kubelet-flags=--hostname-override=" + harness.Name + " --node-ip=" + harness.IP + " --cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups=",
 	}
 }
 
 // runUpstream runs a program of upstream's tests, without systemd.
-func runUpstream(t *testing.T, n *node.Node, program string, args []string, file string) error {
+func runUpstream(t *testing.T, n *harness.Node, program string, args []string, file string) error {
 	for _, program := range []string{"systemd-run", "journalctl"} {
 		if path, err := exec.LookPath(program); err == nil {
 			require.NoError(t, n.Replace(path, nil))

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // ticks is the number of clock ticks per second in /proc: 100 on every architecture
@@ -108,7 +108,7 @@ func parseMemory(status []byte) (float64, error) {
 
 // KubeletVersion returns the version that a kubelet binary prints.
 func KubeletVersion(ctx context.Context, kubelet string) (string, error) {
-	out, err := node.Output(ctx, kubelet, "--version")
+	out, err := harness.Output(ctx, kubelet, "--version")
 	if err != nil {
 		return "", err
 	}

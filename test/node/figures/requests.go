@@ -12,14 +12,14 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // Requests returns the number of requests for pods and events that the server has
 // answered, by verb and resource. After the pods are created, only the kubelet sends
 // any, because there is no scheduler and no controller. It leaves out watches,
 // because they count when they end, which does not depend on restarts.
-func Requests(ctx context.Context, api *node.APIServer) (counts map[string]float64, err error) {
+func Requests(ctx context.Context, api *harness.APIServer) (counts map[string]float64, err error) {
 	err = api.Request(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) error {
 		families, err := ParseMetrics(body)
 		if err != nil {

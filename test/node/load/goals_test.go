@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 func TestGoals(t *testing.T) {
@@ -45,8 +45,8 @@ func TestWhereGoalsBind(t *testing.T) {
 		{Scenario{Mix: allFail, Pods: 30}, "stock", 50, 107, []string{requests, restarts}},
 		{Scenario{Mix: allFail, Pods: 110}, "stock", 80, 107, []string{cpu, requests, late}},
 		{Scenario{Mix: onDependent, Pods: 110}, "stock", 50, 0, []string{cpu, requests, late}},
-		{Scenario{Mix: restartPod, Pods: 110, Action: node.ActionRestartPod}, "stock", 50, 107, []string{cpu, requests}},
-		{Scenario{Mix: restartPod, Pods: 110, Action: node.ActionRestartPod}, "base", 50, 107, []string{cpu, requests, restarts, late}},
+		{Scenario{Mix: restartPod, Pods: 110, Action: harness.ActionRestartPod}, "stock", 50, 107, []string{cpu, requests}},
+		{Scenario{Mix: restartPod, Pods: 110, Action: harness.ActionRestartPod}, "base", 50, 107, []string{cpu, requests, restarts, late}},
 	} {
 		f := Figures{PerSecond: tc.perSecond, Ideal: tc.ideal, RequestsPerRestart: 1, Kubelet: Use{PerRestart: 1}, Lateness: figures.Summary{P99: 1}}
 		r := Result{Scenario: tc.s, Labels: []string{tc.reference, "ours", jittered}, Figures: map[string]Figures{tc.reference: f, "ours": f}}

@@ -18,12 +18,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // usual is the scenario of the default flags.
-var usual = Scenario{Mix: allFail, Pods: 2, Curve: node.Curve{Maximum: time.Second}, Life: 20 * time.Millisecond, Window: 30 * time.Second}
+var usual = Scenario{Mix: allFail, Pods: 2, Curve: harness.Curve{Maximum: time.Second}, Life: 20 * time.Millisecond, Window: 30 * time.Second}
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -80,12 +80,12 @@ func TestSelectScenarios(t *testing.T) {
 func TestPodsOfMixes(t *testing.T) {
 	for _, m := range mixes {
 		s := usual
-		s.Mix, s.Pods, s.Action = m.name, 20, node.ActionRestartPod
+		s.Mix, s.Pods, s.Action = m.name, 20, harness.ActionRestartPod
 		seen, crashing := map[string]bool{}, 0
 		for _, pod := range s.pods() {
 			assert.False(t, seen[pod.Name], "two pods are named %s", pod.Name)
 			seen[pod.Name] = true
-			assert.Equal(t, node.Name, pod.Spec.NodeName)
+			assert.Equal(t, harness.Name, pod.Spec.NodeName)
 			assert.True(t, isMain(memcri.Event{Pod: pod.Name, Container: pod.Spec.Containers[0].Name}, s), "%s is not looked at", pod.Name)
 			for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
 				for _, text := range c.Args {
@@ -103,7 +103,7 @@ func TestPodsOfMixes(t *testing.T) {
 		assert.Equal(t, s.crashing(), crashing, "pods of %s that crash", m.name)
 	}
 	assert.False(t, isMain(memcri.Event{Pod: innocent(1).Name, Container: mainContainer}, usual))
-	rule := Scenario{Mix: restartPod, Pods: 1, Action: node.ActionRestartPod}.forStock().pods()[0].Spec.Containers[0].RestartPolicyRules[0]
+	rule := Scenario{Mix: restartPod, Pods: 1, Action: harness.ActionRestartPod}.forStock().pods()[0].Spec.Containers[0].RestartPolicyRules[0]
 	assert.Equal(t, corev1.ContainerRestartRuleActionRestartAllContainers, rule.Action)
 }
 
@@ -178,7 +178,7 @@ func TestMeasure(t *testing.T) {
 // A stock kubelet restarts pods as a whole without a delay.
 func TestMeasureRestartPod(t *testing.T) {
 	s := usual
-	s.Mix, s.Action = restartPod, node.ActionRestartPod
+	s.Mix, s.Action = restartPod, harness.ActionRestartPod
 	run := Run{From: at(10), To: at(20), Journal: lives("restartpod-001", 1, 2, 3, 9, 10.75)}
 	f, err := measure(run, s)
 	require.NoError(t, err)
@@ -262,7 +262,7 @@ func TestMedianOfRounds(t *testing.T) {
 
 func TestKubeletConfig(t *testing.T) {
 	s := usual
-	s.Pods, s.Action = 500, node.ActionRestartPod
+	s.Pods, s.Action = 500, harness.ActionRestartPod
 	m := &measurement{task: task{Scenario: s, Gates: "A=true, B=false", Profile: "/x"}}
 	text, err := m.kubeletConfig(1234)
 	require.NoError(t, err)
@@ -279,7 +279,7 @@ func TestKubeletConfig(t *testing.T) {
 	assert.Greater(t, config.MaxPods, 500)
 	assert.True(t, config.EnableContentionProfiling)
 	assert.Equal(t, "1s", config.CrashLoopBackOff.MaxContainerRestartPeriod)
-	assert.Equal(t, map[string]bool{"A": true, "B": false, node.GateRestartPod: true}, config.FeatureGates)
+	assert.Equal(t, map[string]bool{"A": true, "B": false, harness.GateRestartPod: true}, config.FeatureGates)
 	m = &measurement{task: task{Scenario: usual}}
 	text, err = m.kubeletConfig(1234)
 	require.NoError(t, err)

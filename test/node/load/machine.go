@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // Machine describes the machine of a measurement, and its time.
@@ -51,10 +51,10 @@ func machine(ctx context.Context, apiserver string) (m Machine, err error) {
 	if kib, err := strconv.ParseFloat(strings.TrimSuffix(m.Memory, " kB"), 64); err == nil {
 		m.Memory = fmt.Sprintf("%.0f GB", kib/mebibyte)
 	}
-	if m.APIServer, err = node.Output(ctx, apiserver, "--version"); err != nil {
+	if m.APIServer, err = harness.Output(ctx, apiserver, "--version"); err != nil {
 		return m, err
 	}
-	out, err := node.Output(ctx, "etcd", "--version")
+	out, err := harness.Output(ctx, "etcd", "--version")
 	if err != nil {
 		return m, err
 	}

@@ -25,8 +25,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 var began = time.Now()
@@ -39,11 +39,11 @@ func main() {
 	case len(os.Args) > 1 && os.Args[1] == runtimeCommand:
 		err = memcri.Main(os.Args[2:])
 	default:
-		ctx, stop := node.Interruptible()
+		ctx, stop := harness.Interruptible()
 		err = execute(ctx, os.Args[1:], os.Stdout)
 		stop()
 	}
-	node.Exit("node-load", err)
+	harness.Exit("node-load", err)
 }
 
 // options are the flags.
@@ -119,14 +119,14 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	programs := []node.Program{{Flag: "--apiserver", Path: &o.apiserver}}
+	programs := []harness.Program{{Flag: "--apiserver", Path: &o.apiserver}}
 	var subjects []subject
 	for _, s := range []struct {
 		label, flag string
 		path        *string
 	}{{"stock", "--stock", &o.stock}, {"base", "--base", &o.base}, {"ours", "--ours", &o.ours}, {jittered, "--jittered", &o.jittered}} {
 		if *s.path != "" {
-			programs = append(programs, node.Program{Flag: s.flag, Path: s.path})
+			programs = append(programs, harness.Program{Flag: s.flag, Path: s.path})
 			subjects = append(subjects, subject{s.label, s.path})
 		}
 	}
@@ -134,16 +134,16 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		return errors.New("no kubelet: set --stock, --base, --ours or --jittered")
 	}
 	if o.patched != "" {
-		programs = append(programs, node.Program{Flag: "--apiserver-patched", Path: &o.patched})
+		programs = append(programs, harness.Program{Flag: "--apiserver-patched", Path: &o.patched})
 	}
-	h, err := node.NewHarness(ctx, o.work, programs, node.Needs{APIServer: true})
+	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{APIServer: true})
 	if err != nil {
 		return err
 	}
 	h.Keep = o.keep
 	defer func() {
 		err = errors.Join(err, h.Check(os.Stderr))
-		node.Progress("done after %v", time.Since(began).Round(time.Second))
+		harness.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
 	report := Report{Command: command(f), Runtime: o.runtime, Versions: map[string]string{}}
 	if report.Machine, err = machine(ctx, o.apiserver); err != nil {
@@ -184,13 +184,13 @@ func (k subject) runs(s Scenario) bool { return k.label != jittered || s.Mix == 
 
 // run runs each scenario with one kubelet right after the other, so that the machine
 // is in a similar state for both. Every other round reverses the order.
-func (report *Report) run(ctx context.Context, h *node.Harness, o options, subjects []subject, selected []Scenario, out io.Writer) error {
+func (report *Report) run(ctx context.Context, h *harness.Harness, o options, subjects []subject, selected []Scenario, out io.Writer) error {
 	for i, s := range selected {
 		subjects := slices.DeleteFunc(slices.Clone(subjects), func(k subject) bool { return !k.runs(s) })
 		if len(subjects) == 0 {
 			return fmt.Errorf("%s: no given kubelet runs this scenario", s.name())
 		}
-		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.name(), s)
+		harness.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.name(), s)
 		r := Result{Name: s.name(), Scenario: s, Figures: map[string]Figures{}}
 		rounds := map[string][]Figures{}
 		for round := range o.rounds {
@@ -237,7 +237,7 @@ func (k subject) scenario(s Scenario) Scenario {
 }
 
 // measure runs a scenario once with the kubelet.
-func (k subject) measure(ctx context.Context, h *node.Harness, o options, s Scenario) (Figures, error) {
+func (k subject) measure(ctx context.Context, h *harness.Harness, o options, s Scenario) (Figures, error) {
 	s = k.scenario(s)
 	run, err := observe(ctx, h, o, s, k)
 	if err != nil {
@@ -247,7 +247,7 @@ func (k subject) measure(ctx context.Context, h *node.Harness, o options, s Scen
 	if err != nil {
 		return Figures{}, fmt.Errorf("%s, %s: %w", s.name(), k.label, err)
 	}
-	node.Progress("%s, %s: %s", s.name(), k.label, f.summary())
+	harness.Progress("%s, %s: %s", s.name(), k.label, f.summary())
 	return f, nil
 }
 
@@ -280,9 +280,9 @@ func (report *Report) write(o options) error {
 }
 
 // observe runs a node that measures a scenario, and returns its result.
-func observe(ctx context.Context, h *node.Harness, o options, s Scenario, kubelet subject) (run Run, err error) {
-	sp := node.Spec{Kubelet: *kubelet.path, APIServer: o.apiserver}
-	if s.Action == node.ActionRestartPod {
+func observe(ctx context.Context, h *harness.Harness, o options, s Scenario, kubelet subject) (run Run, err error) {
+	sp := harness.Spec{Kubelet: *kubelet.path, APIServer: o.apiserver}
+	if s.Action == harness.ActionRestartPod {
 		sp.APIServer = o.patched
 	}
 	t := task{Label: kubelet.label, Scenario: s, Runtime: o.runtime, Profile: o.profile}

@@ -17,8 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // nodeCommand is the argument with which the harness runs this program as a node, and
@@ -117,10 +117,10 @@ type Innocent struct {
 
 // measurement is a node with one scenario.
 type measurement struct {
-	*node.Node
+	*harness.Node
 	task
-	api     *node.APIServer
-	runtime *node.Process
+	api     *harness.APIServer
+	runtime *harness.Process
 	control *memcri.Control
 	// kubelet is the URL of the kubelet's server.
 	kubelet string
@@ -134,7 +134,7 @@ type measurement struct {
 
 // nodeMain runs in the process that the harness started.
 func nodeMain(in io.Reader, out io.Writer) error {
-	n, err := node.New(in)
+	n, err := harness.New(in)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (m *measurement) startAll() (err error) {
 		return err
 	}
 	m.control = memcri.NewControl(control)
-	if err := node.Await(m.Context(), "the runtime", time.Minute, func(ctx context.Context) error {
+	if err := harness.Await(m.Context(), "the runtime", time.Minute, func(ctx context.Context) error {
 		_, err := m.control.Calls(ctx)
 		return err
 	}); err != nil {
@@ -217,14 +217,14 @@ func (m *measurement) startAll() (err error) {
 	}
 	m.say("starting etcd and kube-apiserver")
 	var gates []string
-	if m.Scenario.Action == node.ActionRestartPod {
-		gates = []string{"--feature-gates=" + node.GateRestartPod + "=true"}
+	if m.Scenario.Action == harness.ActionRestartPod {
+		gates = []string{"--feature-gates=" + harness.GateRestartPod + "=true"}
 	}
 	if m.api, err = m.StartAPIServer(gates...); err != nil {
 		return err
 	}
 	m.say("starting the kubelet %s", m.run.Version)
-	port, err := node.FreePort()
+	port, err := harness.FreePort()
 	if err != nil {
 		return err
 	}
@@ -258,8 +258,8 @@ maxPods: %d
 crashLoopBackOff:
   maxContainerRestartPeriod: %v
 `, port, max(110, s.Pods)+20, s.Maximum)
-	if s.Action == node.ActionRestartPod {
-		gates += "  " + node.GateRestartPod + ": true\n"
+	if s.Action == harness.ActionRestartPod {
+		gates += "  " + harness.GateRestartPod + ": true\n"
 	}
 	if gates != "" {
 		config += "featureGates:\n" + gates
@@ -286,7 +286,7 @@ func gateLines(list string) (lines string, err error) {
 }
 
 func (m *measurement) say(format string, args ...any) {
-	node.Progress("%s, %s: %s", m.Scenario.name(), m.Label, fmt.Sprintf(format, args...))
+	harness.Progress("%s, %s: %s", m.Scenario.name(), m.Label, fmt.Sprintf(format, args...))
 }
 
 // wait calls do repeatedly for the duration.

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 const (
@@ -34,7 +34,7 @@ func newPod(name string, policy corev1.RestartPolicy, containers ...corev1.Conta
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
 		Spec: corev1.PodSpec{
 			HostNetwork:                   true,
-			NodeName:                      node.Name,
+			NodeName:                      harness.Name,
 			RestartPolicy:                 policy,
 			TerminationGracePeriodSeconds: &second,
 			AutomountServiceAccountToken:  &no,

@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // sample records the resource use of processes until stop is called.
@@ -123,7 +123,7 @@ func (m *measurement) count() error {
 	if m.Scenario.Mix != onDependent {
 		return m.countOnce()
 	}
-	return node.Await(m.Context(), "equal restart counts in the API and the runtime", time.Minute, func(context.Context) error {
+	return harness.Await(m.Context(), "equal restart counts in the API and the runtime", time.Minute, func(context.Context) error {
 		if err := m.countOnce(); err != nil {
 			return err
 		}

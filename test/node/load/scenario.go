@@ -11,14 +11,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // Scenario is a mix and a number of pods, for measuring each kubelet.
 type Scenario struct {
 	Mix  string `json:"mix"`
 	Pods int    `json:"pods"`
-	node.Curve
+	harness.Curve
 	// Life is the time after which a failing container exits.
 	Life time.Duration `json:"life"`
 	// Window is the length of the measurement, which begins when every crashing
@@ -91,7 +91,7 @@ func (s Scenario) delay(n int) time.Duration {
 
 // forStock returns the scenario for a kubelet without RestartPod.
 func (s Scenario) forStock() Scenario {
-	if s.Action == node.ActionRestartPod {
+	if s.Action == harness.ActionRestartPod {
 		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
 	}
 	return s
@@ -157,7 +157,7 @@ func selectScenarios(only, pods string, like Scenario, away time.Duration) ([]Sc
 			s.Mix, s.Pods = m.name, n
 			switch m.name {
 			case restartPod:
-				s.Action = node.ActionRestartPod
+				s.Action = harness.ActionRestartPod
 			case onDependent:
 				s.Window = away
 			}

@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
 )
 
 // warmUp waits until every pod has started, and every crashing pod has restarted
 // twice. The second restart has a delay.
 func (m *measurement) warmUp() error {
 	said := time.Now()
-	if err := node.Await(m.Context(), "the second restart of every pod that crashes", 5*time.Minute, func(context.Context) error {
+	if err := harness.Await(m.Context(), "the second restart of every pod that crashes", 5*time.Minute, func(context.Context) error {
 		if err := m.deleteInnocents(); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (m *measurement) herd(do func() error) error {
 
 // awaitInnocents waits until all innocent pods have started.
 func (m *measurement) awaitInnocents() error {
-	return node.Await(m.Context(), "the start of the last innocent pods", 30*time.Second, func(context.Context) error {
+	return harness.Await(m.Context(), "the start of the last innocent pods", 30*time.Second, func(context.Context) error {
 		if err := m.deleteInnocents(); err != nil {
 			return err
 		}

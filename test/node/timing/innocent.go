@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 const (
@@ -45,7 +45,7 @@ type innocents struct {
 
 // startInnocents starts one innocent pod after another until enough returns true for
 // the number of started pods and the elapsed time.
-func (m *measurement) startInnocents(api *node.APIServer, phase string, enough func(n int, elapsed time.Duration) bool) (took []float64, err error) {
+func (m *measurement) startInnocents(api *harness.APIServer, phase string, enough func(n int, elapsed time.Duration) bool) (took []float64, err error) {
 	began := time.Now()
 	for n := 0; !enough(n, time.Since(began)); n++ {
 		next := time.After(innocentPeriod)
@@ -66,7 +66,7 @@ func (m *measurement) startInnocents(api *node.APIServer, phase string, enough f
 
 // startInnocent creates a pod with a container that records its start and exits. It
 // returns the time from the creation to the start, and deletes the pod.
-func (m *measurement) startInnocent(api *node.APIServer, name string) (float64, error) {
+func (m *measurement) startInnocent(api *harness.APIServer, name string) (float64, error) {
 	pod := m.pods()[0]
 	pod.Name = name
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -84,7 +84,7 @@ func (m *measurement) startInnocent(api *node.APIServer, name string) (float64, 
 	}
 	// The recorded time is exact, even if it is read late.
 	var started float64
-	if err := node.Await(m.Context(), "the start of "+name, time.Minute, func(context.Context) error {
+	if err := harness.Await(m.Context(), "the start of "+name, time.Minute, func(context.Context) error {
 		data, err := os.ReadFile(m.Path(startsDir, name))
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 var began = time.Now()
@@ -47,14 +47,14 @@ func main() {
 	case nodeCommand:
 		err = nodeMain(os.Stdin, os.Stdout)
 	case "timing", "run":
-		ctx, stop := node.Interruptible()
+		ctx, stop := harness.Interruptible()
 		err = execute(ctx, name, os.Args[2:], os.Stdout)
 		stop()
 	default:
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
-	node.Exit("node-timing", err)
+	harness.Exit("node-timing", err)
 }
 
 // options are the flags of both commands.
@@ -113,26 +113,26 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	if o.short {
 		selected, details = short(), "short form"
 	}
-	programs := []node.Program{{Flag: "--kubelet", Path: &o.kubelet}}
+	programs := []harness.Program{{Flag: "--kubelet", Path: &o.kubelet}}
 	if command == "timing" {
-		programs = []node.Program{{Flag: "--stock", Path: &o.stock}, {Flag: "--ours", Path: &o.ours}}
+		programs = []harness.Program{{Flag: "--stock", Path: &o.stock}, {Flag: "--ours", Path: &o.ours}}
 		if o.base != "" {
-			programs[0] = node.Program{Flag: "--base", Path: &o.base}
+			programs[0] = harness.Program{Flag: "--base", Path: &o.base}
 		}
 	}
 	api := slices.ContainsFunc(selected, func(s Scenario) bool { return s.API })
 	if api {
-		programs = append(programs, node.Program{Flag: "--apiserver", Path: &o.apiserver})
+		programs = append(programs, harness.Program{Flag: "--apiserver", Path: &o.apiserver})
 	}
-	h, err := node.NewHarness(ctx, o.work, programs, node.Needs{Containerd: true, APIServer: api})
+	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{Containerd: true, APIServer: api})
 	if err != nil {
 		return err
 	}
 	h.Keep = o.keep
 	defer func() {
 		err = errors.Join(err, h.Check(os.Stderr))
-		err = errors.Join(err, node.Record(ctx, o.record, "node-timing", err == nil, details))
-		node.Progress("done after %v", time.Since(began).Round(time.Second))
+		err = errors.Join(err, harness.Record(ctx, o.record, "node-timing", err == nil, details))
+		harness.Progress("done after %v", time.Since(began).Round(time.Second))
 	}()
 	if command == "timing" {
 		return timing(ctx, h, o, selected, out)
@@ -143,23 +143,23 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 // timing compares two kubelets. Each scenario runs with one right after the other, so
 // that the machine is in a similar state for both. Every other round reverses the
 // order.
-func timing(ctx context.Context, h *node.Harness, o options, selected []Scenario, out io.Writer) error {
+func timing(ctx context.Context, h *harness.Harness, o options, selected []Scenario, out io.Writer) error {
 	var all []Comparison
 	hasMaximum := true
 	if o.base == "" {
 		var err error
-		if hasMaximum, err = node.Knows(ctx, o.stock, node.GateMaximum); err != nil {
+		if hasMaximum, err = harness.Knows(ctx, o.stock, harness.GateMaximum); err != nil {
 			return err
 		}
 	}
 	for i, s := range selected {
-		node.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.Name, s)
+		harness.Progress("scenario %d of %d, %s: %v", i+1, len(selected), s.Name, s)
 		reference := subject{stockLabel, o.stock, s.forStock(hasMaximum), nil}
 		if o.base != "" {
 			reference = subject{baseLabel, o.base, s, nil}
 		}
 		if s.Maximum > 0 && !hasMaximum {
-			node.Progress("%s: stock has no maximum, so it uses the default curve", s.Name)
+			harness.Progress("%s: stock has no maximum, so it uses the default curve", s.Name)
 		}
 		ours := subject{"ours", o.ours, s, nil}
 		for round := range o.rounds {
@@ -208,7 +208,7 @@ type subject struct {
 }
 
 // run runs the scenario once more with the kubelet.
-func (s *subject) run(ctx context.Context, h *node.Harness, o options) error {
+func (s *subject) run(ctx context.Context, h *harness.Harness, o options) error {
 	run, err := observe(ctx, h, o, s.scenario, s.label, s.kubelet)
 	if err != nil {
 		return err
@@ -217,13 +217,13 @@ func (s *subject) run(ctx context.Context, h *node.Harness, o options) error {
 	if err != nil {
 		return fmt.Errorf("%s, %s: %w", s.scenario.Name, s.label, err)
 	}
-	node.Progress("%s, %s: %s", s.scenario.Name, s.label, f.summary(s.scenario))
+	harness.Progress("%s, %s: %s", s.scenario.Name, s.label, f.summary(s.scenario))
 	s.runs = append(s.runs, run)
 	return nil
 }
 
 // single measures one kubelet.
-func single(ctx context.Context, h *node.Harness, o options, selected []Scenario, out io.Writer) error {
+func single(ctx context.Context, h *harness.Harness, o options, selected []Scenario, out io.Writer) error {
 	type result struct {
 		Scenario Scenario `json:"scenario"`
 		Figures  Figures  `json:"figures"`
@@ -250,8 +250,8 @@ func single(ctx context.Context, h *node.Harness, o options, selected []Scenario
 }
 
 // observe runs a node that measures a scenario, and returns its result.
-func observe(ctx context.Context, h *node.Harness, o options, s Scenario, label, kubelet string) (run Run, err error) {
-	sp := node.Spec{Kubelet: kubelet, APIServer: o.apiserver}
+func observe(ctx context.Context, h *harness.Harness, o options, s Scenario, label, kubelet string) (run Run, err error) {
+	sp := harness.Spec{Kubelet: kubelet, APIServer: o.apiserver}
 	if sp.Task, err = json.Marshal(task{label, s}); err != nil {
 		return run, err
 	}

@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // Run has the observations of one kubelet in one scenario.
@@ -21,7 +21,7 @@ type Run struct {
 	Starts map[string][]float64 `json:"starts"`
 	// Journals has the events of the containers of each pod that is restarted as a
 	// whole. Such a run has no other observations.
-	Journals map[string][]node.JournalEvent `json:"journals,omitempty"`
+	Journals map[string][]harness.JournalEvent `json:"journals,omitempty"`
 	// Alone has the same restarts without a kubelet, in scenarios that compare lateness
 	// or restart each pod once.
 	Alone *Alone `json:"alone,omitempty"`

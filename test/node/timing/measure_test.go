@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
@@ -26,7 +26,7 @@ func TestMeasureWindow(t *testing.T) {
 		Requests: map[string]float64{"GET pods": 10, "PATCH pods": 5},
 		Alone:    &Alone{Crashes: map[string][]float64{"c": {20, 21.125, 22.375}, "d": {20, 21.125}}},
 	}
-	f, err := measure([]Run{run}, Scenario{Curve: node.Curve{Maximum: time.Second}})
+	f, err := measure([]Run{run}, Scenario{Curve: harness.Curve{Maximum: time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestMeasureRounds(t *testing.T) {
 		{Starts: map[string][]float64{"a": {9, 9.5, 11}}, From: 9, To: 15, CPU: 0.02, Requests: map[string]float64{"GET pods": 4}},
 		{Starts: map[string][]float64{"a": {29, 29.5, 31.25, 60}}, From: 29, To: 35, CPU: 0.08, Requests: map[string]float64{"GET pods": 8}},
 	}
-	f, err := measure(runs, Scenario{Curve: node.Curve{Maximum: time.Second}})
+	f, err := measure(runs, Scenario{Curve: harness.Curve{Maximum: time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestMeasureRefuses(t *testing.T) {
 		"all outside":      {Starts: map[string][]float64{"a": {1, 2, 3}}, From: 5, To: 10},
 		"a clock that ran": {Starts: map[string][]float64{"a": {3, 2, 5, 6}}, To: 10},
 	} {
-		if f, err := measure([]Run{run}, Scenario{Curve: node.Curve{Maximum: time.Second}}); err == nil {
+		if f, err := measure([]Run{run}, Scenario{Curve: harness.Curve{Maximum: time.Second}}); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, f)
 		}
 	}

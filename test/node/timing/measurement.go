@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // nodeCommand is the argument with which the harness runs this program as a node.
@@ -28,14 +28,14 @@ type task struct {
 
 // measurement is a node with one scenario.
 type measurement struct {
-	*node.Node
+	*harness.Node
 	label    string
 	scenario Scenario
 }
 
 // nodeMain runs in the process that the harness started.
 func nodeMain(in io.Reader, out io.Writer) error {
-	n, err := node.New(in)
+	n, err := harness.New(in)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (m *measurement) run() (run Run, err error) {
 	if err := m.StartContainerd(); err != nil {
 		return run, err
 	}
-	var api *node.APIServer
+	var api *harness.APIServer
 	if m.scenario.API {
 		m.say("starting etcd and kube-apiserver")
 		if api, err = m.StartAPIServer(); err != nil {
@@ -114,7 +114,7 @@ func (m *measurement) run() (run Run, err error) {
 }
 
 // observe waits for the beginning and the end of the measuring window.
-func (m *measurement) observe(api *node.APIServer, run *Run) error {
+func (m *measurement) observe(api *harness.APIServer, run *Run) error {
 	if m.scenario.Action != "" {
 		return m.observeRestarts(run)
 	}
@@ -125,7 +125,7 @@ func (m *measurement) observe(api *node.APIServer, run *Run) error {
 	if m.scenario.Window == 0 {
 		warm = 1
 	}
-	if err := node.Await(m.Context(), fmt.Sprintf("start %d of the container in every pod", warm), 2*time.Minute, func(context.Context) error {
+	if err := harness.Await(m.Context(), fmt.Sprintf("start %d of the container in every pod", warm), 2*time.Minute, func(context.Context) error {
 		starts, err := m.starts()
 		if err != nil {
 			return err
@@ -150,7 +150,7 @@ func (m *measurement) observe(api *node.APIServer, run *Run) error {
 	for i := range s.Restarts {
 		limit += 2*s.Delay(i) + 30*time.Second
 	}
-	err = node.Await(m.Context(), fmt.Sprintf("restart %d", s.Restarts), s.Window+limit+time.Minute, func(context.Context) error {
+	err = harness.Await(m.Context(), fmt.Sprintf("restart %d", s.Restarts), s.Window+limit+time.Minute, func(context.Context) error {
 		starts, err := m.starts()
 		if err != nil {
 			return err
@@ -231,7 +231,7 @@ type sample struct {
 	requests map[string]float64
 }
 
-func (m *measurement) sample(api *node.APIServer) (s sample, err error) {
+func (m *measurement) sample(api *harness.APIServer) (s sample, err error) {
 	if api != nil {
 		if s.requests, err = figures.Requests(m.Context(), api); err != nil {
 			return s, err
@@ -264,7 +264,7 @@ func (m *measurement) starts() (map[string][]float64, error) {
 }
 
 func (m *measurement) say(format string, args ...any) {
-	node.Progress("%s, %s: %s", m.scenario.Name, m.label, fmt.Sprintf(format, args...))
+	harness.Progress("%s, %s: %s", m.scenario.Name, m.label, fmt.Sprintf(format, args...))
 }
 
 // uptime reads the clock that crasher uses.

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 const (
@@ -36,7 +36,7 @@ func (s Scenario) forStock(hasMaximum bool) Scenario {
 		// which a stock kubelet takes 30.
 		s.Maximum, s.Window = 0, max(s.Window, 75*time.Second)
 	}
-	if s.Action == node.ActionRestartPod {
+	if s.Action == harness.ActionRestartPod {
 		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
 	}
 	s.FirstStarts = false
@@ -62,7 +62,7 @@ func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 	create := corev1.HostPathDirectoryOrCreate
 	container := func(name string, lives ...string) corev1.Container {
 		return corev1.Container{
-			Name: name, Image: node.ActorImage, ImagePullPolicy: corev1.PullNever, Args: lives,
+			Name: name, Image: harness.ActorImage, ImagePullPolicy: corev1.PullNever, Args: lives,
 			Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: name}},
 			VolumeMounts: []corev1.VolumeMount{{Name: "pod", MountPath: "/pod"}},
 		}
@@ -133,7 +133,7 @@ func (m *measurement) observeRestarts(run *Run) error {
 			}
 		}
 	}
-	run.Journals = map[string][]node.JournalEvent{}
+	run.Journals = map[string][]harness.JournalEvent{}
 	for _, pod := range pods {
 		var err error
 		if run.Journals[pod.Name], err = m.journal(pod); err != nil {
@@ -147,7 +147,7 @@ func (m *measurement) observeRestarts(run *Run) error {
 // times.
 func (m *measurement) awaitStarts(pod *corev1.Pod, times int) error {
 	what := fmt.Sprintf("start %d of every container of pod %s", times, pod.Name)
-	return node.Await(m.Context(), what, 2*time.Minute, func(context.Context) error {
+	return harness.Await(m.Context(), what, 2*time.Minute, func(context.Context) error {
 		journal, err := m.journal(pod)
 		if err != nil {
 			return err
@@ -162,12 +162,12 @@ func (m *measurement) awaitStarts(pod *corev1.Pod, times int) error {
 	})
 }
 
-func (m *measurement) journal(pod *corev1.Pod) ([]node.JournalEvent, error) {
+func (m *measurement) journal(pod *corev1.Pod) ([]harness.JournalEvent, error) {
 	data, err := os.ReadFile(m.Path(journalsDir, pod.Name, "journal"))
 	if err != nil {
 		return nil, err
 	}
-	journal, err := node.ParseJournal(data)
+	journal, err := harness.ParseJournal(data)
 	if err != nil {
 		return nil, fmt.Errorf("journal of pod %s: %w", pod.Name, err)
 	}
@@ -175,7 +175,7 @@ func (m *measurement) journal(pod *corev1.Pod) ([]node.JournalEvent, error) {
 }
 
 // starts returns the start times of each container.
-func starts(journal []node.JournalEvent) map[string][]float64 {
+func starts(journal []harness.JournalEvent) map[string][]float64 {
 	all := map[string][]float64{}
 	for _, e := range journal {
 		if e.Event == "start" {
@@ -190,7 +190,7 @@ func starts(journal []node.JournalEvent) map[string][]float64 {
 type podRestart struct{ from, to float64 }
 
 // podRestarts returns the complete restarts in a journal.
-func podRestarts(journal []node.JournalEvent) (restarts []podRestart, err error) {
+func podRestarts(journal []harness.JournalEvent) (restarts []podRestart, err error) {
 	all := starts(journal)
 	for _, e := range journal {
 		if e.Container != trigger || e.Event != fmt.Sprintf("exit:%d", triggerExit) {

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // aloneRestarts is the number of restarts of a pod without a kubelet. aloneDelay is the delay
@@ -29,7 +29,7 @@ const (
 // Alone has restarts by a client of the container runtime without a kubelet. The client
 // always knows the next step, so no kubelet can be faster.
 type Alone struct {
-	Journal []node.JournalEvent `json:"journal,omitempty"`
+	Journal []harness.JournalEvent `json:"journal,omitempty"`
 	// Starts has, for each restart, the time in seconds that the runtime took to
 	// create and start the four containers, one after another.
 	Starts []float64 `json:"starts,omitempty"`
@@ -161,7 +161,7 @@ func (m *measurement) runAlone(ctx context.Context, pod *corev1.Pod) (p *alonePo
 	p = &alonePod{
 		RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn),
 		spec:                 pod.Spec,
-		gracefully:           m.scenario.Action == node.ActionRestartPod,
+		gracefully:           m.scenario.Action == harness.ActionRestartPod,
 		ids:                  map[string]string{},
 		exits:                make(chan string, 10*aloneRestarts),
 		ended:                map[string]bool{},

@@ -12,13 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // journalOf parses a journal of lines "time container event".
-func journalOf(t *testing.T, lines string) (journal []node.JournalEvent) {
+func journalOf(t *testing.T, lines string) (journal []harness.JournalEvent) {
 	for line := range strings.SplitSeq(lines, ", ") {
-		var e node.JournalEvent
+		var e harness.JournalEvent
 		if _, err := fmt.Sscanf(line, "%g %s %s", &e.At, &e.Container, &e.Event); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
@@ -50,27 +50,27 @@ func TestPodRestarts(t *testing.T) {
 }
 
 func TestMeasureRestarts(t *testing.T) {
-	run := Run{Journals: map[string][]node.JournalEvent{
+	run := Run{Journals: map[string][]harness.JournalEvent{
 		"a": journalOf(t, "1 main start, 4 main exit:42, 5.5 main start"),
 		"b": journalOf(t, "1 main start, 6 main exit:42, 6.5 main start"),
 	}}
-	f, err := measure([]Run{run}, Scenario{Action: node.ActionRestartPod, Pods: 2})
+	f, err := measure([]Run{run}, Scenario{Action: harness.ActionRestartPod, Pods: 2})
 	if err != nil || f.Restarts != 2 || f.PodRestart.Median != 1 || f.PodRestart.Worst != 1.5 {
 		t.Errorf("figures = %+v, %v, want 2 restarts of 0.5 and 1.5 s", f, err)
 	}
 	run.Alone = &Alone{Journal: journalOf(t, "1 main start, 2 main exit:42, 2.25 main start"), Starts: []float64{0.125}}
-	f, err = measure([]Run{run, run}, Scenario{Action: node.ActionRestartPod, Pods: 2})
+	f, err = measure([]Run{run, run}, Scenario{Action: harness.ActionRestartPod, Pods: 2})
 	if err != nil || f.Restarts != 4 || f.Alone.Count != 2 || f.Alone.Median != 0.25 || f.AloneStarts.Median != 0.125 {
 		t.Errorf("figures = %+v, %v, want two restarts of 0.25 s without a kubelet, starts of 0.125 s", f, err)
 	}
-	loop := Run{Journals: map[string][]node.JournalEvent{
+	loop := Run{Journals: map[string][]harness.JournalEvent{
 		"a": journalOf(t, "100 main start, 100 main exit:42, 101 main start, 101 main exit:42, 111 main start, 111 main exit:42, 160.5 main start"),
 	}}
-	f, err = measure([]Run{loop}, Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute})
+	f, err = measure([]Run{loop}, Scenario{Action: harness.ActionRestartPod, Pods: 1, Window: time.Minute})
 	if err != nil || f.Restarts != 2 {
 		t.Errorf("figures = %+v, %v, want 2 restarts in the minute from 100 on", f, err)
 	}
-	if f, err := measure([]Run{{}}, Scenario{Action: node.ActionRestartPod}); err == nil {
+	if f, err := measure([]Run{{}}, Scenario{Action: harness.ActionRestartPod}); err == nil {
 		t.Errorf("figures of no restart = %+v, want an error", f)
 	}
 }
@@ -82,8 +82,8 @@ func TestRestartCriteria(t *testing.T) {
 	worst := func(worst float64) Figures {
 		return Figures{Restarts: 10, PodRestart: figures.Summary{Median: 0.5, Worst: worst}}
 	}
-	once := Scenario{Action: node.ActionRestartPod, Pods: 10, RestartRatio: 0.75, WorstRatio: 0.8}
-	loop := Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute}
+	once := Scenario{Action: harness.ActionRestartPod, Pods: 10, RestartRatio: 0.75, WorstRatio: 0.8}
+	loop := Scenario{Action: harness.ActionRestartPod, Pods: 1, Window: time.Minute}
 	for _, tc := range []struct {
 		name        string
 		scenario    Scenario
@@ -97,7 +97,7 @@ func TestRestartCriteria(t *testing.T) {
 		{"loop", loop, Figures{Restarts: 30}, Figures{Restarts: 3}, "pass"},
 		{"loop without a back-off", loop, Figures{Restarts: 30}, Figures{Restarts: 4}, "FAIL"},
 		{"loop that is late", loop, Figures{Restarts: 30}, Figures{Restarts: 2}, "FAIL"},
-		{"loop with a maximum", Scenario{Action: node.ActionRestartPod, Curve: node.Curve{Maximum: 20 * time.Second}, Window: time.Minute}, Figures{Restarts: 30}, Figures{Restarts: 4}, "pass"},
+		{"loop with a maximum", Scenario{Action: harness.ActionRestartPod, Curve: harness.Curve{Maximum: 20 * time.Second}, Window: time.Minute}, Figures{Restarts: 30}, Figures{Restarts: 4}, "pass"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := verdicts(compare(tc.scenario, stockLabel, tc.stock, tc.ours)); got != tc.want {
@@ -131,17 +131,17 @@ func TestPrintRestarts(t *testing.T) {
 // the gate.
 func TestForStock(t *testing.T) {
 	for _, s := range scenarios {
-		if got := s.forStock(true).Action; got != s.Action && s.Action != node.ActionRestartPod || got == node.ActionRestartPod {
+		if got := s.forStock(true).Action; got != s.Action && s.Action != harness.ActionRestartPod || got == harness.ActionRestartPod {
 			t.Errorf("%s: a stock kubelet is measured with the action %q", s.Name, got)
 		}
 	}
-	m := measurement{Node: &node.Node{}, scenario: Scenario{Action: node.ActionRestartPod, Pods: 1}}
+	m := measurement{Node: &harness.Node{}, scenario: Scenario{Action: harness.ActionRestartPod, Pods: 1}}
 	rule := m.pods()[0].Spec.Containers[0].RestartPolicyRules[0]
-	if rule.Action != node.ActionRestartPod || !strings.Contains(m.scenarioConfig(), node.GateRestartPod) {
+	if rule.Action != harness.ActionRestartPod || !strings.Contains(m.scenarioConfig(), harness.GateRestartPod) {
 		t.Errorf("action %s, configuration:\n%s\nwant RestartPod and its gate", rule.Action, m.scenarioConfig())
 	}
 	m.scenario = m.scenario.forStock(true)
-	if rule = m.pods()[0].Spec.Containers[0].RestartPolicyRules[0]; rule.Action != corev1.ContainerRestartRuleActionRestartAllContainers || strings.Contains(m.scenarioConfig(), node.GateRestartPod) {
+	if rule = m.pods()[0].Spec.Containers[0].RestartPolicyRules[0]; rule.Action != corev1.ContainerRestartRuleActionRestartAllContainers || strings.Contains(m.scenarioConfig(), harness.GateRestartPod) {
 		t.Errorf("for stock: action %s, configuration:\n%s\nwant RestartAllContainers and no gate", rule.Action, m.scenarioConfig())
 	}
 }
@@ -166,7 +166,7 @@ func TestForOlderRelease(t *testing.T) {
 			t.Errorf("%s: stock has not the maximum that it could have", s.Name)
 		}
 	}
-	if s := (measurement{scenario: Scenario{Curve: node.Curve{Maximum: time.Second}, FirstStarts: true}}); !strings.Contains(s.scenarioConfig(), "{KubeletCrashLoopBackOffMax: true, KubeletFirstStartsFirst: true}") {
+	if s := (measurement{scenario: Scenario{Curve: harness.Curve{Maximum: time.Second}, FirstStarts: true}}); !strings.Contains(s.scenarioConfig(), "{KubeletCrashLoopBackOffMax: true, KubeletFirstStartsFirst: true}") {
 		t.Errorf("two gates: %q", s.scenarioConfig())
 	}
 }

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // startsDir is the folder to which crashers write their start times.
@@ -28,10 +28,10 @@ func (m *measurement) scenarioConfig() string {
 	}
 	if maximum := m.scenario.Maximum; maximum > 0 {
 		config += fmt.Sprintf("crashLoopBackOff:\n  maxContainerRestartPeriod: %v\n", maximum)
-		gates = append(gates, node.GateMaximum)
+		gates = append(gates, harness.GateMaximum)
 	}
-	if m.scenario.Action == node.ActionRestartPod {
-		gates = append(gates, node.GateRestartPod)
+	if m.scenario.Action == harness.ActionRestartPod {
+		gates = append(gates, harness.GateRestartPod)
 	}
 	if m.scenario.FirstStarts {
 		gates = append(gates, gateFirstStarts)
@@ -61,14 +61,14 @@ func (m *measurement) pods() []*corev1.Pod {
 				// A pod on the host's network needs no network plugin, and a pod with a
 				// node name needs no scheduler.
 				HostNetwork:                  true,
-				NodeName:                     node.Name,
+				NodeName:                     harness.Name,
 				RestartPolicy:                corev1.RestartPolicyAlways,
 				AutomountServiceAccountToken: &no,
 				EnableServiceLinks:           &no,
 				Tolerations:                  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 				Containers: []corev1.Container{{
 					Name:            "crasher",
-					Image:           node.CrasherImage,
+					Image:           harness.CrasherImage,
 					ImagePullPolicy: corev1.PullNever,
 					Args:            []string{"/starts/" + name},
 					VolumeMounts:    []corev1.VolumeMount{{Name: "starts", MountPath: "/starts"}},
@@ -106,7 +106,7 @@ func (m *measurement) writeManifests() error {
 }
 
 // createPods creates the scenario's pods.
-func (m *measurement) createPods(api *node.APIServer) error {
+func (m *measurement) createPods(api *harness.APIServer) error {
 	for _, pod := range m.pods() {
 		data, err := json.Marshal(pod)
 		if err != nil {

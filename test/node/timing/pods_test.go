@@ -6,13 +6,13 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 func TestPodsDifferBetweenRuns(t *testing.T) {
 	scenario := Scenario{Pods: 2}
-	a := (&measurement{Node: &node.Node{Spec: node.Spec{ID: "run-1", Dir: "/x"}}, scenario: scenario}).pods()
-	b := (&measurement{Node: &node.Node{Spec: node.Spec{ID: "run-2", Dir: "/x"}}, scenario: scenario}).pods()
+	a := (&measurement{Node: &harness.Node{Spec: harness.Spec{ID: "run-1", Dir: "/x"}}, scenario: scenario}).pods()
+	b := (&measurement{Node: &harness.Node{Spec: harness.Spec{ID: "run-2", Dir: "/x"}}, scenario: scenario}).pods()
 	if len(a) != 2 || a[0].Name == a[1].Name {
 		t.Fatalf("pods = %v", a)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 func late(mean, least float64) figures.Summary {
@@ -29,9 +29,9 @@ func verdicts(c Comparison) string {
 }
 
 func TestCriteria(t *testing.T) {
-	alone := Scenario{Name: "max1s", Curve: node.Curve{Maximum: time.Second}, Pods: 1, LatenessRatio: 0.1}
-	api := Scenario{Name: "api20", Curve: node.Curve{Maximum: time.Second}, Pods: 20, API: true, LatenessRatio: 0.4}
-	limited := Scenario{Name: "api5", Curve: node.Curve{Maximum: time.Second}, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
+	alone := Scenario{Name: "max1s", Curve: harness.Curve{Maximum: time.Second}, Pods: 1, LatenessRatio: 0.1}
+	api := Scenario{Name: "api20", Curve: harness.Curve{Maximum: time.Second}, Pods: 20, API: true, LatenessRatio: 0.4}
+	limited := Scenario{Name: "api5", Curve: harness.Curve{Maximum: time.Second}, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
 	for _, tc := range []struct {
 		name        string
 		scenario    Scenario
@@ -96,10 +96,10 @@ func TestCriteria(t *testing.T) {
 
 // TestCostCriteria compares two patched kubelets, which must be equal.
 func TestCostCriteria(t *testing.T) {
-	alone := Scenario{Name: "max1s", Curve: node.Curve{Maximum: time.Second}, Pods: 1, LatenessRatio: 0.1}
-	api := Scenario{Name: "api5", Curve: node.Curve{Maximum: time.Second}, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
-	once := Scenario{Action: node.ActionRestartPod, Pods: 10, RestartRatio: 0.75}
-	loop := Scenario{Action: node.ActionRestartPod, Pods: 1, Window: time.Minute}
+	alone := Scenario{Name: "max1s", Curve: harness.Curve{Maximum: time.Second}, Pods: 1, LatenessRatio: 0.1}
+	api := Scenario{Name: "api5", Curve: harness.Curve{Maximum: time.Second}, Pods: 5, API: true, LatenessRatio: 0.1, RequestLimit: 4.5}
+	once := Scenario{Action: harness.ActionRestartPod, Pods: 10, RestartRatio: 0.75}
+	loop := Scenario{Action: harness.ActionRestartPod, Pods: 1, Window: time.Minute}
 	// Best is that of the best round. The other rounds were worse and do not count.
 	cost := func(restarts int, lateness, least, cpu, requests float64) Figures {
 		return Figures{

@@ -10,13 +10,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/node"
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // Scenario is a measurement of each of the two kubelets.
 type Scenario struct {
 	Name string `json:"name"`
-	node.Curve
+	harness.Curve
 	// API adds etcd and kube-apiserver. Scenarios with several pods need them: a
 	// standalone kubelet builds its node object again for each sync of a static pod,
 	// which delays pods for reasons other than the back-off.
@@ -67,11 +67,11 @@ type Goal struct {
 // limit is a criterion on any machine.
 var scenarios = []Scenario{
 	{
-		Name: "max1s", Curve: node.Curve{Maximum: time.Second}, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
+		Name: "max1s", Curve: harness.Curve{Maximum: time.Second}, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
 		goals: []Goal{goalMean(1.08), goalWorst(1.2)},
 	},
 	{
-		Name: "max4s", Curve: node.Curve{Maximum: 4 * time.Second}, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
+		Name: "max4s", Curve: harness.Curve{Maximum: 4 * time.Second}, Pods: 1, Window: 60 * time.Second, LatenessRatio: 0.1,
 		goals: []Goal{goalMean(4.08)},
 	},
 	{
@@ -81,15 +81,15 @@ var scenarios = []Scenario{
 	// The delays go up to 16 s, because from the eighth restart on a stock kubelet
 	// exceeds the maximum of 60 s.
 	{
-		Name: "reduced", Curve: node.Curve{Reduced: true}, Pods: 1, Restarts: 6, LatenessRatio: 0.1,
+		Name: "reduced", Curve: harness.Curve{Reduced: true}, Pods: 1, Restarts: 6, LatenessRatio: 0.1,
 		goals: []Goal{goalWorstLateness},
 	},
 	{
-		Name: "api5", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 5, Window: 120 * time.Second, LatenessRatio: 0.1, RequestLimit: 4.5,
+		Name: "api5", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 5, Window: 120 * time.Second, LatenessRatio: 0.1, RequestLimit: 4.5,
 		goals: []Goal{goalMean(1.08), goalCPU(20.4)},
 	},
 	{
-		Name: "api20", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 20, Window: 60 * time.Second, LatenessRatio: 0.4,
+		Name: "api20", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 20, Window: 60 * time.Second, LatenessRatio: 0.4,
 		goals: []Goal{
 			goalMean(1.4),
 			{"interval, p99", "s", 2.0, func(f Figures) float64 { return f.Interval.P99 }},
@@ -102,7 +102,7 @@ var scenarios = []Scenario{
 		goals: []Goal{goalPodRestart},
 	},
 	{
-		Name: "restartpod", Action: node.ActionRestartPod, Pods: 10, RestartRatio: 0.25, WorstRatio: 0.35,
+		Name: "restartpod", Action: harness.ActionRestartPod, Pods: 10, RestartRatio: 0.25, WorstRatio: 0.35,
 		goals: []Goal{goalPodRestart},
 	},
 	{
@@ -110,10 +110,10 @@ var scenarios = []Scenario{
 	},
 	// With this many pods the container runtime is the limit.
 	{
-		Name: "innocent", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true,
+		Name: "innocent", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true,
 	},
 	{
-		Name: "firststarts", Curve: node.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true, FirstStarts: true,
+		Name: "firststarts", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true, FirstStarts: true,
 	},
 }
 

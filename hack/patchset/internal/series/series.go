@@ -41,7 +41,7 @@ type Series struct {
 	Base
 	Active  []*Patch
 	Dropped []string // patch files that are not in "series", or in SKIP
-	Travel  *travel
+	Mirror  *mirror
 }
 
 // Base is the content of the file BASE of a series.
@@ -129,7 +129,7 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 	if s.Base, err = ReadBase(dir); err != nil {
 		return nil, err
 	}
-	if s.Travel, err = p.ReadTravel(); err != nil {
+	if s.Mirror, err = p.ReadMirror(); err != nil {
 		return nil, err
 	}
 	if err := p.checkOverrides(s); err != nil {
@@ -203,7 +203,7 @@ func (s *Series) Created() []string {
 	var paths []string
 	for _, q := range s.Active {
 		for path := range q.Files {
-			if !s.Travel.Replaces(path) {
+			if !s.Mirror.Replaces(path) {
 				paths = append(paths, path)
 			}
 		}

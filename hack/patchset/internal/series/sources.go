@@ -44,7 +44,7 @@ const ReasonsFile = "REASONS"
 // FilesOf returns the new files of the patch with this name: those of the library and of patches/_src. A version of the
 // release, or of the next newer release that has one, takes precedence.
 func (p Store) FilesOf(s *Series, name string) (map[string]Source, error) {
-	files, err := s.Travel.render(p.Root, name)
+	files, err := s.Mirror.render(p.Root, name)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
+)
+
+// configOptions are the flags for the configuration of a kubelet.
+type configOptions struct {
+	file         string
+	dir          string
+	featureGates map[string]bool
+}
+
+type checkOptions struct {
+	configOptions
+	manifestFlags
+	output string
+}
+
+func newCheckCommand() *cobra.Command {
+	var o checkOptions
+	cmd := &cobra.Command{
+		Use:   "check [--config FILE] [--config-dir DIR] [--feature-gates GATES] [-o FORMAT] [-f FILE|DIR|-] [-R] [MANIFEST ...]",
+		Short: "Print the restart back-off of a kubelet's configuration and the restart rules of pods",
+		Long: `Print the container restart back-off of a kubelet of this project: the initial
+delay, the maximum, the source of each, and all delays. If a start fails after
+something was created (create, run, postStart error), the attempt counts as an
+exit. If nothing was created (CreateContainerConfigError: a ConfigMap or Secret is
+missing), the container is retried after 10 to 15 s and the delay does not grow.
+
+The file, the drop-ins and the feature gates are read as the kubelet reads them
+when it starts with the same three flags. Only settings about restarts are checked.
+A setting that the kubelet rejects is an error. A setting that it accepts but
+ignores, such as an unknown field, is a warning.
+
+For each pod and each pod template in the manifests it prints the result of each
+exit code of each container, from the restart policy, the restart rules and the
+feature gates. restartPolicy and restartPolicyRules are validated as by an API
+server with the same feature gates; in addition, exit codes must exist and be
+unique. Nothing else of the objects is checked, not even which restart policy
+their kind requires. A manifest is a file with one or more objects, a directory
+with such files, or - for stdin. A file without pods is a warning.
+
+Exit status: 0 valid, possibly with warnings; 1 invalid, or the input could not be
+read or the output could not be written; 2 wrong usage.`,
+		Example: `  # a node with the default configuration
+  crashloop check
+
+  # the configuration of a kubeadm node
+  crashloop check --config /var/lib/kubelet/config.yaml --config-dir /etc/kubernetes/kubelet.conf.d
+
+  # the effect of a feature gate, for a script
+  crashloop check --feature-gates ReduceDefaultCrashLoopBackOffDecay=true -o json
+
+  # the results of the exit codes of the containers of these pods
+  crashloop check --feature-gates RestartPodOnContainerExits=true pod.yaml job.yaml
+  kubectl get pods -o yaml | crashloop check -`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeManifests,
+		RunE: func(cmd *cobra.Command, manifests []string) error {
+			r := check(o, o.list(manifests), cmd.InOrStdin())
+			if err := writers[o.output](cmd.OutOrStdout(), r); err != nil || r.Valid {
+				return failed(err)
+			}
+			return exitError(exitFailed)
+		},
+	}
+	addConfigFlags(cmd, &o.configOptions)
+	addManifestFlags(cmd, &o.manifestFlags)
+	usage.Output(cmd, &o.output, outputFormats())
+	return cmd
+}
+
+func addConfigFlags(cmd *cobra.Command, o *configOptions) {
+	known := kubeletconfig.NewFeatureGate().KnownFeatures()
+	flags := cmd.Flags()
+	flags.StringVar(&o.file, "config", "", "the KubeletConfiguration, as the kubelet's --config")
+	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory, as the kubelet's --config-dir")
+	flags.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates",
+		"feature gates, as the kubelet's --feature-gates; they override those of the files\nOther names are ignored, unless they look like a misspelling of one of these:\n"+strings.Join(known, "\n"))
+	usage.Name(cmd, map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,..."})
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
+	cobra.CheckErr(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
+	cobra.CheckErr(cmd.MarkFlagDirname("config-dir"))
+}
+
+func completeManifests(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// completeGates completes the last gate of a list. known has the form of KnownFeatures:
+// NAME=true|false and more.
+func completeGates(known []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		before := toComplete[:strings.LastIndex(toComplete, ",")+1]
+		var completions []cobra.Completion
+		for _, gate := range known {
+			name, _, _ := strings.Cut(gate, "=")
+			completions = append(completions, before+name+"=true", before+name+"=false")
+		}
+		return completions, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+}
+
+// report is the output of check. Scripts read its JSON form: later versions may add
+// fields; they do not rename or remove any.
+type report struct {
+	Valid bool `json:"valid"`
+	// Curve is missing if the configuration is not valid.
+	Curve *curveReport `json:"curve,omitempty"`
+	// FeatureGates is missing if the gates are not valid.
+	FeatureGates []kubeletconfig.Gate `json:"featureGates,omitempty"`
+	// Pods lists the pods of the manifests, except those that are invalid with all
+	// feature gates. It is missing if the configuration is not valid.
+	Pods []podReport `json:"pods,omitempty"`
+	issues
+}
+
+type curveReport struct {
+	Initial valueReport `json:"initial"`
+	Maximum valueReport `json:"maximum"`
+	// Delays lists the delays of the first restarts, counted from the exit. The last
+	// delay repeats.
+	Delays []metav1.Duration `json:"delays"`
+}
+
+type valueReport struct {
+	Value  metav1.Duration `json:"value"`
+	Reason config.Reason   `json:"reason"`
+	// Source is the file that sets maxContainerRestartPeriod, if that is the reason of
+	// the value.
+	Source kubeletconfig.Source `json:"source,omitzero"`
+}
+
+// issueReport is a warning or an error.
+type issueReport struct {
+	File string `json:"file,omitempty"`
+	// Object is the kind, namespace and name of an object in a manifest.
+	Object   string `json:"object,omitempty"`
+	Field    string `json:"field,omitempty"`
+	BadValue any    `json:"badValue,omitempty"`
+	Detail   string `json:"detail"`
+	// text is the whole issue on one line.
+	text string
+}
+
+func check(o checkOptions, manifests []string, stdin io.Reader) *report {
+	r := &report{}
+	c := r.addConfig(o.configOptions)
+	if c == nil {
+		for _, file := range manifests {
+			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "skipped: the configuration is not valid"))
+		}
+	} else {
+		pods, _ := r.readWorkloads(manifests, stdin)
+		for _, p := range pods {
+			r.addPod(p, restartGates(c.FeatureGate))
+		}
+	}
+	r.Valid = len(r.Errors) == 0
+	return r
+}
+
+// addConfig adds the curve, gates, warnings and errors of the configuration. It returns
+// nil if the configuration is not valid.
+func (r *report) addConfig(o configOptions) *kubeletconfig.Config {
+	c, err := kubeletconfig.Load(o.file, o.dir, o.featureGates)
+	for _, w := range c.Warnings {
+		r.Warnings = append(r.Warnings, newIssue(w.File, "", w.Field, w.Detail))
+	}
+	if err != nil {
+		r.addErrors(err)
+		return nil
+	}
+	r.FeatureGates = c.Gates
+	path := field.NewPath("crashLoopBackOff")
+	for _, w := range validation.WarningsForCrashLoopBackOff(c.Settings, path) {
+		file := ""
+		if w.Field != "" {
+			file = c.MaxSource.File
+		}
+		r.Warnings = append(r.Warnings, newIssue(file, "", w.Field, w.Detail))
+	}
+	if errs := validation.ValidateCrashLoopBackOff(c.Settings, path); len(errs) > 0 {
+		for _, err := range errs {
+			r.addErrors(&kubeletconfig.Error{File: c.MaxSource.File, Err: err})
+		}
+		return nil
+	}
+	curve := config.Resolve(c.Settings)
+	r.Curve = &curveReport{
+		Initial: valueReport{Value: metav1.Duration{Duration: curve.Initial}, Reason: curve.InitialReason},
+		Maximum: valueReport{Value: metav1.Duration{Duration: curve.Max}, Reason: curve.MaxReason},
+	}
+	if curve.MaxReason == config.ReasonPerNodeMaximum {
+		r.Curve.Maximum.Source = c.MaxSource
+	}
+	for _, d := range curve.Delays() {
+		r.Curve.Delays = append(r.Curve.Delays, metav1.Duration{Duration: d})
+	}
+	return c
+}
+
+// addErrors adds an error of a configuration, or all errors of an aggregate.
+func (r *report) addErrors(err error) {
+	list := []error{err}
+	if agg := utilerrors.Aggregate(nil); errors.As(err, &agg) {
+		list = agg.Errors()
+	}
+	for _, err := range list {
+		file, detail := "", err
+		var fileErr *kubeletconfig.Error
+		if errors.As(err, &fileErr) {
+			file, detail = fileErr.File, fileErr.Err
+		}
+		issue := newErrorIssue(file, "", detail)
+		issue.text = text.Printable(err.Error()) // The error names --feature-gates if there is no file.
+		r.Errors = append(r.Errors, issue)
+	}
+}
+
+// newIssue returns an issue. Every argument except the detail may be empty.
+func newIssue(file, object, field, detail string) issueReport {
+	parts := slices.DeleteFunc([]string{file, object, field, detail}, func(s string) bool { return s == "" })
+	return issueReport{File: file, Object: object, Field: field, Detail: detail, text: text.Printable(strings.Join(parts, ": "))}
+}
+
+// newErrorIssue returns the issue of an error, with the field of a field.Error.
+func newErrorIssue(file, object string, err error) issueReport {
+	var fieldErr *field.Error
+	if !errors.As(err, &fieldErr) {
+		return newIssue(file, object, "", err.Error())
+	}
+	issue := newIssue(file, object, fieldErr.Field, fieldErr.ErrorBody())
+	if _, omit := fieldErr.BadValue.(field.OmitValueType); !omit && fieldErr.Type != field.ErrorTypeRequired && fieldErr.Type != field.ErrorTypeForbidden {
+		issue.BadValue = fieldErr.BadValue // Those two types have no value.
+	}
+	return issue
+}

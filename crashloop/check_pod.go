@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/utils/cpuset"
+
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
+)
+
+// podReport is the report of a pod, or of the pod template of an object.
+type podReport struct {
+	File string `json:"file"`
+	// Object is the kind, namespace and name of the object in the manifest.
+	Object     string            `json:"object"`
+	Containers []containerReport `json:"containers"`
+}
+
+type containerReport struct {
+	Name string          `json:"name"`
+	Kind restartpod.Kind `json:"kind"`
+	// RestartPolicy is the effective restart policy.
+	RestartPolicy v1.ContainerRestartPolicy `json:"restartPolicy"`
+	// Exits ends with an entry for all other exit codes.
+	Exits []exitReport `json:"exits"`
+}
+
+// exitReport is the result of an exit.
+type exitReport struct {
+	// ExitCodes is missing in the entry for all other exit codes.
+	ExitCodes []int `json:"exitCodes,omitempty"`
+	// Action is missing if the container is not restarted.
+	Action v1.ContainerRestartRuleAction `json:"action,omitempty"`
+	Result string                        `json:"result"`
+}
+
+// restartGates returns the gates for restart rules.
+func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
+	return restartpod.Gates{
+		ContainerRestartRules: gate.Enabled(config.ContainerRestartRules),
+		RestartPod:            gate.Enabled(config.RestartPodOnContainerExits),
+		RestartAllContainers:  gate.Enabled(config.RestartAllContainersOnContainerExits),
+	}
+}
+
+var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
+
+func (r *report) addPod(p podManifest, gates restartpod.Gates) {
+	spec := &p.pod.Spec
+	for _, err := range validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: gates}) {
+		r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
+	}
+	// If the rules are invalid with all gates too, their results are undefined, and the
+	// report could be very long.
+	if len(validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: allRestartGates})) > 0 {
+		return
+	}
+	for _, w := range validation.WarningsForPodRestartRules(spec, p.path, gates) {
+		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
+	}
+	pod := podReport{File: p.file, Object: p.object, Containers: []containerReport{}}
+	for _, c := range restartpod.Containers(spec, gates) {
+		pod.Containers = append(pod.Containers, containerReport{Name: c.Name, Kind: c.Kind, RestartPolicy: c.Policy, Exits: exitReports(&c, gates)})
+	}
+	r.Pods = append(r.Pods, pod)
+}
+
+// exitReports groups exit codes by their result. All exit codes that no rule lists have the
+// same result, except 0.
+func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
+	listed := sets.New[int32](0)
+	for _, rule := range c.Rules {
+		if rule.ExitCodes != nil {
+			listed.Insert(rule.ExitCodes.Values...)
+		}
+	}
+	unlisted := int32(1)
+	for listed.Has(unlisted) {
+		unlisted++
+	}
+	after := func(exitCode int32) exitReport {
+		action := gates.OnExit(c, exitCode)
+		return exitReport{Action: action, Result: result(c.Kind, exitCode, action)}
+	}
+	others := after(unlisted)
+	var exits []exitReport
+	for _, code := range sets.List(listed) {
+		exit := after(code)
+		if exit.Result == others.Result {
+			continue
+		}
+		i := slices.IndexFunc(exits, func(e exitReport) bool { return e.Result == exit.Result })
+		if i < 0 {
+			i = len(exits)
+			exits = append(exits, exit)
+		}
+		exits[i].ExitCodes = append(exits[i].ExitCodes, int(code))
+	}
+	return append(exits, others)
+}
+
+func result(kind restartpod.Kind, exitCode int32, action v1.ContainerRestartRuleAction) string {
+	switch action {
+	case v1.ContainerRestartRuleActionRestart:
+		return "restarts"
+	case restartpod.ContainerRestartRuleActionRestartPod:
+		return "the pod restarts in place"
+	case v1.ContainerRestartRuleActionRestartAllContainers:
+		return "the pod restarts in place, without a grace period"
+	}
+	switch {
+	case kind != restartpod.KindInit:
+		return "stays terminated"
+	case exitCode == 0:
+		return "is done"
+	default:
+		return "the pod fails"
+	}
+}
+
+func writePod(b *bytes.Buffer, pod podReport) {
+	fmt.Fprintf(b, "\n%s in %s\n", text.Printable(pod.Object), text.Printable(pod.File))
+	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "  CONTAINER\tKIND\tPOLICY\tEXIT CODE\tRESULT")
+	for _, c := range pod.Containers {
+		name, kind, policy := text.Cell(c.Name), string(c.Kind), string(c.RestartPolicy)
+		for i, exit := range c.Exits {
+			codes := strings.ReplaceAll(cpuset.New(exit.ExitCodes...).String(), ",", ", ") // 1, 3-5
+			switch {
+			case len(c.Exits) == 1:
+				codes = "any"
+			case i == len(c.Exits)-1:
+				codes = "any other"
+			}
+			fmt.Fprintf(tab, "  %s\t%s\t%s\t%s\t%s\n", name, kind, policy, codes, exit.Result)
+			name, kind, policy = "", "", ""
+		}
+	}
+	tab.Flush()
+}

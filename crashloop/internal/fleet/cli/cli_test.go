@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image/png"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/report"
+)
+
+// execute runs a command.
+func execute(cmd *cobra.Command, stdin string, args ...string) (stdout, stderr string, err error) {
+	var out, errs bytes.Buffer
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(stdin))
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err = cmd.Execute()
+	return out.String(), errs.String(), err
+}
+
+func simulated(t *testing.T, args ...string) string {
+	t.Helper()
+	out, _, err := execute(NewFleet(), "", args...)
+	require.NoError(t, err)
+	return out
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+const kubelet = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+// Curves are names, durations or files, which package config resolves.
+func TestCurves(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, filepath.Join(dir, "kubelet.yaml"), kubelet+"crashLoopBackOff: {maxContainerRestartPeriod: 5s}\n")
+	t.Chdir(dir)
+	type curve struct {
+		name             string
+		initial, maximum float64
+		first            bool
+	}
+	for _, tc := range []struct {
+		args []string
+		want []curve
+	}{
+		{nil, []curve{{"default", 10, 300, false}}},
+		{[]string{"--curve", "default", "--curve", "reduced"}, []curve{{"default", 10, 300, false}, {"reduced", 1, 60, false}}},
+		{[]string{"--curve", "4s", "--curve", "a=60s", "--curve", "250ms/1m"}, []curve{{"4s", 4, 4, false}, {"a", 10, 60, false}, {"250ms/1m", 0.25, 60, false}}},
+		{[]string{"--curve", "node=" + file, "--curve", "kubelet.yaml", "--curve", "./kubelet.yaml"}, []curve{{"node", 5, 5, false}, {"kubelet.yaml", 5, 5, false}, {"./kubelet.yaml", 5, 5, false}}},
+		{[]string{"--curve", "20s", "--curve", "default", "--feature-gates", "ReduceDefaultCrashLoopBackOffDecay=true"}, []curve{{"20s", 1, 20, false}, {"default", 1, 60, false}}},
+		{[]string{"--curve", "default", "--curve", "1s/2s", "--feature-gates", "KubeletDelayFirstContainerRestart=true"}, []curve{{"default", 10, 300, true}, {"1s/2s", 1, 2, true}}},
+	} {
+		var r report.Report
+		require.NoError(t, json.Unmarshal([]byte(simulated(t, append(tc.args, "--pods", "1", "-o", "json")...)), &r))
+		var got []curve
+		for _, c := range r.Curves {
+			got = append(got, curve{c.Name, c.InitialSeconds, c.MaximumSeconds, c.DelayFirst})
+		}
+		assert.Equal(t, tc.want, got, tc.args)
+	}
+	write(t, file, kubelet+"crashLoopBackoff: {}\ncrashLoopBackOff: {maxContainerRestartPeriod: 5s}\nfeatureGates: {KubeletCrashLoopBackOffMax: false}\n")
+	_, warnings, err := execute(NewFleet(), "", "--curve", "kubelet.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, warnings, "warning: kubelet.yaml: ")
+	assert.Contains(t, warnings, "crashLoopBackoff")
+}
+
+// Invalid input is an error before the simulation: nothing is printed, and no file changes.
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, "bad.yaml", kubelet+"crashLoopBackOff: {maxContainerRestartPeriod: 301s}\n")
+	write(t, "empty.yaml", "")
+	write(t, "old.html", "old")
+	write(t, "node.yaml", kubelet)
+	require.NoError(t, os.Mkdir("dir", 0o700))
+	require.NoError(t, os.Symlink("loop", "loop"))
+	before := listing(t)
+	for _, tc := range []struct {
+		args    string
+		want    string
+		failure bool
+	}{
+		{"--curve a=10s --curve a=20s", `curve "a": two curves have this name`, false},
+		{"--curve default --curve default", `curve "default": two curves have this name`, false},
+		{"--curve =4s", `--curve "=4s" must be CURVE or NAME=CURVE`, false},
+		{"--curve a=", `--curve "a=" must be CURVE or NAME=CURVE`, false},
+		{"--curve 0s", `must be from 1s to 300s`, false},
+		{"--curve 1000h", `must be from 1s to 300s`, false},
+		{"--curve 0s/0s", "the initial delay 0s must be from 1ms", false},
+		{"--curve 10s/5s", "the initial delay 10s must be from 1ms to the maximum, 5s", false},
+		{"--curve -1s/5s", "the initial delay -1s", false},
+		{"--curve 4s --feature-gates KubeletCrashLoopBackOffMax=false", `--curve "4s": the feature gate KubeletCrashLoopBackOffMax is off`, false},
+		{"--curve none.yaml", "--curve none.yaml: none.yaml: ", true},
+		{"--curve empty.yaml", "--curve empty.yaml: empty.yaml: ", true},
+		{"--curve bad.yaml", "--curve bad.yaml: bad.yaml: crashLoopBackOff.maxContainerRestartPeriod", true},
+		{"--curve a\x1b[31m=4s", "cannot be printed", false},
+		{"--curve a\xff=4s", "cannot be printed", false},
+		{"--curve " + strings.Repeat("x", 61) + "=4s", "at most 60 characters", false},
+		{"--nodes 0", "nodes: 0: must be from 1 to 1000000", false},
+		{"--nodes 99999999999999999999", "invalid argument", false},
+		{"--nodes 1000000 --pods 10000 --containers 1000", "10000000000000 containers: must be at most 1000000000", false},
+		{"--for 8766000h", `"8766000h" must be a duration such as 90s, 1h30m or, at most, 8760h`, false},
+		{"--for 9000h", "for: 9000h0m0s: must be from 10s to 8760h0m0s", false},
+		{"--for 1000000y", "invalid argument", false},
+		{"--exit 1@exp(1000000h)", "must be a duration from 0s to 8760h0m0s", false},
+		{"--exit 1@normal(3s)", "--exit: ", false},
+		{"--fail -0.1", "fail: the share -0.1 must be from 0 to 1", false},
+		{"--fail NaN", "fail: the share NaN must be from 0 to 1", false},
+		{"--fail 101%", "fail: the share 1.01 must be from 0 to 1", false},
+		{"--fail some", `"some" must be a share such as 0.5 or 50%`, false},
+		{"--succeed Inf", "succeed: the share +Inf", false},
+		{"--outage 10m", `--outage "10m" must be FROM,LENGTH or FROM,LENGTH,SHARE`, false},
+		{"--outage 10m,x", `"x" must be a duration`, false},
+		{"--outage 10m,1m,2", "outage: the share 2 must be from 0 to 1", false},
+		{"--outage 50m,20m", "outage: from 50m0s for 20m0s: must be longer than 0s, and end within the", false},
+		{"--restart-policy Never", `--restart-policy "Never" must be Always or OnFailure`, false},
+		{"--shard 4/4", `--shard "4/4" must be I/N, with I from 0 to N-1`, false},
+		{"--shard 1", `--shard "1" must be I/N`, false},
+		{"--shard 0/2 -o json", "--shard prints the input of merge", false},
+		{"--shard 0/2 --budget-cpu 1", "--shard prints the input of merge", false},
+		{"--step 7s", "step: 7s: must be a multiple of 10s", false},
+		{"--budget-requests NaN", "budget-requests: NaN: must be more than 0", false},
+		{"--budget-requests fast", `"fast" must be a number per second`, false},
+		{"--budget-cpu 5%", "budget-cpu: 0.05: must be more than a kubelet uses without restarts, 0.05", false},
+		{"--budget-cpu -1", "budget-cpu: -1: must be more than 0 and at most 10000", false},
+		{"--budget-cpu 1 --budget-window 15s", "budget-window: 15s: must be a multiple of 10s", false},
+		{"--budget-cpu 1 --for 8760h", "too many restarts to look for a maximum", false},
+		{"--budget-requests 0", "--budget-requests must be more than 0", false},
+		{"--budget-cpu 0%", "--budget-cpu must be more than 0", false},
+		{"--budget-window 1m", "--budget-window needs --budget-requests or --budget-cpu", false},
+		{"--recover 0s", "--recover must be more than 0", false},
+		{"--recover 5m --outage 10m,10m", "--recover is for the share of --fail, which is 0", false},
+		{"--requests-per-restart NaN", "requests-per-restart: NaN: must be from 0 to 10000", false},
+		{"--cpu-per-restart -1s", "cpu-per-restart in seconds: -1", false},
+		{"--cpu-per-request -1s", "cpu-per-request in seconds: -1", false},
+		{"-o yaml", `no output format "yaml": use csv, json, table`, false},
+		{"pod.yaml", "unknown command", false},
+		{"--html old.html --svg old.html", "old.html: two outputs cannot be the same file", false},
+		{"--curve a=node.yaml --svg node.yaml", "node.yaml: is also an input: name another file", false},
+		{"--html -", "-: only -o writes to the standard output: name a file", false},
+		{"--html old.html --svg dir", "dir: is a directory: name a file", true},
+		{"--curve 4", "--curve 4: 4: no such file or directory; a curve is default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file", true},
+		{"--html old.html --png none/a.png", "none/a.png: no such file or directory", true},
+		{"--html loop", "loop: too many levels of symbolic links", true},
+		{"--html old.html --budget-requests 0.01", "no maximum is within the budget", true},
+	} {
+		began := time.Now()
+		out, _, err := execute(NewFleet(), "", strings.Fields(tc.args)...)
+		if assert.ErrorContains(t, err, tc.want, tc.args) {
+			var failure *Failure
+			assert.Equal(t, tc.failure, errors.As(err, &failure), tc.args)
+		}
+		if !strings.Contains(tc.want, "within the budget") { // The report shows the cost of the highest maximum.
+			assert.Empty(t, out, tc.args)
+		}
+		assert.Equal(t, before, listing(t), tc.args)
+		assert.Less(t, time.Since(began), 20*time.Second, tc.args)
+	}
+}
+
+// broken is a standard output that is closed, or on a full disk.
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// A failure after the simulation changes no file either.
+func TestLateErrors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "old.html", "old")
+	part := write(t, "part.json", simulated(t, "--pods", "1", "--shard", "0/1"))
+	before := listing(t)
+	for _, cmd := range []*cobra.Command{NewFleet(), NewMerge()} {
+		args := []string{"--html", "old.html", "--svg", "new.svg"}
+		if cmd.Name() == "merge" {
+			args = append(args, part)
+		}
+		cmd.SetArgs(args)
+		cmd.SetOut(broken{})
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		assert.ErrorIs(t, cmd.Execute(), io.ErrClosedPipe)
+		assert.Equal(t, before, listing(t))
+	}
+	_, _, err := execute(NewFleet(), "", "--pods", "1", "--html", "old.html", "--svg", "new.svg", "--png", "/dev/full")
+	assert.EqualError(t, err, "/dev/full: no space left on device")
+	assert.Equal(t, before, listing(t))
+}
+
+// listing returns the files in the working directory with their content.
+func listing(t *testing.T) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(".")
+	require.NoError(t, err)
+	for _, e := range entries {
+		data, _ := os.ReadFile(e.Name())
+		list = append(list, fmt.Sprintf("%v %s", e, data))
+	}
+	return list
+}
+
+// Files are replaced atomically, links stay links, and devices are written to.
+func TestFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.Mkdir("real", 0o700))
+	write(t, "real/page.html", "old")
+	require.NoError(t, os.Symlink("real/page.html", "page.html"))
+	simulated(t, "--curve", "default", "--curve", "reduced", "--outage", "10m,10m", "--html", "page.html", "--png", "a.png", "--svg", "/dev/null")
+	info, err := os.Lstat("page.html")
+	require.NoError(t, err)
+	assert.NotZero(t, info.Mode()&os.ModeSymlink)
+	info, err = os.Stat("real/page.html")
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o600), info.Mode(), "the permissions of the old page")
+	page, err := os.ReadFile("real/page.html")
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "</html>")
+	data, err := os.ReadFile("a.png")
+	require.NoError(t, err)
+	_, err = png.Decode(bytes.NewReader(data))
+	assert.NoError(t, err)
+	info, err = os.Stat("/dev/null")
+	require.NoError(t, err)
+	assert.NotZero(t, info.Mode()&os.ModeDevice)
+	entries, err := os.ReadDir(".")
+	require.NoError(t, err)
+	assert.Len(t, entries, 3, "no temporary file is left")
+}
+
+// The sum of the parts of a run gives the same bytes as the run.
+func TestMerge(t *testing.T) {
+	t.Chdir(t.TempDir())
+	args := []string{
+		"--nodes", "7", "--pods", "9", "--exit", "1@exp(20s)", "--curve", "default", "--curve", "reduced", "--outage", "10m,10m,50%", "--fail", "30%", "--stagger", "1m", "--for", "2h",
+	}
+	files := []string{"html", "svg", "png"}
+	for i, format := range [][]string{{"-o", "table"}, {"-o", "json"}, {"-o", "csv", "--step", "10s"}} {
+		for _, n := range []int{1, 3, 10} {
+			whole, merge := slices.Concat(format, args), slices.Concat(format, []string{"-"})
+			if i == 0 && n == 3 {
+				for _, ext := range files {
+					whole, merge = append(whole, "--"+ext, "whole."+ext), append(merge, "--"+ext, "merged."+ext)
+				}
+			}
+			var parts strings.Builder
+			for i := range n {
+				parts.WriteString(simulated(t, append([]string{"--shard", fmt.Sprintf("%d/%d", i, n)}, args...)...))
+			}
+			assert.Equal(t, n, strings.Count(parts.String(), "\n"), "a line for each")
+			merged, _, err := execute(NewMerge(), parts.String(), merge...)
+			require.NoError(t, err)
+			assert.Equal(t, simulated(t, whole...), merged)
+		}
+	}
+	for _, ext := range files {
+		a, err := os.ReadFile("whole." + ext)
+		require.NoError(t, err)
+		b, err := os.ReadFile("merged." + ext)
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(a, b), ext)
+	}
+}
+
+// A read-only file does not change, even if its directory is writable.
+func TestReadOnly(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write to all files")
+	}
+	t.Chdir(t.TempDir())
+	write(t, "page.html", "old")
+	require.NoError(t, os.Chmod("page.html", 0o400))
+	_, _, err := execute(NewFleet(), "", "--html", "page.html")
+	assert.ErrorContains(t, err, "page.html: permission denied")
+	data, err := os.ReadFile("page.html")
+	require.NoError(t, err)
+	assert.Equal(t, "old", string(data))
+}
+
+func TestMergeErrors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	part := simulated(t, "--nodes", "2", "--shard", "0/2")
+	write(t, "part.json", part)
+	write(t, "cut.json", part[:len(part)/2])
+	write(t, "empty.json", "")
+	for _, tc := range []struct {
+		args, want string
+		failure    bool
+	}{
+		{"", "no FILE to merge", false},
+		{"part.json", "shard 1/2 is missing: only 1 of 2 are given", true},
+		{"part.json part.json", "shard 0/2 is given twice", true},
+		{"cut.json", "cut.json: part 1 is not JSON", true},
+		{"empty.json", "empty.json: is empty", true},
+		{"none.json", "none.json: no such file or directory", true},
+		{".", ".: is a directory: name the files in it", true},
+		{"/dev/zero", "/dev/zero: part 1 is not JSON", true},
+		{"-", "stdin: is empty", true},
+		{"part.json --html none/a.html", "none/a.html: no such file", true},
+		{"part.json -o yaml", "no output format", false},
+		{"part.json --svg ./part.json", "./part.json: is also an input: name another file", false},
+	} {
+		out, _, err := execute(NewMerge(), "", strings.Fields(tc.args)...)
+		assert.ErrorContains(t, err, tc.want, tc.args)
+		var failure *Failure
+		assert.Equal(t, tc.failure, errors.As(err, &failure), tc.args)
+		assert.Empty(t, out)
+	}
+	data, err := os.ReadFile("part.json")
+	require.NoError(t, err)
+	assert.Equal(t, part, string(data))
+}
+
+func TestBar(t *testing.T) {
+	assert.Equal(t, "\r\x1b[K["+strings.Repeat("=", 10)+strings.Repeat(" ", 30)+"] 25 of 100 nodes, 30s left", bar(25, 100, 10*time.Second))
+	assert.Contains(t, bar(100, 100, time.Minute), "0s left")
+	// Without a terminal there is no progress bar.
+	_, stderr, err := execute(NewFleet(), "", "--nodes", "50", "--pods", "1")
+	require.NoError(t, err)
+	assert.Empty(t, stderr)
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pages
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
+)
+
+// prediction is the plan for a scenario of node-load.
+type prediction struct {
+	restarts, requests, cores float64
+}
+
+// predict simulates the node of a scenario in the window of the measurement, which begins when
+// every container has had two restarts.
+func predict(t *testing.T, r measurement) (p prediction, ok bool) {
+	t.Helper()
+	sc := r.Scenario
+	share, each := 1.0, 1
+	switch sc.Mix {
+	case "all-fail", "half":
+	case "tenth":
+		share = 0.1
+	case "sidecars":
+		share, each = 0.5, 2
+	default:
+		return p, false
+	}
+	c := node(sc.Maximum, sc.Reduced)
+	window := max(sc.Window.Truncate(fleet.Step), fleet.Step)
+	o := fleet.Options{
+		Curves: []fleet.Curve{c}, Nodes: 1, Pods: sc.Pods, Containers: each, Lives: plan.Lives{{Code: 1, After: sc.Life}},
+		Policy: v1.RestartPolicyAlways, Fail: share, Stagger: fleet.Step, Seed: 1, Costs: fleet.MeasuredCosts,
+	}
+	begin := (c.Delay(1) + c.Delay(2) + 3*sc.Life + 2*fleet.Step - 1).Truncate(fleet.Step)
+	o.For = begin + window
+	result, err := fleet.Run(o, fleet.Whole, nil)
+	require.NoError(t, err)
+	sums := result.Curves[0]
+	for step := int(begin / fleet.Step); step < len(sums.Restarts); step++ {
+		p.restarts += float64(sums.Restarts[step]) / window.Seconds()
+		p.requests += float64(sums.Requests[step]) / 1000 * fleet.Step.Seconds() / window.Seconds()
+	}
+	p.cores = o.CPU(p.restarts, p.requests/10, s)
+	return p, true
+}
+
+// spamBurst is the number of events of a pod that client-go's EventSourceObjectSpamFilter lets through at once.
+const spamBurst = 25
+
+// The predictions are close to the measurements, except where the node was at its limits.
+func TestMeasured(t *testing.T) {
+	var b bytes.Buffer
+	b.WriteString(`<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- Written by: make docs -->
+
+# Predicted and measured
+
+This page compares the predictions of ` + "`crashloop plan fleet`" + ` for a node with measurements of the patched kubelet: with a maximum of 1 s in [load.md](load.md), and
+with 4 s and 10 s in [plan/load-4s.md](plan/load-4s.md) and [plan/load-10s.md](plan/load-10s.md), which begin with their commands. The
+costs of a restart come from the four rows marked ¹: the requests from tenth/110 with a maximum of 1 s, the CPU from the other three. The restarts depend only on the curve.
+
+| maximum | mix/pods | restarts/s, predicted | measured | requests per 10 s | measured | CPU | measured | |
+|---:|---|---:|---:|---:|---:|---:|---:|---|
+`)
+	for _, file := range []string{"load.json", "plan/load-4s.json", "plan/load-10s.json"} {
+		for _, r := range readLoad(t, filepath.Join(results, file)).Results {
+			f, ok := r.Figures["ours"]
+			p, can := predict(t, r)
+			if !ok || !can {
+				continue
+			}
+			mark, why := "", ""
+			if r.Scenario.Pods == 110 && (r.Scenario.Mix == "tenth" || r.Scenario.Mix == "all-fail") && r.Scenario.Maximum != 4*s {
+				mark = "¹"
+			}
+			switch {
+			case r.Scenario.Pods > 110:
+				why = "both cores were busy: a plan does not model the limits of a node"
+			case r.Scenario.Mix == "sidecars":
+				why = "restarts are late, and a plan assumes that they are on time"
+			default:
+				assert.InEpsilon(t, f.PerSecond, p.restarts, 0.1, "%s: restarts", r.Name)
+				within := 0.2
+				if r.Name == "tenth/110" && r.Scenario.Maximum == s {
+					within = 0.25 // Its CPU is not one of those from which the costs come.
+				}
+				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, within, "%s: CPU", r.Name)
+				switch {
+				case r.Scenario.Mix == "tenth" && r.Scenario.Maximum > s:
+					why = "with few restarts, most requests are for the node and for new pods"
+				case 4*r.Scenario.Window < spamBurst*r.Scenario.Maximum:
+					why = fmt.Sprintf("the kubelet still sends all four events of a restart: of each pod it sends %d, and then one in five minutes", spamBurst)
+				default:
+					assert.InEpsilon(t, f.RequestsPer10s, p.requests, 0.15, "%s: requests", r.Name)
+				}
+			}
+			fmt.Fprintf(&b, "| %s | %s%s | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %s |\n",
+				fleet.Short(r.Scenario.Maximum), r.Name, mark, p.restarts, f.PerSecond, p.requests, f.RequestsPer10s, p.cores, f.Kubelet.Cores, why)
+		}
+	}
+	writeHerd(t, &b)
+	writeRecommended(t, &b)
+	golden(t, "plan.md", b.Bytes())
+}
+
+// writeRecommended writes the recommended maxima for some budgets.
+func writeRecommended(t *testing.T, b *bytes.Buffer) {
+	t.Helper()
+	b.WriteString(`
+## Recommended maxima
+
+For a node of 110 pods whose containers all exit after 20 ms, and limits for the kubelet's CPU in each five minutes, as in
+` + "`crashloop plan fleet --exit 1@20ms --budget-cpu 0.3`" + `:
+
+| CPU limit | lowest maximum | CPU | margin | CPU of the next lower maximum |
+|---:|---:|---:|---:|---:|
+`)
+	o := fleet.Options{
+		Nodes: 1, Pods: 110, Containers: 1, Lives: plan.Lives{{Code: 1, After: 20 * ms}}, Policy: v1.RestartPolicyAlways, Fail: 1, For: time.Hour, Seed: 1,
+		Costs: fleet.MeasuredCosts,
+	}
+	var candidates []fleet.Curve
+	for d := s; d <= 5*m; d += s {
+		c := node(d, false)
+		c.Name = fleet.Short(d)
+		candidates = append(candidates, c)
+	}
+	o.Curves = candidates[:1]
+	for _, cpu := range []float64{0.7, 0.5, 0.3, 0.2, 0.15} {
+		r, err := fleet.Recommend(o, fleet.Budget{CPU: cpu, Window: 5 * m}, candidates)
+		require.NoError(t, err)
+		if r.Best == nil {
+			fmt.Fprintf(b, "| %.2f | none | | | %.3f |\n", cpu, r.Before.CPU)
+			continue
+		}
+		before := "-"
+		if r.Before != nil {
+			before = fmt.Sprintf("%.3f", r.Before.CPU)
+		}
+		fmt.Fprintf(b, "| %.2f | %s | %.3f | %.1f %% | %s |\n", cpu, r.Best.Curve.Name, r.Best.CPU, 100*(cpu-r.Best.CPU)/cpu, before)
+	}
+	assert.True(t, slices.IsSortedFunc(candidates, func(a, b fleet.Curve) int { return int(a.Max - b.Max) }))
+}
+
+// writeHerd compares the restarts measured in herd.md with those of a simulated outage.
+func writeHerd(t *testing.T, b *bytes.Buffer) {
+	t.Helper()
+	page, err := os.ReadFile(results + "/herd.md")
+	require.NoError(t, err)
+	row := regexp.MustCompile(`(?m)^\| restarts \| (\d+) \| \d+ \| (\d+) \|`).FindStringSubmatch(string(page))
+	require.Len(t, row, 3)
+	b.WriteString(`
+In the runs of [herd.md](herd.md), 110 pods fail when the service that they need goes away, and recover when it is back:
+
+| maximum | outage | restarts, predicted | measured |
+|---:|---:|---:|---:|
+`)
+	for i, herd := range []struct{ maximum, away time.Duration }{{1 * s, 60 * s}, {300 * s, 300 * s}} {
+		o := fleet.Options{
+			Curves: []fleet.Curve{node(herd.maximum, false)}, Nodes: 1, Pods: 110, Containers: 1, Lives: plan.Lives{{Code: 1, After: 20 * ms}},
+			Policy: v1.RestartPolicyAlways, For: 20 * m, Seed: 1, Outages: []fleet.Outage{{From: s, Length: herd.away, Share: 1}},
+		}
+		result, err := fleet.Run(o, fleet.Whole, nil)
+		require.NoError(t, err)
+		measured, err := strconv.ParseFloat(row[i+1], 64)
+		require.NoError(t, err)
+		predicted := float64(result.Curves[0].Total())
+		assert.InEpsilon(t, measured, predicted, 0.1)
+		fmt.Fprintf(b, "| %s | %s | %.0f | %.0f |\n", fleet.Short(herd.maximum), fleet.Short(herd.away), predicted, measured)
+	}
+}

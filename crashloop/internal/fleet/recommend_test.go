@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+)
+
+// maxima returns the curves with each maximum in whole seconds.
+func maxima(greatest int) (list []Curve) {
+	for n := range greatest {
+		m := time.Duration(n+1) * s
+		list = append(list, Curve{m.String(), backoff.Curve{Initial: min(10*s, m), Max: m}})
+	}
+	return list
+}
+
+// A run with the recommended maximum is within the budget in each window. A run with any lower
+// maximum is not.
+func TestRecommend(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Options)
+		budget Budget
+	}{
+		{"requests", func(*Options) {}, Budget{Requests: 50, Window: 5 * time.Minute}},
+		{"CPU", func(*Options) {}, Budget{CPU: 0.2, Window: 5 * time.Minute}},
+		{"both", func(o *Options) { o.Lives = lives(t, "1@exp(20s)") }, Budget{Requests: 70, CPU: 0.09, Window: time.Minute}},
+		{"an outage", func(o *Options) {
+			o.Fail, o.Outages = 0, []Outage{{10 * time.Minute, 20 * time.Minute, 0.5}}
+		}, Budget{Requests: 20, Window: 10 * time.Minute}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := small(t)
+			o.Pods, o.Costs = 110, MeasuredCosts
+			tc.change(&o)
+			all := maxima(300)
+			r, err := Recommend(o, tc.budget, all)
+			require.NoError(t, err)
+			require.NotNil(t, r.Best)
+			require.NotNil(t, r.Before)
+			inside := func(c Curve) (Load, bool) {
+				o := o
+				o.Curves = []Curve{c}
+				sums := simulated(t, o).Curves[0]
+				l := Load{Curve: c}
+				per := int(tc.budget.Window / Step)
+				for from := 0; from < len(sums.Restarts); from += per {
+					requests, restarts := 0.0, 0.0
+					for i := from; i < min(from+per, len(sums.Restarts)); i++ {
+						requests += float64(sums.Requests[i]) / 1000
+						restarts += float64(sums.Restarts[i])
+					}
+					l.Requests = max(l.Requests, requests/tc.budget.Window.Seconds())
+					l.CPU = max(l.CPU, o.CPU(restarts, requests, tc.budget.Window))
+				}
+				require.Equal(t, 1, o.Nodes, "CPU is a node's")
+				return l, (tc.budget.Requests == 0 || l.Requests <= tc.budget.Requests) && (tc.budget.CPU == 0 || l.CPU <= tc.budget.CPU)
+			}
+			l, ok := inside(r.Best.Curve)
+			assert.True(t, ok)
+			assert.InDelta(t, l.Requests, r.Best.Requests, 1e-6)
+			assert.InDelta(t, l.CPU, r.Best.CPU, 1e-6)
+			for _, c := range all {
+				if c.Max >= r.Best.Curve.Max {
+					break
+				}
+				_, ok := inside(c)
+				assert.False(t, ok, "%v is within the budget, too", c)
+			}
+			assert.Equal(t, r.Best.Curve.Max-s, r.Before.Curve.Max)
+		})
+	}
+}
+
+func TestRecommendEdges(t *testing.T) {
+	o := small(t)
+	o.Pods, o.Costs, o.For = 110, MeasuredCosts, 20*time.Minute
+	// The first candidate is within the budget.
+	r, err := Recommend(o, Budget{Requests: 1e9, Window: time.Minute}, maxima(300))
+	require.NoError(t, err)
+	assert.Equal(t, s, r.Best.Curve.Max)
+	assert.Nil(t, r.Before)
+	// No candidate is within the budget.
+	r, err = Recommend(o, Budget{Requests: 0.001, Window: time.Minute}, maxima(300))
+	require.NoError(t, err)
+	assert.Nil(t, r.Best)
+	assert.Equal(t, 300*s, r.Before.Curve.Max)
+	// The load of many nodes is a multiple of the load of one.
+	o.Nodes = 5000
+	r, err = Recommend(o, Budget{Requests: 5000 * 50, Window: 5 * time.Minute}, maxima(300))
+	require.NoError(t, err)
+	o.Nodes = 1
+	one, err := Recommend(o, Budget{Requests: 50, Window: 5 * time.Minute}, maxima(300))
+	require.NoError(t, err)
+	assert.Equal(t, one.Best.Curve, r.Best.Curve)
+	assert.Equal(t, 2, r.Nodes)
+	year := o
+	year.For = 8760 * time.Hour
+	_, err = Recommend(year, Budget{CPU: 1, Window: time.Minute}, maxima(300))
+	assert.ErrorContains(t, err, "budget: in 8760h0m0s there are too many restarts")
+	for want, b := range map[string]Budget{
+		"one of them must be set":        {Window: time.Minute},
+		"budget-requests: NaN":           {Requests: math.NaN(), Window: time.Minute},
+		"budget-cpu: -1":                 {CPU: -1, Window: time.Minute},
+		"0.05: must be more than a kube": {CPU: 0.05, Window: time.Minute},
+		"budget-window: 15s: must be":    {CPU: 1, Window: 15 * s},
+		"budget-window: 2h0m0s: must be": {CPU: 1, Window: 2 * time.Hour},
+	} {
+		_, err := Recommend(o, b, maxima(300))
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// figures is the part of docs/results/load.json that the test reads.
+type figures struct {
+	Results []struct {
+		Name     string
+		Scenario struct {
+			Mix                   string
+			Pods                  int
+			Maximum, Life, Window time.Duration
+		}
+		Figures map[string]struct {
+			PerSecond, Ideal, RequestsPerRestart, RequestsPer10s float64
+			Kubelet                                              struct{ Cores float64 }
+		}
+	}
+}
+
+func measured(t testing.TB, file string) figures {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var f figures
+	require.NoError(t, json.Unmarshal(data, &f))
+	return f
+}
+
+const (
+	loadJSON    = "../../../docs/results/load.json"
+	load10sJSON = "../../../docs/results/plan/load-10s.json"
+)
+
+// MeasuredCosts are the costs in docs/results.
+func TestMeasuredCosts(t *testing.T) {
+	type row struct{ rate, cores, requests float64 }
+	find := func(file, name string) row {
+		for _, r := range measured(t, file).Results {
+			if r.Name == name {
+				f := r.Figures["ours"]
+				require.NotZero(t, f.PerSecond)
+				return row{f.PerSecond, f.Kubelet.Cores, f.RequestsPerRestart}
+			}
+		}
+		t.Fatalf("%s has no %s", file, name)
+		return row{}
+	}
+	c := MeasuredCosts
+	assert.InDelta(t, find(loadJSON, "tenth/110").requests, c.RequestsPerRestart, 0.005, "RequestsPerRestart")
+	// Solve the three equations idle + rate x restart + requests x request = cores.
+	few, more, most := find(load10sJSON, "tenth/110"), find(load10sJSON, "all-fail/110"), find(loadJSON, "all-fail/110")
+	requests := func(r row) float64 { return min(r.rate*c.RequestsPerRestart, c.RequestLimit) }
+	r1, q1, c1 := more.rate-few.rate, requests(more)-requests(few), more.cores-few.cores
+	r2, q2, c2 := most.rate-more.rate, requests(most)-requests(more), most.cores-more.cores
+	request := (c1*r2 - c2*r1) / (q1*r2 - q2*r1)
+	restart := (c1 - q1*request) / r1
+	assert.InDelta(t, 1000*restart, c.CPUPerRestart.Seconds()*1000, 0.051, "CPUPerRestart in ms")
+	assert.InDelta(t, 1000*request, c.CPUPerRequest.Seconds()*1000, 0.051, "CPUPerRequest in ms")
+	assert.InDelta(t, few.cores-few.rate*restart-requests(few)*request, c.CPUIdle, 0.005, "CPUIdle")
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command crashloop shows how a kubelet restarts containers. check prints the back-off of
+// a configuration, plan predicts the restarts of a pod, run runs pods on this machine, and
+// status reads the metrics of a kubelet. None of them needs a cluster.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
+)
+
+// The exit statuses.
+const (
+	exitSucceeded = 0
+	// exitFailed is for invalid input, for errors while reading, writing or running, and
+	// for pods that failed.
+	exitFailed = 1
+	exitUsage  = 2
+	// The others are for run: an invalid manifest or configuration, and pods that a limit
+	// stopped. 124 is also the exit status of timeout(1).
+	exitRefused     = 3
+	exitMaxRestarts = 4
+	exitTimeout     = 124
+)
+
+// exitError ends a command with an exit status after the command has written its errors.
+// For a cli.Failure, run writes the error. Every other error is a usage error.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// failed wraps an error of a command so that its exit status is exitFailed. It returns nil
+// for nil.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cli.Failure{Err: err}
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main with its dependencies as arguments. It returns the exit status.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	refuseUnknown(root) // This must follow SetOut, because completion keeps the writer.
+	cmd, err := root.ExecuteC()
+	var status exitError
+	var failure *cli.Failure
+	switch {
+	case err == nil:
+		return exitSucceeded
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, &failure):
+		issueWriter{stderr, cmd.Flag("output").Value.String()}.error(failure.Error())
+		return exitFailed
+	case wantsJSON.MatchString(strings.Join(args, " ")):
+		issueWriter{stderr, outputJSON}.error(err.Error())
+		return exitUsage
+	default:
+		// The suggestions of cobra keep their line breaks.
+		message, suggestions, _ := strings.Cut(err.Error(), "\n\nDid you")
+		if suggestions != "" {
+			suggestions = "\n\nDid you" + suggestions
+		}
+		fmt.Fprintf(stderr, "error: %s%s\nSee '%s --help'.\n", text.Printable(message), suggestions, cmd.CommandPath())
+		return exitUsage
+	}
+}
+
+// wantsJSON matches -o json in arguments that are invalid and joined by spaces.
+var wantsJSON = regexp.MustCompile(`(?:^| )(?:-o[ =]?|--output[ =])` + outputJSON + `(?: |$)`)
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "crashloop",
+		Short:         "Show how a kubelet restarts containers",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		root.Version = info.Main.Version
+	}
+	root.SetFlagErrorFunc(usage.Error)
+	root.AddCommand(newCheckCommand(), newPlanCommand(), newRunCommand(), newStatusCommand())
+	return root
+}
+
+// refuseUnknown makes cobra's commands help and completion return an error for an unknown
+// argument. By default they print help and succeed.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				found, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 {
+					err = fmt.Errorf("unknown command %q for %q", rest[0], found.CommandPath())
+				}
+				return err
+			}
+		case "completion":
+			cmd.Args = cobra.NoArgs
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
+)
+
+type planOptions struct {
+	configOptions
+	manifestFlags
+	exits, recovers []string
+	length          time.Duration
+	at              string
+	seed            uint64
+	output          string
+}
+
+func newPlanCommand() *cobra.Command {
+	var o planOptions
+	cmd := &cobra.Command{
+		Use:   "plan [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--at TIME] [--for DURATION] [--seed N] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Short: "Print when the containers of a pod will be restarted",
+		Long: `Print the future starts, exits, waits and restarts of the pods in the manifests,
+and of pods from their pod templates, and the resets of the back-off after a run
+of more than ten minutes. If a pod has a status, as in the output of kubectl get
+pod -o yaml, the plan continues from it: the first line has the time of the next
+restart. A manifest is a file with one or more objects, a directory with such
+files, or - for stdin. A file without pods is a warning if another file has one.
+
+No container is run. The code of 'crashloop run' and of a patched kubelet decides
+in virtual time. A container starts at once, and probes and hooks succeed. --exit
+is a list of the runs of a container. The last LIFE repeats:
+
+  1@5s               exits with 1 after five seconds
+  1@exp(30s)         exits with 1 after an exponentially distributed time with a mean of 30 s
+  0@uniform(1m,2m)   exits with 0 after one to two minutes
+  runs               does not exit
+
+With --recover, an instance that starts after that time does not exit. Without
+--exit, a container that has exited before repeats its last run; in a pod that
+never ran, init containers succeed and the first container fails, each after a
+second.
+
+Exit status: 0 the plan was printed; 1 a manifest, a status or the configuration is
+invalid; 2 wrong usage.`,
+		Example: `  # a container that fails after three seconds each time
+  crashloop plan --exit main=1@3s pod.yaml
+
+  # the same container, with a dependency that recovers after twelve minutes
+  crashloop plan --exit main=1@3s --recover main=12m pod.yaml
+
+  # the next restart of a pod in a cluster
+  kubectl get pod NAME -o yaml | crashloop plan -`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeManifests,
+		RunE: func(cmd *cobra.Command, manifests []string) error {
+			manifests = o.list(manifests)
+			if len(manifests) == 0 {
+				return errors.New("no MANIFEST: name a file or a directory, or - for stdin")
+			}
+			return planPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	addConfigFlags(cmd, &o.configOptions)
+	addManifestFlags(cmd, &o.manifestFlags)
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.exits, "exit", nil, "the runs of a container")
+	flags.StringArrayVar(&o.recovers, "recover", nil, "the time after which new instances of a container do not exit")
+	cli.Duration(flags, &o.length, "for", time.Hour, "the length of the plan")
+	flags.StringVar(&o.at, "at", "", "the begin of the plan, in RFC 3339 format (default now)")
+	flags.Uint64Var(&o.seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
+	usage.Output(cmd, &o.output, []string{outputJSON, outputTable})
+	usage.Name(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
+	cmd.AddCommand(cli.NewFleet(), cli.NewMerge())
+	return cmd
+}
+
+// podPlan is the plan of a pod in the JSON output.
+type podPlan struct {
+	File   string `json:"file"`
+	Object string `json:"object"`
+	*plan.Plan
+}
+
+// planPods plans the pods of the manifests. If it returns an exitError, it has written the
+// errors.
+func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	begin := time.Now()
+	if o.at != "" {
+		var err error
+		if begin, err = time.Parse(time.RFC3339, o.at); err != nil {
+			return fmt.Errorf("--at %q must be a time such as 2026-01-01T12:00:00Z", o.at)
+		}
+		// A status has no times up to 1970, and JSON has no times after 9999.
+		if y := begin.Year(); y < 1971 || y > 9000 {
+			return fmt.Errorf("--at %q must be a time from 1971 to 9000", o.at)
+		}
+	}
+	if o.length <= 0 || o.length > plan.Longest {
+		return fmt.Errorf("--for %v must be more than 0s and at most %v", o.length, plan.Longest)
+	}
+	exits, err := parseNamed("--exit", o.exits, plan.ParseLives)
+	if err != nil {
+		return err
+	}
+	recovers, err := parseNamed("--recover", o.recovers, func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 || d > plan.Longest {
+			return 0, fmt.Errorf("%q must be a duration from 0s to %v, such as 12m", text, plan.Longest)
+		}
+		return d, nil
+	})
+	if err != nil {
+		return err
+	}
+	r := &report{}
+	c := r.addConfig(o.configOptions)
+	var plans []podPlan
+	if c != nil {
+		plans = r.addPlans(manifests, stdin, plan.Options{
+			Gates: restartGates(c.FeatureGate), Curve: config.Resolve(c.Settings).Curve,
+			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
+		})
+	}
+	if !r.logIssues(issueWriter{stderr, o.output}) {
+		return exitError(exitFailed)
+	}
+	return failed(writePlans(stdout, o.output, plans))
+}
+
+// parseNamed parses the values NAME=VALUE of a flag.
+func parseNamed[V any](flag string, values []string, parse func(string) (V, error)) (map[string]V, error) {
+	named := map[string]V{}
+	for _, text := range values {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%s %q must be NAME=VALUE, with the name of a container", flag, text)
+		}
+		if _, ok := named[name]; ok {
+			return nil, fmt.Errorf("%s %q: already set for %q", flag, text, name)
+		}
+		v, err := parse(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", flag, name, err)
+		}
+		named[name] = v
+	}
+	return named, nil
+}
+
+// addPlans returns the plans of the pods and pod templates in the manifests. It adds their errors
+// to the report.
+func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (plans []podPlan) {
+	known := map[string]bool{}
+	var without []issueReport
+	for _, file := range manifests {
+		errs := len(r.Errors)
+		found := false
+		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
+			pod, path := podOf(object)
+			if pod == nil {
+				return
+			}
+			found = true
+			spec := &pod.Spec
+			if list := validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: o.Gates}); len(list) > 0 {
+				for _, err := range list {
+					r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+				}
+				return
+			}
+			if len(spec.Containers) == 0 {
+				r.Errors = append(r.Errors, newErrorIssue(file, name, field.Required(path.Child("containers"), "must have at least one container")))
+				return
+			}
+			podspec.Default(pod)
+			o.Pod = pod
+			p, err := plan.Make(o)
+			if err != nil {
+				r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+				return
+			}
+			for _, c := range p.Containers {
+				known[c.Name] = true
+			}
+			plans = append(plans, podPlan{file, name, p})
+		})
+		if !found && len(r.Errors) == errs {
+			without = append(without, newIssue(manifestName(file), "", "", noPod))
+		}
+	}
+	if len(plans)+len(r.Errors) == 0 {
+		r.Errors = without
+	} else {
+		r.Warnings = append(r.Warnings, without...)
+	}
+	if len(r.Errors) == 0 {
+		r.checkContainers("--exit", maps.Keys(o.Lives), known)
+		r.checkContainers("--recover", maps.Keys(o.Recovers), known)
+	}
+	return plans
+}
+
+// checkContainers adds an error for each unknown container that a flag names.
+func (r *report) checkContainers(flag string, names iter.Seq[string], known map[string]bool) {
+	for _, name := range slices.Sorted(names) {
+		if !known[name] {
+			r.Errors = append(r.Errors, newIssue("", "", flag,
+				fmt.Sprintf("no pod has a container %q: must be one of %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))))
+		}
+	}
+}
+
+func writePlans(w io.Writer, format string, plans []podPlan) error {
+	var b bytes.Buffer
+	for i, p := range plans {
+		if format == outputJSON {
+			data, err := json.Marshal(p)
+			if err != nil {
+				return err
+			}
+			b.Write(append(data, '\n'))
+			continue
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		writePlan(&b, p)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func writePlan(b *bytes.Buffer, p podPlan) {
+	fmt.Fprintf(b, "%s in %s: %s\n", text.Printable(p.Object), text.Printable(manifestName(p.File)), nextRestart(p.Plan))
+	for _, name := range slices.Sorted(maps.Keys(p.Assumed)) {
+		fmt.Fprintf(b, "assumed: --exit %s=%s\n", text.Cell(name), p.Assumed[name])
+	}
+	for _, note := range p.Notes {
+		fmt.Fprintf(b, "note: %s\n", text.Printable(note))
+	}
+	tab := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tab, "TIME\tAFTER\tCONTAINER\tEVENT")
+	for _, e := range p.Entries {
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\n", at(p.Plan, e.Time), short(e.Time.Sub(p.Begin)), text.Cell(e.Container), describe(p.Plan, e))
+	}
+	tab.Flush()
+	length := p.End.Sub(p.Begin)
+	for _, s := range p.Containers {
+		if s.Restarts > 0 {
+			restarts := "restarts"
+			if s.Restarts == 1 {
+				restarts = "restart"
+			}
+			fmt.Fprintf(b, "%s: %d %s in %s, down for %.1f%% of the time\n", text.Cell(s.Name), s.Restarts, restarts, short(length), 100*s.DownSeconds/length.Seconds())
+		}
+	}
+}
+
+// at formats a time of the plan in seconds, with the date if the plan is a day or longer.
+func at(p *plan.Plan, t time.Time) string {
+	t = t.Round(time.Second)
+	if p.End.Sub(p.Begin) >= 24*time.Hour {
+		return t.Format(time.DateTime)
+	}
+	return t.Format(time.TimeOnly)
+}
+
+// nextRestart describes the first restart of the plan.
+func nextRestart(p *plan.Plan) string {
+	for _, e := range p.Entries {
+		if e.Kind == plan.Start && e.Restarts > 0 {
+			in := "now"
+			if d := e.Time.Sub(p.Begin); d > 0 {
+				in = "in " + short(d)
+			}
+			return fmt.Sprintf("next restart at %s, %s%s", at(p, e.Time), in, condition(e))
+		}
+	}
+	return "no restart in " + short(p.End.Sub(p.Begin))
+}
+
+// condition describes the condition of a start, as the end of a sentence.
+func condition(e plan.Entry) string {
+	if e.Message == "" {
+		return ""
+	}
+	return ", " + text.Printable(e.Message)
+}
+
+func describe(p *plan.Plan, e plan.Entry) string {
+	switch e.Kind {
+	case plan.Start:
+		if e.Restarts > 0 {
+			return fmt.Sprintf("starts, restart %d%s", e.Restarts, condition(e))
+		}
+		return "starts" + condition(e)
+	case plan.Exit:
+		return fmt.Sprintf("exits with code %d after %s", *e.ExitCode, short(time.Duration(e.RanSeconds*float64(time.Second))))
+	case plan.Wait, plan.PodWait:
+		return fmt.Sprintf("waits until %s, back-off %s", at(p, *e.Until), short(time.Duration(e.DelaySeconds*float64(time.Second))))
+	case plan.Reset:
+		return "ran for more than ten minutes: the back-off starts over"
+	case plan.PodRestart:
+		return "the pod is restarted: " + text.Printable(e.Message)
+	}
+	return cmp.Or(text.Printable(e.Message), string(e.Kind))
+}
+
+// short formats a duration in tenths of a second.
+func short(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }

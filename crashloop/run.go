@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/klog/v2"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/cri"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/poddir"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/printer"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
+)
+
+type runOptions struct {
+	configOptions
+	manifestFlags
+	commands   []string
+	endpoint   string
+	unconfined bool
+	rootDir    string
+	output     string
+	// timeout is 0 and maxRestarts negative if there is no limit.
+	timeout     time.Duration
+	maxRestarts int
+}
+
+func newRunCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Short: "Run pods on this machine with the kubelet's restart behaviour",
+		Long: `Run the pods of the manifests until they end or you press Ctrl-C. Pods behave as on
+a node with a kubelet of this project: order of init containers, sidecars and
+containers, restart policies and rules, back-off, restarts of the whole pod,
+hooks, grace periods, startup and liveness probes. A Deployment, StatefulSet,
+DaemonSet, ReplicaSet, ReplicationController, Job, CronJob or PodTemplate runs as
+one pod. An object that is controlled by another one of the input is skipped.
+ConfigMaps and Secrets come from the manifests; a missing one counts as empty,
+with a warning. Volumes that need a cluster are empty directories.
+
+Without --runtime-endpoint each container is a process on this machine. This needs
+Linux, but neither root nor an image. The command is looked up on this machine and
+runs as the caller, or as securityContext says. Without a workingDir it runs in the
+current directory. It gets only PATH and HOME from the environment. Each pod has
+its own namespaces: a container sees its own processes, its volumes at their
+mountPath, its own /tmp, and all other files of this machine read-only. It uses the
+network of the machine. All processes end with crashloop, even if it is killed. On a
+machine without namespaces crashloop prints a warning and runs only pods that do
+not depend on them; with --unconfined it runs every pod without namespaces, and the
+pods can change whatever their user can change.
+
+With --runtime-endpoint the containers run in a CRI runtime such as containerd. No
+kubelet may use that runtime, because it would stop the containers. They keep
+running if crashloop is killed; the next run of the same manifest adopts them.
+
+The back-off is that of a kubelet with the same --config, --config-dir and
+--feature-gates; 'crashloop check' prints it. If a start fails after something was
+created (create, run error), the attempt counts as an exit. If nothing was created,
+for example because the image cannot be pulled, the container is retried after 10 s
+and the back-off does not grow. Fields of a pod that have no effect here are listed
+in a warning. Fields that would change the meaning of the pod are errors.
+
+On a terminal, a table of the containers follows the lines of output. Otherwise
+there are only lines. With -o json each event is a JSON object on one line, warnings
+and errors are JSON objects on stderr, and the output of containers is only in
+their logs.
+
+Exit status: 0 all pods succeeded; 1 a pod failed or could not run, or the output
+could not be written; 2 wrong usage; 3 a manifest or the configuration is invalid,
+and nothing was run. If the pods were stopped: 4 by --max-restarts, 124 by
+--timeout, 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. The first Ctrl-C stops
+the pods within their grace periods; the second ends crashloop at once.`,
+		Example: `  # run a pod as on a node with the default configuration
+  crashloop run pod.yaml
+
+  # with another curve, and with restarts of the whole pod
+  crashloop run --config kubelet.yaml --feature-gates RestartPodOnContainerExits=true pod.yaml
+
+  # with a container runtime, as root
+  crashloop run --runtime-endpoint unix:///run/containerd/containerd.sock pod.yaml`,
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeManifests,
+		RunE: func(cmd *cobra.Command, manifests []string) error {
+			if len(manifests)+len(o.files) == 0 {
+				return errors.New("no MANIFEST: name a file or a directory, or - for stdin")
+			}
+			commands := map[string]string{}
+			for _, text := range o.commands {
+				name, command, ok := strings.Cut(text, "=")
+				if !ok || name == "" || command == "" {
+					return fmt.Errorf("--command %q: must be NAME=COMMAND, with the name of a container and a shell command", text)
+				}
+				commands[name] = command
+			}
+			if o.timeout < 0 {
+				return fmt.Errorf("--timeout %s: must not be negative", o.timeout)
+			}
+			return runPods(o, o.list(manifests), commands, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	addConfigFlags(cmd, &o.configOptions)
+	flags := cmd.Flags()
+	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
+	flags.BoolVar(&o.unconfined, "unconfined", false, "run processes without namespaces: they get no volumes, and can change files of this machine")
+	flags.StringVar(&o.rootDir, "root-dir", "", "the directory for logs and volumes (default crashloop in the user's cache directory)")
+	addManifestFlags(cmd, &o.manifestFlags)
+	flags.StringArrayVar(&o.commands, "command", nil, "a shell command for all containers with this name, in place of their command or that of their image\nIts \"$@\" are the args of the container")
+	flags.DurationVar(&o.timeout, "timeout", 0, "stop the pods after this time; 0 is no limit")
+	flags.IntVar(&o.maxRestarts, "max-restarts", -1, "stop the pods when a container would be restarted more than N times; -1 is no limit")
+	usage.Output(cmd, &o.output, printer.Formats())
+	usage.Name(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N", "command": "NAME=COMMAND"})
+	cobra.CheckErr(cmd.MarkFlagDirname("root-dir"))
+	return cmd
+}
+
+// runPods runs the pods of the manifests. If it returns an exitError, it has written
+// the errors.
+func runPods(o runOptions, manifests []string, commands map[string]string, stdin io.Reader, stdout, stderr io.Writer) error {
+	// Log lines of libraries would break the JSON and the table.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+
+	issues := issueWriter{stderr, o.output}
+	r := &report{}
+	c := r.addConfig(o.configOptions)
+	var pods []podManifest
+	if c != nil {
+		support := process.Support
+		if o.endpoint != "" {
+			support = cri.Support
+		}
+		pods = r.addPods(manifests, stdin, commands, restartGates(c.FeatureGate), support)
+		r.addGatesNotHonoured(c.FeatureGate)
+		if o.endpoint == "" {
+			o.unconfined = r.confine(pods, o.unconfined)
+		}
+	}
+	if !r.logIssues(issues) {
+		return exitError(exitRefused)
+	}
+	root := o.rootDir
+	if root == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return failed(fmt.Errorf("no directory for logs and volumes (%w): set --root-dir", err))
+		}
+		root = filepath.Join(cache, "crashloop")
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return failed(fmt.Errorf("--root-dir %s: %w", o.rootDir, err))
+	}
+	return newPodRun(o, c, poddir.Open(root, poddir.MaxPods, poddir.MaxBytes), pods, stdout, issues).run(pods)
+}
+
+// logIssues writes the warnings, except those about image pulls, and the errors. It
+// reports whether there are no errors.
+func (r *report) logIssues(issues issueWriter) bool {
+	for _, w := range r.Warnings {
+		if w.File != "" || w.Field != "" { // A warning about image pulls has neither.
+			issues.write("warning", w)
+		}
+	}
+	for _, e := range r.Errors {
+		issues.write("error", e)
+	}
+	return len(r.Errors) == 0
+}
+
+// addGatesNotHonoured warns of disabled gates with which a kubelet has upstream's
+// behaviour. crashloop run does not implement that behaviour.
+func (r *report) addGatesNotHonoured(gates featuregate.FeatureGate) {
+	for _, gate := range []featuregate.Feature{config.KubeletStrictCrashLoopBackOff, config.KubeletRestartAllContainersBackOff} {
+		if !gates.Enabled(gate) {
+			r.Warnings = append(r.Warnings, newIssue("", "", "featureGates", string(gate)+"=false is not honoured: crashloop run only has the behaviour with the gate enabled"))
+		}
+	}
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/cri"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/poddir"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/printer"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+)
+
+// podRun is the state that all pods of a run share.
+type podRun struct {
+	runOptions
+	root    *poddir.Root
+	gates   restartpod.Gates
+	printer *printer.Printer
+	issues  issueWriter
+	// containerBackOff and podBackOff are the back-offs of the node.
+	containerBackOff, podBackOff *backoff.Backoff
+	// tooMany receives the name of a container that has reached --max-restarts.
+	tooMany chan string
+}
+
+func newPodRun(o runOptions, c *kubeletconfig.Config, root *poddir.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
+	clock := clock.RealClock{}
+	var list []*v1.Pod
+	for _, p := range pods {
+		list = append(list, p.pod)
+	}
+	r := &podRun{
+		runOptions: o, root: root, gates: restartGates(c.FeatureGate), issues: issues, tooMany: make(chan string, 1),
+		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock),
+	}
+	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, config.Resolve(c.Settings).Curve)
+	return r
+}
+
+// terminalSize returns a function that returns the size of the terminal, or nil if w is
+// not a terminal.
+func terminalSize(w io.Writer) func() (columns, rows int) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return func() (columns, rows int) {
+		columns, rows, _ = term.GetSize(int(f.Fd())) // After an error the printer uses a default.
+		return columns, rows
+	}
+}
+
+// run runs the pods until they have ended or have been stopped.
+func (r *podRun) run(pods []podManifest) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it.
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	defer signal.Stop(signals)
+	// Without a handler, SIGPIPE would end the process after a write to a closed stdout.
+	// The printer handles the error of that write. The signal itself is ignored, because
+	// writes to containers and probes cause it too.
+	broken := make(chan os.Signal, 1)
+	signal.Notify(broken, syscall.SIGPIPE)
+	defer signal.Stop(broken)
+	defer r.printer.HandleSuspend()()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var timeout <-chan time.Time
+	if r.timeout > 0 {
+		timeout = time.After(r.timeout)
+	}
+
+	var wg sync.WaitGroup
+	phases, errs := make([]v1.PodPhase, len(pods)), make([]error, len(pods))
+	for i, p := range pods {
+		wg.Go(func() {
+			phases[i], errs[i] = r.runPod(ctx, p.pod, p.files)
+			if errs[i] != nil && len(pods) > 1 {
+				// The other pods may run for a long time.
+				r.printer.Warn(p.pod, "", "CannotRun", errs[i].Error())
+			}
+		})
+	}
+	written := make(chan error, 1)
+	go func() {
+		wg.Wait()
+		written <- r.printer.Close(func(pod *v1.Pod) string { return filepath.Join(r.root.Path(pod), process.LogsDir) })
+	}()
+	// stopped is the exit status of the first reason to stop the pods. signalled is the
+	// time of the first signal.
+	stopped := exitSucceeded
+	var signalled time.Time
+	stop := func(status int, reason, message string) {
+		if r.printer.Warn(nil, "", reason, message); stopped == exitSucceeded {
+			stopped = status
+		}
+		cancel()
+	}
+	unread := r.printer.Unread
+	for {
+		select {
+		case err := <-written:
+			return r.result(phases, errors.Join(errs...), err, stopped)
+		case <-unread:
+			unread = nil
+			cancel()
+		case <-timeout:
+			stop(exitTimeout, "Timeout", fmt.Sprintf("--timeout %s is over%s", r.timeout, stopping))
+		case what := <-r.tooMany:
+			stop(exitMaxRestarts, "MaxRestarts", fmt.Sprintf("%s has reached --max-restarts %d%s", what, r.maxRestarts, stopping))
+		case s := <-signals:
+			status := 128 + int(s.(syscall.Signal)) // As a shell reports it.
+			switch {
+			case signalled.IsZero():
+				signalled = time.Now()
+				again := "; a second signal kills the remaining processes"
+				if r.endpoint != "" {
+					again = "; after a second signal the remaining containers keep running"
+				}
+				stop(status, "Stopping", s.String()+stopping+again)
+			case s == os.Interrupt || s != syscall.SIGHUP && time.Since(signalled) > sameSignal:
+				return exitError(status) // All processes of the pods end with this one.
+			}
+		}
+	}
+}
+
+const stopping = ": stopping the pods within their grace periods"
+
+// sameSignal is the time within which a second SIGTERM counts as the first one, because
+// timeout(1) signals its child and then the group of the child. A second SIGHUP always
+// does, because a closing terminal may send two at any time.
+const sameSignal = 500 * time.Millisecond
+
+// result writes the errors and returns the error with the exit status.
+func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped int) error {
+	if err != nil {
+		r.issues.error(err.Error())
+	}
+	if outputErr != nil {
+		r.issues.error("the output is not complete: " + outputErr.Error())
+	}
+	switch {
+	case err != nil, slices.Contains(phases, v1.PodFailed):
+		return exitError(exitFailed)
+	case stopped != exitSucceeded && slices.Contains(phases, v1.PodRunning):
+		return exitError(stopped)
+	case outputErr != nil:
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// reachedMaxRestarts reports whether --max-restarts forbids the next restart of a
+// container that has exited. It must be called with each status before the agent acts on
+// it.
+func (r *podRun) reachedMaxRestarts(pod *v1.Pod, s agent.Status) bool {
+	if r.maxRestarts < 0 || s.Terminating {
+		return false
+	}
+	containers := restartpod.Containers(&pod.Spec, r.gates)
+	for i, c := range s.Containers {
+		t := c.State.Terminated
+		again := t != nil && r.gates.OnExit(&containers[i], t.ExitCode) != ""
+		if c.Restarts.Count > r.maxRestarts || again && c.Restarts.Count == r.maxRestarts {
+			select {
+			case r.tooMany <- "container " + c.Name + " of pod " + pod.Namespace + "/" + pod.Name:
+			default:
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// runPod runs a pod until it has ended or, after ctx is done, has been stopped.
+func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files podspec.Files) (v1.PodPhase, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, unlock, err := r.root.Make(pod)
+	if err != nil {
+		return "", fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	defer unlock()
+	o := agent.Options{
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, GRPC: checkHealth,
+		Recorder: r.printer.Recorder(pod), Report: func(s agent.Status) {
+			if r.printer.Status(pod, s); ctx.Err() == nil && r.reachedMaxRestarts(pod, s) {
+				cancel()
+			}
+		},
+	}
+	if r.endpoint == "" {
+		o.Runtime, err = process.New(pod, dir, !r.unconfined, r.printer.Output(pod), func(container, message string) {
+			r.printer.Warn(pod, container, "IncompleteLog", message)
+		})
+		if err != nil {
+			return "", err
+		}
+	} else {
+		runtime, err := cri.New(ctx, r.endpoint, pod, dir, r.printer.Output(pod))
+		if err != nil {
+			if ctx.Err() != nil {
+				return v1.PodRunning, nil // The pod was stopped before it started.
+			}
+			return "", err
+		}
+		defer runtime.Close()
+		o.Runtime, o.StatusFile = runtime, filepath.Join(dir, cri.StatusFile)
+	}
+	if err := files.Write(dir); err != nil {
+		return "", err
+	}
+	r.root.RemoveOthers(pod)
+	a, err := agent.New(o)
+	if err != nil {
+		return "", err
+	}
+	return a.Run(ctx), nil
+}
+
+// confine reports whether the pods run without namespaces, because of --unconfined or
+// because they are not available. It adds an issue for each field that needs namespaces:
+// a warning with --unconfined, else an error.
+func (r *report) confine(pods []podManifest, unconfined bool) bool {
+	var cannot error
+	if !unconfined {
+		cannot = process.CanConfine()
+	}
+	if cannot != nil {
+		r.Warnings = append(r.Warnings, newIssue("", "", "namespaces", cannot.Error()+": the pods run without namespaces, and can change whatever their user can change"))
+	}
+	for _, p := range pods {
+		for _, err := range process.Validate(p.pod, !unconfined && cannot == nil) {
+			if err.Type == field.ErrorTypeForbidden && unconfined {
+				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, err.Field, err.Detail))
+				continue
+			}
+			if err.Type == field.ErrorTypeForbidden {
+				err.Detail += " (--unconfined runs the pod without it)"
+			}
+			r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
+		}
+	}
+	return unconfined || cannot != nil
+}

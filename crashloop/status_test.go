@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
+)
+
+// The golden file of a case is testdata/status/NAME.golden.
+func TestStatus(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+	}{
+		{"node", []string{"--metrics", "node.prom"}},
+		{"node-json", []string{"--metrics", "node.prom", "-o", "json"}},
+		{"idle", []string{"--metrics", "idle.prom"}},
+		{"idle-json", []string{"--metrics", "idle.prom", "-o", "json"}},
+		{"later", []string{"--metrics", "later.prom"}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Chdir("testdata/status")
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, exitSucceeded, run(append([]string{"status"}, tc.args...), strings.NewReader(""), &stdout, &stderr), stderr.String())
+			require.Empty(t, stderr.String())
+			golden := tc.name + ".golden"
+			if *update {
+				require.NoError(t, os.WriteFile(golden, stdout.Bytes(), 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), stdout.String())
+			for line := range strings.Lines(stdout.String()) {
+				require.LessOrEqual(t, utf8.RuneCountInString(line), 101, "100 columns and the end of the line: %s", line)
+			}
+		})
+	}
+	t.Run("no golden file is left over", func(t *testing.T) {
+		files, err := filepath.Glob("testdata/status/*.golden")
+		require.NoError(t, err)
+		require.Len(t, files, len(tests))
+	})
+}
+
+// docs/operators.md shows the output for node.prom.
+func TestStatusInDocs(t *testing.T) {
+	doc, err := os.ReadFile("../docs/operators.md")
+	require.NoError(t, err)
+	metrics, err := os.Open("testdata/status/node.prom")
+	require.NoError(t, err)
+	defer metrics.Close()
+	status, stdout, stderr := runStatus(metrics)
+	require.Equal(t, exitSucceeded, status, stderr)
+	require.Contains(t, string(doc), "| crashloop status\n"+stdout+"```\n")
+}
+
+// runStatus returns the output of status for a text on stdin.
+func runStatus(stdin io.Reader, args ...string) (status int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	status = run(append([]string{"status"}, args...), stdin, &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+func TestStatusOfBadMetrics(t *testing.T) {
+	const notText = ": expected the Prometheus text format of a kubelet's /metrics\n"
+	histogram := func(lines ...string) string {
+		return "# TYPE kubelet_restart_backoff_delay_seconds histogram\n" + strings.Join(lines, "\n") + "\n"
+	}
+	const delay = "kubelet_restart_backoff_delay_seconds"
+	tests := []struct {
+		name, metrics, want string
+	}{
+		{"empty", "", "empty: expected metrics in the Prometheus text format\n"},
+		{"blank", " \n\n\t\n", "empty: expected metrics in the Prometheus text format\n"},
+		{"of an unpatched kubelet", "# TYPE kubelet_running_pods gauge\nkubelet_running_pods 18\n",
+			"found no metric of a patched kubelet, such as kubelet_restart_backoff_waiting_containers: these metrics come from a kubelet without the metrics patch, or from another program\n"},
+		{"only comments", "# HELP kubelet_restart_backoff_keys Keys.\n# TYPE kubelet_restart_backoff_keys gauge\n",
+			"found no metric of a patched kubelet, such as kubelet_restart_backoff_waiting_containers: these metrics come from a kubelet without the metrics patch, or from another program\n"},
+		{"a web page", "<html>\n", "line 1: invalid metric name" + notText},
+		{"no number", "kubelet_running_pods 18\nkubelet_running_pods x\n", `line 2: expected float as value, got "x"` + notText},
+		{"nothing in braces", "# TYPE a gauge\n{}\n", "malformed" + notText},
+		{"many lines", strings.Repeat("a 1\n", 1<<20+1), "more than 1048576 lines: no kubelet has that many metrics\n"},
+		{"long line", "a 1\n# " + strings.Repeat("x", 8<<10) + "\n", "line 2: more than 8192 bytes: no kubelet has a metric that long\n"},
+		{"cut off", "kubelet_running_pods 18\nkubelet_running_po", "line 2: unexpected end of input stream" + notText},
+		{"escapes in a bad line", "kubelet_running_pods \x1b[2J\n", `line 1: expected float as value, got "\x1b[2J"` + notText},
+		{"escape in an escape sequence", "a{b=\"\\\x1b\"} 1\n", `line 1: invalid escape sequence '\\x1b'` + notText},
+		{"two kubelets", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\"} 1\nkubelet_restart_backoff_keys{type=\"pod\"} 2\n",
+			"kubelet_restart_backoff_keys[\"pod\"]: found twice: pass the metrics of one kubelet only\n"},
+		{"another type", "# TYPE kubelet_restart_backoff_keys counter\nkubelet_restart_backoff_keys{type=\"pod\"} 1\n",
+			"kubelet_restart_backoff_keys: has the type counter, must be a gauge\n"},
+		{"without types", "kubelet_restart_backoff_waiting_containers 1\n",
+			"kubelet_restart_backoff_waiting_containers: has the type untyped, must be a gauge\n"},
+		{"from Prometheus", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\",instance=\"a\"} 1\n",
+			"kubelet_restart_backoff_keys: unexpected label \"instance\": pass the metrics from the kubelet itself, not from a Prometheus server\n"},
+		{"without a label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys 1\n",
+			"kubelet_restart_backoff_keys: missing label type\n"},
+		{"escapes in a label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"\x1b]0;x\a\u009b2J\u202e\"} 1\n",
+			"kubelet_restart_backoff_keys: label type: invalid value \"\\x1b]0;x\\a\\u009b2J\\u202e\"\n"},
+		{"long label", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"" + strings.Repeat("x", 8000) + "\"} 1\n",
+			"kubelet_restart_backoff_keys: label type: invalid value \"" + strings.Repeat("x", 64) + "\"\n"},
+		{"negative", "# TYPE kubelet_restart_backoff_waiting_containers gauge\nkubelet_restart_backoff_waiting_containers -1\n",
+			"kubelet_restart_backoff_waiting_containers: -1 is not a count: must be a whole number of at least 0\n"},
+		{"not a number", "# TYPE kubelet_restart_backoff_keys gauge\nkubelet_restart_backoff_keys{type=\"pod\"} NaN\n",
+			"kubelet_restart_backoff_keys[\"pod\"]: NaN is not a count: must be a whole number of at least 0\n"},
+		{"infinite", "# TYPE kubelet_restart_backoff_resets_total counter\nkubelet_restart_backoff_resets_total{type=\"pod\"} +Inf\n",
+			"kubelet_restart_backoff_resets_total[\"pod\"]: +Inf is not a count: must be a whole number of at least 0\n"},
+		{"no whole number", "# TYPE kubelet_pod_in_place_restarts_total counter\nkubelet_pod_in_place_restarts_total{action=\"a\",outcome=\"b\"} 1.5\n",
+			"kubelet_pod_in_place_restarts_total[\"a\" \"b\"]: 1.5 is not a count: must be a whole number of at least 0\n"},
+		{"no buckets", histogram(delay+`_count{type="pod"} 1`, delay+`_sum{type="pod"} 1`),
+			delay + "[\"pod\"]: the histogram has no buckets up to +Inf\n"},
+		{"no bucket of +Inf", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="2"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: the histogram has no buckets up to +Inf\n"},
+		{"buckets that fall", histogram(delay+`_bucket{type="pod",le="1"} 2`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: the buckets are not in order\n"},
+		{"bucket twice", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: the buckets are not in order\n"},
+		{"bucket without a number", histogram(delay+`_bucket{type="pod",le="NaN"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: the histogram has no buckets up to +Inf\n"},
+		{"bucket of -Inf", histogram(delay+`_bucket{type="pod",le="-Inf"} 0`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: the buckets are not in order\n"},
+		{"another count", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_count{type="pod"} 7`),
+			delay + "[\"pod\"]: the buckets have 1 entries, but the count is 7\n"},
+		{"part of a restart", histogram(delay+`_bucket{type="pod",le="1"} 1.5`, delay+`_bucket{type="pod",le="+Inf"} 1.5`, delay+`_count{type="pod"} 1.5`),
+			delay + "[\"pod\"]: the counts are not whole numbers\n"},
+		{"no sum", histogram(delay+`_bucket{type="pod",le="1"} 1`, delay+`_bucket{type="pod",le="+Inf"} 1`, delay+`_sum{type="pod"} NaN`, delay+`_count{type="pod"} 1`),
+			delay + "[\"pod\"]: NaN is not a sum of durations\n"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			status, stdout, stderr := runStatus(strings.NewReader(tc.metrics))
+			require.Equal(t, "error: stdin: "+tc.want, stderr)
+			require.Equal(t, exitFailed, status)
+			require.Empty(t, stdout)
+		})
+	}
+}
+
+func TestStatusOfTooMuch(t *testing.T) {
+	status, stdout, stderr := runStatus(newlines{})
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: stdin: more than 64 MiB, which is the limit\n", stderr)
+	require.Empty(t, stdout)
+}
+
+// newlines never ends.
+type newlines struct{}
+
+func (newlines) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = '\n'
+	}
+	return len(p), nil
+}
+
+func TestStatusOfUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	status, _, stderr := runStatus(nil, "--metrics", filepath.Join(dir, "none"))
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: "+filepath.Join(dir, "none")+": no such file or directory\n", stderr)
+
+	status, _, stderr = runStatus(nil, "--metrics", dir)
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: "+dir+": is a directory\n", stderr)
+
+	status, _, stderr = runStatus(nil, "--metrics", "\x1b[2J")
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: \\x1b[2J: no such file or directory\n", stderr)
+
+	status, _, stderr = runStatus(iotestErr{})
+	require.Equal(t, exitFailed, status)
+	require.Equal(t, "error: stdin: input/output error\n", stderr)
+
+	metrics, err := os.ReadFile("testdata/status/node.prom")
+	require.NoError(t, err)
+	for _, format := range statusFormats {
+		var stderr bytes.Buffer
+		require.Equal(t, exitFailed, run([]string{"status", "-o", format}, bytes.NewReader(metrics), brokenWriter{}, &stderr), format)
+		require.Contains(t, []string{"error: no space left on device\n", `{"severity":"error","detail":"no space left on device"}` + "\n"}, stderr.String(), format)
+	}
+}
+
+type iotestErr struct{}
+
+func (iotestErr) Read([]byte) (int, error) { return 0, errors.New("input/output error") }
+
+func TestStatusUsage(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"argument", []string{"node.prom"}, `unknown command "node.prom" for "crashloop status"`},
+		{"format", []string{"-o", "yaml"}, `no output format "yaml": use json, table`},
+		{"nothing", []string{"--metrics", ""}, "--metrics is empty: must be a URL, a file, or - for stdin"},
+		{"no host", []string{"--metrics", "https:///metrics"}, `--metrics "https:///metrics" has no host: use the form https://NODE:10250/metrics`},
+		{"another scheme", []string{"--metrics", "ftp://node/metrics"}, `--metrics "ftp://node/metrics" must be a file or an http or https URL`},
+		{"bad URL", []string{"--metrics", "https://node:x/metrics"}, `--metrics "https://node:x/metrics" must be a file or an http or https URL`},
+		{"token for stdin", []string{"--token-file", "token"}, "--token-file needs an https URL: a token is only sent over https"},
+		{"token in clear", []string{"--metrics", "http://node/metrics", "--token-file", "token"}, "--token-file needs an https URL: a token is only sent over https"},
+		{"certificate of a file", []string{"--metrics", "node.prom", "--insecure-skip-tls-verify"}, "--insecure-skip-tls-verify needs an https URL"},
+		{"no time", []string{"--timeout", "0s"}, "--timeout 0s must be more than 0"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			status, stdout, stderr := runStatus(strings.NewReader(""), tc.args...)
+			require.Equal(t, exitUsage, status)
+			require.Empty(t, stdout)
+			require.Equal(t, "error: "+tc.want+"\nSee 'crashloop status --help'.\n", stderr)
+		})
+	}
+}
+
+func TestStatusOfTerminal(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("another system has its terminals elsewhere")
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there is no terminal: %v", err)
+	}
+	defer terminal.Close()
+	status, _, stderr := runStatus(terminal)
+	require.Equal(t, exitUsage, status)
+	require.Contains(t, stderr, "stdin is a terminal: ")
+}
+
+func TestStatusOfURL(t *testing.T) {
+	metrics, err := os.ReadFile("testdata/status/node.prom")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	token := file("token", "secret\n")
+	const tls, plain = true, false
+	const skip = "--insecure-skip-tls-verify"
+	answer := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(code)
+			io.WriteString(w, "\x1b[2J")
+		}
+	}
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" || r.Method != http.MethodGet || !strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Write(metrics)
+	}
+	authorize := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Write(metrics)
+	}
+	tests := []struct {
+		name    string
+		tls     bool
+		handler http.HandlerFunc
+		args    []string
+		want    string // The error, after the URL.
+	}{
+		{"http", plain, serve, nil, ""},
+		{"https", tls, serve, []string{skip}, ""},
+		{"token", tls, authorize, []string{skip, "--token-file", token}, ""},
+		{"token on stdin", tls, authorize, []string{skip, "--token-file", "-"}, ""},
+		{"certificate", tls, serve, nil, "tls: failed to verify certificate: x509: certificate signed by unknown authority (--insecure-skip-tls-verify accepts any certificate)"},
+		{"no token", tls, answer(401), []string{skip}, "401 Unauthorized: a bearer token is required, see --token-file"},
+		{"bad token", tls, answer(401), []string{skip, "--token-file", token}, "401 Unauthorized: the token of --token-file is invalid or has expired"},
+		{"anonymous", tls, answer(403), []string{skip}, "403 Forbidden: a bearer token of a user who may get nodes/metrics is required, see --token-file"},
+		{"forbidden", tls, answer(403), []string{skip, "--token-file", token}, "403 Forbidden: the user of the token may not get nodes/metrics"},
+		{"elsewhere", plain, answer(404), nil, "404 Not Found: the metrics of a kubelet are at https://NODE:10250/metrics"},
+		{"redirect", plain, answer(302), nil, "302 Found: redirects are not followed: use the final URL"},
+		{"broken", plain, answer(500), nil, "500 Internal Server Error"},
+		{"unheard of", plain, answer(599), nil, "599"},
+		{"slow", plain, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, []string{"--timeout", "10ms"}, "no complete response within 10ms (--timeout)"},
+		{"stuck", plain, func(w http.ResponseWriter, r *http.Request) {
+			w.Write(metrics[:100])
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}, []string{"--timeout", "50ms"}, "no complete response within 50ms (--timeout)"},
+		{"cut off", plain, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			w.Write(metrics[:100])
+		}, nil, "unexpected EOF"},
+		{"too much", plain, func(w http.ResponseWriter, _ *http.Request) { io.Copy(w, newlines{}) }, nil, "more than 64 MiB, which is the limit"},
+		{"missing token", tls, serve, []string{skip, "--token-file", dir + "/none"}, "--token-file " + dir + "/none: no such file or directory"},
+		{"empty token", tls, serve, []string{skip, "--token-file", file("empty", "\n")}, "--token-file " + dir + "/empty: the file is empty"},
+		{"no token in it", tls, serve, []string{skip, "--token-file", file("text", "a\r\nHost: b")}, "--token-file " + dir + "/text: not a token: it must be printable ASCII without spaces"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			server := httptest.NewUnstartedServer(tc.handler)
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // It logs rejected certificates.
+			if server.StartTLS(); !tc.tls {
+				server.Close()
+				server = httptest.NewServer(tc.handler)
+			}
+			defer server.Close()
+			url := server.URL + "/metrics"
+			status, stdout, stderr := runStatus(strings.NewReader("secret\n"), append([]string{"--metrics", url}, tc.args...)...)
+			if tc.want != "" {
+				require.Equal(t, "error: "+url+": "+tc.want+"\n", stderr)
+				require.Equal(t, exitFailed, status)
+				return
+			}
+			require.Empty(t, stderr)
+			require.Equal(t, exitSucceeded, status)
+			golden, err := os.ReadFile("testdata/status/node.golden")
+			require.NoError(t, err)
+			require.Equal(t, strings.ReplaceAll(string(golden), "node.prom", url), stdout)
+		})
+	}
+	t.Run("no server", func(t *testing.T) {
+		server := httptest.NewServer(nil)
+		server.Close()
+		status, _, stderr := runStatus(nil, "--metrics", strings.Replace(server.URL, "http://", "http://user:secret@", 1))
+		require.Equal(t, exitFailed, status)
+		require.Contains(t, stderr, "connection refused")
+		require.NotContains(t, stderr, "secret")
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		server := httptest.NewServer(http.HandlerFunc(serve))
+		defer server.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := readStatus(ctx, statusOptions{metrics: server.URL, timeout: time.Minute}, nil)
+		require.ErrorContains(t, err, "context canceled")
+	})
+}
+
+// FuzzStatus searches for metrics whose report a terminal would act on.
+func FuzzStatus(f *testing.F) {
+	for _, name := range []string{"node.prom", "idle.prom", "later.prom"} {
+		data, err := os.ReadFile("testdata/status/" + name)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte("# TYPE a gauge\n{}"))
+	f.Add([]byte("{a=\"\x1b\"} 1\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, format := range statusFormats {
+			status, stdout, stderr := runStatus(bytes.NewReader(data), "-o", format)
+			require.Contains(t, []int{exitSucceeded, exitFailed}, status)
+			require.Equal(t, status == exitSucceeded, stderr == "")
+			output := strings.ReplaceAll(stdout+stderr, "\n", "")
+			require.Equal(t, output, text.Printable(output))
+		}
+	})
+}

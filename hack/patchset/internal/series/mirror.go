@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package series
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+)
+
+// mirror is the content of hack/mirror.txt: which files of the library the patches mirror in kubernetes, and where. A mirrored
+// file differs in its package clause (the name of the tree's directory, with _test kept), its imports of this module (the path
+// of the mirrored package), and its licence (upstream's header, hack/header.go.txt, instead of the SPDX line). ToLibrary
+// reverses these changes.
+type mirror struct {
+	File   string
+	Rules  []*Rule
+	header string
+}
+
+// Rule is a line of hack/mirror.txt.
+type Rule struct {
+	Patch, From, to string
+	prefix          string   // of file names in the tree
+	replaces, year  string   // the file that replaces one of upstream's, and the year in its header
+	patterns        []string // for file names in the library; a leading "-" excludes files
+}
+
+const mirrorUsage = `expected "PATCH LIBRARY-FOLDER TREE-FOLDER [prefix=PREFIX] [replaces=FILE.go:YEAR] PATTERN.go... [-PATTERN.go...]"`
+
+var replacesPattern = regexp.MustCompile(`^([^/:]+\.go):(20\d\d)$`)
+
+// ReadMirror reads hack/mirror.txt. An error names the line.
+func (p Store) ReadMirror() (*mirror, error) {
+	m := &mirror{File: filepath.Join(p.Root, "hack", "mirror.txt")}
+	lines, err := fileutil.Lines(m.File)
+	if err != nil || lines == nil {
+		return m, err
+	}
+	header, err := os.ReadFile(filepath.Join(p.Root, "hack", "header.go.txt"))
+	if err != nil {
+		return nil, err
+	}
+	m.header = string(header)
+	for _, l := range lines {
+		text, _, _ := strings.Cut(l.Text, "#")
+		f := strings.Fields(text)
+		bad := func(why string) error { return fmt.Errorf("%s line %d: %s", m.File, l.Number, why) }
+		if len(f) < 4 {
+			return nil, bad(mirrorUsage)
+		}
+		r := &Rule{Patch: f[0], From: path.Clean(f[1]), to: path.Clean(f[2])}
+		for _, word := range f[3:] {
+			if v, ok := strings.CutPrefix(word, "prefix="); ok {
+				r.prefix = v
+			} else if v, ok := strings.CutPrefix(word, "replaces="); ok {
+				found := replacesPattern.FindStringSubmatch(v)
+				if found == nil {
+					return nil, bad(fmt.Sprintf("%q must be replaces=FILE.go:YEAR", word))
+				}
+				r.replaces, r.year = found[1], found[2]
+			} else if _, err := path.Match(word, ""); err != nil || !strings.HasSuffix(word, ".go") || strings.Contains(word, "/") {
+				return nil, bad(fmt.Sprintf("%q is not a pattern for the names of Go files; %s", word, mirrorUsage))
+			} else {
+				r.patterns = append(r.patterns, word)
+			}
+		}
+		m.Rules = append(m.Rules, r)
+	}
+	return m, nil
+}
+
+// Takes reports whether the rule mirrors a file of this name. Go ignores names that start with "." or "_".
+func (r *Rule) Takes(name string) bool {
+	if strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
+		return false
+	}
+	takes := false
+	for _, pattern := range r.patterns {
+		stays := pattern[0] == '-'
+		if ok, _ := path.Match(strings.TrimPrefix(pattern, "-"), name); ok {
+			takes = !stays
+		}
+	}
+	return takes
+}
+
+// inTree returns the path in the tree for a file of the library's folder.
+func (r *Rule) inTree(name string) string {
+	if name == r.replaces {
+		return path.Join(r.to, name)
+	}
+	return path.Join(r.to, r.prefix+name)
+}
+
+// InLibrary returns the path in the library for a path in the tree, or "" if the rule does not mirror such a file.
+func (r *Rule) InLibrary(treePath string) string {
+	dir, name := path.Split(treePath)
+	if path.Clean(dir) != r.to {
+		return ""
+	}
+	if name != r.replaces {
+		var ok bool
+		if name, ok = strings.CutPrefix(name, r.prefix); !ok {
+			return ""
+		}
+	}
+	if !r.Takes(name) || r.inTree(name) != treePath {
+		return ""
+	}
+	return path.Join(r.From, name)
+}
+
+// Home returns the rule that mirrors a file of a patch, and the file's path in the library. The rule is nil if there is none.
+func (m *mirror) Home(patch, treePath string) (*Rule, string) {
+	for _, r := range m.Rules {
+		if r.Patch == patch {
+			if lib := r.InLibrary(treePath); lib != "" {
+				return r, lib
+			}
+		}
+	}
+	return nil, ""
+}
+
+// Replaces reports whether a file of the library replaces the upstream file at this path.
+func (m *mirror) Replaces(treePath string) bool {
+	return slices.ContainsFunc(m.Rules, func(r *Rule) bool { return r.replaces != "" && treePath == path.Join(r.to, r.replaces) })
+}
+
+// importPath returns the import path of a directory of the tree.
+func importPath(dir string) string {
+	if rest, ok := strings.CutPrefix(dir, "staging/src/"); ok {
+		return rest
+	}
+	return "k8s.io/kubernetes/" + dir
+}
+
+// render returns the library's files that a patch mirrors, by their path in the tree.
+func (m *mirror) render(root, patch string) (map[string]Source, error) {
+	files := map[string]Source{}
+	for _, r := range m.Rules {
+		if r.Patch != patch {
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join(root, r.From))
+		if err != nil {
+			return nil, fmt.Errorf("%s names %s, but there is no such folder in %s", m.File, r.From, root)
+		}
+		found := false
+		for _, e := range entries {
+			if e.IsDir() || !r.Takes(e.Name()) {
+				continue
+			}
+			found = true
+			file := filepath.Join(root, r.From, e.Name())
+			lib, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			content, err := m.ToTree(r, path.Join(r.From, e.Name()), lib)
+			if err != nil {
+				return nil, err
+			}
+			to := r.inTree(e.Name())
+			if old, ok := files[to]; ok {
+				return nil, fmt.Errorf("%s: %s and %s are both %s in the tree", m.File, old.Path, file, to)
+			}
+			files[to] = Source{Path: file, Library: true, Content: content}
+		}
+		if !found {
+			return nil, fmt.Errorf("%s: the patterns of %s match no file of %s", m.File, r.Patch, filepath.Join(root, r.From))
+		}
+	}
+	return files, nil
+}
+
+const spdx = "// SPDX-License-Identifier: Apache-2.0\n"
+
+var (
+	buildConstraint = regexp.MustCompile(`\A//go:build .*\n(// \+build .*\n)*\n?`)
+	copyrightLine   = regexp.MustCompile(`Copyright (20\d\d )?The Kubernetes Authors`)
+)
+
+func (m *mirror) headerFor(r *Rule, name string) string {
+	year := ""
+	if name == r.replaces {
+		year = r.year + " "
+	}
+	return strings.Replace(m.header, "Copyright YEAR ", "Copyright "+year, 1)
+}
+
+// ToTree returns a file of the library as it is in the tree.
+func (m *mirror) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
+	text := string(src)
+	if rest, ok := strings.CutPrefix(text, spdx); ok {
+		rest = strings.TrimPrefix(rest, "\n")
+		// Build constraints must come before the header.
+		constraint := buildConstraint.FindString(rest)
+		text = constraint + m.headerFor(r, path.Base(lib)) + "\n" + rest[len(constraint):]
+	}
+	return rewrite(lib, text, path.Base(r.to), func(name, imported string) (string, error) {
+		from, ok := strings.CutPrefix(imported, LibraryModule+"/")
+		if !ok {
+			return imported, nil
+		}
+		to := ""
+		for _, other := range m.Rules {
+			if other.From == from {
+				if to != "" && to != other.to {
+					return "", fmt.Errorf("imports %s, which hack/mirror.txt mirrors to more than one directory", from)
+				}
+				to = other.to
+			}
+		}
+		if to == "" {
+			return "", fmt.Errorf("imports %s, which hack/mirror.txt does not mirror", from)
+		}
+		if name == "" && path.Base(from) != path.Base(to) {
+			return "", fmt.Errorf("give the import a name (%s %q): its package is named %s in the tree", path.Base(from), imported, path.Base(to))
+		}
+		return importPath(to), nil
+	})
+}
+
+// ToLibrary returns a file of the tree as it is in the library. It returns an error if ToTree would not give the same file again.
+func (m *mirror) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error) {
+	lib := r.InLibrary(treePath)
+	text := string(src)
+	constraint := buildConstraint.FindString(text)
+	rest := text[len(constraint):]
+	if end := strings.Index(rest, "*/\n"); strings.HasPrefix(rest, "/*\n") && end > 0 && copyrightLine.MatchString(rest[:end]) {
+		text = spdx + "\n" + constraint + strings.TrimPrefix(rest[end+len("*/\n"):], "\n")
+	}
+	back, err := rewrite(treePath, text, path.Base(r.From), func(name, imported string) (string, error) {
+		var from []string
+		for _, other := range m.Rules {
+			if importPath(other.to) == imported && !slices.Contains(from, other.From) {
+				from = append(from, other.From)
+			}
+		}
+		// The library's files name an import by its folder.
+		if i := slices.IndexFunc(from, func(f string) bool { return path.Base(f) == name }); i >= 0 {
+			from = from[i : i+1]
+		}
+		switch {
+		case len(from) == 0:
+			return imported, nil
+		case slices.Contains(from, r.From):
+			from = []string{r.From}
+		case len(from) > 1:
+			return "", fmt.Errorf("imports %s, which comes from several folders of the library (%s): make the change in %s", imported, strings.Join(from, ", "), lib)
+		}
+		if name == "" && path.Base(from[0]) != path.Base(imported) {
+			return "", fmt.Errorf("give the import a name: %q is a package named %s in the library", imported, path.Base(from[0]))
+		}
+		return LibraryModule + "/" + from[0], nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	again, err := m.ToTree(r, lib, back)
+	if err == nil && !bytes.Equal(again, src) {
+		err = fmt.Errorf("%s cannot be copied to %s in the library, because the copy in the tree would differ: format it with gofmt, and use upstream's licence header", treePath, lib)
+	}
+	return back, err
+}
+
+// rewrite replaces the package clause and the imports of Go source, and formats it.
+func rewrite(file, src, pkg string, imports func(name, imported string) (string, error)) ([]byte, error) {
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, file, src, parser.ParseComments|parser.ImportsOnly)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not valid Go source: %v", file, err)
+	}
+	type edit struct {
+		node ast.Node
+		text string
+	}
+	if strings.HasSuffix(f.Name.Name, "_test") {
+		pkg += "_test"
+	}
+	edits := []edit{{f.Name, pkg}}
+	for _, spec := range f.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		name := ""
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		to, err := imports(name, imported)
+		if err != nil {
+			return nil, fmt.Errorf("%s line %d: %v", file, set.Position(spec.Pos()).Line, err)
+		}
+		edits = append(edits, edit{spec.Path, strconv.Quote(to)})
+	}
+	var out strings.Builder
+	at := 0
+	for _, e := range edits {
+		out.WriteString(src[at:set.Position(e.node.Pos()).Offset])
+		out.WriteString(e.text)
+		at = set.Position(e.node.End()).Offset
+	}
+	out.WriteString(src[at:])
+	formatted, err := format.Source([]byte(out.String()))
+	if err != nil {
+		return nil, fmt.Errorf("%s is not valid Go source: %v", file, err)
+	}
+	return formatted, nil
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package imports
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+// next is the version of the modules that agent and crashloop require.
+const next = "v0.1.0"
+
+// directory returns the directory of a module of this repository, by its path below root.
+func directory(t *testing.T, name string) string {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("../..", name))
+	require.NoError(t, err)
+	return dir
+}
+
+// goMod returns the go.mod of a directory.
+func goMod(t *testing.T, dir string) *modfile.File {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	require.NoError(t, err)
+	mod, err := modfile.Parse("go.mod", data, nil)
+	require.NoError(t, err)
+	return mod
+}
+
+// goCommand runs go outside the workspace.
+func goCommand(t *testing.T, dir string, env []string, args ...string) string {
+	t.Helper()
+	var stderr strings.Builder
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), append([]string{"GOWORK=off", "GOFLAGS=-mod=mod"}, env...)...), &stderr
+	output, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	return strings.TrimSpace(string(output))
+}
+
+// The library has few requirements, and each module only requires those of this repository that its name allows: the arrows of
+// docs/development.md.
+func TestModules(t *testing.T) {
+	direct := 0
+	for _, r := range goMod(t, directory(t, "")).Require {
+		if !r.Indirect {
+			direct++
+		}
+	}
+	require.LessOrEqual(t, direct, 8)
+
+	for name, allowed := range map[string][]string{
+		"":          nil,
+		"agent":     {root},
+		"crashloop": {root, root + "/agent"},
+		"hack":      nil,
+		"test":      {root},
+	} {
+		mod := goMod(t, directory(t, name))
+		require.Empty(t, mod.Replace, "go install of a version refuses a module with a replacement: %s", name)
+		for _, r := range mod.Require {
+			if strings.HasPrefix(r.Mod.Path, root) {
+				require.Contains(t, allowed, r.Mod.Path, "%s requires it", mod.Module.Mod.Path)
+				require.Equal(t, next, r.Mod.Version, "%s requires %s", name, r.Mod.Path)
+			}
+		}
+	}
+}
+
+// A module with the versions of a Kubernetes release keeps them if it requires the library and imports all of it.
+func TestVersionsStay(t *testing.T) {
+	for _, minor := range []int{35, 36, 37} {
+		t.Run(fmt.Sprintf("v1.%d", minor), func(t *testing.T) {
+			dir, version := t.TempDir(), fmt.Sprintf("v0.%d.0", minor)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/fork\n"), 0o666))
+			goVersion := goCommand(t, dir, nil, "list", "-m", "-f", "{{.GoVersion}}", "k8s.io/api@"+version)
+			goCommand(t, dir, nil, "mod", "edit", "-go="+goVersion, "-require="+root+"@"+next, "-replace="+root+"="+directory(t, ""),
+				"-require=k8s.io/api@"+version, "-require=k8s.io/apimachinery@"+version, "-require=k8s.io/client-go@"+version)
+			main := "package main\n\nimport (\n\t_ \"k8s.io/api/core/v1\"\n\t_ \"k8s.io/apimachinery/pkg/apis/meta/v1\"\n\t_ \"k8s.io/client-go/util/flowcontrol\"\n"
+			for _, name := range []string{"backoff", "config", "kuberuntime", "restartpod", "validation"} {
+				main += "\t_ \"" + root + "/" + name + "\"\n"
+			}
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(main+")\n\nfunc main() {}\n"), 0o666))
+			goCommand(t, dir, nil, "mod", "tidy")
+			goCommand(t, dir, nil, "build", "-o", os.DevNull, ".")
+			mod := goMod(t, dir)
+			require.Equal(t, goVersion, mod.Go.Version)
+			for _, r := range mod.Require {
+				if !r.Indirect && r.Mod.Path != root {
+					require.Equal(t, version, r.Mod.Version, r.Mod.Path)
+				}
+			}
+		})
+	}
+}
+
+// The command of the commit can be installed by its path and a version.
+func TestInstall(t *testing.T) {
+	if _, err := os.Stat(filepath.Join(directory(t, ""), ".git")); err != nil {
+		t.Skip("the modules are made from the commit, and this is no clone")
+	}
+	proxy, bin := t.TempDir(), t.TempDir()
+	for _, name := range []string{"", "agent", "crashloop"} {
+		mod := goMod(t, directory(t, name))
+		dir := filepath.Join(proxy, mod.Module.Mod.Path, "@v")
+		require.NoError(t, os.MkdirAll(dir, 0o777))
+		archive, err := os.Create(filepath.Join(dir, next+".zip"))
+		require.NoError(t, err)
+		require.NoError(t, zip.CreateFromVCS(archive, module.Version{Path: mod.Module.Mod.Path, Version: next}, directory(t, ""), "HEAD", name))
+		require.NoError(t, archive.Close())
+		data, err := os.ReadFile(filepath.Join(directory(t, name), "go.mod"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, next+".mod"), data, 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, next+".info"), []byte(`{"Version":"`+next+`"}`), 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "list"), []byte(next+"\n"), 0o666))
+	}
+	// Another cache, because an earlier commit had the same version. What is in the usual one is not downloaded again.
+	downloaded := "file://" + filepath.Join(goCommand(t, bin, nil, "env", "GOMODCACHE"), "cache/download")
+	env := []string{
+		"GOBIN=" + bin, "GOMODCACHE=" + t.TempDir(), "GOFLAGS=-modcacherw", "GONOSUMDB=" + root,
+		"GOPROXY=file://" + proxy + "," + downloaded + "," + goCommand(t, bin, nil, "env", "GOPROXY"),
+	}
+	goCommand(t, bin, env, "install", root+"/crashloop@"+next)
+	output, err := exec.Command(filepath.Join(bin, "crashloop"), "--version").CombinedOutput()
+	require.NoError(t, err, string(output))
+	require.Contains(t, string(output), next)
+}
