@@ -36,6 +36,8 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 
 test-all: ## all tests: also the full search, rules and dashboards in Prometheus, and killed commands of the tool
 	@$(MAKE) test-modules SHORT=
+	@echo "==> go test -short ./... with the versions in go.mod, which are older than those of the workspace"
+	@GOWORK=off go test -short ./...
 	@$(MAKE) search
 	@echo "==> go test ./... in test/deploy"
 	@cd test/deploy && go test ./...
@@ -115,7 +117,9 @@ fetch: ## get the source tree of KUBE_VERSION into _output
 	@hack/patchset.sh fetch
 
 fuzz: ## fuzz every fuzz target, each for FUZZTIME
-	@go test -list '^Fuzz' ./... | \
+	@for dir in . agent crashloop hack test; do \
+	  (cd "$$dir" && go test -list '^Fuzz' ./...); \
+	done | \
 	  awk '/^Fuzz/ { names[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, names[i]; n = 0 }' | \
 	  while read -r pkg name; do \
 	    echo "==> $$name in $$pkg"; \
@@ -126,10 +130,16 @@ lint: ## gofmt, go vet, staticcheck, and shellcheck where installed
 	@hack/lint.sh
 
 vulncheck: ## look for known vulnerabilities with govulncheck (needs vuln.go.dev)
-	@for dir in . agent crashloop hack examples/agent; do \
-	  echo "==> govulncheck ./... in $$dir"; \
-	  "$$(GOWORK=off go tool -modfile=hack/tools/go.mod -n govulncheck)" -C "$$dir" ./...; \
+	@# go.work has the newer versions of the modules below test/, which nobody who installs the command gets.
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && export GOWORK="$$dir/go.work" && \
+	lib=github.com/kubelet-backoff/kubelet-backoff && go work init . ./agent ./crashloop && \
+	go work edit -replace="$$lib@v0.1.0=$$PWD" -replace="$$lib/agent@v0.1.0=$$PWD/agent" && \
+	for mod in . agent crashloop; do \
+	  echo "==> govulncheck ./... in $$mod"; \
+	  "$$(GOWORK=off go tool -modfile=hack/tools/go.mod -n govulncheck)" -C "$$mod" ./...; \
 	done
+	@echo "==> govulncheck ./... in hack"
+	@GOWORK=off "$$(GOWORK=off go tool -modfile=hack/tools/go.mod -n govulncheck)" -C hack ./...
 
 clean: ## remove _output, except trees with unsaved work
 	@hack/patchset.sh clean

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -171,7 +172,7 @@ func New(o Options) (*Agent, error) {
 		lost: map[string]bool{}, startedBefore: map[string]bool{}, stopped: map[string]bool{},
 	}
 	spec := &a.o.Pod.Spec
-	for i, c := range restartpod.Containers(spec, o.Gates) {
+	for i, c := range restartrules.Containers(spec, o.Gates) {
 		switch n := len(spec.InitContainers); {
 		case i < n:
 			a.containers = append(a.containers, container{Container: c, spec: &spec.InitContainers[i]})

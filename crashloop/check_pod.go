@@ -14,10 +14,10 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/cpuset"
 
+	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
-	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
 // podReport is the report of a pod, or of the pod template of an object.
@@ -42,8 +42,8 @@ type exitReport struct {
 	// ExitCodes is missing in the entry for all other exit codes.
 	ExitCodes []int `json:"exitCodes,omitempty"`
 	// Action is missing if the container is not restarted.
-	Action v1.ContainerRestartRuleAction `json:"action,omitempty"`
-	Result string                        `json:"result"`
+	Action restartpod.Action `json:"action,omitempty"`
+	Result string            `json:"result"`
 }
 
 // restartGates returns the gates for restart rules.
@@ -59,19 +59,19 @@ var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: 
 
 func (r *report) addPod(p podManifest, gates restartpod.Gates) {
 	spec := &p.pod.Spec
-	for _, err := range validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: gates}) {
+	for _, err := range restartrules.Validate(spec, p.path, restartrules.Options{Gates: gates}) {
 		r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
 	}
 	// If the rules are invalid with all gates too, their results are undefined, and the
 	// report could be very long.
-	if len(validation.ValidatePodRestartRules(spec, p.path, validation.RestartRuleOptions{Gates: allRestartGates})) > 0 {
+	if len(restartrules.Validate(spec, p.path, restartrules.Options{Gates: allRestartGates})) > 0 {
 		return
 	}
-	for _, w := range validation.WarningsForPodRestartRules(spec, p.path, gates) {
+	for _, w := range restartrules.Warnings(spec, p.path, gates) {
 		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
 	}
 	pod := podReport{File: p.file, Object: p.object, Containers: []containerReport{}}
-	for _, c := range restartpod.Containers(spec, gates) {
+	for _, c := range restartrules.Containers(spec, gates) {
 		pod.Containers = append(pod.Containers, containerReport{Name: c.Name, Kind: c.Kind, RestartPolicy: c.Policy, Exits: exitReports(&c, gates)})
 	}
 	r.Pods = append(r.Pods, pod)
@@ -82,9 +82,7 @@ func (r *report) addPod(p podManifest, gates restartpod.Gates) {
 func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
 	listed := sets.New[int32](0)
 	for _, rule := range c.Rules {
-		if rule.ExitCodes != nil {
-			listed.Insert(rule.ExitCodes.Values...)
-		}
+		listed.Insert(rule.Values...)
 	}
 	unlisted := int32(1)
 	for listed.Has(unlisted) {
@@ -111,13 +109,13 @@ func exitReports(c *restartpod.Container, gates restartpod.Gates) []exitReport {
 	return append(exits, others)
 }
 
-func result(kind restartpod.Kind, exitCode int32, action v1.ContainerRestartRuleAction) string {
+func result(kind restartpod.Kind, exitCode int32, action restartpod.Action) string {
 	switch action {
-	case v1.ContainerRestartRuleActionRestart:
+	case restartpod.ActionRestart:
 		return "restarts"
-	case restartpod.ContainerRestartRuleActionRestartPod:
+	case restartpod.ActionRestartPod:
 		return "the pod restarts in place"
-	case v1.ContainerRestartRuleActionRestartAllContainers:
+	case restartpod.ActionRestartAllContainers:
 		return "the pod restarts in place, without a grace period"
 	}
 	switch {

@@ -199,7 +199,7 @@ func setenv(t *testing.T, name, value string) (restore func()) {
 	}
 }
 
-// runProgram runs the program in the current directory with this module and the versions
+// runProgram runs the program in the current directory with the modules of this repository and the versions
 // that it requires: go mod tidy would ask the network for newer ones.
 func runProgram(t *testing.T, root string) string {
 	t.Helper()

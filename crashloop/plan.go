@@ -21,12 +21,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
-	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
 type planOptions struct {
@@ -187,7 +187,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 			}
 			found = true
 			spec := &pod.Spec
-			if list := validation.ValidatePodRestartRules(spec, path, validation.RestartRuleOptions{Gates: o.Gates}); len(list) > 0 {
+			if list := restartrules.Validate(spec, path, restartrules.Options{Gates: o.Gates}); len(list) > 0 {
 				for _, err := range list {
 					r.Errors = append(r.Errors, newErrorIssue(file, name, err))
 				}

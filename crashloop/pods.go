@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
-	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
 // podOf returns a pod made from the pod template of an object, with the name of the object,
@@ -187,9 +187,9 @@ func (r *report) addPods(manifests []string, stdin io.Reader, commands map[strin
 	for i := range pods {
 		p := &pods[i]
 		spec := field.NewPath("spec")
-		errs := validation.ValidatePodRestartRules(&p.pod.Spec, spec, validation.RestartRuleOptions{Gates: gates})
+		errs := restartrules.Validate(&p.pod.Spec, spec, restartrules.Options{Gates: gates})
 		if len(errs) == 0 {
-			for _, w := range validation.WarningsForPodRestartRules(&p.pod.Spec, spec, gates) {
+			for _, w := range restartrules.Warnings(&p.pod.Spec, spec, gates) {
 				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
 			}
 		}

@@ -109,4 +109,4 @@ func rule(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExit
 }
 
 // restartPodOn88 is the rule of most scenarios.
-var restartPodOn88 = rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpIn, 88)
+var restartPodOn88 = rule(v1.ContainerRestartRuleAction(restartpod.ActionRestartPod), v1.ContainerRestartRuleOnExitCodesOpIn, 88)

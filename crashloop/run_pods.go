@@ -25,6 +25,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/poddir"
@@ -182,7 +183,7 @@ func (r *podRun) reachedMaxRestarts(pod *v1.Pod, s agent.Status) bool {
 	if r.maxRestarts < 0 || s.Terminating {
 		return false
 	}
-	containers := restartpod.Containers(&pod.Spec, r.gates)
+	containers := restartrules.Containers(&pod.Spec, r.gates)
 	for i, c := range s.Containers {
 		t := c.State.Terminated
 		again := t != nil && r.gates.OnExit(&containers[i], t.ExitCode) != ""

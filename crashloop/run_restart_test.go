@@ -67,7 +67,7 @@ func TestRunCurve(t *testing.T) {
 	runScenarios(t, []scenario{
 		{
 			name: "pod", status: 130, args: gates,
-			pod: newPod(never, container("main", rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0))),
+			pod: newPod(never, container("main", rule(v1.ContainerRestartRuleAction(restartpod.ActionRestartPod), v1.ContainerRestartRuleOnExitCodesOpNotIn, 0))),
 			script: `
 				> main 1
 				> main 1

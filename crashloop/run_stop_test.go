@@ -21,7 +21,7 @@ func TestRunDeletion(t *testing.T) {
 	pod := func() *v1.Pod {
 		return newPod(never, container("setup", asInit), container("proxy", asSidecar), container("main", restartPodOn88), container("helper", stubborn))
 	}
-	onAll := rule(restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
+	onAll := rule(v1.ContainerRestartRuleAction(restartpod.ActionRestartPod), v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
 	runScenarios(t, []scenario{
 		{
 			// The exit codes after the deletion are no triggers.

@@ -46,9 +46,12 @@ func TestMain(m *testing.M) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
-	// Most tests wait for processes. A -parallel on the command line wins, because Run parses it later.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
+	// Most tests wait for processes. A -parallel on the command line wins, because Run parses it later. It is also the number
+	// of workers of a fuzz target, which do not wait.
+	if !slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.fuzz=") }) {
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(m.Run())
 }

@@ -234,7 +234,7 @@ run_e2e() {
   local state=$OUTPUT_DIR/node
   say "Running on a real node"
   mkdir -p "$state"
-  (cd "$KB_ROOT" && CGO_ENABLED=0 GOWORK=$KB_ROOT/go.work go build -o "$state/crashloop" ./crashloop)
+  (cd "$KB_ROOT" && CGO_ENABLED=0 GOWORK=$KB_ROOT/go.work GOFLAGS=-buildvcs=false go build -o "$state/crashloop" ./crashloop)
   cd "$KB_ROOT/test/node"
   CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" ./e2e
   trap - EXIT INT TERM HUP

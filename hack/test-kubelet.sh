@@ -20,4 +20,4 @@ export KUBELET=$OUTPUT_DIR/$VERSION/kubelet
 say "Starting $KUBELET with every kind of configuration"
 cd "$KB_ROOT"
 # The test cache does not notice a changed kubelet, so -count=1 bypasses it.
-go test -count=1 "$@" ./test/kubelet
+GOWORK=$KB_ROOT/go.work go test -count=1 "$@" ./test/kubelet

@@ -25,7 +25,7 @@ func BenchmarkRestart(b *testing.B) {
 			container := &a.pod.Spec.Containers[0]
 			statuses := []ContainerStatus{exited(1, 0)}
 			now := at(0)
-			for b.Loop() {
+			for range b.N {
 				statuses[0].StartedAt, statuses[0].FinishedAt = now, now
 				now = now.Add(time.Second)
 				if with {

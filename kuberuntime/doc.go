@@ -8,11 +8,9 @@
 //   - [DoBackOff] decides before each start whether the container has to wait.
 //     [StartFailed] records a start that failed.
 //   - A [BackoffError] holds the time at which to try again. [NextSync] computes
-//     from a sync's errors when to sync the pod again, and [SyncTicker] wakes
-//     the sync loop at that time.
+//     from a sync's errors when to sync the pod again.
 //   - [SaveBackOff] and [RestoreBackOff] keep the back-off over a restart of the
 //     agent, in an annotation of the container.
-//   - [StartQueue] lets first starts of containers go before restarts.
 //
 // The sync of a container that should run and does not:
 //

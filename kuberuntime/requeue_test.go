@@ -40,7 +40,6 @@ func TestNextSync(t *testing.T) {
 		{"another last, its retry sooner", aggregate(in(11), other), retry, false, 11},
 		{"another, the back-off sooner", aggregate(other, in(7)), 7 * time.Second, true, 7},
 		{"another, wrapped", fmt.Errorf("failed: %w", aggregate(in(300), fmt.Errorf("failed: %w", other))), retry, false, 300},
-		{"marked as waiting", Waiting(aggregate(in(7))), 7 * time.Second, true, 7},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -72,41 +71,4 @@ func TestNextSyncIsAtMostTheResync(t *testing.T) {
 	delay, exact := NextSync(err, 90*time.Second, time.Minute, now)
 	assert.Equal(t, time.Minute, delay)
 	assert.False(t, exact)
-}
-
-func TestWaiting(t *testing.T) {
-	assert.NoError(t, Waiting(nil))
-	assert.False(t, IsWaiting(nil))
-	assert.False(t, IsWaiting(in(5)))
-	err := fmt.Errorf("failed: %w", Waiting(in(5)))
-	assert.True(t, IsWaiting(err))
-	assert.False(t, IsWaiting(errors.Join(Waiting(in(5)), errors.New("failed"))))
-	assert.False(t, IsWaiting(fmt.Errorf("failed: %w", utilerrors.NewAggregate([]error{Waiting(in(5)), errors.New("failed")}))))
-	assert.ErrorIs(t, err, ErrCrashLoopBackOff)
-	assert.EqualError(t, Waiting(in(5)), in(5).Error())
-	assert.Equal(t, in(5), Changed(Waiting(in(5))))
-	assert.Equal(t, in(5), Changed(Waiting(Waiting(in(5)))))
-	assert.Equal(t, in(5), Changed(in(5)))
-	assert.NoError(t, Changed(nil))
-}
-
-func TestChangedNothing(t *testing.T) {
-	assert.True(t, ChangedNothing("StartContainer", fmt.Errorf("failed: %w", in(5))))
-	assert.True(t, ChangedNothing("ConfigPodSandbox", nil))
-	assert.False(t, ChangedNothing("ConfigPodSandbox", errors.New("failed")))
-	assert.False(t, ChangedNothing("StartContainer", nil))
-	assert.False(t, ChangedNothing("StartContainer", errors.New("failed")))
-	assert.False(t, ChangedNothing("KillContainer", nil))
-	assert.False(t, ChangedNothing("StartContainer", errors.Join(in(5), errors.New("failed"))))
-	assert.False(t, ChangedNothing("StartContainer", NewBackoffError(errors.New("RunContainerError"), now)), "a start that failed")
-}
-
-func TestOnlyBackOff(t *testing.T) {
-	waits, failed := NewBackoffError(ErrCrashLoopBackOff, at(1)), errors.New("failed")
-	assert.False(t, OnlyBackOff(nil))
-	assert.False(t, OnlyBackOff(failed))
-	assert.False(t, OnlyBackOff(errors.Join(waits, failed)))
-	assert.True(t, OnlyBackOff(waits))
-	assert.True(t, OnlyBackOff(Waiting(errors.Join(waits, fmt.Errorf("container a: %w", waits)))))
-	assert.True(t, OnlyBackOff(NewBackoffError(failed, at(1))), "it was logged when it failed")
 }

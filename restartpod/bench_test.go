@@ -31,13 +31,12 @@ func (b *benchmark) step() Plan {
 // regular containers.
 func benchmarks(t testing.TB) []benchmark {
 	spec := &v1.PodSpec{RestartPolicy: v1.RestartPolicyNever}
-	own, sidecar := v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyAlways
-	rules := []v1.ContainerRestartRule{{
-		Action:    ContainerRestartRuleActionRestartPod,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{88}},
-	}}
+	own, sidecar := PolicyNever, PolicyAlways
+	rules := func(*v1.Container) []Rule {
+		return []Rule{{Action: ActionRestartPod, Operator: OperatorIn, Values: []int32{88}}}
+	}
 	for i := range 10 {
-		c := v1.Container{Name: fmt.Sprintf("c%d", i), RestartPolicy: &own, RestartPolicyRules: rules}
+		c := v1.Container{Name: fmt.Sprintf("c%d", i), RestartPolicy: &own}
 		switch {
 		case i < 2:
 			spec.InitContainers = append(spec.InitContainers, c)
@@ -51,7 +50,7 @@ func benchmarks(t testing.TB) []benchmark {
 	// see returns the pod with all containers in their n-th instance. states are
 	// the states of the last containers, from the last one back.
 	see := func(n int, states ...State) Observation {
-		containers := Containers(spec, allGates)
+		containers := Containers(spec, allGates, rules)
 		for i := range containers {
 			s := &Status{ID: fmt.Sprintf("c%d#%d", i, n), State: StateRunning, Started: true, StartedAt: epoch, FinishedAt: epoch}
 			if containers[i].Kind == KindInit {
@@ -111,7 +110,7 @@ func BenchmarkStep(b *testing.B) {
 	for _, step := range benchmarks(b) {
 		b.Run(step.name, func(b *testing.B) {
 			b.ReportAllocs()
-			for b.Loop() {
+			for range b.N {
 				step.step()
 			}
 		})

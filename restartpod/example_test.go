@@ -20,9 +20,18 @@ type agent struct {
 	runtime *toyRuntime
 }
 
+// rules returns the restart rules of a container. From k8s.io/api v0.34 on, they come
+// from its RestartPolicyRules.
+func rules(c *v1.Container) []restartpod.Rule {
+	if c.Name != "main" {
+		return nil
+	}
+	return []restartpod.Rule{{Action: restartpod.ActionRestartPod, Operator: restartpod.OperatorIn, Values: []int32{88}}}
+}
+
 // containers returns the pod's containers with their statuses in the runtime.
 func (a *agent) containers() []restartpod.Container {
-	containers := restartpod.Containers(&a.pod.Spec, a.gates)
+	containers := restartpod.Containers(&a.pod.Spec, a.gates, rules)
 	for i := range containers {
 		containers[i].Status = a.runtime.newest[containers[i].Name]
 	}
@@ -59,7 +68,7 @@ func (a *agent) sync(now time.Time) (next time.Time) {
 // setConditions sets the conditions in the pod's status. It keeps their times.
 func (a *agent) setConditions(conditions []v1.PodCondition) {
 	for _, c := range a.pod.Status.Conditions {
-		if c.Type != restartpod.PodRestarting && c.Type != v1.AllContainersRestarting {
+		if c.Type != restartpod.PodRestarting && c.Type != restartpod.AllContainersRestarting {
 			conditions = append(conditions, c)
 		}
 	}
@@ -96,16 +105,12 @@ func (r *toyRuntime) exit(name string, code int32, now time.Time) {
 
 // The main container of a pod exits with the code that restarts the pod.
 func Example() {
-	always, never, grace := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, int64(30)
-	rule := v1.ContainerRestartRule{
-		Action:    restartpod.ContainerRestartRuleActionRestartPod,
-		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{88}},
-	}
+	always, never, grace := restartpod.PolicyAlways, restartpod.PolicyNever, int64(30)
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		RestartPolicy:                 v1.RestartPolicyNever,
 		TerminationGracePeriodSeconds: &grace,
 		InitContainers:                []v1.Container{{Name: "setup"}, {Name: "proxy", RestartPolicy: &always}},
-		Containers:                    []v1.Container{{Name: "main", RestartPolicy: &never, RestartPolicyRules: []v1.ContainerRestartRule{rule}}},
+		Containers:                    []v1.Container{{Name: "main", RestartPolicy: &never}},
 	}}
 	pod.UID = "b36a0a9e"
 	gates := restartpod.Gates{ContainerRestartRules: true, RestartPod: true}

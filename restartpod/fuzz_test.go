@@ -3,6 +3,7 @@
 package restartpod
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
@@ -24,8 +25,8 @@ func FuzzStep(f *testing.F) {
 	f.Add([]byte{0xff, 1, 2, 2, 4, 88, 1, 0, 0, 60, 0, 0, 60})
 	f.Add([]byte("init, sidecar and container, each with a status"))
 	f.Add([]byte("a pod that is deleted while it starts up, and a crash"))
-	f.Add(slices.Repeat([]byte{0}, 200))
-	f.Add(slices.Repeat([]byte{255}, 200))
+	f.Add(make([]byte, 200))
+	f.Add(bytes.Repeat([]byte{255}, 200))
 	for seed := range byte(32) {
 		data := make([]byte, 400)
 		for i, at := 0, uint32(seed); i < len(data); i++ {
@@ -84,7 +85,7 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 		if (c.Status == v1.ConditionTrue) != (i == 0 && restarting) {
 			return fmt.Sprintf("condition %d is %q in %s", i, c.Status, p.Phase)
 		}
-		if c.Type != PodRestarting && c.Type != v1.AllContainersRestarting || i > 0 && c.Type == p.Conditions[0].Type || i > 1 {
+		if c.Type != PodRestarting && c.Type != AllContainersRestarting || i > 0 && c.Type == p.Conditions[0].Type || i > 1 {
 			return fmt.Sprintf("condition %d is %s", i, c.Type)
 		}
 	}
@@ -203,20 +204,20 @@ func inOrder(a, b Container) int {
 func (in *input) container(now time.Time) Container {
 	kinds := []Kind{KindInit, KindSidecar, KindRegular, KindRegular, KindEphemeral, "unknown"}
 	policies := []v1.ContainerRestartPolicy{
-		v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever, "",
+		PolicyAlways, PolicyOnFailure, PolicyNever, "",
 	}
 	c := Container{Name: "c", Kind: kinds[in.n(len(kinds))], Policy: policies[in.n(len(policies))]}
-	actions := []v1.ContainerRestartRuleAction{
-		ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers,
-		v1.ContainerRestartRuleActionRestart, "unknown",
+	actions := []Action{
+		ActionRestartPod, ActionRestartAllContainers,
+		ActionRestart, "unknown",
 	}
-	operators := []v1.ContainerRestartRuleOnExitCodesOperator{
-		v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn, "unknown",
+	operators := []Operator{
+		OperatorIn, OperatorNotIn, "unknown",
 	}
 	for range in.n(3) {
-		rule := v1.ContainerRestartRule{Action: actions[in.n(len(actions))]}
+		rule := Rule{Action: actions[in.n(len(actions))]}
 		if in.n(8) > 0 {
-			rule.ExitCodes = &v1.ContainerRestartRuleOnExitCodes{Operator: operators[in.n(len(operators))], Values: []int32{int32(in.n(3))}}
+			rule.Operator, rule.Values = operators[in.n(len(operators))], []int32{int32(in.n(3))}
 		}
 		c.Rules = append(c.Rules, rule)
 	}
@@ -256,7 +257,7 @@ func (in *input) time(now time.Time) time.Time {
 }
 
 func (in *input) conditions(now time.Time) []v1.PodCondition {
-	types := []v1.PodConditionType{PodRestarting, v1.AllContainersRestarting, v1.PodReady}
+	types := []v1.PodConditionType{PodRestarting, AllContainersRestarting, v1.PodReady}
 	statuses := []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown, ""}
 	reasons := []string{ReasonContainerExited, ReasonContainersStarted, ReasonPodFailed, ReasonPodDeleted, ""}
 	var conditions []v1.PodCondition

@@ -143,7 +143,7 @@ func (m *Machine) done(o *Observation) (phase Phase, at time.Time) {
 // rule. It returns nil if there is none. If the pod became done at that time, only
 // earlier exits count. None does if that time is to come: the clock stepped back, and
 // the exit may be the later one. The statuses may be a little newer than o.Now.
-func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Container, action v1.ContainerRestartRuleAction) {
+func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Container, action Action) {
 	if m.phase != PhaseRunning && m.phase != PhaseStartup {
 		return nil, ""
 	}
@@ -161,7 +161,7 @@ func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Contai
 			continue
 		}
 		switch a := m.gates.OnExit(c, c.Status.ExitCode); a {
-		case ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers:
+		case ActionRestartPod, ActionRestartAllContainers:
 			cause, action = c, a
 		}
 	}
@@ -224,7 +224,7 @@ func (m *Machine) start(o *Observation, p *Plan) {
 
 // becomeTerminating begins a restart with the given action because the container
 // cause exited.
-func (m *Machine) becomeTerminating(cause *Container, action v1.ContainerRestartRuleAction, now time.Time) {
+func (m *Machine) becomeTerminating(cause *Container, action Action, now time.Time) {
 	must(m.phase == PhaseRunning || m.phase == PhaseStartup, "a restart begins while one is being prepared, or after a failure")
 	m.phase = PhaseTerminatingForRestart
 	m.previous = nil
@@ -238,8 +238,8 @@ func (m *Machine) becomeTerminating(cause *Container, action v1.ContainerRestart
 		Reason:             ReasonContainerExited,
 		Message:            causeMessage(cause),
 	}
-	if action == v1.ContainerRestartRuleActionRestartAllContainers {
-		c.Type = v1.AllContainersRestarting
+	if action == ActionRestartAllContainers {
+		c.Type = AllContainersRestarting
 	}
 	m.setCondition(c)
 }

@@ -27,7 +27,7 @@ func newTestMachine() *Machine {
 // that code.
 func exitedAt88(name, id string) Container {
 	return Container{
-		Name: name, Kind: KindRegular, Policy: never, Rules: []v1.ContainerRestartRule{rule(restartPod, in, 88)},
+		Name: name, Kind: KindRegular, Policy: never, Rules: []Rule{rule(restartPod, in, 88)},
 		Status: &Status{ID: id, State: StateExited, ExitCode: 88, StartedAt: epoch, FinishedAt: epoch},
 	}
 }
@@ -42,7 +42,7 @@ func TestContainersChange(t *testing.T) {
 
 	// A static pod changed: a new container comes first, and main has other
 	// rules.
-	main.Rules = []v1.ContainerRestartRule{rule(restartPod, in, 1)}
+	main.Rules = []Rule{rule(restartPod, in, 1)}
 	other := Container{Name: "other", Kind: KindRegular, Policy: never}
 	p = m.Step(Observation{Now: epoch, Containers: []Container{other, main}})
 	assert.Equal(t, []bool{false, true}, p.Old)
@@ -94,12 +94,12 @@ func TestConditions(t *testing.T) {
 	main := exitedAt88("main", "main#1")
 	m.Recover([]v1.PodCondition{
 		{Type: v1.PodReady, Status: v1.ConditionTrue},
-		{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(2)},
+		{Type: AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(2)},
 		{Type: PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(1)},
 	}, []Container{main}, at(3).Time)
 	p := m.Step(Observation{Now: at(3).Time, Containers: []Container{main}})
 	assert.Equal(t, []v1.PodCondition{
-		{Type: v1.AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(2)},
+		{Type: AllContainersRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(2)},
 		{Type: PodRestarting, Status: v1.ConditionFalse, LastTransitionTime: at(2)},
 	}, p.Conditions)
 
@@ -110,7 +110,7 @@ func TestConditions(t *testing.T) {
 	p = m.Step(Observation{Now: at(4).Time, Containers: []Container{next}})
 	assert.Equal(t, []v1.PodCondition{
 		{Type: PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: at(4), Reason: ReasonContainerExited, Message: "Container main exited with code 88, triggering pod restart"},
-		{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse, LastTransitionTime: at(4)},
+		{Type: AllContainersRestarting, Status: v1.ConditionFalse, LastTransitionTime: at(4)},
 	}, p.Conditions)
 	assert.Equal(t, v1.ConditionTrue, kept[0].Status, "a plan does not change later")
 }
@@ -145,7 +145,7 @@ func TestTexts(t *testing.T) {
 // asbx returns the containers of a pod with the policy Never: the init containers a and b
 // around the sidecar s, and the regular container x. All four have a rule for 88.
 func asbx() []Container {
-	rules := []v1.ContainerRestartRule{rule(restartPod, in, 88)}
+	rules := []Rule{rule(restartPod, in, 88)}
 	return []Container{
 		{Name: "a", Kind: KindInit, Policy: never, Rules: rules},
 		{Name: "s", Kind: KindSidecar, Policy: always, Rules: rules},

@@ -37,7 +37,7 @@ type Container struct {
 	// never Always for KindInit.
 	Policy v1.ContainerRestartPolicy
 	// Rules are the container's restart rules.
-	Rules []v1.ContainerRestartRule
+	Rules []Rule
 	// Status is the status of the newest instance, or nil if there is none. It must
 	// be at least as recent as the agent's last start of a container.
 	Status *Status

@@ -21,10 +21,15 @@ const (
 	PhaseFailed                Phase = "Failed"
 )
 
-// PodRestarting is the type of the condition for the action RestartPod (KEP-5532,
-// "PodCondition PodRestarting"). The action RestartAllContainers has upstream's
-// v1.AllContainersRestarting.
-const PodRestarting v1.PodConditionType = "PodRestarting"
+// The types of the condition of a pod that is being restarted.
+const (
+	// PodRestarting is for the action RestartPod (KEP-5532, "PodCondition
+	// PodRestarting").
+	PodRestarting v1.PodConditionType = "PodRestarting"
+	// AllContainersRestarting is for the action RestartAllContainers. k8s.io/api has
+	// it since v0.35.
+	AllContainersRestarting v1.PodConditionType = "AllContainersRestarting"
+)
 
 // The reasons of the conditions. ReasonContainerExited is defined in the KEP and is
 // set with True. The others are set with False. A condition that is False with

@@ -21,7 +21,7 @@ import (
 // Startup had started. The pod does not run again.
 func (m *Machine) Recover(conditions []v1.PodCondition, containers []Container, now time.Time) {
 	for i := range conditions {
-		if t := conditions[i].Type; t == PodRestarting || t == v1.AllContainersRestarting {
+		if t := conditions[i].Type; t == PodRestarting || t == AllContainersRestarting {
 			m.conditions = append(m.conditions, conditions[i])
 		}
 	}

@@ -3,13 +3,50 @@
 package restartpod
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 )
 
-// ContainerRestartRuleActionRestartPod restarts the pod in place (KEP-5532, "API").
-// Upstream has RestartAllContainers instead, which gives containers no time to
-// stop.
-const ContainerRestartRuleActionRestartPod v1.ContainerRestartRuleAction = "RestartPod"
+// The restart policies of a container, with the values of the API. The oldest supported
+// k8s.io/api has their type and not all of the constants.
+const (
+	PolicyAlways    v1.ContainerRestartPolicy = "Always"
+	PolicyOnFailure v1.ContainerRestartPolicy = "OnFailure"
+	PolicyNever     v1.ContainerRestartPolicy = "Never"
+)
+
+// Action is what a restart rule demands. Its values are those of the API's
+// ContainerRestartRuleAction, which k8s.io/api has since v0.34.
+type Action string
+
+const (
+	// ActionRestart restarts the container (KEP-5307).
+	ActionRestart Action = "Restart"
+	// ActionRestartPod restarts the pod in place (KEP-5532, "API").
+	ActionRestartPod Action = "RestartPod"
+	// ActionRestartAllContainers is what upstream has in place of RestartPod. It
+	// gives containers no time to stop.
+	ActionRestartAllContainers Action = "RestartAllContainers"
+)
+
+// Operator relates an exit code to the values of a rule.
+type Operator string
+
+// The operators, with the values of the API.
+const (
+	OperatorIn    Operator = "In"
+	OperatorNotIn Operator = "NotIn"
+)
+
+// Rule is a restart rule of a container. It corresponds to ContainerRestartRule of the
+// API.
+type Rule struct {
+	Action   Action
+	Operator Operator
+	// Values are the exit codes that Operator is about.
+	Values []int32
+}
 
 // Gates are the feature gates for restart rules and policies. The zero value is a
 // node without restart rules.
@@ -37,72 +74,58 @@ const (
 // Containers returns the containers of a pod in the order of
 // Observation.Containers, without statuses: first init containers and sidecars,
 // then regular containers, then ephemeral containers, each in the order of the
-// spec.
-func Containers(spec *v1.PodSpec, gates Gates) []Container {
+// spec. The function rules returns the restart rules of a container, which only newer
+// versions of k8s.io/api have. Nil means that no container has any.
+func Containers(spec *v1.PodSpec, gates Gates, rules func(*v1.Container) []Rule) []Container {
 	containers := make([]Container, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
 	for i := range spec.InitContainers {
 		c := &spec.InitContainers[i]
 		kind := KindInit
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		if c.RestartPolicy != nil && *c.RestartPolicy == PolicyAlways {
 			kind = KindSidecar
 		}
-		containers = append(containers, gates.container(spec, kind, c))
+		containers = append(containers, gates.container(spec, kind, c, rules))
 	}
 	for i := range spec.Containers {
-		containers = append(containers, gates.container(spec, KindRegular, &spec.Containers[i]))
+		containers = append(containers, gates.container(spec, KindRegular, &spec.Containers[i], rules))
 	}
 	for i := range spec.EphemeralContainers {
 		containers = append(containers, Container{
-			Name: spec.EphemeralContainers[i].Name, Kind: KindEphemeral, Policy: v1.ContainerRestartPolicyNever,
+			Name: spec.EphemeralContainers[i].Name, Kind: KindEphemeral, Policy: PolicyNever,
 		})
 	}
 	return containers
 }
 
-func (g Gates) container(spec *v1.PodSpec, kind Kind, c *v1.Container) Container {
-	container := Container{Name: c.Name, Kind: kind, Policy: v1.ContainerRestartPolicyAlways}
+func (g Gates) container(spec *v1.PodSpec, kind Kind, c *v1.Container, rules func(*v1.Container) []Rule) Container {
+	container := Container{Name: c.Name, Kind: kind, Policy: PolicyAlways}
 	switch spec.RestartPolicy {
 	case v1.RestartPolicyNever, v1.RestartPolicyOnFailure:
 		container.Policy = v1.ContainerRestartPolicy(spec.RestartPolicy)
 	}
 	if c.RestartPolicy != nil && (g.ContainerRestartRules || kind == KindSidecar) {
 		switch own := *c.RestartPolicy; own {
-		case v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyAlways:
+		case PolicyNever, PolicyOnFailure, PolicyAlways:
 			container.Policy = own
 		}
 	}
-	if g.ContainerRestartRules && c.RestartPolicy != nil {
-		container.Rules = c.RestartPolicyRules
+	if g.ContainerRestartRules && c.RestartPolicy != nil && rules != nil {
+		container.Rules = rules(c)
 	}
-	if kind == KindInit && container.Policy == v1.ContainerRestartPolicyAlways {
-		container.Policy = v1.ContainerRestartPolicyOnFailure
+	if kind == KindInit && container.Policy == PolicyAlways {
+		container.Policy = PolicyOnFailure
 	}
 	return container
 }
 
 // match returns the action of the first rule that matches the exit code, and "" if
-// there is none. A rule without exit codes, or with an operator other than In and
-// NotIn, never matches. It behaves like FindMatchingContainerRestartRule of
-// pkg/api/v1/pod.
-func match(rules []v1.ContainerRestartRule, exitCode int32) v1.ContainerRestartRuleAction {
-	for i := range rules {
-		on := rules[i].ExitCodes
-		if on == nil {
-			continue
-		}
-		listed := false
-		for _, value := range on.Values {
-			listed = listed || value == exitCode
-		}
-		switch on.Operator {
-		case v1.ContainerRestartRuleOnExitCodesOpIn:
-			if listed {
-				return rules[i].Action
-			}
-		case v1.ContainerRestartRuleOnExitCodesOpNotIn:
-			if !listed {
-				return rules[i].Action
-			}
+// there is none. A rule with an operator other than In and NotIn never matches. It
+// behaves like FindMatchingContainerRestartRule of pkg/api/v1/pod.
+func match(rules []Rule, exitCode int32) Action {
+	for _, r := range rules {
+		listed := slices.Contains(r.Values, exitCode)
+		if r.Operator == OperatorIn && listed || r.Operator == OperatorNotIn && !listed {
+			return r.Action
 		}
 	}
 	return ""
@@ -115,20 +138,20 @@ func match(rules []v1.ContainerRestartRule, exitCode int32) v1.ContainerRestartR
 // and the agent stopped the container (Status.StoppedByAgent). A later rule never
 // decides. OnExit corrects ContainerShouldRestart of pkg/api/v1/pod, which treats
 // the actions for the whole pod like Restart.
-func (g Gates) OnExit(c *Container, exitCode int32) v1.ContainerRestartRuleAction {
+func (g Gates) OnExit(c *Container, exitCode int32) Action {
 	action := match(c.Rules, exitCode)
 	stopped := c.Status != nil && c.Status.StoppedByAgent
 	switch {
-	case action == ContainerRestartRuleActionRestartPod && g.RestartPod && !stopped,
-		action == v1.ContainerRestartRuleActionRestartAllContainers && g.RestartAllContainers && !stopped:
+	case action == ActionRestartPod && g.RestartPod && !stopped,
+		action == ActionRestartAllContainers && g.RestartAllContainers && !stopped:
 		return action
 	case c.Kind == KindInit && exitCode == 0:
 		// It is done, regardless of its policy and rules.
 		return ""
-	case action == v1.ContainerRestartRuleActionRestart,
-		c.Policy == v1.ContainerRestartPolicyAlways,
-		c.Policy == v1.ContainerRestartPolicyOnFailure && exitCode != 0:
-		return v1.ContainerRestartRuleActionRestart
+	case action == ActionRestart,
+		c.Policy == PolicyAlways,
+		c.Policy == PolicyOnFailure && exitCode != 0:
+		return ActionRestart
 	}
 	return ""
 }

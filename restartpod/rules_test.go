@@ -10,40 +10,40 @@ import (
 )
 
 const (
-	never     = v1.ContainerRestartPolicyNever
-	onFailure = v1.ContainerRestartPolicyOnFailure
-	always    = v1.ContainerRestartPolicyAlways
+	never     = PolicyNever
+	onFailure = PolicyOnFailure
+	always    = PolicyAlways
 
-	restart              = v1.ContainerRestartRuleActionRestart
-	restartPod           = ContainerRestartRuleActionRestartPod
-	restartAllContainers = v1.ContainerRestartRuleActionRestartAllContainers
+	restart              = ActionRestart
+	restartPod           = ActionRestartPod
+	restartAllContainers = ActionRestartAllContainers
 
-	in    = v1.ContainerRestartRuleOnExitCodesOpIn
-	notIn = v1.ContainerRestartRuleOnExitCodesOpNotIn
+	in    = OperatorIn
+	notIn = OperatorNotIn
 )
 
-func rule(action v1.ContainerRestartRuleAction, operator v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.ContainerRestartRule {
-	return v1.ContainerRestartRule{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: operator, Values: codes}}
+func rule(action Action, operator Operator, codes ...int32) Rule {
+	return Rule{Action: action, Operator: operator, Values: codes}
 }
 
 func TestMatch(t *testing.T) {
 	tests := map[string]struct {
-		rules []v1.ContainerRestartRule
+		rules []Rule
 		code  int32
-		want  v1.ContainerRestartRuleAction
+		want  Action
 	}{
 		"no rules":                      {code: 1},
-		"in the list":                   {rules: []v1.ContainerRestartRule{rule(restartPod, in, 1, 2)}, code: 2, want: restartPod},
-		"not in the list":               {rules: []v1.ContainerRestartRule{rule(restartPod, in, 1, 2)}, code: 3},
-		"NotIn, listed":                 {rules: []v1.ContainerRestartRule{rule(restartPod, notIn, 0)}, code: 0},
-		"NotIn, not listed":             {rules: []v1.ContainerRestartRule{rule(restartPod, notIn, 0)}, code: 1, want: restartPod},
-		"In without values":             {rules: []v1.ContainerRestartRule{rule(restartPod, in)}, code: 0},
-		"NotIn without values":          {rules: []v1.ContainerRestartRule{rule(restartPod, notIn)}, code: 0, want: restartPod},
-		"the first of two":              {rules: []v1.ContainerRestartRule{rule(restart, in, 1), rule(restartPod, in, 1)}, code: 1, want: restart},
-		"the second of two":             {rules: []v1.ContainerRestartRule{rule(restart, in, 1), rule(restartPod, notIn, 1)}, code: 2, want: restartPod},
-		"unknown operator is passed by": {rules: []v1.ContainerRestartRule{rule(restart, "Exists", 1), rule(restartPod, in, 1)}, code: 1, want: restartPod},
-		"no exit codes is passed by":    {rules: []v1.ContainerRestartRule{{Action: restart}, rule(restartPod, in, 1)}, code: 1, want: restartPod},
-		"action without meaning":        {rules: []v1.ContainerRestartRule{rule("Reboot", in, 1)}, code: 1, want: "Reboot"},
+		"in the list":                   {rules: []Rule{rule(restartPod, in, 1, 2)}, code: 2, want: restartPod},
+		"not in the list":               {rules: []Rule{rule(restartPod, in, 1, 2)}, code: 3},
+		"NotIn, listed":                 {rules: []Rule{rule(restartPod, notIn, 0)}, code: 0},
+		"NotIn, not listed":             {rules: []Rule{rule(restartPod, notIn, 0)}, code: 1, want: restartPod},
+		"In without values":             {rules: []Rule{rule(restartPod, in)}, code: 0},
+		"NotIn without values":          {rules: []Rule{rule(restartPod, notIn)}, code: 0, want: restartPod},
+		"the first of two":              {rules: []Rule{rule(restart, in, 1), rule(restartPod, in, 1)}, code: 1, want: restart},
+		"the second of two":             {rules: []Rule{rule(restart, in, 1), rule(restartPod, notIn, 1)}, code: 2, want: restartPod},
+		"unknown operator is passed by": {rules: []Rule{rule(restart, "Exists", 1), rule(restartPod, in, 1)}, code: 1, want: restartPod},
+		"no exit codes is passed by":    {rules: []Rule{{Action: restart}, rule(restartPod, in, 1)}, code: 1, want: restartPod},
+		"action without meaning":        {rules: []Rule{rule("Reboot", in, 1)}, code: 1, want: "Reboot"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -53,16 +53,16 @@ func TestMatch(t *testing.T) {
 }
 
 func TestOnExit(t *testing.T) {
-	both := []v1.ContainerRestartRule{rule(restartPod, in, 88), rule(restartAllContainers, in, 99), rule(restart, in, 0, 88, 99)}
+	both := []Rule{rule(restartPod, in, 88), rule(restartAllContainers, in, 99), rule(restart, in, 0, 88, 99)}
 	tests := map[string]struct {
 		// without is the gate that is off.
 		without string
 		stopped bool
 		kind    Kind
 		policy  v1.ContainerRestartPolicy
-		rules   []v1.ContainerRestartRule
+		rules   []Rule
 		code    int32
-		want    v1.ContainerRestartRuleAction
+		want    Action
 	}{
 		"Never":                          {policy: never, code: 1, want: ""},
 		"OnFailure, failure":             {policy: onFailure, code: 1, want: restart},
@@ -78,19 +78,19 @@ func TestOnExit(t *testing.T) {
 		"other gate off":                 {without: "RestartAllContainers", policy: never, rules: both, code: 88, want: restartPod},
 		"second gate off, Never":         {without: "RestartAllContainers", policy: never, rules: both, code: 99, want: ""},
 		"second gate off, OnFailure":     {without: "RestartAllContainers", policy: onFailure, rules: both, code: 99, want: restart},
-		"action without meaning":         {policy: never, rules: []v1.ContainerRestartRule{rule("Reboot", in, 1)}, code: 1, want: ""},
+		"action without meaning":         {policy: never, rules: []Rule{rule("Reboot", in, 1)}, code: 1, want: ""},
 		"init, success":                  {kind: KindInit, policy: onFailure, code: 0, want: ""},
 		"init, success, Restart":         {kind: KindInit, policy: never, rules: both, code: 0, want: ""},
-		"init, success, RestartPod":      {kind: KindInit, policy: never, rules: []v1.ContainerRestartRule{rule(restartPod, in, 0)}, code: 0, want: restartPod},
-		"init, success, gate off":        {without: "RestartPod", kind: KindInit, policy: never, rules: []v1.ContainerRestartRule{rule(restartPod, in, 0)}, code: 0, want: ""},
+		"init, success, RestartPod":      {kind: KindInit, policy: never, rules: []Rule{rule(restartPod, in, 0)}, code: 0, want: restartPod},
+		"init, success, gate off":        {without: "RestartPod", kind: KindInit, policy: never, rules: []Rule{rule(restartPod, in, 0)}, code: 0, want: ""},
 		"init, failure, Never":           {kind: KindInit, policy: never, code: 1, want: ""},
 		"init, failure, OnFailure":       {kind: KindInit, policy: onFailure, code: 1, want: restart},
 		"init, failure, rule":            {kind: KindInit, policy: never, rules: both, code: 88, want: restartPod},
 		"stopped, RestartPod":            {stopped: true, policy: never, rules: both, code: 88, want: ""},
 		"stopped, RestartPod, by policy": {stopped: true, policy: onFailure, rules: both, code: 88, want: restart},
-		"stopped, RestartAllContainers":  {stopped: true, policy: never, rules: []v1.ContainerRestartRule{rule(restartAllContainers, in, 1)}, code: 1, want: ""},
-		"stopped, no later rule":         {stopped: true, policy: never, rules: []v1.ContainerRestartRule{rule(restartPod, in, 1), rule(restart, in, 1)}, code: 1, want: ""},
-		"stopped, Restart":               {stopped: true, policy: never, rules: []v1.ContainerRestartRule{rule(restart, in, 137)}, code: 137, want: restart},
+		"stopped, RestartAllContainers":  {stopped: true, policy: never, rules: []Rule{rule(restartAllContainers, in, 1)}, code: 1, want: ""},
+		"stopped, no later rule":         {stopped: true, policy: never, rules: []Rule{rule(restartPod, in, 1), rule(restart, in, 1)}, code: 1, want: ""},
+		"stopped, Restart":               {stopped: true, policy: never, rules: []Rule{rule(restart, in, 137)}, code: 137, want: restart},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -128,11 +128,11 @@ func TestContainersInOrder(t *testing.T) {
 		{Name: "main", Kind: KindRegular, Policy: never},
 		{Name: "helper", Kind: KindRegular, Policy: never},
 		{Name: "debug", Kind: KindEphemeral, Policy: never},
-	}, Containers(spec, Gates{}))
+	}, Containers(spec, Gates{}, nil))
 }
 
 func TestContainersPolicyAndRules(t *testing.T) {
-	rules := []v1.ContainerRestartRule{rule(restartPod, in, 88)}
+	rules := []Rule{rule(restartPod, in, 88)}
 	tests := map[string]struct {
 		pod  v1.RestartPolicy
 		kind Kind
@@ -158,7 +158,7 @@ func TestContainersPolicyAndRules(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := v1.Container{Name: "c", RestartPolicyRules: rules}
+			c := v1.Container{Name: "c"}
 			if test.own != "" {
 				c.RestartPolicy = &test.own
 			}
@@ -172,7 +172,7 @@ func TestContainersPolicyAndRules(t *testing.T) {
 			if test.noRules {
 				want.Rules = nil
 			}
-			assert.Equal(t, []Container{want}, Containers(spec, Gates{ContainerRestartRules: !test.gateOff}))
+			assert.Equal(t, []Container{want}, Containers(spec, Gates{ContainerRestartRules: !test.gateOff}, func(*v1.Container) []Rule { return rules }))
 		})
 	}
 }

@@ -73,7 +73,7 @@ func TestTranscripts(t *testing.T) {
 // transcript is a script in progress.
 type transcript struct {
 	state
-	spec *v1.PodSpec
+	spec *podSpec
 	// stops is when a container that is being stopped gets SIGKILL.
 	stops [maxContainers]time.Time
 }
@@ -160,7 +160,8 @@ func (tr *transcript) begin(t *testing.T, d *datadriven.TestData) {
 	d.MaybeScanArgs(t, "max", &limit)
 	d.MaybeScanArgs(t, "reset", &reset)
 	seconds := int64(duration(t, d, grace) / time.Second)
-	spec := &v1.PodSpec{RestartPolicy: v1.RestartPolicy(policy), TerminationGracePeriodSeconds: &seconds}
+	spec := &podSpec{rules: map[string][]Rule{}}
+	spec.RestartPolicy, spec.TerminationGracePeriodSeconds = v1.RestartPolicy(policy), &seconds
 	for _, line := range strings.Split(d.Input, "\n") {
 		kind, args, err := datadriven.ParseLine(line)
 		if err != nil || len(args) == 0 {
@@ -173,16 +174,16 @@ func (tr *transcript) begin(t *testing.T, d *datadriven.TestData) {
 				p := v1.ContainerRestartPolicy(arg.Vals[0])
 				c.RestartPolicy = &p
 			case "rules":
-				c.RestartPolicyRules = parseRules(t, d, arg.Vals)
+				spec.rules[c.Name] = parseRules(t, d, arg.Vals)
 			default:
 				d.Fatalf(t, "unknown argument %q of container %s", arg.Key, c.Name)
 			}
 		}
 		if Kind(kind) == KindSidecar {
-			always := v1.ContainerRestartPolicyAlways
+			always := PolicyAlways
 			c.RestartPolicy = &always
 		}
-		if c.RestartPolicyRules != nil && c.RestartPolicy == nil {
+		if spec.rules[c.Name] != nil && c.RestartPolicy == nil {
 			d.Fatalf(t, "container %s has rules, and so needs a policy", c.Name)
 		}
 		switch Kind(kind) {
@@ -294,7 +295,7 @@ func (tr *transcript) since() string {
 func (tr *transcript) restartAgent(gates Gates) string {
 	tr.stops = [maxContainers]time.Time{}
 	p := *tr.pod
-	p.gates, p.template = gates, Containers(tr.spec, gates)
+	p.gates, p.template = gates, tr.spec.containers(gates)
 	tr.pod = &p
 	tr.crash(gates)
 	for i := range tr.template {
@@ -331,22 +332,22 @@ func (tr *transcript) alive(t *testing.T, d *datadriven.TestData) int {
 	return 0
 }
 
-func parseRules(t *testing.T, d *datadriven.TestData, texts []string) []v1.ContainerRestartRule {
-	var rules []v1.ContainerRestartRule
+func parseRules(t *testing.T, d *datadriven.TestData, texts []string) []Rule {
+	var rules []Rule
 	for _, text := range texts {
 		words := strings.Fields(text)
 		if len(words) < 3 {
 			d.Fatalf(t, "not a rule: %q", text)
 		}
-		on := &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOperator(words[1])}
+		rule := Rule{Action: Action(words[0]), Operator: Operator(words[1])}
 		for _, word := range words[2:] {
 			code, err := strconv.ParseInt(word, 10, 32)
 			if err != nil {
 				d.Fatalf(t, "not a rule: %q: %v", text, err)
 			}
-			on.Values = append(on.Values, int32(code))
+			rule.Values = append(rule.Values, int32(code))
 		}
-		rules = append(rules, v1.ContainerRestartRule{Action: v1.ContainerRestartRuleAction(words[0]), ExitCodes: on})
+		rules = append(rules, rule)
 	}
 	return rules
 }

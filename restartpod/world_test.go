@@ -107,10 +107,20 @@ func (i *instance) exited() bool {
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// podSpec is the spec of a pod with the rules of its containers by their names.
+type podSpec struct {
+	v1.PodSpec
+	rules map[string][]Rule
+}
+
+func (s *podSpec) containers(gates Gates) []Container {
+	return Containers(&s.PodSpec, gates, func(c *v1.Container) []Rule { return s.rules[c.Name] })
+}
+
 // newWorld returns a world with a pod of which nothing runs yet.
-func newWorld(spec *v1.PodSpec, gates Gates, initial, limit, reset time.Duration) world {
+func newWorld(spec *podSpec, gates Gates, initial, limit, reset time.Duration) world {
 	p := &pod{
-		template: Containers(spec, gates), gates: gates, grace: 30 * time.Second,
+		template: spec.containers(gates), gates: gates, grace: 30 * time.Second,
 		initial: initial, limit: limit, reset: reset,
 	}
 	if spec.TerminationGracePeriodSeconds != nil {
@@ -198,7 +208,7 @@ func (w *world) written(conditions []v1.PodCondition) bool {
 }
 
 func conditionIndex(c v1.PodCondition) int {
-	if c.Type == v1.AllContainersRestarting {
+	if c.Type == AllContainersRestarting {
 		return 1
 	}
 	return 0
@@ -246,15 +256,15 @@ func (w *world) triggers(i int) bool {
 		return false
 	}
 	a := w.onExit(i)
-	return a == ContainerRestartRuleActionRestartPod || a == v1.ContainerRestartRuleActionRestartAllContainers
+	return a == ActionRestartPod || a == ActionRestartAllContainers
 }
 
 // onExit returns the action for the exit of the container. An exit that the agent
 // caused does not restart the pod.
-func (w *world) onExit(i int) v1.ContainerRestartRuleAction {
+func (w *world) onExit(i int) Action {
 	c := w.template[i]
 	a := w.gates.OnExit(&c, w.containers[i].code)
-	if w.containers[i].byAgent && a != v1.ContainerRestartRuleActionRestart {
+	if w.containers[i].byAgent && a != ActionRestart {
 		c.Rules = nil
 		a = w.gates.OnExit(&c, w.containers[i].code)
 	}

@@ -27,8 +27,7 @@ import (
 //
 // Unlike an API server, Validate rejects a relative mount path, the mount path /, a
 // negative grace period, and a probe port name that the container does not have. It does
-// not validate restart policies and restart rules: see ValidatePodRestartRules in package
-// validation.
+// not validate restart policies and restart rules: see Validate of package restartrules.
 func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.ErrorList) {
 	// Default has set these values, and some runtimes do not honour them.
 	withoutDefaults := pod.DeepCopy()

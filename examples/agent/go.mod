@@ -5,7 +5,7 @@ module example.com/agent
 
 go 1.26.0
 
-// These lines are for CI, which builds both modules of the same commit. Instead of them, run:
+// These lines are for CI, which builds all modules of the same commit. Instead of them, run:
 //
 //	go get github.com/kubelet-backoff/kubelet-backoff/agent
 replace (

@@ -73,7 +73,7 @@ func (p *program) dist() error {
 	if len(dirty) > 0 {
 		return console.Error(fmt.Sprintf("%s has changes that are not committed, and dist archives a commit:", p.Root), dirty...)
 	}
-	version := cmp.Or(g.Try("describe", "--tags", "--exact-match"), fmt.Sprintf("%.12s", g.CommitID("HEAD")))
+	version := cmp.Or(g.Try("describe", "--tags", "--exact-match", "--match", "v*"), fmt.Sprintf("%.12s", g.CommitID("HEAD")))
 	at, err := strconv.ParseInt(g.Try("log", "-1", "--format=%ct"), 10, 64)
 	if err != nil {
 		return err
@@ -125,7 +125,10 @@ func (p *program) dist() error {
 	}
 	var sums strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(content)) {
-		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content[path]), path)
+		// sha256sum -c follows links.
+		if files[path].Mode != "120000" {
+			fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content[path]), path)
+		}
 	}
 	content["SHA256SUMS"] = []byte(sums.String())
 

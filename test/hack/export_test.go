@@ -80,9 +80,12 @@ func TestDist(t *testing.T) {
 	p.fails(t, nil, []string{"is not a git checkout"}, "make", "dist")
 	write(p.dir, map[string]string{".gitignore": "/_output/\n"})
 	p.git(p.dir, "init", "-q")
+	require.NoError(t, os.Symlink("backoff/rules.go", filepath.Join(p.dir, "link.go")))
 	p.git(p.dir, "add", "-A", ".")
 	p.git(p.dir, "commit", "-q", "-m", "all")
-	p.git(p.dir, "tag", "v0.1.0")
+	for _, tag := range []string{"agent/v0.1.0", "crashloop/v0.1.0", "v0.1.0"} {
+		p.git(p.dir, "tag", tag)
+	}
 	p.ok(t, "make", "dist")
 	first := read(filepath.Join(p.dir, "_output/dist/kubelet-backoff-v0.1.0.tar.gz"))
 	sums := read(filepath.Join(p.dir, "_output/dist/SHA256SUMS"))
@@ -105,7 +108,7 @@ func TestDist(t *testing.T) {
 	check.Dir = filepath.Join(at, "kubelet-backoff-v0.1.0")
 	said, err = check.CombinedOutput()
 	require.NoError(t, err, string(said))
-	assert.FileExists(t, filepath.Join(check.Dir, "backoff/rules.go"))
+	assert.Equal(t, read(filepath.Join(check.Dir, "backoff/rules.go")), read(filepath.Join(check.Dir, "link.go")))
 	assert.Contains(t, read(filepath.Join(check.Dir, "series/v1.37/"+p.patches(t)[0])), "+func Rule() int")
 	info, err := os.Stat(filepath.Join(check.Dir, "hack/patchset.sh"))
 	require.NoError(t, err)

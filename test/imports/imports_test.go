@@ -55,20 +55,26 @@ var limits = []struct {
 		modules:  1,
 	},
 	{
-		name: "validation",
-		packages: []string{
-			root + "/config", root + "/restartpod", "k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/utils/ptr",
-		},
-		never:   []string{"k8s.io/client-go/...", "k8s.io/component-base/..."},
-		modules: 18,
+		name:     "validation",
+		packages: []string{root + "/config", "k8s.io/apimachinery/pkg/util/validation/field"},
+		never:    []string{"k8s.io/api/...", "k8s.io/client-go/...", "k8s.io/component-base/..."},
+		modules:  18,
 	},
 	{
 		name: "agent",
 		packages: []string{
-			root + "/backoff", root + "/kuberuntime", root + "/restartpod", root + "/agent/internal/expand",
+			root + "/backoff", root + "/kuberuntime", root + "/restartpod", root + "/agent/internal/expand", root + "/agent/restartrules",
 			"k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/utils/...",
 		},
 		never:   []string{root + "/agent/podspec", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/component-base/..."},
+		modules: 18,
+	},
+	{
+		name: "agent/restartrules",
+		packages: []string{
+			root + "/config", root + "/restartpod", root + "/validation", "k8s.io/api/core/v1", "k8s.io/apimachinery/...",
+		},
+		never:   []string{"k8s.io/client-go/...", "k8s.io/component-base/..."},
 		modules: 18,
 	},
 	{

@@ -77,24 +77,32 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// A module with the versions of a Kubernetes release keeps them if it requires the library and imports all of it.
+// A module with the go line and the versions of a Kubernetes release keeps both if it requires the library and imports all of
+// it, and the release's own Go builds it.
 func TestVersionsStay(t *testing.T) {
-	for _, minor := range []int{35, 36, 37} {
+	// The version is the newest patch version that these releases of Kubernetes may be built with.
+	releases := map[int]string{31: "go1.22.12", 32: "go1.23.12", 33: "go1.24.13", 34: "go1.24.13", 35: "go1.25.5", 36: "local", 37: "local"}
+	for minor, toolchain := range releases {
 		t.Run(fmt.Sprintf("v1.%d", minor), func(t *testing.T) {
+			if testing.Short() && toolchain != "local" {
+				t.Skip("make test-all runs it: it downloads " + toolchain)
+			}
+			env := []string{"GOTOOLCHAIN=" + toolchain}
 			dir, version := t.TempDir(), fmt.Sprintf("v0.%d.0", minor)
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/fork\n"), 0o666))
 			goVersion := goCommand(t, dir, nil, "list", "-m", "-f", "{{.GoVersion}}", "k8s.io/api@"+version)
-			goCommand(t, dir, nil, "mod", "edit", "-go="+goVersion, "-require="+root+"@"+next, "-replace="+root+"="+directory(t, ""),
+			goCommand(t, dir, env, "mod", "edit", "-go="+goVersion, "-require="+root+"@"+next, "-replace="+root+"="+directory(t, ""),
 				"-require=k8s.io/api@"+version, "-require=k8s.io/apimachinery@"+version, "-require=k8s.io/client-go@"+version)
 			main := "package main\n\nimport (\n\t_ \"k8s.io/api/core/v1\"\n\t_ \"k8s.io/apimachinery/pkg/apis/meta/v1\"\n\t_ \"k8s.io/client-go/util/flowcontrol\"\n"
 			for _, name := range []string{"backoff", "config", "kuberuntime", "restartpod", "validation"} {
 				main += "\t_ \"" + root + "/" + name + "\"\n"
 			}
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(main+")\n\nfunc main() {}\n"), 0o666))
-			goCommand(t, dir, nil, "mod", "tidy")
-			goCommand(t, dir, nil, "build", "-o", os.DevNull, ".")
+			goCommand(t, dir, env, "mod", "tidy")
+			goCommand(t, dir, env, "build", "-o", os.DevNull, ".")
 			mod := goMod(t, dir)
 			require.Equal(t, goVersion, mod.Go.Version)
+			require.Nil(t, mod.Toolchain)
 			for _, r := range mod.Require {
 				if !r.Indirect && r.Mod.Path != root {
 					require.Equal(t, version, r.Mod.Version, r.Mod.Path)
@@ -106,6 +114,9 @@ func TestVersionsStay(t *testing.T) {
 
 // The command of the commit can be installed by its path and a version.
 func TestInstall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it: it builds the command with an empty module cache")
+	}
 	if _, err := os.Stat(filepath.Join(directory(t, ""), ".git")); err != nil {
 		t.Skip("the modules are made from the commit, and this is no clone")
 	}
@@ -127,7 +138,7 @@ func TestInstall(t *testing.T) {
 	// Another cache, because an earlier commit had the same version. What is in the usual one is not downloaded again.
 	downloaded := "file://" + filepath.Join(goCommand(t, bin, nil, "env", "GOMODCACHE"), "cache/download")
 	env := []string{
-		"GOBIN=" + bin, "GOMODCACHE=" + t.TempDir(), "GOFLAGS=-modcacherw", "GONOSUMDB=" + root,
+		"GOBIN=" + bin, "GOMODCACHE=" + t.TempDir(), "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off",
 		"GOPROXY=file://" + proxy + "," + downloaded + "," + goCommand(t, bin, nil, "env", "GOPROXY"),
 	}
 	goCommand(t, bin, env, "install", root+"/crashloop@"+next)

@@ -89,7 +89,7 @@ func (w *walker) walk(number int) {
 		}
 		w.up += exit - now
 		w.fail(failing, exit)
-		if w.gates.OnExit(&w.spec, code) != v1.ContainerRestartRuleActionRestart {
+		if w.gates.OnExit(&w.spec, code) != restartpod.ActionRestart {
 			w.completed = true
 			break
 		}

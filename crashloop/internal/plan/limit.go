@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -27,7 +25,7 @@ func (m *maker) minEntries() (entries float64) {
 	for i := range m.containers {
 		c := &m.containers[i]
 		instance := m.instances[c.Name]
-		restarts := func(code int32) bool { return m.Gates.OnExit(c, code) == v1.ContainerRestartRuleActionRestart }
+		restarts := func(code int32) bool { return m.Gates.OnExit(c, code) == restartpod.ActionRestart }
 		lives, time := m.lives[c.Name], length
 		life := lives[0]
 		if after, ok := m.Recovers[c.Name]; ok {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -57,7 +58,7 @@ func assumed(pod *v1.Pod, given map[string]Lives, now time.Time) map[string]Live
 // containers returns the containers of a plan, in the order in which they start. It leaves out
 // ephemeral containers.
 func containers(pod *v1.Pod, gates restartpod.Gates) []restartpod.Container {
-	return restartpod.Containers(&pod.Spec, gates)[:len(pod.Spec.InitContainers)+len(pod.Spec.Containers)]
+	return restartrules.Containers(&pod.Spec, gates)[:len(pod.Spec.InitContainers)+len(pod.Spec.Containers)]
 }
 
 // statusOf returns the status of a container, or nil, and its path.

@@ -23,8 +23,8 @@ import (
 const (
 	kubeletToken = "kubelet"
 	// Token is the token of the user with all permissions.
-	Token = "harness"
-	tokens       = kubeletToken + `,system:node:` + Name + `,kubelet,"system:nodes"
+	Token  = "harness"
+	tokens = kubeletToken + `,system:node:` + Name + `,kubelet,"system:nodes"
 ` + Token + `,harness,harness,"system:masters"
 `
 )

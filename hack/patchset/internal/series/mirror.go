@@ -21,7 +21,7 @@ import (
 )
 
 // mirror is the content of hack/mirror.txt: which files of the library the patches mirror in kubernetes, and where. A mirrored
-// file differs in its package clause (the name of the tree's directory, with _test kept), its imports of this module (the path
+// file differs in its package clause (the name of the tree's directory, with _test kept), its imports of the library (the path
 // of the mirrored package), and its licence (upstream's header, hack/header.go.txt, instead of the SPDX line). ToLibrary
 // reverses these changes.
 type mirror struct {

@@ -35,7 +35,7 @@ import (
 // The kubelet is restarted in each phase of a restart, and the pod waits as long as
 // without these restarts.
 func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	clock := r.fake.fakeClock
 	restart := func() {
 		r.pod.Status = r.status()
@@ -89,7 +89,7 @@ func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 func TestPodRestartEndsUnseen(t *testing.T) {
 	metrics.Register()
 	metrics.PodInPlaceRestarts.Reset()
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 88)
 	require.NoError(t, r.sync())
@@ -109,7 +109,7 @@ func TestPodRestartEndsUnseen(t *testing.T) {
 // Housekeeping must not forget a back-off while containers are stopped for a
 // restart.
 func TestPodBackOffSurvivesGC(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	clock := r.fake.fakeClock
 	r.run()
 	r.exit("x", 88)
@@ -140,7 +140,7 @@ func TestPodBackOffHostile(t *testing.T) {
 		`{"key":"pod/other","attempts":2}`:                                   0,
 		`{`:                                                                  0,
 	} {
-		r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+		r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 		r.saved = value
 		r.start("a")
 		r.exit("a", 0)

@@ -252,7 +252,7 @@ func (e eventless) GetContainerEvents(ctx context.Context, _ chan *runtimeapi.Co
 // The runtime is asked for events only for a pod that may be restarted, and not
 // with EventedPLEG.
 func TestExitWatchAndGates(t *testing.T) {
-	const restartPod, restartAll = restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers
+	const restartPod, restartAll = v1.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers
 	for _, tc := range []struct {
 		name   string
 		action v1.ContainerRestartRuleAction
@@ -292,7 +292,7 @@ func TestExitWatchAndGates(t *testing.T) {
 
 // A pod in Startup is not relisted repeatedly if the runtime reports exits.
 func TestNoRelistInStartupWithEvents(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 88)
 	require.NoError(t, r.sync())

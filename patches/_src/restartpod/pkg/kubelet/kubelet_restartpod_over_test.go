@@ -43,7 +43,7 @@ import (
 func TestRestartPodEndsWithItsSidecar(t *testing.T) {
 	for _, restarting := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarting %v", restarting), func(t *testing.T) {
-			r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+			r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 			r.run()
 			if restarting {
 				r.exit("x", 88)
@@ -67,7 +67,7 @@ func TestRestartPodEndsWithItsSidecar(t *testing.T) {
 
 func TestRestartPodTerminated(t *testing.T) {
 	t.Run("while it stops containers", func(t *testing.T) {
-		r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+		r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 		r.run()
 		syncs := r.syncs
 		r.exit("x", 88)
@@ -79,7 +79,7 @@ func TestRestartPodTerminated(t *testing.T) {
 		require.Equal(t, syncs, r.syncs)
 	})
 	t.Run("while it waits", func(t *testing.T) {
-		r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+		r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 		r.run()
 		r.exit("x", 88)
 		require.NoError(t, r.sync())
@@ -92,7 +92,7 @@ func TestRestartPodTerminated(t *testing.T) {
 		require.Equal(t, "PodDeleted", c.Reason)
 	})
 	t.Run("after the kubelet was restarted", func(t *testing.T) {
-		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 		pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodRestarting, Status: v1.ConditionTrue, Reason: "ContainerExited"}}
 		r := newRestartTest(t, pod, nil)
 		r.start("a")
@@ -106,7 +106,7 @@ func TestRestartPodTerminated(t *testing.T) {
 		require.False(t, c.LastTransitionTime.IsZero())
 	})
 	t.Run("at the trigger", func(t *testing.T) {
-		r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+		r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 		r.run()
 		syncs := r.syncs
 		r.exit("x", 88)
@@ -121,7 +121,7 @@ func TestRestartPodTerminated(t *testing.T) {
 
 // The deadline of the pod may pass while its containers are being stopped.
 func TestRestartPodFailsMeanwhile(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	syncs := r.syncs
 	r.exit("x", 88)
@@ -132,7 +132,7 @@ func TestRestartPodFailsMeanwhile(t *testing.T) {
 }
 
 func TestRestartPodForgets(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	require.NotNil(t, r.kubelet.podRestarts.get(r.pod.UID))
 	_, tCtx := ktesting.NewTestContext(t)
@@ -146,9 +146,9 @@ func TestRestartPodForgets(t *testing.T) {
 // the present exit code.
 func TestRestartPodPreviousRunStaysOver(t *testing.T) {
 	begin := func(t *testing.T, code int) *restartTest {
-		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 		pod.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
-			Action:    restartpod.ContainerRestartRuleActionRestartPod,
+			Action:    v1.ContainerRestartRuleActionRestartPod,
 			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{int32(code)}},
 		}}
 		r := newRestartTest(t, pod, nil)
@@ -220,7 +220,7 @@ func TestRestartPodPhaseOverRandomStatuses(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	ends := 0
 	for range 150 {
-		r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+		r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 		r.run()
 		for range 12 {
 			r.fake.fakeClock.Step(time.Duration(random.Intn(20000)) * time.Millisecond)
@@ -269,10 +269,10 @@ func TestRestartPodPhaseOverRandomStatuses(t *testing.T) {
 
 // A container that the kubelet itself stops does not restart the pod.
 func TestRestartPodStoppedByKubelet(t *testing.T) {
-	pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+	pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 	for i := range pod.Spec.Containers {
 		pod.Spec.Containers[i].RestartPolicyRules = []v1.ContainerRestartRule{{
-			Action:    restartpod.ContainerRestartRuleActionRestartPod,
+			Action:    v1.ContainerRestartRuleActionRestartPod,
 			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0}},
 		}}
 	}
@@ -314,7 +314,7 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 // A kubelet that starts while a container waits knows that an earlier kubelet stopped
 // it.
 func TestRestartPodStoppedByEarlierKubelet(t *testing.T) {
-	for _, action := range []v1.ContainerRestartRuleAction{restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
+	for _, action := range []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
 		for name, lastStopped := range map[string]string{
 			"stopped": "test://x-0", "stopped while the kubelet is away": "test://x-0",
 			"the instance before it": "test://x-1", "by itself": "",
@@ -361,7 +361,7 @@ func TestRestartPodStoppedByEarlierKubelet(t *testing.T) {
 // A pod that is done does not run again, whatever its sidecar does while it is being
 // stopped or after that, and whichever kubelet sees it.
 func TestRestartPodDone(t *testing.T) {
-	for _, action := range []v1.ContainerRestartRuleAction{restartpod.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
+	for _, action := range []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
 		for _, policy := range []v1.ContainerRestartPolicy{v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure} {
 			for name, restarts := range map[string]func(*restartTest){
 				"one kubelet":                func(*restartTest) {},
@@ -403,7 +403,7 @@ func TestRestartPodDone(t *testing.T) {
 // The API accepts a grace period that is no Duration.
 func TestRestartPodLongGracePeriod(t *testing.T) {
 	for _, grace := range []int64{10000000000, math.MaxInt64} {
-		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 		pod.Spec.TerminationGracePeriodSeconds = &grace
 		r := newRestartTest(t, pod, nil)
 		r.run()
@@ -416,7 +416,7 @@ func TestRestartPodLongGracePeriod(t *testing.T) {
 // A container that the kubelet stopped starts again by its policy and not by a rule
 // for the whole pod. The same applies to the phase.
 func TestRestartPodStoppedForGood(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.result.SyncResults = []*kubecontainer.SyncResult{{Action: kubecontainer.KillContainer, Target: "x"}}
 	require.NoError(t, r.sync())
@@ -430,8 +430,8 @@ func TestRestartPodStoppedForGood(t *testing.T) {
 	r.kubelet.reasonCache.add(r.pod.UID, "x", kuberuntime.ErrPostStartHook, "it failed")
 	require.NoError(t, r.sync())
 	require.Equal(t, int32(88), r.container("x").State.Terminated.ExitCode, "it does not wait")
-	require.Equal(t, restartpod.ContainerRestartRuleActionRestartPod, r.syncedPod.Spec.Containers[1].RestartPolicyRules[0].Action, "the rules of others count")
-	require.Equal(t, restartpod.ContainerRestartRuleActionRestartPod, r.pod.Spec.Containers[0].RestartPolicyRules[0].Action)
+	require.Equal(t, v1.ContainerRestartRuleActionRestartPod, r.syncedPod.Spec.Containers[1].RestartPolicyRules[0].Action, "the rules of others count")
+	require.Equal(t, v1.ContainerRestartRuleActionRestartPod, r.pod.Spec.Containers[0].RestartPolicyRules[0].Action)
 	require.Equal(t, v1.PodRunning, r.status().Phase)
 	r.exit("y", 0)
 	r.exit("s", 0) // it ends after the last of the others
@@ -443,7 +443,7 @@ func TestRestartPodStoppedForGood(t *testing.T) {
 // Containers that run without the pod's cgroups are stopped. That is not an exit of
 // their own.
 func TestRestartPodWithoutCgroups(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.kubelet.containerManager = withoutCgroups{r.kubelet.containerManager, nil}
 	waits := kubecontainer.NewSyncResult(kubecontainer.StartContainer, "y")
@@ -464,7 +464,7 @@ func TestRestartPodWithoutCgroups(t *testing.T) {
 // A static pod that comes back has its previous run for as long as the runtime knows
 // it.
 func TestRestartPodComesBack(t *testing.T) {
-	r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
+	r := newRestartTest(t, staticPod(restartablePod(v1.ContainerRestartRuleActionRestartPod)), nil)
 	r.run()
 	_, tCtx := ktesting.NewTestContext(t)
 	r.terminate()
@@ -488,7 +488,7 @@ func TestRestartPodComesBack(t *testing.T) {
 
 // A static pod that ran and ended, and whose UID runs again, is not in a restart.
 func TestRestartPodRunsAgain(t *testing.T) {
-	r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
+	r := newRestartTest(t, staticPod(restartablePod(v1.ContainerRestartRuleActionRestartPod)), nil)
 	r.run()
 	_, tCtx := ktesting.NewTestContext(t)
 	r.terminate()
@@ -505,7 +505,7 @@ func TestRestartPodRunsAgain(t *testing.T) {
 
 // It is not an error if the sandbox and containers are gone from the runtime.
 func TestRestartPodGone(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 88)
 	r.gone = true

@@ -39,6 +39,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod/restartrules"
 	"k8s.io/kubernetes/pkg/kubelet/status"
 )
 
@@ -155,7 +156,7 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 			p.noteStoppedUntil(s.ID, deadline)
 		}
 	}
-	p.observe(restartpod.Containers(&pod.Spec, r.gates), podStatus, nil)
+	p.observe(restartrules.Containers(&pod.Spec, r.gates), podStatus, nil)
 	if !known {
 		conditions = r.inferRestart(p.containers)
 	}
@@ -191,9 +192,9 @@ func (r *podRestarts) inferRestart(containers []restartpod.Container) []v1.PodCo
 		}
 		var t v1.PodConditionType
 		switch r.gates.OnExit(cause, cause.Status.ExitCode) {
-		case restartpod.ContainerRestartRuleActionRestartPod:
+		case restartpod.ActionRestartPod:
 			t = v1.PodRestarting
-		case v1.ContainerRestartRuleActionRestartAllContainers:
+		case restartpod.ActionRestartAllContainers:
 			t = v1.AllContainersRestarting
 		default:
 			continue
@@ -376,7 +377,7 @@ func (p *podRestart) withoutTriggers(pod *v1.Pod) *v1.Pod {
 		}
 		for j := range spec.RestartPolicyRules {
 			rule := &spec.RestartPolicyRules[j]
-			if rule.Action == restartpod.ContainerRestartRuleActionRestartPod ||
+			if rule.Action == v1.ContainerRestartRuleActionRestartPod ||
 				rule.Action == v1.ContainerRestartRuleActionRestartAllContainers && p.gates.RestartAllContainers {
 				rule.Action = "" // the rule matches and has no effect
 			}

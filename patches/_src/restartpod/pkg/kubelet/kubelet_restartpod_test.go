@@ -40,7 +40,7 @@ import (
 )
 
 func TestRestartPod(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	require.Equal(t, v1.PodRunning, r.status().Phase)
 	require.Equal(t, v1.PodCondition{}, r.condition(v1.PodRestarting))
@@ -76,7 +76,7 @@ func TestRestartPod(t *testing.T) {
 }
 
 func TestRestartPodBackOff(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 88)
 	require.NoError(t, r.sync(), "the first restart is immediate")
@@ -140,7 +140,7 @@ func TestRestartAllContainers(t *testing.T) {
 }
 
 func TestRestartPodInitContainerFails(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 88)
 	require.NoError(t, r.sync())
@@ -166,7 +166,7 @@ func TestRestartPodKubeletRestarts(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+			r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 			r.run()
 			r.exit("x", 88)
 			require.NoError(t, r.sync())
@@ -190,7 +190,7 @@ func TestRestartPodKubeletRestarts(t *testing.T) {
 
 func TestRestartPodGates(t *testing.T) {
 	t.Run("off", func(t *testing.T) {
-		r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), map[featuregate.Feature]bool{features.RestartPodOnContainerExits: false})
+		r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), map[featuregate.Feature]bool{features.RestartPodOnContainerExits: false})
 		r.run()
 		r.exit("x", 88)
 		require.NoError(t, r.sync())
@@ -201,7 +201,7 @@ func TestRestartPodGates(t *testing.T) {
 		require.Zero(t, r.readStopped)
 	})
 	t.Run("off while it restarts", func(t *testing.T) {
-		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 		pod.Status.Conditions = []v1.PodCondition{{
 			Type: v1.PodRestarting, Status: v1.ConditionTrue, Reason: "ContainerExited", LastTransitionTime: metav1.Now(),
 		}}
@@ -217,7 +217,7 @@ func TestRestartPodGates(t *testing.T) {
 		require.Equal(t, v1.ConditionFalse, r.condition(v1.PodRestarting).Status, "and written to the API")
 	})
 	t.Run("off, and the condition is of others", func(t *testing.T) {
-		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 		pod.Status.Conditions = []v1.PodCondition{{
 			Type: v1.PodRestarting, Status: v1.ConditionTrue, Reason: "Theirs", LastTransitionTime: metav1.Now(),
 		}}
@@ -229,7 +229,7 @@ func TestRestartPodGates(t *testing.T) {
 		require.Nil(t, r.kubelet.podRestarts.get(r.pod.UID))
 	})
 	t.Run("on, and the condition is of others", func(t *testing.T) {
-		pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+		pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 		theirs := v1.PodCondition{Type: v1.PodRestarting, Status: v1.ConditionTrue, Reason: "Theirs"}
 		pod.Status.Conditions = []v1.PodCondition{theirs}
 		r := newRestartTest(t, pod, nil)
@@ -251,7 +251,7 @@ func TestRestartPodGates(t *testing.T) {
 // without another trigger and without a back-off. Containers that ran in the old
 // sandbox do not fail the pod.
 func TestRestartPodSandboxLost(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 88)
 	require.NoError(t, r.sync())
@@ -273,7 +273,7 @@ func TestRestartPodSandboxLost(t *testing.T) {
 // A container whose startup probe passed before the kubelet was restarted is not
 // probed again.
 func TestRestartPodStartedBeforeKubelet(t *testing.T) {
-	pod := restartablePod(restartpod.ContainerRestartRuleActionRestartPod)
+	pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 	for i := range pod.Spec.Containers {
 		pod.Spec.Containers[i].StartupProbe = &v1.Probe{}
 	}
@@ -297,7 +297,7 @@ func TestRestartPodStartedBeforeKubelet(t *testing.T) {
 }
 
 func TestRestartPodStopFails(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	syncs := r.syncs
 	r.exit("x", 88)
@@ -311,7 +311,7 @@ func TestRestartPodStopFails(t *testing.T) {
 
 // A sync that fails while the pod waits does not extend the wait.
 func TestRestartPodSyncFailsInBackOff(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 88)
 	require.NoError(t, r.sync())
@@ -333,7 +333,7 @@ func TestRestartPodSyncFailsInBackOff(t *testing.T) {
 
 // A failed hook affects only the instance that it stopped, and not the next one.
 func TestRestartPodAfterFailedHook(t *testing.T) {
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 0)
 	for _, err := range []error{kuberuntime.ErrPostStartHook, nil} {
@@ -352,7 +352,7 @@ func TestRestartPodAfterFailedHook(t *testing.T) {
 // The kubelet learns only from the runtime that a static pod has reached Startup.
 func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 	t.Run("in Startup", func(t *testing.T) {
-		r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
+		r := newRestartTest(t, staticPod(restartablePod(v1.ContainerRestartRuleActionRestartPod)), nil)
 		r.run()
 		r.fake.fakeClock.Step(5 * time.Second)
 		r.exit("x", 88)
@@ -373,7 +373,7 @@ func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 		require.Equal(t, v1.ConditionFalse, r.condition(v1.PodRestarting).Status)
 	})
 	t.Run("when all had been started", func(t *testing.T) {
-		r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
+		r := newRestartTest(t, staticPod(restartablePod(v1.ContainerRestartRuleActionRestartPod)), nil)
 		r.run()
 		r.exit("x", 88)
 		require.NoError(t, r.sync())
@@ -394,7 +394,7 @@ func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 		require.Equal(t, v1.ConditionFalse, r.condition(v1.PodRestarting).Status)
 	})
 	t.Run("before the trigger was seen", func(t *testing.T) {
-		r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
+		r := newRestartTest(t, staticPod(restartablePod(v1.ContainerRestartRuleActionRestartPod)), nil)
 		r.run()
 		r.fake.fakeClock.Step(5 * time.Second)
 		r.exit("x", 88)
@@ -405,7 +405,7 @@ func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 		require.Len(t, r.events(), 1)
 	})
 	t.Run("after it stopped a container that waits, and another one started", func(t *testing.T) {
-		r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
+		r := newRestartTest(t, staticPod(restartablePod(v1.ContainerRestartRuleActionRestartPod)), nil)
 		r.run()
 		r.fake.fakeClock.Step(5 * time.Second)
 		r.exit("x", 88)
@@ -422,7 +422,7 @@ func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 
 // A static pod may change and keep its UID.
 func TestRestartPodChanges(t *testing.T) {
-	r := newRestartTest(t, staticPod(restartablePod(restartpod.ContainerRestartRuleActionRestartPod)), nil)
+	r := newRestartTest(t, staticPod(restartablePod(v1.ContainerRestartRuleActionRestartPod)), nil)
 	r.run()
 	r.pod = r.pod.DeepCopy()
 	r.pod.Spec.Containers[0].RestartPolicyRules[0].ExitCodes.Values = []int32{99}
@@ -459,7 +459,7 @@ func TestRelistInStartup(t *testing.T) {
 	if !relistsOnePod {
 		t.Skip("this PLEG looks at all pods, once a second")
 	}
-	r := newRestartTest(t, restartablePod(restartpod.ContainerRestartRuleActionRestartPod), nil)
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	relists := make(chan types.UID)
 	r.kubelet.pleg = relister{r.kubelet.pleg, relists}
 	r.run()

@@ -35,6 +35,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod/restartrules"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -86,7 +87,7 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 
 		// A restart is in Startup, or the pod is in its first run.
 		machine := restartpod.New(flowcontrol.NewBackOff(time.Second, time.Minute), pod, gates)
-		containers := restartpod.Containers(&pod.Spec, gates)
+		containers := restartrules.Containers(&pod.Spec, gates)
 		startup := random.Intn(2) == 0
 		status := &kubecontainer.PodStatus{
 			ID: pod.UID, Name: pod.Name, Namespace: pod.Namespace,
@@ -183,7 +184,7 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 
 func restartsPod(gates restartpod.Gates, c *restartpod.Container) bool {
 	a := gates.OnExit(c, c.Status.ExitCode)
-	return a != "" && a != v1.ContainerRestartRuleActionRestart
+	return a != "" && a != restartpod.ActionRestart
 }
 
 func statusesOf(containers []restartpod.Container) (out []string) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package validation
+package restartrules
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
 // The limits of a container's rules (KEP-5307). An exit code on Linux is one byte.
@@ -28,17 +29,20 @@ var (
 	exitCodesOperators       = []v1.ContainerRestartRuleOnExitCodesOperator{v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn}
 )
 
+// actionRestartPod is the action that upstream lacks.
+const actionRestartPod = v1.ContainerRestartRuleAction(restartpod.ActionRestartPod)
+
 // gatesOfActions maps each action to the gate that it needs in addition to
 // ContainerRestartRules.
 var gatesOfActions = map[v1.ContainerRestartRuleAction]string{
 	v1.ContainerRestartRuleActionRestartAllContainers: string(config.RestartAllContainersOnContainerExits),
-	restartpod.ContainerRestartRuleActionRestartPod:   string(config.RestartPodOnContainerExits),
+	actionRestartPod: string(config.RestartPodOnContainerExits),
 }
 
-// RestartRuleOptions controls which restart policies and rules of containers are
+// Options controls which restart policies and rules of containers are
 // valid. The zero value allows only restartPolicy Always on an init container,
 // which makes it a sidecar.
-type RestartRuleOptions struct {
+type Options struct {
 	// Gates enable the fields that depend on them. RestartAllContainers and
 	// RestartPod each allow their action, and allow rules on sidecars (KEP-5532,
 	// user story 2). Without ContainerRestartRules they have no effect.
@@ -54,7 +58,7 @@ type RestartRuleOptions struct {
 // object can be updated after a gate was turned off. Nil means a new object and
 // changes nothing. It corresponds to GetValidationOptionsFromPodSpecAndMeta of
 // pkg/api/pod, and also covers RestartPod and exit codes.
-func (o RestartRuleOptions) AllowStored(old *v1.PodSpec) RestartRuleOptions {
+func (o Options) AllowStored(old *v1.PodSpec) Options {
 	if old == nil {
 		return o
 	}
@@ -82,13 +86,13 @@ func (o RestartRuleOptions) AllowStored(old *v1.PodSpec) RestartRuleOptions {
 }
 
 // allow allows the rules of a stored container of the pod.
-func (o *RestartRuleOptions) allow(c *v1.Container, spec *v1.PodSpec) {
+func (o *Options) allow(c *v1.Container, spec *v1.PodSpec) {
 	for _, rule := range c.RestartPolicyRules {
 		o.ContainerRestartRules = true
 		switch rule.Action {
 		case v1.ContainerRestartRuleActionRestartAllContainers:
 			o.RestartAllContainers = true
-		case restartpod.ContainerRestartRuleActionRestartPod:
+		case actionRestartPod:
 			o.RestartPod = true
 		}
 		if rule.ExitCodes != nil && len(validateExitCodes(rule.ExitCodes.Values, isWindows(spec), nil)) > 0 {
@@ -104,12 +108,12 @@ func actions(gates restartpod.Gates) []v1.ContainerRestartRuleAction {
 		actions = append(actions, v1.ContainerRestartRuleActionRestartAllContainers)
 	}
 	if gates.RestartPod {
-		actions = append(actions, restartpod.ContainerRestartRuleActionRestartPod)
+		actions = append(actions, actionRestartPod)
 	}
 	return actions
 }
 
-// ValidatePodRestartRules validates restartPolicy of the pod, and restartPolicy
+// Validate validates restartPolicy of the pod, and restartPolicy
 // and restartPolicyRules of its containers. An API server with the same gates
 // (pkg/apis/core/validation) accepts these fields if they pass here. There are
 // two differences. Without ContainerRestartRules an API server drops the fields
@@ -120,7 +124,7 @@ func actions(gates restartpod.Gates) []v1.ContainerRestartRuleAction {
 // set. A rule must have at least one exit code, without duplicates, each between
 // 0 and 255. On Windows there is no range. spec.os or the node selector
 // identifies a Windows pod.
-func ValidatePodRestartRules(spec *v1.PodSpec, fldPath *field.Path, opts RestartRuleOptions) field.ErrorList {
+func Validate(spec *v1.PodSpec, fldPath *field.Path, opts Options) field.ErrorList {
 	var errs field.ErrorList
 	if spec.RestartPolicy != "" && !slices.Contains(podRestartPolicies, spec.RestartPolicy) {
 		errs = append(errs, field.NotSupported(fldPath.Child("restartPolicy"), spec.RestartPolicy, podRestartPolicies))
@@ -145,7 +149,7 @@ func ValidatePodRestartRules(spec *v1.PodSpec, fldPath *field.Path, opts Restart
 	return errs
 }
 
-func validateContainer(c *v1.Container, init, windows bool, fldPath *field.Path, opts RestartRuleOptions) field.ErrorList {
+func validateContainer(c *v1.Container, init, windows bool, fldPath *field.Path, opts Options) field.ErrorList {
 	var errs field.ErrorList
 	policyPath, rulesPath := fldPath.Child("restartPolicy"), fldPath.Child("restartPolicyRules")
 	sidecar := init && isSidecar(c)
@@ -184,7 +188,7 @@ func validateContainer(c *v1.Container, init, windows bool, fldPath *field.Path,
 	return errs
 }
 
-func validateRule(rule *v1.ContainerRestartRule, fldPath *field.Path, windows bool, opts RestartRuleOptions) field.ErrorList {
+func validateRule(rule *v1.ContainerRestartRule, fldPath *field.Path, windows bool, opts Options) field.ErrorList {
 	var errs field.ErrorList
 	if actions := actions(opts.Gates); !slices.Contains(actions, rule.Action) {
 		err := field.NotSupported(fldPath.Child("action"), rule.Action, actions)
@@ -235,15 +239,15 @@ func needsGate[T ~string](gate T, err *field.Error) *field.Error {
 	return err
 }
 
-// WarningsForPodRestartRules returns warnings about a pod on a kubelet with the
+// Warnings returns warnings about a pod on a kubelet with the
 // gates. It warns about policies and rules that the kubelet ignores. In a valid
 // spec it also warns about redundant rules: without them, every exit code has
 // the same result. Of several equivalent rules, it names the later ones. For
 // Windows it does not check for redundant rules, because there are too many exit
 // codes.
-func WarningsForPodRestartRules(spec *v1.PodSpec, fldPath *field.Path, gates restartpod.Gates) []Warning {
-	var warnings []Warning
-	effective := restartpod.Containers(spec, gates)
+func Warnings(spec *v1.PodSpec, fldPath *field.Path, gates restartpod.Gates) []validation.Warning {
+	var warnings []validation.Warning
+	effective := Containers(spec, gates)
 	for i, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		path := fldPath.Child("initContainers").Index(i)
 		if n := len(spec.InitContainers); i >= n {
@@ -269,15 +273,15 @@ func WarningsForPodRestartRules(spec *v1.PodSpec, fldPath *field.Path, gates res
 			case known && !slices.Contains(actions(gates), rule.Action):
 				warnings = append(warnings, ignored(rulesPath.Index(r), gate, "for its exit codes restartPolicy counts, and no later rule"))
 			case idle.Has(r):
-				warnings = append(warnings, Warning{Field: rulesPath.Index(r).String(), Detail: "has no effect: without it every exit code leads to the same"})
+				warnings = append(warnings, validation.Warning{Field: rulesPath.Index(r).String(), Detail: "has no effect: without it every exit code leads to the same"})
 			}
 		}
 	}
 	return warnings
 }
 
-func ignored[T ~string](fldPath *field.Path, gate T, instead string) Warning {
-	return Warning{Field: fldPath.String(), Detail: fmt.Sprintf("ignored by a kubelet without the feature gate %s: %s", gate, instead)}
+func ignored[T ~string](fldPath *field.Path, gate T, instead string) validation.Warning {
+	return validation.Warning{Field: fldPath.String(), Detail: fmt.Sprintf("ignored by a kubelet without the feature gate %s: %s", gate, instead)}
 }
 
 // idleRules returns the indexes of the redundant rules. Without all of them,

@@ -25,7 +25,7 @@ func makeUpstream(initial, max time.Duration, tc clock.Clock, jitter float64, ru
 
 // Every check must fail on upstream's type, and doc.go must have a row for it.
 func TestUpstreamFailsEveryCorrection(t *testing.T) {
-	doc, err := os.ReadFile("doc.go")
+	doc, err := os.ReadFile("../../backoff/doc.go")
 	require.NoError(t, err)
 	_, rows, found := strings.Cut(string(doc), "# Differences from client-go")
 	require.True(t, found)
@@ -51,6 +51,7 @@ type pair struct {
 	tc       *testingclock.FakeClock
 	ours     *Backoff
 	upstream *flowcontrol.Backoff
+	limit    time.Duration
 	rule     resetRule
 	// event is when a key last advanced, or the time of the newest later event that
 	// Decide found it waiting after.
@@ -59,7 +60,7 @@ type pair struct {
 }
 
 func newPair(initial, limit time.Duration, rule resetRule) *pair {
-	p := &pair{tc: testingclock.NewFakeClock(start), rule: rule, event: map[string]time.Time{}}
+	p := &pair{tc: testingclock.NewFakeClock(start), limit: limit, rule: rule, event: map[string]time.Time{}}
 	p.ours = makeCorrected(initial, limit, p.tc, 0, rule).(*Backoff)
 	p.upstream = makeUpstream(initial, limit, p.tc, 0, rule).(*flowcontrol.Backoff)
 	if rule == nil {
@@ -96,7 +97,7 @@ func (p *pair) do(op int, id string, amount time.Duration) error {
 		p.upstream.GC()
 		for _, id := range []string{"a", "b", "c"} {
 			if delay := p.ours.Get(id); p.upstream.Get(id) == 0 && delay != 0 {
-				if p.rule(p.tc.Now(), p.event[id].Add(delay), p.ours.maxDuration) {
+				if p.rule(p.tc.Now(), p.event[id].Add(delay), p.limit) {
 					return fmt.Errorf("%s may have waited until %s ago and GC left it", id, p.tc.Since(p.event[id].Add(delay)))
 				}
 				p.ours.Reset(id)

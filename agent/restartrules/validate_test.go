@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package validation
+package restartrules
 
 import (
 	"encoding/json"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
 const (
@@ -24,19 +25,19 @@ const (
 
 	restart              = v1.ContainerRestartRuleActionRestart
 	restartAllContainers = v1.ContainerRestartRuleActionRestartAllContainers
-	restartPod           = restartpod.ContainerRestartRuleActionRestartPod
+	restartPod           = actionRestartPod
 
 	in    = v1.ContainerRestartRuleOnExitCodesOpIn
 	notIn = v1.ContainerRestartRuleOnExitCodesOpNotIn
 )
 
 var (
-	gatesOff  = RestartRuleOptions{}
-	rulesOnly = RestartRuleOptions{Gates: restartpod.Gates{ContainerRestartRules: true}}
-	withAll   = RestartRuleOptions{Gates: restartpod.Gates{ContainerRestartRules: true, RestartAllContainers: true}}
-	withPod   = RestartRuleOptions{Gates: restartpod.Gates{ContainerRestartRules: true, RestartPod: true}}
-	gatesOn   = RestartRuleOptions{Gates: restartpod.Gates{ContainerRestartRules: true, RestartAllContainers: true, RestartPod: true}}
-	anyCodes  = RestartRuleOptions{Gates: rulesOnly.Gates, AnyExitCodes: true}
+	gatesOff  = Options{}
+	rulesOnly = Options{Gates: restartpod.Gates{ContainerRestartRules: true}}
+	withAll   = Options{Gates: restartpod.Gates{ContainerRestartRules: true, RestartAllContainers: true}}
+	withPod   = Options{Gates: restartpod.Gates{ContainerRestartRules: true, RestartPod: true}}
+	gatesOn   = Options{Gates: restartpod.Gates{ContainerRestartRules: true, RestartAllContainers: true, RestartPod: true}}
+	anyCodes  = Options{Gates: rulesOnly.Gates, AnyExitCodes: true}
 )
 
 func rule(action v1.ContainerRestartRuleAction, operator v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.ContainerRestartRule {
@@ -73,7 +74,7 @@ func codes(n int) []int32 {
 	return values
 }
 
-func TestValidatePodRestartRules(t *testing.T) {
+func TestValidate(t *testing.T) {
 	const (
 		path     = "spec.containers[0]"
 		initPath = "spec.initContainers[0]"
@@ -86,7 +87,7 @@ func TestValidatePodRestartRules(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		spec *v1.PodSpec
-		opts RestartRuleOptions
+		opts Options
 		want field.ErrorList
 	}{
 		{name: "nothing set", spec: regularPod(container("")), opts: gatesOff},
@@ -104,7 +105,7 @@ func TestValidatePodRestartRules(t *testing.T) {
 		{name: "container rules, gates off", spec: regularPod(container(never, rule(restart, in, 42))), opts: gatesOff,
 			want: field.ErrorList{field.Forbidden(field.NewPath(path+".restartPolicy"), ""), field.Forbidden(field.NewPath(path+".restartPolicyRules"), "")}},
 		{name: "actions without ContainerRestartRules", spec: regularPod(container("", rule(restartPod, in, 42))),
-			opts: RestartRuleOptions{Gates: restartpod.Gates{RestartAllContainers: true, RestartPod: true}},
+			opts: Options{Gates: restartpod.Gates{RestartAllContainers: true, RestartPod: true}},
 			want: field.ErrorList{field.Forbidden(field.NewPath(path+".restartPolicyRules"), "")}},
 		{name: "unknown container policy", spec: regularPod(container("onFailure")), opts: gatesOn,
 			want: field.ErrorList{field.NotSupported[string](field.NewPath(path+".restartPolicy"), v1.ContainerRestartPolicy("onFailure"), nil)}},
@@ -201,7 +202,7 @@ func TestValidatePodRestartRules(t *testing.T) {
 			want: field.ErrorList{field.Forbidden(field.NewPath("spec.ephemeralContainers[0].restartPolicyRules"), "")}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := ValidatePodRestartRules(tc.spec, field.NewPath("spec"), tc.opts)
+			got := Validate(tc.spec, field.NewPath("spec"), tc.opts)
 			require.Len(t, got, len(tc.want), "%v", got)
 			for i := range got {
 				got[i].Detail, tc.want[i].Detail = "", ""
@@ -216,7 +217,7 @@ func TestMissingGateIsNamed(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		spec *v1.PodSpec
-		opts RestartRuleOptions
+		opts Options
 		want []string
 	}{
 		{"policy of an init container", initPod(container(never)), gatesOff,
@@ -237,7 +238,7 @@ func TestMissingGateIsNamed(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got []string
-			for _, err := range ValidatePodRestartRules(tc.spec, field.NewPath("spec"), tc.opts) {
+			for _, err := range Validate(tc.spec, field.NewPath("spec"), tc.opts) {
 				got = append(got, err.Error())
 			}
 			assert.Equal(t, tc.want, got)
@@ -248,9 +249,9 @@ func TestMissingGateIsNamed(t *testing.T) {
 func TestAllowStored(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		opts RestartRuleOptions
+		opts Options
 		old  *v1.PodSpec
-		want RestartRuleOptions
+		want Options
 	}{
 		{"new object", gatesOff, nil, gatesOff},
 		{"nothing in use", gatesOff, regularPod(container("")), gatesOff},
@@ -272,15 +273,15 @@ func TestAllowStored(t *testing.T) {
 			got := tc.opts.AllowStored(tc.old)
 			assert.Equal(t, tc.want, got)
 			if tc.old != nil {
-				assert.Empty(t, ValidatePodRestartRules(tc.old, nil, got), "what is stored is valid")
+				assert.Empty(t, Validate(tc.old, nil, got), "what is stored is valid")
 			}
 		})
 	}
 }
 
-func TestWarningsForPodRestartRules(t *testing.T) {
-	idle := func(containers string, rule int) Warning {
-		return Warning{fmt.Sprintf("spec.%s[0].restartPolicyRules[%d]", containers, rule), "has no effect: without it every exit code leads to the same"}
+func TestWarnings(t *testing.T) {
+	idle := func(containers string, rule int) validation.Warning {
+		return validation.Warning{Field: fmt.Sprintf("spec.%s[0].restartPolicyRules[%d]", containers, rule), Detail: "has no effect: without it every exit code leads to the same"}
 	}
 	onWindows := regularPod(container(never, rule(restart, in, 1), rule(restart, in, 1)))
 	onWindows.NodeSelector = map[string]string{v1.LabelOSStable: "windows"}
@@ -288,47 +289,47 @@ func TestWarningsForPodRestartRules(t *testing.T) {
 		name  string
 		spec  *v1.PodSpec
 		gates restartpod.Gates
-		want  []Warning
+		want  []validation.Warning
 	}{
 		{"no rules", regularPod(container(never)), gatesOn.Gates, nil},
 		{"rules that matter", regularPod(container(never, rule(restart, in, 1), rule(restartPod, notIn, 0))), gatesOn.Gates, nil},
 		{"exit codes taken by an earlier rule", regularPod(container(never, rule(restart, in, 1, 2), rule(restartPod, in, 2))), gatesOn.Gates,
-			[]Warning{idle("containers", 1)}},
+			[]validation.Warning{idle("containers", 1)}},
 		{"everything taken by earlier rules", regularPod(container(never, rule(restart, notIn, 3), rule(restartPod, in, 3), rule(restartAllContainers, notIn, 7))), gatesOn.Gates,
-			[]Warning{idle("containers", 2)}},
+			[]validation.Warning{idle("containers", 2)}},
 		{"what the policy does anyway", regularPod(container(onFailure, rule(restart, in, 42))), gatesOn.Gates,
-			[]Warning{idle("containers", 0)}},
+			[]validation.Warning{idle("containers", 0)}},
 		{"an exception from a later rule", regularPod(container(onFailure, rule(restart, in, 42), rule(restartPod, notIn, 0))), gatesOn.Gates, nil},
 		{"of three equal rules the last two", regularPod(container(never, slices.Repeat([]v1.ContainerRestartRule{rule(restart, in, 1)}, 3)...)), gatesOn.Gates,
-			[]Warning{idle("containers", 1), idle("containers", 2)}},
+			[]validation.Warning{idle("containers", 1), idle("containers", 2)}},
 		{"an init container that succeeds is done", initPod(container(never, rule(restart, in, 0))), gatesOn.Gates,
-			[]Warning{idle("initContainers", 0)}},
-		{"ContainerRestartRules off", regularPod(container(never, rule(restart, in, 1), rule(restart, in, 1))), gatesOff.Gates, []Warning{
-			{"spec.containers[0].restartPolicy", "ignored by a kubelet without the feature gate ContainerRestartRules: the policy of the pod counts"},
-			{"spec.containers[0].restartPolicyRules", "ignored by a kubelet without the feature gate ContainerRestartRules: restart policies alone count"},
+			[]validation.Warning{idle("initContainers", 0)}},
+		{"ContainerRestartRules off", regularPod(container(never, rule(restart, in, 1), rule(restart, in, 1))), gatesOff.Gates, []validation.Warning{
+			{Field: "spec.containers[0].restartPolicy", Detail: "ignored by a kubelet without the feature gate ContainerRestartRules: the policy of the pod counts"},
+			{Field: "spec.containers[0].restartPolicyRules", Detail: "ignored by a kubelet without the feature gate ContainerRestartRules: restart policies alone count"},
 		}},
-		{"rules of a sidecar, ContainerRestartRules off", initPod(container(always, rule(restartPod, in, 1))), gatesOff.Gates, []Warning{
-			{"spec.initContainers[0].restartPolicyRules", "ignored by a kubelet without the feature gate ContainerRestartRules: restart policies alone count"},
+		{"rules of a sidecar, ContainerRestartRules off", initPod(container(always, rule(restartPod, in, 1))), gatesOff.Gates, []validation.Warning{
+			{Field: "spec.initContainers[0].restartPolicyRules", Detail: "ignored by a kubelet without the feature gate ContainerRestartRules: restart policies alone count"},
 		}},
-		{"RestartPod off", regularPod(container(never, rule(restartPod, in, 1), rule(restart, notIn, 0))), withAll.Gates, []Warning{
-			{"spec.containers[0].restartPolicyRules[0]", "ignored by a kubelet without the feature gate RestartPodOnContainerExits: for its exit codes restartPolicy counts, and no later rule"},
+		{"RestartPod off", regularPod(container(never, rule(restartPod, in, 1), rule(restart, notIn, 0))), withAll.Gates, []validation.Warning{
+			{Field: "spec.containers[0].restartPolicyRules[0]", Detail: "ignored by a kubelet without the feature gate RestartPodOnContainerExits: for its exit codes restartPolicy counts, and no later rule"},
 		}},
-		{"RestartAllContainers off", initPod(container(never, rule(restartAllContainers, in, 1))), withPod.Gates, []Warning{
-			{"spec.initContainers[0].restartPolicyRules[0]", "ignored by a kubelet without the feature gate RestartAllContainersOnContainerExits: for its exit codes restartPolicy counts, and no later rule"},
+		{"RestartAllContainers off", initPod(container(never, rule(restartAllContainers, in, 1))), withPod.Gates, []validation.Warning{
+			{Field: "spec.initContainers[0].restartPolicyRules[0]", Detail: "ignored by a kubelet without the feature gate RestartAllContainersOnContainerExits: for its exit codes restartPolicy counts, and no later rule"},
 		}},
 		{"too many rules", regularPod(container(never, slices.Repeat([]v1.ContainerRestartRule{rule(restart, in, 1)}, 21)...)), gatesOn.Gates, nil},
 		{"Windows", onWindows, gatesOn.Gates, nil},
 		{"ephemeral container", ephemeralPod(container(never, rule(restart, in, 1))), gatesOn.Gates, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			assert.Equal(t, tc.want, WarningsForPodRestartRules(tc.spec, field.NewPath("spec"), tc.gates))
+			assert.Equal(t, tc.want, Warnings(tc.spec, field.NewPath("spec"), tc.gates))
 		})
 	}
 }
 
-// FuzzValidatePodRestartRules searches for specs that make the validation panic,
+// FuzzValidate searches for specs that make the validation panic,
 // or that pass but exceed a limit.
-func FuzzValidatePodRestartRules(f *testing.F) {
+func FuzzValidate(f *testing.F) {
 	for _, spec := range []*v1.PodSpec{
 		regularPod(container(never, rule(restart, in, 42), rule(restartPod, notIn, 0, 1))),
 		initPod(container(always, rule(restartAllContainers, in, codes(255)...))),
@@ -347,9 +348,9 @@ func FuzzValidatePodRestartRules(f *testing.F) {
 		if json.Unmarshal(data, &spec) != nil {
 			return
 		}
-		opts := RestartRuleOptions{Gates: restartpod.Gates{ContainerRestartRules: gates&1 != 0, RestartAllContainers: gates&2 != 0, RestartPod: gates&4 != 0}}
-		WarningsForPodRestartRules(&spec, field.NewPath("spec"), opts.Gates)
-		if len(ValidatePodRestartRules(&spec, field.NewPath("spec"), opts)) > 0 {
+		opts := Options{Gates: restartpod.Gates{ContainerRestartRules: gates&1 != 0, RestartAllContainers: gates&2 != 0, RestartPod: gates&4 != 0}}
+		Warnings(&spec, field.NewPath("spec"), opts.Gates)
+		if len(Validate(&spec, field.NewPath("spec"), opts)) > 0 {
 			return
 		}
 		windows := spec.OS != nil && spec.OS.Name == "windows" || spec.NodeSelector["kubernetes.io/os"] == "windows"

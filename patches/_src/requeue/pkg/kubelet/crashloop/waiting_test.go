@@ -1,0 +1,67 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package crashloop
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+)
+
+func TestWaiting(t *testing.T) {
+	assert.NoError(t, Waiting(nil))
+	assert.False(t, IsWaiting(nil))
+	assert.False(t, IsWaiting(in(5)))
+	err := fmt.Errorf("failed: %w", Waiting(in(5)))
+	assert.True(t, IsWaiting(err))
+	assert.False(t, IsWaiting(errors.Join(Waiting(in(5)), errors.New("failed"))))
+	assert.False(t, IsWaiting(fmt.Errorf("failed: %w", utilerrors.NewAggregate([]error{Waiting(in(5)), errors.New("failed")}))))
+	assert.ErrorIs(t, err, ErrCrashLoopBackOff)
+	assert.EqualError(t, Waiting(in(5)), in(5).Error())
+	assert.Equal(t, in(5), Changed(Waiting(in(5))))
+	assert.Equal(t, in(5), Changed(Waiting(Waiting(in(5)))))
+	assert.Equal(t, in(5), Changed(in(5)))
+	assert.NoError(t, Changed(nil))
+	delay, exact := NextSync(Waiting(in(7)), 10*time.Second, time.Minute, now)
+	assert.Equal(t, 7*time.Second, delay)
+	assert.True(t, exact)
+}
+
+func TestChangedNothing(t *testing.T) {
+	assert.True(t, ChangedNothing("StartContainer", fmt.Errorf("failed: %w", in(5))))
+	assert.True(t, ChangedNothing("ConfigPodSandbox", nil))
+	assert.False(t, ChangedNothing("ConfigPodSandbox", errors.New("failed")))
+	assert.False(t, ChangedNothing("StartContainer", nil))
+	assert.False(t, ChangedNothing("StartContainer", errors.New("failed")))
+	assert.False(t, ChangedNothing("KillContainer", nil))
+	assert.False(t, ChangedNothing("StartContainer", errors.Join(in(5), errors.New("failed"))))
+	assert.False(t, ChangedNothing("StartContainer", NewBackoffError(errors.New("RunContainerError"), now)), "a start that failed")
+}
+
+func TestOnlyBackOff(t *testing.T) {
+	waits, failed := NewBackoffError(ErrCrashLoopBackOff, at(1)), errors.New("failed")
+	assert.False(t, OnlyBackOff(nil))
+	assert.False(t, OnlyBackOff(failed))
+	assert.False(t, OnlyBackOff(errors.Join(waits, failed)))
+	assert.True(t, OnlyBackOff(waits))
+	assert.True(t, OnlyBackOff(Waiting(errors.Join(waits, fmt.Errorf("container a: %w", waits)))))
+	assert.True(t, OnlyBackOff(NewBackoffError(failed, at(1))), "it was logged when it failed")
+}

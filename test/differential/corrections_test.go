@@ -1,0 +1,1 @@
+../../backoff/corrections_test.go
