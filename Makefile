@@ -47,7 +47,7 @@ test-modules:
 	@hack/lint.sh
 	@for dir in . agent crashloop hack test test/node examples/agent; do \
 	  echo "==> go test -race $(SHORT) ./... in $$dir"; \
-	  (cd "$$dir" && CGO_ENABLED=1 go test -race $(SHORT) ./...); \
+	  (cd "$$dir" && CGO_ENABLED=1 go test -race -timeout 30m $(SHORT) ./...); \
 	done
 
 search: ## search all interleavings of events in a pod restart for a broken invariant

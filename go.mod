@@ -6,7 +6,7 @@ go 1.22.0
 
 require (
 	github.com/cockroachdb/datadriven v1.0.3
-	github.com/stretchr/testify v1.11.1
+	github.com/stretchr/testify v1.9.0
 	k8s.io/api v0.31.0
 	k8s.io/apimachinery v0.31.0
 	k8s.io/client-go v0.31.0
