@@ -470,10 +470,13 @@ func TestRelistInStartup(t *testing.T) {
 	require.NoError(t, r.sync())
 	p := r.kubelet.podRestarts.get(r.pod.UID)
 	require.Equal(t, restartpod.PhaseStartup, p.plan.Phase)
-	for range 3 {
+	r.kubelet.relistInStartup(tCtx, r.pod.UID)
+	require.Eventually(t, r.fake.fakeClock.HasWaiters, time.Minute, time.Millisecond)
+	// Each further request begins the delays again, after the one that is running.
+	for range 2 {
 		r.kubelet.relistInStartup(tCtx, r.pod.UID)
 	}
-	for n, after := range []time.Duration{50, 100, 200, 400} {
+	for n, after := range []time.Duration{50, 50, 100, 200, 400} {
 		require.Eventually(t, r.fake.fakeClock.HasWaiters, time.Minute, time.Millisecond)
 		r.fake.fakeClock.Step(after * time.Millisecond)
 		require.Equal(t, r.pod.UID, <-relists, n)
