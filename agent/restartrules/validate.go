@@ -35,8 +35,8 @@ const actionRestartPod = v1.ContainerRestartRuleAction(restartpod.ActionRestartP
 // gatesOfActions maps each action to the gate that it needs in addition to
 // ContainerRestartRules.
 var gatesOfActions = map[v1.ContainerRestartRuleAction]string{
-	v1.ContainerRestartRuleActionRestartAllContainers: string(config.RestartAllContainersOnContainerExits),
-	actionRestartPod: string(config.RestartPodOnContainerExits),
+	v1.ContainerRestartRuleActionRestartAllContainers: config.RestartAllContainersOnContainerExits,
+	actionRestartPod: config.RestartPodOnContainerExits,
 }
 
 // Options controls which restart policies and rules of containers are
@@ -234,7 +234,7 @@ func validateExitCodes(values []int32, windows bool, fldPath *field.Path) field.
 }
 
 // needsGate adds the gate to enable to the error.
-func needsGate[T ~string](gate T, err *field.Error) *field.Error {
+func needsGate(gate string, err *field.Error) *field.Error {
 	err.Detail = fmt.Sprintf("%s; needs the feature gate %s", err.Detail, gate)
 	return err
 }
@@ -280,7 +280,7 @@ func Warnings(spec *v1.PodSpec, fldPath *field.Path, gates restartpod.Gates) []v
 	return warnings
 }
 
-func ignored[T ~string](fldPath *field.Path, gate T, instead string) validation.Warning {
+func ignored(fldPath *field.Path, gate, instead string) validation.Warning {
 	return validation.Warning{Field: fldPath.String(), Detail: fmt.Sprintf("ignored by a kubelet without the feature gate %s: %s", gate, instead)}
 }
 
