@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -99,13 +98,9 @@ type listed struct {
 // list returns a package and all that come with it, by their import paths.
 func list(t *testing.T, name string) map[string]*listed {
 	t.Helper()
-	var stderr strings.Builder
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Standard,Imports,ImportMap,Module", path.Join(root, name))
-	cmd.Stderr = &stderr
-	output, err := cmd.Output()
-	require.NoError(t, err, stderr.String())
+	output := goOutput(t, "", nil, "list", "-deps", "-json=ImportPath,Standard,Imports,ImportMap,Module", path.Join(root, name))
 	packages := map[string]*listed{}
-	for d := json.NewDecoder(strings.NewReader(string(output))); ; {
+	for d := json.NewDecoder(strings.NewReader(output)); ; {
 		p := &listed{}
 		err := d.Decode(p)
 		if errors.Is(err, io.EOF) {

@@ -38,15 +38,21 @@ func goMod(t *testing.T, dir string) *modfile.File {
 	return mod
 }
 
-// goCommand runs go outside the workspace.
-func goCommand(t *testing.T, dir string, env []string, args ...string) string {
+// goOutput runs go in a directory and returns what it prints.
+func goOutput(t *testing.T, dir string, env []string, args ...string) string {
 	t.Helper()
 	var stderr strings.Builder
 	cmd := exec.Command("go", args...)
-	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), append([]string{"GOWORK=off", "GOFLAGS=-mod=mod"}, env...)...), &stderr
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), env...), &stderr
 	output, err := cmd.Output()
 	require.NoError(t, err, stderr.String())
 	return strings.TrimSpace(string(output))
+}
+
+// goCommand runs go outside the workspace.
+func goCommand(t *testing.T, dir string, env []string, args ...string) string {
+	t.Helper()
+	return goOutput(t, dir, append([]string{"GOWORK=off", "GOFLAGS=-mod=mod"}, env...), args...)
 }
 
 // The library has few requirements, and each module only requires those of this repository that its name allows: the arrows of
