@@ -16,7 +16,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -37,7 +37,7 @@ type Options struct {
 	// Recorder records the events that the kubelet records. The object of an event is
 	// the pod, or a reference with a FieldPath for a container. If Recorder is nil,
 	// events are dropped.
-	Recorder kuberuntime.EventRecorder
+	Recorder restart.EventRecorder
 	// Report is called with the status before and after each sync. Run or Step calls
 	// it. The agent does not modify the Status afterwards.
 	Report func(Status)
@@ -145,9 +145,9 @@ type container struct {
 // curve.DelayFirst is. The clock may be nil if only agents use the back-offs. The keys of
 // pods that have ended stay until GC removes them: call it once a minute.
 func NewBackOffs(c clock.Clock, curve backoff.Curve) (containers, pods *backoff.Backoff) {
-	containers = kuberuntime.NewBackOff(c, curve)
+	containers = restart.NewBackOff(c, curve)
 	curve.DelayFirst = false
-	return containers, kuberuntime.NewBackOff(c, curve)
+	return containers, restart.NewBackOff(c, curve)
 }
 
 // New returns the agent of a pod. It returns an error if Pod or Runtime is nil, if the pod

@@ -30,6 +30,6 @@
 //
 // In a sync the agent gets the runtime's [State], asks restartpod.Machine for a plan, and
 // stops and starts containers. It starts all containers that may start, in the order in
-// which they exited. kuberuntime.DoBackOff decides whether a container has to wait. The
+// which they exited. restart.DoBackOff decides whether a container has to wait. The
 // agent passes the new [Status] to Options.Report.
 package agent

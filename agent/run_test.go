@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // runCase is a run of a pod on a node of its own.
@@ -318,7 +318,7 @@ func TestStartAll(t *testing.T) {
 			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: name})
 			n.lives[name] = []life{exits(1, 0)}
 		}
-		b := kuberuntime.NewBackOff(clock.RealClock{}, backoff.Curve{Initial: time.Second, Max: time.Second})
+		b := restart.NewBackOff(clock.RealClock{}, backoff.Curve{Initial: time.Second, Max: time.Second})
 		n.run(t, n.agent(p, func(o *Options) { o.ContainerBackOff = b }), 61*time.Second)
 		for name := range n.lives {
 			require.InDelta(t, 6, n.started[name], 1, name)

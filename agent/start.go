@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -25,19 +25,19 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 	if now.Before(c.missingUntil) {
 		return false // startFailed has set retryAt and the reason.
 	}
-	var statuses []kuberuntime.ContainerStatus // The back-off counts from the exit of this instance.
+	var statuses []restart.ContainerStatus // The back-off counts from the exit of this instance.
 	if i := c.instance; i != nil && !c.old {
-		statuses = []kuberuntime.ContainerStatus{{
-			Name: c.Name, State: kuberuntime.ContainerState(i.State), ExitCode: int(i.ExitCode), StartedAt: i.StartedAt, FinishedAt: i.FinishedAt, RestartCount: i.Restarts,
+		statuses = []restart.ContainerStatus{{
+			Name: c.Name, State: restart.ContainerState(i.State), ExitCode: int(i.ExitCode), StartedAt: i.StartedAt, FinishedAt: i.FinishedAt, RestartCount: i.Restarts,
 		}}
 	}
-	wait, message, err := kuberuntime.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
+	wait, message, err := restart.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
 	if !wait {
 		return true
 	}
-	c.retryAt, _ = kuberuntime.MinBackoffExpiration(err)
+	c.retryAt, _ = restart.MinBackoffExpiration(err)
 	if c.waitReason == "" { // The error of a failed start is more useful than CrashLoopBackOff.
-		c.waitReason, c.message = kuberuntime.ErrCrashLoopBackOff.Error(), message
+		c.waitReason, c.message = restart.ErrCrashLoopBackOff.Error(), message
 	}
 	return false
 }
@@ -140,7 +140,7 @@ func (a *Agent) startFailed(now time.Time, c *container, err error) {
 	c.wait(reason, err.Error(), time.Time{})
 	a.event(c, v1.EventTypeWarning, "Failed", "Error: %v", err)
 	// The error is not needed: mayStart asks the back-off again.
-	_ = kuberuntime.StartFailed(a.o.Pod, c.spec, created, err, a.o.ContainerBackOff, now)
+	_ = restart.StartFailed(a.o.Pod, c.spec, created, err, a.o.ContainerBackOff, now)
 	if !created {
 		c.failedAt = now.Add(missingRetry)
 		c.retryAt, c.missingUntil = c.failedAt, c.failedAt

@@ -36,10 +36,10 @@ check_go
 # the two expressions.
 declare -A variants=()
 [[ -n $STOCK ]] || variants=(
-  [kubelet-jittered]='kubelet pkg/kubelet/crashloop/dobackoff.go
+  [kubelet-jittered]='kubelet pkg/kubelet/restart/dobackoff.go
 backoff.NewBackOff(curve.Initial, curve.Max)
 backoff.NewBackOffWithJitter(curve.Initial, curve.Max, 0.5)'
-  [kubelet-short-reset]='kubelet pkg/kubelet/crashloop/dobackoff.go
+  [kubelet-short-reset]='kubelet pkg/kubelet/restart/dobackoff.go
 FlatReset(backoff.ContainerResetPeriod)
 FlatReset(15 * time.Second)'
 )

@@ -41,7 +41,7 @@
 //   - writeStatus writes plan.Conditions and plan.Waiting, and regards plan.Old.
 //   - stop skips an instance that is already being stopped.
 //   - start creates the sandbox if it is not ready. Before each start it asks
-//     kuberuntime.DoBackOff, without statuses of the previous run. It returns when
+//     restart.DoBackOff, without statuses of the previous run. It returns when
 //     to try again, and zero if it started the container.
 //   - earliest ignores zero times.
 //   - waitForChange returns at next, unless that is zero, and as soon as anything

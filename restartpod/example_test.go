@@ -57,7 +57,7 @@ func (a *agent) sync(now time.Time) (next time.Time) {
 		a.runtime.stop(containers[kill.Container].Name, kill, now)
 	}
 	for _, i := range plan.Start {
-		// A container must be skipped while kuberuntime.DoBackOff makes it wait, and
+		// A container must be skipped while restart.DoBackOff makes it wait, and
 		// sync must be called when it has waited. Do not pass DoBackOff a status that is
 		// true in plan.Old.
 		a.runtime.start(containers[i].Name, now)

@@ -77,7 +77,7 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 		for path, f := range q.Files {
 			// Git would drop a file in the place of a directory.
 			for _, at := range fileutil.WithParents(path) {
-				if _, there := upstream[at]; there && !s.Mirror.Replaces(path) {
+				if _, there := upstream[at]; there {
 					return nil, p.notApplicable(q, t, fmt.Errorf("error: %s: already exists in index\nthe patch takes %s from %s", at, path, f.Path))
 				}
 			}

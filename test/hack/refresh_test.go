@@ -27,10 +27,10 @@ func TestRefreshCarriesTheLibrary(t *testing.T) {
 	p.ok(t, "hack/patchset.sh", "apply")
 	third := read(filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2]))
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
-	write(p.dir, map[string]string{"backoff/more.go": "package backoff\n\nconst more = 1\n", "apis/doc.go": "package apis\n\n// Ours.\n"})
-	edit(t, filepath.Join(p.dir, "hack/mirror.txt"), "# comment\n", "# comment\n"+second+" apis staging/src/k8s.io/api replaces=doc.go:2020 doc.go\n")
+	write(p.dir, map[string]string{"backoff/more.go": "package backoff\n\nconst more = 1\n", "apis/ours.go": "package apis\n\n// Ours.\n"})
+	edit(t, filepath.Join(p.dir, "hack/mirror.txt"), "# comment\n", "# comment\n"+second+" apis staging/src/k8s.io/api *.go\n")
 	before := p.snapshot(t, p.root)
-	p.fails(t, nil, []string{"backoff/more.go -> staging/", "backoff/rules.go -> staging/", "+++ staging/", "apis/doc.go -> staging/", "make refresh"},
+	p.fails(t, nil, []string{"backoff/more.go -> staging/", "backoff/rules.go -> staging/", "+++ staging/", "apis/ours.go -> staging/", "make refresh"},
 		"hack/patchset.sh", "refresh", "--check")
 	assert.Equal(t, before, p.snapshot(t, p.root))
 	out := p.ok(t, "hack/patchset.sh", "refresh")
@@ -40,8 +40,8 @@ func TestRefreshCarriesTheLibrary(t *testing.T) {
 	assert.Equal(t, "package flowcontrol\n\nconst more = 1\n", read(filepath.Join(p.root, "staging/src/k8s.io/client-go/util/flowcontrol/more.go")))
 	assert.Empty(t, p.git(p.root, "status", "--porcelain"))
 	assert.Contains(t, p.git(p.root, "show", "--stat", "HEAD~2"), "more.go")
-	assert.NotContains(t, p.git(p.root, "show", "--stat", "HEAD~2"), "doc.go")
-	assert.Equal(t, "package api\n\n// Ours.\n", p.git(p.root, "show", "HEAD~1:staging/src/k8s.io/api/doc.go")+"\n", "a file of the release is replaced")
+	assert.NotContains(t, p.git(p.root, "show", "--stat", "HEAD~2"), "ours.go")
+	assert.Equal(t, "package api\n\n// Ours.\n", p.git(p.root, "show", "HEAD~1:staging/src/k8s.io/api/ours.go")+"\n")
 	assert.Equal(t, third, read(filepath.Join(p.dir, "patches/v1.37", p.patches(t)[2])))
 	p.ok(t, "hack/patchset.sh", "refresh", "--check")
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "Nothing to refresh")
@@ -137,10 +137,9 @@ func TestMirrorRender(t *testing.T) {
 	edit(t, path, "/kubelet-backoff/backoff\"", "/kubelet-backoff/config\"")
 	p.fails(t, nil, []string{"imports config, which hack/mirror.txt does not mirror"}, "hack/patchset.sh", "render", "kuberuntime/decide.go")
 	for line, want := range map[string]string{
-		"a backoff":                    "expected \"PATCH",
-		"a backoff to rules":           `"rules" is not a pattern`,
-		"a backoff to [.go":            `"[.go" is not a pattern`,
-		"a backoff to replaces=x *.go": "must be replaces=FILE.go:YEAR",
+		"a backoff":          "expected \"PATCH",
+		"a backoff to rules": `"rules" is not a pattern`,
+		"a backoff to [.go":  `"[.go" is not a pattern`,
 	} {
 		write(p.dir, map[string]string{"hack/mirror.txt": "# comment\n" + line + "\n"})
 		p.fails(t, nil, []string{"mirror.txt line 2", want}, "hack/patchset.sh", "render", "backoff/rules.go")

@@ -37,7 +37,7 @@ var limits = []struct {
 		modules:  1,
 	},
 	{
-		name:     "kuberuntime",
+		name:     "restart",
 		packages: []string{root + "/backoff", "k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/klog/v2", "k8s.io/utils/..."},
 		never:    []string{"k8s.io/client-go/...", "k8s.io/component-base/..."},
 		modules:  18,
@@ -45,7 +45,7 @@ var limits = []struct {
 	{
 		name:     "restartpod",
 		packages: []string{root + "/backoff", "k8s.io/api/core/v1", "k8s.io/apimachinery/..."},
-		never:    []string{root + "/kuberuntime", "k8s.io/client-go/...", "k8s.io/component-base/..."},
+		never:    []string{root + "/restart", "k8s.io/client-go/...", "k8s.io/component-base/..."},
 		modules:  18,
 	},
 	{
@@ -62,7 +62,7 @@ var limits = []struct {
 	{
 		name: "agent",
 		packages: []string{
-			root + "/backoff", root + "/kuberuntime", root + "/restartpod", root + "/agent/internal/expand", root + "/agent/restartrules",
+			root + "/backoff", root + "/restart", root + "/restartpod", root + "/agent/internal/expand", root + "/agent/restartrules",
 			"k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/utils/...",
 		},
 		never:   []string{root + "/agent/podspec", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/component-base/..."},

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -55,7 +55,7 @@ type container struct {
 const key = "container"
 
 func newWalker(o *Options, curve backoff.Curve, restarted func(time.Duration)) *walker {
-	w := &walker{Options: o, backOff: kuberuntime.NewBackOff(nil, curve), restarted: restarted, returns: o.returns()}
+	w := &walker{Options: o, backOff: restart.NewBackOff(nil, curve), restarted: restarted, returns: o.returns()}
 	w.random = rand.New(&w.draws)
 	w.spec.Policy = v1.ContainerRestartPolicy(o.Policy)
 	w.hit, w.failed, w.recovered = make([]bool, len(o.Outages)), make([]bool, len(w.returns)), make([]time.Duration, len(w.returns))

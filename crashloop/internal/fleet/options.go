@@ -2,7 +2,7 @@
 
 // Package fleet simulates the restarts of all containers of many nodes in virtual time, with any
 // number of back-off curves. It has no formula for delays, resets or restarts: packages backoff,
-// kuberuntime and restartpod decide on each restart of each container. The same Options give the
+// restart and restartpod decide on each restart of each container. The same Options give the
 // same result, on any number of processors and in any number of shards.
 package fleet
 

@@ -2,7 +2,7 @@
 
 // Package plan predicts the restarts of a pod. It runs the agent in virtual time, and a script
 // decides when containers exit. It has no formula for delays or restarts: packages config,
-// backoff, kuberuntime, restartpod and agent decide, as they do on a node.
+// backoff, restart, restartpod and agent decide, as they do on a node.
 package plan
 
 import (
@@ -16,7 +16,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -123,7 +123,7 @@ func Make(o Options) (*Plan, error) {
 	m.keys[""] = restartpod.New(m.podBackOff, o.Pod, o.Gates).BackOffKey()
 	for _, list := range [][]v1.Container{o.Pod.Spec.InitContainers, o.Pod.Spec.Containers} {
 		for i := range list {
-			m.keys[list[i].Name] = kuberuntime.Key(o.Pod, &list[i])
+			m.keys[list[i].Name] = restart.Key(o.Pod, &list[i])
 		}
 	}
 	for name, lives := range m.lives {

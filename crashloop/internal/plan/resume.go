@@ -18,7 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -165,7 +165,7 @@ var (
 )
 
 func inBackOff(w *v1.ContainerStateWaiting) bool {
-	return w != nil && (w.Reason == kuberuntime.ErrCrashLoopBackOff.Error() || containerBackOff.MatchString(w.Message) || podBackOff.MatchString(w.Message))
+	return w != nil && (w.Reason == restart.ErrCrashLoopBackOff.Error() || containerBackOff.MatchString(w.Message) || podBackOff.MatchString(w.Message))
 }
 
 // resume sets the state of the runtime and the back-offs from the status of the pod.

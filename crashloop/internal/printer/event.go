@@ -13,7 +13,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
-	"github.com/kubelet-backoff/kubelet-backoff/kuberuntime"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // The reasons of lines that are not events of the kubelet. An exit has the reason in
@@ -50,14 +50,14 @@ type Event struct {
 }
 
 // Recorder returns a recorder for the events of a pod.
-func (p *Printer) Recorder(pod *v1.Pod) kuberuntime.EventRecorder { return recorder{p, pod} }
+func (p *Printer) Recorder(pod *v1.Pod) restart.EventRecorder { return recorder{p, pod} }
 
 type recorder struct {
 	printer *Printer
 	pod     *v1.Pod
 }
 
-// Eventf implements kuberuntime.EventRecorder.
+// Eventf implements restart.EventRecorder.
 func (r recorder) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
 	container := ""
 	if ref, ok := object.(*v1.ObjectReference); ok {

@@ -13,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -33,14 +32,11 @@ type mirror struct {
 // Rule is a line of hack/mirror.txt.
 type Rule struct {
 	Patch, From, to string
-	prefix          string   // of file names in the tree
-	replaces, year  string   // the file that replaces one of upstream's, and the year in its header
-	patterns        []string // for file names in the library; a leading "-" excludes files
+	Nested          bool     // From is not in the root module
+	patterns        []string // for file names; a leading "-" excludes files
 }
 
-const mirrorUsage = `expected "PATCH LIBRARY-FOLDER TREE-FOLDER [prefix=PREFIX] [replaces=FILE.go:YEAR] PATTERN.go... [-PATTERN.go...]"`
-
-var replacesPattern = regexp.MustCompile(`^([^/:]+\.go):(20\d\d)$`)
+const mirrorUsage = `expected "PATCH LIBRARY-FOLDER TREE-FOLDER PATTERN.go... [-PATTERN.go...]"`
 
 // ReadMirror reads hack/mirror.txt. An error names the line.
 func (p Store) ReadMirror() (*mirror, error) {
@@ -62,20 +58,13 @@ func (p Store) ReadMirror() (*mirror, error) {
 			return nil, bad(mirrorUsage)
 		}
 		r := &Rule{Patch: f[0], From: path.Clean(f[1]), to: path.Clean(f[2])}
+		top, _, _ := strings.Cut(r.From, "/")
+		r.Nested = fileutil.Exists(filepath.Join(p.Root, top, "go.mod"))
 		for _, word := range f[3:] {
-			if v, ok := strings.CutPrefix(word, "prefix="); ok {
-				r.prefix = v
-			} else if v, ok := strings.CutPrefix(word, "replaces="); ok {
-				found := replacesPattern.FindStringSubmatch(v)
-				if found == nil {
-					return nil, bad(fmt.Sprintf("%q must be replaces=FILE.go:YEAR", word))
-				}
-				r.replaces, r.year = found[1], found[2]
-			} else if _, err := path.Match(word, ""); err != nil || !strings.HasSuffix(word, ".go") || strings.Contains(word, "/") {
+			if _, err := path.Match(word, ""); err != nil || !strings.HasSuffix(word, ".go") || strings.Contains(word, "/") {
 				return nil, bad(fmt.Sprintf("%q is not a pattern for the names of Go files; %s", word, mirrorUsage))
-			} else {
-				r.patterns = append(r.patterns, word)
 			}
+			r.patterns = append(r.patterns, word)
 		}
 		m.Rules = append(m.Rules, r)
 	}
@@ -97,27 +86,10 @@ func (r *Rule) Takes(name string) bool {
 	return takes
 }
 
-// inTree returns the path in the tree for a file of the library's folder.
-func (r *Rule) inTree(name string) string {
-	if name == r.replaces {
-		return path.Join(r.to, name)
-	}
-	return path.Join(r.to, r.prefix+name)
-}
-
 // InLibrary returns the path in the library for a path in the tree, or "" if the rule does not mirror such a file.
 func (r *Rule) InLibrary(treePath string) string {
 	dir, name := path.Split(treePath)
-	if path.Clean(dir) != r.to {
-		return ""
-	}
-	if name != r.replaces {
-		var ok bool
-		if name, ok = strings.CutPrefix(name, r.prefix); !ok {
-			return ""
-		}
-	}
-	if !r.Takes(name) || r.inTree(name) != treePath {
+	if path.Clean(dir) != r.to || !r.Takes(name) {
 		return ""
 	}
 	return path.Join(r.From, name)
@@ -133,11 +105,6 @@ func (m *mirror) Home(patch, treePath string) (*Rule, string) {
 		}
 	}
 	return nil, ""
-}
-
-// Replaces reports whether a file of the library replaces the upstream file at this path.
-func (m *mirror) Replaces(treePath string) bool {
-	return slices.ContainsFunc(m.Rules, func(r *Rule) bool { return r.replaces != "" && treePath == path.Join(r.to, r.replaces) })
 }
 
 // importPath returns the import path of a directory of the tree.
@@ -174,7 +141,7 @@ func (m *mirror) render(root, patch string) (map[string]Source, error) {
 			if err != nil {
 				return nil, err
 			}
-			to := r.inTree(e.Name())
+			to := path.Join(r.to, e.Name())
 			if old, ok := files[to]; ok {
 				return nil, fmt.Errorf("%s: %s and %s are both %s in the tree", m.File, old.Path, file, to)
 			}
@@ -194,14 +161,6 @@ var (
 	copyrightLine   = regexp.MustCompile(`Copyright (20\d\d )?The Kubernetes Authors`)
 )
 
-func (m *mirror) headerFor(r *Rule, name string) string {
-	year := ""
-	if name == r.replaces {
-		year = r.year + " "
-	}
-	return strings.Replace(m.header, "Copyright YEAR ", "Copyright "+year, 1)
-}
-
 // ToTree returns a file of the library as it is in the tree.
 func (m *mirror) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
 	text := string(src)
@@ -209,7 +168,7 @@ func (m *mirror) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
 		rest = strings.TrimPrefix(rest, "\n")
 		// Build constraints must come before the header.
 		constraint := buildConstraint.FindString(rest)
-		text = constraint + m.headerFor(r, path.Base(lib)) + "\n" + rest[len(constraint):]
+		text = constraint + strings.Replace(m.header, "Copyright YEAR ", "Copyright ", 1) + "\n" + rest[len(constraint):]
 	}
 	return rewrite(lib, text, path.Base(r.to), func(name, imported string) (string, error) {
 		from, ok := strings.CutPrefix(imported, LibraryModule+"/")
@@ -219,9 +178,6 @@ func (m *mirror) ToTree(r *Rule, lib string, src []byte) ([]byte, error) {
 		to := ""
 		for _, other := range m.Rules {
 			if other.From == from {
-				if to != "" && to != other.to {
-					return "", fmt.Errorf("imports %s, which hack/mirror.txt mirrors to more than one directory", from)
-				}
 				to = other.to
 			}
 		}
@@ -245,28 +201,16 @@ func (m *mirror) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error)
 		text = spdx + "\n" + constraint + strings.TrimPrefix(rest[end+len("*/\n"):], "\n")
 	}
 	back, err := rewrite(treePath, text, path.Base(r.From), func(name, imported string) (string, error) {
-		var from []string
 		for _, other := range m.Rules {
-			if importPath(other.to) == imported && !slices.Contains(from, other.From) {
-				from = append(from, other.From)
+			if importPath(other.to) != imported {
+				continue
 			}
+			if name == "" && path.Base(other.From) != path.Base(imported) {
+				return "", fmt.Errorf("give the import a name: %q is a package named %s in the library", imported, path.Base(other.From))
+			}
+			return LibraryModule + "/" + other.From, nil
 		}
-		// The library's files name an import by its folder.
-		if i := slices.IndexFunc(from, func(f string) bool { return path.Base(f) == name }); i >= 0 {
-			from = from[i : i+1]
-		}
-		switch {
-		case len(from) == 0:
-			return imported, nil
-		case slices.Contains(from, r.From):
-			from = []string{r.From}
-		case len(from) > 1:
-			return "", fmt.Errorf("imports %s, which comes from several folders of the library (%s): make the change in %s", imported, strings.Join(from, ", "), lib)
-		}
-		if name == "" && path.Base(from[0]) != path.Base(imported) {
-			return "", fmt.Errorf("give the import a name: %q is a package named %s in the library", imported, path.Base(from[0]))
-		}
-		return LibraryModule + "/" + from[0], nil
+		return imported, nil
 	})
 	if err != nil {
 		return nil, err
@@ -278,7 +222,25 @@ func (m *mirror) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error)
 	return back, err
 }
 
-// rewrite replaces the package clause and the imports of Go source, and formats it.
+// ImportLibrary returns a file of the tree that imports the root module instead of the packages mirrored from it.
+func (m *mirror) ImportLibrary(file string, src []byte) ([]byte, error) {
+	changed := false
+	now, err := rewrite(file, string(src), "", func(_, imported string) (string, error) {
+		for _, r := range m.Rules {
+			if !r.Nested && imported == importPath(r.to) {
+				changed = true
+				return LibraryModule + "/" + r.From, nil
+			}
+		}
+		return imported, nil
+	})
+	if !changed {
+		return src, err
+	}
+	return now, err
+}
+
+// rewrite replaces the package clause, unless pkg is empty, and the imports of Go source, and formats it.
 func rewrite(file, src, pkg string, imports func(name, imported string) (string, error)) ([]byte, error) {
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, file, src, parser.ParseComments|parser.ImportsOnly)
@@ -289,10 +251,13 @@ func rewrite(file, src, pkg string, imports func(name, imported string) (string,
 		node ast.Node
 		text string
 	}
-	if strings.HasSuffix(f.Name.Name, "_test") {
+	var edits []edit
+	if pkg != "" && strings.HasSuffix(f.Name.Name, "_test") {
 		pkg += "_test"
 	}
-	edits := []edit{{f.Name, pkg}}
+	if pkg != "" {
+		edits = append(edits, edit{f.Name, pkg})
+	}
 	for _, spec := range f.Imports {
 		imported, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {

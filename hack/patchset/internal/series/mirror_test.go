@@ -32,7 +32,7 @@ func TestMirrorBothWays(t *testing.T) {
 		files, err := m.render(p.Root, r.Patch)
 		require.NoError(t, err)
 		for treePath, f := range files {
-			assert.Regexp(t, `\A(//go:build .*\n\n)?/\*\nCopyright (2015 )?The Kubernetes Authors\.\n`, string(f.Content), treePath)
+			assert.Regexp(t, `\A(//go:build .*\n\n)?/\*\nCopyright The Kubernetes Authors\.\n`, string(f.Content), treePath)
 			assert.NotContains(t, string(f.Content), LibraryModule, treePath)
 			rule, lib := m.Home(r.Patch, treePath)
 			require.NotNil(t, rule, treePath)
@@ -47,30 +47,24 @@ func TestMirrorBothWays(t *testing.T) {
 }
 
 func TestRules(t *testing.T) {
-	r := &Rule{From: "backoff", to: "util/flowcontrol", prefix: "backoff_", replaces: "backoff.go", patterns: []string{"*.go", "-doc.go", "-*_test.go", "rules_test.go"}}
-	for lib, tree := range map[string]string{
-		"curve.go": "util/flowcontrol/backoff_curve.go", "backoff.go": "util/flowcontrol/backoff.go", "rules_test.go": "util/flowcontrol/backoff_rules_test.go",
-	} {
-		assert.True(t, r.Takes(lib), lib)
-		assert.Equal(t, tree, r.inTree(lib))
-		assert.Equal(t, path.Join("backoff", lib), r.InLibrary(tree))
+	r := &Rule{From: "backoff", to: "pkg/kubelet/backoff", patterns: []string{"*.go", "-doc.go", "-*_test.go", "rules_test.go"}}
+	for _, name := range []string{"curve.go", "rules_test.go"} {
+		assert.True(t, r.Takes(name), name)
+		assert.Equal(t, path.Join("backoff", name), r.InLibrary(path.Join(r.to, name)))
 	}
-	for _, lib := range []string{"doc.go", "curve_test.go", "notes.txt"} {
-		assert.False(t, r.Takes(lib), lib)
+	for _, name := range []string{"doc.go", "curve_test.go", "notes.txt", "_curve.go", ".curve.go"} {
+		assert.False(t, r.Takes(name), name)
+		assert.Empty(t, r.InLibrary(path.Join(r.to, name)), name)
 	}
-	for _, tree := range []string{
-		"util/flowcontrol/throttle.go", "util/flowcontrol/backoff_doc.go", "util/flowcontrol/backoff_backoff.go", "util/flowcontrol/x/backoff_curve.go", "other/backoff_curve.go",
-	} {
-		assert.Empty(t, r.InLibrary(tree), tree)
-	}
+	assert.Empty(t, r.InLibrary("pkg/kubelet/backoff/x/curve.go"))
+	assert.Empty(t, r.InLibrary("pkg/kubelet/curve.go"))
 }
 
 func TestMirrorRewrites(t *testing.T) {
 	const header = "/*\nCopyright YEAR The Kubernetes Authors.\n*/\n"
 	m := &mirror{header: header, Rules: []*Rule{
-		{From: "backoff", to: "staging/src/k8s.io/client-go/util/flowcontrol", replaces: "backoff.go", year: "2015", patterns: []string{"*.go"}},
+		{From: "backoff", to: "staging/src/k8s.io/client-go/util/flowcontrol", patterns: []string{"*.go"}},
 		{From: "kuberuntime", to: "pkg/kubelet/crashloop", patterns: []string{"*.go"}},
-		{From: "config", to: "pkg/kubelet/crashloop", patterns: []string{"curve.go"}},
 	}}
 	const lib = spdx + `
 //go:build linux
@@ -131,10 +125,6 @@ var _ = kuberuntime.Key
 	require.NoError(t, err)
 	assert.Equal(t, old, string(back))
 
-	got, err = m.ToTree(m.Rules[0], "backoff/backoff.go", []byte(spdx+"\npackage backoff\n"))
-	require.NoError(t, err)
-	assert.Equal(t, "/*\nCopyright 2015 The Kubernetes Authors.\n*/\n\npackage flowcontrol\n", string(got))
-
 	for src, want := range map[string]string{
 		"package x\n\nimport \"" + LibraryModule + "/backoff\"\n": "line 3: give the import a name",
 		"package x\n\nimport a \"" + LibraryModule + "/agent\"\n": "imports agent, which hack/mirror.txt does not mirror",
@@ -152,17 +142,4 @@ var _ = kuberuntime.Key
 		_, err := m.ToLibrary(m.Rules[1], "pkg/kubelet/crashloop/x.go", []byte(src))
 		assert.ErrorContains(t, err, want)
 	}
-	// If several folders are mirrored to one package, the import's name selects the folder, or else the file's own folder.
-	const test = "package config_test\n\nimport kuberuntime \"" + LibraryModule + "/kuberuntime\"\n\nvar _ = kuberuntime.Key\n"
-	got, err = m.ToTree(m.Rules[2], "config/curve.go", []byte(test))
-	require.NoError(t, err)
-	back, err = m.ToLibrary(m.Rules[2], "pkg/kubelet/crashloop/curve.go", got)
-	require.NoError(t, err)
-	assert.Equal(t, test, string(back))
-	back, err = m.ToLibrary(m.Rules[2], "pkg/kubelet/crashloop/curve.go", []byte(strings.ReplaceAll(string(got), "kuberuntime", "c")))
-	require.NoError(t, err)
-	assert.Contains(t, string(back), `import c "`+LibraryModule+`/config"`)
-	// In a file of another folder the import is ambiguous.
-	_, err = m.ToLibrary(m.Rules[0], "staging/src/k8s.io/client-go/util/flowcontrol/x.go", []byte("package flowcontrol\n\nimport c \"k8s.io/kubernetes/pkg/kubelet/crashloop\"\n"))
-	assert.ErrorContains(t, err, "comes from several folders of the library (kuberuntime, config)")
 }

@@ -42,6 +42,7 @@ type Series struct {
 	Active  []*Patch
 	Dropped []string // patch files that are not in "series", or in SKIP
 	Mirror  *mirror
+	Vendor  string // the version of the library that is vendored; empty: its files are copied
 }
 
 // Base is the content of the file BASE of a series.
@@ -188,6 +189,9 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 // Digest returns two digests: all is that of the patches and their new files, mails that of the patches alone.
 func (s *Series) Digest() (all, mails string) {
 	a, m := sha256.New(), sha256.New()
+	if s.Vendor != "" {
+		fmt.Fprintf(io.MultiWriter(a, m), "vendor %s\n", s.Vendor)
+	}
 	for _, q := range s.Active {
 		fmt.Fprintf(io.MultiWriter(a, m), "%s %d\n%s", q.File, len(q.Mail), q.Mail)
 		for _, path := range slices.Sorted(maps.Keys(q.Files)) {
@@ -202,14 +206,22 @@ func (s *Series) Digest() (all, mails string) {
 func (s *Series) Created() []string {
 	var paths []string
 	for _, q := range s.Active {
-		for path := range q.Files {
-			if !s.Mirror.Replaces(path) {
-				paths = append(paths, path)
-			}
-		}
+		paths = slices.AppendSeq(paths, maps.Keys(q.Files))
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
+}
+
+// Vendored returns the folders of the root module that the series mirrors.
+func (s *Series) Vendored() []string {
+	var folders []string
+	for _, r := range s.Mirror.Rules {
+		if !r.Nested && slices.ContainsFunc(s.Active, func(q *Patch) bool { return q.Name == r.Patch }) {
+			folders = append(folders, r.From)
+		}
+	}
+	slices.Sort(folders)
+	return slices.Compact(folders)
 }
 
 const LibraryModule = "github.com/kubelet-backoff/kubelet-backoff"

@@ -26,7 +26,7 @@ import (
 
 	"k8s.io/kubernetes/pkg/features"
 	kubeletconfiginternal "k8s.io/kubernetes/pkg/kubelet/apis/config"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	backoffconfig "k8s.io/kubernetes/pkg/kubelet/backoff/config"
 )
 
 // delayFirstContainerRestart is added by another patch, so there are kubelets
@@ -52,8 +52,8 @@ func resolveCrashLoopBackOff(kubeCfg *kubeletconfiginternal.KubeletConfiguration
 	return curve.Max, curve.Initial
 }
 
-func crashLoopBackOffCurve(kubeCfg *kubeletconfiginternal.KubeletConfiguration, gates featuregate.MutableFeatureGate) crashloop.Curve {
-	settings := crashloop.Settings{
+func crashLoopBackOffCurve(kubeCfg *kubeletconfiginternal.KubeletConfiguration, gates featuregate.MutableFeatureGate) backoffconfig.Curve {
+	settings := backoffconfig.Settings{
 		KubeletCrashLoopBackOffMax:         gates.Enabled(features.KubeletCrashLoopBackOffMax),
 		ReduceDefaultCrashLoopBackOffDecay: gates.Enabled(features.ReduceDefaultCrashLoopBackOffDecay),
 	}
@@ -63,5 +63,5 @@ func crashLoopBackOffCurve(kubeCfg *kubeletconfiginternal.KubeletConfiguration, 
 	if _, known := gates.GetAll()[delayFirstContainerRestart]; known {
 		settings.KubeletDelayFirstContainerRestart = gates.Enabled(delayFirstContainerRestart)
 	}
-	return crashloop.Resolve(settings)
+	return backoffconfig.Resolve(settings)
 }

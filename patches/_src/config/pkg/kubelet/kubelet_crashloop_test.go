@@ -31,7 +31,7 @@ import (
 
 	"k8s.io/kubernetes/pkg/features"
 	kubeletconfiginternal "k8s.io/kubernetes/pkg/kubelet/apis/config"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	backoffconfig "k8s.io/kubernetes/pkg/kubelet/backoff/config"
 )
 
 func configWithMaximum(period time.Duration) *kubeletconfiginternal.KubeletConfiguration {
@@ -62,7 +62,7 @@ func TestResolveCrashLoopBackOffWithoutMaximum(t *testing.T) {
 			assert.Equal(t, tc.initial, initial)
 		})
 	}
-	assert.Equal(t, crashloop.DefaultMax, maximumForE2E, "what e2e tests take for the maximum")
+	assert.Equal(t, backoffconfig.DefaultMax, maximumForE2E, "what e2e tests take for the maximum")
 }
 
 // The gate of another patch is honoured if that patch is applied, and is not

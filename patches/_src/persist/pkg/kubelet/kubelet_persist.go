@@ -26,8 +26,8 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // restoreBackOffs restores the back-off of a pod's containers after a restart of the
@@ -41,7 +41,7 @@ func (kl *Kubelet) restoreBackOffs(ctx context.Context, pod *v1.Pod, podStatus *
 		statuses[i].BackOff = s.ContainerBackOff
 	}
 	podutil.VisitContainers(&pod.Spec, podutil.InitContainers|podutil.Containers, func(container *v1.Container, _ podutil.ContainerType) bool {
-		if crashloop.RestoreBackOff(pod, container, statuses, kl.crashLoopBackOff, kl.crashLoopBackOff.Clock.Now()) {
+		if restart.RestoreBackOff(pod, container, statuses, kl.crashLoopBackOff, kl.crashLoopBackOff.Clock.Now()) {
 			klog.FromContext(ctx).V(2).Info("Restored back-off of container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", container.Name)
 		}
 		return true

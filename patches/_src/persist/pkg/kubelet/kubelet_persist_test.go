@@ -23,20 +23,20 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // In the first sync after a restart of the kubelet, a pod's containers wait as
 // before.
 func TestSyncPodRestoresBackOffs(t *testing.T) {
-	curve := flowcontrol.Curve{Initial: 10 * time.Second, Max: 300 * time.Second}
+	curve := backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second}
 	for name, off := range map[string]bool{"strict": false, "not strict": true} {
 		t.Run(name, func(t *testing.T) {
 			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, !off)
@@ -50,7 +50,7 @@ func TestSyncPodRestoresBackOffs(t *testing.T) {
 				Containers:     []v1.Container{{Name: "x"}, {Name: "y"}},
 			})
 			kubelet.podManager.SetPods([]*v1.Pod{pod})
-			backOff := crashloop.NewBackOff(clock, curve)
+			backOff := restart.NewBackOff(clock, curve)
 			status := &kubecontainer.PodStatus{ID: pod.UID, Name: pod.Name, Namespace: pod.Namespace}
 			keys := map[string]string{}
 			for attempts, c := range []*v1.Container{&pod.Spec.Containers[1], &pod.Spec.Containers[0], &pod.Spec.InitContainers[0]} {
@@ -62,11 +62,11 @@ func TestSyncPodRestoresBackOffs(t *testing.T) {
 				exited := clock.Now().Add(time.Second)
 				status.ContainerStatuses = append(status.ContainerStatuses, &kubecontainer.Status{
 					Name: c.Name, State: kubecontainer.ContainerStateExited, RestartCount: attempts, CreatedAt: clock.Now(),
-					StartedAt: clock.Now(), FinishedAt: exited, ContainerBackOff: crashloop.SaveBackOff(backOff, key, clock.Now()),
+					StartedAt: clock.Now(), FinishedAt: exited, ContainerBackOff: restart.SaveBackOff(backOff, key, clock.Now()),
 				})
 			}
 			clock.Step(5 * time.Second)
-			kubelet.crashLoopBackOff = crashloop.NewBackOff(clock, curve)
+			kubelet.crashLoopBackOff = restart.NewBackOff(clock, curve)
 			for range 2 {
 				_, _, err := kubelet.syncPodForTest(tCtx, pod, status)
 				require.NoError(t, err)

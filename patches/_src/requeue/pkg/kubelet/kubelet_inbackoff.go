@@ -25,8 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
+	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 )
 
 // backOffs holds what the kubelet needs for the back-off of containers in addition
@@ -35,7 +36,7 @@ type backOffs struct {
 	// backOffRuntime is the container runtime.
 	backOffRuntime kuberuntime.BackOffRuntime
 	// syncTicker makes the sync loop check workQueue.
-	syncTicker crashloop.SyncTicker
+	syncTicker queue.SyncTicker
 }
 
 // noteBackOffs makes the pod status show an exited container as waiting if this sync
@@ -72,7 +73,7 @@ func (kl *Kubelet) updateReasons(uid types.UID, result kubecontainer.PodSyncResu
 		name, _ := r.Target.(string)
 		reason, known := kl.reasonCache.Get(uid, name)
 		if known && errors.Is(r.Error, kubecontainer.ErrCrashLoopBackOff) && errors.Is(reason.Err, kuberuntime.ErrCreateContainer) {
-			if at, ok := crashloop.MinBackoffExpiration(reason.Err); ok && kl.clock.Now().Before(at) {
+			if at, ok := restart.MinBackoffExpiration(reason.Err); ok && kl.clock.Now().Before(at) {
 				continue
 			}
 		}

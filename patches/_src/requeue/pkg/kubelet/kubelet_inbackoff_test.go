@@ -24,19 +24,19 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // inBackOff is a runtime in which every exited container waits.
 type inBackOff struct{ asked int }
 
-func (r *inBackOff) StartsInBackOff(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ *flowcontrol.Backoff) (result kubecontainer.PodSyncResult) {
+func (r *inBackOff) StartsInBackOff(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ *backoff.Backoff) (result kubecontainer.PodSyncResult) {
 	r.asked++
 	for _, s := range podStatus.ContainerStatuses {
 		waits := kubecontainer.NewSyncResult(kubecontainer.StartContainer, s.Name)
@@ -112,18 +112,18 @@ func TestUpdateReasons(t *testing.T) {
 	fake := newTestKubelet(t, false)
 	defer fake.Cleanup()
 	kubelet, now := fake.kubelet, fake.fakeClock.Now()
-	waits := crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(10*time.Second))
+	waits := restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(10*time.Second))
 	steps := []struct {
 		after   time.Duration
 		err     error
 		message string
 		want    string
 	}{
-		{0, crashloop.NewBackoffError(kuberuntime.ErrCreateContainer, now.Add(10*time.Second)), "no such device", "CreateContainerError: no such device"},
+		{0, restart.NewBackoffError(kuberuntime.ErrCreateContainer, now.Add(10*time.Second)), "no such device", "CreateContainerError: no such device"},
 		{time.Second, waits, "back-off 10s", "CreateContainerError: no such device"},
 		{8 * time.Second, waits, "back-off 10s", "CreateContainerError: no such device"},
 		{time.Second, waits, "back-off 20s", "CrashLoopBackOff: back-off 20s"},
-		{time.Second, crashloop.NewBackoffError(kubecontainer.ErrRunContainer, now.Add(30*time.Second)), "no such file", "RunContainerError: no such file"},
+		{time.Second, restart.NewBackoffError(kubecontainer.ErrRunContainer, now.Add(30*time.Second)), "no such file", "RunContainerError: no such file"},
 		{time.Second, waits, "back-off 20s", "CrashLoopBackOff: back-off 20s"},
 		{time.Second, nil, "", ""},
 	}

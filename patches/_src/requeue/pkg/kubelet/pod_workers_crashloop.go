@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 )
 
@@ -28,7 +28,7 @@ import (
 // to its regular checks.
 type wakingQueue struct {
 	queue.WorkQueue
-	ticker *crashloop.SyncTicker
+	ticker *queue.SyncTicker
 }
 
 // requeueInBackOff enqueues a pod if the error of its sync is or contains a back-off,
@@ -36,11 +36,11 @@ type wakingQueue struct {
 // the ordinary retry of another error if that is earlier. Only the end of a back-off
 // wakes the sync loop, because each wake checks the whole queue.
 func (p *podWorkers) requeueInBackOff(podUID types.UID, syncErr error) bool {
-	if _, found := crashloop.MinBackoffExpiration(syncErr); !found {
+	if _, found := restart.MinBackoffExpiration(syncErr); !found {
 		return false
 	}
 	retry := wait.Jitter(min(p.backOffPeriod, p.resyncInterval), workerBackOffPeriodJitterFactor)
-	delay, exact := crashloop.NextSync(syncErr, retry, p.resyncInterval, p.clock.Now())
+	delay, exact := restart.NextSync(syncErr, retry, p.resyncInterval, p.clock.Now())
 	p.workQueue.Enqueue(podUID, delay)
 	if q, ok := p.workQueue.(wakingQueue); ok && exact {
 		q.ticker.WakeAfter(delay)

@@ -33,7 +33,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // A pod is requeued for the exact end of its back-off, which does not postpone
@@ -42,7 +42,7 @@ func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 	const period, resync = 10 * time.Second, 60 * time.Second
 	now := time.Unix(1000, 0)
 	waits := func(d time.Duration) error {
-		return crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
+		return restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
 	}
 	other := errors.New("CreateContainerConfigError")
 	tests := []struct {
@@ -124,7 +124,7 @@ func (l *lagging) sync(podStatus *kubecontainer.PodStatus) error {
 		result.AddSyncResult(r)
 		switch l.random.Intn(4) {
 		case 0, 1:
-			r.Fail(crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "waits")
+			r.Fail(restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "waits")
 			l.waits++
 			continue
 		case 2:
@@ -218,7 +218,7 @@ func TestWorkerUsesWhatItKnowsWhileWaiting(t *testing.T) {
 	p.podSyncer = syncerForTest(func(*kubecontainer.PodStatus) error {
 		result := kubecontainer.PodSyncResult{SyncResults: []*kubecontainer.SyncResult{{
 			Action: kubecontainer.StartContainer,
-			Error:  crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()),
+			Error:  restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()),
 		}}}
 		done <- struct{}{}
 		return result.Error()

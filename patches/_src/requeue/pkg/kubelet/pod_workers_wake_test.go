@@ -26,7 +26,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
+	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -36,7 +37,7 @@ func TestCompleteWorkInBackOff(t *testing.T) {
 	const period, resync = 10 * time.Second, 60 * time.Second
 	now := time.Unix(1000, 0)
 	waits := func(d time.Duration) error {
-		return crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
+		return restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(d))
 	}
 	for name, tc := range map[string]struct {
 		err         error
@@ -71,7 +72,7 @@ func TestCompleteWorkWithShortResyncInterval(t *testing.T) {
 	p := podWorkersForTest(tCtx.Logger())
 	p.resyncInterval, p.backOffPeriod = 2*time.Second, 10*time.Second
 	p.completeWorkForTest(tCtx.Logger(), false, errors.Join(errors.New("failed"),
-		crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now().Add(time.Hour))))
+		restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now().Add(time.Hour))))
 	assert.LessOrEqual(t, p.workQueue.(*fakeQueue).Items()[0].Delay, 3*time.Second)
 }
 
@@ -81,14 +82,14 @@ func TestWakingQueue(t *testing.T) {
 	p := podWorkersForTest(tCtx.Logger())
 	now := time.Now()
 	p.clock = clocktesting.NewFakePassiveClock(now)
-	var ticker crashloop.SyncTicker
+	var ticker queue.SyncTicker
 	ticks, stop := ticker.Every(time.Hour)
 	defer stop()
 	p.workQueue = wakingQueue{&fakeQueue{}, &ticker}
 	p.completeWorkForTest(tCtx.Logger(), true, nil)
 	p.completeWorkForTest(tCtx.Logger(), false, errors.Join(errors.New("failed"),
-		crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(time.Hour))))
+		restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(time.Hour))))
 	assert.Empty(t, ticks)
-	p.completeWorkForTest(tCtx.Logger(), false, crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now))
+	p.completeWorkForTest(tCtx.Logger(), false, restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now))
 	<-ticks
 }

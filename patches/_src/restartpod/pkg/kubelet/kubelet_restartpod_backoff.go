@@ -21,8 +21,8 @@ import (
 	"time"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
@@ -36,7 +36,7 @@ func (r *podRestarts) restoreBackOff(p *podRestart, podStatus *kubecontainer.Pod
 		}
 	}
 	if newest != nil {
-		crashloop.RestorePodBackOff(r.backOff, p.machine.BackOffKey(), newest.PodBackOff, r.clock.Now())
+		restart.RestorePodBackOff(r.backOff, p.machine.BackOffKey(), newest.PodBackOff, r.clock.Now())
 	}
 }
 
@@ -46,7 +46,7 @@ func (r *podRestarts) saveBackOff(p *podRestart, podStatus *kubecontainer.PodSta
 	if p == nil {
 		return podStatus
 	}
-	saved := crashloop.SaveBackOff(r.backOff, p.machine.BackOffKey(), r.clock.Now())
+	saved := restart.SaveBackOff(r.backOff, p.machine.BackOffKey(), r.clock.Now())
 	if saved == "" {
 		return podStatus
 	}

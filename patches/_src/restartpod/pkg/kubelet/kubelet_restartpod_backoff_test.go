@@ -27,8 +27,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
@@ -37,7 +37,7 @@ import (
 func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	clock := r.fake.fakeClock
-	restart := func() {
+	restartKubelet := func() {
 		r.pod.Status = r.status()
 		r.restartKubelet()
 	}
@@ -45,32 +45,32 @@ func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 	require.Empty(t, r.saved, "it was not restarted yet")
 	for _, delay := range []time.Duration{0, 10 * time.Second, 20 * time.Second, 40 * time.Second} {
 		clock.Step(2 * time.Second)
-		restart() // while it runs
+		restartKubelet() // while it runs
 		require.NoError(t, r.sync())
 		r.exit("x", 88)
 		ends := clock.Now().Add(delay)
-		restart() // before the trigger is seen
+		restartKubelet() // before the trigger is seen
 		err := r.sync()
 		if delay > 0 {
 			for range 3 {
-				at, found := crashloop.MinBackoffExpiration(err)
+				at, found := restart.MinBackoffExpiration(err)
 				require.True(t, found, "%v", err)
 				require.Equal(t, ends, at)
 				clock.Step(delay / 4)
-				restart() // while it waits
+				restartKubelet() // while it waits
 				err = r.sync()
 			}
 			clock.Step(delay / 4)
-			restart()
+			restartKubelet()
 			err = r.sync()
 		}
 		require.NoError(t, err)
 		require.Equal(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
 		clock.Step(2 * time.Second)
-		restart() // in Startup, before anything has started
+		restartKubelet() // in Startup, before anything has started
 		require.NoError(t, r.sync())
 		r.start("a")
-		restart() // and after something has started
+		restartKubelet() // and after something has started
 		require.NoError(t, r.sync())
 		r.exit("a", 0)
 		r.start("s", "x", "y")
@@ -79,7 +79,7 @@ func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 	}
 	// A run of more than ten minutes resets it.
 	clock.Step(11 * time.Minute)
-	restart()
+	restartKubelet()
 	require.NoError(t, r.sync())
 	r.exit("x", 88)
 	require.NoError(t, r.sync())
@@ -123,7 +123,7 @@ func TestPodBackOffSurvivesGC(t *testing.T) {
 		r.kubelet.podRestarts.gc(func(types.UID) bool { return true })
 	}
 	err := r.sync()
-	at, found := crashloop.MinBackoffExpiration(err)
+	at, found := restart.MinBackoffExpiration(err)
 	if found {
 		require.Equal(t, exited.Add(10*time.Second), at)
 	}
@@ -147,7 +147,7 @@ func TestPodBackOffHostile(t *testing.T) {
 		r.start("s", "x", "y")
 		r.fake.fakeClock.Step(time.Second)
 		r.exit("x", 88)
-		at, _ := crashloop.MinBackoffExpiration(r.sync())
+		at, _ := restart.MinBackoffExpiration(r.sync())
 		if want == 0 {
 			require.Zero(t, at, value)
 		} else {

@@ -31,8 +31,8 @@ import (
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -279,7 +279,7 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 	results := map[string]*kubecontainer.SyncResult{
 		"killed":         {Action: kubecontainer.KillContainer, Target: "x"},
 		"killed in vain": {Action: kubecontainer.KillContainer, Target: "x", Error: kubecontainer.ErrKillContainer},
-		"postStart hook": {Action: kubecontainer.StartContainer, Target: "x", Error: crashloop.NewBackoffError(kuberuntime.ErrPostStartHook, time.Now())},
+		"postStart hook": {Action: kubecontainer.StartContainer, Target: "x", Error: restart.NewBackoffError(kuberuntime.ErrPostStartHook, time.Now())},
 	}
 	for name, result := range results {
 		t.Run(name, func(t *testing.T) {
@@ -447,11 +447,11 @@ func TestRestartPodWithoutCgroups(t *testing.T) {
 	r.run()
 	r.kubelet.containerManager = withoutCgroups{r.kubelet.containerManager, nil}
 	waits := kubecontainer.NewSyncResult(kubecontainer.StartContainer, "y")
-	waits.Fail(crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "back-off")
+	waits.Fail(restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "back-off")
 	r.result.SyncResults = []*kubecontainer.SyncResult{waits}
 	err := r.sync()
 	require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
-	require.False(t, crashloop.IsWaiting(err), "the statuses have to be read again")
+	require.False(t, kubecontainer.IsWaiting(err), "the statuses have to be read again")
 	r.result.SyncResults = nil
 	for _, name := range []string{"s", "x", "y"} {
 		r.exit(name, 88)

@@ -29,15 +29,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod/restartrules"
 	"k8s.io/kubernetes/pkg/kubelet/status"
@@ -48,7 +48,7 @@ import (
 type podRestarts struct {
 	clock   clock.Clock
 	gates   restartpod.Gates
-	backOff *flowcontrol.Backoff
+	backOff *backoff.Backoff
 	runtime kuberuntime.ContainerStopper
 	// exits, if not nil, watches for exits of the pods' containers.
 	exits *exitWatch
@@ -98,7 +98,7 @@ func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, exits *
 			RestartPod:            gate.Enabled(features.RestartPodOnContainerExits),
 			RestartAllContainers:  gate.Enabled(features.RestartAllContainersOnContainerExits) && !upstreamRestartsAllContainers(),
 		},
-		backOff: crashloop.NewBackOff(c, flowcontrol.Curve{Initial: initial, Max: max}),
+		backOff: restart.NewBackOff(c, backoff.Curve{Initial: initial, Max: max}),
 		runtime: runtime,
 		exits:   exits,
 		pods:    map[types.UID]*podRestart{},
@@ -355,7 +355,7 @@ func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.
 		}
 	}
 	if w := p.plan.Waiting; w != nil {
-		present.Restart.Waits = crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt)
+		present.Restart.Waits = restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt)
 		present.Restart.Message = w.Message
 	}
 	return &present
@@ -406,8 +406,8 @@ func (p *podRestart) withBackOff(err error) error {
 	if p == nil || p.plan.Waiting == nil || err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	if _, found := crashloop.MinBackoffExpiration(err); found {
+	if _, found := restart.MinBackoffExpiration(err); found {
 		return err
 	}
-	return errors.Join(err, crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt))
+	return errors.Join(err, restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt))
 }

@@ -32,8 +32,8 @@ import (
 
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -90,12 +90,12 @@ func TestRestartPodBackOff(t *testing.T) {
 		_, tCtx := ktesting.NewTestContext(t)
 		_, postSync, err := r.kubelet.syncPodForTest(tCtx, r.pod, r.podStatus())
 		require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
-		at, ok := crashloop.MinBackoffExpiration(err)
+		at, ok := restart.MinBackoffExpiration(err)
 		require.True(t, ok)
 		require.Equal(t, exited.Add(10*time.Second), at)
 		require.Equal(t, syncs, r.syncs, "nothing is started")
 		// After the first of these syncs the statuses must be read again.
-		require.Equal(t, r.stopped == nil, crashloop.IsWaiting(err))
+		require.Equal(t, r.stopped == nil, kubecontainer.IsWaiting(err))
 		require.Equal(t, r.stopped != nil && hasPostSync, postSync != nil)
 		r.stopped = nil
 	}
@@ -304,7 +304,7 @@ func TestRestartPodStopFails(t *testing.T) {
 	r.kubelet.podRestarts.runtime = failingStopper{}
 	err := r.sync()
 	require.ErrorContains(t, err, "no")
-	_, isBackOff := crashloop.MinBackoffExpiration(err)
+	_, isBackOff := restart.MinBackoffExpiration(err)
 	require.False(t, isBackOff)
 	require.Equal(t, syncs, r.syncs)
 }
@@ -321,10 +321,10 @@ func TestRestartPodSyncFailsInBackOff(t *testing.T) {
 	r.kubelet.containerManager = withoutCgroups{r.kubelet.containerManager, errors.New("no cgroup")}
 	err := r.sync()
 	require.ErrorContains(t, err, "no cgroup")
-	at, found := crashloop.MinBackoffExpiration(err)
+	at, found := restart.MinBackoffExpiration(err)
 	require.True(t, found)
 	require.Equal(t, r.fake.fakeClock.Now().Add(10*time.Second), at)
-	require.False(t, crashloop.IsWaiting(err))
+	require.False(t, kubecontainer.IsWaiting(err))
 	// The phase needs nothing that is left of the pod.
 	r.statuses = nil
 	require.Error(t, r.sync())

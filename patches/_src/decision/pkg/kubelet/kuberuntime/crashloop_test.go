@@ -29,15 +29,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -57,7 +57,7 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 			_, _, m, err := runtimeManagerForTest(tCtx, recorder)
 			require.NoError(t, err)
 			tc := testingclock.NewFakeClock(start)
-			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
+			backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
 			pod := &v1.Pod{
 				ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"},
 				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
@@ -74,7 +74,7 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 			for range 3 {
 				waiting, err = ask(status, earlier)
 				assert.True(t, waiting)
-				assert.Equal(t, crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, start.Add(40*time.Second)), err)
+				assert.Equal(t, restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, start.Add(40*time.Second)), err)
 			}
 			assert.True(t, errors.Is(err, kubecontainer.ErrCrashLoopBackOff))
 			assert.Len(t, recorder.Events, 1)
@@ -173,7 +173,7 @@ func TestSyncPodFailedStart(t *testing.T) {
 			setStatusesForTest(status)
 			tc.fail(m)
 			clock := testingclock.NewFakeClock(start)
-			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+			backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
 
 			for _, want := range tc.delays {
 				result := m.syncPodForTest(tCtx, pod, status, backOff)
@@ -182,7 +182,7 @@ func TestSyncPodFailedStart(t *testing.T) {
 				require.ErrorIs(t, r.Error, tc.err)
 				require.Equal(t, tc.err.Error(), r.Error.Error(), "the reason in the status")
 				delay := ordinary
-				if at, ok := crashloop.MinBackoffExpiration(result.Error()); ok {
+				if at, ok := restart.MinBackoffExpiration(result.Error()); ok {
 					delay = at.Sub(clock.Now())
 				}
 				require.Equal(t, want, delay)
@@ -207,7 +207,7 @@ func TestDoBackOffNotStrict(t *testing.T) {
 	require.NoError(t, err)
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	tc := testingclock.NewFakeClock(start)
-	backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
+	backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
@@ -255,7 +255,7 @@ func TestDoBackOffAfterAKill(t *testing.T) {
 			} else {
 				pod.Spec.Containers = []v1.Container{c}
 			}
-			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(time.Now()))
+			backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(time.Now()))
 			status := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "c", State: kubecontainer.ContainerStateRunning}}}
 			_, _, err = m.doBackOffForTest(tCtx, pod, &c, status, backOff)
 			require.NoError(t, err, "the first restart is immediate")

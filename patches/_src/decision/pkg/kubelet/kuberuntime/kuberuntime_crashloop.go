@@ -23,37 +23,37 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
-// strictCrashLoopBackOff reports whether the rules of pkg/kubelet/crashloop apply
+// strictCrashLoopBackOff reports whether the rules of pkg/kubelet/restart apply
 // where they differ from upstream's.
 func strictCrashLoopBackOff() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff)
 }
 
-// strictDoBackOff is doBackOff with the rules of pkg/kubelet/crashloop.
-func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
+// strictDoBackOff is doBackOff with the rules of pkg/kubelet/restart.
+func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) (bool, string, error) {
 	if !regularContainersHavePolicies() &&
 		slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return c.Name == container.Name }) {
 		withoutPolicy := *container
 		withoutPolicy.RestartPolicy = nil
 		container = &withoutPolicy
 	}
-	return crashloop.DoBackOff(ctx, m.recorderFor(ctx), pod, container, CrashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
+	return restart.DoBackOff(ctx, m.recorderFor(ctx), pod, container, CrashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
 }
 
 // CrashLoopStatuses converts the statuses of a pod's instances for
-// pkg/kubelet/crashloop.
-func CrashLoopStatuses(podStatus *kubecontainer.PodStatus) []crashloop.ContainerStatus {
-	statuses := make([]crashloop.ContainerStatus, 0, len(podStatus.ContainerStatuses))
+// pkg/kubelet/restart.
+func CrashLoopStatuses(podStatus *kubecontainer.PodStatus) []restart.ContainerStatus {
+	statuses := make([]restart.ContainerStatus, 0, len(podStatus.ContainerStatuses))
 	for _, c := range podStatus.ContainerStatuses {
-		statuses = append(statuses, crashloop.ContainerStatus{
-			Name: c.Name, State: crashloop.ContainerState(c.State), ExitCode: c.ExitCode,
+		statuses = append(statuses, restart.ContainerStatus{
+			Name: c.Name, State: restart.ContainerState(c.State), ExitCode: c.ExitCode,
 			StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, RestartCount: c.RestartCount,
 		})
 	}
@@ -65,7 +65,7 @@ func CrashLoopStatuses(podStatus *kubecontainer.PodStatus) []crashloop.Container
 // its error becomes a BackoffError with the same text and the time of the next
 // attempt. After any other failure the start does not count, and the error is
 // unchanged.
-func (m *kubeGenericRuntimeManager) answerFailedStart(pod *v1.Pod, container *v1.Container, result *kubecontainer.SyncResult, backOff *flowcontrol.Backoff) {
+func (m *kubeGenericRuntimeManager) answerFailedStart(pod *v1.Pod, container *v1.Container, result *kubecontainer.SyncResult, backOff *backoff.Backoff) {
 	if result.Error == nil || !strictCrashLoopBackOff() {
 		return
 	}
@@ -73,5 +73,5 @@ func (m *kubeGenericRuntimeManager) answerFailedStart(pod *v1.Pod, container *v1
 	for _, after := range []error{ErrCreateContainer, ErrPreStartHook, kubecontainer.ErrRunContainer, ErrPostStartHook} {
 		created = created || errors.Is(result.Error, after)
 	}
-	result.Error = crashloop.StartFailed(pod, container, created, result.Error, backOff, backOff.Clock.Now())
+	result.Error = restart.StartFailed(pod, container, created, result.Error, backOff, backOff.Clock.Now())
 }

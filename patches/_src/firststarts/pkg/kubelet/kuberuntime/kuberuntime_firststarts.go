@@ -27,14 +27,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // FirstStarts is a runtime that delays restarts of containers for first starts.
@@ -65,7 +65,7 @@ type startOrder struct {
 	internalapi.RuntimeService
 
 	lock  sync.Mutex
-	queue crashloop.StartQueue[startKey]
+	queue startQueue[startKey]
 	sync  func(types.UID) bool
 	timer *time.Timer
 	// putOff has the restarts that are being decided and were delayed before.
@@ -193,7 +193,7 @@ func (m *kubeGenericRuntimeManager) startsOf(ctx context.Context, pod *v1.Pod) (
 
 // doBackOffInTurn is strictDoBackOff for a container that may also have to wait for its
 // turn after its back-off.
-func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
+func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) (bool, string, error) {
 	o, s := m.startOrder(), syncStartOf(ctx)
 	if o == nil || s == nil {
 		return m.strictDoBackOff(ctx, pod, container, podStatus, backOff)
@@ -204,7 +204,7 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 		s.backOff = ""
 	}
 	now := backOff.Clock.Now()
-	due := crashloop.RestartDue(pod, container, CrashLoopStatuses(podStatus), backOff, now)
+	due := restart.Due(pod, container, CrashLoopStatuses(podStatus), backOff, now)
 	if podStatus.Restart.InProgress() && !due {
 		// A container may also wait in the new run, if its last start failed.
 		_, ran := podStatus.Restart.LastCounts[container.Name]
@@ -225,7 +225,7 @@ func (m *kubeGenericRuntimeManager) doBackOffInTurn(ctx context.Context, pod *v1
 	if !ok {
 		klog.FromContext(ctx).V(3).Info("Restart of container is put off for other starts", "pod", klog.KObj(pod), "containerName", container.Name)
 		s.putOff = append(s.putOff, container.Name)
-		return true, "put off for other starts", crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(askAgain))
+		return true, "put off for other starts", restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(askAgain))
 	}
 	s.startKey = k
 	defer o.change(func(time.Time) { delete(o.putOff, k.backOff) })

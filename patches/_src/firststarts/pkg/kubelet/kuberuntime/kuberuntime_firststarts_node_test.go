@@ -31,15 +31,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
 
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -84,7 +84,7 @@ type orderedNode struct {
 	ctx     context.Context
 	m       *kubeGenericRuntimeManager
 	runtime *observedRuntime
-	backOff *flowcontrol.Backoff
+	backOff *backoff.Backoff
 	events  chan string
 	lock    sync.Mutex
 	turns   []types.UID
@@ -109,7 +109,7 @@ func newOrderedNode(t *testing.T, m *kubeGenericRuntimeManager, limit int) *orde
 	n.runtime = &observedRuntime{RuntimeService: m.runtimeService, pods: map[string]types.UID{}}
 	m.runtimeService = firstStartsFirst(n.runtime)
 	m.startOrder().queue.Limit = limit
-	n.backOff = flowcontrol.NewBackOff(time.Second, time.Second)
+	n.backOff = backoff.NewBackOff(time.Second, time.Second)
 	m.OnRestartTurn(func(uid types.UID) bool {
 		n.lock.Lock()
 		defer n.lock.Unlock()
@@ -162,8 +162,8 @@ func (n *orderedNode) putsOff(pod *v1.Pod, status *kubecontainer.PodStatus) {
 	result := n.m.syncPodForTest(n.ctx, pod, status, n.backOff)
 	err := result.Error()
 	require.ErrorIs(n.t, err, kubecontainer.ErrCrashLoopBackOff)
-	require.True(n.t, crashloop.IsWaiting(err))
-	require.True(n.t, crashloop.OnlyBackOff(err))
+	require.True(n.t, kubecontainer.IsWaiting(err))
+	require.True(n.t, restart.OnlyBackOff(err))
 	require.Equal(n.t, before, n.backOff.Get(GetBackoffKey(pod, &pod.Spec.Containers[0])), "nothing is granted")
 	require.Len(n.t, n.events, events)
 	for _, r := range result.SyncResults {

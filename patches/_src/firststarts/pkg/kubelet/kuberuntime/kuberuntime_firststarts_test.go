@@ -31,11 +31,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -202,7 +202,7 @@ func TestFailedStartInRestartedPod(t *testing.T) {
 		release := n.hanging("a")
 		err := n.sync(whole, status)
 		require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
-		at, _ := crashloop.MinBackoffExpiration(err)
+		at, _ := restart.MinBackoffExpiration(err)
 		require.Equal(t, time.Second, time.Until(at))
 		time.Sleep(time.Second)
 		n.putsOff(whole, status)
@@ -225,7 +225,7 @@ func TestWithoutFirstStartsFirst(t *testing.T) {
 	require.Equal(t, context.Background(), same)
 	end(nil)
 	require.False(t, m.WasPutOff("k"))
-	backOff := flowcontrol.NewBackOff(time.Second, time.Second)
+	backOff := backoff.NewBackOff(time.Second, time.Second)
 	for i := range 100 {
 		pod.UID = types.UID(fmt.Sprint(i))
 		waits, _, err := m.doBackOff(ctx, pod, &pod.Spec.Containers[0], status, backOff)

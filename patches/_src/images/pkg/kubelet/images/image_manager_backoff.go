@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -28,7 +29,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // timedManager adds the end of the back-off to ErrImagePullBackOff.
@@ -49,9 +50,17 @@ func (m timedManager) EnsureImageExists(ctx context.Context, objRef *v1.ObjectRe
 	if !errors.Is(err, ErrImagePullBackOff) || !utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff) {
 		return imageRef, message, err
 	}
-	// The event is older than the last pull, so the delay counts from that pull.
-	d := m.backOff.Peek(fmt.Sprintf("%s_%s", pod.UID, requestedImage), time.Unix(1, 0), m.backOff.Clock.Now())
-	return imageRef, message, pullBackOffError{err, crashloop.NewBackoffError(err, d.RetryAt)}
+	end := m.end(fmt.Sprintf("%s_%s", pod.UID, requestedImage), m.backOff.Clock.Now())
+	return imageRef, message, pullBackOffError{err, restart.NewBackoffError(err, end)}
+}
+
+// end returns the time at which the back-off of a key ends, in whole milliseconds after
+// now. client-go does not store that time, but it answers for any time.
+func (m timedManager) end(key string, now time.Time) time.Time {
+	after := func(i int) time.Time { return now.Add(time.Duration(i) * time.Millisecond) }
+	return after(sort.Search(int(m.backOff.Get(key).Milliseconds())+1, func(i int) bool {
+		return !m.backOff.IsInBackOffSinceUpdate(key, after(i))
+	}))
 }
 
 // pullBackOffError is an error that is over at a known time and also an ordinary
@@ -60,7 +69,7 @@ func (m timedManager) EnsureImageExists(ctx context.Context, objRef *v1.ObjectRe
 // image on the node and does not pull it.
 type pullBackOffError struct {
 	error
-	over *crashloop.BackoffError
+	over *restart.BackoffError
 }
 
 func (e pullBackOffError) Unwrap() []error { return []error{e.error, e.over} }

@@ -33,7 +33,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	ctest "k8s.io/kubernetes/pkg/kubelet/container/testing"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -74,10 +74,10 @@ func TestWithBackOffTime(t *testing.T) {
 			require.False(t, pulled, "%v before the end of a back-off of %v", left, delay)
 			require.ErrorIs(t, err, ErrImagePullBackOff)
 			require.EqualError(t, err, "ImagePullBackOff", "the reason of the waiting state")
-			at, found := crashloop.MinBackoffExpiration(err)
+			at, found := restart.MinBackoffExpiration(err)
 			require.True(t, found)
 			require.WithinDuration(t, clock.Now().Add(left), at, 0)
-			next, exact := crashloop.NextSync(err, retry, resync, clock.Now())
+			next, exact := restart.NextSync(err, retry, resync, clock.Now())
 			require.Equal(t, min(retry, left), next, "%v before the end of a back-off of %v", left, delay)
 			require.Equal(t, left <= retry, exact)
 			clock.Step(next)

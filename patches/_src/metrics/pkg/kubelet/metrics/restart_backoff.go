@@ -19,9 +19,10 @@ package metrics
 import (
 	"time"
 
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 )
 
 // The types of a restart back-off: for single containers, and for pods that are
@@ -83,19 +84,19 @@ func registerRestartBackOff() {
 }
 
 // MeasureRestartBackOff makes b report to the metrics of the given type of back-off.
-func MeasureRestartBackOff(b *flowcontrol.Backoff, backOffType string) {
+func MeasureRestartBackOff(b *backoff.Backoff, backOffType string) {
 	b.SetMetrics(restartBackOff{backOffType, func(string) string { return RestartLatenessOther }})
 }
 
 // MeasureRestartBackOffByCause is like MeasureRestartBackOff, for restarts that may be
 // delayed for other starts. cause returns the cause of the lateness for the key of a
 // restart that is being allowed. It must not call a method of b.
-func MeasureRestartBackOffByCause(b *flowcontrol.Backoff, backOffType string, cause func(key string) string) {
+func MeasureRestartBackOffByCause(b *backoff.Backoff, backOffType string, cause func(key string) string) {
 	restartBackOffLateness.WithLabelValues(backOffType, RestartLatenessQueue)
 	b.SetMetrics(restartBackOff{backOffType, cause})
 }
 
-// restartBackOff implements flowcontrol.Metrics. It looks up the values on use, because a
+// restartBackOff implements backoff.Metrics. It looks up the values on use, because a
 // Backoff may be created before the metrics are registered, and there are no values before
 // that.
 type restartBackOff struct {

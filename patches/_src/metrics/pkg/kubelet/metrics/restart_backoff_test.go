@@ -22,15 +22,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
+
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 )
 
 func TestRestartBackOffMetrics(t *testing.T) {
 	now := time.Now()
-	b := flowcontrol.NewBackOff(10*time.Second, 300*time.Second)
-	b.HasExpiredFunc = flowcontrol.FlatReset(flowcontrol.ContainerResetPeriod)
+	b := backoff.NewBackOff(10*time.Second, 300*time.Second)
+	b.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
 	MeasureRestartBackOff(b, RestartBackOffPod)
 	Register() // registered later, as in the kubelet
 	for _, step := range []struct{ event, now time.Duration }{{0, 0}, {1, 2}, {1, 14}, {700, 700}} {
@@ -52,7 +53,7 @@ func TestRestartBackOffMetrics(t *testing.T) {
 	h, err := testutil.GetHistogramVecFromGatherer(legacyregistry.DefaultGatherer, "kubelet_restart_backoff_lateness_seconds", queue)
 	require.NoError(t, err)
 	require.Empty(t, h)
-	byKey := flowcontrol.NewBackOff(10*time.Second, 300*time.Second)
+	byKey := backoff.NewBackOff(10*time.Second, 300*time.Second)
 	MeasureRestartBackOffByCause(byKey, RestartBackOffContainer, func(key string) string {
 		if key == "a" {
 			return RestartLatenessQueue

@@ -18,23 +18,23 @@ package kuberuntime
 
 import (
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // saveBackOff stores the back-off with which doBackOff allowed the start, for the
 // container that is about to be created.
-func (s *startSpec) saveBackOff(pod *v1.Pod, backOff *flowcontrol.Backoff) {
+func (s *startSpec) saveBackOff(pod *v1.Pod, backOff *backoff.Backoff) {
 	if strictCrashLoopBackOff() && s.ephemeralContainer == nil {
-		s.savedBackOff = crashloop.SaveBackOff(backOff, GetBackoffKey(pod, s.container), backOff.Clock.Now())
+		s.savedBackOff = restart.SaveBackOff(backOff, GetBackoffKey(pod, s.container), backOff.Clock.Now())
 	}
 }
 
 // annotate adds the stored back-off to the container's configuration.
 func (s *startSpec) annotate(config *runtimeapi.ContainerConfig) {
 	if s.savedBackOff != "" {
-		config.Annotations[crashloop.ContainerBackOffAnnotation] = s.savedBackOff
+		config.Annotations[restart.ContainerBackOffAnnotation] = s.savedBackOff
 	}
 }

@@ -26,13 +26,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -54,7 +54,7 @@ func TestSyncPodSavesBackOff(t *testing.T) {
 			status.SandboxStatuses[0].Id = sandbox.Id
 			setStatusesForTest(status)
 			clock := testingclock.NewFakeClock(time.Now().UTC().Round(time.Second))
-			backOff := crashloop.NewBackOff(clock, flowcontrol.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
+			backOff := restart.NewBackOff(clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
 			key := GetBackoffKey(pod, &pod.Spec.Containers[0])
 			for attempts := range 3 {
 				want := ""
@@ -67,7 +67,7 @@ func TestSyncPodSavesBackOff(t *testing.T) {
 				require.NoError(t, result.Error())
 				require.Len(t, fakeRuntime.Containers, 1)
 				for id, c := range fakeRuntime.Containers {
-					require.Equal(t, want, c.Annotations[crashloop.ContainerBackOffAnnotation])
+					require.Equal(t, want, c.Annotations[restart.ContainerBackOffAnnotation])
 					c.State = runtimeapi.ContainerState_CONTAINER_EXITED
 					c.FinishedAt = clock.Now().UnixNano()
 					s := m.statusForTest(tCtx, pod.UID, &c.ContainerStatus)

@@ -21,11 +21,11 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 func TestPodSyncResultWaiting(t *testing.T) {
-	waits := SyncResult{Action: StartContainer, Target: "a", Error: crashloop.NewBackoffError(ErrCrashLoopBackOff, time.Now())}
+	waits := SyncResult{Action: StartContainer, Target: "a", Error: restart.NewBackoffError(ErrCrashLoopBackOff, time.Now())}
 	config := SyncResult{Action: ConfigPodSandbox}
 	tests := map[string]struct {
 		result PodSyncResult
@@ -37,14 +37,14 @@ func TestPodSyncResultWaiting(t *testing.T) {
 		"another starts":     {PodSyncResult{SyncResults: []*SyncResult{&config, &waits, {Action: StartContainer}}}, false},
 		"another is killed":  {PodSyncResult{SyncResults: []*SyncResult{{Action: KillContainer}, &config, &waits}}, false},
 		"another fails":      {PodSyncResult{SyncResults: []*SyncResult{&config, {Action: StartContainer, Error: ErrRunContainer}, &waits}}, false},
-		"a start failed":     {PodSyncResult{SyncResults: []*SyncResult{&config, &waits, {Action: StartContainer, Error: crashloop.NewBackoffError(ErrRunContainer, time.Now())}}}, false},
+		"a start failed":     {PodSyncResult{SyncResults: []*SyncResult{&config, &waits, {Action: StartContainer, Error: restart.NewBackoffError(ErrRunContainer, time.Now())}}}, false},
 		"the sync fails":     {PodSyncResult{SyncResults: []*SyncResult{&waits}, SyncError: errors.New("failed")}, false},
 		"a sandbox was made": {PodSyncResult{SyncResults: []*SyncResult{{Action: CreatePodSandbox}, &config, &waits}}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			err := tc.result.Error()
-			if got := crashloop.IsWaiting(err); got != tc.want {
+			if got := IsWaiting(err); got != tc.want {
 				t.Errorf("IsWaiting(%v) = %t", err, got)
 			}
 			if tc.want && !errors.Is(err, ErrCrashLoopBackOff) {

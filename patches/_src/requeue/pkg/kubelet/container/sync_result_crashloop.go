@@ -16,8 +16,6 @@ limitations under the License.
 
 package container
 
-import "k8s.io/kubernetes/pkg/kubelet/crashloop"
-
 // markWaiting returns err, the error of the sync. If the sync changed nothing, the
 // error is marked as such.
 func (p *PodSyncResult) markWaiting(err error) error {
@@ -25,9 +23,9 @@ func (p *PodSyncResult) markWaiting(err error) error {
 		return err
 	}
 	for _, r := range p.SyncResults {
-		if !crashloop.ChangedNothing(string(r.Action), r.Error) {
+		if !ChangedNothing(string(r.Action), r.Error) {
 			return err
 		}
 	}
-	return crashloop.Waiting(err)
+	return Waiting(err)
 }

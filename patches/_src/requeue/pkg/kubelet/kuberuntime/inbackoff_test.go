@@ -24,12 +24,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -71,8 +71,8 @@ func TestStartsInBackOff(t *testing.T) {
 			require.NoError(t, err)
 			pod, status := makeBasePodAndStatus()
 			clock := testingclock.NewFakeClock(start)
-			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
-			backOff.HasExpiredFunc = flowcontrol.FlatReset(flowcontrol.ContainerResetPeriod)
+			backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+			backOff.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
 			c, s := &pod.Spec.Containers[0], status.ContainerStatuses[0]
 			s.State, s.FinishedAt = kubecontainer.ContainerStateExited, start
 			waiting, _, _ := m.doBackOffForTest(tCtx, pod, c, status, backOff)

@@ -20,10 +20,10 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/flowcontrol"
 
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // BackOffRuntime is a runtime that can report in advance which containers have to
@@ -32,10 +32,10 @@ type BackOffRuntime interface {
 	// StartsInBackOff returns the results that SyncPod would have for exited
 	// containers that it would not start now because of their back-off. It starts
 	// and kills nothing, and begins no wait.
-	StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) kubecontainer.PodSyncResult
+	StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) kubecontainer.PodSyncResult
 }
 
-func (m *kubeGenericRuntimeManager) StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (result kubecontainer.PodSyncResult) {
+func (m *kubeGenericRuntimeManager) StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) (result kubecontainer.PodSyncResult) {
 	if !strictCrashLoopBackOff() {
 		return result
 	}
@@ -55,7 +55,7 @@ func (m *kubeGenericRuntimeManager) StartsInBackOff(ctx context.Context, pod *v1
 		if s := podStatus.FindContainerStatusByName(container.Name); s == nil || s.State != kubecontainer.ContainerStateExited {
 			continue
 		}
-		if waiting, message := crashloop.InBackOff(pod, container, statuses, backOff, now); waiting {
+		if waiting, message := restart.InBackOff(pod, container, statuses, backOff, now); waiting {
 			r := kubecontainer.NewSyncResult(kubecontainer.StartContainer, container.Name)
 			r.Fail(kubecontainer.ErrCrashLoopBackOff, message)
 			result.AddSyncResult(r)

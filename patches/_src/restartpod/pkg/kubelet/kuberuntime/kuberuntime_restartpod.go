@@ -34,8 +34,8 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
 	"k8s.io/kubernetes/pkg/kubelet/events"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // ContainerStopper is the part of the container runtime that a restart of a pod
@@ -127,7 +127,7 @@ func countInRestart(podStatus *kubecontainer.PodStatus, container *v1.Container,
 // about to be created.
 func annotateRestart(podStatus *kubecontainer.PodStatus, config *runtimeapi.ContainerConfig) {
 	if r := podStatus.Restart; r != nil && r.BackOff != "" {
-		config.Annotations[crashloop.PodBackOffAnnotation] = r.BackOff
+		config.Annotations[restart.PodBackOffAnnotation] = r.BackOff
 	}
 }
 

@@ -28,15 +28,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/crashloop"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -145,7 +145,7 @@ func TestSyncPodRestartCount(t *testing.T) {
 	for id := range fakeRuntime.Containers {
 		before[id] = true
 	}
-	result := m.syncPodForTest(tCtx, pod, status, flowcontrol.NewBackOff(time.Second, time.Minute))
+	result := m.syncPodForTest(tCtx, pod, status, backoff.NewBackOff(time.Second, time.Minute))
 	require.NoError(t, result.Error())
 	attempts := map[string]uint32{}
 	for id, c := range fakeRuntime.Containers {
@@ -170,16 +170,16 @@ func TestSyncPodWaitsForPod(t *testing.T) {
 	status.SandboxStatuses[0].Id = sandbox.Id
 	status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
 	at := time.Now().Add(10 * time.Second)
-	status.Restart = &kubecontainer.PodRestart{Waits: crashloop.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at), Message: "back-off 10s"}
+	status.Restart = &kubecontainer.PodRestart{Waits: restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at), Message: "back-off 10s"}
 	before := map[string]bool{}
 	for id := range fakeRuntime.Containers {
 		before[id] = true
 	}
 	for _, strict := range []bool{true, false} {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, strict)
-		result := m.syncPodForTest(tCtx, pod, status, flowcontrol.NewBackOff(time.Second, time.Minute))
+		result := m.syncPodForTest(tCtx, pod, status, backoff.NewBackOff(time.Second, time.Minute))
 		require.ErrorIs(t, result.Error(), kubecontainer.ErrCrashLoopBackOff)
-		got, _ := crashloop.MinBackoffExpiration(result.Error())
+		got, _ := restart.MinBackoffExpiration(result.Error())
 		require.Equal(t, at, got)
 		var started []string
 		for id, c := range fakeRuntime.Containers {

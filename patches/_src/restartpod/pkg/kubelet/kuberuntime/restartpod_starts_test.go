@@ -28,11 +28,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod/restartrules"
@@ -86,7 +86,7 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 		}
 
 		// A restart is in Startup, or the pod is in its first run.
-		machine := restartpod.New(flowcontrol.NewBackOff(time.Second, time.Minute), pod, gates)
+		machine := restartpod.New(backoff.NewBackOff(time.Second, time.Minute), pod, gates)
 		containers := restartrules.Containers(&pod.Spec, gates)
 		startup := random.Intn(2) == 0
 		status := &kubecontainer.PodStatus{

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kuberuntime
+package restart
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -25,4 +26,14 @@ func TestBackoffErrorUnwraps(t *testing.T) {
 	require.ErrorAs(t, err, &b)
 	assert.Equal(t, now.Add(5*time.Second), b.BackoffTime())
 	assert.EqualError(t, b, "CrashLoopBackOff")
+}
+
+func TestOnlyBackOff(t *testing.T) {
+	waits, failed := NewBackoffError(ErrCrashLoopBackOff, at(1)), errors.New("failed")
+	assert.False(t, OnlyBackOff(nil))
+	assert.False(t, OnlyBackOff(failed))
+	assert.False(t, OnlyBackOff(errors.Join(waits, failed)))
+	assert.True(t, OnlyBackOff(waits))
+	assert.True(t, OnlyBackOff(errors.Join(waits, fmt.Errorf("container a: %w", waits))))
+	assert.True(t, OnlyBackOff(NewBackoffError(failed, at(1))), "it was logged when it failed")
 }

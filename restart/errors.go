@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kuberuntime
+package restart
 
 import (
 	"errors"
@@ -48,6 +48,14 @@ func (e *BackoffError) BackoffTime() time.Time { return e.backoffTime }
 func MinBackoffExpiration(err error) (time.Time, bool) {
 	earliest, found, _ := expiration(err)
 	return earliest, found
+}
+
+// OnlyBackOff reports whether err, the error of a pod's sync, consists only of
+// BackoffErrors. Such an error need not be reported: a start that failed is reported
+// when it fails.
+func OnlyBackOff(err error) bool {
+	_, found, others := expiration(err)
+	return found && !others
 }
 
 // expiration also reports whether the tree of err has errors other than

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package crashloop
+package container
 
 import (
 	"errors"
@@ -24,7 +24,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
+
+// in returns the error of a container that waits for so many seconds.
+func in(seconds int) error {
+	return restart.NewBackoffError(ErrCrashLoopBackOff, waitingSince.Add(time.Duration(seconds)*time.Second))
+}
+
+var waitingSince = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func TestWaiting(t *testing.T) {
 	assert.NoError(t, Waiting(nil))
@@ -40,7 +49,7 @@ func TestWaiting(t *testing.T) {
 	assert.Equal(t, in(5), Changed(Waiting(Waiting(in(5)))))
 	assert.Equal(t, in(5), Changed(in(5)))
 	assert.NoError(t, Changed(nil))
-	delay, exact := NextSync(Waiting(in(7)), 10*time.Second, time.Minute, now)
+	delay, exact := restart.NextSync(Waiting(in(7)), 10*time.Second, time.Minute, waitingSince)
 	assert.Equal(t, 7*time.Second, delay)
 	assert.True(t, exact)
 }
@@ -53,15 +62,5 @@ func TestChangedNothing(t *testing.T) {
 	assert.False(t, ChangedNothing("StartContainer", errors.New("failed")))
 	assert.False(t, ChangedNothing("KillContainer", nil))
 	assert.False(t, ChangedNothing("StartContainer", errors.Join(in(5), errors.New("failed"))))
-	assert.False(t, ChangedNothing("StartContainer", NewBackoffError(errors.New("RunContainerError"), now)), "a start that failed")
-}
-
-func TestOnlyBackOff(t *testing.T) {
-	waits, failed := NewBackoffError(ErrCrashLoopBackOff, at(1)), errors.New("failed")
-	assert.False(t, OnlyBackOff(nil))
-	assert.False(t, OnlyBackOff(failed))
-	assert.False(t, OnlyBackOff(errors.Join(waits, failed)))
-	assert.True(t, OnlyBackOff(waits))
-	assert.True(t, OnlyBackOff(Waiting(errors.Join(waits, fmt.Errorf("container a: %w", waits)))))
-	assert.True(t, OnlyBackOff(NewBackoffError(failed, at(1))), "it was logged when it failed")
+	assert.False(t, ChangedNothing("StartContainer", restart.NewBackoffError(errors.New("RunContainerError"), waitingSince)), "a start that failed")
 }

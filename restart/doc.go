@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kuberuntime decides when a node agent may restart a container. It is
+// Package restart decides when a node agent may restart a container. It is
 // what the kubelet's runtime manager and pod workers do with a back-off.
 //
 //   - [NewBackOff] returns the back-off of a node's containers. [Key] is the key
@@ -14,13 +14,13 @@
 //
 // The sync of a container that should run and does not:
 //
-//	wait, message, err := kuberuntime.DoBackOff(ctx, recorder, pod, container, statuses, backOff, time.Now())
+//	wait, message, err := restart.DoBackOff(ctx, recorder, pod, container, statuses, backOff, time.Now())
 //	if wait {
 //		setWaiting(container, message)
 //		return err
 //	}
 //	created, err := start(pod, container)
-//	return kuberuntime.StartFailed(pod, container, created, err, backOff, time.Now())
+//	return restart.StartFailed(pod, container, created, err, backOff, time.Now())
 //
 // The package works on plain types and does not depend on k8s.io/kubernetes.
-package kuberuntime
+package restart

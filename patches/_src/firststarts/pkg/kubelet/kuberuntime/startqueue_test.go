@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package crashloop
+package kuberuntime
 
 import (
 	"fmt"
@@ -27,17 +27,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// starter calls a StartQueue.
+// atSecond returns a time of the test.
+func atSecond(seconds float64) time.Time {
+	return time.Unix(1e9, 0).Add(time.Duration(seconds * float64(time.Second)))
+}
+
+// starter calls a startQueue.
 type starter struct {
 	t *testing.T
-	q StartQueue[string]
+	q startQueue[string]
 }
 
 // restarts requests restarts that may all go on at once.
 func (s *starter) restarts(seconds float64, keys ...string) {
 	s.t.Helper()
 	for _, k := range keys {
-		ok, waited := s.q.Restart(k, at(seconds))
+		ok, waited := s.q.Restart(k, atSecond(seconds))
 		assert.True(s.t, ok, "restart %s", k)
 		assert.False(s.t, waited, "restart %s waited", k)
 	}
@@ -47,7 +52,7 @@ func (s *starter) restarts(seconds float64, keys ...string) {
 func (s *starter) putsOff(seconds float64, keys ...string) {
 	s.t.Helper()
 	for _, k := range keys {
-		ok, _ := s.q.Restart(k, at(seconds))
+		ok, _ := s.q.Restart(k, atSecond(seconds))
 		assert.False(s.t, ok, "restart %s", k)
 	}
 }
@@ -55,7 +60,7 @@ func (s *starter) putsOff(seconds float64, keys ...string) {
 // comes requests a restart that may go on after a wait.
 func (s *starter) comes(seconds float64, k string) {
 	s.t.Helper()
-	ok, waited := s.q.Restart(k, at(seconds))
+	ok, waited := s.q.Restart(k, atSecond(seconds))
 	assert.True(s.t, ok, "restart %s", k)
 	assert.True(s.t, waited, "restart %s waited", k)
 }
@@ -64,7 +69,7 @@ func (s *starter) comes(seconds float64, k string) {
 func (s *starter) calls(seconds float64, want ...string) {
 	s.t.Helper()
 	var got []string
-	for k, ok := s.q.Next(at(seconds)); ok; k, ok = s.q.Next(at(seconds)) {
+	for k, ok := s.q.Next(atSecond(seconds)); ok; k, ok = s.q.Next(atSecond(seconds)) {
 		got = append(got, k)
 	}
 	assert.True(s.t, slices.Equal(want, got), "calls %v, want %v", got, want)
@@ -73,13 +78,13 @@ func (s *starter) calls(seconds float64, want ...string) {
 // expires checks when Next must be called if nothing happens.
 func (s *starter) expires(now, want float64) {
 	s.t.Helper()
-	got, ok := s.q.Expiry(at(now))
+	got, ok := s.q.Expiry(atSecond(now))
 	assert.True(s.t, ok)
-	assert.Equal(s.t, at(want), got)
+	assert.Equal(s.t, atSecond(want), got)
 }
 
 func newStarter(t *testing.T, limit int) *starter {
-	return &starter{t, StartQueue[string]{Limit: limit}}
+	return &starter{t, startQueue[string]{Limit: limit}}
 }
 
 func TestStartQueueBoundsRestarts(t *testing.T) {
@@ -87,8 +92,8 @@ func TestStartQueueBoundsRestarts(t *testing.T) {
 	s.restarts(0, "a", "b")
 	s.putsOff(0, "c", "d")
 	s.calls(0)
-	s.q.Begin("a", false, at(0.1))
-	s.q.Begin("b", false, at(0.1))
+	s.q.Begin("a", false, atSecond(0.1))
+	s.q.Begin("b", false, atSecond(0.1))
 	s.calls(0.1)
 	s.q.End("b")
 	s.calls(0.2, "c")
@@ -123,7 +128,7 @@ func TestStartQueueIsInOrder(t *testing.T) {
 func TestStartQueueGivesWayToFirstStarts(t *testing.T) {
 	for _, tc := range []struct{ limit, reduced int }{{0, 1}, {1, 1}, {2, 1}, {4, 1}, {7, 1}, {8, 2}} {
 		s := newStarter(t, tc.limit)
-		s.q.Begin("pod", true, at(0))
+		s.q.Begin("pod", true, atSecond(0))
 		for i := range tc.reduced {
 			s.restarts(0, fmt.Sprint("restart ", i))
 		}
@@ -138,7 +143,7 @@ func TestStartQueueFirstStartFindsRestarts(t *testing.T) {
 	s := newStarter(t, 2)
 	s.restarts(0, "a", "b")
 	s.putsOff(0, "c")
-	s.q.Begin("pod", true, at(0))
+	s.q.Begin("pod", true, atSecond(0))
 	s.q.End("a")
 	s.calls(0) // b still runs.
 	s.q.End("b")
@@ -148,9 +153,9 @@ func TestStartQueueFirstStartFindsRestarts(t *testing.T) {
 func TestStartQueueDoesNotHang(t *testing.T) {
 	t.Run("a first start", func(t *testing.T) {
 		s := newStarter(t, 2)
-		s.q.Begin("pod", true, at(0))
+		s.q.Begin("pod", true, atSecond(0))
 		s.restarts(0, "a")
-		s.q.Begin("a", false, at(0.5))
+		s.q.Begin("a", false, atSecond(0.5))
 		s.putsOff(1, "b")
 		s.expires(1, 5)
 		s.calls(4.9)
@@ -161,7 +166,7 @@ func TestStartQueueDoesNotHang(t *testing.T) {
 		s := newStarter(t, 2)
 		for i := range 10 {
 			now, k := float64(10*i), fmt.Sprint(i)
-			s.q.Begin("pod", true, at(now))
+			s.q.Begin("pod", true, atSecond(now))
 			s.restarts(now, k)
 			s.q.End(k)
 			s.q.End("pod")
@@ -170,7 +175,7 @@ func TestStartQueueDoesNotHang(t *testing.T) {
 	t.Run("a restart that the runtime was asked for", func(t *testing.T) {
 		s := newStarter(t, 1)
 		s.restarts(0, "a")
-		s.q.Begin("a", false, at(0))
+		s.q.Begin("a", false, atSecond(0))
 		s.putsOff(1, "b")
 		s.expires(1, 5)
 		s.calls(5, "b")
@@ -184,7 +189,7 @@ func TestStartQueueDoesNotHang(t *testing.T) {
 		s.expires(0, 1)
 		s.calls(1, "b")
 		// It counts again when it reaches the runtime.
-		s.q.Begin("a", false, at(60))
+		s.q.Begin("a", false, atSecond(60))
 		s.q.End("b")
 		s.putsOff(60, "c")
 		s.q.End("a")
@@ -219,15 +224,15 @@ func TestStartQueueForgets(t *testing.T) {
 	s := newStarter(t, 1)
 	for i := range 100 {
 		now := float64(i)
-		s.q.Restart(fmt.Sprint(i), at(now))
-		for _, ok := s.q.Next(at(now)); ok; _, ok = s.q.Next(at(now)) {
+		s.q.Restart(fmt.Sprint(i), atSecond(now))
+		for _, ok := s.q.Next(atSecond(now)); ok; _, ok = s.q.Next(atSecond(now)) {
 		}
 	}
 	s.calls(1000)
 	s.restarts(1000, "a")
 	assert.Len(t, s.q.starts, 1)
 	assert.Empty(t, s.q.waiting)
-	_, ok := s.q.Expiry(at(1000))
+	_, ok := s.q.Expiry(atSecond(1000))
 	assert.False(t, ok)
 }
 
@@ -237,8 +242,8 @@ func TestStartQueueSimulation(t *testing.T) {
 	for seed := range int64(20) {
 		r := rand.New(rand.NewSource(seed))
 		limit := 1 + r.Intn(10)
-		q := StartQueue[int]{Limit: limit}
-		now := at(0)
+		q := startQueue[int]{Limit: limit}
+		now := atSecond(0)
 		var queue []int               // the waiting restarts, in order
 		counts := map[int]time.Time{} // the restarts that count, until when
 		first := time.Time{}          // until when a first start counts
@@ -295,8 +300,8 @@ func TestStartQueueSimulation(t *testing.T) {
 
 func TestStartQueueOfTenThousand(t *testing.T) {
 	const n = 10000
-	q := StartQueue[int]{Limit: 4}
-	now, going := at(0), 0
+	q := startQueue[int]{Limit: 4}
+	now, going := atSecond(0), 0
 	for k := range n {
 		if ok, _ := q.Restart(k, now); ok {
 			going++
@@ -317,48 +322,4 @@ func TestStartQueueOfTenThousand(t *testing.T) {
 	}
 	assert.Equal(t, n, going)
 	assert.Empty(t, q.starts)
-}
-
-func TestRestartDue(t *testing.T) {
-	due := func(a *agent, seconds float64, want bool, statuses ...ContainerStatus) {
-		a.t.Helper()
-		before := a.backOff.Get(Key(a.pod, &a.pod.Spec.Containers[0]))
-		assert.Equal(a.t, want, RestartDue(a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff, at(seconds)))
-		assert.Equal(a.t, before, a.backOff.Get(Key(a.pod, &a.pod.Spec.Containers[0])), "it grants nothing")
-	}
-	t.Run("of a container that exits", func(t *testing.T) {
-		a := newAgent(t)
-		due(a, 0, false)
-		a.starts(0)
-		due(a, 5, true, exited(0, 5))
-		due(a, 6, true, exited(0, 5))
-		a.starts(6, exited(0, 5))
-		due(a, 8, false, exited(6, 7), exited(0, 5))
-		due(a, 17, true, exited(6, 7), exited(0, 5))
-		a.starts(18, exited(6, 7), exited(0, 5))
-		due(a, 19, false, exited(6, 7), exited(0, 5))
-	})
-	t.Run("of a container that ended at once", func(t *testing.T) {
-		a := newAgent(t)
-		a.starts(0, exited(0, 0))
-		ended := exited(1, 1)
-		ended.StartedAt = at(1.005)
-		due(a, 10.999, false, ended)
-		due(a, 11, true, ended)
-	})
-	t.Run("of a container whose first start failed", func(t *testing.T) {
-		a := newAgent(t)
-		a.starts(0)
-		a.fails(0.5, 0.5)
-		a.starts(0.5)
-		a.fails(1, 11)
-		due(a, 10, false)
-		due(a, 11, true)
-		a.starts(11)
-	})
-	t.Run("of a container that was just killed", func(t *testing.T) {
-		a := newAgent(t)
-		a.starts(0)
-		due(a, 1, false, running(0))
-	})
 }

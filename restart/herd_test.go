@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kuberuntime_test
+package restart_test
 
 import (
 	"fmt"

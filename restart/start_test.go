@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kuberuntime
+package restart
 
 import (
 	"context"
@@ -312,4 +312,48 @@ func TestNothingPanicsOnNil(t *testing.T) {
 // another pod.
 func TestKeyHasTheLengthOfACryptographicHash(t *testing.T) {
 	require.Len(t, keyOf(newAgent(t).pod), 32)
+}
+
+func TestDue(t *testing.T) {
+	due := func(a *agent, seconds float64, want bool, statuses ...ContainerStatus) {
+		a.t.Helper()
+		before := a.backOff.Get(Key(a.pod, &a.pod.Spec.Containers[0]))
+		assert.Equal(a.t, want, Due(a.pod, &a.pod.Spec.Containers[0], statuses, a.backOff, at(seconds)))
+		assert.Equal(a.t, before, a.backOff.Get(Key(a.pod, &a.pod.Spec.Containers[0])), "it grants nothing")
+	}
+	t.Run("of a container that exits", func(t *testing.T) {
+		a := newAgent(t)
+		due(a, 0, false)
+		a.starts(0)
+		due(a, 5, true, exited(0, 5))
+		due(a, 6, true, exited(0, 5))
+		a.starts(6, exited(0, 5))
+		due(a, 8, false, exited(6, 7), exited(0, 5))
+		due(a, 17, true, exited(6, 7), exited(0, 5))
+		a.starts(18, exited(6, 7), exited(0, 5))
+		due(a, 19, false, exited(6, 7), exited(0, 5))
+	})
+	t.Run("of a container that ended at once", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0, exited(0, 0))
+		ended := exited(1, 1)
+		ended.StartedAt = at(1.005)
+		due(a, 10.999, false, ended)
+		due(a, 11, true, ended)
+	})
+	t.Run("of a container whose first start failed", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0)
+		a.fails(0.5, 0.5)
+		a.starts(0.5)
+		a.fails(1, 11)
+		due(a, 10, false)
+		due(a, 11, true)
+		a.starts(11)
+	})
+	t.Run("of a container that was just killed", func(t *testing.T) {
+		a := newAgent(t)
+		a.starts(0)
+		due(a, 1, false, running(0))
+	})
 }

@@ -14,10 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package crashloop
+package container
 
 import (
 	"errors"
+
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // waitingError marks the error of a sync that changed nothing.
@@ -59,14 +61,6 @@ func IsWaiting(err error) bool {
 	return false
 }
 
-// OnlyBackOff reports whether err, the error of a pod's sync, consists only of
-// errors that are over at a known time. Such an error need not be reported. A
-// start that failed is reported when it fails.
-func OnlyBackOff(err error) bool {
-	_, found, others := expiration(err)
-	return found && !others
-}
-
 // ChangedNothing reports whether one action of a pod's sync, which returned err,
 // left the pod unchanged. This is the case if a back-off prevented a start, or if
 // the action only created the sandbox configuration. A start that failed changed
@@ -75,6 +69,5 @@ func ChangedNothing(action string, err error) bool {
 	if err == nil {
 		return action == "ConfigPodSandbox"
 	}
-	_, waits, others := expiration(err)
-	return waits && !others && errors.Is(err, ErrCrashLoopBackOff)
+	return restart.OnlyBackOff(err) && errors.Is(err, ErrCrashLoopBackOff)
 }

@@ -14,15 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package crashloop
+package kuberuntime
 
 import (
 	"slices"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
-
-	backoff "k8s.io/client-go/util/flowcontrol"
 )
 
 // How long a start counts at most. A start that hangs must not block others for ever.
@@ -36,14 +32,14 @@ const (
 	comeLate = time.Minute
 )
 
-// StartQueue orders the starts of a node's containers, so that a first start finds the
+// startQueue orders the starts of a node's containers, so that a first start finds the
 // container runtime busy with few restarts. First starts never wait. At most Limit
 // restarts run at once. While a first start runs, the limit is a quarter of that, but
 // at least one. The other restarts wait and go on in the order of their arrival. A
 // restart that is late for its turn goes on at once, so after a stall more restarts may
 // run for a moment. A K identifies a start. The zero value has a limit of one. A
-// StartQueue has no lock and no clock.
-type StartQueue[K comparable] struct {
+// startQueue has no lock and no clock.
+type startQueue[K comparable] struct {
 	// Limit is the maximum number of concurrent restarts.
 	Limit int
 
@@ -66,7 +62,7 @@ type start struct {
 // Restart reports whether the restart k may go on at the time now, and if so, whether
 // it waited before. It then counts for a short time until Begin. Otherwise it waits
 // until Next returns it.
-func (q *StartQueue[K]) Restart(k K, now time.Time) (ok, waited bool) {
+func (q *startQueue[K]) Restart(k K, now time.Time) (ok, waited bool) {
 	s, called := q.starts[k]
 	if !called && (len(q.waiting) > 0 || !q.room(now)) {
 		if !slices.Contains(q.waiting, k) {
@@ -80,19 +76,19 @@ func (q *StartQueue[K]) Restart(k K, now time.Time) (ok, waited bool) {
 
 // Begin records that the start k has been requested from the container runtime. The
 // start counts until End, or until it takes too long.
-func (q *StartQueue[K]) Begin(k K, first bool, now time.Time) {
+func (q *startQueue[K]) Begin(k K, first bool, now time.Time) {
 	q.count(k, start{first: first, until: now.Add(startLimit)})
 }
 
 // End records that the start k has succeeded or failed, or will not be made.
-func (q *StartQueue[K]) End(k K) {
+func (q *startQueue[K]) End(k K) {
 	delete(q.starts, k)
 }
 
 // Next returns a waiting restart that may go on, or false if there is none. The caller
 // must soon call Restart or End for it. Call Next after every other call, until it
 // returns false, and at the time that Expiry returns.
-func (q *StartQueue[K]) Next(now time.Time) (k K, ok bool) {
+func (q *startQueue[K]) Next(now time.Time) (k K, ok bool) {
 	if len(q.waiting) == 0 || !q.room(now) {
 		return k, false
 	}
@@ -104,7 +100,7 @@ func (q *StartQueue[K]) Next(now time.Time) (k K, ok bool) {
 
 // Expiry returns when the next start stops counting because it takes too long. It
 // returns false if nothing waits for that.
-func (q *StartQueue[K]) Expiry(now time.Time) (at time.Time, ok bool) {
+func (q *startQueue[K]) Expiry(now time.Time) (at time.Time, ok bool) {
 	if len(q.waiting) == 0 {
 		return at, false
 	}
@@ -117,7 +113,7 @@ func (q *StartQueue[K]) Expiry(now time.Time) (at time.Time, ok bool) {
 }
 
 // room reports whether one more restart may run.
-func (q *StartQueue[K]) room(now time.Time) bool {
+func (q *startQueue[K]) room(now time.Time) bool {
 	limit, restarts := q.Limit, 0
 	for k, s := range q.starts {
 		switch late := now.Sub(s.until); {
@@ -133,27 +129,9 @@ func (q *StartQueue[K]) room(now time.Time) bool {
 	return restarts < max(limit, 1)
 }
 
-func (q *StartQueue[K]) count(k K, s start) {
+func (q *startQueue[K]) count(k K, s start) {
 	if q.starts == nil {
 		q.starts = map[K]start{}
 	}
 	q.starts[k] = s
-}
-
-// RestartDue reports whether DoBackOff would allow a restart of the container at the
-// time now. A start is a restart if the container exited, or if two starts in a row
-// failed. A container whose newest instance has not exited was just killed and must not
-// be delayed: if it ended with 0, nobody might start it later. RestartDue grants no
-// start and begins no wait.
-func RestartDue(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
-	key, last := Key(pod, container), newest(container.Name, statuses, false)
-	switch {
-	case last == nil:
-		return backOff.Get(key) > 0 && backOff.Peek(key, time.Time{}, now).Allowed
-	case last.State == ContainerStateExited:
-		last.recordStart(backOff, key, now)
-		return backOff.Peek(key, last.exit(), now).Allowed
-	default:
-		return false
-	}
 }

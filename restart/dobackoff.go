@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kuberuntime
+package restart
 
 import (
 	"context"
@@ -135,6 +135,24 @@ func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus,
 		return false, ""
 	}
 	return true, message(pod, container, d)
+}
+
+// Due reports whether DoBackOff would allow a restart of the container at the
+// time now. A start is a restart if the container exited, or if two starts in a row
+// failed. A container whose newest instance has not exited was just killed and must not
+// be delayed: if it ended with 0, nobody might start it later. Due grants no
+// start and begins no wait.
+func Due(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backOff *backoff.Backoff, now time.Time) bool {
+	key, last := Key(pod, container), newest(container.Name, statuses, false)
+	switch {
+	case last == nil:
+		return backOff.Get(key) > 0 && backOff.Peek(key, time.Time{}, now).Allowed
+	case last.State == ContainerStateExited:
+		last.recordStart(backOff, key, now)
+		return backOff.Peek(key, last.exit(), now).Allowed
+	default:
+		return false
+	}
 }
 
 // StartFailed records that a start allowed by DoBackOff failed with err, and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kuberuntime
+package restart
 
 import (
 	"encoding/json"
