@@ -27,6 +27,11 @@ func (p *program) apply(keep bool) error {
 	if err := p.requireRelease(t); err != nil {
 		return err
 	}
+	if p.vendorLibrary {
+		if s.Vendor, err = p.libraryVersion(s.Vendored()); err != nil {
+			return err
+		}
+	}
 	p.Say("Series %s (%d patches, made on %s) for kubernetes %s in %s", s.Name, len(s.Active), s.Tag, t.Version, t.Dir)
 	if len(s.Dropped) > 0 {
 		p.Note("left out: %s", strings.Join(s.Dropped, " "))
@@ -124,7 +129,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 	}
 	r, err := t.Borrow(filepath.Join(work, "rehearsal"), start)
 	if err == nil {
-		_, err = p.compose(r, start, s, t)
+		_, err = p.composeVendored(r, start, s, t)
 	}
 	if err != nil {
 		return false, err
@@ -148,7 +153,7 @@ func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) error {
 		return err
 	}
 	base := r.CommitID("HEAD")
-	commits, err := p.compose(r, base, s, t)
+	commits, err := p.composeVendored(r, base, s, t)
 	if err != nil {
 		fmt.Fprintf(p.ErrOut, "==> %s is unchanged\n", t.Dir)
 		return err
@@ -173,7 +178,7 @@ func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) error {
 		err = p.checkOutNew(t, s, base, tip)
 	}
 	if err == nil {
-		p.Say("Applied: %s is checked out in %s, %d commits on %.12s", s.Branch, t.Dir, len(s.Active), base)
+		p.Say("Applied: %s is checked out in %s, %d commits on %.12s", s.Branch, t.Dir, len(commits), base)
 	}
 	return err
 }

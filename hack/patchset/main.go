@@ -45,6 +45,7 @@ type program struct {
 
 	kubeRoot, kubeVersion string
 	skip                  string // names or numbers of patches to leave out
+	vendorLibrary         bool   // apply with the library in vendor, instead of copies
 	seriesName            string // the series to use, regardless of the tree's release
 	checked               string // the identity of the series when a script began the check that it records
 }
@@ -53,7 +54,7 @@ func newProgram(ctx context.Context) (*program, error) {
 	p := &program{
 		ctx: ctx, Log: console.Log{Out: os.Stdout, ErrOut: os.Stderr}, Store: series.Store{Root: os.Getenv("KB_ROOT")},
 		kubeRoot: os.Getenv("KUBE_ROOT"), kubeVersion: os.Getenv("KUBE_VERSION"),
-		skip: os.Getenv("SKIP"), seriesName: os.Getenv("KB_SERIES"), checked: os.Getenv("KB_CHECKED"),
+		skip: os.Getenv("SKIP"), vendorLibrary: !slices.Contains([]string{"", "0"}, os.Getenv("VENDOR")), seriesName: os.Getenv("KB_SERIES"), checked: os.Getenv("KB_CHECKED"),
 	}
 	dir, err := os.Getwd()
 	if p.Root == "" {
@@ -188,7 +189,10 @@ KUBE_ROOT (a git checkout or a plain source tree), or else _output/KUBE_VERSION/
 anything fails, apply restores the tree bit for bit. "patchset reverse" undoes it. If apply or reverse is killed, the next
 apply or reverse first restores the tree.
 
-SKIP="4 6" or SKIP="config images" in the environment leaves these patches out, as if their lines in "series" were commented out.`, none,
+SKIP="4 6" or SKIP="config images" in the environment leaves these patches out, as if their lines in "series" were commented out.
+
+VENDOR=1 adds a commit that puts the library into vendor, as a module at the version of the commit that is checked out here,
+and removes the copies of its packages. The tree must have a vendor folder.`, none,
 		func(*cobra.Command, []string) error { return p.alone(false, func(bool) error { return p.apply(keep) }) })
 	apply.Flags().BoolVar(&keep, "keep", false, "accept a series branch that was edited after it was made")
 
@@ -248,6 +252,7 @@ first, before the next check:
   tests    hack/test-patched.sh -race
   build    what verify compiles
   others   the series applies to the other patch versions that BASE names ("applies: v1.37.0 v1.37.2"), and reverses
+  vendor   the tests, and a build of kubelet, with the library in vendor; for the series whose BASE says "vendor: yes"
 
 A series that fails does not stop the others. Results are stored in _output/releases, with the logs. A check that passed
 does not run again until the series changes, so that an interrupted run continues where it stopped.`, none,

@@ -34,7 +34,11 @@ func summary(w io.Writer, all []*series.Series, of func(*series.Series, string) 
 	for _, s := range all {
 		cells := []string{s.Tag}
 		for _, c := range checks {
-			cells = append(cells, of(s, c.name).cell())
+			cell := of(s, c.name).cell()
+			if c.skips(s) {
+				cell = "–"
+			}
+			cells = append(cells, cell)
 		}
 		tableRow(w, cells...)
 	}

@@ -237,7 +237,7 @@ func requireSamePatches(t *tree.Tree, a *tree.Applied, s *series.Series) error {
 	}
 	if _, mails := s.Digest(); t.State(a.Branch, "mails") != mails {
 		n := t.Try("rev-list", "--count", a.Base+".."+a.Tip)
-		return console.Error(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SKIP, or they have changed since", a.Branch, n, len(s.Active), s.Dir),
+		return console.Error(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SKIP or VENDOR, or they have changed since", a.Branch, n, len(s.Active), s.Dir),
 			`Run "make reverse" and "make apply", then refresh.`)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/process"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
 )
 
@@ -28,6 +29,8 @@ type check struct {
 	run func(*program) error
 	// details returns more about a series that passes. It may be nil.
 	details func(*series.Series) string
+	// line is the line of BASE without which a series does not need the check.
+	line string
 	// exact is true if the check depends on the bytes of the patch files, and not only on the code.
 	exact bool
 }
@@ -43,11 +46,21 @@ var checks = []check{
 	{
 		name: others, what: "apply to these other patch versions, and reverse",
 		exact: true, run: (*program).applyToOthers, details: func(s *series.Series) string { return strings.Join(s.Applies, " ") },
+		line: "applies:",
+	},
+	{
+		name: "vendor", what: "the same tests, and a build of kubelet, with the library in vendor", run: (*program).testVendored,
+		line: "vendor: yes",
 	},
 	{name: "node-timing", what: "restarts on a real node, compared with the stock kubelet"},
 	{name: "node-e2e", what: "pods on a real node, in every scenario"},
 	{name: "node-conformance", what: "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes"},
 	{name: "node-skew", what: "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release"},
+}
+
+// skips reports whether a series does not need the check.
+func (c check) skips(s *series.Series) bool {
+	return c.line == "applies:" && len(s.Applies) == 0 || c.line == "vendor: yes" && !s.VendorToo
 }
 
 // result is the result of a check. A clone stores the results of its own checks in _output. make matrix copies them to the
@@ -193,14 +206,57 @@ func (p *program) testPatched() error {
 	if why := t.DiffersFrom(s); why != "" {
 		return errors.New(why)
 	}
-	script := filepath.Join(p.Root, "hack", "test-patched.sh")
-	env := append(os.Environ(), "KB_ROOT="+p.Root, "KUBE_ROOT=", "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion)
-	out, took, err := p.long("test-patched.sh", p.Root, env, "bash", script, "-race")
-	if err != nil {
-		return console.Error("tests fail in the patched tree:", console.LastLines(out, 120))
+	return p.script("tests fail in the patched tree:", "test-patched.sh", "-race")
+}
+
+// script runs a script of hack on the program's tree.
+func (p *program) script(failed, name string, args ...string) error {
+	vendor := ""
+	if p.vendorLibrary {
+		vendor = "1"
 	}
-	p.Note("ok: tests pass (%d s)", int(took.Seconds()))
+	env := append(os.Environ(), "KB_ROOT="+p.Root, "KUBE_ROOT="+p.kubeRoot, "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion, "VENDOR="+vendor, "KB_OUTPUT_DIR="+p.output)
+	out, took, err := p.long(name, p.Root, env, "bash", append([]string{filepath.Join(p.Root, "hack", name)}, args...)...)
+	if err != nil {
+		return console.Error(failed, console.LastLines(out, 120))
+	}
+	p.Note("ok: %s (%d s)", name, int(took.Seconds()))
 	return nil
+}
+
+// testVendored tests the series with the library in vendor, on a copy of the release that has a vendor folder.
+func (p *program) testVendored() error {
+	t, err := p.resolve()
+	if err != nil {
+		return err
+	}
+	work, remove, err := fileutil.Scratch(p.output)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	q := *p
+	q.kubeRoot, q.output, q.vendorLibrary = filepath.Join(work, "kubernetes"), work, true
+	r, _, err := t.Stock(q.kubeRoot)
+	if err == nil {
+		err = r.Do("reset", "-q", "--hard")
+	}
+	if err != nil {
+		return err
+	}
+	if out, _, err := p.long("go work vendor", r.Dir, process.GoEnvironment(os.Environ(), r.Dir), "go", "work", "vendor"); err != nil {
+		return console.Error("the release has no vendor folder, and go work vendor cannot make it:", console.LastLines(out, 20))
+	}
+	if err := errors.Join(r.Do("add", "-f", "vendor"), r.Release("vendor")); err != nil {
+		return err
+	}
+	if err := q.apply(false); err != nil {
+		return err
+	}
+	if err := q.script("tests fail in the tree with the library in vendor:", "test-patched.sh", "-race"); err != nil {
+		return err
+	}
+	return q.script("the kubelet with the library in vendor does not build:", "build.sh", "kubelet")
 }
 
 // applyToOthers applies the series to the other releases that its BASE names, and reverses it, in temporary trees.
@@ -267,8 +323,8 @@ func (p *program) verifyAll(only, names []string) error {
 				p.Say("%s %s: passed on %s", s.Tag, c.name, r.At.Local().Format(time.DateTime))
 				return false
 			}
-			if c.name == others && len(s.Applies) == 0 {
-				p.Say("%s %s: %s names none (\"applies:\")", s.Tag, c.name, filepath.Join(s.Dir, "BASE"))
+			if c.skips(s) {
+				p.Say("%s %s: %s has no line %q", s.Tag, c.name, filepath.Join(s.Dir, "BASE"), c.line)
 				return false
 			}
 			return p.ctx.Err() == nil && p.check(s, c) != nil

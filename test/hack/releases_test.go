@@ -58,7 +58,7 @@ func TestVerifyAll(t *testing.T) {
 	out = p.ok(t, "hack/patchset.sh", "verify-all")
 	assert.Contains(t, out, version+" patches: passed on ")
 	assert.Contains(t, out, version+" build: type-check")
-	assert.Contains(t, out, version+" others: "+filepath.Join(p.dir, "patches/v1.37/BASE")+" names none")
+	assert.Contains(t, out, version+" others: "+filepath.Join(p.dir, "patches/v1.37/BASE")+" has no line \"applies:\"")
 	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes[^|]*\| not run`, out)
 
 	// What is in the tree beside the series, or in its place, has not been tested with it.
@@ -110,7 +110,7 @@ func TestVerifyAll(t *testing.T) {
 	edit(t, base, newer, "v1.36.2")
 	p.fails(t, nil, []string{`BASE: "applies: v1.36.2" must name releases of v1.37`}, "hack/patchset.sh", "verify-all")
 	edit(t, base, "applies: v1.36.2\n", "apply: v1.37.2\n")
-	p.fails(t, nil, []string{`BASE line 1: "apply: v1.37.2" must begin with "tag:" or "applies:"`}, "hack/patchset.sh", "verify-all")
+	p.fails(t, nil, []string{`BASE line 1: "apply: v1.37.2" must begin with "tag:" or "applies:", or be "vendor: yes"`}, "hack/patchset.sh", "verify-all")
 	edit(t, base, "apply: v1.37.2\n", "")
 
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
@@ -127,7 +127,7 @@ func TestVerifyAll(t *testing.T) {
 	assert.Contains(t, out, version+" build: ")
 	assert.NotContains(t, out, version+" tests")
 	p.fails(t, nil, []string{"--only is empty"}, "hack/patchset.sh", "verify-all", "--only=")
-	p.fails(t, nil, []string{`"node-e2e" is not a check that verify-all runs: must be one of patches, tests, build, others`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
+	p.fails(t, nil, []string{`"node-e2e" is not a check that verify-all runs: must be one of patches, tests, build, others, vendor`}, "hack/patchset.sh", "verify-all", "--check", "node-e2e")
 	p.fails(t, nil, []string{"FAIL: v1.38", "1 of 1 series"}, "hack/patchset.sh", "verify-all", "--check", "patches", "--only", "newest")
 	p.fails(t, nil, []string{`there is no series "v1.2"`, "v1.38: made on v1.38.0"}, "hack/patchset.sh", "verify-all", "--only", "v1.2")
 }

@@ -49,6 +49,8 @@ type Series struct {
 type Base struct {
 	Tag     string   // the release that it was made on
 	Applies []string // other releases of the minor version, which verify-all applies it to
+	// VendorToo is true if verify-all tests it with the library in vendor too.
+	VendorToo bool
 }
 
 // Patch is one patch of a series: the message, the hunks in upstream's files, and the new files.
@@ -67,7 +69,7 @@ func ReadBase(dir string) (Base, error) {
 	var b Base
 	file := filepath.Join(dir, "BASE")
 	if !fileutil.Exists(file) {
-		return b, fmt.Errorf("%s is missing: it must have a line \"tag: v1.37.1\", and may have a line \"applies: v1.37.0 v1.37.2\"", file)
+		return b, fmt.Errorf("%s is missing: it must have a line \"tag: v1.37.1\", and may have lines \"applies: v1.37.0 v1.37.2\" and \"vendor: yes\"", file)
 	}
 	lines, err := fileutil.Lines(file)
 	if err != nil {
@@ -75,13 +77,16 @@ func ReadBase(dir string) (Base, error) {
 	}
 	for _, l := range lines {
 		key, value, _ := strings.Cut(l.Text, ":")
-		switch key {
-		case "tag":
-			b.Tag = strings.TrimSpace(value)
-		case "applies":
+		value = strings.TrimSpace(value)
+		switch {
+		case key == "tag":
+			b.Tag = value
+		case key == "applies":
 			b.Applies = strings.Fields(value)
+		case key == "vendor" && value == "yes":
+			b.VendorToo = true
 		default:
-			return b, fmt.Errorf("%s line %d: %q must begin with \"tag:\" or \"applies:\"", file, l.Number, l.Text)
+			return b, fmt.Errorf("%s line %d: %q must begin with \"tag:\" or \"applies:\", or be \"vendor: yes\"", file, l.Number, l.Text)
 		}
 	}
 	minor := filepath.Base(dir)

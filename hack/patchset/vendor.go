@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/md5"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+	"golang.org/x/mod/sumdb/dirhash"
+	modzip "golang.org/x/mod/zip"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
+)
+
+// libraryVersion returns the version of the library at the commit that is checked out, as the go command names it: the tag, or
+// else a pseudo-version. It returns an error if a file of the folders, which are vendored, differs from that commit.
+func (p *program) libraryVersion(folders []string) (string, error) {
+	g := p.Git.In(p.Root)
+	if g.CommitID("HEAD") == "" {
+		return "", fmt.Errorf("%s is not a git checkout: VENDOR=1 vendors a commit", p.Root)
+	}
+	dirty, err := g.Lines(append([]string{"status", "--porcelain", "--", "go.mod", "LICENSE"}, folders...)...)
+	if err != nil {
+		return "", err
+	}
+	if len(dirty) > 0 {
+		return "", console.Error(fmt.Sprintf("%s has changes that are not committed, and VENDOR=1 vendors a commit:", p.Root), dirty...)
+	}
+	if tag := g.Try("describe", "--tags", "--exact-match", "--match", "v*"); semver.IsValid(tag) {
+		return tag, nil
+	}
+	at, err := time.Parse(time.RFC3339, g.Try("log", "-1", "--format=%cI"))
+	if err != nil {
+		return "", err
+	}
+	older := g.Try("describe", "--tags", "--abbrev=0", "--match", "v*")
+	return module.PseudoVersion(cmp.Or(semver.Major(older), "v0"), older, at.UTC(), g.CommitID("HEAD")[:12]), nil
+}
+
+// librarySums returns the lines of the library in go.sum.
+func (p *program) librarySums(version string) (string, error) {
+	work, remove, err := fileutil.Scratch(p.output)
+	if err != nil {
+		return "", err
+	}
+	defer remove()
+	f, err := os.Create(filepath.Join(work, "module.zip"))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if err := modzip.CreateFromVCS(f, module.Version{Path: series.LibraryModule, Version: version}, p.Root, "HEAD", ""); err != nil {
+		return "", err
+	}
+	all, err := dirhash.HashZip(f.Name(), dirhash.Hash1)
+	if err != nil {
+		return "", err
+	}
+	mod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(filepath.Join(p.Root, "go.mod")) })
+	return fmt.Sprintf("%[1]s %[2]s %[3]s\n%[1]s %[2]s/go.mod %[4]s\n", series.LibraryModule, version, all, mod), err
+}
+
+// change is a change of a commit's files. The first error stays, and ends it.
+type change struct {
+	git.Git
+	commit string
+	files  map[string]git.File
+	err    error
+}
+
+// put writes a file.
+func (c *change) put(file string, content []byte, err error) {
+	if c.err = cmp.Or(c.err, err); c.err == nil {
+		blob, err := c.Store(content)
+		c.files[file], c.err = git.File{Mode: "100644", Blob: blob}, err
+	}
+}
+
+// edit changes a file that the commit must have.
+func (c *change) edit(file string, to func(old []byte) ([]byte, error)) {
+	if c.err != nil {
+		return
+	}
+	old, err := c.Bytes("cat-file", "blob", c.commit+":"+file)
+	if err != nil {
+		c.err = console.Error("VENDOR=1 needs a tree with "+file+", as kubernetes' git repository has it.", `If the tree has no vendor folder, run "go work vendor" in it and commit that.`)
+		return
+	}
+	if now, err := to(old); err != nil || !bytes.Equal(now, old) {
+		c.put(file, now, err)
+	}
+}
+
+// composeVendored is compose, and vendors the library if the series says so.
+func (p *program) composeVendored(r git.Git, base string, s *series.Series, t *tree.Tree) ([]composed, error) {
+	commits, err := p.compose(r, base, s, t)
+	if err != nil || s.Vendor == "" {
+		return commits, err
+	}
+	last, err := p.vendor(r, s, commits[len(commits)-1])
+	return append(commits, last), err
+}
+
+// vendor commits on top of a series that the library is in vendor, instead of copies of its packages. It changes what
+// upstream's hack/update-vendor.sh would: go.mod, go.sum, vendor and LICENSES.
+func (p *program) vendor(r git.Git, s *series.Series, last composed) (composed, error) {
+	work, remove, err := fileutil.Scratch(p.output)
+	if err != nil {
+		return last, err
+	}
+	defer remove()
+	c := &change{Git: r.With("GIT_INDEX_FILE=" + filepath.Join(work, "index")), commit: last.commit, files: map[string]git.File{}}
+	importing, err := c.Lines("grep", "-l", "-F", `"k8s.io/kubernetes/`, last.commit, "--", "*.go")
+	if err != nil {
+		return last, err
+	}
+	for _, file := range importing {
+		_, file, _ = strings.Cut(file, ":")
+		c.edit(file, func(old []byte) ([]byte, error) { return s.Mirror.ImportLibrary(file, old) })
+	}
+	for _, q := range s.Active {
+		for file := range q.Files {
+			if rule, _ := s.Mirror.Home(q.Name, file); rule != nil && !rule.Nested {
+				c.files[file] = git.File{}
+			}
+		}
+	}
+
+	folder := path.Join("vendor", series.LibraryModule)
+	licence, err := os.ReadFile(filepath.Join(p.Root, "LICENSE"))
+	c.put(path.Join(folder, "LICENSE"), licence, err)
+	if c.OK("cat-file", "-e", last.commit+":LICENSES/vendor") {
+		c.put(path.Join("LICENSES", folder, "LICENSE"), fmt.Appendf(nil, "= %s licensed under: =\n\n%s\n= %[1]s/LICENSE %[3]x\n", folder, licence, md5.Sum(licence)), nil)
+	}
+	goMod, err := os.ReadFile(filepath.Join(p.Root, "go.mod"))
+	if err != nil {
+		return last, err
+	}
+	library, err := modfile.ParseLax("go.mod", goMod, nil)
+	if err != nil {
+		return last, err
+	}
+	entry := fmt.Sprintf("# %s %s\n## explicit; go %s\n", series.LibraryModule, s.Vendor, library.Go.Version)
+	for _, from := range s.Vendored() {
+		entry += path.Join(series.LibraryModule, from) + "\n"
+		for _, file := range fileutil.Glob(filepath.Join(p.Root, from), "*.go") {
+			if !strings.HasSuffix(file, "_test.go") {
+				content, err := os.ReadFile(file)
+				c.put(path.Join(folder, from, filepath.Base(file)), content, err)
+			}
+		}
+	}
+	c.edit("vendor/modules.txt", func(old []byte) ([]byte, error) { return insert(old, "# ", entry), nil })
+	c.edit("go.mod", func(old []byte) ([]byte, error) { return requireLibrary(old, s.Vendor) })
+	sums, err := p.librarySums(s.Vendor)
+	c.edit("go.sum", func(old []byte) ([]byte, error) { return insert(old, "", sums), err })
+	if c.err != nil {
+		return last, c.err
+	}
+
+	msg, err := p.Message(last.patch.Mail)
+	if err != nil {
+		return last, err
+	}
+	if err := errors.Join(c.Do("read-tree", last.commit), c.Stage(c.files)); err != nil {
+		return last, err
+	}
+	done := composed{patch: &series.Patch{File: "vendor: " + series.LibraryModule + " " + s.Vendor}}
+	done.commit, err = c.CommitIndex(last.commit, "vendor: "+series.LibraryModule+"\n\nThe kubelet imports the module, and not copies of its packages.\n", msg.Author...)
+	return done, err
+}
+
+// insert adds lines about the library to a list of modules, which is sorted by their paths. The line of a module begins with
+// prefix.
+func insert(list []byte, prefix, lines string) []byte {
+	at := 0
+	for line := range strings.Lines(string(list)) {
+		if name, ok := strings.CutPrefix(line, prefix); ok && name > series.LibraryModule {
+			break
+		}
+		at += len(line)
+	}
+	return slices.Insert(list, at, []byte(lines)...)
+}
+
+// requireLibrary adds a requirement to the content of a go.mod file.
+func requireLibrary(content []byte, version string) ([]byte, error) {
+	f, err := modfile.Parse("go.mod", content, nil)
+	if err != nil {
+		return nil, err
+	}
+	f.SetRequireSeparateIndirect(append(slices.Clone(f.Require), &modfile.Require{Mod: module.Version{Path: series.LibraryModule, Version: version}}))
+	f.Cleanup()
+	return f.Format()
+}
