@@ -54,6 +54,9 @@ var limits = []struct {
 		modules:  1,
 	},
 	{
+		name: "internal/chart",
+	},
+	{
 		name:     "validation",
 		packages: []string{root + "/config", "k8s.io/apimachinery/pkg/util/validation/field"},
 		never:    []string{"k8s.io/api/...", "k8s.io/client-go/...", "k8s.io/component-base/..."},
