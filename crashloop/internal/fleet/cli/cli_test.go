@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"image/png"
 	"io"
 	"io/fs"
 	"os"
@@ -163,7 +162,7 @@ func TestErrors(t *testing.T) {
 		{"--html -", "-: only -o writes to the standard output: name a file", false},
 		{"--html old.html --svg dir", "dir: is a directory: name a file", true},
 		{"--curve 4", "--curve 4: 4: no such file or directory; a curve is default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file", true},
-		{"--html old.html --png none/a.png", "none/a.png: no such file or directory", true},
+		{"--html old.html --svg none/a.svg", "none/a.svg: no such file or directory", true},
 		{"--html loop", "loop: too many levels of symbolic links", true},
 		{"--html old.html --budget-requests 0.01", "no maximum is within the budget", true},
 	} {
@@ -203,7 +202,7 @@ func TestLateErrors(t *testing.T) {
 		assert.ErrorIs(t, cmd.Execute(), io.ErrClosedPipe)
 		assert.Equal(t, before, listing(t))
 	}
-	_, _, err := execute(NewFleet(), "", "--pods", "1", "--html", "old.html", "--svg", "new.svg", "--png", "/dev/full")
+	_, _, err := execute(NewFleet(), "", "--pods", "1", "--html", "old.html", "--svg", "/dev/full")
 	assert.EqualError(t, err, "/dev/full: no space left on device")
 	assert.Equal(t, before, listing(t))
 }
@@ -226,7 +225,7 @@ func TestFiles(t *testing.T) {
 	require.NoError(t, os.Mkdir("real", 0o700))
 	write(t, "real/page.html", "old")
 	require.NoError(t, os.Symlink("real/page.html", "page.html"))
-	simulated(t, "--curve", "default", "--curve", "reduced", "--outage", "10m,10m", "--html", "page.html", "--png", "a.png", "--svg", "/dev/null")
+	simulated(t, "--curve", "default", "--curve", "reduced", "--outage", "10m,10m", "--html", "page.html", "--svg", "/dev/null")
 	info, err := os.Lstat("page.html")
 	require.NoError(t, err)
 	assert.NotZero(t, info.Mode()&os.ModeSymlink)
@@ -236,16 +235,12 @@ func TestFiles(t *testing.T) {
 	page, err := os.ReadFile("real/page.html")
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "</html>")
-	data, err := os.ReadFile("a.png")
-	require.NoError(t, err)
-	_, err = png.Decode(bytes.NewReader(data))
-	assert.NoError(t, err)
 	info, err = os.Stat("/dev/null")
 	require.NoError(t, err)
 	assert.NotZero(t, info.Mode()&os.ModeDevice)
 	entries, err := os.ReadDir(".")
 	require.NoError(t, err)
-	assert.Len(t, entries, 3, "no temporary file is left")
+	assert.Len(t, entries, 2, "no temporary file is left")
 }
 
 // The sum of the parts of a run gives the same bytes as the run.
@@ -254,7 +249,7 @@ func TestMerge(t *testing.T) {
 	args := []string{
 		"--nodes", "7", "--pods", "9", "--exit", "1@exp(20s)", "--curve", "default", "--curve", "reduced", "--outage", "10m,10m,50%", "--fail", "30%", "--stagger", "1m", "--for", "2h",
 	}
-	files := []string{"html", "svg", "png"}
+	files := []string{"html", "svg"}
 	for i, format := range [][]string{{"-o", "table"}, {"-o", "json"}, {"-o", "csv", "--step", "10s"}} {
 		for _, n := range []int{1, 3, 10} {
 			whole, merge := slices.Concat(format, args), slices.Concat(format, []string{"-"})

@@ -190,7 +190,7 @@ func (o *fleetOptions) parse() (shard fleet.Shard, warnings []string, err error)
 		return shard, nil, err
 	}
 	if o.shard != "" && (o.outputs.set() || o.requests != 0 || o.cpu != 0) {
-		return shard, nil, errors.New("--shard prints the input of merge: use -o, --svg, --png, --html and --step with merge, and a budget without --shard")
+		return shard, nil, errors.New("--shard prints the input of merge: use -o, --svg, --html and --step with merge, and a budget without --shard")
 	}
 	if o.Lives, err = plan.ParseLives(o.exit); err != nil {
 		return shard, nil, fmt.Errorf("--exit: %w", err)

@@ -20,7 +20,7 @@ import (
 func NewMerge() *cobra.Command {
 	var o outputs
 	cmd := &cobra.Command{
-		Use:   "merge [-o FORMAT] [--html FILE] [--svg FILE] [--png FILE] FILE ...",
+		Use:   "merge [-o FORMAT] [--html FILE] [--svg FILE] FILE ...",
 		Short: "Add up the parts of a fleet that 'plan fleet --shard' simulated",
 		Long: `Add up the parts of a fleet that 'crashloop plan fleet --shard' printed, and print
 what a single run would print. Each part is needed exactly once, in any order. A file

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet"
-	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/chart"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/report"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 )
 
 // formats are those of the standard output.
@@ -28,10 +28,10 @@ var formats = []string{"csv", "json", "table"}
 
 // outputs has the flags of the outputs.
 type outputs struct {
-	format         string
-	step           time.Duration
-	svg, png, html string
-	cmd            *cobra.Command
+	format    string
+	step      time.Duration
+	svg, html string
+	cmd       *cobra.Command
 }
 
 func (o *outputs) flags(cmd *cobra.Command) {
@@ -40,14 +40,13 @@ func (o *outputs) flags(cmd *cobra.Command) {
 	usage.Output(cmd, &o.format, formats)
 	Duration(flags, &o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")
 	flags.StringVar(&o.svg, "svg", "", "write charts to this file, as SVG")
-	flags.StringVar(&o.png, "png", "", "write charts to this file, as PNG")
 	flags.StringVar(&o.html, "html", "", "write a report to this file, a page that needs no other file and no network")
-	usage.Name(cmd, map[string]string{"svg": "FILE", "png": "FILE", "html": "FILE"})
+	usage.Name(cmd, map[string]string{"svg": "FILE", "html": "FILE"})
 }
 
 // set reports whether any of the flags is set.
 func (o *outputs) set() bool {
-	return slices.ContainsFunc([]string{"output", "step", "svg", "png", "html"}, o.cmd.Flags().Changed)
+	return slices.ContainsFunc([]string{"output", "step", "svg", "html"}, o.cmd.Flags().Changed)
 }
 
 // drawing is an output file, and the function that returns its content.
@@ -58,8 +57,7 @@ type drawing struct {
 
 func (o *outputs) drawings() (list []drawing) {
 	for _, d := range []drawing{
-		{o.svg, func(_ *report.Report, charts []chart.Chart) ([]byte, error) { return chart.SVG(charts...) }},
-		{o.png, func(_ *report.Report, charts []chart.Chart) ([]byte, error) { return chart.PNG(charts...) }},
+		{o.svg, func(_ *report.Report, charts []chart.Chart) ([]byte, error) { return chart.SVG(charts...), nil }},
 		{o.html, (*report.Report).HTML},
 	} {
 		if d.path != "" {

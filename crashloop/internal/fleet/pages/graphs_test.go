@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet"
-	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/chart"
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 )
 
 // graph is a picture in a KEP, and the chart for it.
@@ -17,25 +17,34 @@ type graph struct {
 	chart *chart.Chart
 }
 
-func (g graph) draw() ([]byte, error) { return chart.SVG(*g.chart) }
-
 // line returns the number of restarts of a container over time.
-func line(style int, name string, c fleet.Curve, run, length time.Duration) chart.Line {
-	l := chart.Line{Name: name, Steps: true, Style: style, Points: []chart.Point{{}}}
-	for i, at := range restarts(documented(c), run) {
+func line(style int, name string, c fleet.Curve, run, length time.Duration) chart.Series {
+	l := chart.Series{Name: name, Steps: true, Style: style, Points: []chart.Point{{}}}
+	add := func(at time.Duration, restarts int) {
+		l.Points = append(l.Points, chart.Point{X: at.Seconds(), Y: float64(restarts)})
+	}
+	done := 0
+	for _, at := range restarts(documented(c), run) {
 		if at > length {
 			break
 		}
-		l.Points = append(l.Points, chart.Point{After: at, Value: float64(i + 1)})
+		done++
+		add(at, done)
 	}
-	return chart.Line{Name: l.Name, Steps: true, Style: style, Points: append(l.Points, chart.Point{After: length, Value: l.Points[len(l.Points)-1].Value})}
+	add(length, done)
+	return l
 }
 
-// over returns a chart of restarts with several curves.
+// over returns a chart of restarts with several curves. Only the curve of today has the style of the stock kubelet.
 func over(title string, run, length time.Duration, lines ...named) *chart.Chart {
-	c := &chart.Chart{Title: title, X: "time", Y: "restarts"}
-	for i, n := range lines {
-		c.Lines = append(c.Lines, line(i, n.name, n.curve, run, length))
+	c := &chart.Chart{Title: title, X: chart.Axis{Label: "time", Elapsed: true}, Y: chart.Axis{Label: "restarts"}}
+	others := chart.Ours
+	for _, n := range lines {
+		style := chart.Stock
+		if n.curve != today {
+			style, others = others, others+1
+		}
+		c.Series = append(c.Series, line(style, n.name, n.curve, run, length))
 	}
 	return c
 }

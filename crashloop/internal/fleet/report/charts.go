@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet"
-	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/chart"
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 )
 
 // points is the approximate number of points in a line of a chart. More would not be visible.
@@ -16,29 +16,32 @@ const points = 500
 func Charts(r *fleet.Result) []chart.Chart {
 	o := &r.Options
 	all := float64(o.Nodes) * float64(o.Pods*o.Containers)
-	restarts := chart.Chart{Title: "Restarts of a container", X: "time", Y: "restarts, mean of all containers", Least: 1}
-	excess := chart.Chart{Title: "Excess restarts over " + o.Curves[0].Name, X: "time", Y: "restarts, mean of all containers", Least: 1}
-	requests := chart.Chart{Title: "API requests of all nodes", X: "time", Y: "requests per 10 s", Least: 1}
-	recovered := chart.Chart{Title: "Containers recovered after the dependency is back", X: "time since then", Y: "% of the containers", Least: 105}
+	over := func(title, x, y string, least float64) chart.Chart {
+		return chart.Chart{Title: title, X: chart.Axis{Label: x, Elapsed: true}, Y: chart.Axis{Label: y, Max: least}}
+	}
+	restarts := over("Restarts of a container", "time", "restarts, mean of all containers", 1)
+	excess := over("Excess restarts over "+o.Curves[0].Name, "time", "restarts, mean of all containers", 1)
+	requests := over("API requests of all nodes", "time", "requests per 10 s", 1)
+	recovered := over("Containers recovered after the dependency is back", "time since then", "% of the containers", 100)
 	var base []chart.Point
 	for i := range r.Curves {
 		name, s := o.Curves[i].Name, &r.Curves[i]
 		total, rate := lines(s, all, o.For)
-		restarts.Lines = append(restarts.Lines, chart.Line{Name: name, Style: i, Points: total})
-		requests.Lines = append(requests.Lines, chart.Line{Name: name, Style: i, Points: rate, Steps: true})
+		restarts.Series = append(restarts.Series, chart.Series{Name: name, Style: i, Points: total})
+		requests.Series = append(requests.Series, chart.Series{Name: name, Style: i, Points: rate, Steps: true})
 		if i == 0 {
 			base = total
 		} else {
-			excess.Lines = append(excess.Lines, chart.Line{Name: name, Style: i, Points: difference(total, base)})
+			excess.Series = append(excess.Series, chart.Series{Name: name, Style: i, Points: difference(total, base)})
 		}
 		if line := recoveryLine(s); len(line) > 0 {
-			recovered.Lines = append(recovered.Lines, chart.Line{Name: name, Style: i, Points: line, Steps: true})
+			recovered.Series = append(recovered.Series, chart.Series{Name: name, Style: i, Points: line, Steps: true})
 		}
 	}
-	extend(recovered.Lines)
+	extend(recovered.Series)
 	charts := []chart.Chart{restarts}
 	for _, c := range []chart.Chart{excess, requests, recovered} {
-		if len(c.Lines) > 0 {
+		if len(c.Series) > 0 {
 			charts = append(charts, c)
 		}
 	}
@@ -59,17 +62,17 @@ func lines(s *fleet.CurveResult, all float64, length time.Duration) (total, rate
 			continue
 		}
 		end := min(time.Duration(i+1)*fleet.Step, length)
-		total = append(total, chart.Point{After: end, Value: float64(sum) / all})
-		rate = append(rate, chart.Point{After: begin, Value: float64(most) / 1000})
+		total = append(total, chart.Point{X: end.Seconds(), Y: float64(sum) / all})
+		rate = append(rate, chart.Point{X: begin.Seconds(), Y: float64(most) / 1000})
 		begin, most = end, 0
 	}
-	return total, append(rate, chart.Point{After: length, Value: rate[len(rate)-1].Value})
+	return total, append(rate, chart.Point{X: length.Seconds(), Y: rate[len(rate)-1].Y})
 }
 
 func difference(a, b []chart.Point) []chart.Point {
 	result := make([]chart.Point, len(a))
 	for i := range a {
-		result[i] = chart.Point{After: a[i].After, Value: a[i].Value - b[i].Value}
+		result[i] = chart.Point{X: a[i].X, Y: a[i].Y - b[i].Y}
 	}
 	return result
 }
@@ -95,21 +98,21 @@ func recoveryLine(s *fleet.CurveResult) []chart.Point {
 	var sum uint64
 	for n, count := range counts {
 		if sum += count; count > 0 {
-			line = append(line, chart.Point{After: time.Duration(n) * s.Resolution, Value: 100 * float64(sum) / float64(failed)})
+			line = append(line, chart.Point{X: (time.Duration(n) * s.Resolution).Seconds(), Y: 100 * float64(sum) / float64(failed)})
 		}
 	}
 	return line
 }
 
 // extend makes all lines end where the longest one ends.
-func extend(lines []chart.Line) {
-	var end time.Duration
+func extend(lines []chart.Series) {
+	var end float64
 	for _, line := range lines {
-		end = max(end, line.Points[len(line.Points)-1].After)
+		end = max(end, line.Points[len(line.Points)-1].X)
 	}
 	for i, line := range lines {
-		if last := line.Points[len(line.Points)-1]; last.After < end {
-			lines[i].Points = append(line.Points, chart.Point{After: end, Value: last.Value})
+		if last := line.Points[len(line.Points)-1]; last.X < end {
+			lines[i].Points = append(line.Points, chart.Point{X: end, Y: last.Y})
 		}
 	}
 }

@@ -5,10 +5,9 @@ package report
 import (
 	"bytes"
 	_ "embed"
-	"fmt"
 	"html/template"
 
-	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/chart"
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 )
 
 //go:embed page.html
@@ -20,15 +19,7 @@ var pageTemplate = template.Must(template.New("page").Parse(page))
 func (r *Report) HTML(charts []chart.Chart) ([]byte, error) {
 	var drawings []template.HTML
 	for _, c := range charts {
-		svg, err := chart.SVG(c)
-		if err != nil {
-			return nil, err
-		}
-		i := bytes.Index(svg, []byte("<svg"))
-		if i < 0 {
-			return nil, fmt.Errorf("%s: the drawing has no svg element", c.Title)
-		}
-		drawings = append(drawings, template.HTML(svg[i:]))
+		drawings = append(drawings, template.HTML(chart.SVG(c)))
 	}
 	tables := r.tables()
 	var b bytes.Buffer
