@@ -4,9 +4,12 @@ module github.com/kubelet-backoff/kubelet-backoff/test/node
 
 go 1.26.0
 
+replace github.com/kubelet-backoff/kubelet-backoff => ../..
+
 require (
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+	github.com/kubelet-backoff/kubelet-backoff v0.0.0
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/common v0.70.0
 	github.com/stretchr/testify v1.12.1

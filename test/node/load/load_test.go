@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
@@ -211,7 +212,7 @@ func TestMeasureHerd(t *testing.T) {
 	assert.Equal(t, 2, countRunning(run.Journal, s))
 	assert.Equal(t, 1, countRunning(run.Journal[:len(run.Journal)-1], s))
 	require.Len(t, f.starts, 6*4+1)
-	assert.Equal(t, []point{{0, 0}, {0.25, 0}, {0.5, 1}, {0.75, 0}, {1, 1}}, f.starts[:5])
+	assert.Equal(t, []chart.Point{{X: 0, Y: 0}, {X: 0.25, Y: 0}, {X: 0.5, Y: 1}, {X: 0.75, Y: 0}, {X: 1, Y: 1}}, f.starts[:5])
 }
 
 // The peaks do not include the first restarts after the loss of the dependency.
@@ -249,12 +250,12 @@ func TestErrorOfMedian(t *testing.T) {
 func TestMedianOfRounds(t *testing.T) {
 	rounds := []Figures{
 		{Version: "v1", Restarts: 10, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 3}, Requests: map[string]float64{"GET pods": 1, "PATCH pods": 6}, late: []float64{1}, amid: []float64{1, 2}, InnocentError: 7},
-		{Version: "v1", Restarts: 12, Kubelet: Use{PerRestart: 9}, Lateness: figures.Summary{P99: 1}, Requests: map[string]float64{"GET pods": 3}, late: []float64{2}, cpu: []point{{1, 2}}, amid: []float64{3, 4}},
-		{Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 4}, Lateness: figures.Summary{P99: 2}, Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, late: []float64{3}, cpu: []point{{3, 4}}},
+		{Version: "v1", Restarts: 12, Kubelet: Use{PerRestart: 9}, Lateness: figures.Summary{P99: 1}, Requests: map[string]float64{"GET pods": 3}, late: []float64{2}, cpu: []chart.Point{{X: 1, Y: 2}}, amid: []float64{3, 4}},
+		{Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 4}, Lateness: figures.Summary{P99: 2}, Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, late: []float64{3}, cpu: []chart.Point{{X: 3, Y: 4}}},
 	}
 	assert.Equal(t, Figures{
 		Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 2},
-		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, Costs: map[string]float64{}, Waits: map[string]float64{}, late: []float64{1, 2, 3}, amid: []float64{1, 2, 3, 4}, InnocentError: 0.93, cpu: []point{{3, 4}},
+		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, Costs: map[string]float64{}, Waits: map[string]float64{}, late: []float64{1, 2, 3}, amid: []float64{1, 2, 3, 4}, InnocentError: 0.93, cpu: []chart.Point{{X: 3, Y: 4}},
 	}, median(rounds))
 	assert.Equal(t, 1.0, rounds[0].Requests["GET pods"])
 	assert.Equal(t, 2.0, rounds[2].Requests["GET pods"])
@@ -330,19 +331,6 @@ func TestRefusedFlags(t *testing.T) {
 	f := o.flags()
 	f.SetOutput(io.Discard)
 	assert.True(t, errors.Is(f.Parse([]string{"-h"}), flag.ErrHelp))
-}
-
-func TestTicks(t *testing.T) {
-	for limit, want := range map[float64][]float64{
-		0:    {0, 0.2, 0.4, 0.6, 0.8, 1},
-		1:    {0, 0.2, 0.4, 0.6, 0.8, 1},
-		1.34: {0, 0.5, 1, 1.5},
-		0.09: {0, 0.02, 0.04, 0.06, 0.08, 0.1},
-		500:  {0, 100, 200, 300, 400, 500},
-		110:  {0, 20, 40, 60, 80, 100, 120},
-	} {
-		assert.Equal(t, want, ticks(limit), "ticks(%v)", limit)
-	}
 }
 
 func TestField(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
 )
@@ -89,7 +90,7 @@ type Figures struct {
 	// amid has the time of each innocent pod. The others are for charts: the lateness of
 	// each restart, and the kubelet's cores and the starts of containers over time.
 	amid, late  []float64
-	cpu, starts []point
+	cpu, starts []chart.Point
 }
 
 // Use is the resource use of a process in the window.

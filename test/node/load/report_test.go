@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
 )
@@ -33,8 +34,8 @@ func example() Report {
 			InnocentError:      0.001,
 			Idle:               figures.Summary{Median: 0.1},
 			late:               []float64{0.1 * scale, 0.3},
-			cpu:                []point{{0, 0}, {1, 0.5}},
-			starts:             []point{{0, 2}, {1, 0}},
+			cpu:                []chart.Point{{X: 0, Y: 0}, {X: 1, Y: 0.5}},
+			starts:             []chart.Point{{X: 0, Y: 2}, {X: 1, Y: 0}},
 			Costs:              map[string]float64{"small": 1, "large": 8 / scale},
 			Waits:              map[string]float64{"runtime": 5},
 			Throttled:          1,
@@ -142,10 +143,12 @@ func TestCharts(t *testing.T) {
 		"restarts.svg", "lateness-all-fail-110.svg", "lateness-all-fail-500.svg", "lateness-dependency-110.svg", "cpu-dependency-110.svg", "starts-dependency-110.svg",
 	}, names)
 	by := charts(example().Results)[0]
-	assert.Equal(t, []line{
-		{"stock", []point{{110, 50}, {500, 50}}}, {"ours", []point{{110, 100}, {500, 100}}}, {"ideal", []point{{110, 107.8}, {500, 107.8}}},
-	}, by.lines)
-	assert.Equal(t, []point{{0, 100. / 3}, {1, 200. / 3}, {2, 100}}, distribution([]float64{2, -1, 1}))
+	assert.Equal(t, []chart.Series{
+		{Name: "stock", Style: chart.Stock, Points: []chart.Point{{X: 110, Y: 50}, {X: 500, Y: 50}}},
+		{Name: "ours", Style: chart.Ours, Points: []chart.Point{{X: 110, Y: 100}, {X: 500, Y: 100}}},
+		{Name: "ideal", Style: chart.Other + 1, Points: []chart.Point{{X: 110, Y: 107.8}, {X: 500, Y: 107.8}}},
+	}, by.Series)
+	assert.Equal(t, []chart.Point{{X: 0, Y: 100. / 3}, {X: 1, Y: 200. / 3}, {X: 2, Y: 100}}, distribution([]float64{2, -1, 1}))
 	assert.Len(t, distribution(make([]float64, 1000)), 201)
 	assert.Empty(t, overTime(nil))
 }
