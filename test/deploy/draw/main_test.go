@@ -3,13 +3,19 @@
 package main
 
 import (
-	"image/png"
+	"encoding/xml"
+	"html"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/prometheus/promql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 	"github.com/kubelet-backoff/kubelet-backoff/test/deploy"
 )
 
@@ -24,16 +30,36 @@ func TestDraw(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := t.TempDir()
 			require.NoError(t, run(dashboard, recording, out))
-			files, err := filepath.Glob(out + "/*.png")
+			files, err := filepath.Glob(out + "/*.svg")
 			require.NoError(t, err)
 			require.Len(t, files, len(d.Panels)+1)
 			for _, file := range files {
-				f, err := os.Open(file)
+				data, err := os.ReadFile(file)
 				require.NoError(t, err)
-				_, err = png.Decode(f)
-				require.NoError(t, err)
-				f.Close()
+				require.NoError(t, xml.Unmarshal(data, new(struct{})), file)
+				require.NotContains(t, string(data), "NaN", file)
+			}
+			page, err := os.ReadFile(filepath.Join(out, "dashboard.svg"))
+			require.NoError(t, err)
+			for _, p := range d.Panels {
+				require.Contains(t, string(page), "<title>"+html.EscapeString(p.Title)+"</title>")
+			}
+			if name == "idle" {
+				require.Contains(t, strings.ToLower(string(page)), ">no data<")
+			} else {
+				require.Contains(t, string(page), ">100 ms<", "a logarithmic axis")
+				require.Contains(t, string(page), ">12:30<", "the time of day")
+				require.Contains(t, string(page), "fill-opacity", "a cell of the heat map")
 			}
 		})
 	}
+}
+
+// A line has a gap where scrapes are missing.
+func TestGaps(t *testing.T) {
+	points := withGaps([]promql.FPoint{{T: 1000, F: 1}, {T: 2000, F: 2}, {T: 4000, F: 3}}, time.Second)
+	require.Len(t, points, 4)
+	require.True(t, math.IsNaN(points[2].X))
+	require.Equal(t, chart.Point{X: 4, Y: 3}, points[3])
+	require.Empty(t, withGaps(nil, time.Second))
 }
