@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +44,46 @@ func TestUpstreamFailsEveryCorrection(t *testing.T) {
 		}
 	}
 	assert.Equal(t, len(corrections), documented, "rows in doc.go")
+}
+
+// TestUpstreamsTests: client-go's own tests pass with the library's files instead of client-go's. Two of the tests assert what is
+// a defect: TestBackoffGC that GC removes a key that may wait, and TestBackoffWithJitter that jitter compounds.
+func TestUpstreamsTests(t *testing.T) {
+	modules, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}\n{{.Path}} {{.Version}}", "k8s.io/client-go", "k8s.io/utils").Output()
+	require.NoError(t, err)
+	lines := strings.Split(string(modules), "\n")
+	sums, err := os.ReadFile("../go.sum")
+	require.NoError(t, err)
+	tests, err := os.ReadFile(filepath.Join(lines[0], "util/flowcontrol/backoff_test.go"))
+	require.NoError(t, err)
+	corrected := string(tests)
+	for old, now := range map[string]string{
+		"tc.Step(maxDuration + step)\n\tb.GC()\n\tr, found": "tc.Step(2 * maxDuration)\n\tb.GC()\n\tr, found",
+		"prevDelayGot := delayGot\n":                        "prevDelayGot := initial\n",
+		"prevDelayGot = delayGot\n":                         "prevDelayGot *= 2\n",
+	} {
+		require.Equal(t, 1, strings.Count(corrected, old), old)
+		corrected = strings.Replace(corrected, old, now, 1)
+	}
+	files := map[string]string{"go.mod": "module flowcontrol\n\ngo 1.22\n\nrequire " + lines[3] + "\n", "go.sum": string(sums), "backoff_test.go": corrected}
+	sources, err := filepath.Glob("../../backoff/*.go")
+	require.NoError(t, err)
+	for _, file := range sources {
+		if !strings.HasSuffix(file, "_test.go") {
+			content, err := os.ReadFile(file)
+			require.NoError(t, err)
+			files[filepath.Base(file)] = strings.Replace(string(content), "\npackage backoff\n", "\npackage flowcontrol\n", 1)
+		}
+	}
+	dir := t.TempDir()
+	for name, content := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	cmd := exec.Command("go", "test", "-v", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Equal(t, strings.Count(corrected, "\nfunc Test"), strings.Count("\n"+string(out), "\n--- PASS: "), string(out))
 }
 
 // pair runs the same operations on a Backoff of each kind, with one clock. It excuses
