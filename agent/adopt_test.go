@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // An agent continues where a killed one stopped.
@@ -208,7 +208,7 @@ func TestSandboxLost(t *testing.T) {
 func TestSandboxLostAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		n.instances["main"] = Instance{Status: restartpod.Status{ID: "main#1", State: restartpod.StateExited, FinishedAt: time.Now()}}
+		n.instances["main"] = Instance{ContainerStatus: restart.ContainerStatus{ID: "main#1", State: restart.ContainerStateExited, FinishedAt: time.Now()}}
 		phase, trace := n.run(t, n.agent(pod(t, `{restartPolicy: OnFailure, containers: [{name: main}]}`)), time.Minute)
 		require.Equal(t, v1.PodSucceeded, phase)
 		require.Equal(t, "0s remove\n", trace)

@@ -100,7 +100,7 @@ type Agent struct {
 	// earlier agent.
 	startedBefore map[string]bool
 	// stopped is the set of instances that this agent or an earlier one stopped alone,
-	// not with the pod: restartpod.Status.StoppedByAgent.
+	// not with the pod: restart.ContainerStatus.StoppedByAgent.
 	stopped map[string]bool
 	// again is true if another sync is needed at once.
 	again bool

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // After a deletion all preStop hooks run at once, as in the kubelet, and sidecars stop
@@ -279,7 +279,7 @@ func TestUnknown(t *testing.T) {
 		time.AfterFunc(time.Second, func() {
 			n.mutex.Lock()
 			i := n.instances["main"]
-			i.State = restartpod.StateUnknown
+			i.State = restart.ContainerStateUnknown
 			n.instances["main"] = i
 			delete(n.instances, "gone")
 			n.trace = nil

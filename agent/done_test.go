@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -77,7 +78,7 @@ func TestLongestGracePeriod(t *testing.T) {
 		a := n.agent(pod(t, fmt.Sprintf("{terminationGracePeriodSeconds: %d, containers: [{name: main}]}", seconds)))
 		require.Equal(t, want, a.gracePeriod(nil))
 		o := restartpod.Observation{Now: n.begin, GracePeriod: want, Containers: []restartpod.Container{{
-			Name: "main", Kind: restartpod.KindRegular, Status: &restartpod.Status{ID: "main#1", State: restartpod.StateRunning},
+			Name: "main", Kind: restartpod.KindRegular, Status: &restart.ContainerStatus{ID: "main#1", State: restart.ContainerStateRunning},
 		}}}
 		kills, _ := o.Stop(n.begin)
 		require.Len(t, kills, 1)

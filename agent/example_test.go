@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // crashing is a Runtime in virtual time: a container runs for two seconds and exits
@@ -29,8 +29,8 @@ func (r *crashing) CreateSandbox(context.Context) error { return nil }
 
 func (r *crashing) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
 	r.started++
-	s := restartpod.Status{ID: fmt.Sprint(c.Name, restarts), State: restartpod.StateRunning, StartedAt: r.now}
-	r.newest[c.Name] = agent.Instance{Status: s, Restarts: restarts}
+	s := restart.ContainerStatus{ID: fmt.Sprint(c.Name, restarts), State: restart.ContainerStateRunning, StartedAt: r.now, RestartCount: restarts}
+	r.newest[c.Name] = agent.Instance{ContainerStatus: s}
 	return s.ID, nil
 }
 
@@ -48,11 +48,11 @@ func (r *crashing) exits() (next time.Time) {
 	for name, i := range r.newest {
 		at := i.StartedAt.Add(2 * time.Second)
 		switch {
-		case i.State != restartpod.StateRunning:
+		case i.State != restart.ContainerStateRunning:
 		case r.now.Before(at):
 			next = at
 		default:
-			i.State, i.ExitCode, i.FinishedAt = restartpod.StateExited, 1, r.now
+			i.State, i.ExitCode, i.FinishedAt = restart.ContainerStateExited, 1, r.now
 			r.newest[name] = i
 		}
 	}

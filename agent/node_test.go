@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -97,7 +98,7 @@ func (n *node) State(context.Context) (State, error) {
 	}
 	s := State{SandboxReady: n.ready, IP: "127.0.0.1", Instances: map[string]Instance{}}
 	for name, i := range n.instances {
-		if n.exitTime != nil && i.State == restartpod.StateExited {
+		if n.exitTime != nil && i.State == restart.ContainerStateExited {
 			i.StartedAt, i.FinishedAt = *n.exitTime, *n.exitTime
 		}
 		s.Instances[name] = i
@@ -140,13 +141,12 @@ func (n *node) Start(ctx context.Context, c *v1.Container, restarts int) (string
 	id := fmt.Sprintf("%s#%d", c.Name, n.started[c.Name])
 	n.tell("start %s restarts=%d", id, restarts)
 	n.instances[c.Name] = Instance{
-		Status:   restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: time.Now()},
-		Restarts: restarts,
+		ContainerStatus: restart.ContainerStatus{ID: id, State: restart.ContainerStateRunning, StartedAt: time.Now(), RestartCount: restarts},
 	}
 	n.ended[id] = make(chan struct{})
 	if l.cannotExecute {
-		i := Instance{Restarts: restarts, Reason: ReasonStartError, Message: "no such file"}
-		i.ID, i.State, i.ExitCode, i.FinishedAt = id, restartpod.StateExited, ExitCodeStartError, time.Now()
+		i := Instance{Reason: ReasonStartError, Message: "no such file"}
+		i.RestartCount, i.ID, i.State, i.ExitCode, i.FinishedAt = restarts, id, restart.ContainerStateExited, ExitCodeStartError, time.Now()
 		n.instances[c.Name] = i
 	}
 	if l.exits {
@@ -161,10 +161,10 @@ func (n *node) end(id string, code int32) {
 	defer n.mutex.Unlock()
 	name, _, _ := strings.Cut(id, "#")
 	i := n.instances[name]
-	if i.ID != id || i.State == restartpod.StateExited {
+	if i.ID != id || i.State == restart.ContainerStateExited {
 		return
 	}
-	i.State, i.ExitCode, i.FinishedAt = restartpod.StateExited, code, time.Now()
+	i.State, i.ExitCode, i.FinishedAt = restart.ContainerStateExited, code, time.Now()
 	n.instances[name] = i
 	n.tell("exit %s code=%d", id, code)
 	close(n.ended[id])

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -25,17 +26,17 @@ func (a *Agent) observe(state State) {
 		}
 		isNew := c.instance == nil || c.instance.ID != instance.ID
 		c.instance = &instance
-		c.restarts.Count = instance.Restarts
+		c.restarts.Count = instance.RestartCount
 		if isNew {
 			c.probe.end()
 			c.stop, c.probe = nil, nil
 			a.recordStart(c)
 			a.observeHook(c)
 		}
-		if c.probe == nil && c.stop == nil && instance.State == restartpod.StateRunning {
+		if c.probe == nil && c.stop == nil && instance.State == restart.ContainerStateRunning {
 			c.probe = &prober{started: c.spec.StartupProbe == nil || a.startedBefore[instance.ID], since: instance.StartedAt}
 		}
-		if instance.State == restartpod.StateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
+		if instance.State == restart.ContainerStateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
 			c.probe.end()
 			reason := "Error" // As container runtimes report it.
 			if instance.ExitCode == 0 {
@@ -83,11 +84,11 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 		if c.instance == nil || a.lost[c.instance.ID] {
 			continue
 		}
-		s := c.instance.Status
+		s := c.instance.ContainerStatus
 		s.Started = c.probe.hasStarted() && !c.hook.running()
 		s.StoppedByAgent = a.stopped[s.ID]
-		if s.StoppedByAgent && s.State == restartpod.StateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
-			s.State = restartpod.StateCreated // The kubelet restarts it whatever its exit code is.
+		if s.StoppedByAgent && s.State == restart.ContainerStateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
+			s.State = restart.ContainerStateCreated // The kubelet restarts it whatever its exit code is.
 		}
 		o.Containers[i].Status = &s
 	}
@@ -113,7 +114,7 @@ func (a *Agent) loseSandbox(now time.Time, state State) (ending bool) {
 			continue
 		}
 		lost = true
-		if c.instance.State != restartpod.StateExited {
+		if c.instance.State != restart.ContainerStateExited {
 			a.kill(now, c, restartpod.Kill{Container: i, ID: c.instance.ID, Message: "Stopping container " + c.Name})
 			ending = true
 		}
@@ -154,7 +155,7 @@ func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 		c := &o.Containers[i]
 		switch {
 		case c.Kind != restartpod.KindRegular:
-		case a.containers[i].old || c.Status == nil || c.Status.State != restartpod.StateExited || a.o.Gates.OnExit(c, c.Status.ExitCode) != "":
+		case a.containers[i].old || c.Status == nil || c.Status.State != restart.ContainerStateExited || a.o.Gates.OnExit(c, c.Status.ExitCode) != "":
 			return v1.PodRunning
 		case c.Status.ExitCode != 0:
 			phase = v1.PodFailed
@@ -171,7 +172,7 @@ func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 func (a *Agent) phaseOfDeleted() v1.PodPhase {
 	for i := range a.containers {
 		c := &a.containers[i]
-		exited := c.instance != nil && c.instance.State == restartpod.StateExited && !c.old
+		exited := c.instance != nil && c.instance.State == restart.ContainerStateExited && !c.old
 		switch {
 		case c.Kind == restartpod.KindRegular && (!exited || c.instance.ExitCode != 0),
 			c.Kind == restartpod.KindInit && exited && c.instance.ExitCode != 0 && a.o.Gates.OnExit(&c.Container, c.instance.ExitCode) == "":
@@ -200,7 +201,7 @@ func (a *Agent) Status() Status {
 		}
 		if c.instance != nil {
 			status.ID = c.instance.ID
-			running = running || c.instance.State != restartpod.StateExited
+			running = running || c.instance.State != restart.ContainerStateExited
 		}
 		status.State = a.containerState(c)
 		s.Containers = append(s.Containers, status)
@@ -220,9 +221,9 @@ func (a *Agent) containerState(c *container) v1.ContainerState {
 		return waiting(a.waiting.Reason, a.waiting.Message)
 	case c.waitReason != "":
 		return waiting(c.waitReason, c.message)
-	case i != nil && i.State == restartpod.StateRunning:
+	case i != nil && i.State == restart.ContainerStateRunning:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(i.StartedAt)}}
-	case i != nil && i.State == restartpod.StateExited && !c.old && !a.lost[i.ID]:
+	case i != nil && i.State == restart.ContainerStateExited && !c.old && !a.lost[i.ID]:
 		return v1.ContainerState{Terminated: c.lastExit}
 	case c.Kind == restartpod.KindRegular && len(a.o.Pod.Spec.InitContainers) > 0:
 		return waiting("PodInitializing", "")

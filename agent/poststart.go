@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // startHook is the postStart hook of an instance. As in the kubelet, the container has
@@ -26,7 +26,7 @@ func (h *startHook) running() bool { return h != nil && !h.ended }
 // observeHook starts the hook of a new instance, or drops the hook of an earlier one.
 func (a *Agent) observeHook(c *container) {
 	h := c.hook
-	if h == nil || h.begun || c.instance.State != restartpod.StateRunning {
+	if h == nil || h.begun || c.instance.State != restart.ContainerStateRunning {
 		c.hook = nil
 		return
 	}

@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // Runtime runs the containers of one pod. It decides what a container is, and which
@@ -69,11 +69,10 @@ type State struct {
 
 // Instance is the newest instance of a container.
 type Instance struct {
-	// Status holds the unique ID of the instance, its state, exit code and times. The
-	// agent sets Started and StoppedByAgent.
-	restartpod.Status
-	// Restarts is the number of earlier instances, as passed to Start.
-	Restarts int
+	// ContainerStatus holds the unique ID of the instance, its state, exit code, times
+	// and RestartCount, the number that was passed to Start. The agent sets Name,
+	// Started and StoppedByAgent.
+	restart.ContainerStatus
 	// Reason is set if the instance did not exit by itself: ReasonStartError or
 	// OOMKilled. Otherwise the agent uses Completed or Error.
 	Reason, Message string

@@ -27,9 +27,9 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 	}
 	var statuses []restart.ContainerStatus // The back-off counts from the exit of this instance.
 	if i := c.instance; i != nil && !c.old {
-		statuses = []restart.ContainerStatus{{
-			Name: c.Name, State: restart.ContainerState(i.State), ExitCode: int(i.ExitCode), StartedAt: i.StartedAt, FinishedAt: i.FinishedAt, RestartCount: i.Restarts,
-		}}
+		s := i.ContainerStatus
+		s.Name = c.Name
+		statuses = []restart.ContainerStatus{s}
 	}
 	wait, message, err := restart.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
 	if !wait {
@@ -97,7 +97,7 @@ func (c *container) ended() time.Time {
 func (a *Agent) start(c *container) {
 	restarts := 0
 	if c.instance != nil {
-		restarts = c.instance.Restarts + 1
+		restarts = c.instance.RestartCount + 1
 		if !c.old {
 			c.timeRestart(&c.restarts, c.ended(), c.retryAt)
 		}

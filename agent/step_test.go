@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -52,13 +53,13 @@ func (s *script) CreateSandbox(context.Context) error {
 func (s *script) Start(_ context.Context, c *v1.Container, restarts int) (string, error) {
 	id := fmt.Sprintf("%s#%d", c.Name, restarts)
 	s.starts, s.started = append(s.starts, s.now.Sub(s.begin)), append(s.started, c.Name)
-	s.newest[c.Name] = Instance{Status: restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: s.now}, Restarts: restarts}
+	s.newest[c.Name] = Instance{ContainerStatus: restart.ContainerStatus{ID: id, State: restart.ContainerStateRunning, StartedAt: s.now, RestartCount: restarts}}
 	return id, nil
 }
 
 func (s *script) exit(name string, code int32) {
 	i := s.newest[name]
-	i.State, i.ExitCode, i.FinishedAt = restartpod.StateExited, code, s.now
+	i.State, i.ExitCode, i.FinishedAt = restart.ContainerStateExited, code, s.now
 	s.newest[name] = i
 }
 
@@ -89,7 +90,7 @@ func (s *script) drive(a *Agent, d time.Duration) bool {
 			return true
 		}
 		for _, i := range s.newest {
-			if i.State == restartpod.StateRunning && s.runs > 0 {
+			if i.State == restart.ContainerStateRunning && s.runs > 0 {
 				next = earlier(next, i.StartedAt.Add(s.runs))
 			}
 		}
@@ -99,7 +100,7 @@ func (s *script) drive(a *Agent, d time.Duration) bool {
 		}
 		s.now = next
 		for name, i := range s.newest {
-			if i.State == restartpod.StateRunning && s.runs > 0 && !s.now.Before(i.StartedAt.Add(s.runs)) {
+			if i.State == restart.ContainerStateRunning && s.runs > 0 && !s.now.Before(i.StartedAt.Add(s.runs)) {
 				s.exit(name, s.code)
 			}
 		}
@@ -166,7 +167,7 @@ containers:
   livenessProbe: {exec: {command: [up]}}`)), 100*time.Second)
 		require.Equal(t, tc.stops, s.stops)
 		require.Equal(t, tc.last, s.newest["main"].ID)
-		require.Equal(t, restartpod.StateRunning, s.newest["main"].State)
+		require.Equal(t, restart.ContainerStateRunning, s.newest["main"].State)
 	}
 }
 
@@ -181,7 +182,7 @@ func TestEarlier(t *testing.T) {
 		require.Equal(t, after > 0, s.drive(a, 15*time.Second), "it has ended")
 	}
 	s := newScript(0, 0)
-	s.ready, s.newest["main"] = true, Instance{Status: restartpod.Status{ID: "a", State: restartpod.StateRunning, StartedAt: s.begin}}
+	s.ready, s.newest["main"] = true, Instance{ContainerStatus: restart.ContainerStatus{ID: "a", State: restart.ContainerStateRunning, StartedAt: s.begin}}
 	a, err := New(Options{Pod: pod(t, `containers: [{name: main}]`), Runtime: s, Earlier: v1.PodStatus{Conditions: []v1.PodCondition{{
 		Type: restartpod.PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.Time{Time: s.begin.Add(-time.Minute)},
 	}}}})

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -132,7 +133,7 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	for i := range a.containers {
 		c := &a.containers[i]
 		c.wait("", "", time.Time{})
-		if c.instance != nil && c.instance.State == restartpod.StateRunning {
+		if c.instance != nil && c.instance.State == restart.ContainerStateRunning {
 			// The kubelet starts all hooks at once, including those of sidecars.
 			a.beginStop(o.Now, c, true, o.GracePeriod, "Stopping container "+c.Name)
 		}
@@ -161,9 +162,9 @@ func (a *Agent) mustKill(c *container) (grace time.Duration, message string) {
 	switch {
 	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():
 		return 0, ""
-	case c.instance.State == restartpod.StateUnknown:
+	case c.instance.State == restart.ContainerStateUnknown:
 		return a.gracePeriod(nil), fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State)
-	case c.instance.State != restartpod.StateRunning:
+	case c.instance.State != restart.ContainerStateRunning:
 		return 0, ""
 	case c.hook != nil && c.hook.failed:
 		a.event(c, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")

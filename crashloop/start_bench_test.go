@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // cpuTime returns the CPU time of this process and its children that have ended.
@@ -54,7 +54,7 @@ func BenchmarkStart(b *testing.B) {
 					<-r.Changed()
 					s, err := r.State(b.Context())
 					require.NoError(b, err)
-					if s.Instances[c.Name].State == restartpod.StateExited {
+					if s.Instances[c.Name].State == restart.ContainerStateExited {
 						break
 					}
 				}

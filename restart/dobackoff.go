@@ -16,36 +16,6 @@ import (
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
 )
 
-// ContainerState is the state of an instance of a container in the container
-// runtime. The values are those of pkg/kubelet/container.
-type ContainerState string
-
-// The states of an instance. An Unknown instance may be running.
-const (
-	ContainerStateCreated ContainerState = "created"
-	ContainerStateRunning ContainerState = "running"
-	ContainerStateExited  ContainerState = "exited"
-	ContainerStateUnknown ContainerState = "unknown"
-)
-
-// ContainerStatus describes one instance of a container, the current one or an
-// earlier one.
-type ContainerStatus struct {
-	// Name is the container's name in the pod.
-	Name  string
-	State ContainerState
-	// ExitCode is valid for an exited instance. The back-off does not depend on it.
-	ExitCode int
-	// StartedAt and FinishedAt are zero or the Unix epoch if the runtime does not
-	// know the time.
-	StartedAt, FinishedAt time.Time
-	// RestartCount is the number of instances before this one.
-	RestartCount int
-	// BackOff is the result of SaveBackOff when this instance was created. It may
-	// be empty.
-	BackOff string
-}
-
 // NewBackOff returns the back-off of a node's containers. It has the delays of
 // curve, and resets after a run of more than backoff.ContainerResetPeriod. It
 // replaces the back-off that NewMainKubelet of pkg/kubelet creates.

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // benchmark is a step. Each iteration uses a copy of the machine.
@@ -49,12 +50,12 @@ func benchmarks(t testing.TB) []benchmark {
 	}
 	// see returns the pod with all containers in their n-th instance. states are
 	// the states of the last containers, from the last one back.
-	see := func(n int, states ...State) Observation {
+	see := func(n int, states ...restart.ContainerState) Observation {
 		containers := Containers(spec, allGates, rules)
 		for i := range containers {
-			s := &Status{ID: fmt.Sprintf("c%d#%d", i, n), State: StateRunning, Started: true, StartedAt: epoch, FinishedAt: epoch}
+			s := &restart.ContainerStatus{ID: fmt.Sprintf("c%d#%d", i, n), State: restart.ContainerStateRunning, Started: true, StartedAt: epoch, FinishedAt: epoch}
 			if containers[i].Kind == KindInit {
-				s.State = StateExited
+				s.State = restart.ContainerStateExited
 			}
 			if back := len(containers) - 1 - i; back < len(states) {
 				s.State = states[back]
@@ -64,22 +65,22 @@ func benchmarks(t testing.TB) []benchmark {
 		return Observation{Now: epoch, Containers: containers, GracePeriod: 30 * time.Second}
 	}
 	triggered := func(n int) Observation {
-		o := see(n, StateExited)
+		o := see(n, restart.ContainerStateExited)
 		o.Containers[9].Status.ExitCode = 88
 		return o
 	}
 	ended := func(n int) Observation {
 		o := triggered(n)
 		for i := range o.Containers {
-			o.Containers[i].Status.State = StateExited
+			o.Containers[i].Status.State = restart.ContainerStateExited
 		}
 		return o
 	}
 	backingOff := []Observation{triggered(1), ended(1), see(2), triggered(2), ended(2)}
 	// The second init container runs and the first has ended.
 	startup := ended(1)
-	startup.Containers[0].Status = &Status{ID: "c0#2", State: StateExited}
-	startup.Containers[1].Status = &Status{ID: "c1#2", State: StateRunning, Started: true}
+	startup.Containers[0].Status = &restart.ContainerStatus{ID: "c0#2", State: restart.ContainerStateExited}
+	startup.Containers[1].Status = &restart.ContainerStatus{ID: "c1#2", State: restart.ContainerStateRunning, Started: true}
 	tests := []struct {
 		name string
 		past []Observation

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	restartpod "github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -78,7 +79,7 @@ func (a *agent) setConditions(conditions []v1.PodCondition) {
 // toyRuntime is a runtime whose containers run until they are stopped. Only the
 // container setup succeeds at once.
 type toyRuntime struct {
-	newest      map[string]*restartpod.Status
+	newest      map[string]*restart.ContainerStatus
 	started     int
 	sandboxLost bool
 }
@@ -87,7 +88,7 @@ func (r *toyRuntime) start(name string, now time.Time) {
 	r.started++
 	id := fmt.Sprintf("%s-%d", name, r.started)
 	fmt.Println("start", id)
-	r.newest[name] = &restartpod.Status{ID: id, State: restartpod.StateRunning, Started: true, StartedAt: now}
+	r.newest[name] = &restart.ContainerStatus{ID: id, State: restart.ContainerStateRunning, Started: true, StartedAt: now}
 	if name == "setup" {
 		r.exit(name, 0, now)
 	}
@@ -100,7 +101,7 @@ func (r *toyRuntime) stop(name string, kill restartpod.Kill, now time.Time) {
 
 func (r *toyRuntime) exit(name string, code int32, now time.Time) {
 	s := r.newest[name]
-	s.State, s.ExitCode, s.FinishedAt = restartpod.StateExited, code, now
+	s.State, s.ExitCode, s.FinishedAt = restart.ContainerStateExited, code, now
 }
 
 // The main container of a pod exits with the code that restarts the pod.
@@ -116,7 +117,7 @@ func Example() {
 	gates := restartpod.Gates{ContainerRestartRules: true, RestartPod: true}
 	// All pods of the node share the back-off.
 	backOff := backoff.NewBackOff(10*time.Second, 300*time.Second)
-	runtime := &toyRuntime{newest: map[string]*restartpod.Status{}}
+	runtime := &toyRuntime{newest: map[string]*restart.ContainerStatus{}}
 	a := &agent{pod, gates, restartpod.New(backOff, pod, gates), runtime}
 	// A restart may be in progress from before the agent was started.
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

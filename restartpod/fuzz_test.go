@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // FuzzStep steps a machine through observations that no runtime would make:
@@ -131,7 +132,7 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 			return broken
 		}
 		s := o.Containers[k.Container].Status
-		if !s.alive() || s.ID != k.ID {
+		if !alive(s) || s.ID != k.ID {
 			return fmt.Sprintf("kill: %q is not the instance of container %d that runs", k.ID, k.Container)
 		}
 		if k.Grace < 0 || k.Grace > max(o.GracePeriod, MinimumGracePeriod) || k.PreStop != (k.Grace > 0) {
@@ -142,7 +143,7 @@ func checkAnyPlan(o *Observation, p *Plan) string {
 		if broken := check(i, "start"); broken != "" {
 			return broken
 		}
-		if o.Containers[i].Status.alive() {
+		if alive(o.Containers[i].Status) {
 			return fmt.Sprintf("start: container %d runs", i)
 		}
 	}
@@ -225,16 +226,16 @@ func (in *input) container(now time.Time) Container {
 	return c
 }
 
-func (in *input) status(container int, now time.Time) *Status {
-	states := []State{
-		StateCreated, StateRunning, StateRunning,
-		StateExited, StateExited, StateUnknown, "paused",
+func (in *input) status(container int, now time.Time) *restart.ContainerStatus {
+	states := []restart.ContainerState{
+		restart.ContainerStateCreated, restart.ContainerStateRunning, restart.ContainerStateRunning,
+		restart.ContainerStateExited, restart.ContainerStateExited, restart.ContainerStateUnknown, "paused",
 	}
 	state := in.n(len(states) + 1)
 	if state == len(states) {
 		return nil
 	}
-	s := &Status{State: states[state], Started: in.bool(), ExitCode: int32(in.n(3)), StoppedByAgent: in.n(8) == 0}
+	s := &restart.ContainerStatus{State: states[state], Started: in.bool(), ExitCode: int32(in.n(3)), StoppedByAgent: in.n(8) == 0}
 	// Few IDs, so that an instance sometimes comes back. Some are empty.
 	if n := in.n(8); n > 0 {
 		s.ID = fmt.Sprintf("%d#%d", container*in.n(2), n)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // smallPod returns a pod whose containers all have rules: action for exit code
@@ -126,7 +128,7 @@ func TestInvariantsBite(t *testing.T) {
 		{"I1", "the end of sidecars is not waited for", mutation{before: func(w *world, o *Observation) {
 			for i := range o.Containers {
 				if c := o.Containers[i]; restarting(w, PhaseTerminatingForRestart) && c.Kind == KindSidecar && c.Status != nil {
-					c.Status.State = StateExited
+					c.Status.State = restart.ContainerStateExited
 				}
 			}
 		}}, nil},
@@ -223,7 +225,7 @@ func TestInvariantsBite(t *testing.T) {
 				w.machine.phase = PhaseRunning
 			}
 			for i := range o.Containers {
-				if c := &o.Containers[i]; c.Kind == KindRegular && c.Status.exited() {
+				if c := &o.Containers[i]; c.Kind == KindRegular && exited(c.Status) {
 					c.Status.FinishedAt = w.now
 				}
 			}
@@ -233,7 +235,7 @@ func TestInvariantsBite(t *testing.T) {
 				w.machine.phase = PhaseRunning
 			}
 			for i := range o.Containers {
-				if c := &o.Containers[i]; c.Kind == KindInit && c.Status.exited() {
+				if c := &o.Containers[i]; c.Kind == KindInit && exited(c.Status) {
 					c.Status.FinishedAt = w.now
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // Machine controls the in-place restarts of one pod. Its methods must not be called
@@ -119,7 +120,7 @@ func (m *Machine) done(o *Observation) (phase Phase, at time.Time) {
 			if s != nil {
 				begun++
 			}
-			if s.exited() && m.gates.OnExit(c, s.ExitCode) == "" {
+			if exited(s) && m.gates.OnExit(c, s.ExitCode) == "" {
 				ended++
 				if s.FinishedAt.After(at) {
 					at = s.FinishedAt
@@ -132,7 +133,7 @@ func (m *Machine) done(o *Observation) (phase Phase, at time.Time) {
 	switch {
 	case regular > 0 && ended == regular:
 		return PhaseDone, at
-	case begun == 0 && last != nil && last.Kind == KindInit && last.Status.exited() &&
+	case begun == 0 && last != nil && last.Kind == KindInit && exited(last.Status) &&
 		last.Status.ExitCode != 0 && m.gates.OnExit(last, last.Status.ExitCode) == "":
 		return PhaseFailed, last.Status.FinishedAt
 	}
@@ -149,7 +150,7 @@ func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Contai
 	}
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if c.Kind == KindEphemeral || len(c.Rules) == 0 || !m.visible(o, i).exited() {
+		if c.Kind == KindEphemeral || len(c.Rules) == 0 || !exited(m.visible(o, i)) {
 			continue
 		}
 		if finished := c.Status.FinishedAt; done != "" && (finished.Unix() <= 0 || !finished.Before(at) || at.After(o.Now.Add(time.Second))) {
@@ -264,7 +265,7 @@ func (m *Machine) becomeStartup(o *Observation) {
 	m.phase, m.passed, m.waiting = PhaseStartup, true, nil
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		must(!m.old(c) || !c.Status.alive(), "Startup begins while the previous run goes on")
+		must(!m.old(c) || !alive(c.Status), "Startup begins while the previous run goes on")
 		if m.old(c) && c.Status.StartedAt.Unix() > m.since.Unix() {
 			// This restart had already started the instance, but the sandbox was
 			// lost, or the instance was not known to be new. Recover compares
@@ -389,7 +390,7 @@ func (m *Machine) oldStatuses(o *Observation) []bool {
 
 // visible returns the status of a container, or nil if it belongs to the previous
 // run.
-func (m *Machine) visible(o *Observation, i int) *Status {
+func (m *Machine) visible(o *Observation, i int) *restart.ContainerStatus {
 	if c := &o.Containers[i]; !m.old(c) {
 		return c.Status
 	}
@@ -422,7 +423,7 @@ func (m *Machine) starts(o *Observation, p *Plan) (initialized bool) {
 	}
 	for i := range o.Containers {
 		c, s := &o.Containers[i], m.visible(o, i)
-		if c.Kind == KindRegular && (s.startable() || s.exited() && m.gates.OnExit(c, s.ExitCode) != "") {
+		if c.Kind == KindRegular && (startable(s) || exited(s) && m.gates.OnExit(c, s.ExitCode) != "") {
 			m.plan(o, p, i)
 		}
 	}
@@ -437,13 +438,13 @@ func (m *Machine) startInit(o *Observation, p *Plan, last, inits int) (initializ
 	if last >= 0 {
 		c, s := &o.Containers[last], m.visible(o, last)
 		switch {
-		case s.startable(), c.Kind == KindSidecar && s.exited():
+		case startable(s), c.Kind == KindSidecar && exited(s):
 			next = last
 		case c.Kind == KindSidecar:
-			if !s.hasStarted() {
+			if !hasStarted(s) {
 				return false
 			}
-		case !s.exited():
+		case !exited(s):
 			return false
 		case s.ExitCode != 0:
 			next = last
@@ -459,7 +460,7 @@ func (m *Machine) startInit(o *Observation, p *Plan, last, inits int) (initializ
 // startSidecars plans the start of the sidecars before end that do not run.
 func (m *Machine) startSidecars(o *Observation, p *Plan, end int) {
 	for i := 0; i < end; i++ {
-		if o.Containers[i].Kind == KindSidecar && !m.visible(o, i).alive() {
+		if o.Containers[i].Kind == KindSidecar && !alive(m.visible(o, i)) {
 			m.plan(o, p, i)
 		}
 	}
@@ -468,7 +469,7 @@ func (m *Machine) startSidecars(o *Observation, p *Plan, end int) {
 // plan plans the start of a container. It ignores a container that runs or is
 // ephemeral, which happens only in a contradictory observation.
 func (m *Machine) plan(o *Observation, p *Plan, i int) {
-	if c := &o.Containers[i]; c.Kind == KindEphemeral || c.Status.alive() {
+	if c := &o.Containers[i]; c.Kind == KindEphemeral || alive(c.Status) {
 		return
 	}
 	if p.Start == nil {
@@ -481,7 +482,7 @@ func (m *Machine) plan(o *Observation, p *Plan, i int) {
 // then started too, because they come first.
 func (m *Machine) allStarted(o *Observation) bool {
 	for i := range o.Containers {
-		if o.Containers[i].Kind == KindRegular && !m.visible(o, i).hasStarted() {
+		if o.Containers[i].Kind == KindRegular && !hasStarted(m.visible(o, i)) {
 			return false
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // newTestMachine returns the machine of a pod with the name foo.
@@ -28,7 +29,7 @@ func newTestMachine() *Machine {
 func exitedAt88(name, id string) Container {
 	return Container{
 		Name: name, Kind: KindRegular, Policy: never, Rules: []Rule{rule(restartPod, in, 88)},
-		Status: &Status{ID: id, State: StateExited, ExitCode: 88, StartedAt: epoch, FinishedAt: epoch},
+		Status: &restart.ContainerStatus{ID: id, State: restart.ContainerStateExited, ExitCode: 88, StartedAt: epoch, FinishedAt: epoch},
 	}
 }
 
@@ -48,8 +49,8 @@ func TestContainersChange(t *testing.T) {
 	assert.Equal(t, []bool{false, true}, p.Old)
 	assert.Equal(t, []int{0, 1}, p.Start)
 
-	other.Status = &Status{ID: "other#1", State: StateRunning, Started: true}
-	main.Status = &Status{ID: "main#2", State: StateExited, ExitCode: 88}
+	other.Status = &restart.ContainerStatus{ID: "other#1", State: restart.ContainerStateRunning, Started: true}
+	main.Status = &restart.ContainerStatus{ID: "main#2", State: restart.ContainerStateExited, ExitCode: 88}
 	p = m.Step(Observation{Now: epoch, Containers: []Container{other, main}})
 	assert.Equal(t, PhaseRunning, p.Phase, "the rule for 88 is gone")
 	assert.Nil(t, p.Old)
@@ -62,7 +63,7 @@ func TestContainersChange(t *testing.T) {
 func TestDeletedWithoutContainers(t *testing.T) {
 	m := newTestMachine()
 	containers := []Container{exitedAt88("main", "main#1"), {
-		Name: "helper", Kind: KindRegular, Policy: never, Status: &Status{ID: "helper#1", State: StateRunning, Started: true},
+		Name: "helper", Kind: KindRegular, Policy: never, Status: &restart.ContainerStatus{ID: "helper#1", State: restart.ContainerStateRunning, Started: true},
 	}}
 	m.Step(Observation{Now: epoch, Containers: containers})
 	m.Step(Observation{Now: epoch, Deleted: true})
@@ -75,10 +76,10 @@ func TestDeletedWithoutContainers(t *testing.T) {
 func TestRecoverClockStep(t *testing.T) {
 	m := newTestMachine()
 	containers := []Container{
-		{Name: "setup", Kind: KindInit, Policy: never, Status: &Status{ID: "setup#2", State: StateExited, StartedAt: epoch.Add(-time.Minute)}},
+		{Name: "setup", Kind: KindInit, Policy: never, Status: &restart.ContainerStatus{ID: "setup#2", State: restart.ContainerStateExited, StartedAt: epoch.Add(-time.Minute)}},
 		exitedAt88("main", "main#2"),
 	}
-	containers[1].Status.State, containers[1].Status.Started = StateRunning, true
+	containers[1].Status.State, containers[1].Status.Started = restart.ContainerStateRunning, true
 	containers[1].Status.StartedAt = epoch.Add(time.Minute)
 	m.Recover([]v1.PodCondition{{Type: PodRestarting, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(epoch)}}, containers, epoch.Add(2*time.Minute))
 	p := m.Step(Observation{Now: epoch.Add(2 * time.Minute), Containers: containers})
@@ -120,7 +121,7 @@ func TestTexts(t *testing.T) {
 	m := newTestMachine()
 	m.Step(Observation{Now: epoch, Containers: []Container{exitedAt88("main", "main#1")}})
 	main := exitedAt88("main", "main#2")
-	helper := Container{Name: "helper", Kind: KindSidecar, Policy: always, Status: &Status{ID: "helper#1", State: StateRunning, Started: true}}
+	helper := Container{Name: "helper", Kind: KindSidecar, Policy: always, Status: &restart.ContainerStatus{ID: "helper#1", State: restart.ContainerStateRunning, Started: true}}
 	o := Observation{Now: epoch, Containers: []Container{helper, main}, GracePeriod: time.Minute}
 	const message = "Container main exited with code 88, triggering pod restart"
 	p := m.Step(o)
@@ -128,7 +129,7 @@ func TestTexts(t *testing.T) {
 	assert.Nil(t, p.Waiting)
 	assert.Equal(t, []Kill{{ID: "helper#1", PreStop: true, Grace: time.Minute, Message: "Stopping container helper, the pod is being restarted"}}, p.Kill)
 
-	helper.Status = &Status{ID: "helper#1", State: StateExited}
+	helper.Status = &restart.ContainerStatus{ID: "helper#1", State: restart.ContainerStateExited}
 	o.Containers[0] = helper
 	for _, want := range [][]Event{{{"Warning", "BackOff", "Back-off restarting pod foo: " + message + ": waiting 10s, next start at 2026-01-01T00:00:10Z"}}, nil} {
 		p = m.Step(o)
@@ -154,27 +155,27 @@ func asbx() []Container {
 	}
 }
 
-func exitedWith(id string, code int32) *Status {
-	return &Status{ID: id, State: StateExited, ExitCode: code, StartedAt: epoch, FinishedAt: epoch}
+func exitedWith(id string, code int32) *restart.ContainerStatus {
+	return &restart.ContainerStatus{ID: id, State: restart.ContainerStateExited, ExitCode: code, StartedAt: epoch, FinishedAt: epoch}
 }
 
 func TestStartsOfInitContainers(t *testing.T) {
-	running := func(id string, started bool) *Status {
-		return &Status{ID: id, State: StateRunning, Started: started, StartedAt: epoch}
+	running := func(id string, started bool) *restart.ContainerStatus {
+		return &restart.ContainerStatus{ID: id, State: restart.ContainerStateRunning, Started: started, StartedAt: epoch}
 	}
 	for name, tc := range map[string]struct {
-		statuses []*Status
+		statuses []*restart.ContainerStatus
 		start    []int
 		phase    Phase
 	}{
-		"the last sidecar exited before the next init container":   {[]*Status{exitedWith("a#1", 0), exitedWith("s#1", 1), nil, nil}, []int{1}, PhaseRunning},
-		"the sidecar has not passed its startup probe":             {[]*Status{exitedWith("a#1", 0), running("s#1", false), nil, nil}, nil, PhaseRunning},
-		"the sidecar has passed its startup probe":                 {[]*Status{exitedWith("a#1", 0), running("s#1", true), nil, nil}, []int{2}, PhaseRunning},
-		"the runtime removed what had completed":                   {[]*Status{nil, running("s#1", true), exitedWith("b#1", 0), nil}, []int{3}, PhaseRunning},
-		"the runtime removed all but a running init container":     {[]*Status{nil, running("s#1", true), running("b#1", true), nil}, nil, PhaseRunning},
-		"a sidecar exited, and then an init container failed":      {[]*Status{exitedWith("a#1", 0), exitedWith("s#1", 1), exitedWith("b#1", 1), nil}, nil, PhaseFailed},
-		"an init container failed, and the pod is initialized":     {[]*Status{exitedWith("a#1", 0), running("s#1", true), exitedWith("b#1", 1), running("x#1", true)}, nil, PhaseRunning},
-		"an init container failed, and the runtime removed others": {[]*Status{nil, nil, exitedWith("b#1", 1), nil}, nil, PhaseFailed},
+		"the last sidecar exited before the next init container":   {[]*restart.ContainerStatus{exitedWith("a#1", 0), exitedWith("s#1", 1), nil, nil}, []int{1}, PhaseRunning},
+		"the sidecar has not passed its startup probe":             {[]*restart.ContainerStatus{exitedWith("a#1", 0), running("s#1", false), nil, nil}, nil, PhaseRunning},
+		"the sidecar has passed its startup probe":                 {[]*restart.ContainerStatus{exitedWith("a#1", 0), running("s#1", true), nil, nil}, []int{2}, PhaseRunning},
+		"the runtime removed what had completed":                   {[]*restart.ContainerStatus{nil, running("s#1", true), exitedWith("b#1", 0), nil}, []int{3}, PhaseRunning},
+		"the runtime removed all but a running init container":     {[]*restart.ContainerStatus{nil, running("s#1", true), running("b#1", true), nil}, nil, PhaseRunning},
+		"a sidecar exited, and then an init container failed":      {[]*restart.ContainerStatus{exitedWith("a#1", 0), exitedWith("s#1", 1), exitedWith("b#1", 1), nil}, nil, PhaseFailed},
+		"an init container failed, and the pod is initialized":     {[]*restart.ContainerStatus{exitedWith("a#1", 0), running("s#1", true), exitedWith("b#1", 1), running("x#1", true)}, nil, PhaseRunning},
+		"an init container failed, and the runtime removed others": {[]*restart.ContainerStatus{nil, nil, exitedWith("b#1", 1), nil}, nil, PhaseFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Observation{Now: epoch, Containers: asbx()}
@@ -229,14 +230,16 @@ func TestExitsOfAPodThatIsDone(t *testing.T) {
 func TestTimeOfTheFalseCondition(t *testing.T) {
 	for reason, end := range map[string]func([]Container){
 		ReasonContainersStarted: func([]Container) {},
-		ReasonPodFailed:         func(c []Container) { c[2].Status.State, c[2].Status.ExitCode, c[3].Status = StateExited, 1, nil },
+		ReasonPodFailed: func(c []Container) {
+			c[2].Status.State, c[2].Status.ExitCode, c[3].Status = restart.ContainerStateExited, 1, nil
+		},
 	} {
 		m := newTestMachine()
 		containers := asbx()
 		containers[3].Status = exitedWith("x#1", 88)
 		m.Step(Observation{Now: epoch, Containers: containers})
 		for i := range containers {
-			containers[i].Status = &Status{ID: containers[i].Name + "#2", State: StateRunning, Started: true, StartedAt: epoch.Add(time.Second)}
+			containers[i].Status = &restart.ContainerStatus{ID: containers[i].Name + "#2", State: restart.ContainerStateRunning, Started: true, StartedAt: epoch.Add(time.Second)}
 		}
 		end(containers)
 		later := epoch.Add(3 * time.Second)
@@ -257,7 +260,7 @@ func TestBackOffSurvivesGCWhileStopping(t *testing.T) {
 	m := New(b, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "foo", UID: "uid"}}, allGates)
 	containers := []Container{exitedAt88("main", "main#1")}
 	m.Step(Observation{Now: now, Containers: containers}) // the first restart is immediate
-	helper := Container{Name: "helper", Kind: KindRegular, Policy: never, Status: &Status{ID: "helper#2", State: StateRunning, Started: true}}
+	helper := Container{Name: "helper", Kind: KindRegular, Policy: never, Status: &restart.ContainerStatus{ID: "helper#2", State: restart.ContainerStateRunning, Started: true}}
 	containers = []Container{exitedAt88("main", "main#2"), helper}
 	containers[0].Status.FinishedAt = now.Add(590 * time.Second)
 	for ; now.Before(epoch.Add(630 * time.Second)); now = now.Add(10 * time.Second) {
@@ -296,7 +299,7 @@ func TestRecoverAfterTheClockWasSetBack(t *testing.T) {
 			m := newTestMachine()
 			containers := asbx()
 			containers[3].Status = exitedWith("x#1", 88)
-			containers[1].Status = &Status{ID: "s#1", State: StateRunning, Started: true, StartedAt: epoch.Add(-time.Minute)}
+			containers[1].Status = &restart.ContainerStatus{ID: "s#1", State: restart.ContainerStateRunning, Started: true, StartedAt: epoch.Add(-time.Minute)}
 			p := m.Step(Observation{Now: epoch, Containers: containers, GracePeriod: time.Minute})
 			require.Equal(t, PhaseTerminatingForRestart, p.Phase)
 			now := epoch.Add(-time.Hour)
@@ -304,7 +307,7 @@ func TestRecoverAfterTheClockWasSetBack(t *testing.T) {
 				m = newTestMachine()
 				m.Recover(p.Conditions, containers, now)
 			}
-			containers[1].Status = &Status{ID: "s#1", State: StateExited, StartedAt: epoch.Add(-time.Minute), FinishedAt: now}
+			containers[1].Status = &restart.ContainerStatus{ID: "s#1", State: restart.ContainerStateExited, StartedAt: epoch.Add(-time.Minute), FinishedAt: now}
 			p = m.Step(Observation{Now: now, Containers: containers})
 			require.Equal(t, PhaseStartup, p.Phase)
 			require.Equal(t, now, p.Conditions[0].LastTransitionTime.Time)
@@ -419,7 +422,7 @@ func TestRecoverAfterTheClockWasSetBackInStartup(t *testing.T) {
 				if !begun {
 					start(back)
 				}
-				containers[1].Status = &Status{ID: "s#2", State: StateRunning, Started: true, StartedAt: back.Add(4 * time.Second)}
+				containers[1].Status = &restart.ContainerStatus{ID: "s#2", State: restart.ContainerStateRunning, Started: true, StartedAt: back.Add(4 * time.Second)}
 				p = m.Step(Observation{Now: monotonicAt(t, back.Add(5*time.Second), 9*time.Second), Containers: containers})
 				require.Equal(t, []int{2}, p.Start)
 				m = newTestMachine()

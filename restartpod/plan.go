@@ -152,13 +152,13 @@ func (o *Observation) Stop(since time.Time) (kills []Kill, next time.Time) {
 // once. Messages end with why.
 func (o *Observation) stop(since time.Time, gracefully bool, why string) (kills []Kill, next time.Time) {
 	const stopping = "Stopping container "
-	sidecar, alive, others, length := -1, 0, false, 0
+	sidecar, running, others, length := -1, 0, false, 0
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if c.Kind == KindEphemeral || !c.Status.alive() {
+		if c.Kind == KindEphemeral || !alive(c.Status) {
 			continue
 		}
-		alive++
+		running++
 		length += len(stopping) + len(c.Name) + len(why)
 		if c.Kind == KindSidecar {
 			sidecar = i
@@ -166,7 +166,7 @@ func (o *Observation) stop(since time.Time, gracefully bool, why string) (kills 
 			others = true
 		}
 	}
-	if alive == 0 {
+	if running == 0 {
 		return nil, time.Time{}
 	}
 	var k Kill
@@ -179,12 +179,12 @@ func (o *Observation) stop(since time.Time, gracefully bool, why string) (kills 
 		}
 		k.PreStop, k.Grace = true, max(left, MinimumGracePeriod)
 	}
-	kills = make([]Kill, 0, alive)
+	kills = make([]Kill, 0, running)
 	var messages strings.Builder // one allocation for all messages
 	messages.Grow(length)
 	for i := range o.Containers {
 		c := &o.Containers[i]
-		if c.Kind == KindEphemeral || !c.Status.alive() {
+		if c.Kind == KindEphemeral || !alive(c.Status) {
 			continue
 		}
 		if inOrder && c.Kind == KindSidecar && (others || i != sidecar) {

@@ -87,7 +87,7 @@ func (m *Machine) recoverRestart(containers []Container, now time.Time) {
 		if c.Kind == KindEphemeral || c.Status == nil {
 			continue
 		}
-		if c.Status.exited() && causeMessage(c) == m.conditions[0].Message {
+		if exited(c.Status) && causeMessage(c) == m.conditions[0].Message {
 			// The back-off counts from this time, which is more precise than the
 			// condition's.
 			m.exitedAt = c.Status.FinishedAt
@@ -107,12 +107,12 @@ func (m *Machine) recoverRestart(containers []Container, now time.Time) {
 		if at > now.Unix() && since <= now.Unix() {
 			at = since
 		}
-		if at > since || begun && c.Status.alive() || started && c.Kind != KindRegular && (at == since || !c.Status.alive()) {
+		if at > since || begun && alive(c.Status) || started && c.Kind != KindRegular && (at == since || !alive(c.Status)) {
 			started = true
 			continue
 		}
 		m.remember(c, len(containers))
-		previousAlive = previousAlive || c.Status.alive()
+		previousAlive = previousAlive || alive(c.Status)
 	}
 	m.phase = PhaseTerminatingForRestart
 	if started && !previousAlive {
@@ -129,7 +129,7 @@ func (m *Machine) recoverFailed(containers []Container) {
 		c := &containers[i]
 		if failed || c.Kind == KindRegular {
 			m.remember(c, len(containers))
-		} else if s := c.Status; c.Kind == KindInit && s.exited() && s.ExitCode != 0 {
+		} else if s := c.Status; c.Kind == KindInit && exited(s) && s.ExitCode != 0 {
 			failed = m.gates.OnExit(c, s.ExitCode) == ""
 		}
 	}

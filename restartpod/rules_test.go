@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 const (
@@ -14,7 +16,7 @@ const (
 	onFailure = PolicyOnFailure
 	always    = PolicyAlways
 
-	restart              = ActionRestart
+	restartOne           = ActionRestart
 	restartPod           = ActionRestartPod
 	restartAllContainers = ActionRestartAllContainers
 
@@ -39,10 +41,10 @@ func TestMatch(t *testing.T) {
 		"NotIn, not listed":             {rules: []Rule{rule(restartPod, notIn, 0)}, code: 1, want: restartPod},
 		"In without values":             {rules: []Rule{rule(restartPod, in)}, code: 0},
 		"NotIn without values":          {rules: []Rule{rule(restartPod, notIn)}, code: 0, want: restartPod},
-		"the first of two":              {rules: []Rule{rule(restart, in, 1), rule(restartPod, in, 1)}, code: 1, want: restart},
-		"the second of two":             {rules: []Rule{rule(restart, in, 1), rule(restartPod, notIn, 1)}, code: 2, want: restartPod},
-		"unknown operator is passed by": {rules: []Rule{rule(restart, "Exists", 1), rule(restartPod, in, 1)}, code: 1, want: restartPod},
-		"no exit codes is passed by":    {rules: []Rule{{Action: restart}, rule(restartPod, in, 1)}, code: 1, want: restartPod},
+		"the first of two":              {rules: []Rule{rule(restartOne, in, 1), rule(restartPod, in, 1)}, code: 1, want: restartOne},
+		"the second of two":             {rules: []Rule{rule(restartOne, in, 1), rule(restartPod, notIn, 1)}, code: 2, want: restartPod},
+		"unknown operator is passed by": {rules: []Rule{rule(restartOne, "Exists", 1), rule(restartPod, in, 1)}, code: 1, want: restartPod},
+		"no exit codes is passed by":    {rules: []Rule{{Action: restartOne}, rule(restartPod, in, 1)}, code: 1, want: restartPod},
 		"action without meaning":        {rules: []Rule{rule("Reboot", in, 1)}, code: 1, want: "Reboot"},
 	}
 	for name, test := range tests {
@@ -53,7 +55,7 @@ func TestMatch(t *testing.T) {
 }
 
 func TestOnExit(t *testing.T) {
-	both := []Rule{rule(restartPod, in, 88), rule(restartAllContainers, in, 99), rule(restart, in, 0, 88, 99)}
+	both := []Rule{rule(restartPod, in, 88), rule(restartAllContainers, in, 99), rule(restartOne, in, 0, 88, 99)}
 	tests := map[string]struct {
 		// without is the gate that is off.
 		without string
@@ -65,32 +67,32 @@ func TestOnExit(t *testing.T) {
 		want    Action
 	}{
 		"Never":                          {policy: never, code: 1, want: ""},
-		"OnFailure, failure":             {policy: onFailure, code: 1, want: restart},
+		"OnFailure, failure":             {policy: onFailure, code: 1, want: restartOne},
 		"OnFailure, success":             {policy: onFailure, code: 0, want: ""},
-		"Always, success":                {policy: always, code: 0, want: restart},
-		"sidecar, success":               {kind: KindSidecar, policy: always, code: 0, want: restart},
+		"Always, success":                {policy: always, code: 0, want: restartOne},
+		"sidecar, success":               {kind: KindSidecar, policy: always, code: 0, want: restartOne},
 		"rule before Never":              {policy: never, rules: both, code: 88, want: restartPod},
 		"rule before Always":             {policy: always, rules: both, code: 99, want: restartAllContainers},
-		"rule Restart before Never":      {policy: never, rules: both, code: 0, want: restart},
-		"no rule matches":                {policy: onFailure, rules: both, code: 1, want: restart},
+		"rule Restart before Never":      {policy: never, rules: both, code: 0, want: restartOne},
+		"no rule matches":                {policy: onFailure, rules: both, code: 1, want: restartOne},
 		"gate off, Never":                {without: "RestartPod", policy: never, rules: both, code: 88, want: ""},
-		"gate off, Always":               {without: "RestartPod", policy: always, rules: both, code: 88, want: restart},
+		"gate off, Always":               {without: "RestartPod", policy: always, rules: both, code: 88, want: restartOne},
 		"other gate off":                 {without: "RestartAllContainers", policy: never, rules: both, code: 88, want: restartPod},
 		"second gate off, Never":         {without: "RestartAllContainers", policy: never, rules: both, code: 99, want: ""},
-		"second gate off, OnFailure":     {without: "RestartAllContainers", policy: onFailure, rules: both, code: 99, want: restart},
+		"second gate off, OnFailure":     {without: "RestartAllContainers", policy: onFailure, rules: both, code: 99, want: restartOne},
 		"action without meaning":         {policy: never, rules: []Rule{rule("Reboot", in, 1)}, code: 1, want: ""},
 		"init, success":                  {kind: KindInit, policy: onFailure, code: 0, want: ""},
 		"init, success, Restart":         {kind: KindInit, policy: never, rules: both, code: 0, want: ""},
 		"init, success, RestartPod":      {kind: KindInit, policy: never, rules: []Rule{rule(restartPod, in, 0)}, code: 0, want: restartPod},
 		"init, success, gate off":        {without: "RestartPod", kind: KindInit, policy: never, rules: []Rule{rule(restartPod, in, 0)}, code: 0, want: ""},
 		"init, failure, Never":           {kind: KindInit, policy: never, code: 1, want: ""},
-		"init, failure, OnFailure":       {kind: KindInit, policy: onFailure, code: 1, want: restart},
+		"init, failure, OnFailure":       {kind: KindInit, policy: onFailure, code: 1, want: restartOne},
 		"init, failure, rule":            {kind: KindInit, policy: never, rules: both, code: 88, want: restartPod},
 		"stopped, RestartPod":            {stopped: true, policy: never, rules: both, code: 88, want: ""},
-		"stopped, RestartPod, by policy": {stopped: true, policy: onFailure, rules: both, code: 88, want: restart},
+		"stopped, RestartPod, by policy": {stopped: true, policy: onFailure, rules: both, code: 88, want: restartOne},
 		"stopped, RestartAllContainers":  {stopped: true, policy: never, rules: []Rule{rule(restartAllContainers, in, 1)}, code: 1, want: ""},
-		"stopped, no later rule":         {stopped: true, policy: never, rules: []Rule{rule(restartPod, in, 1), rule(restart, in, 1)}, code: 1, want: ""},
-		"stopped, Restart":               {stopped: true, policy: never, rules: []Rule{rule(restart, in, 137)}, code: 137, want: restart},
+		"stopped, no later rule":         {stopped: true, policy: never, rules: []Rule{rule(restartPod, in, 1), rule(restartOne, in, 1)}, code: 1, want: ""},
+		"stopped, Restart":               {stopped: true, policy: never, rules: []Rule{rule(restartOne, in, 137)}, code: 137, want: restartOne},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +107,7 @@ func TestOnExit(t *testing.T) {
 			if kind == "" {
 				kind = KindRegular
 			}
-			c := Container{Name: "c", Kind: kind, Policy: test.policy, Rules: test.rules, Status: &Status{StoppedByAgent: test.stopped}}
+			c := Container{Name: "c", Kind: kind, Policy: test.policy, Rules: test.rules, Status: &restart.ContainerStatus{StoppedByAgent: test.stopped}}
 			assert.Equal(t, test.want, gates.OnExit(&c, test.code))
 		})
 	}

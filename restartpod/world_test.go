@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // A world is a pod on a node with its agent: the containers in the runtime, the
@@ -73,14 +74,14 @@ type pod struct {
 	ids    [maxContainers][]string
 	// observe uses these for its result, because an Observation is read at once.
 	observed [maxContainers]Container
-	statuses [maxContainers]Status
+	statuses [maxContainers]restart.ContainerStatus
 }
 
 // instance is the newest instance of a container.
 type instance struct {
 	// number counts a container's instances from 1. 0 means none.
 	number     int
-	state      State
+	state      restart.ContainerState
 	started    bool
 	code       int32
 	startedAt  time.Time
@@ -98,11 +99,11 @@ type instance struct {
 }
 
 func (i *instance) alive() bool {
-	return i.number > 0 && (i.state == StateRunning || i.state == StateUnknown)
+	return i.number > 0 && (i.state == restart.ContainerStateRunning || i.state == restart.ContainerStateUnknown)
 }
 
 func (i *instance) exited() bool {
-	return i.number > 0 && i.state == StateExited
+	return i.number > 0 && i.state == restart.ContainerStateExited
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -161,7 +162,7 @@ func (w *world) observe() Observation {
 		if c.number == 0 {
 			continue
 		}
-		w.statuses[i] = Status{
+		w.statuses[i] = restart.ContainerStatus{
 			ID: w.ids[i][c.number], State: c.state, Started: c.started, ExitCode: c.code,
 			StartedAt: c.startedAt, FinishedAt: c.finishedAt, StoppedByAgent: c.byAgent,
 		}
@@ -234,7 +235,7 @@ func (w *world) start(i int) {
 	w.sandboxLost = false
 	c := &w.containers[i]
 	*c = instance{
-		number: c.number + 1, state: StateRunning, started: !w.probed,
+		number: c.number + 1, state: restart.ContainerStateRunning, started: !w.probed,
 		startedAt: w.now, generation: w.generation,
 	}
 }
@@ -242,7 +243,7 @@ func (w *world) start(i int) {
 // exit ends a running container.
 func (w *world) exit(i int, code int32) {
 	c := &w.containers[i]
-	c.state, c.code, c.finishedAt, c.started = StateExited, code, w.now, false
+	c.state, c.code, c.finishedAt, c.started = restart.ContainerStateExited, code, w.now, false
 	c.plannedExit, c.killing = c.killing, false
 	if !c.plannedExit && w.triggers(i) && !w.triggered && !w.finished {
 		w.triggered, w.triggeredAt = true, w.now

@@ -22,7 +22,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 var _ agent.Runtime = (*Runtime)(nil)
@@ -39,13 +39,13 @@ func TestInstances(t *testing.T) {
 		ids = append(ids, id)
 		i := r.state(t).Instances["main"]
 		require.Equal(t, id, i.ID)
-		require.Equal(t, restarts, i.Restarts)
-		require.Equal(t, restartpod.StateRunning, i.State)
+		require.Equal(t, restarts, i.RestartCount)
+		require.Equal(t, restart.ContainerStateRunning, i.State)
 		require.False(t, i.StartedAt.IsZero())
 		require.True(t, i.FinishedAt.IsZero())
 		f.exit(id, int32(restarts))
 		i = r.state(t).Instances["main"]
-		require.Equal(t, restartpod.StateExited, i.State)
+		require.Equal(t, restart.ContainerStateExited, i.State)
 		require.EqualValues(t, restarts, i.ExitCode)
 		require.False(t, i.FinishedAt.IsZero())
 		require.Empty(t, i.Reason, "the exit code says all")
@@ -153,7 +153,7 @@ func TestAdoption(t *testing.T) {
 	second, _ := open(t, f, pod, filepath.Join(root, "u1"))
 	require.Equal(t, before, second.state(t))
 	require.Equal(t, main, second.state(t).Instances["main"].ID)
-	require.Equal(t, 1, second.state(t).Instances["main"].Restarts)
+	require.Equal(t, 1, second.state(t).Instances["main"].RestartCount)
 
 	_, err = newRuntime(t.Context(), f, apitest.NewFakeImageService(), pod, filepath.Join(t.TempDir(), "u1"), nil)
 	require.ErrorContains(t, err, "pod default/web exists already, with its files in "+filepath.Join(root, "u1"))
@@ -228,8 +228,8 @@ func TestStartFails(t *testing.T) {
 	id := r.start(t, 0, 1)
 	i := r.state(t).Instances["main"]
 	require.Equal(t, id, i.ID)
-	require.Equal(t, 1, i.Restarts)
-	require.Equal(t, restartpod.StateExited, i.State)
+	require.Equal(t, 1, i.RestartCount)
+	require.Equal(t, restart.ContainerStateExited, i.State)
 	require.EqualValues(t, agent.ExitCodeStartError, i.ExitCode)
 	require.Equal(t, agent.ReasonStartError, i.Reason)
 	require.Equal(t, "no such file", i.Message)
@@ -241,7 +241,7 @@ func TestStartFails(t *testing.T) {
 	f.InjectError("CreateContainer", errors.New("disk full"))
 	_, err := r.Start(t.Context(), &r.pod.Spec.Containers[0], 3)
 	require.EqualError(t, err, "CreateContainerError: disk full")
-	require.Equal(t, 2, r.state(t).Instances["main"].Restarts)
+	require.Equal(t, 2, r.state(t).Instances["main"].RestartCount)
 }
 
 // An agent that ended between creation and start leaves an instance that never ran. The
@@ -253,14 +253,14 @@ func TestCreatedIsNoInstance(t *testing.T) {
 	require.NoError(t, err)
 	left, err := f.CreateContainer(t.Context(), r.sandbox.Id, config, f.sandbox)
 	require.NoError(t, err)
-	require.Equal(t, 0, r.state(t).Instances["main"].Restarts)
+	require.Equal(t, 0, r.state(t).Instances["main"].RestartCount)
 	config.Labels = map[string]string{"not": "ours"}
 	f.Containers["foreign"] = &apitest.FakeContainer{ContainerStatus: runtimeapi.ContainerStatus{Id: "foreign", Metadata: config.Metadata}, SandboxID: r.sandbox.Id}
 	f.InjectError("RemoveContainer", errors.New("busy"))
 	_, err = r.Start(t.Context(), &r.pod.Spec.Containers[0], 1)
 	require.EqualError(t, err, "busy")
 	require.Equal(t, left, r.start(t, 0, 1), "the fake's name for the same attempt")
-	require.Equal(t, restartpod.StateRunning, r.state(t).Instances["main"].State)
+	require.Equal(t, restart.ContainerStateRunning, r.state(t).Instances["main"].State)
 	require.Contains(t, f.Containers, "foreign")
 }
 

@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // State implements agent.Runtime. It leaves out instances that were never started,
@@ -78,17 +78,16 @@ func (r *Runtime) knownStatus(c *runtimeapi.Container) *runtimeapi.ContainerStat
 
 func instance(s *runtimeapi.ContainerStatus) agent.Instance {
 	i := agent.Instance{
-		Status: restartpod.Status{
-			ID: s.Id, State: restartpod.StateUnknown,
-			ExitCode: s.ExitCode, StartedAt: nanoseconds(s.StartedAt), FinishedAt: nanoseconds(s.FinishedAt),
+		ContainerStatus: restart.ContainerStatus{
+			ID: s.Id, State: restart.ContainerStateUnknown,
+			ExitCode: s.ExitCode, StartedAt: nanoseconds(s.StartedAt), FinishedAt: nanoseconds(s.FinishedAt), RestartCount: int(s.Metadata.Attempt),
 		},
-		Restarts: int(s.Metadata.Attempt),
 	}
 	switch s.State {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		i.State = restartpod.StateRunning
+		i.State = restart.ContainerStateRunning
 	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		i.State = restartpod.StateExited
+		i.State = restart.ContainerStateExited
 		// The agent derives Completed and Error from the exit code.
 		if s.Reason != "Completed" && s.Reason != "Error" {
 			i.Reason, i.Message = s.Reason, s.Message

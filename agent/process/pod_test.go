@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 func TestMain(m *testing.M) {
@@ -139,7 +139,7 @@ func (p *pod) exited(name string) agent.Instance {
 	var i agent.Instance
 	require.Eventually(p.t, func() bool {
 		i = p.instance(name)
-		return i.State == restartpod.StateExited
+		return i.State == restart.ContainerStateExited
 	}, time.Minute, time.Millisecond)
 	return i
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/podfiles"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 const (
@@ -167,7 +167,7 @@ func (r *Runtime) Start(_ context.Context, c *v1.Container, restarts int) (strin
 		}
 		r.logs[c.Name] = log
 	}
-	running := before != nil && before.status.State != restartpod.StateExited
+	running := before != nil && before.status.State != restart.ContainerStateExited
 	r.mu.Unlock()
 	switch {
 	case !ready:
@@ -185,8 +185,7 @@ func (r *Runtime) Start(_ context.Context, c *v1.Container, restarts int) (strin
 		command: r.command(c, env),
 		done:    make(chan struct{}),
 		status: agent.Instance{
-			Status:   restartpod.Status{ID: string(uuid.NewUUID()), State: restartpod.StateRunning},
-			Restarts: restarts,
+			ContainerStatus: restart.ContainerStatus{ID: string(uuid.NewUUID()), State: restart.ContainerStateRunning, RestartCount: restarts},
 		},
 	}
 	first := i.command
@@ -268,7 +267,7 @@ func (r *Runtime) wait(container string, i *instance, ended context.CancelFunc, 
 
 	r.mu.Lock()
 	s := &i.status
-	s.State = restartpod.StateExited
+	s.State = restart.ContainerStateExited
 	s.ExitCode, s.FinishedAt = i.run.exitCode, i.run.at
 	if !i.run.known {
 		// The end of the parent kills all its descendants.

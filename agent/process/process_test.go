@@ -22,7 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 func TestExitCodes(t *testing.T) { both(t, testExitCodes) }
@@ -69,7 +69,7 @@ func testStop(t *testing.T, p *pod) {
 		assert.Equal(t, "ready", p.lineOf(tc.name))
 		assert.NoError(t, p.Stop(ctx, id, tc.grace), tc.name)
 		i := p.instance(tc.name)
-		assert.Equal(t, restartpod.StateExited, i.State, tc.name)
+		assert.Equal(t, restart.ContainerStateExited, i.State, tc.name)
 		assert.Equal(t, tc.code, i.ExitCode, tc.name)
 		assert.Equal(t, tc.output, p.output(tc.name), tc.name)
 		assert.NoError(t, p.Stop(ctx, id, tc.grace), "a second time")
@@ -174,7 +174,7 @@ func testStartErrors(t *testing.T, p *pod) {
 		require.NoError(t, err, tc.name)
 		i := p.instance(tc.name)
 		assert.Equal(t, id, i.ID, tc.name)
-		assert.Equal(t, restartpod.StateExited, i.State, tc.name)
+		assert.Equal(t, restart.ContainerStateExited, i.State, tc.name)
 		assert.Equal(t, int32(agent.ExitCodeStartError), i.ExitCode, tc.name)
 		assert.Equal(t, agent.ReasonStartError, i.Reason, tc.name)
 		assert.Contains(t, i.Message, tc.message, tc.name)
@@ -201,7 +201,7 @@ func testStartIsRefused(t *testing.T, p *pod) {
 	s, err := p.State(t.Context())
 	require.NoError(t, err)
 	require.False(t, s.SandboxReady)
-	require.Equal(t, restartpod.StateExited, s.Instances["c"].State)
+	require.Equal(t, restart.ContainerStateExited, s.Instances["c"].State)
 	require.NotContains(t, s.Instances, "bad")
 }
 
@@ -213,9 +213,9 @@ func testRestart(t *testing.T, p *pod) {
 		ids[p.start(sh("c", "exit "+strconv.Itoa(n)), n)] = true
 		<-p.Changed()
 		i := p.instance("c")
-		require.Equal(t, restartpod.StateExited, i.State, "before Changed")
+		require.Equal(t, restart.ContainerStateExited, i.State, "before Changed")
 		require.Equal(t, int32(n), i.ExitCode)
-		require.Equal(t, n, i.Restarts)
+		require.Equal(t, n, i.RestartCount)
 	}
 	require.Len(t, ids, 3)
 }

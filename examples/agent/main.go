@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -44,13 +44,13 @@ func (p *processes) Start(_ context.Context, c *v1.Container, restarts int) (str
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	s := restartpod.Status{ID: fmt.Sprint(c.Name, "#", restarts), State: restartpod.StateRunning, StartedAt: time.Now()}
+	s := restart.ContainerStatus{ID: fmt.Sprint(c.Name, "#", restarts), State: restart.ContainerStateRunning, StartedAt: time.Now(), RestartCount: restarts}
 	p.running.Store(s.ID, cmd.Process)
-	p.set(c.Name, agent.Instance{Status: s, Restarts: restarts})
+	p.set(c.Name, agent.Instance{ContainerStatus: s})
 	go func() {
 		cmd.Wait()
-		s.State, s.ExitCode, s.FinishedAt = restartpod.StateExited, int32(cmd.ProcessState.ExitCode()), time.Now()
-		p.set(c.Name, agent.Instance{Status: s, Restarts: restarts})
+		s.State, s.ExitCode, s.FinishedAt = restart.ContainerStateExited, int32(cmd.ProcessState.ExitCode()), time.Now()
+		p.set(c.Name, agent.Instance{ContainerStatus: s})
 	}()
 	return s.ID, nil
 }

@@ -44,8 +44,8 @@ var limits = []struct {
 	},
 	{
 		name:     "restartpod",
-		packages: []string{root + "/backoff", "k8s.io/api/core/v1", "k8s.io/apimachinery/..."},
-		never:    []string{root + "/restart", "k8s.io/client-go/...", "k8s.io/component-base/..."},
+		packages: []string{root + "/backoff", root + "/restart", "k8s.io/api/core/v1", "k8s.io/apimachinery/..."},
+		never:    []string{"k8s.io/client-go/...", "k8s.io/component-base/..."},
 		modules:  18,
 	},
 	{
@@ -82,7 +82,7 @@ var limits = []struct {
 	{
 		name: "agent/process",
 		packages: []string{
-			root + "/agent/...", root + "/restartpod", "golang.org/x/sys/unix", "k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/utils/ptr",
+			root + "/agent/...", root + "/restart", "golang.org/x/sys/unix", "k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/utils/ptr",
 		},
 		never:   []string{root + "/agent/cri", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/component-base/..."},
 		modules: 20,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -36,9 +37,9 @@ func (m *maker) minEntries() (entries float64) {
 			return 0 // The rules may restart the pod.
 		case c.Kind == restartpod.KindSidecar:
 			// A sidecar ends with the regular containers.
-		case instance.State == restartpod.StateExited && instance.ExitCode == 0 && !restarts(0):
+		case instance.State == restart.ContainerStateExited && instance.ExitCode == 0 && !restarts(0):
 			// The container has succeeded.
-		case (instance.State != restartpod.StateExited || restarts(instance.ExitCode)) && len(lives) == 1 && !life.Runs && restarts(life.Code):
+		case (instance.State != restart.ContainerStateExited || restarts(instance.ExitCode)) && len(lives) == 1 && !life.Runs && restarts(life.Code):
 			// Each run has two entries, a start and an exit. The average of many random times is
 			// close to the mean.
 			entries += 2 * float64(time) / float64(max(life.Mean()+m.Curve.Max, 1))

@@ -184,7 +184,7 @@ func (m *maker) resume() error {
 			continue
 		}
 		m.instances[c.Name], m.ready = *instance, true
-		if instance.State == restartpod.StateRunning {
+		if instance.State == restart.ContainerStateRunning {
 			m.script(c.Name, m.lives[c.Name].Of(0), instance.StartedAt)
 		}
 		if err := m.restore(c, s, instance, path); err != nil {
@@ -200,7 +200,8 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 	if n := s.RestartCount; n < 0 || n > math.MaxInt32-maxEntries {
 		return nil, field.Invalid(path.Child("restartCount"), n, fmt.Sprintf("must be from 0 to %d", math.MaxInt32-maxEntries))
 	}
-	i := &agent.Instance{Restarts: int(s.RestartCount)}
+	i := &agent.Instance{}
+	i.RestartCount = int(s.RestartCount)
 	// The agent stops an instance by its ID.
 	s.ContainerID = cmp.Or(s.ContainerID, fmt.Sprintf("%s#%d", s.Name, s.RestartCount))
 	last := lastExit(s)
@@ -213,7 +214,7 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 			return nil, field.Invalid(path.Child("state", "running", "startedAt"), r.StartedAt.UTC().Format(time.RFC3339),
 				"must not be before the end of the last run, "+last.FinishedAt.UTC().Format(time.RFC3339))
 		}
-		i.ID, i.State, i.StartedAt = s.ContainerID, restartpod.StateRunning, m.orNow(s.Name+" started", r.StartedAt)
+		i.ID, i.State, i.StartedAt = s.ContainerID, restart.ContainerStateRunning, m.orNow(s.Name+" started", r.StartedAt)
 		return i, m.checkTimes(path.Child("state", "running"), i.StartedAt, i.StartedAt)
 	}
 	if w != nil && !inBackOff(w) && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
@@ -222,7 +223,7 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 	}
 	if last == nil {
 		if s.RestartCount > 0 {
-			m.lost[s.Name] = i.Restarts
+			m.lost[s.Name] = i.RestartCount
 		}
 		return nil, nil
 	}
@@ -230,7 +231,7 @@ func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instan
 	if s.State.Terminated != nil {
 		terminated = path.Child("state", "terminated")
 	}
-	i.ID, i.State, i.ExitCode = cmp.Or(last.ContainerID, s.ContainerID), restartpod.StateExited, last.ExitCode
+	i.ID, i.State, i.ExitCode = cmp.Or(last.ContainerID, s.ContainerID), restart.ContainerStateExited, last.ExitCode
 	i.FinishedAt = m.orNow(s.Name+" exited", last.FinishedAt)
 	if i.StartedAt = last.StartedAt.Time; !isSet(last.StartedAt) {
 		i.StartedAt = i.FinishedAt
@@ -271,8 +272,8 @@ func (m *maker) checkPast(path *field.Path, t time.Time) error {
 // restore sets the back-off of a container from its status. If the container does not wait, the
 // status does not show the delay, so all its restarts count.
 func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
-	state := backoff.KeyState{Attempts: i.Restarts, LastUpdate: i.StartedAt}
-	if m.Curve.DelayFirst && i.Restarts > 0 {
+	state := backoff.KeyState{Attempts: i.RestartCount, LastUpdate: i.StartedAt}
+	if m.Curve.DelayFirst && i.RestartCount > 0 {
 		state.Attempts++ // The first wait counts, too.
 	}
 	if w := s.State.Waiting; inBackOff(w) {
@@ -282,7 +283,7 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 		case podBackOff.MatchString(w.Message):
 			return nil
 		case text == nil:
-			m.note("the message of %s has no delay: the plan uses the delay after %d restarts", s.Name, i.Restarts)
+			m.note("the message of %s has no delay: the plan uses the delay after %d restarts", s.Name, i.RestartCount)
 		case text[2] != s.Name || text[3] != m.Pod.Name:
 			return field.Invalid(path, w.Message, fmt.Sprintf("must name container %s and pod %s", s.Name, m.Pod.Name))
 		case m.Gates.OnExit(c, i.ExitCode) == "":
@@ -293,7 +294,7 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 				return err
 			}
 			if waits > max(state.Attempts, 1) {
-				m.note("%s waits for %s after only %d restarts: the plan uses the delay, not the number", s.Name, text[1], i.Restarts)
+				m.note("%s waits for %s after only %d restarts: the plan uses the delay, not the number", s.Name, text[1], i.RestartCount)
 			}
 			state.Attempts, state.WaitingSince = waits, i.FinishedAt
 		}

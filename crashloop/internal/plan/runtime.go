@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
-	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
 // exitCodeTerminated is the exit code of a process killed by SIGTERM.
@@ -37,8 +37,7 @@ func (m *maker) Start(_ context.Context, c *v1.Container, restarts int) (string,
 	}
 	id := fmt.Sprintf("%s#%d", c.Name, restarts)
 	m.instances[c.Name] = agent.Instance{
-		Status:   restartpod.Status{ID: id, State: restartpod.StateRunning, StartedAt: m.now},
-		Restarts: restarts,
+		ContainerStatus: restart.ContainerStatus{ID: id, State: restart.ContainerStateRunning, StartedAt: m.now, RestartCount: restarts},
 	}
 	life := m.lives[c.Name].Of(m.starts[c.Name])
 	m.starts[c.Name]++
@@ -80,10 +79,10 @@ func (m *maker) Changed() <-chan struct{} { return nil }
 // end ends the instance of a container if it is running.
 func (m *maker) end(name string, code int32) {
 	i := m.instances[name]
-	if i.State != restartpod.StateRunning {
+	if i.State != restart.ContainerStateRunning {
 		return
 	}
-	i.State, i.ExitCode, i.FinishedAt = restartpod.StateExited, code, m.now
+	i.State, i.ExitCode, i.FinishedAt = restart.ContainerStateExited, code, m.now
 	m.instances[name] = i
 	delete(m.exits, name)
 	m.add(Entry{Kind: Exit, Container: name, ExitCode: &code, RanSeconds: m.now.Sub(i.StartedAt).Seconds()})

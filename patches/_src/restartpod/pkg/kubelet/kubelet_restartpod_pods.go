@@ -187,7 +187,7 @@ func (r *podRestarts) inferRestart(containers []restartpod.Container) []v1.PodCo
 	var condition *v1.PodCondition
 	for i := range containers {
 		cause := &containers[i]
-		if cause.Kind == restartpod.KindEphemeral || cause.Status == nil || cause.Status.State != restartpod.StateExited {
+		if cause.Kind == restartpod.KindEphemeral || cause.Status == nil || cause.Status.State != restart.ContainerStateExited {
 			continue
 		}
 		var t v1.PodConditionType
@@ -312,15 +312,11 @@ func (p *podRestart) observe(containers []restartpod.Container, podStatus *kubec
 			p.noteStoppedUntil(s.ID, deadline)
 		}
 		_, byKubelet := p.stopped[s.ID]
-		containers[i].Status = &restartpod.Status{
-			ID:             s.ID.String(),
-			State:          restartpod.State(s.State),
-			Started:        s.State == kubecontainer.ContainerStateRunning && (started == nil || started(s.Name, s.ID)),
-			ExitCode:       int32(s.ExitCode),
-			StartedAt:      s.StartedAt,
-			FinishedAt:     s.FinishedAt,
-			StoppedByAgent: byKubelet,
-		}
+		status := kuberuntime.CrashLoopStatus(s)
+		status.ID = s.ID.String()
+		status.Started = s.State == kubecontainer.ContainerStateRunning && (started == nil || started(s.Name, s.ID))
+		status.StoppedByAgent = byKubelet
+		containers[i].Status = &status
 	}
 }
 

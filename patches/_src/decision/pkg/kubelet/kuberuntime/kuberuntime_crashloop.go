@@ -52,12 +52,17 @@ func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1
 func CrashLoopStatuses(podStatus *kubecontainer.PodStatus) []restart.ContainerStatus {
 	statuses := make([]restart.ContainerStatus, 0, len(podStatus.ContainerStatuses))
 	for _, c := range podStatus.ContainerStatuses {
-		statuses = append(statuses, restart.ContainerStatus{
-			Name: c.Name, State: restart.ContainerState(c.State), ExitCode: c.ExitCode,
-			StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, RestartCount: c.RestartCount,
-		})
+		statuses = append(statuses, CrashLoopStatus(c))
 	}
 	return statuses
+}
+
+// CrashLoopStatus converts the status of an instance, without its ID.
+func CrashLoopStatus(c *kubecontainer.Status) restart.ContainerStatus {
+	return restart.ContainerStatus{
+		Name: c.Name, State: restart.ContainerState(c.State), ExitCode: int32(c.ExitCode),
+		StartedAt: c.StartedAt, FinishedAt: c.FinishedAt, RestartCount: c.RestartCount,
+	}
 }
 
 // answerFailedStart updates the result of a start that doBackOff allowed, if the

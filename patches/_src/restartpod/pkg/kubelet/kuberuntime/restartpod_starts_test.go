@@ -34,6 +34,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod/restartrules"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -122,8 +123,8 @@ func TestPlanStartIsWhatComputePodActionsStarts(t *testing.T) {
 			case restartpod.KindSidecar:
 				turn = turn && s.State != kubecontainer.ContainerStateCreated
 			}
-			c.Status = &restartpod.Status{
-				ID: s.ID.String(), State: restartpod.State(s.State), Started: s.State == kubecontainer.ContainerStateRunning,
+			c.Status = &restart.ContainerStatus{
+				ID: s.ID.String(), State: restart.ContainerState(s.State), Started: s.State == kubecontainer.ContainerStateRunning,
 				ExitCode: int32(s.ExitCode), StartedAt: s.StartedAt, FinishedAt: s.FinishedAt,
 			}
 			// The kubelet caused this exit, so no rule for the whole pod applies.

@@ -16,7 +16,10 @@ limitations under the License.
 
 package kuberuntime
 
-import "k8s.io/kubernetes/pkg/kubelet/restartpod"
+import (
+	"k8s.io/kubernetes/pkg/kubelet/restart"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod"
+)
 
 // startsOfRelease returns what computePodActions of this release starts for the Start of
 // a Machine's plan. Before v1.37, computePodActions treats an exited regular container as
@@ -30,10 +33,10 @@ func startsOfRelease(containers []restartpod.Container, plan *restartpod.Plan) [
 	for i := range containers {
 		c := &containers[i]
 		present := c.Status != nil && (plan.Old == nil || !plan.Old[i])
-		runs := present && c.Status.State == restartpod.StateRunning
+		runs := present && c.Status.State == restart.ContainerStateRunning
 		switch c.Kind {
 		case restartpod.KindRegular:
-			if runs || present && c.Status.State == restartpod.StateCreated {
+			if runs || present && c.Status.State == restart.ContainerStateCreated {
 				return plan.Start
 			}
 			exited = exited || present
@@ -46,7 +49,7 @@ func startsOfRelease(containers []restartpod.Container, plan *restartpod.Plan) [
 			last = c
 		}
 	}
-	if exited && last != nil && last.Kind == restartpod.KindSidecar && last.Status.State == restartpod.StateExited {
+	if exited && last != nil && last.Kind == restartpod.KindSidecar && last.Status.State == restart.ContainerStateExited {
 		return sidecars
 	}
 	return plan.Start
