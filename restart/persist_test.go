@@ -247,7 +247,11 @@ func TestRestoreBackOffAndGC(t *testing.T) {
 // An agent that is restarted before each check gives the same answers as one that is
 // not.
 func TestRestoreBackOffDifferential(t *testing.T) {
-	for seed := range int64(300) {
+	seeds := int64(300)
+	if testing.Short() {
+		seeds = 60
+	}
+	for seed := range seeds {
 		random := rand.New(rand.NewSource(seed))
 		a, other := newAgent(t), newAgent(t)
 		now, saved := 0.0, ""
