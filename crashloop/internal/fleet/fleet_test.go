@@ -55,6 +55,10 @@ func simulated(t testing.TB, o Options) *Result {
 // A container of a fleet restarts at the same times as in the plan of its pod, for any curve and
 // script.
 func TestAsPlan(t *testing.T) {
+	length := 6 * time.Hour
+	if testing.Short() {
+		length = 2 * time.Hour
+	}
 	for _, curve := range []backoff.Curve{
 		standard.Curve, reduced.Curve, fast.Curve, {Initial: 10 * s, Max: 300 * s, DelayFirst: true}, {Initial: 25 * time.Millisecond, Max: 30 * s},
 	} {
@@ -68,7 +72,7 @@ func TestAsPlan(t *testing.T) {
 			{script: "1@3s", recover: 12 * time.Minute}, {script: "1@3s,1@3s,0@4s", policy: v1.RestartPolicyOnFailure}, {script: "0@3s"},
 		} {
 			o := small(t)
-			o.Curves[0].Curve, o.Lives, o.Recover, o.For = curve, lives(t, tc.script), tc.recover, 6*time.Hour
+			o.Curves[0].Curve, o.Lives, o.Recover, o.For = curve, lives(t, tc.script), tc.recover, length
 			if tc.policy != "" {
 				o.Policy = tc.policy
 			}

@@ -43,6 +43,9 @@ func TestRecommend(t *testing.T) {
 			o := small(t)
 			o.Pods, o.Costs = 110, MeasuredCosts
 			tc.change(&o)
+			if testing.Short() && o.Outages == nil {
+				o.For = 20 * time.Minute
+			}
 			all := maxima(300)
 			r, err := Recommend(o, tc.budget, all)
 			require.NoError(t, err)

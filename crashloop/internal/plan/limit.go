@@ -10,10 +10,13 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
-// maxEntries limits the entries of a plan.
-const maxEntries = 100_000
+// maxEntries limits the entries of a plan. It is a variable because a test lowers it.
+var maxEntries = 100_000
 
-var errTooLong = fmt.Errorf("the plan has more than %d lines: use a shorter --for, or longer runs", maxEntries)
+// tooLong returns the error for a plan with too many entries.
+func tooLong(where string) error {
+	return fmt.Errorf("%s the plan has more than %d lines: use a shorter --for, or longer runs", where, maxEntries)
+}
 
 // minEntries returns a lower bound for the number of entries, so that a plan that is too long fails
 // at once. It counts only containers that restart until the end of the plan, whatever the other

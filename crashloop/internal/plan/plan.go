@@ -140,8 +140,8 @@ func Make(o Options) (*Plan, error) {
 		m.summarize()
 		return m.plan, nil
 	}
-	if m.minEntries() > maxEntries {
-		return nil, fmt.Errorf("in %v %w", o.For, errTooLong)
+	if m.minEntries() > float64(maxEntries) {
+		return nil, tooLong(fmt.Sprintf("in %v", o.For))
 	}
 	return m.plan, m.run()
 }
@@ -211,7 +211,7 @@ func (m *maker) run() error {
 			m.now, steps = next, 0
 		}
 		if len(m.plan.Entries) > maxEntries || steps > maxSteps {
-			return fmt.Errorf("by %s %w", m.now.Format(time.RFC3339), errTooLong)
+			return tooLong("by " + m.now.Format(time.RFC3339))
 		}
 		for _, c := range m.containers {
 			if e, ok := m.exits[c.Name]; ok && !e.at.After(m.now) {

@@ -197,7 +197,7 @@ func (m *maker) resume() error {
 // instance returns the newest instance of a container according to its status, or nil.
 func (m *maker) instance(s *v1.ContainerStatus, path *field.Path) (*agent.Instance, error) {
 	// With this limit no plan exceeds the int32 of the API.
-	if n := s.RestartCount; n < 0 || n > math.MaxInt32-maxEntries {
+	if n := s.RestartCount; n < 0 || n > math.MaxInt32-int32(maxEntries) {
 		return nil, field.Invalid(path.Child("restartCount"), n, fmt.Sprintf("must be from 0 to %d", math.MaxInt32-maxEntries))
 	}
 	i := &agent.Instance{}

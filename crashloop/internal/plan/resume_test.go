@@ -48,6 +48,10 @@ func statusAt(p *Plan, name string, at time.Time) v1.ContainerStatus {
 // A plan that begins with the status of a pod at any time is what is left of the plan from the
 // pod's start.
 func TestGoesOn(t *testing.T) {
+	every := 53 * time.Second
+	if testing.Short() {
+		every = 211 * time.Second
+	}
 	for _, curve := range []backoff.Curve{
 		{Initial: 10 * time.Second, Max: 300 * time.Second}, {Initial: time.Second, Max: time.Minute}, {Initial: 10 * time.Second, Max: 300 * time.Second, DelayFirst: true},
 	} {
@@ -59,7 +63,7 @@ func TestGoesOn(t *testing.T) {
 			o.Lives["side"], o.Lives["other"] = side, Lives{{Runs: true}}
 			whole, err := Make(o)
 			require.NoError(t, err)
-			for after := time.Second; after < o.For; after += 53 * time.Second {
+			for after := time.Second; after < o.For; after += every {
 				at := begin.Add(after)
 				if slices.ContainsFunc(whole.Entries, func(e Entry) bool { return e.Time.Equal(at) }) {
 					continue // The status could be that before or after it.

@@ -250,22 +250,31 @@ func TestMerge(t *testing.T) {
 		"--nodes", "7", "--pods", "9", "--exit", "1@exp(20s)", "--curve", "default", "--curve", "reduced", "--outage", "10m,10m,50%", "--fail", "30%", "--stagger", "1m", "--for", "2h",
 	}
 	files := []string{"html", "svg"}
+	parts := map[int]string{}
+	for _, n := range []int{1, 3, 10} {
+		for i := range n {
+			parts[n] += simulated(t, append([]string{"--shard", fmt.Sprintf("%d/%d", i, n)}, args...)...)
+		}
+		assert.Equal(t, n, strings.Count(parts[n], "\n"), "a line for each")
+	}
 	for i, format := range [][]string{{"-o", "table"}, {"-o", "json"}, {"-o", "csv", "--step", "10s"}} {
-		for _, n := range []int{1, 3, 10} {
-			whole, merge := slices.Concat(format, args), slices.Concat(format, []string{"-"})
+		whole := slices.Concat(format, args)
+		if i == 0 {
+			for _, ext := range files {
+				whole = append(whole, "--"+ext, "whole."+ext)
+			}
+		}
+		want := simulated(t, whole...)
+		for n, parts := range parts {
+			merge := slices.Concat(format, []string{"-"})
 			if i == 0 && n == 3 {
 				for _, ext := range files {
-					whole, merge = append(whole, "--"+ext, "whole."+ext), append(merge, "--"+ext, "merged."+ext)
+					merge = append(merge, "--"+ext, "merged."+ext)
 				}
 			}
-			var parts strings.Builder
-			for i := range n {
-				parts.WriteString(simulated(t, append([]string{"--shard", fmt.Sprintf("%d/%d", i, n)}, args...)...))
-			}
-			assert.Equal(t, n, strings.Count(parts.String(), "\n"), "a line for each")
-			merged, _, err := execute(NewMerge(), parts.String(), merge...)
+			merged, _, err := execute(NewMerge(), parts, merge...)
 			require.NoError(t, err)
-			assert.Equal(t, simulated(t, whole...), merged)
+			assert.Equal(t, want, merged)
 		}
 	}
 	for _, ext := range files {

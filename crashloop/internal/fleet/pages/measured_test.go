@@ -135,6 +135,9 @@ For a node of 110 pods whose containers all exit after 20 ms, and limits for the
 		Nodes: 1, Pods: 110, Containers: 1, Lives: plan.Lives{{Code: 1, After: 20 * ms}}, Policy: v1.RestartPolicyAlways, Fail: 1, For: time.Hour, Seed: 1,
 		Costs: fleet.MeasuredCosts,
 	}
+	if testing.Short() && !*update {
+		o.For = 10 * m // The first two windows have most restarts.
+	}
 	var candidates []fleet.Curve
 	for d := s; d <= 5*m; d += s {
 		c := node(d, false)
