@@ -39,7 +39,7 @@ func TestBuild(t *testing.T) {
 	assert.Equal(t, "Kubernetes v1.37.1 1 37 clean\n", p.ok(t, filepath.Join(p.dir, "_output", version, "stock/kube-apiserver")))
 
 	p.fails(t, nil, []string{"no cmd/kubectl"}, "hack/build.sh", "kubectl")
-	p.fails(t, nil, []string{"crashloop/dobackoff.go does not say \"backoff.NewBackOff("}, "hack/build.sh", "kubelet-jittered")
+	p.fails(t, nil, []string{"restart/dobackoff.go does not say \"backoff.NewBackOff("}, "hack/build.sh", "kubelet-jittered")
 	p.fails(t, nil, []string{"no cmd/kubelet-jittered"}, "hack/build.sh", "--stock", "kubelet-jittered")
 	edit(t, filepath.Join(p.tree(), "pkg/kubelet/kubelet.go"), "return false", "return 5")
 	p.fails(t, nil, []string{"does not build", "kubelet.go:"}, "hack/build.sh")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,15 @@ func (p project) tree() string {
 	return filepath.Join(p.dir, "_output", version, "kubernetes")
 }
 
+// goCache is the user's build cache, which builds in projects share.
+var goCache = sync.OnceValue(func() string {
+	cache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		panic(err)
+	}
+	return strings.TrimSpace(string(cache))
+})
+
 func (p project) env(extra []string) []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -59,13 +69,9 @@ func (p project) env(extra []string) []string {
 			env = append(env, kv)
 		}
 	}
-	cache, err := exec.Command("go", "env", "GOCACHE").Output()
-	if err != nil {
-		panic(err)
-	}
 	env = append(env,
 		"HOME="+shared.home,
-		"GOCACHE="+strings.TrimSpace(string(cache)),
+		"GOCACHE="+goCache(),
 		"GOMODCACHE="+filepath.Join(shared.dir, "modcache"),
 		"GOPROXY=file://"+shared.proxy,
 		"GOSUMDB=off",

@@ -59,7 +59,7 @@ func TestVerifyAll(t *testing.T) {
 	assert.Contains(t, out, version+" patches: passed on ")
 	assert.Contains(t, out, version+" build: type-check")
 	assert.Contains(t, out, version+" others: "+filepath.Join(p.dir, "patches/v1.37/BASE")+" has no line \"applies:\"")
-	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes[^|]*\| not run`, out)
+	assert.Regexp(t, `\| v1.37.1 \| passes[^|]*\| passes[^|]*\| passes[^|]*\| – \| – \|`, out)
 
 	// What is in the tree beside the series, or in its place, has not been tested with it.
 	tree := filepath.Join(p.dir, "_output", version, "kubernetes")
@@ -161,7 +161,7 @@ func TestMatrix(t *testing.T) {
 	checked, err := p.try([]string{"KUBE_VERSION=" + version}, "hack/patchset.sh", "checked")
 	require.NoError(t, err, checked)
 	record("another one", "node-e2e", "82 scenarios")
-	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run | not run |", "the programs were built of another series")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | – | – | not run | not run | not run | not run |", "the programs were built of another series")
 	tree := filepath.Join(p.dir, "_output", version, "kubernetes")
 	p.git(tree, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", "mine")
 	assert.Contains(t, record(strings.TrimSpace(checked), "node-e2e"), "has been edited since the series was applied")
@@ -176,9 +176,9 @@ func TestMatrix(t *testing.T) {
 	out := p.ok(t, "hack/patchset.sh", "matrix")
 	assert.Equal(t, out, withSkip, "SKIP is only for apply")
 	for _, line := range []string{
-		"| release | patches | tests | build | others | node-timing | node-e2e | node-conformance | node-skew |",
-		"| v1.38.0 | not run | not run | not run | not run | not run | not run | not run | not run |",
-		"| v1.37.1 | not run | not run | not run | not run | **fails** | passes: 82\\|scenarios | not run | not run |",
+		"| release | patches | tests | build | others | vendor | node-timing | node-e2e | node-conformance | node-skew |",
+		"| v1.38.0 | not run | not run | not run | – | – | not run | not run | not run | not run |",
+		"| v1.37.1 | not run | not run | not run | – | – | **fails** | passes: 82\\|scenarios | not run | not run |",
 		"| patch | v1.38 | v1.37 |",
 		"| kubelet-not-late | – | 3 |",
 		"* v1.38 lacks kubelet-not-late: it is never late\n",
@@ -208,7 +208,7 @@ func TestMatrix(t *testing.T) {
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "// Rule rules.", "// Rule is the rule.")
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "passes: 82\\|scenarios |", "a comment is no code")
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
-	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | not run | not run | not run | not run | not run |")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "matrix"), "| v1.37.1 | not run | not run | not run | – | – | not run | not run | not run | not run |")
 	p.fails(t, nil, []string{`"build" is not a check that scripts record: must be one of node-timing, node-e2e, node-conformance, node-skew`}, "hack/patchset.sh", "record", "build")
 }
 
