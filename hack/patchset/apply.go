@@ -129,7 +129,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 	}
 	r, err := t.Borrow(filepath.Join(work, "rehearsal"), start)
 	if err == nil {
-		_, err = p.composeVendored(r, start, s, t)
+		_, err = p.compose(r, start, s, t)
 	}
 	if err != nil {
 		return false, err
@@ -153,7 +153,7 @@ func (p *program) applyTo(t *tree.Tree, s *series.Series, work string) error {
 		return err
 	}
 	base := r.CommitID("HEAD")
-	commits, err := p.composeVendored(r, base, s, t)
+	commits, err := p.compose(r, base, s, t)
 	if err != nil {
 		fmt.Fprintf(p.ErrOut, "==> %s is unchanged\n", t.Dir)
 		return err

@@ -40,8 +40,8 @@ func (p *program) notApplicable(q *series.Patch, t *tree.Tree, said error) error
 		"git says: "+console.Indent(console.LastLines(said.Error(), 3), " "), "The series in "+p.Patches+" are:", p.Describe())
 }
 
-// compose makes the commits of a series on top of base, from the hunks of each patch and its new files. It uses no working
-// tree.
+// compose makes the commits of a series on top of base, from the hunks of each patch and its new files, and one more if the
+// series vendors the library. It uses no working tree.
 func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree) ([]composed, error) {
 	dir, err := os.MkdirTemp("", "patchset-")
 	if err != nil {
@@ -53,7 +53,7 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 		return nil, err
 	}
 	var done []composed
-	parent := base
+	parent, author := base, []string(nil)
 	for _, q := range s.Active {
 		hunks, err := p.Hunks(q)
 		if err != nil {
@@ -104,7 +104,14 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 		if c.mail, err = r.Mail(c.commit); err != nil {
 			return nil, err
 		}
-		done, parent = append(done, c), c.commit
+		done, parent, author = append(done, c), c.commit, msg.Author
+	}
+	if s.Vendor != "" && len(s.Vendored()) > 0 {
+		c, err := p.vendor(x, s, parent, author)
+		if err != nil {
+			return nil, err
+		}
+		done = append(done, c)
 	}
 	return done, nil
 }

@@ -6,9 +6,9 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/md5"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -26,7 +26,6 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
 // libraryVersion returns the version of the library at the commit that is checked out, as the go command names it: the tag, or
@@ -77,8 +76,8 @@ func (p *program) librarySums(version string) (string, error) {
 	return fmt.Sprintf("%[1]s %[2]s %[3]s\n%[1]s %[2]s/go.mod %[4]s\n", series.LibraryModule, version, all, mod), err
 }
 
-// change is a change of a commit's files. The first error stays, and ends it.
-type change struct {
+// vendoring has the changed files of a commit. The first error stays, and ends it.
+type vendoring struct {
 	git.Git
 	commit string
 	files  map[string]git.File
@@ -86,7 +85,7 @@ type change struct {
 }
 
 // put writes a file.
-func (c *change) put(file string, content []byte, err error) {
+func (c *vendoring) put(file string, content []byte, err error) {
 	if c.err = cmp.Or(c.err, err); c.err == nil {
 		blob, err := c.Store(content)
 		c.files[file], c.err = git.File{Mode: "100644", Blob: blob}, err
@@ -94,7 +93,7 @@ func (c *change) put(file string, content []byte, err error) {
 }
 
 // edit changes a file that the commit must have.
-func (c *change) edit(file string, to func(old []byte) ([]byte, error)) {
+func (c *vendoring) edit(file string, to func(old []byte) ([]byte, error)) {
 	if c.err != nil {
 		return
 	}
@@ -108,37 +107,20 @@ func (c *change) edit(file string, to func(old []byte) ([]byte, error)) {
 	}
 }
 
-// composeVendored is compose, and vendors the library if the series says so.
-func (p *program) composeVendored(r git.Git, base string, s *series.Series, t *tree.Tree) ([]composed, error) {
-	commits, err := p.compose(r, base, s, t)
-	if err != nil || s.Vendor == "" {
-		return commits, err
-	}
-	last, err := p.vendor(r, s, commits[len(commits)-1])
-	return append(commits, last), err
-}
-
-// vendor commits on top of a series that the library is in vendor, instead of copies of its packages. It changes what
-// upstream's hack/update-vendor.sh would: go.mod, go.sum, vendor and LICENSES.
-func (p *program) vendor(r git.Git, s *series.Series, last composed) (composed, error) {
-	work, remove, err := fileutil.Scratch(p.output)
-	if err != nil {
-		return last, err
-	}
-	defer remove()
-	c := &change{Git: r.With("GIT_INDEX_FILE=" + filepath.Join(work, "index")), commit: last.commit, files: map[string]git.File{}}
-	importing, err := c.Lines("grep", "-l", "-F", `"k8s.io/kubernetes/`, last.commit, "--", "*.go")
-	if err != nil {
-		return last, err
-	}
-	for _, file := range importing {
-		_, file, _ = strings.Cut(file, ":")
-		c.edit(file, func(old []byte) ([]byte, error) { return s.Mirror.ImportLibrary(file, old) })
-	}
+// vendor commits, on top of the commit of a series that is in the index, that the library is in vendor instead of copies of its
+// packages. It changes what upstream's hack/update-vendor.sh would: go.mod, go.sum, vendor and LICENSES.
+func (p *program) vendor(index git.Git, s *series.Series, commit string, author []string) (composed, error) {
+	c := &vendoring{Git: index, commit: commit, files: map[string]git.File{}}
 	for _, q := range s.Active {
-		for file := range q.Files {
+		hunks, err := p.Hunks(q)
+		if err != nil {
+			return composed{}, err
+		}
+		for _, file := range slices.Concat(slices.Collect(maps.Keys(hunks)), slices.Collect(maps.Keys(q.Files))) {
 			if rule, _ := s.Mirror.Home(q.Name, file); rule != nil && !rule.Nested {
 				c.files[file] = git.File{}
+			} else if strings.HasSuffix(file, ".go") {
+				c.edit(file, func(old []byte) ([]byte, error) { return s.Mirror.ImportLibrary(file, old) })
 			}
 		}
 	}
@@ -146,16 +128,16 @@ func (p *program) vendor(r git.Git, s *series.Series, last composed) (composed, 
 	folder := path.Join("vendor", series.LibraryModule)
 	licence, err := os.ReadFile(filepath.Join(p.Root, "LICENSE"))
 	c.put(path.Join(folder, "LICENSE"), licence, err)
-	if c.OK("cat-file", "-e", last.commit+":LICENSES/vendor") {
+	if c.OK("cat-file", "-e", commit+":LICENSES/vendor") {
 		c.put(path.Join("LICENSES", folder, "LICENSE"), fmt.Appendf(nil, "= %s licensed under: =\n\n%s\n= %[1]s/LICENSE %[3]x\n", folder, licence, md5.Sum(licence)), nil)
 	}
 	goMod, err := os.ReadFile(filepath.Join(p.Root, "go.mod"))
 	if err != nil {
-		return last, err
+		return composed{}, err
 	}
 	library, err := modfile.ParseLax("go.mod", goMod, nil)
 	if err != nil {
-		return last, err
+		return composed{}, err
 	}
 	entry := fmt.Sprintf("# %s %s\n## explicit; go %s\n", series.LibraryModule, s.Vendor, library.Go.Version)
 	for _, from := range s.Vendored() {
@@ -172,18 +154,14 @@ func (p *program) vendor(r git.Git, s *series.Series, last composed) (composed, 
 	sums, err := p.librarySums(s.Vendor)
 	c.edit("go.sum", func(old []byte) ([]byte, error) { return insert(old, "", sums), err })
 	if c.err != nil {
-		return last, c.err
+		return composed{}, c.err
 	}
 
-	msg, err := p.Message(last.patch.Mail)
-	if err != nil {
-		return last, err
-	}
-	if err := errors.Join(c.Do("read-tree", last.commit), c.Stage(c.files)); err != nil {
-		return last, err
+	if err := c.Stage(c.files); err != nil {
+		return composed{}, err
 	}
 	done := composed{patch: &series.Patch{File: "vendor: " + series.LibraryModule + " " + s.Vendor}}
-	done.commit, err = c.CommitIndex(last.commit, "vendor: "+series.LibraryModule+"\n\nThe kubelet imports the module, and not copies of its packages.\n", msg.Author...)
+	done.commit, err = c.CommitIndex(commit, "vendor: "+series.LibraryModule+"\n\nThe kubelet imports the module, and not copies of its packages.\n", author...)
 	return done, err
 }
 

@@ -78,6 +78,12 @@ func TestVendor(t *testing.T) {
 	p.ok(t, "hack/patchset.sh", "reverse")
 	assert.Equal(t, before, p.snapshot(t, p.root))
 
+	// Without a patch that brings a package of the library, there is nothing to vendor.
+	out, err = p.try([]string{"VENDOR=1", "SKIP=client-go-rules " + second}, "hack/patchset.sh", "apply")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "1 commits")
+	p.ok(t, "hack/patchset.sh", "reverse")
+
 	edit(t, filepath.Join(p.dir, "kuberuntime/decide.go"), "Decide decides", "Decide decides soon")
 	fails("has changes that are not committed, and VENDOR=1 vendors a commit", "kuberuntime/decide.go")
 	p.git(p.dir, "checkout", "-q", "--", ".")

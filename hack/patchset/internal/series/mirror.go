@@ -13,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -115,6 +116,15 @@ func importPath(dir string) string {
 	return "k8s.io/kubernetes/" + dir
 }
 
+// mirrored returns the rule that mirrors a package to this import path in the tree, or nil.
+func (m *mirror) mirrored(imported string) *Rule {
+	i := slices.IndexFunc(m.Rules, func(r *Rule) bool { return importPath(r.to) == imported })
+	if i < 0 {
+		return nil
+	}
+	return m.Rules[i]
+}
+
 // render returns the library's files that a patch mirrors, by their path in the tree.
 func (m *mirror) render(root, patch string) (map[string]Source, error) {
 	files := map[string]Source{}
@@ -201,16 +211,14 @@ func (m *mirror) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error)
 		text = spdx + "\n" + constraint + strings.TrimPrefix(rest[end+len("*/\n"):], "\n")
 	}
 	back, err := rewrite(treePath, text, path.Base(r.From), func(name, imported string) (string, error) {
-		for _, other := range m.Rules {
-			if importPath(other.to) != imported {
-				continue
-			}
-			if name == "" && path.Base(other.From) != path.Base(imported) {
-				return "", fmt.Errorf("give the import a name: %q is a package named %s in the library", imported, path.Base(other.From))
-			}
-			return LibraryModule + "/" + other.From, nil
+		other := m.mirrored(imported)
+		switch {
+		case other == nil:
+			return imported, nil
+		case name == "" && path.Base(other.From) != path.Base(imported):
+			return "", fmt.Errorf("give the import a name: %q is a package named %s in the library", imported, path.Base(other.From))
 		}
-		return imported, nil
+		return LibraryModule + "/" + other.From, nil
 	})
 	if err != nil {
 		return nil, err
@@ -226,13 +234,12 @@ func (m *mirror) ToLibrary(r *Rule, treePath string, src []byte) ([]byte, error)
 func (m *mirror) ImportLibrary(file string, src []byte) ([]byte, error) {
 	changed := false
 	now, err := rewrite(file, string(src), "", func(_, imported string) (string, error) {
-		for _, r := range m.Rules {
-			if !r.Nested && imported == importPath(r.to) {
-				changed = true
-				return LibraryModule + "/" + r.From, nil
-			}
+		r := m.mirrored(imported)
+		if r == nil || r.Nested {
+			return imported, nil
 		}
-		return imported, nil
+		changed = true
+		return LibraryModule + "/" + r.From, nil
 	})
 	if !changed {
 		return src, err
