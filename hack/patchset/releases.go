@@ -289,8 +289,8 @@ func (p *program) applyToOthers() error {
 
 // verifyAll runs the checks, each for all series, newest first. It does not repeat a check that the series has passed.
 func (p *program) verifyAll(only, names []string) error {
-	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" {
-		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES or SKIP: it checks whole series on the releases that they were made on")
+	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" || p.vendorLibrary {
+		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES, SKIP or VENDOR: it checks whole series on the releases that they were made on")
 	}
 	selected := slices.DeleteFunc(slices.Clone(checks), func(c check) bool {
 		return c.run == nil || len(names) > 0 && !slices.Contains(names, c.name)

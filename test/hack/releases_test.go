@@ -123,6 +123,7 @@ func TestVerifyAll(t *testing.T) {
 	p.fails(t, nil, []string{`FAIL: v1.38: `, `"nonsense" is not the name of a patch`, version + " patches: passed on ", "1 of 2 series"}, "hack/patchset.sh", "verify-all", "--check", "patches")
 
 	p.fails(t, []string{"KUBE_VERSION=" + other}, []string{"verify-all takes no KUBE_ROOT, KUBE_VERSION"}, "hack/patchset.sh", "verify-all")
+	p.fails(t, []string{"VENDOR=1"}, []string{"SKIP or VENDOR: it checks whole series"}, "hack/patchset.sh", "verify-all")
 	out = p.ok(t, "hack/patchset.sh", "verify-all", "--check", "patches,build", "--only", "v1.37")
 	assert.Contains(t, out, version+" build: ")
 	assert.NotContains(t, out, version+" tests")
