@@ -38,17 +38,18 @@ test: ## unit tests with the race detector, gofmt, go vet, staticcheck
 test-all: ## all tests: also the full search, rules and dashboards in Prometheus, and killed commands of the tool
 	@$(MAKE) test-modules SHORT=
 	@echo "==> go test -short ./... with the versions in go.mod, which are older than those of the workspace"
-	@GOWORK=off go test -short ./...
+	@GOWORK=off go test -count=1 -short ./...
 	@$(MAKE) search
 	@echo "==> go test ./... in test/deploy"
-	@cd test/deploy && go test ./...
+	@cd test/deploy && go test -count=1 ./...
 
 test-modules:
 	@command -v gcc >/dev/null || command -v clang >/dev/null || { echo "error: the race detector needs a C compiler: apt-get install gcc libc6-dev" >&2; exit 1; }
 	@hack/lint.sh
 	@# Many tests wait for processes, so there are more at once than processors. lint.sh has run go vet. The longest come first.
+	@# -count=1: go test repeats a result although a file outside of the test's module, or one that a command reads, has changed.
 	@echo "==> go test -race $(SHORT) in all modules but test/deploy"
-	@CGO_ENABLED=1 go test -race -vet=off -p $$(($$(nproc) * 2)) -timeout 30m $(SHORT) \
+	@CGO_ENABLED=1 go test -count=1 -race -vet=off -p $$(($$(nproc) * 2)) -timeout 30m $(SHORT) \
 	  ./crashloop/... ./test/... ./agent/... ./test/node/... ./hack/... ./examples/agent/... ./...
 
 search: ## search all interleavings of events in a pod restart for a broken invariant

@@ -83,7 +83,7 @@ func stubborn(c *v1.Container) {
 // probed adds a startup probe that passes when the test writes to NAME.probe
 // (command.tell).
 func probed(c *v1.Container) {
-	c.StartupProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/" + c.Name + ".probe"), TimeoutSeconds: 1000}
+	c.StartupProbe = &v1.Probe{ProbeHandler: execProbe("read x <$CTL/" + c.Name + ".probe"), TimeoutSeconds: 1000, PeriodSeconds: 1}
 }
 
 func execProbe(script string) v1.ProbeHandler {
