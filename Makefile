@@ -45,7 +45,8 @@ test-all: ## all tests: also the full search, rules and dashboards in Prometheus
 
 test-modules:
 	@command -v gcc >/dev/null || command -v clang >/dev/null || { echo "error: the race detector needs a C compiler: apt-get install gcc libc6-dev" >&2; exit 1; }
-	@hack/lint.sh
+	@# With -race, so that the race detector's packages are the only ones to compile.
+	@CGO_ENABLED=1 GOFLAGS="$$(go env GOFLAGS) -race" hack/lint.sh
 	@# Many tests wait for processes, so there are more at once than processors. lint.sh has run go vet. The longest come first.
 	@# -count=1: go test repeats a result although a file outside of the test's module, or one that a command reads, has changed.
 	@echo "==> go test -race $(SHORT) in all modules but test/deploy"
