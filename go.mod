@@ -5,7 +5,7 @@ module github.com/kubelet-backoff/kubelet-backoff
 go 1.22.0
 
 require (
-	github.com/cockroachdb/datadriven v1.0.3
+	github.com/cockroachdb/datadriven v1.0.2
 	github.com/stretchr/testify v1.9.0
 	k8s.io/api v0.31.0
 	k8s.io/apimachinery v0.31.0

@@ -73,7 +73,9 @@ func (m *Machine) Step(o Observation) Plan {
 		if m.phase == PhaseTerminatingForRestart {
 			m.rememberAll(&o)
 		}
-		m.becomeRunning(ReasonPodDeleted, o.Now)
+		if m.phase != PhaseDone && m.phase != PhaseFailed {
+			m.becomeRunning(ReasonPodDeleted, o.Now)
+		}
 		p.Reason = "the pod is being deleted"
 	} else {
 		done, at := m.done(&o)

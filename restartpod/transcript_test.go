@@ -4,6 +4,7 @@ package restartpod
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -87,7 +88,7 @@ func (tr *transcript) play(t *testing.T, d *datadriven.TestData) string {
 		tr.begin(t, d)
 	case "step":
 		actions := -1
-		d.MaybeScanArgs(t, "actions", &actions)
+		maybeScanArgs(t, d, "actions", &actions)
 		before := tr.String()
 		_, shown := tr.step(t, d, actions, d.HasArg("lost-write"))
 		if tr.String() == before {
@@ -154,11 +155,11 @@ func (tr *transcript) script(t *testing.T, d *datadriven.TestData) string {
 func (tr *transcript) begin(t *testing.T, d *datadriven.TestData) {
 	policy, grace := string(v1.RestartPolicyAlways), "30s"
 	initial, limit, reset := "10s", "300s", backoff.ContainerResetPeriod.String()
-	d.MaybeScanArgs(t, "policy", &policy)
-	d.MaybeScanArgs(t, "grace", &grace)
-	d.MaybeScanArgs(t, "initial", &initial)
-	d.MaybeScanArgs(t, "max", &limit)
-	d.MaybeScanArgs(t, "reset", &reset)
+	maybeScanArgs(t, d, "policy", &policy)
+	maybeScanArgs(t, d, "grace", &grace)
+	maybeScanArgs(t, d, "initial", &initial)
+	maybeScanArgs(t, d, "max", &limit)
+	maybeScanArgs(t, d, "reset", &reset)
 	seconds := int64(duration(t, d, grace) / time.Second)
 	spec := &podSpec{rules: map[string][]Rule{}}
 	spec.RestartPolicy, spec.TerminationGracePeriodSeconds = v1.RestartPolicy(policy), &seconds
@@ -232,7 +233,7 @@ func (tr *transcript) step(t *testing.T, d *datadriven.TestData, actions int, lo
 // run is the command run.
 func (tr *transcript) run(t *testing.T, d *datadriven.TestData) string {
 	end := tr.now
-	if arg, ok := d.Arg("for"); ok {
+	if arg, ok := arg(d, "for"); ok {
 		end = end.Add(duration(t, d, arg.Vals[0]))
 	}
 	var b strings.Builder
@@ -353,7 +354,7 @@ func parseRules(t *testing.T, d *datadriven.TestData, texts []string) []Rule {
 }
 
 func scanGates(t *testing.T, d *datadriven.TestData) (gates Gates) {
-	arg, _ := d.Arg("gates")
+	arg, _ := arg(d, "gates")
 	for _, name := range arg.Vals {
 		switch name {
 		case "ContainerRestartRules":
@@ -376,4 +377,20 @@ func duration(t *testing.T, d *datadriven.TestData, text string) time.Duration {
 		d.Fatalf(t, "%v", err)
 	}
 	return v
+}
+
+// arg returns the argument of a directive with the key.
+func arg(d *datadriven.TestData, key string) (datadriven.CmdArg, bool) {
+	i := slices.IndexFunc(d.CmdArgs, func(a datadriven.CmdArg) bool { return a.Key == key })
+	if i < 0 {
+		return datadriven.CmdArg{}, false
+	}
+	return d.CmdArgs[i], true
+}
+
+// maybeScanArgs is ScanArgs for an argument that may be missing.
+func maybeScanArgs(t *testing.T, d *datadriven.TestData, key string, values ...any) {
+	if d.HasArg(key) {
+		d.ScanArgs(t, key, values...)
+	}
 }
