@@ -69,7 +69,8 @@
 //	gc-cuts-wait       upstream's GC removes a waiting key, so the key is released early and
 //	                   starts over; here the reset rule must hold one delay before now.
 //	clock-steps-back   upstream waits until the wall clock has caught up; here a wait ends at
-//	                   the latest one delay after the first Decide that saw the event. With
+//	                   the latest one delay after the first Decide that saw the event, or,
+//	                   if times have no monotonic readings, after the last step back. With
 //	                   monotonic readings a step in either direction does not move the end.
 //	event-unknown      upstream never waits after an event at or before the Unix epoch, which a
 //	                   runtime reports for an unknown time; here the event counts as happening

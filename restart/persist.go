@@ -64,8 +64,9 @@ func lost(backOff *backoff.Backoff, key, value string, now time.Time) (saved sav
 // container waits from its exit. An instance that was created and never started counts
 // only if there is no other: the container does not wait for the start that failed, and
 // follows the same curve after it. RestoreBackOff does nothing if the key is already
-// known, if the instance has no valid annotation for this container, or if the reset
-// rule would have forgotten the key by now. Without a valid annotation the exit counts
+// known, if the instance has no valid annotation for this container, if the reset rule
+// would reset the back-off now, or if the wait ended more than
+// [backoff.ContainerResetPeriod] ago. Without a valid annotation the exit counts
 // as a first one, as after any restart of the kubelet. A time that is in the future or
 // unknown to the runtime counts as now. Call RestoreBackOff before DoBackOff and
 // InBackOff.

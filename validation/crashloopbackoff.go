@@ -43,8 +43,8 @@ type Warning struct {
 
 // WarningsForCrashLoopBackOff returns warnings about the crashLoopBackOff of a
 // KubeletConfiguration. fldPath is its path. It warns if the maximum is not
-// honoured because the gate is off. It also warns that a non-default curve applies
-// only to containers and not to image pulls.
+// honoured because the gate is off. It also warns that another initial delay or
+// maximum than the default applies only to containers and not to image pulls.
 func WarningsForCrashLoopBackOff(s config.Settings, fldPath *field.Path) []Warning {
 	var warnings []Warning
 	c := config.Resolve(s)
