@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -43,11 +42,11 @@ func (p *program) notApplicable(q *series.Patch, t *tree.Tree, said error) error
 // compose makes the commits of a series on top of base, from the hunks of each patch and its new files, and one more if the
 // series vendors the library. It uses no working tree.
 func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree) ([]composed, error) {
-	dir, err := os.MkdirTemp("", "patchset-")
+	dir, remove, err := fileutil.Scratch(p.output)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	x := r.With("GIT_INDEX_FILE=" + filepath.Join(dir, "index"))
 	if err := x.Do("read-tree", base); err != nil {
 		return nil, err
@@ -107,7 +106,7 @@ func (p *program) compose(r git.Git, base string, s *series.Series, t *tree.Tree
 		done, parent, author = append(done, c), c.commit, msg.Author
 	}
 	if s.Vendor != "" && len(s.Vendored()) > 0 {
-		c, err := p.vendor(x, s, parent, author)
+		c, err := p.vendor(x, s, parent, author, dir)
 		if err != nil {
 			return nil, err
 		}

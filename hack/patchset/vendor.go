@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ import (
 // else a pseudo-version. It returns an error if a file of the folders, which are vendored, differs from that commit.
 func (p *program) libraryVersion(folders []string) (string, error) {
 	g := p.Git.In(p.Root)
-	if g.CommitID("HEAD") == "" {
+	if top, err := g.Out("rev-parse", "--show-cdup"); err != nil || top != "" || g.CommitID("HEAD") == "" {
 		return "", fmt.Errorf("%s is not a git checkout: VENDOR=1 vendors a commit", p.Root)
 	}
 	dirty, err := g.Lines(append([]string{"status", "--porcelain", "--", "go.mod", "LICENSE"}, folders...)...)
@@ -42,37 +43,51 @@ func (p *program) libraryVersion(folders []string) (string, error) {
 	if len(dirty) > 0 {
 		return "", console.Error(fmt.Sprintf("%s has changes that are not committed, and VENDOR=1 vendors a commit:", p.Root), dirty...)
 	}
-	if tag := g.Try("describe", "--tags", "--exact-match", "--match", "v*"); semver.IsValid(tag) {
+	// newest returns the newest of the tags that are versions, or "".
+	newest := func(which string) (version string) {
+		for _, tag := range strings.Fields(g.Try("tag", which, "HEAD")) {
+			if semver.Canonical(tag) == tag && slices.Contains([]string{"v0", "v1"}, semver.Major(tag)) && semver.Compare(tag, version) > 0 {
+				version = tag
+			}
+		}
+		return version
+	}
+	if tag := newest("--points-at"); tag != "" {
 		return tag, nil
 	}
 	at, err := time.Parse(time.RFC3339, g.Try("log", "-1", "--format=%cI"))
 	if err != nil {
 		return "", err
 	}
-	older := g.Try("describe", "--tags", "--abbrev=0", "--match", "v*")
+	older := newest("--merged")
 	return module.PseudoVersion(cmp.Or(semver.Major(older), "v0"), older, at.UTC(), g.CommitID("HEAD")[:12]), nil
 }
 
-// librarySums returns the lines of the library in go.sum.
-func (p *program) librarySums(version string) (string, error) {
-	work, remove, err := fileutil.Scratch(p.output)
-	if err != nil {
-		return "", err
+// checkOutLibrary writes the files of the library's commit to a directory.
+func (p *program) checkOutLibrary(dir string) error {
+	g := p.Git.In(p.Root).With("GIT_INDEX_FILE=" + filepath.Join(dir, "library-index"))
+	if err := g.Do("read-tree", "HEAD"); err != nil {
+		return err
 	}
-	defer remove()
-	f, err := os.Create(filepath.Join(work, "module.zip"))
+	return g.Do("checkout-index", "--all", "--prefix="+filepath.Join(dir, "library")+"/")
+}
+
+// librarySums returns the lines in go.sum of the library in dir.
+func librarySums(dir, version string) (string, error) {
+	f, err := os.Create(filepath.Join(dir, "module.zip"))
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	if err := modzip.CreateFromVCS(f, module.Version{Path: series.LibraryModule, Version: version}, p.Root, "HEAD", ""); err != nil {
+	library := filepath.Join(dir, "library")
+	if err := modzip.CreateFromDir(f, module.Version{Path: series.LibraryModule, Version: version}, library); err != nil {
 		return "", err
 	}
 	all, err := dirhash.HashZip(f.Name(), dirhash.Hash1)
 	if err != nil {
 		return "", err
 	}
-	mod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(filepath.Join(p.Root, "go.mod")) })
+	mod, err := dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) { return os.Open(filepath.Join(library, "go.mod")) })
 	return fmt.Sprintf("%[1]s %[2]s %[3]s\n%[1]s %[2]s/go.mod %[4]s\n", series.LibraryModule, version, all, mod), err
 }
 
@@ -84,11 +99,15 @@ type vendoring struct {
 	err    error
 }
 
-// put writes a file.
+// put writes a file with the mode of an ordinary one.
 func (c *vendoring) put(file string, content []byte, err error) {
+	c.putAs("100644", file, content, err)
+}
+
+func (c *vendoring) putAs(mode, file string, content []byte, err error) {
 	if c.err = cmp.Or(c.err, err); c.err == nil {
 		blob, err := c.Store(content)
-		c.files[file], c.err = git.File{Mode: "100644", Blob: blob}, err
+		c.files[file], c.err = git.File{Mode: mode, Blob: blob}, err
 	}
 }
 
@@ -103,13 +122,14 @@ func (c *vendoring) edit(file string, to func(old []byte) ([]byte, error)) {
 		return
 	}
 	if now, err := to(old); err != nil || !bytes.Equal(now, old) {
-		c.put(file, now, err)
+		c.putAs(c.Try("ls-tree", "--format=%(objectmode)", c.commit, "--", file), file, now, err)
 	}
 }
 
 // vendor commits, on top of the commit of a series that is in the index, that the library is in vendor instead of copies of its
-// packages. It changes what upstream's hack/update-vendor.sh would: go.mod, go.sum, vendor and LICENSES.
-func (p *program) vendor(index git.Git, s *series.Series, commit string, author []string) (composed, error) {
+// packages. It changes what upstream's hack/update-vendor.sh would: go.mod, go.sum, vendor and LICENSES. It uses the directory
+// dir.
+func (p *program) vendor(index git.Git, s *series.Series, commit string, author []string, dir string) (composed, error) {
 	c := &vendoring{Git: index, commit: commit, files: map[string]git.File{}}
 	for _, q := range s.Active {
 		hunks, err := p.Hunks(q)
@@ -125,13 +145,16 @@ func (p *program) vendor(index git.Git, s *series.Series, commit string, author 
 		}
 	}
 
-	folder := path.Join("vendor", series.LibraryModule)
-	licence, err := os.ReadFile(filepath.Join(p.Root, "LICENSE"))
+	if err := p.checkOutLibrary(dir); err != nil {
+		return composed{}, err
+	}
+	root, folder := filepath.Join(dir, "library"), path.Join("vendor", series.LibraryModule)
+	licence, err := os.ReadFile(filepath.Join(root, "LICENSE"))
 	c.put(path.Join(folder, "LICENSE"), licence, err)
 	if c.OK("cat-file", "-e", commit+":LICENSES/vendor") {
 		c.put(path.Join("LICENSES", folder, "LICENSE"), fmt.Appendf(nil, "= %s licensed under: =\n\n%s\n= %[1]s/LICENSE %[3]x\n", folder, licence, md5.Sum(licence)), nil)
 	}
-	goMod, err := os.ReadFile(filepath.Join(p.Root, "go.mod"))
+	goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		return composed{}, err
 	}
@@ -142,16 +165,30 @@ func (p *program) vendor(index git.Git, s *series.Series, commit string, author 
 	entry := fmt.Sprintf("# %s %s\n## explicit; go %s\n", series.LibraryModule, s.Vendor, library.Go.Version)
 	for _, from := range s.Vendored() {
 		entry += path.Join(series.LibraryModule, from) + "\n"
-		for _, file := range fileutil.Glob(filepath.Join(p.Root, from), "*.go") {
+		for _, file := range fileutil.Glob(filepath.Join(root, from), "*.go") {
 			if !strings.HasSuffix(file, "_test.go") {
 				content, err := os.ReadFile(file)
 				c.put(path.Join(folder, from, filepath.Base(file)), content, err)
 			}
 		}
 	}
-	c.edit("vendor/modules.txt", func(old []byte) ([]byte, error) { return insert(old, "# ", entry), nil })
-	c.edit("go.mod", func(old []byte) ([]byte, error) { return requireLibrary(old, s.Vendor) })
-	sums, err := p.librarySums(s.Vendor)
+	var raised []module.Version
+	c.edit("go.mod", func(old []byte) (now []byte, err error) {
+		now, raised, err = requireLibrary(old, s.Vendor, library)
+		return now, err
+	})
+	c.edit("vendor/modules.txt", func(old []byte) ([]byte, error) {
+		if m := libraryLine.FindString(string(old)); m != "" {
+			return nil, console.Error(fmt.Sprintf("vendor/modules.txt has %q already:", m), "Remove the module from the tree, with go mod edit -droprequire and go work vendor, and commit that.")
+		}
+		for _, m := range raised {
+			// The other modules of the workspace still require the older version.
+			line := regexp.MustCompile(`(?m)^(# ` + regexp.QuoteMeta(m.Path) + ` )\S+( => .*\n## explicit.*\n)`)
+			old = line.ReplaceAll(old, []byte("${0}${1}"+m.Version+"${2}"))
+		}
+		return insert(old, "# ", entry), nil
+	})
+	sums, err := librarySums(dir, s.Vendor)
 	c.edit("go.sum", func(old []byte) ([]byte, error) { return insert(old, "", sums), err })
 	if c.err != nil {
 		return composed{}, c.err
@@ -178,13 +215,38 @@ func insert(list []byte, prefix, lines string) []byte {
 	return slices.Insert(list, at, []byte(lines)...)
 }
 
-// requireLibrary adds a requirement to the content of a go.mod file.
-func requireLibrary(content []byte, version string) ([]byte, error) {
+// libraryLine matches the line of the library in vendor/modules.txt.
+var libraryLine = regexp.MustCompile(`(?m)^# ` + regexp.QuoteMeta(series.LibraryModule) + ` .*$`)
+
+// requireLibrary adds a requirement of the library to the content of a go.mod file. It raises the versions of modules in the
+// tree to those that the library requires, and returns these: in kubernetes' git repository they are v0.0.0. It returns an error
+// if another module is older than the library requires.
+func requireLibrary(content []byte, version string, library *modfile.File) (now []byte, raised []module.Version, err error) {
 	f, err := modfile.Parse("go.mod", content, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	for _, r := range f.Replace {
+		if r.Old.Path == series.LibraryModule {
+			return nil, nil, fmt.Errorf("go.mod replaces %s by %s: remove that, and commit it", r.Old.Path, r.New.Path)
+		}
+	}
+	local := func(module string) bool {
+		return slices.ContainsFunc(f.Replace, func(r *modfile.Replace) bool { return r.Old.Path == module && r.New.Version == "" })
+	}
+	for _, r := range f.Require {
+		i := slices.IndexFunc(library.Require, func(l *modfile.Require) bool { return l.Mod.Path == r.Mod.Path })
+		switch {
+		case i < 0 || semver.Compare(r.Mod.Version, library.Require[i].Mod.Version) >= 0:
+		case local(r.Mod.Path):
+			r.Mod.Version = library.Require[i].Mod.Version
+			raised = append(raised, r.Mod)
+		default:
+			return nil, nil, fmt.Errorf("go.mod requires %s %s, and the library needs %s: update it in the tree first", r.Mod.Path, r.Mod.Version, library.Require[i].Mod.Version)
+		}
 	}
 	f.SetRequireSeparateIndirect(append(slices.Clone(f.Require), &modfile.Require{Mod: module.Version{Path: series.LibraryModule, Version: version}}))
 	f.Cleanup()
-	return f.Format()
+	now, err = f.Format()
+	return now, raised, err
 }

@@ -287,10 +287,19 @@ func rewrite(file, src, pkg string, imports func(name, imported string) (string,
 		out.WriteString(e.text)
 		at = set.Position(e.node.End()).Offset
 	}
+	rest := ""
+	if pkg == "" && len(f.Decls) > 0 {
+		// Only the imports have changed. They may have to be sorted again.
+		end := set.Position(f.Decls[len(f.Decls)-1].End()).Offset
+		src, rest = src[:end], src[end:]
+	}
 	out.WriteString(src[at:])
 	formatted, err := format.Source([]byte(out.String()))
 	if err != nil {
 		return nil, fmt.Errorf("%s is not valid Go source: %v", file, err)
+	}
+	if rest != "" {
+		formatted = append(bytes.TrimRight(formatted, "\n"), rest...)
 	}
 	return formatted, nil
 }
