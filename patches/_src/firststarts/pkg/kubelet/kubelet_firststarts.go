@@ -30,7 +30,7 @@ import (
 // putFirstStartsFirst connects a runtime that orders starts with the syncs of pods and
 // with the metrics. Call it before the first sync.
 func (kl *Kubelet) putFirstStartsFirst(ctx context.Context) {
-	runtime, ok := kl.backOffRuntime.(kuberuntime.FirstStarts)
+	runtime, ok := kl.containerRuntime.(kuberuntime.FirstStarts)
 	if !ok || !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
 		return
 	}

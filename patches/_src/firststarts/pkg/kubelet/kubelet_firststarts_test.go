@@ -27,13 +27,13 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
 // orderedRuntime records its callbacks.
 type orderedRuntime struct {
-	kuberuntime.BackOffRuntime
+	*containertest.FakeRuntime
 	sync func(types.UID) bool
 }
 
@@ -45,7 +45,7 @@ func TestPutFirstStartsFirst(t *testing.T) {
 	fake := newTestKubelet(t, false)
 	defer fake.Cleanup()
 	kl, runtime := fake.kubelet, &orderedRuntime{}
-	kl.backOffRuntime = runtime
+	kl.containerRuntime = runtime
 	kl.putFirstStartsFirst(tCtx)
 	require.Nil(t, runtime.sync, "with the gate off")
 
@@ -74,7 +74,7 @@ func TestRestartTurnOfChangedPod(t *testing.T) {
 	fake := newTestKubelet(t, false)
 	defer fake.Cleanup()
 	kl, runtime := fake.kubelet, &orderedRuntime{}
-	kl.backOffRuntime = runtime
+	kl.containerRuntime = runtime
 	kl.putFirstStartsFirst(tCtx)
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a", Name: "a", Namespace: "n"}}
 	kl.podManager.AddPod(pod)

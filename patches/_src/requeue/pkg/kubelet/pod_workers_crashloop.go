@@ -24,6 +24,13 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 )
 
+// backOffs holds what the kubelet needs for the back-off of containers in addition to
+// workQueue.
+type backOffs struct {
+	// syncTicker makes the sync loop check workQueue.
+	syncTicker queue.SyncTicker
+}
+
 // wakingQueue is a queue that can wake the sync loop when an item is due, in addition
 // to its regular checks.
 type wakingQueue struct {

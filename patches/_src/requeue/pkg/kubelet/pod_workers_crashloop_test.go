@@ -18,12 +18,12 @@ package kubelet
 
 import (
 	"errors"
-	"math/rand"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/klog/v2"
@@ -34,10 +34,11 @@ import (
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
+	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 )
 
-// A pod is requeued for the exact end of its back-off, which does not postpone
-// the retry of another error.
+// A pod is requeued for the exact end of its back-off, which does not postpone the
+// retry of another error. Another error is retried as before.
 func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 	const period, resync = 10 * time.Second, 60 * time.Second
 	now := time.Unix(1000, 0)
@@ -46,9 +47,9 @@ func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 	}
 	other := errors.New("CreateContainerConfigError")
 	tests := []struct {
-		name     string
-		err      error
-		min, max time.Duration
+		name        string
+		err         error
+		least, most time.Duration
 	}{
 		{"short", waits(time.Second), time.Second, time.Second},
 		{"long", waits(50 * time.Second), 50 * time.Second, 50 * time.Second},
@@ -57,6 +58,9 @@ func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 		{"beside another error", utilerrors.NewAggregate([]error{waits(300 * time.Second), other}), period, period * 3 / 2},
 		{"sooner than the retry of another error", utilerrors.NewAggregate([]error{other, waits(time.Second)}), time.Second, time.Second},
 		{"just after the retry of another error", utilerrors.NewAggregate([]error{other, waits(10*time.Second + 1)}), period, period + 1},
+		{"joined with another error", errors.Join(waits(50*time.Second), other), period, period * 3 / 2},
+		{"another error", other, period, period * 3 / 2},
+		{"no error", nil, resync, resync * 3 / 2},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -68,168 +72,72 @@ func TestCompleteWorkAtTheEndOfBackOff(t *testing.T) {
 				p.resyncInterval, p.backOffPeriod = resync, period
 				p.completeWorkForTest(tCtx.Logger(), false, tc.err)
 				items := p.workQueue.(*fakeQueue).Items()
-				if len(items) != 1 || items[0].Delay < tc.min || items[0].Delay > tc.max {
-					t.Fatalf("queued %v, want a delay of %s to %s", items, tc.min, tc.max)
-				}
+				require.Len(t, items, 1)
+				require.GreaterOrEqual(t, items[0].Delay, tc.least)
+				require.LessOrEqual(t, items[0].Delay, tc.most)
 			}
 		})
 	}
 }
 
-// mustSync waits for a sync, and fails the test if none comes.
-func mustSync(t *testing.T, done <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatal("the worker does not sync the pod: it waits for a newer status")
+// The end of a sync that only found a back-off is not logged as an error.
+func TestWorkerLogsNoErrorInBackOff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		other  error
+		logged bool
+	}{"back-off": {}, "back-off and an error": {errors.New("failed"), true}} {
+		t.Run(name, func(t *testing.T) {
+			tCtx := ktesting.Init(t)
+			logger := klogtesting.NewLogger(t, klogtesting.NewConfig(klogtesting.BufferLogs(true)))
+			const uid = types.UID("pod")
+			cache := kubecontainer.NewCache()
+			cache.Set(uid, &kubecontainer.PodStatus{ID: uid}, nil, time.Now())
+			p := podWorkersForTest(tCtx.Logger())
+			p.clock = clock.RealClock{}
+			p.podCache = cache
+			done := make(chan struct{})
+			p.podSyncer = syncerForTest(func(*kubecontainer.PodStatus) error {
+				done <- struct{}{}
+				return errors.Join(restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), tc.other)
+			}, nil)
+			pod := newNamedPod(string(uid), "ns", "pod", false)
+			// The log of a sync is complete when the next one runs.
+			for range 2 {
+				p.updatePodForTest(klog.NewContext(tCtx, logger), pod)
+				<-done
+				cache.UpdateTime(time.Now().Add(time.Hour))
+			}
+			log := logger.GetSink().(klogtesting.Underlier).GetBuffer().String()
+			require.Equal(t, tc.logged, strings.Contains(log, "Error syncing pod"), log)
+		})
 	}
 }
 
-// lagging is a runtime with two containers. The kubelet sees them through a
-// PLEG that lags behind.
-type lagging struct {
-	t       *testing.T
-	lock    sync.Mutex
-	random  *rand.Rand
-	running map[string]bool
-	starts  int
-	waits   int
-}
-
-func (l *lagging) status(uid types.UID) *kubecontainer.PodStatus {
-	s := &kubecontainer.PodStatus{ID: uid}
-	for name, running := range l.running {
-		state := kubecontainer.ContainerStateExited
-		if running {
-			state = kubecontainer.ContainerStateRunning
-		}
-		s.ContainerStatuses = append(s.ContainerStatuses, &kubecontainer.Status{Name: name, State: state})
-	}
-	return s
-}
-
-// sync starts the containers that do not run according to the status, or
-// reports that they wait.
-func (l *lagging) sync(podStatus *kubecontainer.PodStatus) error {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	result := kubecontainer.PodSyncResult{}
-	result.AddSyncResult(kubecontainer.NewSyncResult(kubecontainer.ConfigPodSandbox, podStatus.ID))
-	for _, c := range podStatus.ContainerStatuses {
-		if c.State == kubecontainer.ContainerStateRunning {
-			continue
-		}
-		r := kubecontainer.NewSyncResult(kubecontainer.StartContainer, c.Name)
-		result.AddSyncResult(r)
-		switch l.random.Intn(4) {
-		case 0, 1:
-			r.Fail(restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "waits")
-			l.waits++
-			continue
-		case 2:
-			// The container started, but a later step failed.
-			r.Fail(kubecontainer.ErrRunContainer, "failed")
-		}
-		if l.running[c.Name] {
-			l.t.Errorf("start %d: %s is running already", l.starts, c.Name)
-		}
-		l.running[c.Name] = true
-		l.starts++
-	}
-	return result.Error()
-}
-
-// After a sync that changed nothing, the worker may use the state from before
-// it. After any other sync it must not, or it starts a container twice.
-func TestWorkerDoesNotStartTwice(t *testing.T) {
+// A resync interval shorter than the ordinary retry limits the delay, also in
+// combination with a back-off.
+func TestCompleteWorkWithShortResyncInterval(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	const syncs, uid = 2000, types.UID("pod")
-	l := &lagging{t: t, random: rand.New(rand.NewSource(1)), running: map[string]bool{"a": false, "b": false}}
-	cache := kubecontainer.NewCache()
-	cache.Set(uid, l.status(uid), nil, time.Now())
-	done := make(chan struct{})
 	p := podWorkersForTest(tCtx.Logger())
-	p.clock = clock.RealClock{}
-	p.podCache = cache
-	p.podSyncer = syncerForTest(func(podStatus *kubecontainer.PodStatus) error {
-		err := l.sync(podStatus)
-		done <- struct{}{}
-		return err
-	}, nil)
-
-	// The PLEG: containers exit, and their observed state is published a random
-	// number of checks later.
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		type look struct {
-			at     time.Time
-			status *kubecontainer.PodStatus
-		}
-		var looks []look
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			l.lock.Lock()
-			for name := range l.running {
-				if l.random.Intn(3) == 0 {
-					l.running[name] = false
-				}
-			}
-			looks = append(looks, look{time.Now(), l.status(uid)})
-			publish := l.random.Intn(2) == 0
-			l.lock.Unlock()
-			if publish || len(looks) > 5 {
-				cache.Set(uid, looks[0].status, nil, looks[0].at)
-				cache.UpdateTime(looks[0].at)
-				looks = looks[1:]
-			}
-		}
-	}()
-	pod := newNamedPod(string(uid), "ns", "pod", false)
-	for range syncs {
-		p.updatePodForTest(tCtx, pod)
-		mustSync(t, done)
-	}
-	close(stop)
-	<-stopped
-	if l.starts < syncs/10 || l.waits < syncs/10 {
-		t.Errorf("only %d starts and %d waits", l.starts, l.waits)
-	}
-	t.Logf("%d starts, %d waits", l.starts, l.waits)
+	p.resyncInterval, p.backOffPeriod = 2*time.Second, 10*time.Second
+	p.completeWorkForTest(tCtx.Logger(), false, errors.Join(errors.New("failed"),
+		restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now().Add(time.Hour))))
+	assert.LessOrEqual(t, p.workQueue.(*fakeQueue).Items()[0].Delay, 3*time.Second)
 }
 
-// After a sync that changed nothing, the worker does not wait for the PLEG and
-// logs no error.
-func TestWorkerUsesWhatItKnowsWhileWaiting(t *testing.T) {
+// The sync loop is woken only when a back-off ends.
+func TestWakingQueue(t *testing.T) {
 	tCtx := ktesting.Init(t)
-	logger := klogtesting.NewLogger(t, klogtesting.NewConfig(klogtesting.BufferLogs(true)))
-	const uid = types.UID("pod")
-	cache := kubecontainer.NewCache()
-	cache.Set(uid, &kubecontainer.PodStatus{ID: uid}, nil, time.Now())
-	done := make(chan struct{})
 	p := podWorkersForTest(tCtx.Logger())
-	p.clock = clock.RealClock{}
-	p.podCache = cache
-	p.podSyncer = syncerForTest(func(*kubecontainer.PodStatus) error {
-		result := kubecontainer.PodSyncResult{SyncResults: []*kubecontainer.SyncResult{{
-			Action: kubecontainer.StartContainer,
-			Error:  restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()),
-		}}}
-		done <- struct{}{}
-		return result.Error()
-	}, nil)
-	pod := newNamedPod(string(uid), "ns", "pod", false)
-	// Nothing is published again.
-	for range 3 {
-		p.updatePodForTest(klog.NewContext(tCtx, logger), pod)
-		mustSync(t, done)
-	}
-	if log := logger.GetSink().(klogtesting.Underlier).GetBuffer().String(); strings.Contains(log, "Error syncing pod") {
-		t.Errorf("logged:\n%s", log)
-	}
+	now := time.Now()
+	p.clock = clocktesting.NewFakePassiveClock(now)
+	var ticker queue.SyncTicker
+	ticks, stop := ticker.Every(time.Hour)
+	defer stop()
+	p.workQueue = wakingQueue{&fakeQueue{}, &ticker}
+	p.completeWorkForTest(tCtx.Logger(), true, nil)
+	p.completeWorkForTest(tCtx.Logger(), false, errors.Join(errors.New("failed"),
+		restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now.Add(time.Hour))))
+	assert.Empty(t, ticks)
+	p.completeWorkForTest(tCtx.Logger(), false, restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now))
+	<-ticks
 }

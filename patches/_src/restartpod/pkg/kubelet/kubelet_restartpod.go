@@ -237,29 +237,6 @@ func (kl *Kubelet) stopForRestart(ctx context.Context, pod *v1.Pod, p *podRestar
 	return results
 }
 
-// relistInStartup makes the PLEG relist a pod several times within the next second,
-// if containers of its present run were started and the runtime does not report
-// when they end. Otherwise the end of an init container would be seen only at the
-// next relist of all pods, and the next container would start up to a second late.
-func (kl *Kubelet) relistInStartup(ctx context.Context, uid types.UID) {
-	p := kl.podRestarts.get(uid)
-	if p == nil || p.plan.Phase != restartpod.PhaseStartup || kl.podRestarts.exits.isLive() {
-		return
-	}
-	p.relists.Store(0)
-	if !p.relisting.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer utilruntime.HandleCrashWithContext(ctx)
-		defer p.relisting.Store(false)
-		for n := p.relists.Add(1); n <= 4; n = p.relists.Add(1) {
-			<-kl.clock.After(25 * time.Millisecond << n)
-			kl.requestRelist(uid)
-		}
-	}()
-}
-
 // presentStatuses updates the statuses in s for a restart of the pod. A container
 // whose newest instance belongs to the previous run waits, or did not run again if
 // the pod has ended. That instance becomes the last state. presentStatuses returns

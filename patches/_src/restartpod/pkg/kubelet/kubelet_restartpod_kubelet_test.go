@@ -125,7 +125,7 @@ func newRestartTest(t *testing.T, pod *v1.Pod, gates map[featuregate.Feature]boo
 
 // restartKubelet clears the kubelet's memory.
 func (r *restartTest) restartKubelet() {
-	r.kubelet.podRestarts = newPodRestarts(r.fake.fakeClock, r, nil, 10*time.Second, 300*time.Second)
+	r.kubelet.podRestarts = newPodRestarts(r.fake.fakeClock, r, 10*time.Second, 300*time.Second)
 }
 
 func (r *restartTest) StopContainer(ctx context.Context, _ *v1.Pod, id kubecontainer.ContainerID, name, _ string, grace int64) error {

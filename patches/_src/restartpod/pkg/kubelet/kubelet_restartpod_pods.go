@@ -50,8 +50,8 @@ type podRestarts struct {
 	gates   restartpod.Gates
 	backOff *backoff.Backoff
 	runtime kuberuntime.ContainerStopper
-	// exits, if not nil, watches for exits of the pods' containers.
-	exits *exitWatch
+	// exits, if not nil, learns of each pod that is added. The lock is held.
+	exits interface{ podAdded() }
 
 	lock sync.Mutex
 	pods map[types.UID]*podRestart
@@ -78,10 +78,6 @@ type podRestart struct {
 	ended bool
 	// phaseSince is when the phase of the plan began, if this kubelet observed it.
 	phaseSince time.Time
-	// relists counts the relists since the last start. relisting is true while a
-	// goroutine requests them.
-	relists   atomic.Int32
-	relisting atomic.Bool
 	// stopping is true while a sync stops containers and checks for their exits
 	// itself.
 	stopping atomic.Bool
@@ -89,7 +85,7 @@ type podRestart struct {
 
 // newPodRestarts returns a podRestarts with its own back-off, which has the curve
 // of containers. The first restart is always immediate.
-func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, exits *exitWatch, initial, max time.Duration) *podRestarts {
+func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, initial, max time.Duration) *podRestarts {
 	gate := utilfeature.DefaultFeatureGate
 	r := &podRestarts{
 		clock: c,
@@ -100,7 +96,6 @@ func newPodRestarts(c clock.Clock, runtime kuberuntime.ContainerStopper, exits *
 		},
 		backOff: restart.NewBackOff(c, backoff.Curve{Initial: initial, Max: max}),
 		runtime: runtime,
-		exits:   exits,
 		pods:    map[types.UID]*podRestart{},
 	}
 	metrics.MeasureRestartBackOff(r.backOff, metrics.RestartBackOffPod)
@@ -128,7 +123,9 @@ func (r *podRestarts) set(uid types.UID, p *podRestart) *podRestart {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.pods[uid] = p
-	r.watchExits()
+	if r.exits != nil {
+		r.exits.podAdded()
+	}
 	return p
 }
 

@@ -19,7 +19,6 @@ package kubelet
 import (
 	"context"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -53,18 +52,6 @@ func (r *restartTest) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*
 	if len(pod.Sandboxes) == 0 {
 		status.SandboxStatuses = nil
 	}
-	return status, nil
-}
-
-func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
-	pod := &kubecontainer.Pod{ID: r.uid, Timestamp: time.Now()}
-	r.addContainers(pod)
-	return pod, nil
-}
-
-func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
-	status := r.statusOf(func(id kubecontainer.ContainerID) bool { return pod.FindContainerByID(id) != nil })
-	status.TimeStamp = pod.Timestamp
 	return status, nil
 }
 

@@ -25,7 +25,6 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
@@ -34,7 +33,6 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
-	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -94,8 +92,6 @@ func TestRestartPodBackOff(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, exited.Add(10*time.Second), at)
 		require.Equal(t, syncs, r.syncs, "nothing is started")
-		// After the first of these syncs the statuses must be read again.
-		require.Equal(t, r.stopped == nil, kubecontainer.IsWaiting(err))
 		require.Equal(t, r.stopped != nil && hasPostSync, postSync != nil)
 		r.stopped = nil
 	}
@@ -324,7 +320,6 @@ func TestRestartPodSyncFailsInBackOff(t *testing.T) {
 	at, found := restart.MinBackoffExpiration(err)
 	require.True(t, found)
 	require.Equal(t, r.fake.fakeClock.Now().Add(10*time.Second), at)
-	require.False(t, kubecontainer.IsWaiting(err))
 	// The phase needs nothing that is left of the pod.
 	r.statuses = nil
 	require.Error(t, r.sync())
@@ -451,36 +446,4 @@ func TestRestartAllContainersUpstream(t *testing.T) {
 	require.True(t, r.restartingAll)
 	require.Empty(t, r.stopped, "it is for the runtime manager")
 	require.Nil(t, r.kubelet.podRestarts.get(r.pod.UID))
-}
-
-// The relists in Startup come from one goroutine per pod and use the kubelet's
-// clock.
-func TestRelistInStartup(t *testing.T) {
-	if !relistsOnePod {
-		t.Skip("this PLEG looks at all pods, once a second")
-	}
-	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
-	relists := make(chan types.UID)
-	r.kubelet.pleg = relister{r.kubelet.pleg, relists}
-	r.run()
-	_, tCtx := ktesting.NewTestContext(t)
-	r.kubelet.relistInStartup(tCtx, r.pod.UID)
-	require.False(t, r.fake.fakeClock.HasWaiters(), "there is no restart")
-	r.exit("x", 88)
-	require.NoError(t, r.sync())
-	p := r.kubelet.podRestarts.get(r.pod.UID)
-	require.Equal(t, restartpod.PhaseStartup, p.plan.Phase)
-	r.kubelet.relistInStartup(tCtx, r.pod.UID)
-	require.Eventually(t, r.fake.fakeClock.HasWaiters, time.Minute, time.Millisecond)
-	// Each further request begins the delays again, after the one that is running.
-	for range 2 {
-		r.kubelet.relistInStartup(tCtx, r.pod.UID)
-	}
-	for n, after := range []time.Duration{50, 50, 100, 200, 400} {
-		require.Eventually(t, r.fake.fakeClock.HasWaiters, time.Minute, time.Millisecond)
-		r.fake.fakeClock.Step(after * time.Millisecond)
-		require.Equal(t, r.pod.UID, <-relists, n)
-	}
-	require.Eventually(t, func() bool { return !p.relisting.Load() }, time.Minute, time.Millisecond)
-	require.False(t, r.fake.fakeClock.HasWaiters())
 }

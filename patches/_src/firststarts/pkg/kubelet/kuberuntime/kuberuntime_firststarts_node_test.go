@@ -162,7 +162,6 @@ func (n *orderedNode) putsOff(pod *v1.Pod, status *kubecontainer.PodStatus) {
 	result := n.m.syncPodForTest(n.ctx, pod, status, n.backOff)
 	err := result.Error()
 	require.ErrorIs(n.t, err, kubecontainer.ErrCrashLoopBackOff)
-	require.True(n.t, kubecontainer.IsWaiting(err))
 	require.True(n.t, restart.OnlyBackOff(err))
 	require.Equal(n.t, before, n.backOff.Get(GetBackoffKey(pod, &pod.Spec.Containers[0])), "nothing is granted")
 	require.Len(n.t, n.events, events)

@@ -26,13 +26,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierror "k8s.io/cri-api/pkg/errors"
 	"k8s.io/klog/v2"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/events"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
@@ -129,59 +127,4 @@ func annotateRestart(podStatus *kubecontainer.PodStatus, config *runtimeapi.Cont
 	if r := podStatus.Restart; r != nil && r.BackOff != "" {
 		config.Annotations[restart.PodBackOffAnnotation] = r.BackOff
 	}
-}
-
-// anyToRestartInSandbox reports whether a pod with the restart policy Never runs
-// again in a new sandbox. It does if a policy or rule of one of its containers
-// restarts that container, or if no container has run yet.
-func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
-	if podStatus.Restart.InProgress() {
-		return true // the pod is being restarted
-	}
-	if !hasOwnRestartPolicies(pod) {
-		return false
-	}
-	ran := false
-	for c := range podutil.ContainerIter(&pod.Spec, podutil.InitContainers|podutil.Containers) {
-		ran = ran || podStatus.FindContainerStatusByName(c.Name) != nil
-	}
-	if !ran {
-		return true
-	}
-	if !anyRegularContainerCreated(pod, podStatus) {
-		for i := range pod.Spec.InitContainers {
-			c := &pod.Spec.InitContainers[i]
-			if s := podStatus.FindContainerStatusByName(c.Name); s != nil && !podutil.IsRestartableInitContainer(c) &&
-				isInitContainerFailed(s) && !shouldBeRestarted(logger, c, pod, podStatus) {
-				return false
-			}
-		}
-	}
-	for i := range pod.Spec.Containers {
-		if shouldBeRestarted(logger, &pod.Spec.Containers[i], pod, podStatus) {
-			return true
-		}
-	}
-	return false
-}
-
-// endedForGood reports whether a container of a pod with the restart policy Never
-// does not run in a new sandbox, while others do because of their own policy.
-func endedForGood(logger klog.Logger, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) bool {
-	return !shouldRestartOnFailure(pod) && hasOwnRestartPolicies(pod) &&
-		!shouldBeRestarted(logger, container, pod, podStatus)
-}
-
-// hasOwnRestartPolicies reports whether a regular container has its own restart
-// policy.
-func hasOwnRestartPolicies(pod *v1.Pod) bool {
-	if !utilfeature.DefaultFeatureGate.Enabled(features.ContainerRestartRules) {
-		return false
-	}
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].RestartPolicy != nil {
-			return true
-		}
-	}
-	return false
 }

@@ -20,7 +20,6 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -28,13 +27,6 @@ import (
 )
 
 // The functions in this file depend on the Kubernetes release.
-
-// relistsOnePod reports whether the PLEG can relist a single pod.
-const relistsOnePod = false
-
-// requestRelist does nothing, because the PLEG of this release only relists all
-// pods, once a second.
-func (kl *Kubelet) requestRelist(uid types.UID) {}
 
 func parseContainerID(_ context.Context, id string) kubecontainer.ContainerID {
 	return kubecontainer.ParseContainerID(id)

@@ -33,15 +33,5 @@ func (r *restartTest) GetPodStatus(context.Context, types.UID, string, string) (
 	return r.podStatus(), nil
 }
 
-func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
-	pod := &kubecontainer.Pod{ID: r.uid}
-	r.addContainers(pod)
-	return pod, nil
-}
-
-func (r *exitsRuntime) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
-	return r.statusOf(func(kubecontainer.ContainerID) bool { return true }), nil
-}
-
 // hasPostSync reports whether SyncPod returns a function to call after it.
 const hasPostSync = false

@@ -21,7 +21,6 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -30,13 +29,6 @@ import (
 )
 
 // The functions in this file depend on the Kubernetes release.
-
-// relistsOnePod reports whether the PLEG can relist a single pod.
-const relistsOnePod = true
-
-// requestRelist requests a relist of a pod from the PLEG. It logs nothing if the
-// queue is full, because the requests are hints.
-func (kl *Kubelet) requestRelist(uid types.UID) { kl.RequestPodRelist(uid) }
 
 func parseContainerID(_ context.Context, id string) kubecontainer.ContainerID {
 	return kubecontainer.ParseContainerID(id)
