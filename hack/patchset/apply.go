@@ -118,7 +118,7 @@ func (p *program) applyOver(t *tree.Tree, s *series.Series, keep bool, work stri
 		p.Warn("%s was made from older sources than those in %s, and has uncommitted changes; using it as it is", s.Branch, s.Dir)
 		return true, nil
 	}
-	p.Say("The patches, their files or SKIP have changed since %s was made: reversing it first", s.Branch)
+	p.Say("The patches, their files, SERIES or SKIP have changed since %s was made: reversing it first", s.Branch)
 	// First make sure that the new patches apply to the commit that reverse will check out.
 	if err := t.RequireReady(s.Created()); err != nil {
 		return false, err

@@ -38,8 +38,8 @@ func (p *program) carry(version string) error {
 	if err != nil {
 		return err
 	}
-	if p.kubeRoot != "" || p.skip != "" || p.seriesName != "" {
-		return errors.New("carry takes no KUBE_ROOT, SKIP or KB_SERIES: a series is made on a release, with all of its patches")
+	if p.kubeRoot != "" || p.pick != (series.Pick{}) || p.seriesName != "" {
+		return errors.New("carry takes no KUBE_ROOT, SERIES, SKIP or KB_SERIES: a series is made on a release, with all of its patches")
 	}
 	minor := semver.MajorMinor(version)
 	dir := filepath.Join(p.Patches, minor)

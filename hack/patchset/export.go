@@ -20,10 +20,14 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
 )
 
 func (p *program) export() error {
+	if p.vendorLibrary {
+		return errors.New("export takes no VENDOR: the mails have the copies of the library")
+	}
 	t, s, err := p.target()
 	if err != nil {
 		return err
@@ -94,8 +98,8 @@ func (p *program) dist() error {
 			return err
 		}
 	}
-	// An archive has every patch, on the release that BASE names. So it ignores SKIP, KUBE_ROOT and KUBE_VERSION.
-	p.skip, p.kubeRoot = "", ""
+	// An archive has every patch, on the release that BASE names. So it ignores SERIES, SKIP, KUBE_ROOT and KUBE_VERSION.
+	p.pick, p.kubeRoot = series.Pick{}, ""
 	for _, dir := range p.All() {
 		s, err := p.loadSeries(dir)
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,17 +45,23 @@ type program struct {
 	output string   // _output
 
 	kubeRoot, kubeVersion string
-	skip                  string // names or numbers of patches to leave out
-	vendorLibrary         bool   // apply with the library in vendor, instead of copies
-	seriesName            string // the series to use, regardless of the tree's release
-	checked               string // the identity of the series when a script began the check that it records
+	pick                  series.Pick // which patches to apply
+	vendorLibrary         bool        // apply with the library in vendor, instead of copies
+	seriesName            string      // the series to use, regardless of the tree's release
+	checked               string      // the identity of the series when a script began the check that it records
 }
 
 func newProgram(ctx context.Context) (*program, error) {
 	p := &program{
 		ctx: ctx, Log: console.Log{Out: os.Stdout, ErrOut: os.Stderr}, Store: series.Store{Root: os.Getenv("KB_ROOT")},
 		kubeRoot: os.Getenv("KUBE_ROOT"), kubeVersion: os.Getenv("KUBE_VERSION"),
-		skip: os.Getenv("SKIP"), vendorLibrary: !slices.Contains([]string{"", "0"}, os.Getenv("VENDOR")), seriesName: os.Getenv("KB_SERIES"), checked: os.Getenv("KB_CHECKED"),
+		pick: series.Pick{Parts: os.Getenv("SERIES"), Skip: os.Getenv("SKIP")}, seriesName: os.Getenv("KB_SERIES"), checked: os.Getenv("KB_CHECKED"),
+	}
+	var err error
+	if v := os.Getenv("VENDOR"); v != "" {
+		if p.vendorLibrary, err = strconv.ParseBool(v); err != nil {
+			return nil, fmt.Errorf("VENDOR=%q must be 1 or 0", v)
+		}
 	}
 	dir, err := os.Getwd()
 	if p.Root == "" {
@@ -141,8 +148,8 @@ func (p *program) needGit() (err error) {
 	return err
 }
 
-// loadSeries reads a series, without the patches to skip.
-func (p *program) loadSeries(dir string) (*series.Series, error) { return p.Load(dir, p.skip) }
+// loadSeries reads the patches of a series that SERIES and SKIP leave.
+func (p *program) loadSeries(dir string) (*series.Series, error) { return p.Load(dir, p.pick) }
 
 // uninterrupted returns a copy of the program that signals do not stop, for steps that must finish.
 func (p *program) uninterrupted() *program {
@@ -189,7 +196,8 @@ KUBE_ROOT (a git checkout or a plain source tree), or else _output/KUBE_VERSION/
 anything fails, apply restores the tree bit for bit. "patchset reverse" undoes it. If apply or reverse is killed, the next
 apply or reverse first restores the tree.
 
-SKIP="4 6" or SKIP="config images" in the environment leaves these patches out, as if their lines in "series" were commented out.
+SERIES=core in the environment applies only the patches whose message says "Series: core". SKIP="4 6" or
+SKIP="config images" leaves these patches out, as if their lines in "series" were commented out.
 
 VENDOR=1 adds a commit that puts the library into vendor, as a module at the version of the commit that is checked out here,
 and removes the copies of its packages. The tree must have a vendor folder.`, none,
@@ -230,7 +238,7 @@ have no version of their own.`, cobra.ExactArgs(1),
 	verify := add(root, "verify [--no-build]", "verify the series",
 		`Verify finds the tree and its series as apply does, and checks in a scratch checkout that:
 
-  - each patch ends with its four trailers and changes only files that the release has, and formatting its commit again
+  - each patch ends with its five trailers and changes only files that the release has, and formatting its commit again
     gives the stored bytes
   - apply, and plain "git am" of the mails that export writes, make the same trees commit by commit, and reverse restores
     everything

@@ -72,16 +72,20 @@ func (p *program) stat(write bool) (string, error) {
 			return "", fmt.Errorf("KUBE_VERSION=%s: there is no series for it in %s", p.kubeVersion, p.Patches)
 		}
 	}
-	p.skip = ""
+	p.pick = series.Pick{}
 	s, err := p.loadSeries(dir)
 	if err != nil {
 		return "", err
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "| patch of %s | file | lines |\n|---|---|---|\n", s.Name)
-	total, generated := 0, 0
+	total, generated := map[string]int{}, 0
 	for _, q := range s.Active {
 		hunks, err := p.Hunks(q)
+		if err != nil {
+			return "", err
+		}
+		part, err := p.Part(q)
 		if err != nil {
 			return "", err
 		}
@@ -98,13 +102,16 @@ func (p *program) stat(write bool) (string, error) {
 				continue
 			}
 			row("%s | %d", file, hunks[file])
-			total += hunks[file]
+			total[part] += hunks[file]
 		}
 		for _, file := range others {
 			row("%s (generated) | %d", file, hunks[file])
 		}
 	}
-	fmt.Fprintf(&b, "| all | | %d |\n| all | (generated) | %d |\n", total, generated)
+	for _, part := range []string{series.PartCore, series.PartCost} {
+		fmt.Fprintf(&b, "| all of %s | | %d |\n", part, total[part])
+	}
+	fmt.Fprintf(&b, "| all | (generated) | %d |\n", generated)
 	return b.String(), nil
 }
 
@@ -124,7 +131,8 @@ func (p *program) deviations(w io.Writer) error {
 # How this differs from upstream
 
 This page has the messages of the patches: what each one changes and why, which of upstream's tests expected something else, and
-when the patch can be dropped. To leave a patch out, comment out its line in patches/RELEASE/series, or name it in SKIP.
+when the patch can be dropped. To leave a patch out, comment out its line in patches/RELEASE/series, or name it in SKIP. SERIES=core leaves
+out the patches that say "Series: cost".
 [results/releases.md](results/releases.md) lists the patches that a release lacks, with the reasons.
 `)
 	for _, q := range all[0].Active {

@@ -62,7 +62,7 @@ type refresher struct {
 }
 
 func (p *program) refresh(o refreshOptions) error {
-	p.skip = ""
+	p.pick = series.Pick{}
 	t, a, s, err := p.applied()
 	if err != nil {
 		return err
@@ -237,8 +237,9 @@ func requireSamePatches(t *tree.Tree, a *tree.Applied, s *series.Series) error {
 	}
 	if _, mails := s.Digest(); t.State(a.Branch, "mails") != mails {
 		n := t.Try("rev-list", "--count", a.Base+".."+a.Tip)
-		return console.Error(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SKIP or VENDOR, or they have changed since", a.Branch, n, len(s.Active), s.Dir),
-			`Run "make reverse" and "make apply", then refresh.`)
+		return console.Error(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SERIES, SKIP or VENDOR, or they have changed since", a.Branch, n, len(s.Active), s.Dir),
+			`Run "make reverse" and "make apply" without these variables, then refresh. If you have commits on the branch, first name it: git branch mine;`,
+			`"make reverse" then takes --force, and git cherry-pick puts them on the new branch.`)
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (p *program) record(name string, passed bool, details string) error {
 	if err != nil {
 		return err
 	}
-	if t.Version != s.Tag || p.kubeRoot != "" || p.skip != "" {
+	if t.Version != s.Tag || p.kubeRoot != "" || p.pick != (series.Pick{}) {
 		p.Note("not stored in %s, which is only for whole series on an unchanged %s", filepath.Join(p.output, "releases"), s.Tag)
 		return nil
 	}
@@ -215,7 +215,7 @@ func (p *program) script(failed, name string, args ...string) error {
 	if p.vendorLibrary {
 		vendor = "1"
 	}
-	env := append(os.Environ(), "KB_ROOT="+p.Root, "KUBE_ROOT="+p.kubeRoot, "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion, "VENDOR="+vendor, "KB_OUTPUT_DIR="+p.output)
+	env := append(os.Environ(), "KB_ROOT="+p.Root, "KUBE_ROOT="+p.kubeRoot, "SERIES=", "SKIP=", "KB_SERIES=", "KUBE_VERSION="+p.kubeVersion, "VENDOR="+vendor, "KB_OUTPUT_DIR="+p.output)
 	out, took, err := p.long(name, p.Root, env, "bash", append([]string{filepath.Join(p.Root, "hack", name)}, args...)...)
 	if err != nil {
 		return console.Error(failed, console.LastLines(out, 120))
@@ -253,6 +253,18 @@ func (p *program) testVendored() error {
 	if err := q.apply(false); err != nil {
 		return err
 	}
+	// The go command must find nothing to change. It gets the library from this clone.
+	env := append(process.GoEnvironment(os.Environ(), r.Dir), "GOPRIVATE="+series.LibraryModule,
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+p.Root+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+series.LibraryModule)
+	if out, _, err := p.long("go work vendor", r.Dir, env, "go", "work", "vendor"); err != nil {
+		return console.Error("go work vendor fails with the library in vendor:", console.LastLines(out, 20))
+	}
+	if err := r.Do("add", "-f", "-A", "vendor"); err != nil {
+		return err
+	}
+	if changed, err := r.Lines("status", "--porcelain"); err != nil || len(changed) > 0 {
+		return errors.Join(err, console.Error("go work vendor changes what VENDOR=1 made:", changed...))
+	}
 	if err := q.script("tests fail in the tree with the library in vendor:", "test-patched.sh", "-race"); err != nil {
 		return err
 	}
@@ -289,8 +301,8 @@ func (p *program) applyToOthers() error {
 
 // verifyAll runs the checks, each for all series, newest first. It does not repeat a check that the series has passed.
 func (p *program) verifyAll(only, names []string) error {
-	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.skip != "" || p.vendorLibrary {
-		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES, SKIP or VENDOR: it checks whole series on the releases that they were made on")
+	if p.kubeRoot != "" || p.kubeVersion != "" || p.seriesName != "" || p.pick != (series.Pick{}) || p.vendorLibrary {
+		return errors.New("verify-all takes no KUBE_ROOT, KUBE_VERSION, KB_SERIES, SERIES, SKIP or VENDOR: it checks whole series on the releases that they were made on")
 	}
 	selected := slices.DeleteFunc(slices.Clone(checks), func(c check) bool {
 		return c.run == nil || len(names) > 0 && !slices.Contains(names, c.name)
@@ -359,9 +371,9 @@ func (p *program) seriesDirs(only []string) ([]string, error) {
 	return slices.DeleteFunc(dirs, func(d string) bool { return len(only) > 0 && !slices.Contains(only, filepath.Base(d)) }), nil
 }
 
-// loadAll loads all series, newest first. It ignores SKIP, which is only for apply.
+// loadAll loads all series, newest first. It ignores SERIES and SKIP, which are only for apply.
 func (p *program) loadAll() ([]*series.Series, error) {
-	p.skip = ""
+	p.pick = series.Pick{}
 	dirs, err := p.seriesDirs(nil)
 	var all []*series.Series
 	for _, d := range dirs {

@@ -53,9 +53,9 @@ func (p *program) verify(form, build bool) error {
 			return err
 		}
 	}
-	if p.skip != "" {
-		p.Note("SKIP is only for apply; verifying all patches")
-		p.skip = ""
+	if p.pick != (series.Pick{}) || p.vendorLibrary {
+		p.Note("SERIES, SKIP and VENDOR are only for apply; verifying all patches")
+		p.pick, p.vendorLibrary = series.Pick{}, false
 	}
 	t, s, err := p.target()
 	if err != nil {
@@ -129,7 +129,7 @@ func (v *verifier) patches() error {
 		v.bad(filepath.Join(v.s.Dir, "series") + " names no patch")
 	}
 	v.orphans()
-	last := 0
+	last, cost := 0, ""
 	for _, q := range v.s.Active {
 		if q.Number <= last {
 			v.bad(fmt.Sprintf("%s comes after patch %d in series: the numbers must increase", q.File, last))
@@ -145,6 +145,15 @@ func (v *verifier) patches() error {
 		msg, err := v.Message(q.Mail)
 		if err != nil {
 			return err
+		}
+		part, err := v.Part(q)
+		switch {
+		case err != nil:
+			v.bad(err.Error())
+		case part == series.PartCost:
+			cost = q.File
+		case cost != "":
+			v.bad(fmt.Sprintf("%s, which says \"Series: %s\", comes after %s, which says \"Series: %s\"", q.File, part, cost, series.PartCost))
 		}
 		for _, key := range []string{"Upstream-Issue", "Differs-From-Upstream", "Depends-On", "Drop-When"} {
 			values, err := v.Trailers(msg, key)

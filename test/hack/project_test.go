@@ -64,7 +64,7 @@ func (p project) env(extra []string) []string {
 		name, _, _ := strings.Cut(kv, "=")
 		switch {
 		case strings.HasPrefix(name, "GIT_"), strings.HasPrefix(name, "GO"), strings.HasPrefix(name, "KUBE_"), strings.HasPrefix(name, "KB_"), strings.HasPrefix(name, "MAKE"),
-			slices.Contains([]string{"HOME", "SKIP", "MFLAGS", "XDG_CONFIG_HOME"}, name):
+			slices.Contains([]string{"HOME", "SERIES", "SKIP", "MFLAGS", "XDG_CONFIG_HOME"}, name):
 		default:
 			env = append(env, kv)
 		}
@@ -81,7 +81,6 @@ func (p project) env(extra []string) []string {
 		"GOFLAGS=-mod=vendor -v",
 		"OUTPUT_DIR="+shared.home,
 		"PATCHES_DIR="+shared.home,
-		"SERIES=none",
 		"STREAM=1",
 		"NO_CHECKOUT=1",
 	)
@@ -144,7 +143,7 @@ func (p project) commit(tree, subject, author, depends string, files map[string]
 	p.git(tree, "add", "-A", ".")
 	p.git(tree, "commit", "-q", "--author", author, "--date", "2026-11-20T12:00:00+0100", "-m", subject,
 		"-m", "Why it is so.\n\n--\nnot a signature: two dashes",
-		"-m", "Upstream-Issue: 123602\nDiffers-From-Upstream: yes\nDepends-On: "+depends+"\nDrop-When: fixed upstream")
+		"-m", "Series: core\nUpstream-Issue: 123602\nDiffers-From-Upstream: yes\nDepends-On: "+depends+"\nDrop-When: fixed upstream")
 }
 
 // clone makes a git clone of the stock tree, on a branch main, as KUBE_ROOT.

@@ -4,7 +4,9 @@ package hack
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -35,7 +37,7 @@ func TestDropping(t *testing.T) {
 		out, err := p.try([]string{"SKIP=" + two + " " + one}, "hack/patchset.sh", "apply")
 		require.NoError(t, err, out)
 		assert.Contains(t, out, "1 commits")
-		p.fails(t, nil, []string{"applied with SKIP"}, "hack/patchset.sh", "refresh")
+		p.fails(t, nil, []string{"applied with SERIES, SKIP"}, "hack/patchset.sh", "refresh")
 		p.ok(t, "hack/patchset.sh", "reverse")
 		out, err = p.try([]string{"SKIP=" + three}, "make", "apply")
 		require.NoError(t, err, out)
@@ -50,6 +52,33 @@ func TestDropping(t *testing.T) {
 				"hack/patchset.sh", "apply")
 		}
 	})
+}
+
+// TestParts: SERIES selects the patches whose message names that part.
+func TestParts(t *testing.T) {
+	p := newProject(t)
+	names := p.patches(t)
+	says := func(name, old, new string) {
+		t.Helper()
+		file := filepath.Join(p.dir, "patches/v1.37", name)
+		require.Contains(t, read(file), old)
+		require.NoError(t, os.WriteFile(file, []byte(strings.Replace(read(file), old, new, 1)), 0o644))
+	}
+	says(names[2], "Series: core", "Series: cost")
+	assert.Contains(t, p.ok(t, "make", "apply", "SERIES=core"), "2 commits")
+	p.fails(t, nil, []string{"applied with SERIES"}, "hack/patchset.sh", "refresh")
+	assert.Contains(t, p.ok(t, "make", "apply", "SERIES=core,cost"), "3 commits")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "refresh"), "Nothing to refresh")
+	assert.Contains(t, p.ok(t, "make", "apply", "SERIES=cost"), "1 commits")
+	assert.Contains(t, p.ok(t, "make", "apply", "SERIES=core", "SKIP="+names[2][5:len(names[2])-6]), "2 commits", "SKIP may name a patch of another part")
+	p.fails(t, []string{"SERIES=core costs"}, []string{`SERIES="core costs": there is no "costs", only core and cost`}, "hack/patchset.sh", "apply")
+	assert.Contains(t, p.ok(t, "hack/patchset.sh", "verify", "--no-build"), "is in order")
+
+	says(names[0], "Series: core", "Series: cost")
+	p.fails(t, nil, []string{names[1] + `, which says "Series: core", comes after ` + names[0]}, "hack/patchset.sh", "verify", "--no-build")
+	says(names[0], "Series: cost", "Series: other")
+	p.fails(t, nil, []string{names[0] + ` must have one trailer "Series: core" or "Series: cost"`}, "hack/patchset.sh", "verify", "--no-build")
+	p.fails(t, []string{"SERIES=core"}, []string{names[0] + " must have one trailer"}, "hack/patchset.sh", "apply")
 }
 
 // TestFullDisk: where git cannot write, no hunk is said to be at fault.

@@ -151,7 +151,7 @@ func TestTripBack(t *testing.T) {
 	})
 	t.Run("another subject", func(t *testing.T) {
 		p := applied(t)
-		p.git(p.root, "commit", "-q", "--amend", "-m", "kubelet: never late", "-m", "Upstream-Issue: 1\nDiffers-From-Upstream: no\nDepends-On: none\nDrop-When: later")
+		p.git(p.root, "commit", "-q", "--amend", "-m", "kubelet: never late", "-m", "Series: core\nUpstream-Issue: 1\nDiffers-From-Upstream: no\nDepends-On: none\nDrop-When: later")
 		p.refreshed(t, "0003-kubelet-not-late.patch changed")
 		assert.Contains(t, read(filepath.Join(p.dir, "patches/v1.37/0003-kubelet-not-late.patch")), "Subject: [PATCH] kubelet: never late\n")
 	})

@@ -30,8 +30,9 @@ func TestVendor(t *testing.T) {
 
 	write(p.dir, map[string]string{".gitignore": "/_output/\n", "LICENSE": "a licence\n"})
 	p.git(p.dir, "init", "-q")
+	p.git(p.dir, "commit", "-q", "-m", "before", "--allow-empty")
 	p.git(p.dir, "add", "-A", ".")
-	p.git(p.dir, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "all", "--date=2026-01-02T03:04:05Z")
+	p.git(p.dir, "commit", "-q", "-m", "all", "--date=2026-01-02T03:04:05Z")
 	fails("VENDOR=1 needs a tree with vendor/modules.txt, as kubernetes' git repository has it", "go work vendor")
 
 	const modules = "## workspace\n# example.com/a v1.0.0\n## explicit; go 1.20\nexample.com/a\n# k8s.io/klog/v2 v2.1.0\n## explicit; go 1.18\n"
@@ -42,7 +43,7 @@ func TestVendor(t *testing.T) {
 		"go.sum":                                "example.com/a v1.0.0/go.mod h1:x\nk8s.io/klog/v2 v2.1.0/go.mod h1:z\n",
 	})
 	p.git(p.root, "add", "-f", "-A", ".")
-	p.git(p.root, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-q", "-m", "vendor")
+	p.git(p.root, "commit", "-q", "-m", "vendor")
 	before := p.snapshot(t, p.root)
 
 	out, err := vendor("make", "apply")
@@ -69,7 +70,7 @@ func TestVendor(t *testing.T) {
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "Already applied")
 	head := p.git(p.root, "rev-parse", "HEAD")
-	p.fails(t, nil, []string{"applied with SKIP or VENDOR"}, "hack/patchset.sh", "refresh")
+	p.fails(t, nil, []string{"applied with SERIES, SKIP or VENDOR"}, "hack/patchset.sh", "refresh")
 	// Without VENDOR it is another series.
 	assert.Contains(t, p.ok(t, "hack/patchset.sh", "apply"), "3 commits")
 	out, err = vendor("hack/patchset.sh", "apply")
@@ -90,8 +91,75 @@ func TestVendor(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "backoff/new.go"), []byte("package backoff\n"), 0o644))
 	fails("backoff/new.go")
 	require.NoError(t, os.Remove(filepath.Join(p.dir, "backoff/new.go")))
-	p.git(p.dir, "tag", "v0.3.0")
+	// What git ignores is not in the commit.
+	write(p.dir, map[string]string{".git/info/exclude": "ignored.go\n", "backoff/ignored.go": "package backoff\n"})
+
+	// The version is the one that the go command gives.
+	for _, tc := range []struct {
+		tags [2]string // of the commit, and of the one before it
+		want string
+	}{
+		{[2]string{"v1 v0.3 v0.3.0+x v2.0.0 next vnext", ""}, "v0.0.0-20"},
+		{[2]string{"", "v0.1.5 v0.2.0 vnext v3.0.0"}, "v0.2.1-0.20"},
+		{[2]string{"v0.3.0 v0.4.0-rc.1", "v0.5.0"}, "v0.4.0-rc.1\n"},
+	} {
+		for i, at := range []string{"HEAD", "HEAD~1"} {
+			for _, tag := range strings.Fields(tc.tags[i]) {
+				p.git(p.dir, "tag", tag, at)
+			}
+		}
+		out, err = vendor("hack/patchset.sh", "apply")
+		require.NoError(t, err, out)
+		assert.Contains(t, of("go.mod"), libraryPath+" "+tc.want)
+		assert.NotContains(t, p.git(p.root, "ls-tree", "-r", "--name-only", "HEAD", "vendor"), "ignored.go")
+		p.ok(t, "hack/patchset.sh", "reverse")
+		for _, tag := range strings.Fields(tc.tags[0] + " " + tc.tags[1]) {
+			p.git(p.dir, "tag", "-d", tag)
+		}
+	}
+
+	// In a worktree, .git is a file.
+	worktree := p
+	worktree.dir = filepath.Join(t.TempDir(), "worktree")
+	p.git(p.dir, "worktree", "add", "-q", worktree.dir, "HEAD")
+	out, err = worktree.try([]string{"VENDOR=1"}, "hack/patchset.sh", "apply")
+	require.NoError(t, err, out)
+	assert.Contains(t, of("go.mod"), libraryPath+" v0.0.0-20")
+	require.NoError(t, os.Chmod(filepath.Join(p.root, "pkg/kubelet/kubelet.go"), 0o755))
+	p.git(p.root, "commit", "-qam", "mine")
+	p.fails(t, []string{"VENDOR=1"}, []string{"applied with SERIES, SKIP or VENDOR", "git branch mine"}, "hack/patchset.sh", "refresh")
+	p.fails(t, []string{"VENDOR=maybe"}, []string{`VENDOR="maybe" must be 1 or 0`}, "hack/patchset.sh", "apply")
+	p.fails(t, []string{"VENDOR=1"}, []string{"export takes no VENDOR"}, "hack/patchset.sh", "export")
+	out, err = vendor("hack/patchset.sh", "verify", "--no-build")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "SERIES, SKIP and VENDOR are only for apply")
+	p.ok(t, "hack/patchset.sh", "reverse", "--force")
+
+	// What a fork has otherwise stays.
+	write(p.root, map[string]string{"pkg/kubelet/kubelet.go": read(filepath.Join(p.root, "pkg/kubelet/kubelet.go")) + "\nvar  mine  =  1\n"})
+	edit(t, filepath.Join(p.root, "go.mod"), "require (\n", "replace k8s.io/api => ./staging/src/k8s.io/api\n\nrequire (\n\tk8s.io/api v0.0.0\n")
+	edit(t, filepath.Join(p.root, "vendor/modules.txt"), "# k8s.io", "# k8s.io/api v0.0.0 => ./staging/src/k8s.io/api\n## explicit; go 1.22.0\n# k8s.io")
+	require.NoError(t, os.Chmod(filepath.Join(p.root, "go.mod"), 0o755))
+	p.git(p.root, "commit", "-qam", "fork")
+	edit(t, filepath.Join(p.dir, "go.mod"), "\ngo ", "\nrequire k8s.io/api v0.31.0\n\ngo ")
+	p.git(p.dir, "commit", "-qam", "newer")
 	out, err = vendor("hack/patchset.sh", "apply")
 	require.NoError(t, err, out)
-	assert.Contains(t, of("go.mod"), libraryPath+" v0.3.0\n")
+	assert.Contains(t, of("pkg/kubelet/kubelet.go"), "var  mine  =  1\n")
+	assert.Contains(t, of("go.mod"), "k8s.io/api v0.31.0\n")
+	const staging = " => ./staging/src/k8s.io/api\n## explicit; go 1.22.0\n"
+	assert.Contains(t, of("vendor/modules.txt"), "# k8s.io/api v0.0.0"+staging+"# k8s.io/api v0.31.0"+staging+"# k8s.io/klog")
+	assert.Contains(t, p.git(p.root, "ls-tree", "HEAD", "go.mod"), "100755 ")
+	p.ok(t, "hack/patchset.sh", "reverse")
+
+	for _, tc := range []struct{ file, old, new, want string }{
+		{"vendor/modules.txt", "# example.com/a", "# " + libraryPath + " v0.0.1\n# example.com/a", `vendor/modules.txt has "# ` + libraryPath + ` v0.0.1" already`},
+		{"go.mod", "require (\n", "replace " + libraryPath + " => ../mine\n\nrequire (\n", "go.mod replaces " + libraryPath + " by ../mine"},
+		{"go.mod", "replace k8s.io/api => ./staging/src/k8s.io/api\n", "", "go.mod requires k8s.io/api v0.0.0, and the library needs v0.31.0"},
+	} {
+		edit(t, filepath.Join(p.root, tc.file), tc.old, tc.new)
+		p.git(p.root, "commit", "-qam", "fork")
+		fails(tc.want)
+		p.git(p.root, "reset", "-q", "--hard", "HEAD~1")
+	}
 }

@@ -40,7 +40,7 @@ type Series struct {
 	Dir, Name, Branch string
 	Base
 	Active  []*Patch
-	Dropped []string // patch files that are not in "series", or in SKIP
+	Dropped []string // patch files that are not in "series", or that Pick leaves out
 	Mirror  *mirror
 	Vendor  string // the version of the library that is vendored; empty: its files are copied
 }
@@ -60,6 +60,38 @@ type Patch struct {
 	Name   string // restartpod
 	Mail   string // the content of the file
 	Files  map[string]Source
+}
+
+// Pick selects patches of a series. The zero value selects all.
+type Pick struct {
+	Parts string // PartCore, PartCost, or both; empty: both
+	Skip  string // names or numbers of patches to leave out
+}
+
+// The parts of a series. PartCost makes restarts cheaper and applies on top of PartCore, which does without it.
+const (
+	PartCore = "core"
+	PartCost = "cost"
+)
+
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+}
+
+// Part returns the part of the series that the patch belongs to.
+func (p Store) Part(q *Patch) (string, error) {
+	m, err := p.Message(q.Mail)
+	if err != nil {
+		return "", err
+	}
+	values, err := p.Trailers(m, "Series")
+	if err == nil && (len(values) != 1 || values[0] != PartCore && values[0] != PartCost) {
+		err = fmt.Errorf("%s must have one trailer \"Series: %s\" or \"Series: %s\" in the last paragraph of its message", q.File, PartCore, PartCost)
+	}
+	if err != nil {
+		return "", err
+	}
+	return values[0], nil
 }
 
 var PatchName = regexp.MustCompile(`^(\d{4})-(.*)\.patch$`)
@@ -128,8 +160,8 @@ func (p Store) Describe() string {
 	return strings.Join(lines, "\n")
 }
 
-// Load reads a series and its new files, without the patches that leaveOut names by number or name.
-func (p Store) Load(dir, leaveOut string) (*Series, error) {
+// Load reads the patches of a series that pick selects, and their new files.
+func (p Store) Load(dir string, pick Pick) (*Series, error) {
 	s := &Series{Dir: dir, Name: filepath.Base(dir), Branch: BranchPrefix + filepath.Base(dir)}
 	var err error
 	if s.Base, err = ReadBase(dir); err != nil {
@@ -146,7 +178,12 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	skip := strings.FieldsFunc(leaveOut, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	skip, parts := words(pick.Skip), words(pick.Parts)
+	for _, part := range parts {
+		if part != PartCore && part != PartCost {
+			return nil, fmt.Errorf("SERIES=%q: there is no %q, only %s and %s", pick.Parts, part, PartCore, PartCost)
+		}
+	}
 	names := map[string]bool{}
 	var numbers []string
 	for _, l := range lines {
@@ -175,13 +212,22 @@ func (p Store) Load(dir, leaveOut string) (*Series, error) {
 		if len(skip) < n {
 			continue
 		}
+		if len(parts) > 0 {
+			part, err := p.Part(q)
+			if err != nil {
+				return nil, err
+			}
+			if !slices.Contains(parts, part) {
+				continue
+			}
+		}
 		if q.Files, err = p.FilesOf(s, q.Name); err != nil {
 			return nil, err
 		}
 		s.Active = append(s.Active, q)
 	}
 	if len(skip) > 0 {
-		return nil, console.Error(fmt.Sprintf("SKIP=%q: %s has no patch %s. Its patches are:", leaveOut, s.Name, strings.Join(skip, " or ")), numbers...)
+		return nil, console.Error(fmt.Sprintf("SKIP=%q: %s has no patch %s. Its patches are:", pick.Skip, s.Name, strings.Join(skip, " or ")), numbers...)
 	}
 	for _, f := range fileutil.Glob(dir, "[0-9][0-9][0-9][0-9]-*.patch") {
 		if !slices.ContainsFunc(s.Active, func(q *Patch) bool { return q.File == filepath.Base(f) }) {
