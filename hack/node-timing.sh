@@ -8,7 +8,7 @@
 # instead of the stock one. If that kubelet lacks some patches, this measures their cost. Processor time differs from run
 # to run by more than that, so --rounds 3 runs each scenario three times with each kubelet in turn, and the best round
 # counts:
-#   SKIP="8 9 10" KB_OUTPUT_DIR=DIR make kubelet
+#   SERIES=core KB_OUTPUT_DIR=DIR make kubelet
 #   BASE_KUBELET=DIR/VERSION/kubelet hack/node-timing.sh --rounds 3 --only max1s,api5,restartpod
 # For older releases, such as "make node-timing KUBE_VERSION=v1.35.8", it runs fewer scenarios, as with --short. Needs root,
 # for containerd.
