@@ -69,7 +69,8 @@ func (p *program) checkOutLibrary(dir string) error {
 	if err := g.Do("read-tree", "HEAD"); err != nil {
 		return err
 	}
-	return g.Do("checkout-index", "--all", "--prefix="+filepath.Join(dir, "library")+"/")
+	// The settings are those of the go command.
+	return g.Do("-c", "core.autocrlf=input", "-c", "core.eol=lf", "checkout-index", "--all", "--prefix="+filepath.Join(dir, "library")+"/")
 }
 
 // librarySums returns the lines in go.sum of the library in dir.
@@ -122,7 +123,8 @@ func (c *vendoring) edit(file string, to func(old []byte) ([]byte, error)) {
 		return
 	}
 	if now, err := to(old); err != nil || !bytes.Equal(now, old) {
-		c.putAs(c.Try("ls-tree", "--format=%(objectmode)", c.commit, "--", file), file, now, err)
+		is, failed := c.Files(c.commit, file)
+		c.putAs(is[file].Mode, file, now, cmp.Or(err, failed))
 	}
 }
 
