@@ -3,9 +3,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,13 +40,20 @@ func TestAgent(t *testing.T) {
 
 // What the pod does not need works too: a stop, and the grace period's end.
 func TestStop(t *testing.T) {
-	for script, want := range map[string]int32{"trap 'exit 7' TERM; echo; while :; do sleep 0.01; done": 7, "trap '' TERM; while :; do sleep 0.01; done": -1} {
+	for trap, want := range map[string]int32{"exit 7": 7, "": -1} {
 		p := &processes{changed: make(chan struct{}, 1)}
+		ready := filepath.Join(t.TempDir(), "ready")
+		if err := syscall.Mkfifo(ready, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		script := fmt.Sprintf("trap '%s' TERM; echo >'%s'; while :; do sleep 0.01; done", trap, ready)
 		id, err := p.Start(t.Context(), &v1.Container{Name: "main", Command: []string{"sh", "-c", script}}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond) // For the trap.
+		if _, err := os.ReadFile(ready); err != nil { // It waits for the trap.
+			t.Fatal(err)
+		}
 		if err := p.Stop(t.Context(), id, 300*time.Millisecond); err != nil {
 			t.Error(err)
 		}
