@@ -174,7 +174,7 @@ func (p *program) vendor(index git.Git, s *series.Series, commit string, author 
 			}
 		}
 	}
-	var raised []module.Version
+	var raised []raise
 	c.edit("go.mod", func(old []byte) (now []byte, err error) {
 		now, raised, err = requireLibrary(old, s.Vendor, library)
 		return now, err
@@ -184,9 +184,7 @@ func (p *program) vendor(index git.Git, s *series.Series, commit string, author 
 			return nil, console.Error(fmt.Sprintf("vendor/modules.txt has %q already:", m), "Remove the module from the tree, with go mod edit -droprequire and go work vendor, and commit that.")
 		}
 		for _, m := range raised {
-			// The other modules of the workspace still require the older version.
-			line := regexp.MustCompile(`(?m)^(# ` + regexp.QuoteMeta(m.Path) + ` )\S+( => .*\n## explicit.*\n)`)
-			old = line.ReplaceAll(old, []byte("${0}${1}"+m.Version+"${2}"))
+			old = m.inModules(old, c.OK("grep", "-q", "-F", m.path+" "+m.from, commit, "--", "staging/*/go.mod"))
 		}
 		return insert(old, "# ", entry), nil
 	})
@@ -220,10 +218,29 @@ func insert(list []byte, prefix, lines string) []byte {
 // libraryLine matches the line of the library in vendor/modules.txt.
 var libraryLine = regexp.MustCompile(`(?m)^# ` + regexp.QuoteMeta(series.LibraryModule) + ` .*$`)
 
+// raise is a module that the tree has in a directory, and whose required version rises.
+type raise struct{ path, from, to string }
+
+// inModules changes the content of vendor/modules.txt for the raised version. It keeps the lines of the old one if other modules
+// of the workspace still require it.
+func (m raise) inModules(list []byte, keep bool) []byte {
+	lines := func(version string) *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^(# ` + regexp.QuoteMeta(m.path) + ` )` + regexp.QuoteMeta(version) + `( => .*\n## explicit.*\n)`)
+	}
+	now := "${1}" + m.to + "${2}"
+	if lines(m.to).Match(list) {
+		now = ""
+	}
+	if keep {
+		now = "${0}" + now
+	}
+	return lines(m.from).ReplaceAll(list, []byte(now))
+}
+
 // requireLibrary adds a requirement of the library to the content of a go.mod file. It raises the versions of modules in the
 // tree to those that the library requires, and returns these: in kubernetes' git repository they are v0.0.0. It returns an error
 // if another module is older than the library requires.
-func requireLibrary(content []byte, version string, library *modfile.File) (now []byte, raised []module.Version, err error) {
+func requireLibrary(content []byte, version string, library *modfile.File) (now []byte, raised []raise, err error) {
 	f, err := modfile.Parse("go.mod", content, nil)
 	if err != nil {
 		return nil, nil, err
@@ -241,8 +258,8 @@ func requireLibrary(content []byte, version string, library *modfile.File) (now 
 		switch {
 		case i < 0 || semver.Compare(r.Mod.Version, library.Require[i].Mod.Version) >= 0:
 		case local(r.Mod.Path):
+			raised = append(raised, raise{r.Mod.Path, r.Mod.Version, library.Require[i].Mod.Version})
 			r.Mod.Version = library.Require[i].Mod.Version
-			raised = append(raised, r.Mod)
 		default:
 			return nil, nil, fmt.Errorf("go.mod requires %s %s, and the library needs %s: update it in the tree first", r.Mod.Path, r.Mod.Version, library.Require[i].Mod.Version)
 		}

@@ -148,6 +148,16 @@ func TestVendor(t *testing.T) {
 	assert.Contains(t, of("pkg/kubelet/kubelet.go"), "var  mine  =  1\n")
 	assert.Contains(t, of("go.mod"), "k8s.io/api v0.31.0\n")
 	const staging = " => ./staging/src/k8s.io/api\n## explicit; go 1.22.0\n"
+	assert.Contains(t, of("vendor/modules.txt"), "example.com/a\n# github.com/kubelet-backoff")
+	assert.NotContains(t, of("vendor/modules.txt"), "k8s.io/api v0.0.0")
+	assert.Contains(t, of("vendor/modules.txt"), "# k8s.io/api v0.31.0"+staging+"# k8s.io/klog")
+	p.ok(t, "hack/patchset.sh", "reverse")
+	// Another module of the workspace still requires the old version.
+	write(p.root, map[string]string{"staging/src/k8s.io/other/go.mod": "module k8s.io/other\n\nrequire k8s.io/api v0.0.0\n"})
+	p.git(p.root, "add", "-f", "staging")
+	p.git(p.root, "commit", "-qm", "other")
+	out, err = vendor("hack/patchset.sh", "apply")
+	require.NoError(t, err, out)
 	assert.Contains(t, of("vendor/modules.txt"), "# k8s.io/api v0.0.0"+staging+"# k8s.io/api v0.31.0"+staging+"# k8s.io/klog")
 	assert.Contains(t, p.git(p.root, "ls-tree", "HEAD", "go.mod"), "100755 ")
 	p.ok(t, "hack/patchset.sh", "reverse")
