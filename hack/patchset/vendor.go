@@ -239,7 +239,8 @@ func (m raise) inModules(list []byte, keep bool) []byte {
 
 // requireLibrary adds a requirement of the library to the content of a go.mod file. It raises the versions of modules in the
 // tree to those that the library requires, and returns these: in kubernetes' git repository they are v0.0.0. It returns an error
-// if another module is older than the library requires.
+// if another module is older than the library requires itself. What only the library's requirements require stays: its packages
+// do not use it.
 func requireLibrary(content []byte, version string, library *modfile.File) (now []byte, raised []raise, err error) {
 	f, err := modfile.Parse("go.mod", content, nil)
 	if err != nil {
@@ -256,7 +257,7 @@ func requireLibrary(content []byte, version string, library *modfile.File) (now 
 	for _, r := range f.Require {
 		i := slices.IndexFunc(library.Require, func(l *modfile.Require) bool { return l.Mod.Path == r.Mod.Path })
 		switch {
-		case i < 0 || semver.Compare(r.Mod.Version, library.Require[i].Mod.Version) >= 0:
+		case i < 0 || library.Require[i].Indirect || semver.Compare(r.Mod.Version, library.Require[i].Mod.Version) >= 0:
 		case local(r.Mod.Path):
 			raised = append(raised, raise{r.Mod.Path, r.Mod.Version, library.Require[i].Mod.Version})
 			r.Mod.Version = library.Require[i].Mod.Version
