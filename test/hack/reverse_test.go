@@ -4,9 +4,7 @@ package hack
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -60,9 +58,7 @@ func TestParts(t *testing.T) {
 	names := p.patches(t)
 	says := func(name, old, new string) {
 		t.Helper()
-		file := filepath.Join(p.dir, "patches/v1.37", name)
-		require.Contains(t, read(file), old)
-		require.NoError(t, os.WriteFile(file, []byte(strings.Replace(read(file), old, new, 1)), 0o644))
+		edit(t, filepath.Join(p.dir, "patches/v1.37", name), old, new)
 	}
 	says(names[2], "Series: core", "Series: cost")
 	assert.Contains(t, p.ok(t, "make", "apply", "SERIES=core"), "2 commits")
