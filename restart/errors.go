@@ -42,24 +42,24 @@ func (e *BackoffError) Unwrap() error { return e.err }
 func (e *BackoffError) BackoffTime() time.Time { return e.backoffTime }
 
 // MinBackoffExpiration returns the earliest BackoffTime in the tree of err, and
-// false if there is none. It does not look inside a BackoffError. It corrects
-// the function of the same name in pkg/kubelet/container, which returns the
-// first time and not the earliest if errors.Join made err.
+// false if there is none. Any error with that method counts, also that of
+// pkg/kubelet/container. MinBackoffExpiration does not look inside such an error.
+// It corrects the function of the same name in pkg/kubelet/container, which
+// returns the first time and not the earliest if errors.Join made err.
 func MinBackoffExpiration(err error) (time.Time, bool) {
 	earliest, found, _ := expiration(err)
 	return earliest, found
 }
 
 // OnlyBackOff reports whether err, the error of a pod's sync, consists only of
-// BackoffErrors. Such an error need not be reported: a start that failed is reported
+// errors that MinBackoffExpiration finds. Such an error need not be reported: a start that failed is reported
 // when it fails.
 func OnlyBackOff(err error) bool {
 	_, found, others := expiration(err)
 	return found && !others
 }
 
-// expiration also reports whether the tree of err has errors other than
-// BackoffErrors.
+// expiration also reports whether the tree of err has other errors.
 func expiration(err error) (earliest time.Time, found, others bool) {
 	var inside []error
 	switch e := err.(type) {
@@ -70,6 +70,8 @@ func expiration(err error) (earliest time.Time, found, others bool) {
 			return time.Time{}, false, true
 		}
 		return e.backoffTime, true, false
+	case interface{ BackoffTime() time.Time }:
+		return e.BackoffTime(), true, false
 	case utilerrors.Aggregate:
 		inside = e.Errors()
 	case interface{ Unwrap() []error }:

@@ -37,3 +37,17 @@ func TestOnlyBackOff(t *testing.T) {
 	assert.True(t, OnlyBackOff(errors.Join(waits, fmt.Errorf("container a: %w", waits))))
 	assert.True(t, OnlyBackOff(NewBackoffError(failed, at(1))), "it was logged when it failed")
 }
+
+// timed is an error with a time that is no BackoffError, such as that of
+// pkg/kubelet/container.
+type timed struct{ error }
+
+func (timed) BackoffTime() time.Time { return at(3) }
+
+func TestMinBackoffExpirationOfOtherErrors(t *testing.T) {
+	err := fmt.Errorf("sync: %w", errors.Join(in(5), timed{errors.New("image")}))
+	got, found := MinBackoffExpiration(err)
+	require.True(t, found)
+	assert.Equal(t, at(3), got)
+	assert.True(t, OnlyBackOff(err))
+}
