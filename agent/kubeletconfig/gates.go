@@ -67,7 +67,6 @@ func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 			nodeDeclaredFeatures:                        {since(35, alpha), since(36, beta), since(37, ga)},
 		}),
 		gate.AddDependencies(map[featuregate.Feature][]featuregate.Feature{
-			config.KubeletFirstStartsFirst:              {config.KubeletStrictCrashLoopBackOff},
 			config.RestartAllContainersOnContainerExits: {config.ContainerRestartRules, nodeDeclaredFeatures},
 			config.RestartPodOnContainerExits:           {config.ContainerRestartRules},
 		}),

@@ -30,9 +30,6 @@ const (
 	metricKeys     = "kubelet_restart_backoff_keys"
 	metricInPlace  = "kubelet_pod_in_place_restarts_total"
 	metricPhase    = "kubelet_pod_in_place_restart_phase_duration_seconds"
-	// The causes of late restarts.
-	causeQueue = "queue"
-	causeOther = "other"
 )
 
 // restartMetrics has the types, labels and buckets of the metrics.
@@ -43,7 +40,7 @@ var restartMetrics = map[string]struct {
 }{
 	metricWaiting:  {dto.MetricType_GAUGE, nil, nil},
 	metricDelay:    {dto.MetricType_HISTOGRAM, []string{"type"}, []float64{0, 1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 60, 80, 160, 300}},
-	metricLateness: {dto.MetricType_HISTOGRAM, []string{"type", "cause"}, []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}},
+	metricLateness: {dto.MetricType_HISTOGRAM, []string{"type"}, []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}},
 	metricResets:   {dto.MetricType_COUNTER, []string{"type"}, nil},
 	metricKeys:     {dto.MetricType_GAUGE, []string{"type"}, nil},
 	metricInPlace:  {dto.MetricType_COUNTER, []string{"action", "outcome"}, nil},
@@ -123,17 +120,17 @@ var metricsScenarios = []scenario{
 		assert.EqualValues(t, 5+3+4+4, m.histogram(t, metricDelay, "container").GetSampleCount(), "restarts of containers")
 		assert.InDelta(t, (1+2+4+8)+(1+2)+2*(1+2+4), m.histogram(t, metricDelay, "container").GetSampleSum(), 0.001, "seconds of delay of containers")
 		assert.Equal(t, []uint64{4, 4, 4, 3, 0, 1}, counts(m.histogram(t, metricDelay, "container"))[:6], "restarts of containers with a delay up to 0, 1, 2, 4, 5, 8 s")
-		assert.EqualValues(t, 4+2+3+3, m.histogram(t, metricLateness, "container", causeOther).GetSampleCount(), "restarts of containers that had a delay")
+		assert.EqualValues(t, 4+2+3+3, m.histogram(t, metricLateness, "container").GetSampleCount(), "restarts of containers that had a delay")
 		assert.EqualValues(t, 3+2+2+1, m.histogram(t, metricDelay, "pod").GetSampleCount(), "restarts of pods")
 		assert.InDelta(t, (1+2)+1+1, m.histogram(t, metricDelay, "pod").GetSampleSum(), 0.001, "seconds of delay of pods")
-		assert.EqualValues(t, 2+1+1, m.histogram(t, metricLateness, "pod", causeOther).GetSampleCount(), "restarts of pods that had a delay")
+		assert.EqualValues(t, 2+1+1, m.histogram(t, metricLateness, "pod").GetSampleCount(), "restarts of pods that had a delay")
 		// A restart is allowed before its instance is created.
 		late := map[string]time.Duration{
 			"container": pods[0].late("main", 5) + pods[1].late("main", 3) + pods[2].late("main", 4) + pods[2].late("other", 4),
 			"pod":       whole.late("main", 3) + all.late("main", 2) + hasty.late("main", 2),
 		}
 		for kind, seen := range late {
-			h := m.histogram(t, metricLateness, kind, causeOther)
+			h := m.histogram(t, metricLateness, kind)
 			harness.Progress("lateness of %d restarts of a %s: %.3f s, until their instances were created %.3f s", h.GetSampleCount(), kind, h.GetSampleSum(), seen.Seconds())
 			assert.Positive(t, h.GetSampleSum(), "seconds of lateness of a %s", kind)
 			assert.LessOrEqual(t, h.GetSampleSum(), seen.Seconds(), "seconds of lateness of a %s", kind)

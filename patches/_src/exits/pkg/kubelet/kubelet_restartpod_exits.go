@@ -53,7 +53,7 @@ type exitWatch struct {
 	stream func(ctx context.Context, events chan *runtimeapi.ContainerEventResponse) error
 	relist func(uid types.UID)
 	// relists has the numbers of relists since the last start, by the UIDs of the
-	// pods that relistInStartup relists. The values are of the type *atomic.Int32.
+	// pods that synced relists. The values are of the type *atomic.Int32.
 	relists sync.Map
 
 	// running is true while a goroutine reads the stream or waits to read it again.
@@ -171,17 +171,13 @@ func (w *exitWatch) follow() error {
 	}
 }
 
-// relistInStartup makes the PLEG relist a pod several times within the next second,
+// synced makes the PLEG relist a pod several times within the next second,
 // if containers of its present run were started and the runtime does not report
 // when they end. Otherwise the end of an init container would be seen only at the
 // next relist of all pods, and the next container would start up to a second late.
-func (kl *Kubelet) relistInStartup(ctx context.Context, uid types.UID) {
-	p := kl.podRestarts.get(uid)
-	if p == nil || p.plan.Phase != restartpod.PhaseStartup {
-		return
-	}
-	w, ok := kl.podRestarts.exits.(*exitWatch)
-	if !ok || w.live.Load() {
+func (w *exitWatch) synced(uid types.UID) {
+	p := w.pods.get(uid)
+	if p == nil || p.plan.Phase != restartpod.PhaseStartup || w.live.Load() {
 		return
 	}
 	count, relisting := w.relists.LoadOrStore(uid, &atomic.Int32{})
@@ -191,7 +187,7 @@ func (kl *Kubelet) relistInStartup(ctx context.Context, uid types.UID) {
 		return
 	}
 	go func() {
-		defer utilruntime.HandleCrashWithContext(ctx)
+		defer utilruntime.HandleCrashWithContext(w.ctx)
 		defer w.relists.Delete(uid)
 		for n := relists.Add(1); n <= 4; n = relists.Add(1) {
 			<-w.clock.After(25 * time.Millisecond << n)

@@ -313,7 +313,7 @@ func TestNoRelistInStartupWithEvents(t *testing.T) {
 	require.NoError(t, r.sync())
 	require.Equal(t, restartpod.PhaseStartup, r.kubelet.podRestarts.get(r.pod.UID).plan.Phase)
 	exits.live.Store(true)
-	r.kubelet.relistInStartup(t.Context(), r.pod.UID)
+	exits.synced(r.pod.UID)
 	_, relisting := exits.relists.Load(r.pod.UID)
 	require.False(t, relisting)
 }
@@ -322,16 +322,16 @@ func TestNoRelistInStartupWithEvents(t *testing.T) {
 // clock.
 func TestRelistInStartup(t *testing.T) {
 	r, exits, relists := relistsTest(t)
-	r.kubelet.relistInStartup(t.Context(), r.pod.UID)
+	exits.synced(r.pod.UID)
 	require.False(t, r.fake.fakeClock.HasWaiters(), "there is no restart")
 	r.exit("x", 88)
 	require.NoError(t, r.sync())
 	require.Equal(t, restartpod.PhaseStartup, r.kubelet.podRestarts.get(r.pod.UID).plan.Phase)
-	r.kubelet.relistInStartup(t.Context(), r.pod.UID)
+	exits.synced(r.pod.UID)
 	require.Eventually(t, r.fake.fakeClock.HasWaiters, time.Minute, time.Millisecond)
 	// Each further request begins the delays again, after the one that is running.
 	for range 2 {
-		r.kubelet.relistInStartup(t.Context(), r.pod.UID)
+		exits.synced(r.pod.UID)
 	}
 	for n, after := range []time.Duration{50, 50, 100, 200, 400} {
 		require.Eventually(t, r.fake.fakeClock.HasWaiters, time.Minute, time.Millisecond)

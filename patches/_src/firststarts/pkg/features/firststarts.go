@@ -21,8 +21,8 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// Makes restarts of containers wait for first starts of pods. Only few restarts run at once,
-// fewer while a first start runs, and the others wait for their turn.
+// Makes at most few restarts of containers at once, and fewer while a container is started for
+// the first time. A restart waits for that a second at most.
 const KubeletFirstStartsFirst featuregate.Feature = "KubeletFirstStartsFirst"
 
 var firstStartsFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
@@ -32,7 +32,7 @@ var firstStartsFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs
 }
 
 var firstStartsFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
-	KubeletFirstStartsFirst: {KubeletStrictCrashLoopBackOff},
+	KubeletFirstStartsFirst: {},
 }
 
 var _ = addGates(firstStartsFeatureGates, firstStartsFeatureGateDependencies)

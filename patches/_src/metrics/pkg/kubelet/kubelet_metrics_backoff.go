@@ -33,7 +33,9 @@ var waitingContainersDesc = metrics.NewDesc(
 // It returns the collector of the remaining metric. Call it before the first
 // sync.
 func (kl *Kubelet) measureRestartBackOff() metrics.StableCollector {
-	kubeletmetrics.MeasureRestartBackOff(kl.crashLoopBackOff, kubeletmetrics.RestartBackOffContainer)
+	if kl.restartBackOff != nil {
+		kubeletmetrics.MeasureRestartBackOff(kl.restartBackOff, kubeletmetrics.RestartBackOffContainer)
+	}
 	return &waitingCollector{kl: kl}
 }
 

@@ -20,11 +20,9 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
@@ -33,7 +31,8 @@ import (
 // restoreBackOffs restores the back-off of a pod's containers after a restart of the
 // kubelet. It does nothing for a container with a known back-off.
 func (kl *Kubelet) restoreBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
-	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff) {
+	backOff := kl.restartBackOff
+	if backOff == nil {
 		return
 	}
 	statuses := kuberuntime.CrashLoopStatuses(podStatus)
@@ -41,7 +40,7 @@ func (kl *Kubelet) restoreBackOffs(ctx context.Context, pod *v1.Pod, podStatus *
 		statuses[i].BackOff = s.ContainerBackOff
 	}
 	podutil.VisitContainers(&pod.Spec, podutil.InitContainers|podutil.Containers, func(container *v1.Container, _ podutil.ContainerType) bool {
-		if restart.RestoreBackOff(pod, container, statuses, kl.crashLoopBackOff, kl.crashLoopBackOff.Clock.Now()) {
+		if restart.RestoreBackOff(pod, container, statuses, backOff, backOff.Clock.Now()) {
 			klog.FromContext(ctx).V(2).Info("Restored back-off of container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", container.Name)
 		}
 		return true

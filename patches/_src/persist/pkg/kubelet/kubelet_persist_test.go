@@ -28,7 +28,6 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -54,7 +53,7 @@ func TestSyncPodRestoresBackOffs(t *testing.T) {
 			status := &kubecontainer.PodStatus{ID: pod.UID, Name: pod.Name, Namespace: pod.Namespace}
 			keys := map[string]string{}
 			for attempts, c := range []*v1.Container{&pod.Spec.Containers[1], &pod.Spec.Containers[0], &pod.Spec.InitContainers[0]} {
-				key := kuberuntime.GetBackoffKey(pod, c)
+				key := restart.Key(pod, c)
 				keys[c.Name] = key
 				for range attempts {
 					backOff.Next(key, clock.Now())
@@ -66,7 +65,10 @@ func TestSyncPodRestoresBackOffs(t *testing.T) {
 				})
 			}
 			clock.Step(5 * time.Second)
-			kubelet.crashLoopBackOff = restart.NewBackOff(clock, curve)
+			restored := restart.NewBackOff(clock, curve)
+			if !off {
+				kubelet.restartBackOff = restored
+			}
 			for range 2 {
 				_, _, err := kubelet.syncPodForTest(tCtx, pod, status)
 				require.NoError(t, err)
@@ -74,7 +76,7 @@ func TestSyncPodRestoresBackOffs(t *testing.T) {
 					if off {
 						want = 0
 					}
-					d := kubelet.crashLoopBackOff.Peek(keys[name], clock.Now().Add(-4*time.Second), clock.Now())
+					d := restored.Peek(keys[name], clock.Now().Add(-4*time.Second), clock.Now())
 					require.Equal(t, max(want, 0), max(d.RetryAt.Sub(clock.Now()), 0), name)
 				}
 			}

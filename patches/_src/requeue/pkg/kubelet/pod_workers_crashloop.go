@@ -24,9 +24,9 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/util/queue"
 )
 
-// backOffs holds what the kubelet needs for the back-off of containers in addition to
-// workQueue.
-type backOffs struct {
+// exactQueue holds what the kubelet needs in addition to workQueue to sync a pod on
+// time.
+type exactQueue struct {
 	// syncTicker makes the sync loop check workQueue.
 	syncTicker queue.SyncTicker
 }

@@ -18,8 +18,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -50,29 +48,6 @@ func (kl *Kubelet) knowsPod(uid types.UID) bool {
 	}
 	status, err := kl.podCache.Get(uid)
 	return err == nil && len(status.ContainerStatuses) > 0
-}
-
-// presentForSync returns the pod status that the runtime manager gets.
-func (kl *Kubelet) presentForSync(pod *v1.Pod, p *podRestart, podStatus *kubecontainer.PodStatus) (*kubecontainer.PodStatus, error) {
-	if p != nil && kl.podWorkers.IsPodTerminationRequested(pod.UID) {
-		// Otherwise a rule would start containers again.
-		return nil, errTerminationRequested
-	}
-	return kl.podRestarts.saveBackOff(p, p.present(podStatus)), nil
-}
-
-// stepRestart steps the pod's machine. It returns nil if the pod has none.
-func (kl *Kubelet) stepRestart(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) *podRestart {
-	p := kl.podRestarts.get(pod.UID)
-	if p != nil && p.ended {
-		// A static pod runs again under the same UID. Its earlier end no longer
-		// matters.
-		p = kl.podRestarts.set(pod.UID, kl.podRestarts.newRestart(pod))
-		for _, s := range podStatus.ContainerStatuses {
-			p.noteStopped(s.ID)
-		}
-	}
-	return kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID))
 }
 
 // endRestart ends the restart, if there is one, of a pod that must be terminated.
@@ -162,59 +137,6 @@ func (kl *Kubelet) restartConditions(pod *v1.Pod) []v1.PodCondition {
 	return append([]v1.PodCondition{}, mirrorPod.Status.Conditions...)
 }
 
-// terminateForRestart stops the previous run of a pod that is being restarted, and
-// returns the pod's status after that.
-//
-// Like SyncTerminatingPod, it returns when the containers have stopped. The context
-// is cancelled if the pod must be terminated in the meantime.
-func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podRestart, podStatus *kubecontainer.PodStatus) (*kubecontainer.PodStatus, error) {
-	if p == nil {
-		return podStatus, nil
-	}
-	p.killed = nil
-	if kl.podWorkers.IsPodTerminationRequested(pod.UID) {
-		return nil, errTerminationRequested
-	}
-	logger := klog.FromContext(ctx)
-	p.stopping.Store(true)
-	defer p.stopping.Store(false)
-	// Each pass waits for the containers that it stops: first all except the
-	// sidecars, and then one sidecar at a time.
-	for range p.containers {
-		if len(p.plan.Kill) == 0 {
-			break
-		}
-		killed := kubecontainer.PodSyncResult{SyncResults: kl.stopForRestart(ctx, pod, p)}
-		p.killed = append(p.killed, killed.SyncResults...)
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if err := killed.Error(); err != nil {
-			return nil, err
-		}
-		fresh, err := kl.freshPodStatus(ctx, pod)
-		if err != nil {
-			return nil, fmt.Errorf("unable to read pod status after stopping containers for a restart: %w", err)
-		}
-		fresh.IPs = podStatus.IPs
-		podStatus = fresh
-		kl.stepRestart(ctx, pod, podStatus)
-		apiPodStatus := kl.apiPodStatus(ctx, pod, podStatus)
-		kl.statusManager.SetPodStatus(logger, pod, apiPodStatus)
-		if apiPodStatus.Phase == v1.PodFailed || apiPodStatus.Phase == v1.PodSucceeded {
-			return nil, fmt.Errorf("the pod has the phase %s since its containers were stopped for a restart", apiPodStatus.Phase)
-		}
-	}
-	if len(p.plan.Kill) > 0 {
-		return nil, errors.New("containers run on after they were stopped for a restart of the pod")
-	}
-	return podStatus, nil
-}
-
-// errTerminationRequested ends the sync of a pod that must be terminated. The pod
-// worker handles it as a cancellation.
-var errTerminationRequested = fmt.Errorf("the pod must be terminated: %w", context.Canceled)
-
 // stopForRestart stops the containers of the plan, all at once.
 func (kl *Kubelet) stopForRestart(ctx context.Context, pod *v1.Pod, p *podRestart) []*kubecontainer.SyncResult {
 	results := make([]*kubecontainer.SyncResult, len(p.plan.Kill))
@@ -268,17 +190,6 @@ func (kl *Kubelet) presentStatuses(pod *v1.Pod, s *v1.PodStatus, podStatus *kube
 	return p.present(podStatus)
 }
 
-// forgetPreviousRun removes the previous run from the statuses, so that the pod's
-// phase is computed only from what has run since.
-func (kl *Kubelet) forgetPreviousRun(pod *v1.Pod, statuses []v1.ContainerStatus) {
-	p := kl.podRestarts.get(pod.UID)
-	for i := range statuses {
-		if p.old(statuses[i].Name) {
-			statuses[i].LastTerminationState = v1.ContainerState{}
-		}
-	}
-}
-
 // waitingInRestart returns the reason why a container of the previous run does not
 // run.
 func (kl *Kubelet) waitingInRestart(pod *v1.Pod, p *podRestart, name string) *v1.ContainerStateWaiting {
@@ -294,12 +205,23 @@ func (kl *Kubelet) waitingInRestart(pod *v1.Pod, p *podRestart, name string) *v1
 	return &v1.ContainerStateWaiting{Reason: ContainerCreating}
 }
 
-// phaseInRestart returns the phase of a pod that may be in a restart. A restart
-// does not make a running pod Pending.
-func (kl *Kubelet) phaseInRestart(pod *v1.Pod, phase, old v1.PodPhase) v1.PodPhase {
+// phaseInRestart returns the phase of a pod that may be in a restart. The previous run
+// does not count, nor do rules that must not restart the pod. phase is the phase
+// without a restart, and old the previous one.
+func (kl *Kubelet) phaseInRestart(pod *v1.Pod, phase v1.PodPhase, statuses []v1.ContainerStatus, podIsTerminal bool, podStatus *kubecontainer.PodStatus, old v1.PodPhase) v1.PodPhase {
 	p := kl.podRestarts.get(pod.UID)
-	if phase == v1.PodPending && old == v1.PodRunning && p != nil &&
+	if p == nil {
+		return phase
+	}
+	for i := range statuses {
+		if p.old(statuses[i].Name) {
+			statuses[i].LastTerminationState = v1.ContainerState{}
+		}
+	}
+	phase = podPhase(p.withoutTriggers(pod), statuses, podIsTerminal, podStatus)
+	if phase == v1.PodPending && old == v1.PodRunning &&
 		(p.plan.Phase == restartpod.PhaseTerminatingForRestart || p.plan.Phase == restartpod.PhaseStartup || slices.Contains(p.plan.Old, true)) {
+		// A restart does not make a running pod Pending.
 		return v1.PodRunning
 	}
 	return phase

@@ -449,6 +449,8 @@ func TestRestartPodWithoutCgroups(t *testing.T) {
 	waits := kubecontainer.NewSyncResult(kubecontainer.StartContainer, "y")
 	waits.Fail(restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "back-off")
 	r.result.SyncResults = []*kubecontainer.SyncResult{waits}
+	// The runtime manager knows what it stops.
+	r.lastStopped, r.stoppedUntil = map[string]string{"s": "test://s-0", "x": "test://x-0", "y": "test://y-0"}, r.fake.fakeClock.Now().Add(time.Minute)
 	require.ErrorIs(t, r.sync(), kubecontainer.ErrCrashLoopBackOff)
 	r.result.SyncResults = nil
 	for _, name := range []string{"s", "x", "y"} {

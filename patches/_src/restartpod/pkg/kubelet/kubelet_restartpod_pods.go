@@ -43,6 +43,11 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/status"
 )
 
+// podRestarter holds what the kubelet needs to restart pods in place.
+type podRestarter struct {
+	podRestarts *podRestarts
+}
+
 // podRestarts holds the machines of the pods that may be restarted in place. Its
 // methods may be called on nil, which has no machines.
 type podRestarts struct {
@@ -50,8 +55,13 @@ type podRestarts struct {
 	gates   restartpod.Gates
 	backOff *backoff.Backoff
 	runtime kuberuntime.ContainerStopper
-	// exits, if not nil, learns of each pod that is added. The lock is held.
-	exits interface{ podAdded() }
+	// exits, if not nil, finds exits of these pods before the next relist of all pods.
+	exits interface {
+		// podAdded is called for each pod that is added. The lock is held.
+		podAdded()
+		// synced is called after a sync that changed the pod.
+		synced(uid types.UID)
+	}
 
 	lock sync.Mutex
 	pods map[types.UID]*podRestart
@@ -269,14 +279,19 @@ func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kube
 	}
 }
 
-// noteAllStopped records that the kubelet stops all running containers of the pod.
-func (p *podRestart) noteAllStopped(podStatus *kubecontainer.PodStatus) {
-	if p == nil {
-		return
-	}
+// noteStops records which of the containers that ran at the start of the sync were
+// stopped in it, other than for the restart: all of them if the pod's cgroup was
+// missing.
+func (p *podRestart) noteStops(runtime kuberuntime.ContainerStopper, uid types.UID, podStatus *kubecontainer.PodStatus) {
 	for _, s := range podStatus.ContainerStatuses {
-		if s.State != kubecontainer.ContainerStateExited {
-			p.noteStopped(s.ID)
+		if s.State == kubecontainer.ContainerStateExited || slices.ContainsFunc(p.killed, func(r *kubecontainer.SyncResult) bool { return r.Target == s.Name }) {
+			continue
+		}
+		if _, noted := p.stopped[s.ID]; noted {
+			continue
+		}
+		if id, deadline := runtime.LastStopped(uid, s.Name); id == s.ID.String() {
+			p.noteStoppedUntil(s.ID, deadline)
 		}
 	}
 }
@@ -348,7 +363,7 @@ func (p *podRestart) present(podStatus *kubecontainer.PodStatus) *kubecontainer.
 		}
 	}
 	if w := p.plan.Waiting; w != nil {
-		present.Restart.Waits = restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt)
+		present.Restart.Waits = kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt)
 		present.Restart.Message = w.Message
 	}
 	return &present
@@ -389,9 +404,6 @@ func (p *podRestart) withoutOld(statuses []*kubecontainer.Status) []*kubecontain
 	return present
 }
 
-// killedAny reports whether this sync stopped containers for a restart.
-func (p *podRestart) killedAny() bool { return p != nil && len(p.killed) > 0 }
-
 // withBackOff adds the end of the pod's back-off to err, the error of a sync that
 // failed before it got to the back-off. Otherwise the pod would be retried later
 // than its back-off ends.
@@ -402,5 +414,5 @@ func (p *podRestart) withBackOff(err error) error {
 	if _, found := restart.MinBackoffExpiration(err); found {
 		return err
 	}
-	return errors.Join(err, restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt))
+	return errors.Join(err, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, p.plan.StartAt))
 }

@@ -21,6 +21,7 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -61,3 +62,30 @@ func (kl *Kubelet) freshPodStatus(ctx context.Context, pod *v1.Pod) (*kubecontai
 	}
 	return kl.containerRuntime.GetPodStatus(ctx, runtimePod)
 }
+
+// podPhase returns the phase that upstream's code computes.
+func podPhase(pod *v1.Pod, statuses []v1.ContainerStatus, podIsTerminal bool, podStatus *kubecontainer.PodStatus) v1.PodPhase {
+	return getPhase(klog.Background(), pod, statuses, podIsTerminal, kubecontainer.HasAnyActiveRegularContainerStarted(&pod.Spec, podStatus))
+}
+
+// end is called when the sync returns postSync and err. After it has stopped containers
+// for a restart, the statuses must be read again, although the pod waits.
+func (s *restartSync) end(postSync *func(), err *error) {
+	s.endSync(err)
+	if s.restart == nil || s.err != nil {
+		return
+	}
+	if *postSync == nil && len(s.restart.killed) > 0 {
+		*postSync = func() { s.kl.requestRelist(s.pod.UID) }
+	}
+	if relist, exits := *postSync, s.kl.podRestarts.exits; relist != nil && exits != nil {
+		*postSync = func() {
+			relist()
+			exits.synced(s.pod.UID)
+		}
+	}
+}
+
+// requestRelist requests a relist of a pod from the PLEG. It logs nothing if the
+// queue is full, because the requests are hints.
+func (kl *Kubelet) requestRelist(uid types.UID) { kl.RequestPodRelist(klog.New(nil), uid) }

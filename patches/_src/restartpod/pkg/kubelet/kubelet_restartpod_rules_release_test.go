@@ -21,11 +21,11 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
@@ -39,7 +39,7 @@ func needsRestartAllContainers(*testing.T) {}
 // actionToMeasure is the action of the restarts in a test of metrics.
 const actionToMeasure = v1.ContainerRestartRuleActionRestartAllContainers
 
-func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *backoff.Backoff, restartAllContainers bool) kubecontainer.PodSyncResult {
+func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *flowcontrol.Backoff, restartAllContainers bool) kubecontainer.PodSyncResult {
 	return r.syncPod(pod, podStatus, restartAllContainers)
 }
 

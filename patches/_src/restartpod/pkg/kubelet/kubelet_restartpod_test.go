@@ -297,12 +297,28 @@ func TestRestartPodStopFails(t *testing.T) {
 	r.run()
 	syncs := r.syncs
 	r.exit("x", 88)
-	r.kubelet.podRestarts.runtime = failingStopper{}
+	r.kubelet.podRestarts.runtime = failingStopper{r}
 	err := r.sync()
 	require.ErrorContains(t, err, "no")
 	_, isBackOff := restart.MinBackoffExpiration(err)
 	require.False(t, isBackOff)
 	require.Equal(t, syncs, r.syncs)
+}
+
+// A pod whose containers could not start is not stopped either.
+func TestRestartPodWithoutNetwork(t *testing.T) {
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
+	r.run()
+	syncs := r.syncs
+	r.exit("x", 88)
+	r.kubelet.runtimeState.setNetworkState(errors.New("no network"))
+	require.ErrorContains(t, r.sync(), "no network")
+	require.Empty(t, r.stopped)
+	require.Equal(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+	r.kubelet.runtimeState.setNetworkState(nil)
+	require.NoError(t, r.sync())
+	require.NotEmpty(t, r.stopped)
+	require.Equal(t, syncs+1, r.syncs)
 }
 
 // A sync that fails while the pod waits does not extend the wait.

@@ -33,6 +33,7 @@ import (
 // will find it in back-off. Otherwise the status would be written twice: first with
 // the container terminated, and one sync later with the container waiting.
 func (kl *Kubelet) noteBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
+	pod, podStatus = kl.presentInRestart(pod, podStatus)
 	runtime, ok := kl.containerRuntime.(kuberuntime.BackOffRuntime)
 	if !ok || kl.podWorkers.IsPodTerminationRequested(pod.UID) || restartsAllContainers(pod, podStatus) {
 		return
@@ -49,7 +50,7 @@ func (kl *Kubelet) noteBackOffs(ctx context.Context, pod *v1.Pod, podStatus *kub
 		// A container with a reason is already waiting, and SyncPod keeps the reason
 		// up to date.
 		if _, known := kl.reasonCache.Get(pod.UID, s.Name); !known {
-			kl.reasonCache.Update(pod.UID, runtime.StartsInBackOff(ctx, pod, podStatus, kl.crashLoopBackOff))
+			kl.reasonCache.Update(pod.UID, runtime.StartsInBackOff(ctx, pod, podStatus))
 			return
 		}
 	}

@@ -26,6 +26,13 @@ import (
 
 // The functions in this file depend on the Kubernetes release.
 
+// presentInRestart returns the pod and its status as the runtime gets them if the pod is
+// being restarted.
+func (kl *Kubelet) presentInRestart(pod *v1.Pod, podStatus *kubecontainer.PodStatus) (*v1.Pod, *kubecontainer.PodStatus) {
+	p := kl.podRestarts.get(pod.UID)
+	return p.withoutTriggers(pod), p.present(podStatus)
+}
+
 // restartsAllContainers reports whether an exit restarts all containers of the pod. In that
 // case no container waits.
 func restartsAllContainers(pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {

@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
@@ -40,7 +39,7 @@ type inBackOff struct {
 	asked int
 }
 
-func (r *inBackOff) StartsInBackOff(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ *backoff.Backoff) (result kubecontainer.PodSyncResult) {
+func (r *inBackOff) StartsInBackOff(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) (result kubecontainer.PodSyncResult) {
 	r.asked++
 	for _, s := range podStatus.ContainerStatuses {
 		waits := kubecontainer.NewSyncResult(kubecontainer.StartContainer, s.Name)

@@ -19,6 +19,9 @@ package container
 import (
 	"errors"
 
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
@@ -75,7 +78,7 @@ func ChangedNothing(action string, err error) bool {
 // markWaiting returns err, the error of the sync. If the sync changed nothing, the
 // error is marked as such.
 func (p *PodSyncResult) markWaiting(err error) error {
-	if p.SyncError != nil {
+	if p.SyncError != nil || !utilfeature.DefaultFeatureGate.Enabled(features.KubeletCachedStatusInBackOff) {
 		return err
 	}
 	for _, r := range p.SyncResults {

@@ -24,7 +24,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
@@ -84,6 +87,12 @@ func TestPodSyncResultWaiting(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Run("gate off", func(t *testing.T) {
+				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletCachedStatusInBackOff, false)
+				if err := tc.result.Error(); IsWaiting(err) {
+					t.Errorf("IsWaiting(%v) = true", err)
+				}
+			})
 			err := tc.result.Error()
 			if got := IsWaiting(err); got != tc.want {
 				t.Errorf("IsWaiting(%v) = %t", err, got)

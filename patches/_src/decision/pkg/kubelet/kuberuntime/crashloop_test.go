@@ -25,10 +25,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -57,13 +57,13 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 			_, _, m, err := runtimeManagerForTest(tCtx, recorder)
 			require.NoError(t, err)
 			tc := testingclock.NewFakeClock(start)
-			backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
+			m.restartBackOff = backoff.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
 			pod := &v1.Pod{
 				ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"},
 				Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
 			}
 			ask := func(statuses ...*kubecontainer.Status) (bool, error) {
-				waiting, _, err := m.doBackOffForTest(tCtx, pod, &pod.Spec.Containers[0], &kubecontainer.PodStatus{ContainerStatuses: statuses}, backOff)
+				waiting, _, err := m.doBackOffForTest(tCtx, pod, &pod.Spec.Containers[0], &kubecontainer.PodStatus{ContainerStatuses: statuses}, nil)
 				return waiting, err
 			}
 			waiting, err := ask(earlier)
@@ -74,20 +74,12 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 			for range 3 {
 				waiting, err = ask(status, earlier)
 				assert.True(t, waiting)
-				assert.Equal(t, restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, start.Add(40*time.Second)), err)
+				assert.Equal(t, kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, start.Add(40*time.Second)), err)
 			}
 			assert.True(t, errors.Is(err, kubecontainer.ErrCrashLoopBackOff))
 			assert.Len(t, recorder.Events, 1)
 		})
 	}
-}
-
-func TestGetBackoffKeyOfEqualPods(t *testing.T) {
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
-		Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1.5Gi")},
-	}}}}}
-	other := pod.DeepCopy()
-	assert.Equal(t, GetBackoffKey(pod, &pod.Spec.Containers[0]), GetBackoffKey(other, &other.Spec.Containers[0]))
 }
 
 // failingStarts is a runtime that fails at one of the two steps of a start.
@@ -173,7 +165,10 @@ func TestSyncPodFailedStart(t *testing.T) {
 			setStatusesForTest(status)
 			tc.fail(m)
 			clock := testingclock.NewFakeClock(start)
-			backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+			if !tc.off {
+				m.restartBackOff = backoff.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+			}
+			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
 
 			for _, want := range tc.delays {
 				result := m.syncPodForTest(tCtx, pod, status, backOff)
@@ -207,7 +202,7 @@ func TestDoBackOffNotStrict(t *testing.T) {
 	require.NoError(t, err)
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	tc := testingclock.NewFakeClock(start)
-	backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
+	backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, tc)
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}},
@@ -255,11 +250,11 @@ func TestDoBackOffAfterAKill(t *testing.T) {
 			} else {
 				pod.Spec.Containers = []v1.Container{c}
 			}
-			backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(time.Now()))
+			m.restartBackOff = backoff.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(time.Now()))
 			status := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "c", State: kubecontainer.ContainerStateRunning}}}
-			_, _, err = m.doBackOffForTest(tCtx, pod, &c, status, backOff)
+			_, _, err = m.doBackOffForTest(tCtx, pod, &c, status, nil)
 			require.NoError(t, err, "the first restart is immediate")
-			waits, _, _ := m.doBackOffForTest(tCtx, pod, &c, status, backOff)
+			waits, _, _ := m.doBackOffForTest(tCtx, pod, &c, status, nil)
 			require.Equal(t, tc.waits, waits)
 		})
 	}

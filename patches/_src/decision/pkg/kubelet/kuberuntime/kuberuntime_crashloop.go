@@ -22,29 +22,38 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
-	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
-// strictCrashLoopBackOff reports whether the rules of pkg/kubelet/restart apply
-// where they differ from upstream's.
-func strictCrashLoopBackOff() bool {
-	return utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff)
+// containerBackOff holds the back-off of the node's containers.
+type containerBackOff struct {
+	// restartBackOff, if not nil, is used instead of the back-off that SyncPod gets.
+	// The rules of pkg/kubelet/restart apply then.
+	restartBackOff *backoff.Backoff
 }
 
-// strictDoBackOff is doBackOff with the rules of pkg/kubelet/restart.
-func (m *kubeGenericRuntimeManager) strictDoBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) (bool, string, error) {
+// UseBackOff makes the runtime manager use the back-off. Call it before the first
+// sync.
+func UseBackOff(runtime KubeGenericRuntime, b *backoff.Backoff) {
+	runtime.(*kubeGenericRuntimeManager).restartBackOff = b
+}
+
+// doRestartBackOff is doBackOff with the rules of pkg/kubelet/restart.
+func (m *kubeGenericRuntimeManager) doRestartBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) (bool, string, error) {
 	if !regularContainersHavePolicies() &&
 		slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return c.Name == container.Name }) {
 		withoutPolicy := *container
 		withoutPolicy.RestartPolicy = nil
 		container = &withoutPolicy
 	}
-	return restart.DoBackOff(ctx, m.recorderFor(ctx), pod, container, CrashLoopStatuses(podStatus), backOff, backOff.Clock.Now())
+	waits, message, err := restart.DoBackOff(ctx, m.recorderFor(ctx), pod, container, CrashLoopStatuses(podStatus), m.restartBackOff, m.restartBackOff.Clock.Now())
+	if at, ok := restart.MinBackoffExpiration(err); ok {
+		err = kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at)
+	}
+	return waits, message, err
 }
 
 // CrashLoopStatuses converts the statuses of a pod's instances for
@@ -70,13 +79,16 @@ func CrashLoopStatus(c *kubecontainer.Status) restart.ContainerStatus {
 // its error becomes a BackoffError with the same text and the time of the next
 // attempt. After any other failure the start does not count, and the error is
 // unchanged.
-func (m *kubeGenericRuntimeManager) answerFailedStart(pod *v1.Pod, container *v1.Container, result *kubecontainer.SyncResult, backOff *backoff.Backoff) {
-	if result.Error == nil || !strictCrashLoopBackOff() {
+func (m *kubeGenericRuntimeManager) answerFailedStart(pod *v1.Pod, container *v1.Container, result *kubecontainer.SyncResult) {
+	if result.Error == nil || m.restartBackOff == nil {
 		return
 	}
 	created := false
 	for _, after := range []error{ErrCreateContainer, ErrPreStartHook, kubecontainer.ErrRunContainer, ErrPostStartHook} {
 		created = created || errors.Is(result.Error, after)
 	}
-	result.Error = restart.StartFailed(pod, container, created, result.Error, backOff, backOff.Clock.Now())
+	err := restart.StartFailed(pod, container, created, result.Error, m.restartBackOff, m.restartBackOff.Clock.Now())
+	if at, ok := restart.MinBackoffExpiration(err); ok && created {
+		result.Error = kubecontainer.NewBackoffError(result.Error, at)
+	}
 }

@@ -24,12 +24,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	apitest "k8s.io/cri-api/pkg/apis/testing"
 
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -44,7 +44,7 @@ func runtimeManagerForTest(tCtx ktesting.TContext, recorder *record.FakeRecorder
 	return fakeRuntime, fakeImage, m, err
 }
 
-func (m *kubeGenericRuntimeManager) syncPodForTest(ctx context.Context, pod *v1.Pod, status *kubecontainer.PodStatus, backOff *backoff.Backoff) kubecontainer.PodSyncResult {
+func (m *kubeGenericRuntimeManager) syncPodForTest(ctx context.Context, pod *v1.Pod, status *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) kubecontainer.PodSyncResult {
 	return m.SyncPod(ctx, pod, status, nil, backOff, false)
 }
 
@@ -57,7 +57,7 @@ func setFakePodForTest(t *testing.T, m *kubeGenericRuntimeManager, fakeRuntime *
 	return sandbox
 }
 
-func (m *kubeGenericRuntimeManager) doBackOffForTest(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) (bool, string, error) {
+func (m *kubeGenericRuntimeManager) doBackOffForTest(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
 	return m.doBackOff(ctx, pod, container, podStatus, backOff)
 }
 

@@ -30,7 +30,7 @@ import (
 func (m *kubeGenericRuntimeManager) imageVolumesOnce(pod *v1.Pod, pullSecrets []v1.Secret) func(context.Context, *runtimeapi.PodSandboxConfig, imageVolumePulls) (imageVolumePulls, error) {
 	var pulls imageVolumePulls
 	var err error
-	done := !strictCrashLoopBackOff()
+	done := m.restartBackOff == nil
 	return func(ctx context.Context, config *runtimeapi.PodSandboxConfig, known imageVolumePulls) (imageVolumePulls, error) {
 		if known != nil {
 			return known, nil

@@ -24,6 +24,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -63,7 +64,10 @@ func TestImageVolumesWhileContainersWait(t *testing.T) {
 			status.SandboxStatuses[0].Id = sandbox.Id
 			status.ContainerStatuses = status.ContainerStatuses[:2]
 			clock := testingclock.NewFakeClock(time.Now())
-			backOff := restart.NewBackOff(clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
+			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+			if !tc.off {
+				m.restartBackOff = restart.NewBackOff(clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
+			}
 			exit := func() {
 				for _, s := range status.ContainerStatuses {
 					s.State, s.StartedAt, s.FinishedAt = kubecontainer.ContainerStateExited, clock.Now(), clock.Now()

@@ -32,12 +32,6 @@ const (
 	RestartBackOffPod       = "pod"
 )
 
-// The causes of a late restart: it was delayed for other starts, or anything else.
-const (
-	RestartLatenessQueue = "queue"
-	RestartLatenessOther = "other"
-)
-
 var (
 	restartBackOffKeys = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem:      KubeletSubsystem,
@@ -56,10 +50,10 @@ var (
 	restartBackOffLateness = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem:      KubeletSubsystem,
 		Name:           "restart_backoff_lateness_seconds",
-		Help:           "How many seconds after the end of its delay a restart was allowed, for restarts that had a delay. The cause is queue for those that were put off for other starts.",
+		Help:           "How many seconds after the end of its delay a restart was allowed, for restarts that had a delay.",
 		Buckets:        []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300},
 		StabilityLevel: metrics.ALPHA,
-	}, []string{"type", "cause"})
+	}, []string{"type"})
 	restartBackOffResets = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      KubeletSubsystem,
 		Name:           "restart_backoff_resets_total",
@@ -78,38 +72,27 @@ func registerRestartBackOff() {
 	for _, t := range []string{RestartBackOffContainer, RestartBackOffPod} {
 		restartBackOffKeys.WithLabelValues(t)
 		restartBackOffDelay.WithLabelValues(t)
-		restartBackOffLateness.WithLabelValues(t, RestartLatenessOther)
+		restartBackOffLateness.WithLabelValues(t)
 		restartBackOffResets.WithLabelValues(t)
 	}
 }
 
 // MeasureRestartBackOff makes b report to the metrics of the given type of back-off.
 func MeasureRestartBackOff(b *backoff.Backoff, backOffType string) {
-	b.SetMetrics(restartBackOff{backOffType, func(string) string { return RestartLatenessOther }})
-}
-
-// MeasureRestartBackOffByCause is like MeasureRestartBackOff, for restarts that may be
-// delayed for other starts. cause returns the cause of the lateness for the key of a
-// restart that is being allowed. It must not call a method of b.
-func MeasureRestartBackOffByCause(b *backoff.Backoff, backOffType string, cause func(key string) string) {
-	restartBackOffLateness.WithLabelValues(backOffType, RestartLatenessQueue)
-	b.SetMetrics(restartBackOff{backOffType, cause})
+	b.SetMetrics(restartBackOff{backOffType})
 }
 
 // restartBackOff implements backoff.Metrics. It looks up the values on use, because a
 // Backoff may be created before the metrics are registered, and there are no values before
 // that.
-type restartBackOff struct {
-	backOffType string
-	cause       func(key string) string
-}
+type restartBackOff struct{ backOffType string }
 
 func (m restartBackOff) KeyAdded()   { restartBackOffKeys.WithLabelValues(m.backOffType).Inc() }
 func (m restartBackOff) KeyRemoved() { restartBackOffKeys.WithLabelValues(m.backOffType).Dec() }
 func (m restartBackOff) KeyReset()   { restartBackOffResets.WithLabelValues(m.backOffType).Inc() }
-func (m restartBackOff) RestartAllowed(key string, delay, late time.Duration) {
+func (m restartBackOff) RestartAllowed(_ string, delay, late time.Duration) {
 	restartBackOffDelay.WithLabelValues(m.backOffType).Observe(delay.Seconds())
 	if delay > 0 {
-		restartBackOffLateness.WithLabelValues(m.backOffType, m.cause(key)).Observe(late.Seconds())
+		restartBackOffLateness.WithLabelValues(m.backOffType).Observe(late.Seconds())
 	}
 }

@@ -47,29 +47,6 @@ func TestRestartBackOffMetrics(t *testing.T) {
 		kubelet_restart_backoff_resets_total{type="container"} 0
 		kubelet_restart_backoff_resets_total{type="pod"} 1
 	`), "kubelet_restart_backoff_keys", "kubelet_restart_backoff_resets_total"))
-	// With a cause, if the key has one. The cause does not exist if no restart is
-	// delayed.
-	queue := map[string]string{"cause": RestartLatenessQueue}
-	h, err := testutil.GetHistogramVecFromGatherer(legacyregistry.DefaultGatherer, "kubelet_restart_backoff_lateness_seconds", queue)
-	require.NoError(t, err)
-	require.Empty(t, h)
-	byKey := backoff.NewBackOff(10*time.Second, 300*time.Second)
-	MeasureRestartBackOffByCause(byKey, RestartBackOffContainer, func(key string) string {
-		if key == "a" {
-			return RestartLatenessQueue
-		}
-		return RestartLatenessOther
-	})
-	for _, key := range []string{"a", "b", "c"} {
-		byKey.Decide(key, now, now)
-		byKey.Decide(key, now.Add(time.Second), now.Add(12*time.Second))
-	}
-	for cause, want := range map[string]uint64{RestartLatenessQueue: 1, RestartLatenessOther: 2} {
-		h, err := testutil.GetHistogramVecFromGatherer(legacyregistry.DefaultGatherer, "kubelet_restart_backoff_lateness_seconds",
-			map[string]string{"type": RestartBackOffContainer, "cause": cause})
-		require.NoError(t, err)
-		require.Equal(t, want, h.GetAggregatedSampleCount(), cause)
-	}
 	for name, want := range map[string][2]float64{
 		"kubelet_restart_backoff_delay_seconds":    {3, 10},
 		"kubelet_restart_backoff_lateness_seconds": {1, 3},

@@ -20,15 +20,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"k8s.io/kubernetes/pkg/kubelet/backoff"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // saveBackOff stores the back-off with which doBackOff allowed the start, for the
 // container that is about to be created.
-func (s *startSpec) saveBackOff(pod *v1.Pod, backOff *backoff.Backoff) {
-	if strictCrashLoopBackOff() && s.ephemeralContainer == nil {
-		s.savedBackOff = restart.SaveBackOff(backOff, GetBackoffKey(pod, s.container), backOff.Clock.Now())
+func (m *kubeGenericRuntimeManager) saveBackOff(pod *v1.Pod, s *startSpec) {
+	if m.restartBackOff != nil && s.ephemeralContainer == nil {
+		s.savedBackOff = restart.SaveBackOff(m.restartBackOff, restart.Key(pod, s.container), m.restartBackOff.Clock.Now())
 	}
 }
 
@@ -37,4 +37,10 @@ func (s *startSpec) annotate(config *runtimeapi.ContainerConfig) {
 	if s.savedBackOff != "" {
 		config.Annotations[restart.ContainerBackOffAnnotation] = s.savedBackOff
 	}
+}
+
+// readBackOff sets the back-offs from the annotations of the container.
+func readBackOff(s *kubecontainer.Status, annotations map[string]string) {
+	s.ContainerBackOff = annotations[restart.ContainerBackOffAnnotation]
+	s.PodBackOff = annotations[restart.PodBackOffAnnotation]
 }

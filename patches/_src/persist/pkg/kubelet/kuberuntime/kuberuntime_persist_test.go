@@ -26,6 +26,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	testingclock "k8s.io/utils/clock/testing"
@@ -54,8 +55,11 @@ func TestSyncPodSavesBackOff(t *testing.T) {
 			status.SandboxStatuses[0].Id = sandbox.Id
 			setStatusesForTest(status)
 			clock := testingclock.NewFakeClock(time.Now().UTC().Round(time.Second))
-			backOff := restart.NewBackOff(clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
-			key := GetBackoffKey(pod, &pod.Spec.Containers[0])
+			backOff := flowcontrol.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+			if !off {
+				m.restartBackOff = restart.NewBackOff(clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
+			}
+			key := restart.Key(pod, &pod.Spec.Containers[0])
 			for attempts := range 3 {
 				want := ""
 				if attempts > 0 && !off {

@@ -20,8 +20,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-
-	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // PodRestart is what the start of a pod's containers needs to know about the pod's
@@ -32,7 +30,7 @@ type PodRestart struct {
 	LastCounts map[string]int
 	// Waits, if not nil, is the reason why no container of the pod starts yet, except
 	// ephemeral ones. Message is the reason as text.
-	Waits   *restart.BackoffError
+	Waits   *BackoffError
 	Message string
 	// BackOff, if not empty, is the pod's back-off as stored in the containers that
 	// are started.
@@ -44,7 +42,7 @@ func (r *PodRestart) InProgress() bool { return r != nil && r.LastCounts != nil 
 
 // Wait returns why the container has to wait for its pod, or nil if it does not have
 // to wait. It may be called on nil.
-func (r *PodRestart) Wait(pod *v1.Pod, container *v1.Container) *restart.BackoffError {
+func (r *PodRestart) Wait(pod *v1.Pod, container *v1.Container) *BackoffError {
 	if r == nil || slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool {
 		return c.Name == container.Name
 	}) {

@@ -26,13 +26,11 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
@@ -144,7 +142,7 @@ func TestSyncPodRestartCount(t *testing.T) {
 	for id := range fakeRuntime.Containers {
 		before[id] = true
 	}
-	result := m.syncPodForTest(tCtx, pod, status, backoff.NewBackOff(time.Second, time.Minute))
+	result := m.syncPodForTest(tCtx, pod, status, flowcontrol.NewBackOff(time.Second, time.Minute))
 	require.NoError(t, result.Error())
 	attempts := map[string]uint32{}
 	for id, c := range fakeRuntime.Containers {
@@ -169,14 +167,14 @@ func TestSyncPodWaitsForPod(t *testing.T) {
 	status.SandboxStatuses[0].Id = sandbox.Id
 	status.ContainerStatuses, status.ActiveContainerStatuses = nil, nil
 	at := time.Now().Add(10 * time.Second)
-	status.Restart = &kubecontainer.PodRestart{Waits: restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at), Message: "back-off 10s"}
+	status.Restart = &kubecontainer.PodRestart{Waits: kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at), Message: "back-off 10s"}
 	before := map[string]bool{}
 	for id := range fakeRuntime.Containers {
 		before[id] = true
 	}
-	for _, strict := range []bool{true, false} {
-		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, strict)
-		result := m.syncPodForTest(tCtx, pod, status, backoff.NewBackOff(time.Second, time.Minute))
+	for _, backOff := range []*backoff.Backoff{m.restartBackOff, nil} {
+		m.restartBackOff = backOff
+		result := m.syncPodForTest(tCtx, pod, status, flowcontrol.NewBackOff(time.Second, time.Minute))
 		require.ErrorIs(t, result.Error(), kubecontainer.ErrCrashLoopBackOff)
 		got, _ := restart.MinBackoffExpiration(result.Error())
 		require.Equal(t, at, got)

@@ -24,7 +24,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 
+	"k8s.io/kubernetes/pkg/features"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	statusutil "k8s.io/kubernetes/pkg/util/pod"
 )
@@ -123,7 +125,7 @@ func (m *manager) patchPodStatus(ctx context.Context, pod *v1.Pod, status v1.Pod
 	} else {
 		newPod, patch, unchanged, err = statusutil.PatchPodStatus(ctx, m.kubeClient, pod.Namespace, pod.Name, pod.UID, pod.Status, status)
 	}
-	if err == nil && !unchanged {
+	if err == nil && !unchanged && utilfeature.DefaultFeatureGate.Enabled(features.KubeletPatchPodStatusWithoutGet) {
 		m.knownPods.remember(newPod, time.Now())
 	}
 	return newPod, patch, unchanged, err

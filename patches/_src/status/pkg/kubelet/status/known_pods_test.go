@@ -31,10 +31,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes/fake"
 	core "k8s.io/client-go/testing"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/features"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -127,6 +130,19 @@ func TestKnownPodIsNotRead(t *testing.T) {
 		m.syncBatchForTest(ctx, false)
 		a.assertRequests(t, want...)
 		require.Equal(t, strconv.Itoa(i), a.pod.Status.Message)
+	}
+}
+
+// With the gate off, a repeated write needs two requests as upstream.
+func TestKnownPodIsReadWithoutGate(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletPatchPodStatusWithoutGet, false)
+	logger, ctx := ktesting.NewTestContext(t)
+	pod := getTestPod()
+	a, m := newVersionedAPI(pod)
+	for i := range 3 {
+		m.setPodStatusForTest(logger, pod, message(strconv.Itoa(i)))
+		m.syncBatchForTest(ctx, false)
+		a.assertRequests(t, "get", "patch")
 	}
 }
 

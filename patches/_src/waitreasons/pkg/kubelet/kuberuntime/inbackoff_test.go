@@ -24,6 +24,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	testingclock "k8s.io/utils/clock/testing"
@@ -73,9 +74,12 @@ func TestStartsInBackOff(t *testing.T) {
 			clock := testingclock.NewFakeClock(start)
 			backOff := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
 			backOff.HasExpiredFunc = backoff.FlatReset(backoff.ContainerResetPeriod)
+			if !tc.off {
+				m.restartBackOff = backOff
+			}
 			c, s := &pod.Spec.Containers[0], status.ContainerStatuses[0]
 			s.State, s.FinishedAt = kubecontainer.ContainerStateExited, start
-			waiting, _, _ := m.doBackOffForTest(tCtx, pod, c, status, backOff)
+			waiting, _, _ := m.doBackOffForTest(tCtx, pod, c, status, flowcontrol.NewBackOff(10*time.Second, 300*time.Second))
 			require.False(t, waiting)
 			s.RestartCount, s.StartedAt, s.FinishedAt = 1, start, start.Add(time.Second)
 			clock.Step(time.Second + tc.after)
@@ -87,7 +91,7 @@ func TestStartsInBackOff(t *testing.T) {
 				want = 1
 			}
 			for range 3 {
-				result := m.StartsInBackOff(tCtx, pod, status, backOff)
+				result := m.StartsInBackOff(tCtx, pod, status)
 				require.Len(t, result.SyncResults, want)
 				if want > 0 {
 					require.Equal(t, c.Name, result.SyncResults[0].Target)
@@ -97,9 +101,9 @@ func TestStartsInBackOff(t *testing.T) {
 			}
 			require.Empty(t, recorder.Events)
 			if tc.want {
-				waiting, message, _ := m.doBackOffForTest(tCtx, pod, c, status, backOff)
+				waiting, message, _ := m.doBackOffForTest(tCtx, pod, c, status, flowcontrol.NewBackOff(10*time.Second, 300*time.Second))
 				require.True(t, waiting)
-				require.Equal(t, message, m.StartsInBackOff(tCtx, pod, status, backOff).SyncResults[0].Message)
+				require.Equal(t, message, m.StartsInBackOff(tCtx, pod, status).SyncResults[0].Message)
 			}
 		})
 	}

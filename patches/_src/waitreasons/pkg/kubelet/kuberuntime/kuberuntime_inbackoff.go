@@ -21,7 +21,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
@@ -32,11 +31,12 @@ type BackOffRuntime interface {
 	// StartsInBackOff returns the results that SyncPod would have for exited
 	// containers that it would not start now because of their back-off. It starts
 	// and kills nothing, and begins no wait.
-	StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) kubecontainer.PodSyncResult
+	StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) kubecontainer.PodSyncResult
 }
 
-func (m *kubeGenericRuntimeManager) StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) (result kubecontainer.PodSyncResult) {
-	if !strictCrashLoopBackOff() {
+func (m *kubeGenericRuntimeManager) StartsInBackOff(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) (result kubecontainer.PodSyncResult) {
+	backOff := m.restartBackOff
+	if backOff == nil {
 		return result
 	}
 	changes := m.podActions(ctx, pod, podStatus)

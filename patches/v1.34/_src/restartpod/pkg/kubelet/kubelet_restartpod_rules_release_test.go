@@ -21,10 +21,10 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-base/featuregate"
 
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
@@ -38,7 +38,7 @@ func needsRestartAllContainers(t *testing.T) { t.Skip("no rule restarts all cont
 // actionToMeasure is the action of the restarts in a test of metrics.
 const actionToMeasure = v1.ContainerRestartRuleActionRestartPod
 
-func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *backoff.Backoff) kubecontainer.PodSyncResult {
+func (r *restartTest) SyncPod(_ context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, _ []v1.Secret, _ *flowcontrol.Backoff) kubecontainer.PodSyncResult {
 	return r.syncPod(pod, podStatus, false)
 }
 

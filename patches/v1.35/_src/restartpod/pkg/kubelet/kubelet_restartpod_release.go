@@ -51,3 +51,11 @@ func (kl *Kubelet) apiPodStatus(_ context.Context, pod *v1.Pod, podStatus *kubec
 func (kl *Kubelet) freshPodStatus(ctx context.Context, pod *v1.Pod) (*kubecontainer.PodStatus, error) {
 	return kl.containerRuntime.GetPodStatus(ctx, pod.UID, pod.Name, pod.Namespace)
 }
+
+// podPhase returns the phase that upstream's code computes.
+func podPhase(pod *v1.Pod, statuses []v1.ContainerStatus, podIsTerminal bool, podStatus *kubecontainer.PodStatus) v1.PodPhase {
+	return getPhase(pod, statuses, podIsTerminal, kubecontainer.HasAnyActiveRegularContainerStarted(&pod.Spec, podStatus))
+}
+
+// end is called when the sync returns err.
+func (s *restartSync) end(err *error) { s.endSync(err) }

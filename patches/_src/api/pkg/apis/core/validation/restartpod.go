@@ -20,16 +20,16 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 )
 
-// RestartPodActionInUse returns true if a container of the pod has a rule with
-// the action RestartPod.
-func RestartPodActionInUse(podSpec *core.PodSpec) bool {
+// RestartActionInUse returns true if a container of the pod has a rule with the
+// action.
+func RestartActionInUse(podSpec *core.PodSpec, action core.ContainerRestartRuleAction) bool {
 	if podSpec == nil {
 		return false
 	}
 	for _, containers := range [][]core.Container{podSpec.InitContainers, podSpec.Containers} {
 		for _, container := range containers {
 			for _, rule := range container.RestartPolicyRules {
-				if rule.Action == core.ContainerRestartRuleActionRestartPod {
+				if rule.Action == action {
 					return true
 				}
 			}
@@ -44,5 +44,5 @@ func RestartPodActionInUse(podSpec *core.PodSpec) bool {
 // rule did restart the pod: the exit of that rule's container may be missing
 // from every written status.
 func (opts PodValidationOptions) podCouldRestart(podSpec *core.PodSpec) bool {
-	return opts.AllowContainerRestartPolicyRules && opts.AllowRestartPod && RestartPodActionInUse(podSpec)
+	return opts.AllowContainerRestartPolicyRules && opts.AllowRestartPod && RestartActionInUse(podSpec, core.ContainerRestartRuleActionRestartPod)
 }

@@ -109,7 +109,7 @@ func TestRestartPodGateOnOffOn(t *testing.T) {
 			setRestartPodGates(t, false, false)
 			got, err := create(pod)
 			require.NoError(t, err)
-			assert.False(t, validation.RestartPodActionInUse(&got.Spec))
+			assert.False(t, validation.RestartActionInUse(&got.Spec, api.ContainerRestartRuleActionRestartPod))
 			stored(t, one)
 
 			setRestartPodGates(t, true, true)

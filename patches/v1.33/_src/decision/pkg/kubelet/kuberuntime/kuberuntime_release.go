@@ -35,9 +35,6 @@ func (m *kubeGenericRuntimeManager) recorderFor(context.Context) record.EventRec
 // restart policy.
 func regularContainersHavePolicies() bool { return false }
 
-// GetBackoffKey returns the key of a container's back-off.
-func GetBackoffKey(pod *v1.Pod, container *v1.Container) string { return GetStableKey(pod, container) }
-
 func (m *kubeGenericRuntimeManager) podActions(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) podActions {
 	return m.computePodActions(ctx, pod, podStatus)
 }

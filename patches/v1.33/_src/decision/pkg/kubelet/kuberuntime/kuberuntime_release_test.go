@@ -23,10 +23,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	apitest "k8s.io/cri-api/pkg/apis/testing"
 
-	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -41,7 +41,7 @@ func runtimeManagerForTest(_ ktesting.TContext, recorder *record.FakeRecorder) (
 	return fakeRuntime, fakeImage, m, err
 }
 
-func (m *kubeGenericRuntimeManager) syncPodForTest(ctx context.Context, pod *v1.Pod, status *kubecontainer.PodStatus, backOff *backoff.Backoff) kubecontainer.PodSyncResult {
+func (m *kubeGenericRuntimeManager) syncPodForTest(ctx context.Context, pod *v1.Pod, status *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) kubecontainer.PodSyncResult {
 	return m.SyncPod(ctx, pod, status, nil, backOff)
 }
 
@@ -54,7 +54,7 @@ func setFakePodForTest(t *testing.T, m *kubeGenericRuntimeManager, fakeRuntime *
 	return sandbox
 }
 
-func (m *kubeGenericRuntimeManager) doBackOffForTest(_ context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *backoff.Backoff) (bool, string, error) {
+func (m *kubeGenericRuntimeManager) doBackOffForTest(_ context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
 	return m.doBackOff(pod, container, podStatus, backOff)
 }
 

@@ -31,7 +31,7 @@ func RestartPodInUse(podSpec *core.PodSpec) bool {
 			return true
 		}
 	}
-	return RestartPodActionInUse(podSpec)
+	return RestartActionInUse(podSpec, core.ContainerRestartRuleActionRestartPod)
 }
 
 // restartRuleActions returns the actions that a restart rule may have.

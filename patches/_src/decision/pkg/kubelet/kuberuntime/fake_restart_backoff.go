@@ -14,15 +14,22 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package kubelet
+package kuberuntime
 
 import (
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
+	"time"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 )
 
-// The function in this file depends on the Kubernetes release.
-
-// requestRelist requests a relist of a pod from the PLEG. It logs nothing if the
-// queue is full, because the requests are hints.
-func (kl *Kubelet) requestRelist(uid types.UID) { kl.RequestPodRelist(klog.New(nil), uid) }
+// newFakeContainerBackOff returns a back-off with the delays of those that the tests
+// of SyncPod pass.
+func newFakeContainerBackOff() containerBackOff {
+	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletStrictCrashLoopBackOff) {
+		return containerBackOff{}
+	}
+	return containerBackOff{backoff.NewBackOff(time.Second, time.Minute)}
+}

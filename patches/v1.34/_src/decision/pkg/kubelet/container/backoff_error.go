@@ -14,12 +14,18 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package kubelet
+package container
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"time"
 
-// The function in this file depends on the Kubernetes release.
+	"k8s.io/kubernetes/pkg/kubelet/restart"
+)
 
-// requestRelist requests a relist of a pod from the PLEG. It logs nothing if the
-// queue is full, because the requests are hints.
-func (kl *Kubelet) requestRelist(uid types.UID) { kl.RequestPodRelist(uid) }
+// BackoffError is an error that is over at a known time.
+type BackoffError = restart.BackoffError
+
+// NewBackoffError returns a BackoffError that wraps err and is over at backoffTime.
+func NewBackoffError(err error, backoffTime time.Time) *BackoffError {
+	return restart.NewBackoffError(err, backoffTime)
+}

@@ -1,0 +1,98 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kuberuntime
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+
+	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+)
+
+func TestStartTurns(t *testing.T) {
+	const cpus = 4
+	var turns startTurns
+	for range 2 * cpus {
+		require.Nil(t, turns.begin(false, cpus))
+	}
+	wait := turns.begin(false, cpus)
+	require.NotNil(t, wait, "one too many")
+	require.Nil(t, turns.begin(true, cpus), "a first start does not wait")
+	turns.end(false)
+	<-wait
+	require.NotNil(t, turns.begin(false, cpus), "fewer while a first start runs")
+	for range 2*cpus - 2 {
+		turns.end(false)
+	}
+	require.Nil(t, turns.begin(false, cpus), "the second of two")
+	wait = turns.begin(false, cpus)
+	require.NotNil(t, wait)
+	turns.end(true)
+	<-wait
+	require.Nil(t, turns.begin(false, cpus), "no first start any more")
+
+	var one startTurns
+	require.Nil(t, one.begin(true, 1))
+	require.Nil(t, one.begin(false, 1), "one at least")
+	require.NotNil(t, one.begin(false, 1))
+}
+
+// A start is counted once, and ends once.
+func TestTakeTurn(t *testing.T) {
+	podStatus := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "ran"}}}
+	restarting := &kubecontainer.PodStatus{Restart: &kubecontainer.PodRestart{LastCounts: map[string]int{"old": 1}}}
+	var turns startTurns
+	takes := map[string]struct {
+		take             func() func()
+		firsts, restarts int
+	}{
+		"new":                {func() func() { return turns.takeTurn(context.Background(), podStatus, &v1.Container{Name: "new"}) }, 1, 0},
+		"sandbox":            {func() func() { return turns.takeFirstTurn(context.Background()) }, 1, 0},
+		"ran":                {func() func() { return turns.takeTurn(context.Background(), podStatus, &v1.Container{Name: "ran"}) }, 0, 1},
+		"in a pod's restart": {func() func() { return turns.takeTurn(context.Background(), restarting, &v1.Container{Name: "old"}) }, 0, 1},
+	}
+	for _, gate := range []bool{false, true} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, gate)
+		for name, tc := range takes {
+			end := tc.take()
+			want := [2]int{}
+			if gate {
+				want = [2]int{tc.firsts, tc.restarts}
+			}
+			require.Equal(t, want, [2]int{turns.firsts, turns.restarts}, name)
+			end()
+			end()
+			require.Equal(t, [2]int{}, [2]int{turns.firsts, turns.restarts}, name)
+		}
+	}
+}
+
+// A restart that finds no turn is made all the same if its sync is over.
+func TestTakeTurnWithoutOne(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
+	turns := startTurns{restarts: 1 << 20}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	turns.take(ctx, false)()
+	require.Equal(t, 1<<20, turns.restarts, "it is not counted")
+}

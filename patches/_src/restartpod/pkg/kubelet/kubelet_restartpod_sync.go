@@ -1,0 +1,145 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+)
+
+// restartSync is one sync of a pod that may be restarted in place. stepRestart returns
+// it before the runtime syncs the containers, syncPod takes the place of that, and end
+// follows it.
+type restartSync struct {
+	kl  *Kubelet
+	pod *v1.Pod
+	// restart is nil if no rule can restart the pod.
+	restart *podRestart
+	// podStatus is the pod's status at the start of the sync.
+	podStatus *kubecontainer.PodStatus
+	// err is why the runtime did not sync the containers.
+	err error
+}
+
+// stepRestart steps the pod's machine. The status that is generated next shows whether
+// a restart begins or ends.
+func (kl *Kubelet) stepRestart(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) *restartSync {
+	p := kl.podRestarts.get(pod.UID)
+	if p != nil && p.ended {
+		// A static pod runs again under the same UID. Its earlier end no longer
+		// matters.
+		p = kl.podRestarts.set(pod.UID, kl.podRestarts.newRestart(pod))
+		for _, s := range podStatus.ContainerStatuses {
+			p.noteStopped(s.ID)
+		}
+	}
+	p = kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID))
+	if p != nil {
+		p.killed = nil
+	}
+	return &restartSync{kl: kl, pod: pod, restart: p, podStatus: podStatus}
+}
+
+// syncPod stops the previous run of the pod if it is being restarted, and then syncs the
+// containers. sync gets the pod without the rules that must not restart it, and its
+// status without the previous run: that of a new pod in a ready sandbox.
+func (s *restartSync) syncPod(ctx context.Context, podStatus *kubecontainer.PodStatus, sync func(*v1.Pod, *kubecontainer.PodStatus) kubecontainer.PodSyncResult) kubecontainer.PodSyncResult {
+	p := s.restart
+	if p == nil {
+		return sync(s.pod, podStatus)
+	}
+	if podStatus, s.err = s.kl.terminateForRestart(ctx, s.pod, p, podStatus); s.err == nil && s.kl.podWorkers.IsPodTerminationRequested(s.pod.UID) {
+		// Otherwise a rule would start containers again.
+		s.err = errTerminationRequested
+	}
+	if s.err != nil {
+		return kubecontainer.PodSyncResult{}
+	}
+	podStatus = s.kl.podRestarts.saveBackOff(p, p.present(podStatus))
+	result := sync(p.withoutTriggers(s.pod), podStatus)
+	p.noteResult(podStatus, &result)
+	return result
+}
+
+// endSync updates the error of the sync, and records what the sync has stopped.
+func (s *restartSync) endSync(err *error) {
+	p := s.restart
+	if p == nil {
+		return
+	}
+	p.noteStops(s.kl.podRestarts.runtime, s.pod.UID, s.podStatus)
+	if s.err != nil {
+		*err = s.err
+		return
+	}
+	*err = p.withBackOff(*err)
+}
+
+// terminateForRestart stops the previous run of a pod that is being restarted, and
+// returns the pod's status after that.
+//
+// Like SyncTerminatingPod, it returns when the containers have stopped. The context
+// is cancelled if the pod must be terminated in the meantime.
+func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podRestart, podStatus *kubecontainer.PodStatus) (*kubecontainer.PodStatus, error) {
+	if kl.podWorkers.IsPodTerminationRequested(pod.UID) {
+		return nil, errTerminationRequested
+	}
+	logger := klog.FromContext(ctx)
+	p.stopping.Store(true)
+	defer p.stopping.Store(false)
+	// Each pass waits for the containers that it stops: first all except the
+	// sidecars, and then one sidecar at a time.
+	for range p.containers {
+		if len(p.plan.Kill) == 0 {
+			break
+		}
+		killed := kubecontainer.PodSyncResult{SyncResults: kl.stopForRestart(ctx, pod, p)}
+		p.killed = append(p.killed, killed.SyncResults...)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := killed.Error(); err != nil {
+			return nil, err
+		}
+		fresh, err := kl.freshPodStatus(ctx, pod)
+		if err != nil {
+			return nil, fmt.Errorf("unable to read pod status after stopping containers for a restart: %w", err)
+		}
+		fresh.IPs = podStatus.IPs
+		podStatus = fresh
+		kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID))
+		apiPodStatus := kl.apiPodStatus(ctx, pod, podStatus)
+		kl.statusManager.SetPodStatus(logger, pod, apiPodStatus)
+		if apiPodStatus.Phase == v1.PodFailed || apiPodStatus.Phase == v1.PodSucceeded {
+			return nil, fmt.Errorf("the pod has the phase %s since its containers were stopped for a restart", apiPodStatus.Phase)
+		}
+	}
+	if len(p.plan.Kill) > 0 {
+		return nil, errors.New("containers run on after they were stopped for a restart of the pod")
+	}
+	return podStatus, nil
+}
+
+// errTerminationRequested ends the sync of a pod that must be terminated. The pod
+// worker handles it as a cancellation.
+var errTerminationRequested = fmt.Errorf("the pod must be terminated: %w", context.Canceled)
