@@ -95,7 +95,7 @@ invalid; 2 wrong usage.`,
 	flags.Uint64Var(&o.seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	usage.Output(cmd, &o.output, []string{outputJSON, outputTable})
 	usage.Name(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
-	cmd.AddCommand(cli.NewFleet(), cli.NewMerge())
+	cmd.AddCommand(cli.NewFleet())
 	return cmd
 }
 

@@ -39,7 +39,7 @@ func TestFlagErrors(t *testing.T) {
 	}
 }
 
-// fleet and merge are subcommands of plan, with the exit statuses of the other commands.
+// fleet is a subcommand of plan, with the exit statuses of the other commands.
 func TestPlanFleetStatus(t *testing.T) {
 	for _, tc := range []struct {
 		args        string
@@ -51,9 +51,6 @@ func TestPlanFleetStatus(t *testing.T) {
 		{"plan fleet --pods 0 -o json", exitUsage, "", `"detail":"pods: 0: must be from 1 to 10000"`},
 		{"plan fleet --curve none.yaml", exitFailed, "", "error: --curve none.yaml: none.yaml: "},
 		{"plan fleet --budget-requests 0.1", exitFailed, "no maximum is within the budget: 5m: ", "error: no maximum is within the budget\n"},
-		{"plan merge", exitUsage, "", "no FILE to merge"},
-		{"plan merge -", exitFailed, "", "error: stdin: is empty\n"},
-		{"plan merge -o json none", exitFailed, "", `{"severity":"error","detail":"none: no such file or directory"`},
 	} {
 		var out, errs bytes.Buffer
 		assert.Equal(t, tc.status, run(strings.Fields(tc.args), strings.NewReader(""), &out, &errs), tc.args)

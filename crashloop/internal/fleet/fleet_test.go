@@ -47,7 +47,7 @@ func small(t testing.TB) Options {
 // simulated runs a whole fleet.
 func simulated(t testing.TB, o Options) *Result {
 	t.Helper()
-	r, err := Run(o, Whole, nil)
+	r, err := Run(o, nil)
 	require.NoError(t, err)
 	return r
 }
@@ -232,11 +232,10 @@ func TestOutageAfterRecover(t *testing.T) {
 	o.For, o.Lives, o.Nodes, o.Pods, o.Fail, o.Recover = plan.Longest, lives(t, "1@0s"), 1_000_000, 1000, 1, s
 	o.Curves = []Curve{fast}
 	o.Outages[0] = Outage{From: s, Length: plan.Longest / 2, Share: 1}
-	assert.ErrorContains(t, o.Validate(1), "restarts are too many")
+	assert.ErrorContains(t, o.Validate(), "restarts are too many")
 }
 
-// A seed gives the same bytes on any number of processors and in any number of shards. Another
-// seed gives another result.
+// A seed gives the same bytes on any number of processors. Another seed gives another result.
 func TestDeterministic(t *testing.T) {
 	o := small(t)
 	o.Curves = []Curve{standard, reduced, fast}
@@ -253,91 +252,8 @@ func TestDeterministic(t *testing.T) {
 	assert.Equal(t, want, encode(simulated(t, o)))
 	runtime.GOMAXPROCS(5)
 	assert.Equal(t, want, encode(simulated(t, o)))
-	for _, shards := range []int{1, 2, 3, 7, 10} {
-		var parts []*Result
-		for i := shards - 1; i >= 0; i-- { // in any order
-			r, err := Run(o, Shard{i, shards}, nil)
-			require.NoError(t, err)
-			decoded, err := Decode([]byte(encode(r)))
-			require.NoError(t, err)
-			parts = append(parts, decoded)
-		}
-		merged, err := Merge(parts)
-		require.NoError(t, err)
-		assert.Equal(t, want, encode(merged), "%d shards", shards)
-	}
 	o.Seed++
 	assert.NotEqual(t, want, encode(simulated(t, o)))
-}
-
-func TestMergeErrors(t *testing.T) {
-	o := small(t)
-	o.Nodes, o.Recover = 4, 10*time.Minute
-	part := func(i, n int) *Result {
-		r, err := Run(o, Shard{i, n}, nil)
-		require.NoError(t, err)
-		return r
-	}
-	a, b, c := part(0, 3), part(1, 3), part(2, 3)
-	other := part(1, 2)
-	o.Seed = 9
-	seed := part(1, 3)
-	for want, parts := range map[string][]*Result{
-		"no shard to merge":                                              {},
-		"shard 1/3 is missing: only 2 of 3 are given":                    {a, c},
-		"shard 0/3 is given twice":                                       {a, b, a, c},
-		"shard 1/2 is from another run than shard 0/3: all must have th": {a, other},
-		"shard 1/3 is from another run than shard 0/3":                   {a, seed, c},
-	} {
-		_, err := Merge(parts)
-		assert.ErrorContains(t, err, want)
-	}
-	data, err := json.Marshal(a)
-	require.NoError(t, err)
-	edit := func(change func(map[string]any)) []byte {
-		var m map[string]any
-		require.NoError(t, json.Unmarshal(data, &m))
-		change(m)
-		edited, err := json.Marshal(m)
-		require.NoError(t, err)
-		return edited
-	}
-	recovery := func(m map[string]any) map[string]any {
-		return m["Curves"].([]any)[0].(map[string]any)["Recoveries"].([]any)[0].(map[string]any)
-	}
-	curve := func(m map[string]any) map[string]any { return m["Curves"].([]any)[0].(map[string]any) }
-	for want, data := range map[string][]byte{
-		"not JSON":                              data[:100],
-		`format "": must be "crashloop-plan/1"`: []byte(`{"a": 1}`),
-		"shard 3/3: must be from 0/N":           edit(func(m map[string]any) { m["Shard"].(map[string]any)["Index"] = 3 }),
-		"nodes: -1: must be from 1":             edit(func(m map[string]any) { m["Options"].(map[string]any)["Nodes"] = -1 }),
-		`the name has a character that cannot`: edit(func(m map[string]any) {
-			m["Options"].(map[string]any)["Curves"].([]any)[0].(map[string]any)["Name"] = "\x1b[31m"
-		}),
-		"truncated or edited":         edit(func(m map[string]any) { m["Curves"] = nil }),
-		"containers cannot be up for": edit(func(m map[string]any) { curve(m)["UpMillis"] = 1 << 50 }),
-		"and down for 18446744073709": edit(func(m map[string]any) { curve(m)["DownMillis"] = json.Number("18446744073709551615") }),
-		"containers cannot complete":  edit(func(m map[string]any) { curve(m)["Completed"] = 1e6 }),
-		"than the peak {Restarts:":    edit(func(m map[string]any) { curve(m)["Restarts"].([]any)[1] = json.Number("9000000000000000000") }),
-		"the peak {Restarts:1000000000000 Node:": edit(func(m map[string]any) {
-			curve(m)["Peak"].(map[string]any)["Restarts"] = json.Number("1000000000000")
-		}),
-		"Step:7700} is not one": edit(func(m map[string]any) { curve(m)["Peak"].(map[string]any)["Step"] = 7700 }),
-		`exit: "99999@-5ns": the exit code "99999"`: edit(func(m map[string]any) {
-			m["Options"].(map[string]any)["Lives"] = []map[string]any{{"Code": 99999, "After": -5}}
-		}),
-		"more than 2 containers cannot recover": edit(func(m map[string]any) {
-			recovery(m)["Counts"] = []json.Number{"9223372036854775808", "9223372036854775808"}
-		}),
-		`curve "default": more than 2 containers`: edit(func(m map[string]any) { recovery(m)["Never"] = json.Number("18446744073709551615") }),
-		"a recovery after 9m0s took":              edit(func(m map[string]any) { recovery(m)["Back"] = 9 * time.Minute }),
-		"a recovery after 10m0s took -5ns":        edit(func(m map[string]any) { recovery(m)["Longest"] = -5 }),
-		"a recovery after 10m0s took 1h0m0.001":   edit(func(m map[string]any) { recovery(m)["Longest"] = time.Hour + time.Millisecond }),
-		"requests in step 1 are more":             edit(func(m map[string]any) { curve(m)["Requests"].([]any)[1] = 1e12 }),
-	} {
-		_, err := Decode(data)
-		assert.ErrorContains(t, err, want)
-	}
 }
 
 // Invalid options are an error that names the field.
@@ -379,7 +295,7 @@ func TestValidate(t *testing.T) {
 	} {
 		o := small(t)
 		change(&o)
-		_, err := Run(o, Whole, nil)
+		_, err := Run(o, nil)
 		assert.ErrorContains(t, err, want)
 	}
 }

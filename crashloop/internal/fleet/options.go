@@ -3,7 +3,7 @@
 // Package fleet simulates the restarts of all containers of many nodes in virtual time, with any
 // number of back-off curves. It has no formula for delays, resets or restarts: packages backoff,
 // restart and restartpod decide on each restart of each container. The same Options give the
-// same result, on any number of processors and in any number of shards.
+// same result on any number of processors.
 package fleet
 
 import (
@@ -26,7 +26,7 @@ type Curve struct {
 	backoff.Curve
 }
 
-// Options are the input of a run. The result of a shard includes them.
+// Options are the input of a run.
 type Options struct {
 	// Curves are simulated side by side, with the same random draws. The others are compared with
 	// the first one.
@@ -97,8 +97,7 @@ const (
 
 // Validate returns an error that names the invalid field as the flag of crashloop plan fleet, its
 // value, and what would be valid.
-// shards is the number of parts into which the run is divided.
-func (o *Options) Validate(shards int) error {
+func (o *Options) Validate() error {
 	names := map[string]bool{}
 	if len(o.Curves) == 0 || len(o.Curves) > mostCurves {
 		return fmt.Errorf("curves: %d: must be from 1 to %d", len(o.Curves), mostCurves)
@@ -165,8 +164,8 @@ func (o *Options) Validate(shards int) error {
 		return err
 	}
 	for _, c := range o.Curves {
-		if n := o.estimate(c) / float64(shards); n > mostRestarts {
-			return fmt.Errorf("curve %q: about %.0g restarts are too many to simulate: use fewer nodes, a shorter time, or more than %d shards", c.Name, n, shards)
+		if n := o.estimate(c); n > mostRestarts {
+			return fmt.Errorf("curve %q: about %.0g restarts are too many to simulate: use fewer nodes or a shorter time", c.Name, n)
 		}
 	}
 	return nil

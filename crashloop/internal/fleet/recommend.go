@@ -74,7 +74,7 @@ func (o *Options) sampled() int { return min(o.Nodes, max(sample/(o.Pods*o.Conta
 // Recommend returns the first candidate that stays within a budget. The candidates are in order
 // of preference, with increasing maxima. Recommend ignores o.Curves. An error is one of Validate.
 func Recommend(o Options, b Budget, candidates []Curve) (*Recommendation, error) {
-	if err := o.Validate(1); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if err := b.Validate(&o, candidates); err != nil {

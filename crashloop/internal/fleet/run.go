@@ -9,39 +9,29 @@ import (
 	"time"
 )
 
-// Shard is a part of the nodes: those with number % Of == Index.
-type Shard struct{ Index, Of int }
-
-// Whole is the only shard of a run that is not divided.
-var Whole = Shard{0, 1}
-
-// nodes returns the number of nodes in the shard.
-func (s Shard) nodes(all int) int { return (all - s.Index + s.Of - 1) / s.Of }
-
-// Run simulates the nodes of a shard on all processors. If progress is not nil, several
+// Run simulates the nodes on all processors. If progress is not nil, several
 // goroutines call it concurrently, after each node. An error is one of Validate.
-func Run(o Options, shard Shard, progress func(done, all int)) (*Result, error) {
-	if err := o.Validate(shard.Of); err != nil {
+func Run(o Options, progress func(done, all int)) (*Result, error) {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	nodes := shard.nodes(o.Nodes)
 	var next, done atomic.Int64
 	var lock sync.Mutex
-	total := newResult(o, shard)
+	total := newResult(o)
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), nodes) {
+	for range min(runtime.GOMAXPROCS(0), o.Nodes) {
 		workers.Go(func() {
-			part := newResult(o, shard)
+			part := newResult(o)
 			sims := make([]*node, len(o.Curves))
 			for i := range sims {
 				sims[i] = newNode(&o, &part.Curves[i], o.Curves[i])
 			}
-			for n := int(next.Add(1)) - 1; n < nodes; n = int(next.Add(1)) - 1 {
+			for n := int(next.Add(1)) - 1; n < o.Nodes; n = int(next.Add(1)) - 1 {
 				for _, s := range sims {
-					s.run(shard.Index + n*shard.Of)
+					s.run(n)
 				}
 				if d := int(done.Add(1)); progress != nil {
-					progress(d, nodes)
+					progress(d, o.Nodes)
 				}
 			}
 			lock.Lock()
@@ -86,7 +76,7 @@ func (n *node) run(number int) {
 // is one of Validate.
 func Restarts(o Options, c Curve) (times []time.Duration, err error) {
 	o.Curves = []Curve{c}
-	if err := o.Validate(1); err != nil {
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	newWalker(&o, c.Curve, func(at time.Duration) { times = append(times, at) }).walk(0)

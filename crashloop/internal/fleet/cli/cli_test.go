@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,10 +135,6 @@ func TestErrors(t *testing.T) {
 		{"--outage 10m,1m,2", "outage: the share 2 must be from 0 to 1", false},
 		{"--outage 50m,20m", "outage: from 50m0s for 20m0s: must be longer than 0s, and end within the", false},
 		{"--restart-policy Never", `--restart-policy "Never" must be Always or OnFailure`, false},
-		{"--shard 4/4", `--shard "4/4" must be I/N, with I from 0 to N-1`, false},
-		{"--shard 1", `--shard "1" must be I/N`, false},
-		{"--shard 0/2 -o json", "--shard prints the input of merge", false},
-		{"--shard 0/2 --budget-cpu 1", "--shard prints the input of merge", false},
 		{"--step 7s", "step: 7s: must be a multiple of 10s", false},
 		{"--budget-requests NaN", "budget-requests: NaN: must be more than 0", false},
 		{"--budget-requests fast", `"fast" must be a number per second`, false},
@@ -189,19 +184,13 @@ func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestLateErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "old.html", "old")
-	part := write(t, "part.json", simulated(t, "--pods", "1", "--shard", "0/1"))
 	before := listing(t)
-	for _, cmd := range []*cobra.Command{NewFleet(), NewMerge()} {
-		args := []string{"--html", "old.html", "--svg", "new.svg"}
-		if cmd.Name() == "merge" {
-			args = append(args, part)
-		}
-		cmd.SetArgs(args)
-		cmd.SetOut(broken{})
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		assert.ErrorIs(t, cmd.Execute(), io.ErrClosedPipe)
-		assert.Equal(t, before, listing(t))
-	}
+	cmd := NewFleet()
+	cmd.SetArgs([]string{"--html", "old.html", "--svg", "new.svg"})
+	cmd.SetOut(broken{})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	assert.ErrorIs(t, cmd.Execute(), io.ErrClosedPipe)
+	assert.Equal(t, before, listing(t))
 	_, _, err := execute(NewFleet(), "", "--pods", "1", "--html", "old.html", "--svg", "/dev/full")
 	assert.EqualError(t, err, "/dev/full: no space left on device")
 	assert.Equal(t, before, listing(t))
@@ -243,49 +232,6 @@ func TestFiles(t *testing.T) {
 	assert.Len(t, entries, 2, "no temporary file is left")
 }
 
-// The sum of the parts of a run gives the same bytes as the run.
-func TestMerge(t *testing.T) {
-	t.Chdir(t.TempDir())
-	args := []string{
-		"--nodes", "7", "--pods", "9", "--exit", "1@exp(20s)", "--curve", "default", "--curve", "reduced", "--outage", "10m,10m,50%", "--fail", "30%", "--stagger", "1m", "--for", "2h",
-	}
-	files := []string{"html", "svg"}
-	parts := map[int]string{}
-	for _, n := range []int{1, 3, 10} {
-		for i := range n {
-			parts[n] += simulated(t, append([]string{"--shard", fmt.Sprintf("%d/%d", i, n)}, args...)...)
-		}
-		assert.Equal(t, n, strings.Count(parts[n], "\n"), "a line for each")
-	}
-	for i, format := range [][]string{{"-o", "table"}, {"-o", "json"}, {"-o", "csv", "--step", "10s"}} {
-		whole := slices.Concat(format, args)
-		if i == 0 {
-			for _, ext := range files {
-				whole = append(whole, "--"+ext, "whole."+ext)
-			}
-		}
-		want := simulated(t, whole...)
-		for n, parts := range parts {
-			merge := slices.Concat(format, []string{"-"})
-			if i == 0 && n == 3 {
-				for _, ext := range files {
-					merge = append(merge, "--"+ext, "merged."+ext)
-				}
-			}
-			merged, _, err := execute(NewMerge(), parts, merge...)
-			require.NoError(t, err)
-			assert.Equal(t, want, merged)
-		}
-	}
-	for _, ext := range files {
-		a, err := os.ReadFile("whole." + ext)
-		require.NoError(t, err)
-		b, err := os.ReadFile("merged." + ext)
-		require.NoError(t, err)
-		assert.True(t, bytes.Equal(a, b), ext)
-	}
-}
-
 // A read-only file does not change, even if its directory is writable.
 func TestReadOnly(t *testing.T) {
 	if os.Geteuid() == 0 {
@@ -299,40 +245,6 @@ func TestReadOnly(t *testing.T) {
 	data, err := os.ReadFile("page.html")
 	require.NoError(t, err)
 	assert.Equal(t, "old", string(data))
-}
-
-func TestMergeErrors(t *testing.T) {
-	t.Chdir(t.TempDir())
-	part := simulated(t, "--nodes", "2", "--shard", "0/2")
-	write(t, "part.json", part)
-	write(t, "cut.json", part[:len(part)/2])
-	write(t, "empty.json", "")
-	for _, tc := range []struct {
-		args, want string
-		failure    bool
-	}{
-		{"", "no FILE to merge", false},
-		{"part.json", "shard 1/2 is missing: only 1 of 2 are given", true},
-		{"part.json part.json", "shard 0/2 is given twice", true},
-		{"cut.json", "cut.json: part 1 is not JSON", true},
-		{"empty.json", "empty.json: is empty", true},
-		{"none.json", "none.json: no such file or directory", true},
-		{".", ".: is a directory: name the files in it", true},
-		{"/dev/zero", "/dev/zero: part 1 is not JSON", true},
-		{"-", "stdin: is empty", true},
-		{"part.json --html none/a.html", "none/a.html: no such file", true},
-		{"part.json -o yaml", "no output format", false},
-		{"part.json --svg ./part.json", "./part.json: is also an input: name another file", false},
-	} {
-		out, _, err := execute(NewMerge(), "", strings.Fields(tc.args)...)
-		assert.ErrorContains(t, err, tc.want, tc.args)
-		var failure *Failure
-		assert.Equal(t, tc.failure, errors.As(err, &failure), tc.args)
-		assert.Empty(t, out)
-	}
-	data, err := os.ReadFile("part.json")
-	require.NoError(t, err)
-	assert.Equal(t, part, string(data))
 }
 
 func TestBar(t *testing.T) {

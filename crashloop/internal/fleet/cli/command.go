@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli has the commands crashloop plan fleet and crashloop plan merge.
+// Package cli has the command crashloop plan fleet.
 package cli
 
 import (
@@ -34,7 +34,6 @@ type fleetOptions struct {
 	exit     string
 	policy   string
 	outages  []string
-	shard    string
 	requests float64
 	cpu      float64
 	window   time.Duration
@@ -67,9 +66,6 @@ fails, from the start; instances that start after --recover run like the others.
 
 A restart costs what was measured (docs/results/load.md) unless a flag says otherwise.
 With a budget, the command looks for the lowest maximum that stays within it.
-
-Nodes do not depend on each other. With --shard I/N, I from 0, the command simulates
-the nodes of part I of N and prints a part for 'crashloop plan merge'.
 
 Exit status: 0 the plan was printed, 1 a file or configuration is invalid or no maximum
 stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
@@ -126,24 +122,23 @@ stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 	perSecond(flags, &o.requests, "budget-requests", "the most API requests of all nodes per second")
 	share(flags, &o.cpu, "budget-cpu", 0, "the most processors that a kubelet uses")
 	Duration(flags, &o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
-	flags.StringVar(&o.shard, "shard", "", "simulate part I of N of the nodes, for merge")
 	o.outputs.flags(cmd)
 	usage.Name(cmd, map[string]string{
 		"curve": "[NAME=]CURVE", "feature-gates": "GATE=true|false,...", "nodes": "N", "pods": "N", "containers": "N", "exit": "LIFE,...",
 		"restart-policy": "POLICY", "recover": "AFTER", "outage": "FROM,LENGTH[,SHARE]", "seed": "N",
-		"requests-per-restart": "N", "request-limit": "N", "shard": "I/N",
+		"requests-per-restart": "N", "request-limit": "N",
 	})
 	return cmd
 }
 
 // run simulates the fleet and writes the outputs.
 func (o *fleetOptions) run(stdout, stderr io.Writer) error {
-	shard, warnings, err := o.parse()
+	warnings, err := o.parse()
 	if err != nil {
 		return err
 	}
 	// Report all errors in the input before the simulation, which may take hours.
-	if err := o.Validate(shard.Of); err != nil {
+	if err := o.Validate(); err != nil {
 		return err
 	}
 	if err := report.CheckStep(o.step, o.For); err != nil {
@@ -167,13 +162,10 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 		fmt.Fprintf(stderr, "warning: %s\n", w)
 	}
 	bar := newProgress(stderr)
-	result, err := fleet.Run(o.Options, shard, bar.note)
+	result, err := fleet.Run(o.Options, bar.note)
 	bar.end()
 	if err != nil {
 		return err
-	}
-	if o.shard != "" {
-		return writeShard(stdout, result)
 	}
 	var rec *fleet.Recommendation
 	if wanted {
@@ -185,23 +177,17 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 }
 
 // parse fills the options from the flags, and returns warnings about the configuration files.
-func (o *fleetOptions) parse() (shard fleet.Shard, warnings []string, err error) {
-	if shard, err = parseShard(o.shard); err != nil {
-		return shard, nil, err
-	}
-	if o.shard != "" && (o.outputs.set() || o.requests != 0 || o.cpu != 0) {
-		return shard, nil, errors.New("--shard prints the input of merge: use -o, --svg, --html and --step with merge, and a budget without --shard")
-	}
+func (o *fleetOptions) parse() (warnings []string, err error) {
 	if o.Lives, err = plan.ParseLives(o.exit); err != nil {
-		return shard, nil, fmt.Errorf("--exit: %w", err)
+		return nil, fmt.Errorf("--exit: %w", err)
 	}
 	if o.Policy, err = parsePolicy(o.policy); err != nil {
-		return shard, nil, err
+		return nil, err
 	}
 	for _, text := range o.outages {
 		out, err := parseOutage(text)
 		if err != nil {
-			return shard, nil, err
+			return nil, err
 		}
 		o.Outages = append(o.Outages, out)
 	}
@@ -211,9 +197,9 @@ func (o *fleetOptions) parse() (shard fleet.Shard, warnings []string, err error)
 	for _, text := range o.curves {
 		c, odd, err := parseCurve(text, o.gates)
 		if err != nil {
-			return shard, nil, err
+			return nil, err
 		}
 		o.Curves, warnings = append(o.Curves, c), append(warnings, odd...)
 	}
-	return shard, warnings, nil
+	return warnings, nil
 }

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,22 +30,15 @@ type outputs struct {
 	format    string
 	step      time.Duration
 	svg, html string
-	cmd       *cobra.Command
 }
 
 func (o *outputs) flags(cmd *cobra.Command) {
-	o.cmd = cmd
 	flags := cmd.Flags()
 	usage.Output(cmd, &o.format, formats)
 	Duration(flags, &o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")
 	flags.StringVar(&o.svg, "svg", "", "write charts to this file, as SVG")
 	flags.StringVar(&o.html, "html", "", "write a report to this file, a page that needs no other file and no network")
 	usage.Name(cmd, map[string]string{"svg": "FILE", "html": "FILE"})
-}
-
-// set reports whether any of the flags is set.
-func (o *outputs) set() bool {
-	return slices.ContainsFunc([]string{"output", "step", "svg", "html"}, o.cmd.Flags().Changed)
 }
 
 // drawing is an output file, and the function that returns its content.
@@ -229,13 +221,4 @@ func writeAll(w io.Writer, data []byte) error {
 		return &Failure{err}
 	}
 	return nil
-}
-
-// writeShard writes a part as a single line, so that merge can read several parts from one stream.
-func writeShard(w io.Writer, r *fleet.Result) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return &Failure{err}
-	}
-	return writeAll(w, append(data, '\n'))
 }

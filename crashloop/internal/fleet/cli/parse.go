@@ -161,25 +161,6 @@ func parsePolicy(text string) (v1.RestartPolicy, error) {
 	return "", fmt.Errorf("--restart-policy %q must be %s or %s", text, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure)
 }
 
-// parseShard parses I/N. The empty string is fleet.Whole.
-func parseShard(text string) (s fleet.Shard, err error) {
-	if text == "" {
-		return fleet.Whole, nil
-	}
-	index, of, ok := strings.Cut(text, "/")
-	s.Index, err = strconv.Atoi(index)
-	if err == nil {
-		s.Of, err = strconv.Atoi(of)
-	}
-	if err == nil {
-		err = s.Validate()
-	}
-	if !ok || err != nil {
-		return s, fmt.Errorf("--shard %q must be I/N, with I from 0 to N-1, such as 0/4", text)
-	}
-	return s, nil
-}
-
 // share adds a flag for a share.
 func share(flags *pflag.FlagSet, to *float64, name string, standard float64, help string) {
 	text := ""

@@ -49,7 +49,7 @@ func predict(t *testing.T, r measurement) (p prediction, ok bool) {
 	}
 	begin := (c.Delay(1) + c.Delay(2) + 3*sc.Life + 2*fleet.Step - 1).Truncate(fleet.Step)
 	o.For = begin + window
-	result, err := fleet.Run(o, fleet.Whole, nil)
+	result, err := fleet.Run(o, nil)
 	require.NoError(t, err)
 	sums := result.Curves[0]
 	for step := int(begin / fleet.Step); step < len(sums.Restarts); step++ {
@@ -179,7 +179,7 @@ In the runs of [herd.md](herd.md), 110 pods fail when the service that they need
 			Curves: []fleet.Curve{node(herd.maximum, false)}, Nodes: 1, Pods: 110, Containers: 1, Lives: plan.Lives{{Code: 1, After: 20 * ms}},
 			Policy: v1.RestartPolicyAlways, For: 20 * m, Seed: 1, Outages: []fleet.Outage{{From: s, Length: herd.away, Share: 1}},
 		}
-		result, err := fleet.Run(o, fleet.Whole, nil)
+		result, err := fleet.Run(o, nil)
 		require.NoError(t, err)
 		measured, err := strconv.ParseFloat(row[i+1], 64)
 		require.NoError(t, err)

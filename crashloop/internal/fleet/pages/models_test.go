@@ -104,7 +104,7 @@ func until(times []time.Duration, from, to time.Duration) int { return within(ti
 func steps(c fleet.Curve, run, length time.Duration) []float64 {
 	o := containers(run, length)
 	o.Curves = []fleet.Curve{c}
-	r, err := fleet.Run(o, fleet.Whole, nil)
+	r, err := fleet.Run(o, nil)
 	if err != nil {
 		panic(err)
 	}

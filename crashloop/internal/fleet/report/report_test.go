@@ -40,7 +40,7 @@ func options(t *testing.T) fleet.Options {
 
 func result(t *testing.T, o fleet.Options) *fleet.Result {
 	t.Helper()
-	r, err := fleet.Run(o, fleet.Whole, nil)
+	r, err := fleet.Run(o, nil)
 	require.NoError(t, err)
 	return r
 }
