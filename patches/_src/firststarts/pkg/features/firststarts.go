@@ -22,7 +22,7 @@ import (
 )
 
 // Makes at most few restarts of containers at once, and fewer while a container is started for
-// the first time. A restart waits for that a second at most.
+// the first time. A restart waits for that ten seconds at most.
 const KubeletFirstStartsFirst featuregate.Feature = "KubeletFirstStartsFirst"
 
 var firstStartsFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{

@@ -17,7 +17,6 @@ limitations under the License.
 package kuberuntime
 
 import (
-	"context"
 	"runtime"
 	"sync"
 	"time"
@@ -31,8 +30,9 @@ import (
 
 const (
 	// longestTurn is how long a restart waits for its turn at most. The pod's worker waits
-	// with it, and so does a change of the pod.
-	longestTurn = time.Second
+	// with it, and so does a change of the pod. With a hundred pods that crash all the
+	// time, a turn comes after six seconds on two CPUs.
+	longestTurn = 10 * time.Second
 	// longestStart is how long a start counts at most. A postStart hook may take any time.
 	longestStart = 5 * time.Second
 )
@@ -40,7 +40,8 @@ const (
 // startTurns counts the starts of a node's containers. At most two restarts per CPU are
 // made at once, and while a container or a sandbox is started for the first time, one for
 // two CPUs, but at least one. A restart beyond that waits in its pod's worker, and is made
-// after a second at the latest. First starts do not wait. A start counts from the request to
+// after ten seconds at the latest, or when the pod must be terminated. First starts do not
+// wait. A start counts from the request to
 // create the container until the runtime has started it or it has failed, but no longer than
 // five seconds. The zero value is ready for use.
 type startTurns struct {
@@ -88,8 +89,9 @@ func (t *startTurns) end(first bool) {
 	}
 }
 
-// take waits for the turn of a start and returns a function to call at its end.
-func (t *startTurns) take(ctx context.Context, first bool) func() {
+// take waits for the turn of a start and returns a function to call at its end. It stops
+// waiting when another start ends and over returns true.
+func (t *startTurns) take(first bool, over func() bool) func() {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
 		return func() {}
 	}
@@ -102,9 +104,10 @@ func (t *startTurns) take(ctx context.Context, first bool) func() {
 		}
 		select {
 		case <-wait:
-			continue
+			if !over() {
+				continue
+			}
 		case <-late.C:
-		case <-ctx.Done():
 		}
 		return func() {}
 	}
@@ -117,10 +120,10 @@ func (t *startTurns) take(ctx context.Context, first bool) func() {
 }
 
 // takeTurn is take for a container that is about to be created.
-func (t *startTurns) takeTurn(ctx context.Context, podStatus *kubecontainer.PodStatus, container *v1.Container) func() {
+func (m *kubeGenericRuntimeManager) takeTurn(pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) func() {
 	again := podStatus.Restart.InProgress() || podStatus.FindContainerStatusByName(container.Name) != nil
-	return t.take(ctx, !again)
+	return m.take(!again, func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) })
 }
 
 // takeFirstTurn is take for a sandbox that is about to be created.
-func (t *startTurns) takeFirstTurn(ctx context.Context) func() { return t.take(ctx, true) }
+func (m *kubeGenericRuntimeManager) takeFirstTurn() func() { return m.take(true, nil) }

@@ -17,8 +17,8 @@ limitations under the License.
 package kuberuntime
 
 import (
-	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -61,15 +61,15 @@ func TestStartTurns(t *testing.T) {
 func TestTakeTurn(t *testing.T) {
 	podStatus := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "ran"}}}
 	restarting := &kubecontainer.PodStatus{Restart: &kubecontainer.PodRestart{LastCounts: map[string]int{"old": 1}}}
-	var turns startTurns
+	var m kubeGenericRuntimeManager
 	takes := map[string]struct {
 		take             func() func()
 		firsts, restarts int
 	}{
-		"new":                {func() func() { return turns.takeTurn(context.Background(), podStatus, &v1.Container{Name: "new"}) }, 1, 0},
-		"sandbox":            {func() func() { return turns.takeFirstTurn(context.Background()) }, 1, 0},
-		"ran":                {func() func() { return turns.takeTurn(context.Background(), podStatus, &v1.Container{Name: "ran"}) }, 0, 1},
-		"in a pod's restart": {func() func() { return turns.takeTurn(context.Background(), restarting, &v1.Container{Name: "old"}) }, 0, 1},
+		"new":                {func() func() { return m.takeTurn(&v1.Pod{}, podStatus, &v1.Container{Name: "new"}) }, 1, 0},
+		"sandbox":            {m.takeFirstTurn, 1, 0},
+		"ran":                {func() func() { return m.takeTurn(&v1.Pod{}, podStatus, &v1.Container{Name: "ran"}) }, 0, 1},
+		"in a pod's restart": {func() func() { return m.takeTurn(&v1.Pod{}, restarting, &v1.Container{Name: "old"}) }, 0, 1},
 	}
 	for _, gate := range []bool{false, true} {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, gate)
@@ -79,20 +79,29 @@ func TestTakeTurn(t *testing.T) {
 			if gate {
 				want = [2]int{tc.firsts, tc.restarts}
 			}
-			require.Equal(t, want, [2]int{turns.firsts, turns.restarts}, name)
+			require.Equal(t, want, [2]int{m.firsts, m.restarts}, name)
 			end()
 			end()
-			require.Equal(t, [2]int{}, [2]int{turns.firsts, turns.restarts}, name)
+			require.Equal(t, [2]int{}, [2]int{m.firsts, m.restarts}, name)
 		}
 	}
 }
 
-// A restart that finds no turn is made all the same if its sync is over.
-func TestTakeTurnWithoutOne(t *testing.T) {
+// A restart whose pod must be terminated does not wait on.
+func TestTakeTurnOfTerminatedPod(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
 	turns := startTurns{restarts: 1 << 20}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	turns.take(ctx, false)()
-	require.Equal(t, 1<<20, turns.restarts, "it is not counted")
+	waiting := make(chan struct{})
+	go func() {
+		defer close(waiting)
+		turns.take(false, func() bool { return true })()
+	}()
+	require.Eventually(t, func() bool {
+		turns.lock.Lock()
+		defer turns.lock.Unlock()
+		return turns.ended != nil
+	}, time.Minute, time.Millisecond)
+	turns.end(false)
+	<-waiting
+	require.Equal(t, 1<<20-1, turns.restarts, "it is not counted")
 }
