@@ -18,6 +18,7 @@ package kuberuntime
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,49 +34,48 @@ const (
 	// with it, and so does a change of the pod. With a hundred pods that crash all the
 	// time, a turn comes after six seconds on two CPUs.
 	longestTurn = 10 * time.Second
+	// checkTerminated is how often a restart that waits checks that its pod need not be
+	// terminated.
+	checkTerminated = 200 * time.Millisecond
 	// longestStart is how long a start counts at most. A postStart hook may take any time.
 	longestStart = 5 * time.Second
 )
 
 // startTurns counts the starts of a node's containers. At most two restarts per CPU are
 // made at once, and while a container or a sandbox is started for the first time, one for
-// two CPUs, but at least one. A restart beyond that waits in its pod's worker, and is made
-// after ten seconds at the latest, or when the pod must be terminated. First starts do not
-// wait. A start counts from the request to
-// create the container until the runtime has started it or it has failed, but no longer than
-// five seconds. The zero value is ready for use.
+// two CPUs, but at least one. A restart beyond that waits in its pod's worker for its turn, in
+// the order of arrival, and is made after ten seconds at the latest, or when the pod must be
+// terminated. First starts do not wait. A start counts from the request to create the
+// container until the runtime has started it or it has failed, but no longer than five
+// seconds. The zero value is ready for use.
 type startTurns struct {
 	lock             sync.Mutex
 	firsts, restarts int
-	// ended is closed when a start ends, if a restart waits for that.
-	ended chan struct{}
+	// waiting has a channel for each restart that waits. It is closed when the restart has
+	// its turn, and is then counted.
+	waiting []chan struct{}
 }
 
-// begin counts a start and returns nil. If a restart has to wait, it counts nothing and
-// returns a channel that is closed when another start ends.
-func (t *startTurns) begin(first bool, cpus int) <-chan struct{} {
+// begin counts a start and returns nil. If a restart has to wait, it returns the channel
+// that is closed at its turn.
+func (t *startTurns) begin(first bool, cpus int) chan struct{} {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	limit := 2 * cpus
-	if t.firsts > 0 {
-		limit = max(cpus/2, 1)
-	}
 	switch {
 	case first:
 		t.firsts++
-	case t.restarts < limit:
+	case len(t.waiting) == 0 && t.room(cpus):
 		t.restarts++
 	default:
-		if t.ended == nil {
-			t.ended = make(chan struct{})
-		}
-		return t.ended
+		turn := make(chan struct{})
+		t.waiting = append(t.waiting, turn)
+		return turn
 	}
 	return nil
 }
 
-// end ends a start that begin has counted.
-func (t *startTurns) end(first bool) {
+// end ends a start that is counted.
+func (t *startTurns) end(first bool, cpus int) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	if first {
@@ -83,39 +83,65 @@ func (t *startTurns) end(first bool) {
 	} else {
 		t.restarts--
 	}
-	if t.ended != nil {
-		close(t.ended)
-		t.ended = nil
+	for len(t.waiting) > 0 && t.room(cpus) {
+		t.restarts++
+		close(t.waiting[0])
+		t.waiting = t.waiting[1:]
 	}
 }
 
+// leave makes a restart wait no longer, and reports whether it has had its turn meanwhile.
+func (t *startTurns) leave(turn chan struct{}) bool {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	before := len(t.waiting)
+	t.waiting = slices.DeleteFunc(t.waiting, func(c chan struct{}) bool { return c == turn })
+	return len(t.waiting) == before
+}
+
+// room reports whether one more restart may be made.
+func (t *startTurns) room(cpus int) bool {
+	if t.firsts > 0 {
+		return t.restarts < max(cpus/2, 1)
+	}
+	return t.restarts < 2*cpus
+}
+
 // take waits for the turn of a start and returns a function to call at its end. It stops
-// waiting when another start ends and over returns true.
+// waiting if over returns true.
 func (t *startTurns) take(first bool, over func() bool) func() {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
 		return func() {}
 	}
-	late := time.NewTimer(longestTurn)
-	defer late.Stop()
-	for {
-		wait := t.begin(first, runtime.NumCPU())
-		if wait == nil {
-			break
-		}
-		select {
-		case <-wait:
-			if !over() {
-				continue
-			}
-		case <-late.C:
-		}
+	cpus := runtime.NumCPU()
+	if turn := t.begin(first, cpus); turn != nil && !wait(turn, over) && !t.leave(turn) {
 		return func() {}
 	}
-	end := sync.OnceFunc(func() { t.end(first) })
+	end := sync.OnceFunc(func() { t.end(first, cpus) })
 	timer := time.AfterFunc(longestStart, end)
 	return func() {
 		timer.Stop()
 		end()
+	}
+}
+
+// wait waits for a turn and reports whether it came.
+func wait(turn <-chan struct{}, over func() bool) bool {
+	late := time.NewTimer(longestTurn)
+	defer late.Stop()
+	check := time.NewTicker(checkTerminated)
+	defer check.Stop()
+	for {
+		select {
+		case <-turn:
+			return true
+		case <-late.C:
+			return false
+		case <-check.C:
+			if over() {
+				return false
+			}
+		}
 	}
 }
 

@@ -18,7 +18,6 @@ package kuberuntime
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -32,24 +31,33 @@ import (
 func TestStartTurns(t *testing.T) {
 	const cpus = 4
 	var turns startTurns
+	came := func(turn chan struct{}) bool {
+		select {
+		case <-turn:
+			return true
+		default:
+			return false
+		}
+	}
 	for range 2 * cpus {
 		require.Nil(t, turns.begin(false, cpus))
 	}
-	wait := turns.begin(false, cpus)
-	require.NotNil(t, wait, "one too many")
+	first, second := turns.begin(false, cpus), turns.begin(false, cpus)
 	require.Nil(t, turns.begin(true, cpus), "a first start does not wait")
-	turns.end(false)
-	<-wait
-	require.NotNil(t, turns.begin(false, cpus), "fewer while a first start runs")
 	for range 2*cpus - 2 {
-		turns.end(false)
+		turns.end(false, cpus)
+		require.False(t, came(first), "fewer while a first start runs")
 	}
-	require.Nil(t, turns.begin(false, cpus), "the second of two")
-	wait = turns.begin(false, cpus)
-	require.NotNil(t, wait)
-	turns.end(true)
-	<-wait
-	require.Nil(t, turns.begin(false, cpus), "no first start any more")
+	turns.end(false, cpus)
+	require.True(t, came(first), "the one that came first")
+	require.False(t, came(second))
+	third := turns.begin(false, cpus)
+	require.False(t, turns.leave(second), "it had no turn")
+	require.True(t, turns.leave(first), "it had its turn")
+	turns.end(true, cpus)
+	require.True(t, came(third), "no first start any more")
+	require.False(t, came(second))
+	require.Equal(t, 3, turns.restarts)
 
 	var one startTurns
 	require.Nil(t, one.begin(true, 1))
@@ -87,21 +95,11 @@ func TestTakeTurn(t *testing.T) {
 	}
 }
 
-// A restart whose pod must be terminated does not wait on.
+// A restart whose pod must be terminated does not wait on, and is not counted.
 func TestTakeTurnOfTerminatedPod(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
 	turns := startTurns{restarts: 1 << 20}
-	waiting := make(chan struct{})
-	go func() {
-		defer close(waiting)
-		turns.take(false, func() bool { return true })()
-	}()
-	require.Eventually(t, func() bool {
-		turns.lock.Lock()
-		defer turns.lock.Unlock()
-		return turns.ended != nil
-	}, time.Minute, time.Millisecond)
-	turns.end(false)
-	<-waiting
-	require.Equal(t, 1<<20-1, turns.restarts, "it is not counted")
+	turns.take(false, func() bool { return true })()
+	require.Equal(t, 1<<20, turns.restarts)
+	require.Empty(t, turns.waiting)
 }
