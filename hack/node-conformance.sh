@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# node-conformance.sh [ARGUMENTS OF THE TEST BINARY]
+# node-conformance.sh [--own] [ARGUMENTS OF THE TEST BINARY]
 #
 # Runs upstream's own NodeConformance specs (test/e2e_node) on a real node, with the stock kubelet and with ours, each with
 # the tests and the API server of its own tree. Ours must pass each spec that the stock kubelet passes. It builds the
 # images for the specs from the tree (agnhost and pause) and from busybox, and skips specs that need other images or
-# a registry. Needs root, for containerd.
+# a registry. Before these it runs the specs that the series adds to test/e2e_node, with our kubelet, which must pass all of
+# them. With --own it runs only these, in a few minutes. Needs root, for containerd.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -15,8 +16,33 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 need go runc etcd
 need_busybox
 [[ -z ${BASE_KUBELET:-} ]] || die "node-conformance takes no BASE_KUBELET: it compares with the stock kubelet"
-prepare_kubelets kubelet
-for of in "$TREE" "$OUT/stock/kubernetes"; do
+own=''
+if [[ ${1:-} == --own ]]; then
+  own=1
+  shift
+fi
+if [[ -n $own ]]; then
+  "$KB_HACK/build.sh" --check || exit 1
+  apply_series
+  load_tree --fetch
+  "$KB_HACK/build.sh" kubelet || exit 1
+  OUT=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
+  trees=("$TREE") folders=$OUT
+else
+  prepare_kubelets kubelet
+  trees=("$TREE" "$OUT/stock/kubernetes") folders=$OUT/stock,$OUT
+fi
+# SERIES and SKIP may leave these specs out, and older releases have no RestartPod.
+specs='Container Restart Delays|Pod Restart In Place'
+if grep -qE "SIGDescribe\(\"($specs)\"" "$TREE"/test/e2e_node/*_test.go; then
+  args=(-own "$specs")
+elif [[ -n $own ]]; then
+  die "the series that is applied to $TREE has no specs"
+else
+  note "skipped: the specs of the series, because the series that is applied has none"
+  args=()
+fi
+for of in "${trees[@]}"; do
   to=$OUT/e2e_node.test
   [[ $of == "$TREE" ]] || to=$OUT/stock/e2e_node.test
   (build_for_tests "$of" "upstream's tests" go test -c -vet=off -ldflags '-s -w' -o "$to" ./test/e2e_node) || exit 1
@@ -30,6 +56,6 @@ for image in glibc-dns-testing httpd nginx; do
   for tag in $(upstream_tags "$image"); do images+=,$image:$tag; done
 done
 # Only a whole run is a check of the series.
-(($# > 0)) || set -- -record "$KB_HACK/patchset.sh"
-run_e2e -conformance "$OUT/stock,$OUT" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
+[[ -n $own ]] || (($# > 0)) || set -- -record "$KB_HACK/patchset.sh"
+run_e2e -conformance "$folders" "${args[@]}" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
   -images "${images#,}" -test.run '^TestConformance$' -test.timeout 90m "$@"

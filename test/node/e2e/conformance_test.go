@@ -28,11 +28,12 @@ import (
 
 // The flags of TestConformance, which hack/node-conformance.sh sets.
 var (
-	conformanceFlag = flag.String("conformance", "", "two `folders`, of stock and of ours and with a comma between, each with a kubelet and the e2e_node.test of its tree")
+	conformanceFlag = flag.String("conformance", "", "two `folders`, of stock and of ours and with a comma between, each with a kubelet and the e2e_node.test of its tree; or only ours, which runs only the specs of -own")
 	ginkgoFlag      = flag.String("ginkgo", "", "the ginkgo `binary` of the tree, which runs tests side by side")
 	agnhostFlag     = flag.String("agnhost", "", "the agnhost `binary` of the tree")
 	imagesFlag      = flag.String("images", "", "the tags of upstream's images, a comma-separated `list` such as agnhost:2.66.1,pause:3.10.2")
 	labelsFlag      = flag.String("labels", "NodeConformance && !Flaky && !Slow && !Serial && !Disruptive", "which specs to run: an `expression` of ginkgo's; by default those that upstream runs on every change")
+	ownFlag         = flag.String("own", "", "the specs of the series, which all must pass with our kubelet: a regular `expression` of their names")
 	specsFlag       = flag.String("specs", "", "set by the harness: the `file` with the names of the specs to run")
 	reportFlag      = flag.String("report", "", "set by the harness: the `file` for their results")
 )
@@ -74,7 +75,7 @@ func conformanceImages(busybox string, tags []string) ([]harness.Image, error) {
 const otherSpecs = "AllowPrivilegeEscalation|image is updated|able to pull"
 
 // runConformance runs upstream's specs with both kubelets. It runs specs with different
-// results once more, without the others.
+// results once more, without the others. Then it runs the specs of the series with ours.
 func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) error {
 	images, err := conformanceImages(*busyboxFlag, strings.Split(*imagesFlag, ","))
 	if err != nil {
@@ -95,42 +96,70 @@ func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) erro
 		}
 	}
 	dirs := strings.Split(*conformanceFlag, ",")
-	if len(dirs) != 2 {
-		return fmt.Errorf("-conformance %s: must be two folders", *conformanceFlag)
+	if len(dirs) > 2 || len(dirs) == 1 && *ownFlag == "" {
+		return fmt.Errorf("-conformance %s: must be two folders, or one with -own", *conformanceFlag)
 	}
 	reports, err := os.MkdirTemp("", "node-conformance-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(reports)
-	run := func(title, dir string, specs []string) (specStates, error) {
+	run := func(title, dir, own string, specs []string) (specStates, error) {
 		names, report := filepath.Join(reports, "specs"), filepath.Join(reports, "report")
 		if err := errors.Join(os.WriteFile(names, []byte(strings.Join(specs, "\n")), 0o644), os.RemoveAll(report)); err != nil {
 			return nil, err
 		}
 		sp := harness.Spec{Kubelet: filepath.Join(dir, "kubelet"), Network: true}
-		if err := h.Run(ctx, title, sp, os.Stdout, append(os.Args[1:], "-inside", "-conformance", dir, "-specs", names, "-report", report)...); err != nil {
+		if err := h.Run(ctx, title, sp, os.Stdout, append(os.Args[1:], "-inside", "-conformance", dir, "-own", own, "-specs", names, "-report", report)...); err != nil {
 			return nil, err
 		}
 		return readStates(report)
 	}
+	// They take a few minutes, and the others half an hour.
+	var failed error
+	if *ownFlag != "" {
+		own, err := run("conformance, specs of the series", dirs[len(dirs)-1], *ownFlag, nil)
+		if err != nil {
+			return err
+		}
+		failed = requirePassed(out, own)
+		if len(dirs) == 1 {
+			return failed
+		}
+	}
 	var all [2]specStates
 	for i, title := range []string{"conformance, stock", "conformance, ours"} {
-		if all[i], err = run(title, dirs[i], nil); err != nil {
-			return err
+		if all[i], err = run(title, dirs[i], "", nil); err != nil {
+			return errors.Join(failed, err)
 		}
 	}
 	if specs := differing(all[0], all[1]); len(specs) > 0 {
 		harness.Progress("%d specs have different results; running only these again", len(specs))
 		for i, title := range []string{"conformance, stock again", "conformance, ours again"} {
-			again, err := run(title, dirs[i], specs)
+			again, err := run(title, dirs[i], "", specs)
 			if err != nil {
-				return err
+				return errors.Join(failed, err)
 			}
 			maps.Copy(all[i], again)
 		}
 	}
-	return compareStates(out, all[0], all[1])
+	return errors.Join(failed, compareStates(out, all[0], all[1]))
+}
+
+// requirePassed prints the result of each spec, and returns an error unless all passed.
+func requirePassed(w io.Writer, states specStates) error {
+	fmt.Fprintf(w, "| spec of the series | result |\n| --- | --- |\n")
+	bad := 0
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		fmt.Fprintf(w, "| %s | %s |\n", name, states[name])
+		if states[name] != "passed" {
+			bad++
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d of the %d specs of the series do not pass", bad, len(states))
+	}
+	return nil
 }
 
 // specStates are the results of specs: passed, failed, skipped and so on.
@@ -236,6 +265,12 @@ func TestConformance(t *testing.T) {
 	specs, err := os.ReadFile(*specsFlag)
 	require.NoError(t, err)
 	which, processes := []string{"--label-filter=" + *labelsFlag, "--skip=" + otherSpecs}, 12
+	var settings []string
+	if *ownFlag != "" {
+		// They are Serial, or measure time.
+		which, processes = []string{"--focus=" + *ownFlag}, 1
+		settings = ownSettings(t, n)
+	}
 	if len(specs) > 0 {
 		var exact []string
 		for line := range strings.Lines(string(specs)) {
@@ -248,7 +283,7 @@ func TestConformance(t *testing.T) {
 	require.NoError(t, os.Mkdir(report, 0o755))
 	args := append(which, fmt.Sprintf("--procs=%d", processes), "--json-report=report.json", "--output-dir="+report, "--no-color", "--timeout=40m",
 		filepath.Join(*conformanceFlag, "e2e_node.test"), "--")
-	err = runUpstream(t, n, *ginkgoFlag, append(args, upstreamArgs(t, n, report)...), filepath.Join(n.Spec.Logs, "conformance.log"))
+	err = runUpstream(t, n, *ginkgoFlag, slices.Concat(args, settings, upstreamArgs(t, n, report)), filepath.Join(n.Spec.Logs, "conformance.log"))
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		require.NoError(t, err)
@@ -265,6 +300,63 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	harness.Progress("%d of %d specs pass", passed, len(states))
+}
+
+// ownSettings prepares the node for the specs of the series, and returns their arguments:
+// the gates of RestartPod, for the kubelet and for the API server. The specs of the
+// back-off set their gates themselves.
+func ownSettings(t *testing.T, n *harness.Node) (args []string) {
+	var gates []string
+	for _, gate := range known(t, n, n.Spec.Kubelet, []string{"ContainerRestartRules", harness.GateRestartPod}) {
+		gates = append(gates, gate+"=true")
+	}
+	if len(gates) > 0 {
+		list := strings.Join(gates, ",")
+		args = []string{"--feature-gates=" + list, "--service-feature-gates=" + list}
+	}
+	programs := n.Path("programs")
+	require.NoError(t, os.Mkdir(programs, 0o755))
+	for name, script := range map[string]string{"sudo": "exec \"$@\"\n", "systemctl": systemctl} {
+		script = "#!/bin/sh\nset -eu\nkubelet='" + n.Spec.Kubelet + "' state='" + programs + "'\n" + script
+		require.NoError(t, os.WriteFile(filepath.Join(programs, name), []byte(script), 0o755))
+	}
+	t.Setenv("PATH", programs+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	return args
+}
+
+// systemctl stands in for systemd's, with which upstream's functions stop and start the
+// kubelet. It starts the kubelet as it was started before.
+const systemctl = `
+running() {
+  for p in /proc/[0-9]*; do
+    [ "$(readlink "$p/exe")" != "$kubelet" ] || echo "${p#/proc/}"
+  done 2>/dev/null | sort -n | head -n 1
+}
+stop() {
+  pid=$(running)
+  [ -n "$pid" ] || return 0
+  cat "/proc/$pid/cmdline" >"$state/arguments"
+  readlink "/proc/$pid/cwd" >"$state/folder"
+  readlink "/proc/$pid/fd/1" >"$state/log"
+  kill "$pid"
+  while [ -n "$(running)" ]; do sleep 0.1; done
+}
+case $1 in
+  list-units) echo kubelet-specs.service ;;
+  kill) stop ;;
+  restart)
+    stop
+    cd "$(cat "$state/folder")"
+    xargs -0 setsid <"$state/arguments" >>"$(cat "$state/log")" 2>&1 &
+    ;;
+esac
+`
+
+func TestRequirePassed(t *testing.T) {
+	var out strings.Builder
+	assert.NoError(t, requirePassed(&out, specStates{"a": "passed"}))
+	assert.EqualError(t, requirePassed(&out, specStates{"a": "passed", "b": "skipped", "c": "failed"}), "2 of the 3 specs of the series do not pass")
+	assert.Contains(t, out.String(), "| b | skipped |\n")
 }
 
 func TestCompareStates(t *testing.T) {
