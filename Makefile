@@ -96,7 +96,7 @@ node-e2e: ## restart pods in place on a real node, in each scenario (root)
 node-skew: ## take a real node through kubelets of several releases, stock and ours (root)
 	@hack/node-skew.sh
 
-node-conformance: ## upstream's NodeConformance specs, stock kubelet and ours (root)
+node-conformance: ## upstream's NodeConformance specs, stock kubelet and ours, and specs of the series (root)
 	@hack/node-conformance.sh
 
 apply: ## apply the series to the tree, on a branch with one commit per patch
