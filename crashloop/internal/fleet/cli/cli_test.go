@@ -138,6 +138,7 @@ func TestErrors(t *testing.T) {
 		{"--step 7s", "step: 7s: must be a multiple of 10s", false},
 		{"--budget-requests NaN", "budget-requests: NaN: must be more than 0", false},
 		{"--budget-requests fast", `"fast" must be a number per second`, false},
+		{"--budget-cpu 25", `"25" is more than one processor: must be a share such as 0.5 or 50%, or 200% for two processors`, false},
 		{"--budget-cpu 5%", "budget-cpu: 0.05: must be more than a kubelet uses without restarts, 0.05", false},
 		{"--budget-cpu -1", "budget-cpu: -1: must be more than 0 and at most 10000", false},
 		{"--budget-cpu 1 --budget-window 15s", "budget-window: 15s: must be a multiple of 10s", false},

@@ -120,7 +120,7 @@ stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 	Duration(flags, &o.CPUPerRequest, "cpu-per-request", o.CPUPerRequest, "the processor time of the kubelet for an API request")
 	share(flags, &o.CPUIdle, "cpu-idle", o.CPUIdle, "the processors that a kubelet needs without restarts")
 	perSecond(flags, &o.requests, "budget-requests", "the most API requests of all nodes per second")
-	share(flags, &o.cpu, "budget-cpu", 0, "the most processors that a kubelet uses")
+	usage.Var(flags, &o.cpu, "budget-cpu", "SHARE", "", "the most processor time that a kubelet uses, as a share of one processor", parseProcessors)
 	Duration(flags, &o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
 	o.outputs.flags(cmd)
 	usage.Name(cmd, map[string]string{

@@ -152,6 +152,16 @@ func parseShare(text string) (float64, error) {
 	return f, nil
 }
 
+// parseProcessors parses a share of one processor. More than one must be a percentage, because
+// somebody who writes 25 means 25% and not 25 processors.
+func parseProcessors(text string) (float64, error) {
+	f, err := parseShare(text)
+	if err == nil && f > 1 && !strings.HasSuffix(text, "%") {
+		err = fmt.Errorf("%q is more than one processor: must be a share such as 0.5 or 50%%, or 200%% for two processors", text)
+	}
+	return f, err
+}
+
 func parsePolicy(text string) (v1.RestartPolicy, error) {
 	for _, p := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure} {
 		if text == string(p) {
