@@ -52,7 +52,7 @@ func (st *state) encode(b []byte, tick time.Duration) []byte {
 		}
 	}
 	b = append(b, m.phase[0], byte(len(m.conditions)),
-		only(terminating, m.since), only(terminating && !m.passed, m.exitedAt), only(crashes, written),
+		only(terminating, m.since), only(terminating, m.stopSince), only(terminating && !m.passed, m.exitedAt), only(crashes, written),
 		flag(m.passed, 0)|flag(st.backoffSet, 1)|flag(st.sandboxLost, 2)|flag(st.deleted, 3)|
 			flag(st.triggered, 4)|flag(st.ambiguous, 5)|flag(st.written(m.conditions), 6)|flag(st.byTrigger, 7),
 		byte(st.generation), byte(min(st.inARow, 3)), only(st.triggered, st.triggeredAt), only(st.inARow > 0, st.startedUpAt),

@@ -61,7 +61,7 @@ func FuzzStep(f *testing.F) {
 			}
 			o := Observation{
 				Now: now, Containers: containers, GracePeriod: in.duration(),
-				SandboxLost: in.n(16) == 0, Deleted: in.n(32) == 0,
+				SandboxLost: in.n(16) == 0, Held: in.n(4) == 0, Deleted: in.n(32) == 0,
 			}
 			p := m.Step(o)
 			if broken := checkAnyPlan(&o, &p); broken != "" {

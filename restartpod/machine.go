@@ -33,8 +33,11 @@ type Machine struct {
 
 	// The fields below are about the restart in progress, and stale without one.
 
-	// since is when the restart began. The grace period counts from it.
+	// since is when the restart began.
 	since time.Time
+	// stopSince is when the previous run began to be stopped, or zero before that.
+	// The grace period counts from it.
+	stopSince time.Time
 	// exitedAt is when the container that caused the restart exited. The back-off
 	// counts from it.
 	exitedAt time.Time
@@ -175,7 +178,14 @@ func (m *Machine) cause(o *Observation, done Phase, at time.Time) (cause *Contai
 // nothing of it runs and the back-off has passed.
 func (m *Machine) terminate(o *Observation, p *Plan) {
 	m.rememberAll(o)
-	p.Kill, p.Next = o.stop(m.since, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")
+	stopSince := m.stopSince
+	if stopSince.IsZero() {
+		stopSince = o.Now
+		if !o.Held {
+			m.stopSince = stopSince
+		}
+	}
+	p.Kill, p.Next = o.stop(stopSince, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")
 	if p.Kill != nil {
 		if !m.passed {
 			// Otherwise the back-off may take the pod for a running one, and
@@ -231,7 +241,7 @@ func (m *Machine) becomeTerminating(cause *Container, action Action, now time.Ti
 	must(m.phase == PhaseRunning || m.phase == PhaseStartup, "a restart begins while one is being prepared, or after a failure")
 	m.phase = PhaseTerminatingForRestart
 	m.previous = nil
-	m.since = now
+	m.since, m.stopSince = now, time.Time{}
 	m.exitedAt = cause.Status.FinishedAt
 	m.passed, m.waiting = false, nil
 	c := v1.PodCondition{
@@ -259,6 +269,7 @@ func causeMessage(cause *Container) string {
 func (m *Machine) becomeTerminatingAgain() {
 	must(m.phase == PhaseStartup && m.passed, "Startup begins again before it began")
 	m.phase = PhaseTerminatingForRestart
+	m.stopSince = m.since
 }
 
 // becomeStartup ends the wait for the previous run.

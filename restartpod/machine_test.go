@@ -251,6 +251,37 @@ func TestTimeOfTheFalseCondition(t *testing.T) {
 	}
 }
 
+// The time in which the agent cannot stop containers does not count.
+func TestGracePeriodBeginsWithTheStop(t *testing.T) {
+	const grace = 30 * time.Second
+	m := newTestMachine()
+	containers := asbx()
+	for i := range containers {
+		containers[i].Status = &restart.ContainerStatus{ID: containers[i].Name + "#1", State: restart.ContainerStateRunning, Started: true, StartedAt: epoch}
+	}
+	containers[3].Status = exitedWith("x#1", 88)
+	for _, step := range []struct {
+		after time.Duration
+		held  bool
+		grace time.Duration
+		kills int // sidecars are stopped last, until the grace period has passed
+	}{
+		{0, true, grace, 2},
+		{40 * time.Second, true, grace, 2},
+		{50 * time.Second, false, grace, 2},
+		{60 * time.Second, true, 20 * time.Second, 2},
+		{75 * time.Second, false, 5 * time.Second, 2},
+		{80 * time.Second, false, MinimumGracePeriod, 3},
+	} {
+		p := m.Step(Observation{Now: epoch.Add(step.after), Containers: containers, GracePeriod: grace, Held: step.held})
+		require.Equal(t, PhaseTerminatingForRestart, p.Phase)
+		require.Len(t, p.Kill, step.kills, step.after)
+		for _, k := range p.Kill {
+			assert.Equal(t, step.grace, k.Grace, step.after)
+		}
+	}
+}
+
 // While containers are being stopped, GC must not forget the back-off of the pod.
 func TestBackOffSurvivesGCWhileStopping(t *testing.T) {
 	now := epoch

@@ -26,6 +26,10 @@ type Observation struct {
 	// the agent decides what runs again, and Plan.Start does not depend on
 	// SandboxLost.
 	SandboxLost bool
+	// Held is true if the agent cannot stop containers yet, and steps again when it
+	// can. The grace period of a restart begins with the first step after its exit
+	// that is not held.
+	Held bool
 	// Deleted is true if the pod is being deleted, or ended for another reason such
 	// as its deadline.
 	Deleted bool

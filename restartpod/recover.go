@@ -75,7 +75,7 @@ func (m *Machine) recoverDone(containers []Container, now time.Time) {
 // recoverRestart is Recover for a restart in progress.
 func (m *Machine) recoverRestart(containers []Container, now time.Time) {
 	m.since = m.conditions[0].LastTransitionTime.Time
-	m.exitedAt = m.since
+	m.stopSince, m.exitedAt = m.since, m.since
 	// If the condition is in the future and an instance started after it, the clock
 	// stepped back in Startup. Nothing of the previous run is alive then.
 	begun := m.since.Unix() > now.Unix() && slices.ContainsFunc(containers, func(c Container) bool {

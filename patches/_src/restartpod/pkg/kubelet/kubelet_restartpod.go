@@ -52,12 +52,14 @@ func (kl *Kubelet) knowsPod(uid types.UID) bool {
 
 // endRestart ends the restart, if there is one, of a pod that must be terminated.
 func (kl *Kubelet) endRestart(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus) {
-	if p := kl.stepRestartOf(ctx, pod, podStatus, true); p != nil {
+	if p := kl.stepRestartOf(ctx, pod, podStatus, true, false); p != nil {
 		p.ended = true
 	}
 }
 
-func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, deleted bool) *podRestart {
+// stepRestartOf steps the pod's machine, and returns nil if the pod has none. held is
+// true in a step after which the sync does not stop containers yet.
+func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, deleted, held bool) *podRestart {
 	if kl.podRestarts == nil {
 		return nil
 	}
@@ -101,6 +103,7 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 		Containers:  p.containers,
 		GracePeriod: time.Duration(grace) * time.Second,
 		SandboxLost: sandboxLost,
+		Held:        held,
 		Deleted:     deleted,
 	})
 	logger := klog.FromContext(ctx)

@@ -53,8 +53,7 @@ func (kl *Kubelet) stepRestart(ctx context.Context, pod *v1.Pod, podStatus *kube
 			p.noteStopped(s.ID)
 		}
 	}
-	p = kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID))
-	if p != nil {
+	if p = kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID), true); p != nil {
 		p.killed = nil
 	}
 	return &restartSync{kl: kl, pod: pod, restart: p, podStatus: podStatus}
@@ -105,6 +104,14 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 		return nil, errTerminationRequested
 	}
 	logger := klog.FromContext(ctx)
+	step := func() {
+		kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID), false)
+	}
+	if len(p.plan.Kill) > 0 {
+		// The sync may have waited long for volumes, and earlier ones for the network.
+		// The grace period begins now.
+		step()
+	}
 	p.stopping.Store(true)
 	defer p.stopping.Store(false)
 	// Each pass waits for the containers that it stops: first all except the
@@ -127,7 +134,7 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 		}
 		fresh.IPs = podStatus.IPs
 		podStatus = fresh
-		kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID))
+		step()
 		apiPodStatus := kl.apiPodStatus(ctx, pod, podStatus)
 		kl.statusManager.SetPodStatus(logger, pod, apiPodStatus)
 		if apiPodStatus.Phase == v1.PodFailed || apiPodStatus.Phase == v1.PodSucceeded {

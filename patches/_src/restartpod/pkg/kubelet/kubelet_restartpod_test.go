@@ -17,6 +17,7 @@ limitations under the License.
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -34,6 +35,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
+	"k8s.io/kubernetes/pkg/kubelet/volumemanager"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -312,13 +314,37 @@ func TestRestartPodWithoutNetwork(t *testing.T) {
 	syncs := r.syncs
 	r.exit("x", 88)
 	r.kubelet.runtimeState.setNetworkState(errors.New("no network"))
-	require.ErrorContains(t, r.sync(), "no network")
-	require.Empty(t, r.stopped)
-	require.Equal(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+	for range 3 {
+		require.ErrorContains(t, r.sync(), "no network")
+		require.Empty(t, r.stopped)
+		require.Equal(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+		r.fake.fakeClock.Step(40 * time.Second)
+	}
 	r.kubelet.runtimeState.setNetworkState(nil)
 	require.NoError(t, r.sync())
-	require.NotEmpty(t, r.stopped)
+	require.Equal(t, []string{"y/30", "s/30"}, r.stopped, "the grace period begins with the stop")
 	require.Equal(t, syncs+1, r.syncs)
+}
+
+// lateVolumes are volumes that take long to attach.
+type lateVolumes struct {
+	volumemanager.VolumeManager
+	wait func()
+}
+
+func (v lateVolumes) WaitForAttachAndMount(context.Context, *v1.Pod) error {
+	v.wait()
+	return nil
+}
+
+// A sync that waits long for volumes takes no time from the containers.
+func TestRestartPodWithLateVolumes(t *testing.T) {
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
+	r.run()
+	r.exit("x", 88)
+	r.kubelet.volumeManager = lateVolumes{r.kubelet.volumeManager, func() { r.fake.fakeClock.Step(40 * time.Second) }}
+	require.NoError(t, r.sync())
+	require.Equal(t, []string{"y/30", "s/30"}, r.stopped)
 }
 
 // A sync that fails while the pod waits does not extend the wait.
