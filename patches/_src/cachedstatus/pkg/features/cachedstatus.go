@@ -34,8 +34,4 @@ var cachedStatusFeatureGates = map[featuregate.Feature]featuregate.VersionedSpec
 	},
 }
 
-var cachedStatusFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
-	KubeletCachedStatusInBackOff: {},
-}
-
-var _ = addGates(cachedStatusFeatureGates, cachedStatusFeatureGateDependencies)
+var _ = addGates(cachedStatusFeatureGates, nil)

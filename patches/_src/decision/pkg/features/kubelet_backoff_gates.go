@@ -22,10 +22,13 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// addGates adds to upstream's maps. The package initializes the variables that call it
-// before init registers the maps.
+// addGates adds to upstream's maps, in which every gate has its dependencies, also if it
+// has none. The package initializes the variables that call it before init registers the
+// maps.
 func addGates(gates map[featuregate.Feature]featuregate.VersionedSpecs, dependencies map[featuregate.Feature][]featuregate.Feature) bool {
 	maps.Copy(defaultVersionedKubernetesFeatureGates, gates)
-	maps.Copy(defaultKubernetesFeatureGateDependencies, dependencies)
+	for gate := range gates {
+		defaultKubernetesFeatureGateDependencies[gate] = dependencies[gate]
+	}
 	return true
 }

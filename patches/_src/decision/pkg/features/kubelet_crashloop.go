@@ -47,10 +47,4 @@ var crashLoopFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	},
 }
 
-var crashLoopFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
-	KubeletDelayFirstContainerRestart: {},
-
-	KubeletStrictCrashLoopBackOff: {},
-}
-
-var _ = addGates(crashLoopFeatureGates, crashLoopFeatureGateDependencies)
+var _ = addGates(crashLoopFeatureGates, nil)

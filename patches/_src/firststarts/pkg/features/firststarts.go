@@ -31,8 +31,4 @@ var firstStartsFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs
 	},
 }
 
-var firstStartsFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
-	KubeletFirstStartsFirst: {},
-}
-
-var _ = addGates(firstStartsFeatureGates, firstStartsFeatureGateDependencies)
+var _ = addGates(firstStartsFeatureGates, nil)

@@ -33,8 +33,4 @@ var restartAllContainersFeatureGates = map[featuregate.Feature]featuregate.Versi
 	},
 }
 
-var restartAllContainersFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
-	KubeletRestartAllContainersBackOff: {},
-}
-
-var _ = addGates(restartAllContainersFeatureGates, restartAllContainersFeatureGateDependencies)
+var _ = addGates(restartAllContainersFeatureGates, nil)

@@ -31,8 +31,4 @@ var podStatusFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	},
 }
 
-var podStatusFeatureGateDependencies = map[featuregate.Feature][]featuregate.Feature{
-	KubeletPatchPodStatusWithoutGet: {},
-}
-
-var _ = addGates(podStatusFeatureGates, podStatusFeatureGateDependencies)
+var _ = addGates(podStatusFeatureGates, nil)
