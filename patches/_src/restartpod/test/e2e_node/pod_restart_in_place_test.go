@@ -296,6 +296,8 @@ type podEvent struct {
 	name, namespace string
 }
 
+func (e podEvent) String() string { return fmt.Sprintf("%s at %v", e.name, e.at) }
+
 type podHistory []podEvent
 
 // waitForPodHistory reads the history from the logs of a container that shows it, until
