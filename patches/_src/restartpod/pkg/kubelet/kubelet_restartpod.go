@@ -34,7 +34,6 @@ import (
 	kubepod "k8s.io/kubernetes/pkg/kubelet/pod"
 	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
-	"k8s.io/kubernetes/pkg/kubelet/restartpod/restartrules"
 	"k8s.io/kubernetes/pkg/kubelet/status"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	utilpod "k8s.io/kubernetes/pkg/util/pod"
@@ -96,7 +95,7 @@ func (kl *Kubelet) stepRestartOf(ctx context.Context, pod *v1.Pod, podStatus *ku
 		return false
 	}
 	// The pod may have changed under the same UID.
-	p.observe(restartrules.Containers(&pod.Spec, kl.podRestarts.gates), podStatus, started)
+	p.observe(kl.podRestarts.containers(pod), podStatus, started)
 	before, now := p.plan, kl.podRestarts.clock.Now()
 	p.plan = p.machine.Step(restartpod.Observation{
 		Now:         now,

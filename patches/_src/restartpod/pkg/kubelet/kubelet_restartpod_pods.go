@@ -163,7 +163,7 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 			p.noteStoppedUntil(s.ID, deadline)
 		}
 	}
-	p.observe(restartrules.Containers(&pod.Spec, r.gates), podStatus, nil)
+	p.observe(r.containers(pod), podStatus, nil)
 	if !known {
 		conditions = r.inferRestart(p.containers)
 	}
@@ -171,6 +171,25 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 	p.machine.Recover(conditions, p.containers, r.clock.Now())
 	p.plan.Phase, p.plan.Conditions = p.machine.State()
 	return r.set(pod.UID, p)
+}
+
+// containers returns the containers of a pod for its machine, without statuses. An exit
+// after which upstream's code restarts all containers ends its container no more than
+// one with the action Restart.
+func (r *podRestarts) containers(pod *v1.Pod) []restartpod.Container {
+	containers := restartrules.Containers(&pod.Spec, r.gates)
+	if !upstreamRestartsAllContainers() {
+		return containers
+	}
+	for i := range containers {
+		rules := containers[i].Rules
+		for j := range rules {
+			if rules[j].Action == restartpod.ActionRestartAllContainers {
+				rules[j].Action = restartpod.ActionRestart
+			}
+		}
+	}
+	return containers
 }
 
 // mayRestart reports whether a rule of the pod can restart the pod. The gates do

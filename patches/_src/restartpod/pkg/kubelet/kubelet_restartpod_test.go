@@ -34,6 +34,7 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/pkg/kubelet/volumemanager"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -488,4 +489,112 @@ func TestRestartAllContainersUpstream(t *testing.T) {
 	require.True(t, r.restartingAll)
 	require.Empty(t, r.stopped, "it is for the runtime manager")
 	require.Nil(t, r.kubelet.podRestarts.get(r.pod.UID))
+}
+
+// A container may have rules with both actions. If upstream's code restarts the
+// containers of a pod that would be done otherwise, an exit after that restarts the pod.
+func TestRestartPodAfterUpstream(t *testing.T) {
+	needsRestartAllContainers(t)
+	all := v1.ContainerRestartRule{
+		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}
+	run := func(r *restartTest) {
+		r.run()
+		r.exit("y", 0)
+	}
+	restarts := func(r *restartTest) { r.restartKubelet() }
+	tests := map[string]struct {
+		// before is called before cause exits, and after when it has.
+		before, after func(*restartTest)
+		cause         string
+		// meanwhile is called if the first attempt to remove the containers fails.
+		meanwhile func(*restartTest)
+		// startup is true if the exit is in Startup.
+		startup bool
+	}{
+		"a regular container":                        {before: run, cause: "x"},
+		"an init container":                          {before: func(r *restartTest) { r.start("a") }, cause: "a"},
+		"the kubelet restarts":                       {before: run, cause: "x", after: restarts},
+		"the kubelet restarts after it saw the exit": {before: run, cause: "x", meanwhile: restarts},
+		"an init container in Startup": {before: func(r *restartTest) {
+			r.run()
+			r.exit("x", 88)
+			require.NoError(r.t, r.sync())
+			r.fake.fakeClock.Step(2 * time.Second)
+			r.start("a")
+		}, cause: "a", startup: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
+			for _, c := range []*v1.Container{&pod.Spec.InitContainers[0], &pod.Spec.InitContainers[1], &pod.Spec.Containers[0]} {
+				c.RestartPolicyRules = append(slices.Clone(c.RestartPolicyRules), all)
+			}
+			r := newRestartTest(t, pod, nil)
+			featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletRestartAllContainersBackOff, false)
+			r.restartKubelet()
+			r.upstream = true
+			tc.before(r)
+			require.NoError(t, r.sync())
+			previous := len(r.statuses) - 1
+			r.exit(tc.cause, 42)
+			if tc.after != nil {
+				tc.after(r)
+			}
+			require.NoError(t, r.sync())
+			require.True(t, r.restartingAll)
+			if tc.meanwhile != nil {
+				tc.meanwhile(r)
+				require.NoError(t, r.sync())
+				require.True(t, r.restartingAll)
+			}
+			r.events()
+			if tc.startup {
+				r.statuses = r.statuses[:previous]
+			} else {
+				r.statuses = nil
+			}
+			require.NoError(t, r.sync())
+			require.False(t, r.restartingAll)
+			require.Empty(t, r.events(), "the pod is not restarted again")
+			require.Equal(t, tc.startup, r.condition(v1.PodRestarting).Status == v1.ConditionTrue)
+
+			r.fake.fakeClock.Step(time.Hour)
+			r.start("a")
+			r.exit("a", 0)
+			r.start("s", "x", "y")
+			require.NoError(t, r.sync())
+			require.NotEqual(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+			r.exit("x", 88)
+			require.NoError(t, r.sync())
+			require.Equal(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+			require.Contains(t, r.events(), "Normal PodRestarting Container x exited with code 88, triggering pod restart")
+			require.Empty(t, r.synced, "the runtime manager sees a new pod")
+		})
+	}
+}
+
+// A pod that is done stays so, although upstream's code could restart its containers.
+func TestRestartPodDoneWithUpstream(t *testing.T) {
+	needsRestartAllContainers(t)
+	pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
+	rules := slices.Clone(pod.Spec.Containers[0].RestartPolicyRules)
+	rules[0].Action = v1.ContainerRestartRuleActionRestartAllContainers
+	pod.Spec.Containers[0].RestartPolicyRules = rules
+	r := newRestartTest(t, pod, nil)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletRestartAllContainersBackOff, false)
+	r.restartKubelet()
+	r.upstream = true
+	r.run()
+	r.exit("x", 0)
+	r.exit("y", 0)
+	for range 2 {
+		require.NoError(t, r.sync())
+		require.Equal(t, restartpod.PhaseDone, r.kubelet.podRestarts.get(pod.UID).plan.Phase)
+		r.fake.fakeClock.Step(time.Second)
+		r.exit("s", 88)
+	}
+	require.Equal(t, v1.PodSucceeded, r.status().Phase)
+	require.Empty(t, r.stopped)
 }
