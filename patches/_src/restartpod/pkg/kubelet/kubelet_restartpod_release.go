@@ -68,10 +68,10 @@ func podPhase(pod *v1.Pod, statuses []v1.ContainerStatus, podIsTerminal bool, po
 	return getPhase(klog.Background(), pod, statuses, podIsTerminal, kubecontainer.HasAnyActiveRegularContainerStarted(&pod.Spec, podStatus))
 }
 
-// end is called when the sync returns postSync and err. After it has stopped containers
+// end is called when the sync returns its results. After it has stopped containers
 // for a restart, the statuses must be read again, although the pod waits.
-func (s *restartSync) end(postSync *func(), err *error) {
-	s.endSync(err)
+func (s *restartSync) end(isTerminal *bool, postSync *func(), err *error) {
+	s.endSync(isTerminal, err)
 	if s.restart == nil || s.err != nil {
 		return
 	}

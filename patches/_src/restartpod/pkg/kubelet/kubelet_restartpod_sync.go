@@ -80,18 +80,21 @@ func (s *restartSync) syncPod(ctx context.Context, podStatus *kubecontainer.PodS
 	return result
 }
 
-// endSync updates the error of the sync, and records what the sync has stopped.
-func (s *restartSync) endSync(err *error) {
+// endSync updates what the sync returns, and records what the sync has stopped.
+func (s *restartSync) endSync(isTerminal *bool, err *error) {
 	p := s.restart
 	if p == nil {
 		return
 	}
 	p.noteStops(s.kl.podRestarts.runtime, s.pod.UID, s.podStatus)
-	if s.err != nil {
+	switch {
+	case s.err == nil:
+		*err = p.withBackOff(*err)
+	case errors.Is(s.err, errTerminal):
+		*isTerminal, *err = true, nil
+	default:
 		*err = s.err
-		return
 	}
-	*err = p.withBackOff(*err)
 }
 
 // terminateForRestart stops the previous run of a pod that is being restarted, and
@@ -138,7 +141,7 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 		apiPodStatus := kl.apiPodStatus(ctx, pod, podStatus)
 		kl.statusManager.SetPodStatus(logger, pod, apiPodStatus)
 		if apiPodStatus.Phase == v1.PodFailed || apiPodStatus.Phase == v1.PodSucceeded {
-			return nil, fmt.Errorf("the pod has the phase %s since its containers were stopped for a restart", apiPodStatus.Phase)
+			return nil, errTerminal
 		}
 	}
 	if len(p.plan.Kill) > 0 {
@@ -150,3 +153,7 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 // errTerminationRequested ends the sync of a pod that must be terminated. The pod
 // worker handles it as a cancellation.
 var errTerminationRequested = fmt.Errorf("the pod must be terminated: %w", context.Canceled)
+
+// errTerminal ends the sync of a pod that must not run any more: its deadline has passed
+// while its containers were being stopped.
+var errTerminal = errors.New("the pod is terminal")

@@ -57,5 +57,5 @@ func podPhase(pod *v1.Pod, statuses []v1.ContainerStatus, podIsTerminal bool, po
 	return getPhase(pod, statuses, podIsTerminal, kubecontainer.HasAnyActiveRegularContainerStarted(&pod.Spec, podStatus))
 }
 
-// end is called when the sync returns err.
-func (s *restartSync) end(err *error) { s.endSync(err) }
+// end is called when the sync returns isTerminal and err.
+func (s *restartSync) end(isTerminal *bool, err *error) { s.endSync(isTerminal, err) }
