@@ -301,6 +301,19 @@ func (e evictAfter) ShouldEvict(*v1.Pod) lifecycle.ShouldEvictResponse {
 	return lifecycle.ShouldEvictResponse{Evict: len(e.stopped) > 0, Reason: "DeadlineExceeded"}
 }
 
+// podKiller stops the containers and the sandbox of a pod that is killed.
+type podKiller struct{ *restartTest }
+
+func (k podKiller) KillPod(context.Context, *v1.Pod, kubecontainer.Pod, *int64) error {
+	for _, s := range k.statuses {
+		if s.State == kubecontainer.ContainerStateRunning {
+			s.State, s.ExitCode, s.FinishedAt = kubecontainer.ContainerStateExited, 137, k.fake.fakeClock.Now()
+		}
+	}
+	k.sandboxLost = true
+	return nil
+}
+
 type failingStopper struct{ kuberuntime.ContainerStopper }
 
 func (failingStopper) StopContainer(context.Context, *v1.Pod, kubecontainer.ContainerID, string, string, int64) error {

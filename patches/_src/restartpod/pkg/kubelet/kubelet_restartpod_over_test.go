@@ -466,6 +466,38 @@ func TestRestartPodWithoutCgroups(t *testing.T) {
 	require.NotEqual(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
 }
 
+// The sync that restarts the pod does not stop what it has just stopped, because the
+// pod's cgroups were missing.
+func TestRestartPodStoppedForCgroups(t *testing.T) {
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
+	r.run()
+	r.exit("x", 88)
+	r.kubelet.containerManager = withoutCgroups{r.kubelet.containerManager, nil}
+	r.kubelet.containerRuntime = podKiller{r}
+	require.NoError(t, r.sync())
+	require.True(t, r.sandboxLost)
+	require.Empty(t, r.stopped)
+	require.Empty(t, r.synced, "the runtime manager sees a new pod")
+	require.Equal(t, v1.ConditionTrue, r.condition(v1.PodRestarting).Status)
+	require.Equal(t, int32(137), r.container("y").LastTerminationState.Terminated.ExitCode)
+
+	r.sandboxLost, r.kubelet.containerRuntime = false, r
+	r.again()
+	require.Equal(t, v1.ConditionFalse, r.condition(v1.PodRestarting).Status)
+	require.Empty(t, r.stopped)
+}
+
+// A container that ended while the sync waited for volumes is not stopped.
+func TestRestartPodEndsBeforeItIsStopped(t *testing.T) {
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
+	r.run()
+	r.exit("x", 88)
+	r.kubelet.volumeManager = lateVolumes{r.kubelet.volumeManager, func() { r.exit("y", 88) }}
+	require.NoError(t, r.sync())
+	require.Equal(t, []string{"s/30"}, r.stopped)
+	require.Empty(t, r.synced, "the runtime manager sees a new pod")
+}
+
 // A static pod that comes back has its previous run for as long as the runtime knows
 // it.
 func TestRestartPodComesBack(t *testing.T) {
@@ -513,7 +545,7 @@ func TestRestartPodGone(t *testing.T) {
 	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
 	r.run()
 	r.exit("x", 88)
-	r.gone = true
+	r.stopping = func() { r.gone = true }
 	require.NoError(t, r.sync())
 	require.Equal(t, []string{"y/30"}, r.stopped)
 	require.NotNil(t, r.kubelet.podRestarts.get(r.pod.UID))

@@ -106,14 +106,29 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 	if kl.podWorkers.IsPodTerminationRequested(pod.UID) {
 		return nil, errTerminationRequested
 	}
-	logger := klog.FromContext(ctx)
-	step := func() {
+	// refresh reads the pod's status again and steps the machine.
+	refresh := func() error {
+		fresh, err := kl.freshPodStatus(ctx, pod)
+		if err != nil {
+			return fmt.Errorf("unable to read pod status in a restart: %w", err)
+		}
+		fresh.IPs = podStatus.IPs
+		podStatus = fresh
 		kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID), false)
+		apiPodStatus := kl.apiPodStatus(ctx, pod, podStatus)
+		kl.statusManager.SetPodStatus(klog.FromContext(ctx), pod, apiPodStatus)
+		if apiPodStatus.Phase == v1.PodFailed || apiPodStatus.Phase == v1.PodSucceeded {
+			return errTerminal
+		}
+		return nil
 	}
 	if len(p.plan.Kill) > 0 {
 		// The sync may have waited long for volumes, and earlier ones for the network.
-		// The grace period begins now.
-		step()
+		// It has stopped the containers if the pod's cgroups were missing. The grace
+		// period of those that still run begins now.
+		if err := refresh(); err != nil {
+			return nil, err
+		}
 	}
 	p.stopping.Store(true)
 	defer p.stopping.Store(false)
@@ -131,17 +146,8 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 		if err := killed.Error(); err != nil {
 			return nil, err
 		}
-		fresh, err := kl.freshPodStatus(ctx, pod)
-		if err != nil {
-			return nil, fmt.Errorf("unable to read pod status after stopping containers for a restart: %w", err)
-		}
-		fresh.IPs = podStatus.IPs
-		podStatus = fresh
-		step()
-		apiPodStatus := kl.apiPodStatus(ctx, pod, podStatus)
-		kl.statusManager.SetPodStatus(logger, pod, apiPodStatus)
-		if apiPodStatus.Phase == v1.PodFailed || apiPodStatus.Phase == v1.PodSucceeded {
-			return nil, errTerminal
+		if err := refresh(); err != nil {
+			return nil, err
 		}
 	}
 	if len(p.plan.Kill) > 0 {
@@ -155,5 +161,5 @@ func (kl *Kubelet) terminateForRestart(ctx context.Context, pod *v1.Pod, p *podR
 var errTerminationRequested = fmt.Errorf("the pod must be terminated: %w", context.Canceled)
 
 // errTerminal ends the sync of a pod that must not run any more: its deadline has passed
-// while its containers were being stopped.
+// since the sync began.
 var errTerminal = errors.New("the pod is terminal")
