@@ -31,8 +31,9 @@ import (
 
 const (
 	// longestTurn is how long a restart waits for its turn at most. The pod's worker waits
-	// with it, and so does a change of the pod. With a hundred pods that crash all the
-	// time, a turn comes after six seconds on two CPUs.
+	// with it, and so does a change of the pod: in a sync that restarts several
+	// containers, as long for each. With a hundred pods that crash all the time, a turn
+	// comes after six seconds on two CPUs.
 	longestTurn = 10 * time.Second
 	// checkTerminated is how often a restart that waits checks that its pod need not be
 	// terminated.
@@ -45,9 +46,10 @@ const (
 // made at once, and while a container or a sandbox is started for the first time, one for
 // two CPUs, but at least one. A restart beyond that waits in its pod's worker for its turn, in
 // the order of arrival, and is made after ten seconds at the latest, or when the pod must be
-// terminated. First starts do not wait. A start counts from the request to create the
-// container until the runtime has started it or it has failed, but no longer than five
-// seconds. The zero value is ready for use.
+// terminated. It then counts too. First starts do not wait, nor does a sandbox that is made
+// again, which does not count. A start counts from the request to create the container until
+// the runtime has started it or it has failed, but no longer than five seconds. The zero
+// value is ready for use.
 type startTurns struct {
 	lock             sync.Mutex
 	firsts, restarts int
@@ -90,13 +92,14 @@ func (t *startTurns) end(first bool, cpus int) {
 	}
 }
 
-// leave makes a restart wait no longer, and reports whether it has had its turn meanwhile.
-func (t *startTurns) leave(turn chan struct{}) bool {
+// leave makes a restart wait no longer. Without a turn, it is counted too.
+func (t *startTurns) leave(turn chan struct{}) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	before := len(t.waiting)
-	t.waiting = slices.DeleteFunc(t.waiting, func(c chan struct{}) bool { return c == turn })
-	return len(t.waiting) == before
+	if i := slices.Index(t.waiting, turn); i >= 0 {
+		t.waiting = slices.Delete(t.waiting, i, i+1)
+		t.restarts++
+	}
 }
 
 // room reports whether one more restart may be made.
@@ -114,8 +117,9 @@ func (t *startTurns) take(first bool, over func() bool) func() {
 		return func() {}
 	}
 	cpus := runtime.NumCPU()
-	if turn := t.begin(first, cpus); turn != nil && !wait(turn, over) && !t.leave(turn) {
-		return func() {}
+	if turn := t.begin(first, cpus); turn != nil {
+		wait(turn, over)
+		t.leave(turn)
 	}
 	end := sync.OnceFunc(func() { t.end(first, cpus) })
 	timer := time.AfterFunc(longestStart, end)
@@ -125,8 +129,8 @@ func (t *startTurns) take(first bool, over func() bool) func() {
 	}
 }
 
-// wait waits for a turn and reports whether it came.
-func wait(turn <-chan struct{}, over func() bool) bool {
+// wait waits for a turn as long as a restart may wait.
+func wait(turn <-chan struct{}, over func() bool) {
 	late := time.NewTimer(longestTurn)
 	defer late.Stop()
 	check := time.NewTicker(checkTerminated)
@@ -134,12 +138,12 @@ func wait(turn <-chan struct{}, over func() bool) bool {
 	for {
 		select {
 		case <-turn:
-			return true
+			return
 		case <-late.C:
-			return false
+			return
 		case <-check.C:
 			if over() {
-				return false
+				return
 			}
 		}
 	}
@@ -151,5 +155,11 @@ func (m *kubeGenericRuntimeManager) takeTurn(pod *v1.Pod, podStatus *kubecontain
 	return m.take(!again, func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) })
 }
 
-// takeFirstTurn is take for a sandbox that is about to be created.
-func (m *kubeGenericRuntimeManager) takeFirstTurn() func() { return m.take(true, nil) }
+// takeFirstTurn is take for a sandbox that is about to be created. One that replaces an
+// earlier sandbox does not start a new pod.
+func (m *kubeGenericRuntimeManager) takeFirstTurn(attempt uint32) func() {
+	if attempt > 0 {
+		return func() {}
+	}
+	return m.take(true, nil)
+}

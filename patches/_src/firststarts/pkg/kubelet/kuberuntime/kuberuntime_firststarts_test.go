@@ -52,12 +52,15 @@ func TestStartTurns(t *testing.T) {
 	require.True(t, came(first), "the one that came first")
 	require.False(t, came(second))
 	third := turns.begin(false, cpus)
-	require.False(t, turns.leave(second), "it had no turn")
-	require.True(t, turns.leave(first), "it had its turn")
+	require.Equal(t, 2, turns.restarts)
+	turns.leave(second)
+	require.Equal(t, 3, turns.restarts, "it goes on without a turn")
+	turns.leave(first)
+	require.Equal(t, 3, turns.restarts, "it had its turn")
 	turns.end(true, cpus)
 	require.True(t, came(third), "no first start any more")
 	require.False(t, came(second))
-	require.Equal(t, 3, turns.restarts)
+	require.Equal(t, 4, turns.restarts)
 
 	var one startTurns
 	require.Nil(t, one.begin(true, 1))
@@ -75,7 +78,8 @@ func TestTakeTurn(t *testing.T) {
 		firsts, restarts int
 	}{
 		"new":                {func() func() { return m.takeTurn(&v1.Pod{}, podStatus, &v1.Container{Name: "new"}) }, 1, 0},
-		"sandbox":            {m.takeFirstTurn, 1, 0},
+		"sandbox":            {func() func() { return m.takeFirstTurn(0) }, 1, 0},
+		"sandbox again":      {func() func() { return m.takeFirstTurn(1) }, 0, 0},
 		"ran":                {func() func() { return m.takeTurn(&v1.Pod{}, podStatus, &v1.Container{Name: "ran"}) }, 0, 1},
 		"in a pod's restart": {func() func() { return m.takeTurn(&v1.Pod{}, restarting, &v1.Container{Name: "old"}) }, 0, 1},
 	}
@@ -95,11 +99,14 @@ func TestTakeTurn(t *testing.T) {
 	}
 }
 
-// A restart whose pod must be terminated does not wait on, and is not counted.
+// A restart whose pod must be terminated does not wait on. Like every other one that goes
+// on without a turn, it is counted until its end.
 func TestTakeTurnOfTerminatedPod(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
 	turns := startTurns{restarts: 1 << 20}
-	turns.take(false, func() bool { return true })()
-	require.Equal(t, 1<<20, turns.restarts)
+	end := turns.take(false, func() bool { return true })
+	require.Equal(t, 1<<20+1, turns.restarts)
 	require.Empty(t, turns.waiting)
+	end()
+	require.Equal(t, 1<<20, turns.restarts)
 }
