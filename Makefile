@@ -69,13 +69,13 @@ verify: ## check that the patches apply, type-check one by one, build and revers
 	@hack/patchset.sh verify
 
 verify-all: ## apply, build and test each series on its release; repeats no check that passed
-	@hack/patchset.sh verify-all
+	@hack/verify-all.sh
 
 matrix: ## write the patches and the check results of each release: docs/results/releases.md
-	@hack/patchset.sh matrix --write
+	@hack/pages.sh matrix --write
 
 deviations: ## write how each release differs from upstream: docs/deviations.md
-	@hack/patchset.sh deviations --write
+	@hack/pages.sh deviations --write
 
 docs: ## write the pages and graphs that crashloop plan computes: docs/plan.md, docs/results/keps.md, docs/results/plan.md
 	@go test -count=1 ./crashloop/internal/fleet/pages -update
@@ -105,17 +105,17 @@ apply: ## apply the series to the tree, on a branch with one commit per patch
 reverse: ## remove the series and restore the tree
 	@hack/patchset.sh reverse
 
-refresh: ## synchronize edits in the library, patches/ and the branch
+refresh: ## write the commits of the branch to the patches
 	@hack/patchset.sh refresh
 
 series: ## write the series of KUBE_VERSION as mails for plain git am: _output/series
 	@hack/patchset.sh export
 
 stat: ## count the changed lines of upstream's files
-	@hack/patchset.sh stat
+	@hack/pages.sh stat
 
 dist: ## make a release archive of the commit that is checked out: _output/dist
-	@hack/patchset.sh dist
+	@hack/dist.sh
 
 fetch: ## get the source tree of KUBE_VERSION into _output
 	@hack/patchset.sh fetch
@@ -141,5 +141,5 @@ vulncheck: ## look for known vulnerabilities with govulncheck (needs vuln.go.dev
 	for dir in . agent crashloop; do echo "==> govulncheck ./... in $$dir"; "$$vulncheck" -C "$$dir" ./...; done; \
 	echo "==> govulncheck ./... in hack"; GOWORK=off "$$vulncheck" -C hack ./...
 
-clean: ## remove _output, except trees with unsaved work
-	@hack/patchset.sh clean
+clean: ## remove builds, results and mails from _output, and no source tree
+	@rm -rf _output/bin _output/dist _output/node _output/releases _output/series _output/v*/kubelet* _output/v*/kube-* _output/v*/*.test _output/v*/stock

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -30,7 +31,7 @@ func TestDocsCommands(t *testing.T) {
 		}
 	}
 	makefile := repositoryFile(t, "Makefile")
-	patchset := repositoryFile(t, "hack/patchset/main.go")
+	programs := map[string]string{"patchset": repositoryFile(t, "hack/patchset/main.go"), "pages": repositoryFile(t, "hack/pages/main.go")}
 	checks := []struct {
 		command *regexp.Regexp
 		check   func(t *testing.T, m []string)
@@ -47,12 +48,12 @@ func TestDocsCommands(t *testing.T) {
 				require.FileExists(t, filepath.Join(repository, m[2]))
 			}
 		}},
-		{regexp.MustCompile(`hack/patchset\.sh ([a-z-]+)(.*)`), func(t *testing.T, m []string) {
-			if m[1] != "help" {
-				require.Contains(t, patchset, `add(root, "`+m[1], m[0])
+		{regexp.MustCompile(`hack/(patchset|pages)\.sh ([a-z-]+)(.*)`), func(t *testing.T, m []string) {
+			if m[2] != "help" {
+				require.Regexp(t, `(?:add|page)\("`+m[2]+`[ "]`, programs[m[1]], m[0])
 			}
-			for _, flag := range flags(m[2]) {
-				require.Contains(t, patchset, `"`+flag+`"`, m[0])
+			for _, flag := range flags(m[3]) {
+				require.Contains(t, programs[m[1]], `"`+flag+`"`, m[0])
 			}
 		}},
 		{regexp.MustCompile(`go run -C (\S+) (\S+)(.*)`), func(t *testing.T, m []string) {
@@ -112,10 +113,10 @@ func TestDocsSeries(t *testing.T) {
 		require.Contains(t, firstParagraph, filepath.Base(dir))
 	}
 	newest := repositoryFile(t, filepath.Join("patches", filepath.Base(series[len(series)-1]), "series"))
-	patches := regexp.MustCompile(`(?m)^0*([0-9]+)-(.*)\.patch$`).FindAllStringSubmatch(newest, -1)
+	patches := regexp.MustCompile(`(?m)^[a-z]+$`).FindAllString(newest, -1)
 	require.NotEmpty(t, patches)
-	for _, m := range patches {
-		require.Contains(t, repositoryFile(t, "docs/patches.md"), "\n| "+m[1]+" "+m[2]+" | ")
+	for i, name := range patches {
+		require.Contains(t, repositoryFile(t, "docs/patches.md"), fmt.Sprintf("\n| %d %s | ", i+1, name))
 	}
 }
 

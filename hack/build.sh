@@ -28,7 +28,7 @@ done
 ((${#targets[@]} > 0)) || targets=(kubelet)
 
 need go
-load_tree ${STOCK:+--fetch}
+load_tree
 check_go
 [[ -z $CHECK ]] || exit 0
 [[ -n $STOCK ]] || load_tree --applied
@@ -59,20 +59,21 @@ fi
 mkdir -p "$OUT"
 one_at_a_time
 
-if [[ -n $STOCK && $TREE_KIND == git ]]; then
-  SRC=$OUT/kubernetes
-  patchset checkout "$SRC" || exit 1
-  COMMIT=${BASE:-$COMMIT} COMMIT_TIME=${BASE_TIME:-$COMMIT_TIME} TREE_STATE=clean
+if [[ -n $STOCK ]]; then
+  SRC=$OUT/kubernetes COMMIT=$BASE COMMIT_TIME=$BASE_TIME TREE_STATE=clean
+  if [[ $(git -C "$SRC" rev-parse HEAD 2>/dev/null) != "$BASE" || -n $(git -C "$SRC" status --porcelain) ]]; then
+    rm -rf "$SRC"
+    git clone -q --shared --no-checkout "$TREE" "$SRC"
+    git -C "$SRC" -c core.autocrlf=false -c core.attributesFile=/dev/null -c core.hooksPath=/dev/null checkout -q --detach "$BASE"
+  fi
 fi
 
 # The stamp depends only on the commit and not on the time, so that a second build finds everything up to date.
 ldflags=(-s -w)
 stamp() { ldflags+=("-X k8s.io/component-base/version.$1=$2" "-X k8s.io/client-go/pkg/version.$1=$2"); }
-if [[ $TREE_KIND == git ]]; then
-  stamp gitCommit "$COMMIT"
-  stamp gitTreeState "$TREE_STATE"
-  stamp buildDate "$(TZ=UTC printf '%(%Y-%m-%dT%H:%M:%SZ)T' "$COMMIT_TIME")"
-fi
+stamp gitCommit "$COMMIT"
+stamp gitTreeState "$TREE_STATE"
+stamp buildDate "$(TZ=UTC printf '%(%Y-%m-%dT%H:%M:%SZ)T' "$COMMIT_TIME")"
 IFS=. read -r major minor _ <<<"${VERSION#v}"
 stamp gitMajor "$major"
 stamp gitMinor "$minor"

@@ -99,11 +99,9 @@ go_env_for_tree() {
   [[ ! -f $1/go.work ]] || GOWORK=$1/go.work
 }
 
-# check_go fails if TREE exists and no Go is new enough for it. The go command decides that, because with GOTOOLCHAIN it may
-# download a newer one.
+# check_go fails if no Go is new enough for TREE. The go command decides that, because with GOTOOLCHAIN it may download a newer one.
 check_go() {
   need go
-  [[ $TREE_KIND != missing ]] || return 0
   local out
   out=$(go_env_for_tree "$TREE" && cd "$TREE" && go list -m 2>&1) || die "$(go version 2>&1) cannot build $TREE:" "$out"
 }
@@ -183,22 +181,28 @@ one_at_a_time() {
 
 patchset() { "$KB_HACK/patchset.sh" "$@"; }
 
-# apply_series applies the series unless it is applied. A check that follows is recorded for the current state of the series.
-apply_series() {
-  patchset apply --keep || exit 1
-  KB_CHECKED=$(patchset checked) || exit 1
-  export KB_CHECKED
-}
+pages() { "$KB_HACK/pages.sh" "$@"; }
 
-# load_tree [--fetch | --applied]: sets TREE, TREE_KIND (git, plain or missing) and, for a git tree, COMMIT, COMMIT_TIME and
-# TREE_STATE (clean or dirty). If the series is checked out, BRANCH and BASE are its branch and the commit it starts at.
-# --fetch gets a missing tree, --applied fails unless the series is checked out. VERSION is set with either flag, and
-# without KUBE_ROOT.
+# load_tree [--applied] gets a missing tree and sets TREE, VERSION, COMMIT, COMMIT_TIME and TREE_STATE (clean or dirty). If the series is
+# checked out, BRANCH and BASE are its branch and the commit it starts at. --applied fails if it is not. EXACT is 1 if the tree is
+# exactly a release with a series.
 load_tree() {
   local variables
-  COMMIT='' COMMIT_TIME='' TREE_STATE='' BRANCH='' BASE='' BASE_TIME=''
   variables=$(patchset tree "$@") || exit 1
   eval "$variables"
+}
+
+# apply_series applies the series unless it is applied, and loads the tree. If that is a whole series on a release, it sets record to the
+# flag of a harness that stores the result of the check for the series in its current state. The check is named as the script.
+apply_series() {
+  patchset apply --keep || exit 1
+  load_tree --applied
+  record=()
+  if [[ -n $EXACT && -z $KUBE_ROOT${SERIES:-}${SKIP:-} ]]; then
+    KB_CHECKED=$(pages identity "$VERSION" "$(basename "$0" .sh)") || exit 1
+    export KB_CHECKED KB_ROOT
+    record=(-record "$KB_ROOT/_output/bin/pages")
+  fi
 }
 
 # releases prints the releases that the series were made on, newest first.
@@ -218,7 +222,6 @@ prepare_kubelets() {
   fi
   "$KB_HACK/build.sh" --check || exit 1
   apply_series
-  load_tree --fetch
   "$KB_HACK/build.sh" "$@" || exit 1
   "$KB_HACK/build.sh" --stock "${release[@]}" || exit 1
   OUT=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)

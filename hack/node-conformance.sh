@@ -24,7 +24,6 @@ fi
 if [[ -n $own ]]; then
   "$KB_HACK/build.sh" --check || exit 1
   apply_series
-  load_tree --fetch
   "$KB_HACK/build.sh" kubelet || exit 1
   OUT=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
   trees=("$TREE") folders=$OUT
@@ -56,6 +55,6 @@ for image in glibc-dns-testing httpd nginx; do
   for tag in $(upstream_tags "$image"); do images+=,$image:$tag; done
 done
 # Only a whole run is a check of the series.
-[[ -n $own ]] || (($# > 0)) || set -- -record "$KB_HACK/patchset.sh"
+[[ -n $own ]] || (($# > 0)) || set -- "${record[@]}"
 run_e2e -conformance "$folders" "${args[@]}" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
   -images "${images#,}" -test.run '^TestConformance$' -test.timeout 90m "$@"

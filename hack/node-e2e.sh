@@ -83,7 +83,6 @@ args=()
 if [[ -n $kubelet ]]; then
   "$KB_HACK/build.sh" --check || exit 1
   apply_series
-  load_tree --fetch
   # In v1.34 upstream's tests need a cluster.
   if [[ -n $upstream ]] && ! grep -rqs 'RestartPolicyRules' "$TREE/test/e2e/common/node" "$TREE/test/e2e_node"; then
     why="kubernetes $VERSION has no tests of restart rules that are for a node"
@@ -106,5 +105,5 @@ if [[ -n $kubelet ]]; then
   fi
 fi
 # Only a whole run is a check of the series.
-[[ -n ${1:-} || $# -gt 1 ]] || args+=(-record "$KB_HACK/patchset.sh")
+[[ -n ${1:-} || $# -gt 1 ]] || args+=("${record[@]}")
 run_e2e "${args[@]}" -test.run "$run" -test.parallel 6 -test.timeout 2h "${@:2}"

@@ -33,7 +33,6 @@ for release in "${releases[@]}"; do
 done
 kubelets+=,$OUT/stock/kubelet
 # Only a whole run is a check of the newest series.
-record=()
-(($# > 0)) || [[ -n ${RELEASES:-} ]] || record=(-record "$KB_HACK/patchset.sh")
+(($# == 0)) && [[ -z ${RELEASES:-} ]] || record=()
 run_e2e "${record[@]}" -skew-kubelets "${kubelets#,}" -apiserver "$OUT/kube-apiserver" \
   -apiserver-stock "$OUT/stock/kube-apiserver" -test.run '^TestSkew$' -test.timeout 45m "$@"

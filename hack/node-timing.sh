@@ -25,7 +25,7 @@ prepare_kubelets kubelet
 if [[ -z ${BASE_KUBELET:-} && ($# == 0 || $* == --short) ]]; then
   newest=$(releases | head -n1)
   [[ ${VERSION%.*} == "${newest%.*}" ]] || set -- --short
-  set -- "$@" --record "$KB_HACK/patchset.sh"
+  set -- "$@" "${record[@]/#-record/--record}"
 fi
 say "Measuring on a real node"
 cd "$KB_ROOT/test/node"

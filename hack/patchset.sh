@@ -3,18 +3,20 @@
 #
 # patchset.sh COMMAND [ARGUMENTS]
 #
-# Builds the program in hack/patchset if it has changed, and runs it. `hack/patchset.sh help` lists its commands.
-# For tests, KB_PATCHSET names a binary to run instead.
+# Builds the program in hack/patchset if it has changed, and runs it. `hack/patchset.sh help` lists the commands. With PROGRAM=pages it
+# is the program in hack/pages, which hack/pages.sh runs.
 
 set -euo pipefail
 KB_ROOT=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd -P)
 export KB_ROOT
-[[ -z ${KB_PATCHSET:-} ]] || exec "$KB_PATCHSET" "$@"
+program=${PROGRAM:-patchset}
+# For tests: a directory with the built programs.
+[[ -z ${KB_PROGRAM_DIR:-} ]] || exec "$KB_PROGRAM_DIR/$program" "$@"
 if ! command -v go >/dev/null; then
   printf 'error: missing on PATH: go\n       go: install Go 1.26 or newer and put its bin directory on PATH\n' >&2
   exit 1
 fi
 # `go run` would not forward signals and exit codes. The build ignores Go settings that are meant for other modules.
-binary=$KB_ROOT/_output/bin/patchset
-(cd "$KB_ROOT/hack" && GOFLAGS=-buildvcs=false GOWORK=off GO111MODULE=on go build -o "$binary" ./patchset)
+binary=$KB_ROOT/_output/bin/$program
+(cd "$KB_ROOT/hack" && GOFLAGS=-buildvcs=false GOWORK=off GO111MODULE=on go build -o "$binary" "./$program")
 exec "$binary" "$@"

@@ -13,8 +13,7 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 
 need go
 "$KB_HACK/build.sh" --check || exit 1
-patchset apply --keep || exit 1
-load_tree --fetch
+apply_series
 "$KB_HACK/build.sh" kubelet || exit 1
 export KUBELET=$OUTPUT_DIR/$VERSION/kubelet
 say "Starting $KUBELET with every kind of configuration"

@@ -3,122 +3,209 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/kubeversion"
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/modproxy"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/semver"
+	"golang.org/x/mod/zip"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
 
-func (p *program) fetchCommand(args []string) error {
-	if len(args) == 0 && p.kubeRoot != "" {
-		p.Say("KUBE_ROOT is set (%s): nothing to fetch", p.kubeRoot)
-		return nil
-	}
-	version, err := p.wantedVersion()
-	if len(args) > 0 {
-		version, err = kubeversion.Normal(args[0])
-	}
+// dirOf returns the place of the tree that fetch makes.
+func (p *program) dirOf(version string) string {
+	return filepath.Join(p.Output, version, "kubernetes")
+}
+
+// fetch makes the source tree of KUBE_VERSION, unless it is there. With pin, it adds the hashes of its modules to those of its series.
+func (p *program) fetch(pin bool) error {
+	version, err := p.wanted()
 	if err != nil {
 		return err
 	}
-	return p.fetch(version)
-}
-
-// fetch makes the source tree of a release.
-func (p *program) fetch(version string) error {
-	dest := p.treeDir(version)
-	there := func() bool {
-		return fileutil.Exists(filepath.Join(dest, ".git")) && fileutil.Exists(filepath.Join(dest, "go.mod"))
+	if version == "" {
+		return errors.New("set KUBE_VERSION to the release to fetch, such as KUBE_VERSION=v1.37.1")
 	}
-	if fileutil.Exists(dest) && !there() {
-		return console.Error(fmt.Sprintf("%s exists, but \"make fetch\" did not make it (no .git or no go.mod)", dest), "Remove it and run this again.")
-	}
-	unlock, err := p.lock(".fetch.lock", "fetch")
+	unlock, err := sys.Lock(p.ctx, filepath.Join(p.Output, ".fetch.lock"), func() { p.Say("Waiting for another fetch in %s to end", p.Output) })
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// Another fetch may have made it meanwhile.
-	if there() {
+	dest := p.dirOf(version)
+	if sys.Exists(dest) && !pin {
 		p.Say("kubernetes %s is already in %s", version, dest)
 		return nil
 	}
-	d, remove, err := p.download(version)
+	work, remove, err := sys.Scratch(p.Output)
 	if err != nil {
 		return err
 	}
 	defer remove()
+	d := &download{program: p, work: work, dir: filepath.Join(work, "kubernetes"), sums: filepath.Join(p.Root, "patches", semver.MajorMinor(version), "kubernetes.sum"), hashes: map[module.Version]string{}}
+	if err := d.get(version, pin); err != nil {
+		return err
+	}
+	if pin || sys.Exists(dest) {
+		return nil
+	}
 	p.Say("Making a git repository of it, tagged %s", version)
-	g := p.Git.In(d.Dir)
-	if err := g.Initialize(); err != nil {
+	g := p.Git.In(d.dir)
+	if err := g.Do("init", "-q", "--template=", "-b", "base", "."); err != nil {
 		return err
 	}
-	if err := g.Run("config core.autocrlf false", "add -f -A ."); err != nil {
+	// These override the tree's .gitattributes, so that git does not convert files.
+	if err := sys.Write(filepath.Join(d.dir, ".git/info/attributes"), []byte("* -text -ident -eol -filter -working-tree-encoding\n")); err != nil {
 		return err
 	}
-	if err := g.Release(fmt.Sprintf("kubernetes %s from the Go module proxy", version)); err != nil {
-		return err
-	}
-	if err := g.Run("tag "+version, "repack -q -a -d"); err != nil {
-		return err
+	for _, command := range []string{"config core.autocrlf false", "add -f -A .", "release", "tag " + version, "repack -q -a -d"} {
+		if command == "release" {
+			err = g.Release("kubernetes " + version + " from the Go module proxy")
+		} else {
+			err = g.Do(strings.Fields(command)...)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(dest), 0o777); err != nil {
 		return err
 	}
-	if err := os.Rename(d.Dir, dest); err != nil {
-		return err
-	}
 	p.Say("kubernetes %s is in %s", version, dest)
-	return nil
+	return os.Rename(d.dir, dest)
 }
 
-// download downloads a release, and compares it with the hashes in its series.
-func (p *program) download(version string) (d *modproxy.Download, remove func(), err error) {
-	quiet := *p
-	quiet.seriesName = ""
-	file := ""
-	dir, none := quiet.seriesFor(version)
-	if none == nil {
-		file = filepath.Join(dir, "kubernetes.sum")
-	}
-	pins, err := modproxy.ReadPins(file, version)
-	if err != nil {
-		return nil, nil, err
-	}
-	if none != nil {
-		p.Note("no series fits kubernetes %s, so there are no hashes to compare with", version)
-	} else if !pins.Pinned {
-		p.Note("%s has no hashes of kubernetes %s to compare with", file, version)
-	}
-	return modproxy.Get(p.ctx, p.Log, p.output, version, pins)
+// download is a release that is being assembled from modules of the proxy.
+type download struct {
+	*program
+	work, dir string
+	sums      string                    // kubernetes.sum, in the format of go.sum
+	hashes    map[module.Version]string // in that file
+	goMod     []byte
 }
 
-// pin adds the hashes of a release to those of its series.
-func (p *program) pin(version string) error {
-	version, err := kubeversion.Normal(version)
+var goLine = regexp.MustCompile(`(?m)^go .*$`)
+
+var stagingModule = regexp.MustCompile(`\./staging/src/(k8s\.io/[\w./-]+)`)
+
+// get downloads a release to the directory.
+func (d *download) get(version string, pin bool) error {
+	lines, err := sys.Lines(d.sums)
 	if err != nil {
 		return err
 	}
-	if _, err := p.seriesFor(version); err != nil {
+	for _, line := range lines {
+		f := strings.Fields(line)
+		if len(f) != 3 || !strings.HasPrefix(f[2], "h1:") {
+			return fmt.Errorf("%s: %q must be \"MODULE VERSION h1:HASH\"", d.sums, line)
+		}
+		d.hashes[module.Version{Path: f[0], Version: f[1]}] = f[2]
+	}
+	main := module.Version{Path: "k8s.io/kubernetes", Version: version}
+	pinned := d.hashes[main] != ""
+	if !pinned {
+		d.Note("%s has no hashes of kubernetes %s to compare with", d.sums, version)
+	}
+	d.Say("Fetching kubernetes %s from the Go module proxy", version)
+	got := map[module.Version]string{}
+	if err := d.unpack(pinned, got, d.dir, main); err != nil {
 		return err
 	}
-	d, remove, err := p.download(version)
+	// The module has only a stub of the vendor directory, and go build would use it.
+	sys.RemoveAll(filepath.Join(d.dir, "vendor"))
+	if d.goMod, err = os.ReadFile(filepath.Join(d.dir, "go.mod")); err != nil {
+		return err
+	}
+	work, err := os.ReadFile(filepath.Join(d.dir, "go.work"))
 	if err != nil {
+		return fmt.Errorf("kubernetes %s: %w; releases before 1.30 have none, and no series fits them", version, err)
+	}
+	var modules []module.Version
+	for _, m := range stagingModule.FindAllStringSubmatch(string(work), -1) {
+		modules = append(modules, module.Version{Path: m[1], Version: "v0." + strings.TrimPrefix(version, "v1.")})
+		sys.RemoveAll(filepath.Join(d.dir, "staging/src", m[1]))
+	}
+	d.Say("Fetching its %d staging modules", len(modules))
+	if err := d.unpack(pinned, got, filepath.Join(d.dir, "staging/src"), modules...); err != nil || !pin {
 		return err
 	}
-	defer remove()
-	changed, err := d.Pin()
-	if err != nil {
+	maps.Copy(got, d.hashes)
+	lines = nil
+	for m, hash := range got {
+		lines = append(lines, fmt.Sprintf("%s %s %s\n", m.Path, m.Version, hash))
+	}
+	slices.Sort(lines)
+	d.Say("The hashes of kubernetes %s are in %s", version, d.sums)
+	return sys.Write(d.sums, []byte(strings.Join(lines, "")))
+}
+
+// unpack downloads modules and unpacks them: one module to the directory, several below it. It compares their hashes.
+func (d *download) unpack(pinned bool, got map[module.Version]string, dir string, modules ...module.Version) error {
+	// A separate module, so that go neither reads nor writes an enclosing one.
+	cwd := filepath.Join(d.work, "cwd")
+	if err := sys.Write(filepath.Join(cwd, "go.mod"), []byte("module scratch\n")); err != nil {
 		return err
 	}
-	if !changed {
-		p.Say("%s already has all hashes", d.Pins.File)
-		return nil
+	// No variable is empty, because go would then use the value that `go env -w` wrote.
+	env := append(os.Environ(), "GOFLAGS=-buildvcs=false", "GOWORK=off", "GO111MODULE=on")
+	if pinned {
+		// The checksum database does not have every staging module.
+		env = append(env, "GONOSUMDB=k8s.io/*")
 	}
-	p.Say("%d hashes of kubernetes %s are in %s", len(d.Got), version, d.Pins.File)
-	return nil
+	args := []string{"mod", "download", "-json"}
+	for _, m := range modules {
+		args = append(args, m.String())
+	}
+	if err := sys.Need("go"); err != nil {
+		return err
+	}
+	out, failed := d.Long(d.ctx, cwd, env, "go", args...)
+	found := map[string]struct{ Path, Zip, Sum, Error string }{}
+	// There may be warnings between the objects.
+	for _, object := range regexp.MustCompile(`(?ms)^\{\n.*?^\}$`).FindAllString(out, -1) {
+		var m struct{ Path, Zip, Sum, Error string }
+		if err := json.Unmarshal([]byte(object), &m); err != nil {
+			return fmt.Errorf("go mod download -json: %w", err)
+		}
+		found[m.Path] = m
+	}
+	for _, m := range modules {
+		to, is := dir, found[m.Path]
+		if len(modules) > 1 {
+			to = filepath.Join(dir, m.Path)
+		}
+		// Nothing needs the samples, which the proxy may lack. A workspace needs the go.mod of every module that it names.
+		if strings.HasPrefix(m.Path, "k8s.io/sample-") && d.hashes[m] == "" && (pinned || is.Error != "") {
+			d.Note("an empty module replaces %s, which the proxy lacks", m)
+			if err := sys.Write(filepath.Join(to, "go.mod"), fmt.Appendf(nil, "module %s\n\n%s\n", m.Path, goLine.Find(d.goMod))); err != nil {
+				return err
+			}
+			continue
+		}
+		if is.Zip == "" {
+			return sys.Error(fmt.Sprintf("%s cannot be downloaded:", m), is.Error, sys.LastLines(out, 5), fmt.Sprint(failed),
+				fmt.Sprintf("Check that it is a release, or use a git checkout of it: KUBE_ROOT=/path/to/kubernetes. Without hashes in %s, GONOSUMDB='k8s.io/*' is for modules that the checksum database lacks.", d.sums))
+		}
+		if pinned && d.hashes[m] != is.Sum {
+			return sys.Error(fmt.Sprintf("%s has the wrong hash:", m), "expected  "+d.hashes[m]+"  ("+d.sums+")", "actual    "+is.Sum)
+		}
+		got[m] = is.Sum
+		if err := zip.Unzip(to, m, is.Zip); err != nil {
+			return fmt.Errorf("%s: %w", m, err)
+		}
+	}
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o644)
+	})
 }

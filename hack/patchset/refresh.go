@@ -3,145 +3,140 @@
 package main
 
 import (
-	"crypto/sha256"
+	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/console"
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/fileutil"
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/git"
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/series"
-	"github.com/kubelet-backoff/kubelet-backoff/hack/patchset/internal/tree"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/git"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
 
-type refreshOptions struct {
-	base       string
-	sourceWins bool
-	check      bool
+// commit is a commit of the branch of a series.
+type commit struct {
+	id, subject string
+	name        string // of the patch
+	changed     map[string]git.File
+	patch       *series.Patch // the commit as a patch file
 }
 
-// entry is a new file of a patch in four states: when the branch and the sources were last equal (was), in the sources now
-// (kept), on the branch now (tree), and as refresh will write it (final). A missing file has no blob.
-type entry struct {
-	source          series.Source
-	was, kept, tree git.File
-	final           git.File
-	library         *series.Rule
-}
-
-// owned is a path and the patch that owns the file. Two patches may have versions of one file.
-type owned struct{ patch, path string }
-
-// branchCommit is a commit of the series branch, and the name of its patch.
-type branchCommit struct {
-	id, subject, slug string
-	name              string // of the patch
-	changed           map[string]git.File
-}
-
-func (c branchCommit) String() string { return fmt.Sprintf("%.12s (%s)", c.id, c.subject) }
-
-// refresher is one run of refresh.
-type refresher struct {
-	*program
-	options refreshOptions
-	t       *tree.Tree
-	a       *tree.Applied
-	git     git.Git // the repository that gets the new objects
-	scratch git.Git // a separate repository, without the user's settings
-	s       *series.Series
-	base    string
-
-	commits []branchCommit
-	before  []branchCommit // the commits of the patches when the branch and the sources were last equal
-	entries map[owned]*entry
-	release map[string]git.File // those of the touched files that the release has
-}
-
-func (p *program) refresh(o refreshOptions) error {
-	p.pick = series.Pick{}
-	t, a, s, err := p.applied()
+// refresh writes the commits of the branch to the patches, and applies the series again. If it is killed, it can run again.
+func (p *program) refresh(base string) error {
+	if p.pick != (series.Pick{}) || p.vendor {
+		return errors.New("refresh takes no SERIES, SKIP or VENDOR: it is about whole series")
+	}
+	t, err := p.find()
 	if err != nil {
 		return err
 	}
-	if err := requireSamePatches(t, a, s); err != nil {
+	if err := cmp.Or(p.recover(t), t.requireIdle()); err != nil {
 		return err
 	}
-	if err := t.RequireNoOperation(); err != nil {
-		return err
-	}
-	if err := t.RequireClean("refreshing the patches"); err != nil {
-		return err
-	}
-	work, remove, err := fileutil.Scratch(p.output)
+	s, err := p.Load(filepath.Join(p.Root, "patches", t.minor), p.pick)
 	if err != nil {
 		return err
 	}
-	defer remove()
-
-	base := a.Base
-	if o.base != "" {
-		if base = t.CommitID(o.base); base == "" {
-			return fmt.Errorf("--base %s: no such commit in %s", o.base, t.Dir)
-		}
+	branch := branchOf(s)
+	is := t.state(branch)
+	switch {
+	case t.branch() != branch:
+		return fmt.Errorf("%s has %q checked out, not %s: run \"make apply\" first", t.Dir, t.branch(), branch)
+	case len(s.Dropped) > 0:
+		return fmt.Errorf("%s/series comments out %s, and refresh would forget them", s.Dir, strings.Join(s.Dropped, ", "))
+	case is.Tip != "" && !is.Whole:
+		return fmt.Errorf("%s was applied with SERIES, SKIP or VENDOR: run \"make reverse\" and \"make apply\" without them first", branch)
+	case base == "" && is.Base == "":
+		return fmt.Errorf("\"make apply\" did not make %s: pass the commit at which it starts with --base", branch)
 	}
-	hint := "If the branch was rebased, pass the commit at which it now starts: hack/patchset.sh refresh --base COMMIT"
-	if !t.OK("merge-base", "--is-ancestor", base, a.Branch) {
-		return console.Error(fmt.Sprintf("%s no longer starts at %s", a.Branch, base), hint)
+	base = cmp.Or(base, is.Base)
+	start := t.Commit(base)
+	if !t.OK("merge-base", "--is-ancestor", cmp.Or(start, base), "HEAD") || t.Try("rev-list", "--merges", start+"..HEAD") != "" {
+		return fmt.Errorf("%s does not start at %s, or has merges. If it was rebased, pass the commit at which it starts with --base", branch, base)
 	}
-	if t.Try("rev-list", "--merges", base+".."+a.Branch) != "" {
-		return console.Error(a.Branch+" has merge commits, which cannot become patches", hint)
-	}
-	if n := t.Try("rev-list", "--count", base+".."+a.Branch); len(n) > 2 {
-		return console.Error(fmt.Sprintf("%s has %s commits since %.12s", a.Branch, n, base), hint)
-	}
-	r := &refresher{program: p, options: o, t: t, a: a, git: t.Git, s: s, base: base, entries: map[owned]*entry{}}
-	if r.commits, err = r.read(base + ".." + a.Branch); err != nil {
+	all, err := p.LoadAll()
+	if err != nil {
 		return err
 	}
-	if err := p.findVersion(t); err == nil && t.Version != s.Tag {
-		if o.base == "" {
-			return console.Error(fmt.Sprintf("%s is made on %s, and the branch starts at %s: the patches would get the line numbers and blob IDs of that tree", s.Dir, s.Tag, t.Version),
-				fmt.Sprintf("To change the series, refresh it on %s. To move it to this tree, pass the commit at which the branch starts: hack/patchset.sh refresh --base %.12s", s.Tag, base))
-		}
-		p.Warn("%s is made on %s, and this is %s: the patches will have the hunks that fit this tree", s.Dir, s.Tag, t.Version)
-	}
-	p.Say("Refreshing %s from %s in %s (%d commits)", s.Dir, a.Branch, t.Dir, len(r.commits))
-	if r.scratch, err = t.Borrow(filepath.Join(work, "repository"), t.CommitID("HEAD")); err != nil {
+	paths, err := t.Lines("ls-tree", "-r", "--name-only", start)
+	if err != nil {
 		return err
 	}
-	if o.check {
-		r.git = r.scratch
+	released := map[string]bool{}
+	for _, path := range paths {
+		released[path] = true
 	}
-	r.git = r.git.With("GIT_INDEX_FILE=" + filepath.Join(work, "index"))
-	for _, step := range []func() error{r.nameCommits, r.readBefore, r.readKept, r.readWas, r.readTree, r.merge, r.finish} {
-		if err := step(); err != nil {
-			return err
-		}
+	isNew := func(path string) bool { return !released[path] }
+	was, err := p.read(t, s, all, is.Base, is.Tip, isNew)
+	if err != nil {
+		return err
 	}
-	return nil
+	commits, err := p.read(t, s, all, start, "HEAD", isNew)
+	if err != nil {
+		return err
+	}
+	if err := requireSources(p, t, s, commits, was, isNew); err != nil {
+		return err
+	}
+	if err := requireUnedited(s, commits, was); err != nil {
+		return err
+	}
+	p.Say("Refreshing %s from %s in %s (%d commits)", s.Dir, branch, t.Dir, len(commits))
+	if err := p.writeSeries(s, commits); err != nil {
+		return err
+	}
+	// The commits are in the patches now, so apply may replace them.
+	is = state{Base: start, From: cmp.Or(is.From, start), Tip: t.Commit("HEAD"), Digest: is.Digest, Whole: true}
+	if err := t.setState("--replace-all", branch, is); err != nil {
+		return err
+	}
+	return p.apply(false)
 }
 
-// fingerprint identifies a patch file with its content.
-func fingerprint(name, content string) string {
-	sum := sha256.Sum256([]byte(name + "\n" + content))
-	return fmt.Sprintf("%x", sum[:8])
-}
-
-// read reads commits, oldest first.
-func (r *refresher) read(args ...string) ([]branchCommit, error) {
-	lines, err := r.t.Lines(append([]string{"log", "--reverse", "--topo-order", "--format=%H%x00%s%x00%f"}, args...)...)
+// read reads the commits from start to tip, oldest first, and finds the patch of each. A commit with the subject of a patch of this
+// or of another series is that patch. If there are as many commits as patches, one with another subject is the patch in its place.
+// All others are new patches.
+func (p *program) read(t *tree, s *series.Series, all []*series.Series, start, tip string, isNew func(string) bool) (commits []*commit, err error) {
+	if tip == "" {
+		return nil, nil
+	}
+	lines, err := t.Lines("log", "--reverse", "--topo-order", "--format=%H%x00%s%x00%f", start+".."+tip)
 	if err != nil {
 		return nil, err
 	}
-	var commits []branchCommit
-	for _, line := range lines {
+	names, taken := map[string]string{}, map[string]bool{}
+	for _, s := range append([]*series.Series{s}, all...) {
+		for _, q := range s.Patches {
+			if names[q.Subject()] == "" {
+				names[q.Subject()] = q.Name
+			}
+		}
+	}
+	for i, line := range lines {
 		f := strings.Split(line, "\x00")
-		c := branchCommit{id: f[0], subject: f[1], slug: strings.Trim(fmt.Sprintf("%.52s", f[2]), "-.")}
-		if c.changed, err = r.t.Changed(c.id+"^", c.id); err != nil {
+		c := &commit{id: f[0], subject: f[1], name: names[f[1]]}
+		if kind, _, ok := strings.Cut(c.subject, "! "); ok && slices.Contains([]string{"fixup", "squash", "amend"}, kind) {
+			return nil, fmt.Errorf("commit %.12s (%s) must be squashed first: git rebase -i --autosquash %.12s", c.id, c.subject, start)
+		}
+		if c.name == "" && len(lines) == len(s.Patches) && !slices.ContainsFunc(lines, func(l string) bool { return strings.Split(l, "\x00")[1] == s.Patches[i].Subject() }) {
+			c.name = s.Patches[i].Name
+		}
+		if c.name = cmp.Or(c.name, f[2]); c.name == "" || taken[c.name] {
+			return nil, fmt.Errorf("commit %.12s (%s) gives its patch the name %q, which is empty or taken: change the subject of the commit", c.id, c.subject, c.name)
+		}
+		taken[c.name] = true
+		if c.changed, err = t.Changed(c.id+"^", c.id); err != nil {
+			return nil, err
+		}
+		if len(c.changed) == 0 {
+			return nil, fmt.Errorf("commit %.12s (%s) changes nothing", c.id, c.subject)
+		}
+		if c.patch, err = p.format(t.Git, c.id, isNew); err != nil {
 			return nil, err
 		}
 		commits = append(commits, c)
@@ -149,97 +144,121 @@ func (r *refresher) read(args ...string) ([]branchCommit, error) {
 	return commits, nil
 }
 
-// nameCommits finds the patch of each commit. A commit with the subject of a patch is that patch. If there are as many other
-// commits between two of these as there are patches, their subjects were edited. All other commits are new patches.
-func (r *refresher) nameCommits() error {
-	position := map[string]int{} // of patches, by name
-	taken := map[string]bool{}
-	take := func(c *branchCommit, name string) { c.name, taken[name] = name, true }
-	for i, q := range r.s.Active {
-		position[q.Name] = i
-		msg, err := r.Message(q.Mail)
+// find returns the commit of a patch, or an empty one.
+func find(commits []*commit, name string) *commit {
+	if i := slices.IndexFunc(commits, func(c *commit) bool { return c.name == name }); i >= 0 {
+		return commits[i]
+	}
+	return &commit{patch: &series.Patch{}}
+}
+
+// requireSources returns an error if a new file was edited on the branch, and not in its source.
+func requireSources(p *program, t *tree, s *series.Series, commits, was []*commit, isNew func(string) bool) error {
+	var problems []string
+	for _, c := range commits {
+		sources, err := p.FilesOf(s, c.name)
 		if err != nil {
 			return err
 		}
-		same := func(c branchCommit) bool { return c.name == "" && c.subject == msg.Subject() }
-		if k := slices.IndexFunc(r.commits, same); k >= 0 {
-			take(&r.commits[k], q.Name)
+		before := find(was, c.name).changed
+		paths := maps.Clone(before)
+		if paths == nil {
+			paths = map[string]git.File{}
 		}
-	}
-	for i := 0; i < len(r.commits); i++ {
-		end := i
-		for end < len(r.commits) && r.commits[end].name == "" {
-			end++
-		}
-		from, to := 0, len(r.s.Active)
-		if i > 0 {
-			from = position[r.commits[i-1].name] + 1
-		}
-		if end < len(r.commits) {
-			to = position[r.commits[end].name]
-		}
-		if to-from == end-i && !slices.ContainsFunc(r.s.Active[from:to], func(q *series.Patch) bool { return taken[q.Name] }) {
-			for k := range end - i {
-				take(&r.commits[i+k], r.s.Active[from+k].Name)
+		maps.Copy(paths, c.changed)
+		for path := range paths {
+			now, changed := c.changed[path]
+			if old, ok := before[path]; !isNew(path) || ok && changed && old == now {
+				continue
 			}
-		}
-		i = end
-	}
-	for i := range r.commits {
-		c := &r.commits[i]
-		for _, mark := range []string{"fixup! ", "squash! ", "amend! "} {
-			if strings.HasPrefix(c.subject, mark) {
-				return console.Error(fmt.Sprintf("commit %s is a fixup of another commit, so squash it first:", c),
-					fmt.Sprintf("git -C %s rebase -i --autosquash %.12s", console.QuoteShell(r.t.Dir), r.base))
-			}
-		}
-		if c.name != "" {
-			continue
-		}
-		if c.slug == "" || taken[c.slug] {
-			return fmt.Errorf("commit %s: there is already a patch %q; change the subject of the commit", c, c.slug)
-		}
-		take(c, c.slug)
-	}
-	return nil
-}
-
-// index returns the index of the commit of a patch, or -1.
-func (r *refresher) index(patch string) int {
-	return slices.IndexFunc(r.commits, func(c branchCommit) bool { return c.name == patch })
-}
-
-func (r *refresher) has(patch string) bool { return r.index(patch) >= 0 }
-
-// requireSamePatches returns an error if the patch files are not those that the branch was made from.
-func requireSamePatches(t *tree.Tree, a *tree.Applied, s *series.Series) error {
-	if writing := strings.Fields(t.State(a.Branch, "writing")); len(writing) > 0 {
-		// A refresh that was killed while it wrote the patches left some of them old. The branch has the new ones.
-		var edited []string
-		for _, f := range append(fileutil.Glob(s.Dir, "*.patch"), filepath.Join(s.Dir, "series")) {
-			content, err := os.ReadFile(f)
+			source, ok := sources[path]
+			kept, err := t.Store("100644", source.Content)
 			if err != nil {
 				return err
 			}
-			if !slices.Contains(writing, fingerprint(filepath.Base(f), string(content))) {
-				edited = append(edited, f)
+			if ok && kept != now || !ok && changed {
+				problems = append(problems, fmt.Sprintf("%s, whose source is %s", path, cmp.Or(source.Path, filepath.Join(p.Root, "patches/_src", c.name, path))))
 			}
 		}
-		if len(edited) == 0 {
-			return nil
+	}
+	if problems == nil {
+		return nil
+	}
+	slices.Sort(problems)
+	return sys.Error("files were edited on the branch that have their source here. Make the edit there, and take it back on the branch, or make the same one:", problems...)
+}
+
+// requireUnedited returns an error if a patch file has been edited since apply, and refresh would overwrite that. After a killed
+// refresh, some files are already those that it writes.
+func requireUnedited(s *series.Series, commits, was []*commit) error {
+	var edited []string
+	place := regexp.MustCompile(`(?m)^@@ .*$`) // a fork may have another signature in it
+	same := func(a, b string) bool {
+		return series.Same(place.ReplaceAllString(a, ""), place.ReplaceAllString(b, ""))
+	}
+	for _, q := range s.Patches {
+		if was != nil && !same(q.Mail, find(was, q.Name).patch.Mail) && !same(q.Mail, find(commits, q.Name).patch.Mail) {
+			edited = append(edited, q.File)
 		}
-		return console.Error("a refresh was killed, and these files differ from both the old and the new ones:",
-			append(edited, "Refresh would overwrite them. Make your changes on the branch, restore the files (git checkout -- FILE), then refresh.")...)
 	}
-	if len(s.Dropped) > 0 {
-		return console.Error(fmt.Sprintf("%s/series leaves out patches, and refresh would forget them:", s.Dir),
-			append(s.Dropped, "Add them to series again (or delete their files), run \"make apply\", then refresh.")...)
+	files, _ := series.Glob(s.Dir, "*.patch")
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".patch")
+		if !slices.ContainsFunc(s.Patches, func(q *series.Patch) bool { return q.Name == name }) && find(commits, name).id == "" {
+			edited = append(edited, file+" (not in series)")
+		}
 	}
-	if _, mails := s.Digest(); t.State(a.Branch, "mails") != mails {
-		n := t.Try("rev-list", "--count", a.Base+".."+a.Tip)
-		return console.Error(fmt.Sprintf("%s was made from %s patches that are not the %d in %s: applied with SERIES, SKIP or VENDOR, or they have changed since", a.Branch, n, len(s.Active), s.Dir),
-			`Run "make reverse" and "make apply" without these variables, then refresh. If you have commits on the branch, first name it: git branch mine;`,
-			`"make reverse" then takes --force, and git cherry-pick puts them on the new branch.`)
+	if edited == nil {
+		return nil
 	}
-	return nil
+	return sys.Error("patches have been edited since they were applied. Restore them, or name the branch's commits (git branch mine), then \"make reverse\", \"make apply\" and git cherry-pick:", edited...)
+}
+
+// writeSeries writes the patches and their order. A patch that is the same as the one that the series would inherit has no file.
+func (p *program) writeSeries(s *series.Series, commits []*commit) error {
+	var names []string
+	for _, c := range commits {
+		names = append(names, c.name)
+		file, inherited := filepath.Join(s.Dir, c.name+".patch"), ""
+		for _, dir := range p.Newer(s.Dir)[1:] {
+			if text, err := os.ReadFile(filepath.Join(dir, c.name+".patch")); err == nil {
+				inherited = string(text)
+				break
+			}
+		}
+		old, _ := os.ReadFile(file)
+		switch {
+		case series.Same(inherited, c.patch.Mail):
+			_ = os.Remove(file)
+		case string(old) != c.patch.Mail:
+			p.Note("%s", file)
+			if err := sys.Write(file, []byte(c.patch.Mail)); err != nil {
+				return err
+			}
+		}
+	}
+	files, err := series.Glob(s.Dir, "*.patch")
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if !slices.Contains(names, strings.TrimSuffix(filepath.Base(file), ".patch")) {
+			p.Note("removing %s", file)
+			if err := os.Remove(file); err != nil {
+				return err
+			}
+		}
+	}
+	text, _ := os.ReadFile(filepath.Join(s.Dir, "series"))
+	var comments []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			comments = append(comments, strings.TrimSpace(line))
+		}
+	}
+	if comments == nil {
+		comments = []string{"# The patches, in this order. Comment a line out to leave that patch out."}
+	}
+	lines := slices.Concat(comments[:1], names, comments[1:])
+	return sys.Write(filepath.Join(s.Dir, "series"), []byte(strings.Join(lines, "\n")+"\n"))
 }

@@ -7,12 +7,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,229 +22,211 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// fetch fetches to another directory, with a module cache of its own. It returns the tree, and leaves nothing if it fails.
+func (p project) fetch(t *testing.T, env ...string) (tree, out string, err error) {
+	t.Helper()
+	other := filepath.Join(t.TempDir(), "out put")
+	out, err = p.try(append([]string{"KB_OUTPUT_DIR=" + other, "GOMODCACHE=" + modcache(t)}, env...), "hack/patchset.sh", "fetch")
+	assertNoScratch(t, other)
+	if err != nil {
+		assert.NoDirExists(t, filepath.Join(other, version))
+	}
+	return filepath.Join(other, version, "kubernetes"), out, err
+}
+
+// TestFetch: the commit is the same everywhere, and has the files of the modules as they are.
 func TestFetch(t *testing.T) {
 	p := newProject(t)
-	first := p.git(p.tree(), "rev-parse", "HEAD")
-	require.Contains(t, p.ok(t, "hack/patchset.sh", "fetch"), "already in")
+	before := p.snapshot(t, p.tree())
+	require.Contains(t, p.patchset(t, "fetch"), "already in")
+	assert.Equal(t, before, p.snapshot(t, p.tree()))
 
-	other := filepath.Join(t.TempDir(), "out put")
-	out, err := p.try([]string{"KB_OUTPUT_DIR=" + other}, "hack/patchset.sh", "fetch", "1.37.1")
+	tree, out, err := p.fetch(t, "KUBE_VERSION=1.37.1", "TZ=Asia/Tokyo")
 	require.NoError(t, err, out)
-	tree := filepath.Join(other, version, "kubernetes")
+	assert.Contains(t, out, "an empty module replaces k8s.io/sample-controller@v0.37.1")
+	assert.Contains(t, out, "kubernetes.sum has no hashes of kubernetes v1.37.1")
+	first := p.git(p.tree(), "rev-parse", "HEAD")
 	assert.Equal(t, first, p.git(tree, "rev-parse", "HEAD"), "two fetches make the same commit")
 	assert.Equal(t, first, p.git(tree, "rev-parse", version))
+	assert.Equal(t, "base", p.git(tree, "symbolic-ref", "--short", "HEAD"))
+	assert.Equal(t, "1", p.git(tree, "rev-list", "--count", "--all"))
 	assert.Empty(t, p.git(tree, "status", "--porcelain", "--ignored"))
 	assert.NoDirExists(t, filepath.Join(tree, "vendor"))
-	assert.FileExists(t, filepath.Join(tree, "staging/src/k8s.io/client-go/util/flowcontrol/backoff.go"))
-	assert.Equal(t, "one\r\ntwo\r\n", read(filepath.Join(tree, "pkg/kubelet/testdata/crlf.txt")))
+	for file, content := range kubernetes {
+		if file != "vendor/modules.txt" {
+			assert.Equal(t, content, read(filepath.Join(tree, file)))
+			assert.Equal(t, strings.TrimSpace(content), p.git(tree, "show", "HEAD:"+file))
+		}
+	}
+	assert.Equal(t, staging["client-go"]["go.mod"], read(filepath.Join(tree, "staging/src/k8s.io/client-go/go.mod")))
 	assert.Equal(t, "module k8s.io/sample-controller\n\ngo 1.22.0\n", read(filepath.Join(tree, "staging/src/k8s.io/sample-controller/go.mod")))
-	assert.Contains(t, out, "sample-controller@v0.37.1 does not exist")
-	assertNoScratch(t, other)
 }
 
-func TestFetchWrongVersion(t *testing.T) {
-	p := newProject(t)
-	p.fails(t, nil, []string{`"banana" is not a kubernetes release`, "v1.37.1"}, "hack/patchset.sh", "fetch", "banana")
-	p.fails(t, nil, []string{"kubernetes v1.99.1 cannot be downloaded", "k8s.io/kubernetes@v1.99.1", "KUBE_ROOT"}, "hack/patchset.sh", "fetch", "v1.99.1")
-	assert.NoDirExists(t, filepath.Join(p.dir, "_output/v1.99.1"))
-	assertNoScratch(t, filepath.Join(p.dir, "_output"))
-}
-
-// proxyServer serves the proxy directory over HTTP, except the requests that intercept answers.
-func proxyServer(t *testing.T, intercept func(http.ResponseWriter, *http.Request) bool) string {
-	files := http.FileServer(http.Dir(shared.proxy))
-	return serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !intercept(w, r) {
-			files.ServeHTTP(w, r)
+// TestFetchFails: a release that cannot be fetched leaves nothing.
+func TestFetchFails(t *testing.T) {
+	broken := func(path string, status int) func(t *testing.T) []string {
+		return func(t *testing.T) []string {
+			files := http.FileServer(http.Dir(shared.proxy))
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, path) {
+					http.Error(w, "try later", status)
+				} else {
+					files.ServeHTTP(w, r)
+				}
+			})
+			return []string{"GOPROXY=" + url.URL}
 		}
-	}))
-}
-
-func serve(t *testing.T, h http.Handler) string {
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	return s.URL
-}
-
-func TestFetchZipOnly(t *testing.T) {
-	p := newProject(t)
-	url := proxyServer(t, func(w http.ResponseWriter, r *http.Request) bool {
-		if strings.HasPrefix(r.URL.Path, "/k8s.io/client-go/") && !strings.HasSuffix(r.URL.Path, ".zip") {
-			http.Error(w, "not available", http.StatusForbidden)
-			return true
+	}
+	lacking := func(change func(dir string)) func(t *testing.T) []string {
+		return func(t *testing.T) []string {
+			dir := filepath.Join(t.TempDir(), "proxy")
+			makeProxy(dir, version)
+			change(dir)
+			return []string{"GOPROXY=file://" + dir}
 		}
-		return false
-	})
-	other := t.TempDir()
-	out, err := p.try([]string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url + ",off", "GOMODCACHE=" + modcache(t)}, "hack/patchset.sh", "fetch", version)
-	require.NoError(t, err, out)
-	assert.Contains(t, out, "k8s.io/client-go@v0.37.1: the proxy has only its zip")
-	assert.Equal(t, p.git(p.tree(), "rev-parse", "HEAD"), p.git(filepath.Join(other, version, "kubernetes"), "rev-parse", "HEAD"))
-}
-
-func TestFetchBrokenProxy(t *testing.T) {
-	p := newProject(t)
-	url := proxyServer(t, func(w http.ResponseWriter, r *http.Request) bool {
-		if strings.HasPrefix(r.URL.Path, "/k8s.io/client-go/") {
-			http.Error(w, "try later", http.StatusBadGateway)
-			return true
-		}
-		return false
-	})
-	other := t.TempDir()
-	p.fails(t, []string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url, "GOMODCACHE=" + modcache(t)},
-		[]string{"k8s.io/client-go@v0.37.1 cannot be downloaded", "502"}, "hack/patchset.sh", "fetch", version)
-	assert.NoDirExists(t, filepath.Join(other, version))
-	assertNoScratch(t, other)
-}
-
-// TestFetchChecksums: only what the checksum database says it does not have is taken unchecked.
-func TestFetchChecksums(t *testing.T) {
-	p := newProject(t)
-	// A database of our own needs a key; nothing is ever signed with it.
-	key := make([]byte, 1+ed25519.PublicKeySize)
-	key[0] = 1 // the algorithm: Ed25519
-	hash := sha256.Sum256(append([]byte("test\n"), key...))
-	name := fmt.Sprintf("test+%x+%s", hash[:4], base64.StdEncoding.EncodeToString(key))
-	for status, want := range map[int]string{
-		http.StatusNotFound:           "NOT checked against the checksum database",
-		http.StatusServiceUnavailable: "cannot be checked against the checksum database",
+	}
+	for name, tc := range map[string]struct {
+		env   func(t *testing.T) []string
+		words []string
+	}{
+		"no version": {func(*testing.T) []string { return []string{"KUBE_VERSION=banana"} }, []string{`"banana" is not a kubernetes release`, "v1.37.1"}},
+		"an unknown version": {func(*testing.T) []string { return []string{"KUBE_VERSION=v1.99.1"} },
+			[]string{"k8s.io/kubernetes@v1.99.1 cannot be downloaded", "Check that it is a release", "KUBE_ROOT="}},
+		"a broken proxy":          {broken("/k8s.io/client-go/", http.StatusBadGateway), []string{"k8s.io/client-go@v0.37.1 cannot be downloaded", "502"}},
+		"a proxy without the zip": {broken("/k8s.io/client-go/@v/v0.37.1.zip", http.StatusNotFound), []string{"k8s.io/client-go@v0.37.1 cannot be downloaded", "404"}},
+		"a proxy that lacks a module": {lacking(func(dir string) { os.RemoveAll(filepath.Join(dir, "k8s.io/api")) }),
+			[]string{"k8s.io/api@v0.37.1 cannot be downloaded"}},
+		"a broken zip": {lacking(func(dir string) { write(dir, map[string]string{"k8s.io/api/@v/v0.37.1.zip": "no zip"}) }), []string{"k8s.io/api@v0.37.1", "zip"}},
+		"a release without go.work": {lacking(func(dir string) {
+			files := maps.Clone(kubernetes)
+			delete(files, "go.work")
+			module(dir, "k8s.io/kubernetes", version, files)
+		}), []string{"go.work", "before 1.30"}},
 	} {
-		db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }))
-		t.Cleanup(db.Close)
-		out, err := p.try([]string{"KB_OUTPUT_DIR=" + t.TempDir(), "GOMODCACHE=" + modcache(t), "GOSUMDB=" + name + " " + db.URL}, "hack/patchset.sh", "fetch", version)
-		assert.Contains(t, out, want)
-		assert.Equal(t, status == http.StatusNotFound, err == nil, out)
+		t.Run(name, func(t *testing.T) {
+			p := newProject(t)
+			_, out, err := p.fetch(t, tc.env(t)...)
+			require.Error(t, err, out)
+			for _, word := range tc.words {
+				assert.Contains(t, out, word)
+			}
+		})
 	}
 }
 
+func serve(t *testing.T, handle http.HandlerFunc) *httptest.Server {
+	s := httptest.NewServer(handle)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestFetchInterrupted: a signal leaves nothing, and what a killed fetch leaves goes with the next one.
 func TestFetchInterrupted(t *testing.T) {
 	p := newProject(t)
-	reached, release := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	url := proxyServer(t, func(_ http.ResponseWriter, r *http.Request) bool {
+	reached, release, files := make(chan bool, 100), make(chan bool), http.FileServer(http.Dir(shared.proxy))
+	proxy := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/client-go/@v/v0.37.1.zip") {
-			once.Do(func() { close(reached) })
+			reached <- true
 			<-release
 		}
-		return false
+		files.ServeHTTP(w, r)
 	})
-	other, cache := t.TempDir(), modcache(t)
-	env := []string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url, "GOMODCACHE=" + cache}
-	cmd := p.command(env, "hack/patchset.sh", "fetch", version)
-	require.NoError(t, cmd.Start())
-	<-reached
-	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	err := cmd.Wait()
-	require.Error(t, err)
-	assert.NoDirExists(t, filepath.Join(other, version))
-	assertNoScratch(t, other)
-
-	// Killed without a chance to clean up: the next run does it.
-	cmd = p.command(env, "hack/patchset.sh", "fetch", version)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	require.NoError(t, cmd.Start())
-	require.Eventually(t, func() bool { return len(scratch(t, other)) > 0 }, patience, 10*time.Millisecond)
-	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
-	_ = cmd.Wait()
-	assert.NoDirExists(t, filepath.Join(other, version))
+	other := t.TempDir()
+	env := []string{"KB_OUTPUT_DIR=" + other, "GOMODCACHE=" + modcache(t)}
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGKILL} {
+		cmd := p.command(append(env, "GOPROXY="+proxy.URL), "hack/patchset.sh", "fetch")
+		require.NoError(t, cmd.Start())
+		select {
+		case <-reached:
+		case <-time.After(patience):
+			close(release)
+			t.Fatal("fetch does not get the module")
+		}
+		assert.Len(t, scratch(t, other), 1)
+		require.NoError(t, cmd.Process.Signal(signal))
+		err := cmd.Wait()
+		require.Error(t, err)
+		if signal != syscall.SIGKILL {
+			assert.Equal(t, 130, cmd.ProcessState.ExitCode(), signal)
+			assertNoScratch(t, other)
+		} else {
+			assert.Len(t, scratch(t, other), 1)
+		}
+		assert.NoDirExists(t, filepath.Join(other, version))
+	}
+	// A killed one does not end go, which waits for the proxy, and has the lock.
 	close(release)
-	out, err := p.try(env, "hack/patchset.sh", "fetch", version)
+	out, err := p.try(env, "hack/patchset.sh", "fetch")
 	require.NoError(t, err, out)
 	assert.FileExists(t, filepath.Join(other, version, "kubernetes/go.mod"))
 	assertNoScratch(t, other)
 }
 
-func scratch(t *testing.T, dir string) []string {
-	t.Helper()
-	left, err := filepath.Glob(filepath.Join(dir, ".scratch.*"))
-	require.NoError(t, err)
-	return left
-}
-
-func assertNoScratch(t *testing.T, dir string) {
-	t.Helper()
-	assert.Empty(t, scratch(t, dir), "nothing half done is left")
-}
-
-// modcache is a module cache of its own, which can be removed afterwards.
-func modcache(t *testing.T) string {
-	dir, err := os.MkdirTemp(shared.dir, "modcache-")
-	require.NoError(t, err)
-	return dir
-}
-
-// TestPins: a source that is not the one that is meant is refused, also where no checksum database knows it.
+// TestPins: with hashes, only the sources that are meant are taken, also where no checksum database knows them.
 func TestPins(t *testing.T) {
 	p := newProject(t)
-	p.ok(t, "hack/patchset.sh", "pin", version)
+	before := p.snapshot(t, p.tree())
+	p.patchset(t, "fetch", "--pin")
+	assert.Equal(t, before, p.snapshot(t, p.tree()))
 	sums := filepath.Join(p.dir, "patches/v1.37/kubernetes.sum")
-	text := read(sums)
-	assert.Equal(t, 4, strings.Count(text, " h1:"), text)
-	assert.Contains(t, p.ok(t, "hack/patchset.sh", "pin", version), "already has all hashes")
-	fetch := func(proxy string) (string, error) {
-		other := t.TempDir()
-		out, err := p.try([]string{"KB_OUTPUT_DIR=" + other, "GOPROXY=file://" + proxy, "GOMODCACHE=" + modcache(t), "GONOSUMDB=k8s.io/*", "GOFLAGS=-mod=mod"},
-			"hack/patchset.sh", "fetch", version)
-		assertNoScratch(t, other)
-		if err != nil {
-			assert.NoDirExists(t, filepath.Join(other, version))
+	pinned := read(sums)
+	assert.Regexp(t, regexp.MustCompile(`^k8s.io/api v0.37.1 h1:\S{44}\nk8s.io/client-go v0.37.1 h1:\S{44}\nk8s.io/component-base v0.37.1 h1:\S{44}\nk8s.io/kubernetes v1.37.1 h1:\S{44}\n$`), pinned)
+	p.patchset(t, "fetch", "--pin")
+	assert.Equal(t, pinned, read(sums))
+
+	evil := filepath.Join(t.TempDir(), "proxy")
+	makeProxy(evil, version)
+	files := maps.Clone(staging["client-go"])
+	files["evil.go"] = "package clientgo\n"
+	module(evil, "k8s.io/client-go", "v0.37.1", files)
+	module(evil, "k8s.io/sample-controller", "v0.37.1", map[string]string{"go.mod": "module k8s.io/sample-controller\n", "evil.go": "package main\n"})
+	sampled := filepath.Join(t.TempDir(), "proxy")
+	makeProxy(sampled, version)
+	copyDir(t, filepath.Join(evil, "k8s.io/sample-controller"), filepath.Join(sampled, "k8s.io/sample-controller"))
+	// A database that has nothing needs a key. Nothing is ever signed with it.
+	key := append([]byte{1}, make([]byte, ed25519.PublicKeySize)...) // 1 is Ed25519
+	hash := sha256.Sum256(append([]byte("test\n"), key...))
+	database := fmt.Sprintf("GOSUMDB=test+%x+%s %s", hash[:4], base64.StdEncoding.EncodeToString(key),
+		serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusNotFound) }).URL)
+
+	from := func(proxy string) []string { return []string{"GOPROXY=file://" + proxy} }
+	without := func(line string) string { return regexp.MustCompile(`(?m)^`+line+` .*\n`).ReplaceAllString(pinned, "") }
+	hashOf := func(name string) string {
+		return regexp.MustCompile(`(?m)^` + name + ` .*(h1:.*)$`).FindStringSubmatch(pinned)[1]
+	}
+	for name, tc := range map[string]struct {
+		sums  string
+		env   []string
+		words []string // of an error, unless they are nil
+	}{
+		"the right hashes":             {pinned, from(shared.proxy), nil},
+		"with comments":                {"# a comment\n\n" + pinned, from(shared.proxy), nil},
+		"no database needed":           {pinned, []string{database}, nil},
+		"a database that lacks them":   {"", []string{database}, []string{"k8s.io/kubernetes@v1.37.1 cannot be downloaded", "404", "GONOSUMDB='k8s.io/*'"}},
+		"not to be asked":              {"", []string{database, "GONOSUMDB=k8s.io/*"}, nil},
+		"another module":               {pinned, from(evil), []string{"k8s.io/client-go@v0.37.1 has the wrong hash", "expected  " + hashOf("k8s.io/client-go"), "actual    h1:", sums}},
+		"another main module":          {strings.Replace(pinned, hashOf("k8s.io/kubernetes"), hashOf("k8s.io/api"), 1), from(shared.proxy), []string{"k8s.io/kubernetes@v1.37.1 has the wrong hash"}},
+		"a module without hash":        {without("k8s.io/api"), from(shared.proxy), []string{"k8s.io/api@v0.37.1 has the wrong hash"}},
+		"a sample without hash":        {pinned, from(sampled), nil},
+		"a sample that is missing":     {pinned + "k8s.io/sample-controller v0.37.1 " + hashOf("k8s.io/api") + "\n", from(shared.proxy), []string{"k8s.io/sample-controller@v0.37.1 cannot be downloaded"}},
+		"a sample with the wrong hash": {pinned + "k8s.io/sample-controller v0.37.1 " + hashOf("k8s.io/api") + "\n", from(sampled), []string{"k8s.io/sample-controller@v0.37.1 has the wrong hash"}},
+		"no hash":                      {"k8s.io/api v0.37.1\n", from(shared.proxy), []string{sums, `"k8s.io/api v0.37.1" must be`}},
+	} {
+		write(p.dir, map[string]string{"patches/v1.37/kubernetes.sum": tc.sums})
+		tree, out, err := p.fetch(t, tc.env...)
+		assert.Equal(t, tc.words == nil, err == nil, "%s: %s", name, out)
+		for _, word := range tc.words {
+			assert.Contains(t, out, word, name)
 		}
-		return out, err
-	}
-	out, err := fetch(shared.proxy)
-	require.NoError(t, err, out)
-
-	tampered := filepath.Join(t.TempDir(), "proxy")
-	makeProxy(tampered, version)
-	files := map[string]string{"evil.go": "package clientgo\n"}
-	for name, content := range staging["client-go"] {
-		files[name] = content
-	}
-	module(tampered, "k8s.io/client-go", "v0.37.1", files)
-	out, err = fetch(tampered)
-	require.Error(t, err, out)
-	for _, line := range strings.Split(text, "\n") {
-		if strings.HasPrefix(line, "k8s.io/client-go ") {
-			assert.Contains(t, out, "expected  "+strings.Fields(line)[2])
+		if err == nil {
+			assert.Equal(t, p.git(p.tree(), "rev-parse", version), p.git(tree, "rev-parse", "HEAD"), name)
+		} else if tc.sums != "" {
+			// Pinning is no way around.
+			p.refuses(t, append(tc.env, "GOMODCACHE="+modcache(t)), tc.words, "fetch", "--pin")
 		}
 	}
-	assert.Contains(t, out, "k8s.io/client-go@v0.37.1 has the wrong hash")
-	assert.Regexp(t, `actual    h1:\S{44}`, out)
-	assert.Contains(t, p.failsToPin(t, tampered), "has the wrong hash")
-
-	// The zip alone, without .info and .mod, is no way around.
-	require.NoError(t, os.Remove(filepath.Join(tampered, "k8s.io/client-go/@v/v0.37.1.info")))
-	require.NoError(t, os.Remove(filepath.Join(tampered, "k8s.io/client-go/@v/v0.37.1.mod")))
-	out, err = fetch(tampered)
-	require.Error(t, err, out)
-	assert.Contains(t, out, "the proxy has no k8s.io/client-go@v0.37.1, but "+sums+" has its hash")
-	url := proxyServerOf(t, tampered)
-	other := t.TempDir()
-	p.fails(t, []string{"KB_OUTPUT_DIR=" + other, "GOPROXY=" + url, "GOMODCACHE=" + modcache(t)},
-		[]string{"k8s.io/client-go@v0.37.1 has the wrong hash"}, "hack/patchset.sh", "fetch", version)
-
-	// A module that the file does not have, and a file that is none.
-	write(p.dir, map[string]string{"patches/v1.37/kubernetes.sum": strings.SplitAfter(text, "\n")[2] + strings.SplitAfter(text, "\n")[3]})
-	out, err = fetch(shared.proxy)
-	require.Error(t, err, out)
-	assert.Contains(t, out, "expected  none")
-	write(p.dir, map[string]string{"patches/v1.37/kubernetes.sum": "k8s.io/api v0.37.1\n"})
-	out, err = fetch(shared.proxy)
-	require.Error(t, err, out)
-	assert.Contains(t, out, "kubernetes.sum line 1")
-}
-
-func (p project) failsToPin(t *testing.T, proxy string) string {
-	t.Helper()
-	before := p.patchBytes(t)
-	out, err := p.try([]string{"GOPROXY=file://" + proxy, "GOMODCACHE=" + modcache(t)}, "hack/patchset.sh", "pin", version)
-	require.Error(t, err, out)
-	assert.Equal(t, before, p.patchBytes(t))
-	return out
-}
-
-func proxyServerOf(t *testing.T, dir string) string {
-	t.Helper()
-	return serve(t, http.FileServer(http.Dir(dir)))
+	// Hashes of another release stay.
+	write(p.dir, map[string]string{"patches/v1.37/kubernetes.sum": "k8s.io/kubernetes v1.37.0 h1:x\n"})
+	p.patchset(t, "fetch", "--pin")
+	assert.Equal(t, without("k8s.io/kubernetes")+"k8s.io/kubernetes v1.37.0 h1:x\nk8s.io/kubernetes v1.37.1 "+hashOf("k8s.io/kubernetes")+"\n", read(sums))
 }

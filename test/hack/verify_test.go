@@ -9,60 +9,81 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+// newFile is a diff that creates a file.
+func newFile(path string) string {
+	return "diff --git a/" + path + " b/" + path + "\nnew file mode 100644\n--- /dev/null\n+++ b/" + path + "\n@@ -0,0 +1 @@\n+package x\n"
+}
+
+// TestVerify: a series in order passes, and the tree stays as it is. Each kind of disorder is found.
 func TestVerify(t *testing.T) {
-	long(t)
 	t.Run("in order", func(t *testing.T) {
+		long(t)
 		p := newProject(t).clone(t)
 		before := p.snapshot(t, p.root)
-		out := p.ok(t, "hack/patchset.sh", "verify")
-		for _, word := range []string{"3 patch files are well-formed", "change only files of the release", "gives the stored bytes",
-			"3 patches apply, and make the same trees as their sources", "apply makes the same trees",
-			"restores the tree", "with the tests of ./pkg/kubelet ./pkg/kubelet/restart", "kubelet and kube-apiserver build", "is in order"} {
+		out := p.patchset(t, "verify")
+		for _, word := range []string{"formatting the 3 commits again gives the stored patches", "plain git am makes the same trees", "on three forks with more lines",
+			"Type-checking after decide, with the tests of 3 packages", "Building kubelet and kube-apiserver", "is in order"} {
 			assert.Contains(t, out, word)
 		}
 		assert.Equal(t, before, p.snapshot(t, p.root))
 		assertNoScratch(t, filepath.Join(p.dir, "_output"))
 	})
-	t.Run("while applied, and on a plain tree", func(t *testing.T) {
+	t.Run("while applied", func(t *testing.T) {
 		p := newProject(t)
-		p.ok(t, "hack/patchset.sh", "apply")
+		p.patchset(t, "apply")
+		p.commit(p.tree(), "mine", "A <a@x>", "none", map[string]string{"mine.txt": ""})
 		before := p.snapshot(t, p.tree())
-		p.ok(t, "hack/patchset.sh", "verify", "--no-build")
+		out := p.with(t, []string{"SKIP=late", "SERIES=core", "VENDOR=1"}, "hack/patchset.sh", "verify", "--no-build")
+		assert.Contains(t, out, "formatting the 3 commits")
 		assert.Equal(t, before, p.snapshot(t, p.tree()))
-		p.ok(t, "hack/patchset.sh", "reverse")
-		p = p.plain(t)
-		before = p.snapshot(t, p.root)
-		p.ok(t, "hack/patchset.sh", "verify", "--no-build")
-		assert.Equal(t, before, p.snapshot(t, p.root))
 	})
-	for name, c := range map[string]struct {
-		patch    int
+	for name, kind := range map[string]func(project, *testing.T) project{"worktree": project.worktree, "shallow": project.shallow} {
+		t.Run("of a "+name, func(t *testing.T) {
+			p := kind(newProject(t), t)
+			before := p.snapshot(t, p.tree())
+			p.patchset(t, "verify", "--no-build")
+			assert.Equal(t, before, p.snapshot(t, p.tree()))
+		})
+	}
+	for name, tc := range map[string]struct {
+		patch    string // or another file
 		old, new string
+		args     []string
 		words    []string
 	}{
-		"trailer":     {0, "Drop-When: ", "Drop-If: ", []string{`0001-client-go-rules.patch has no trailer "Drop-When: ..."`}},
-		"commit":      {2, "From 0000000000000000000000000000000000000000 ", "From 1000000000000000000000000000000000000000 ", []string{"from the zero commit"}},
-		"signature":   {2, "-\treturn true\n+\treturn false\n }\n", "-\treturn true\n+\treturn false\n }\n-- \n2.39.5\n\n", []string{"mail signature"}},
-		"bytes":       {2, "Subject: [PATCH] ", "Subject: [PATCH 3/3] ", []string{"differs from the formatted commit", "make refresh"}},
-		"library":     {2, "diff --git ", newFile("pkg/kubelet/restart/decide.go") + "diff --git ", []string{"pkg/kubelet/restart/decide.go: the patch creates it, but it exists"}},
-		"mirror":      {0, "diff --git ", newFile("staging/src/k8s.io/client-go/util/flowcontrol/rules.go") + "diff --git ", []string{"0001-client-go-rules.patch changes staging/", "backoff/rules.go is that file"}},
-		"new file":    {2, "diff --git ", newFile("pkg/kubelet/new.go") + "diff --git ", []string{"has a hunk in pkg/kubelet/new.go, which is not a file of the release", "patches/_src/kubelet-not-late"}},
-		"build":       {2, "+\treturn false", "+\treturn 7", []string{"type errors after 0003", "pkg/kubelet/kubelet.go:"}},
-		"application": {2, "-\treturn true", "-\treturn maybe", []string{"does not apply to kubernetes v1.37.1", "pkg/kubelet/kubelet.go: the hunk at line"}},
-		"depends":     {2, "Depends-On: none", "Depends-On: later", []string{`"later" is neither a patch number nor "none"`}},
+		"commit":         {"late.patch", "From 0000000000000000000000000000000000000000 ", "From 1000000000000000000000000000000000000000 ", nil, []string{"late.patch differs from the formatted commit", "make refresh"}},
+		"signature":      {"late.patch", "+\treturn false\n }\n", "+\treturn false\n }\n-- \n2.39.5\n\n", nil, []string{"late.patch differs"}},
+		"subject":        {"late.patch", "Subject: [PATCH] ", "Subject: [PATCH 3/3] ", nil, []string{"late.patch differs"}},
+		"index":          {"late.patch", "\nindex ", "\nindex 1", nil, []string{"late"}},
+		"library":        {"late.patch", "diff --git ", newFile(decided) + "diff --git ", nil, []string{decided}},
+		"new file":       {"late.patch", "+\treturn false\n }\n", "+\treturn false\n }\n" + newFile("pkg/kubelet/new.go"), nil, []string{"has a hunk in pkg/kubelet/new.go, which is not a file of the release"}},
+		"type error":     {"late.patch", "+\treturn false", "+\treturn 7", []string{"--no-form"}, []string{"type errors after late:", kubelet + ":"}},
+		"type of a test": {"../_src/decide/pkg/kubelet/our.go", "package kubelet", "package other", []string{"--no-form"}, []string{"type errors after decide:"}},
+		"application":    {"late.patch", "-\treturn true", "-\treturn maybe", nil, []string{"late", "does not apply", kubelet}},
+		"dependency":     {"late.patch", "Depends-On: none", "Depends-On: later", nil, []string{"late depends on later"}},
+		"nothing":        {"late.patch", "+\treturn false", "+\treturn true", nil, []string{"late"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProject(t)
-			edit(t, filepath.Join(p.dir, "patches/v1.37", p.patches(t)[c.patch]), c.old, c.new)
-			p.fails(t, nil, c.words, "hack/patchset.sh", "verify")
+			edit(t, p.series(tc.patch), tc.old, tc.new)
+			if tc.args == nil {
+				tc.args = []string{"--no-build"}
+			}
+			p.refuses(t, nil, tc.words, append([]string{"verify"}, tc.args...)...)
 		})
 	}
-	t.Run("orphan", func(t *testing.T) {
-		p := newProject(t)
-		write(p.dir, map[string]string{"patches/v1.37/0009-x.patch": "x"})
-		p.fails(t, nil, []string{"0009-x.patch is not in"}, "hack/patchset.sh", "verify", "--no-build")
-		p = newSub(t)
-		write(p.dir, map[string]string{"patches/_src/nobody/x.go": "package x\n"})
-		p.fails(t, nil, []string{"patches/_src/nobody is for a patch \"nobody\", which does not exist"}, "hack/patchset.sh", "verify", "--no-build")
+	// On this fork the series applies. On those with more lines before each function, git takes the nearest place, in another function.
+	t.Run("a hunk that may be misplaced", func(t *testing.T) {
+		p := newProject(t).clone(t)
+		for _, name := range []string{"Early", "Earlier", "Earliest"} {
+			edit(t, filepath.Join(p.root, kubelet), "// Late is", "// "+name+" is.\nfunc "+name+"() bool {\n\t// a\n\t// b\n\t// c\n\treturn true\n}\n\n// Late is")
+		}
+		p.git(p.root, "commit", "-q", "-a", "-m", "fork")
+		p.git(p.root, "tag", "-f", version)
+		// The hunk is where it was made: in the last of the functions.
+		edit(t, p.series("late.patch"), "@@ -20,5 +20,5 @@", "@@ -44,5 +44,5 @@")
+		p.patchset(t, "apply")
+		p.patchset(t, "refresh")
+		p.refuses(t, nil, []string{"on a fork with more lines: late: a hunk of " + kubelet + " is misplaced"}, "verify", "--no-build")
 	})
 }

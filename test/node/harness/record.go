@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Record runs a program, hack/patchset.sh, that stores for its matrix whether a check
+// Record runs a program, that of hack/pages, which stores for its matrix whether a check
 // passed, with details. It does nothing without a program, or if the check was
 // interrupted.
 func Record(ctx context.Context, program, check string, passed bool, details string) error {

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
+)
+
+// check is a check of a series.
+type check struct {
+	Name, What string
+	// exact is true if the check depends on the bytes of the patch files, and not only on the code.
+	exact bool
+}
+
+// checks are in the order of the columns: later ones take longer. hack/verify-all.sh runs the first five, and the others store
+// their results themselves.
+var checks = []check{
+	{"patches", "apply, reformat, plain git am, forks with more lines, and reverse", true},
+	{"tests", "upstream's tests and ours of the packages that the patches touch, with the race detector", false},
+	{"build", "type-check kubelet, kube-apiserver and tests after each patch; build both programs and run go vet after the last one", false},
+	{"others", "apply to these other patch versions, and reverse", true},
+	{"vendor", "the same tests, and a build of kubelet, with the library in vendor", false},
+	{"node-timing", "restarts on a real node, compared with the stock kubelet", false},
+	{"node-e2e", "pods on a real node, in every scenario", false},
+	{"node-conformance", "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes", false},
+	{"node-skew", "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release", false},
+}
+
+// skips reports whether a series does not need the check.
+func (c check) skips(s *series.Series) bool {
+	return c.Name == "others" && len(s.Applies) == 0 || c.Name == "vendor" && !s.Vendor
+}
+
+// Result is the result of a check. A clone stores those of its own checks in _output. The repository has those on the page of make
+// matrix, because one machine needs more than a day for the checks of all releases.
+type Result struct {
+	// Series identifies the series that was checked. The result is not valid for another one.
+	Series  string    `json:"series"`
+	Passed  bool      `json:"passed"`
+	Seconds int       `json:"seconds,omitempty"`
+	At      time.Time `json:"at"`
+	// Details are printed in the matrix after the result.
+	Details string `json:"details,omitempty"`
+}
+
+// identity returns the identity of the state of a series for a check.
+func identity(s *series.Series, name string) string {
+	i := slices.IndexFunc(checks, func(c check) bool { return c.Name == name })
+	digest := codeDigest(s)
+	if i >= 0 && checks[i].exact {
+		digest = fmt.Sprintf("%x", sha256.Sum256([]byte(digest+allText(s))))
+	}
+	if name == "others" {
+		digest += " " + strings.Join(s.Applies, " ")
+	}
+	return s.Tag + " " + digest
+}
+
+// allText returns the patches and their files, with messages and comments.
+func allText(s *series.Series) string {
+	var b strings.Builder
+	for _, q := range s.Patches {
+		b.WriteString(q.Mail)
+		for _, path := range slices.Sorted(maps.Keys(q.Files)) {
+			b.WriteString(path + "\n" + string(q.Files[path].Content))
+		}
+	}
+	return b.String()
+}
+
+func (p *pages) file(s *series.Series, check string) string {
+	return filepath.Join(p.Output, "releases", s.Tag, check+".json")
+}
+
+// result returns the result of a check of the series in its current state in this clone, or nil.
+func (p *pages) result(s *series.Series, check string) *Result {
+	data, err := os.ReadFile(p.file(s, check))
+	var r Result
+	if err != nil || json.Unmarshal(data, &r) != nil || r.Series != identity(s, check) {
+		return nil
+	}
+	return &r
+}
+
+// record stores the result of a check, unless the series has changed since the check began.
+func (p *pages) record(name string, r Result) error {
+	if !slices.ContainsFunc(checks, func(c check) bool { return c.Name == name }) {
+		return fmt.Errorf("there is no check %q", name)
+	}
+	r.Series = os.Getenv("KB_CHECKED")
+	if r.Series == "" {
+		fmt.Println("    not stored: only whole series on an unchanged release have results")
+		return nil
+	}
+	release, _, _ := strings.Cut(r.Series, " ")
+	s, err := p.of(release)
+	if err != nil {
+		return err
+	}
+	if identity(s, name) != r.Series {
+		return fmt.Errorf("the series for %s has changed since %s began: run it again", release, name)
+	}
+	r.At = time.Now().UTC().Truncate(time.Second)
+	return writeJSON(p.file(s, name), r)
+}
+
+func writeJSON(file string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	return sys.Write(file, append(data, '\n'))
+}
+
+// read returns the latest results of the series in their current state, from this clone and from the page's file, by release and
+// check.
+func (p *pages) read() (map[string]map[string]*Result, error) {
+	file := filepath.Join(p.Root, resultsFile)
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		data, err = []byte("{}"), nil
+	}
+	stored, latest := map[string]map[string]*Result{}, map[string]map[string]*Result{}
+	if err = cmp.Or(err, json.Unmarshal(data, &stored)); err != nil {
+		return nil, fmt.Errorf("%s: %w; restore the file, or remove it", file, err)
+	}
+	for _, s := range p.all {
+		latest[s.Tag] = map[string]*Result{}
+		for _, c := range checks {
+			r := p.result(s, c.Name)
+			if old := stored[s.Tag][c.Name]; old != nil && old.Series == identity(s, c.Name) && (r == nil || old.At.After(r.At)) {
+				r = old
+			}
+			if r != nil {
+				latest[s.Tag][c.Name] = r
+			}
+		}
+	}
+	return latest, nil
+}
+
+func (r *Result) cell() string {
+	if r == nil {
+		return "not run"
+	}
+	cell := "passes"
+	if !r.Passed {
+		cell = "**fails**"
+	}
+	if r.Details != "" {
+		cell += ": " + strings.NewReplacer("|", `\|`, "\n", " ").Replace(r.Details)
+	}
+	if r.Seconds > 0 {
+		cell += fmt.Sprintf(" (%v)", time.Duration(r.Seconds)*time.Second)
+	}
+	return cell
+}
+
+// row prints a row of a table in Markdown.
+func row(w io.Writer, cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
+
+// head prints the first row of a table.
+func head(w io.Writer, cells ...string) {
+	row(w, cells...)
+	row(w, slices.Repeat([]string{"---"}, len(cells))...)
+}
+
+// summary prints the results as a table.
+func summary(w io.Writer, all []*series.Series, results map[string]map[string]*Result) {
+	columns := []string{"release"}
+	for _, c := range checks {
+		columns = append(columns, c.Name)
+	}
+	head(w, columns...)
+	for _, s := range all {
+		cells := []string{s.Tag}
+		for _, c := range checks {
+			cell := results[s.Tag][c.Name].cell()
+			if c.skips(s) {
+				cell = "–"
+			}
+			cells = append(cells, cell)
+		}
+		row(w, cells...)
+	}
+}
