@@ -152,7 +152,8 @@ func TestPlaced(t *testing.T) {
 		}), error: []string{"misplaced", `put it in "func fork() {"`, "fit: 2"}},
 
 		"two functions of that name":               {original: initTwice, patch: defers, error: []string{"misplaced", "func init()", "fit: 2"}},
-		"two functions of that name, one place":    {original: edits(initTwice, func(s string) string { return strings.Replace(s, "three()", "3()", 1) }), patch: defers},
+		"two functions of that name, one place":    {original: edits(initTwice, func(s string) string { return strings.Replace(s, "three()", "3()", 1) }), patch: defers, error: []string{"misplaced", "fit: 1"}},
+		"only in a copy in a comment":              {patch: defers, fork: edits(func(s string) string { return strings.ReplaceAll(s, "three()", "3()") }, inserted("/*\n"+function+"*/\n\n", "// last")), error: []string{"misplaced", "fit: 1"}},
 		"in a copy in a comment":                   {patch: defers, fork: inserted("/* before:\n"+function+"*/\n\n", "func (c"), error: []string{"misplaced", "fit: 3"}},
 		"before a copy in a comment":               {patch: defers, fork: inserted("/*\n"+function+"*/\n\n", "// last"), error: []string{"misplaced", "fit: 3"}},
 		"at the first line":                        {patch: func(s string) string { return "// Package p is p.\n" + s }, fork: replaced("int\n", "string\n")},
