@@ -183,7 +183,7 @@ func (d *download) unpack(pinned bool, got map[module.Version]string, dir string
 			to = filepath.Join(dir, m.Path)
 		}
 		// Nothing needs the samples, which the proxy may lack. A workspace needs the go.mod of every module that it names.
-		if strings.HasPrefix(m.Path, "k8s.io/sample-") && d.hashes[m] == "" && (pinned || is.Error != "") {
+		if strings.HasPrefix(m.Path, "k8s.io/sample-") && (is.Error != "" || pinned && d.hashes[m] == "") {
 			d.Note("an empty module replaces %s, which the proxy lacks", m)
 			if err := sys.Write(filepath.Join(to, "go.mod"), fmt.Appendf(nil, "module %s\n\n%s\n", m.Path, goLine.Find(d.goMod))); err != nil {
 				return err
