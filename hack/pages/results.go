@@ -4,13 +4,11 @@ package main
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,24 +62,12 @@ func identity(s *series.Series, name string) string {
 	i := slices.IndexFunc(checks, func(c check) bool { return c.Name == name })
 	digest := codeDigest(s)
 	if i >= 0 && checks[i].exact {
-		digest = fmt.Sprintf("%x", sha256.Sum256([]byte(digest+allText(s))))
+		digest = s.Digest()
 	}
 	if name == "others" {
 		digest += " " + strings.Join(s.Applies, " ")
 	}
 	return s.Tag + " " + digest
-}
-
-// allText returns the patches and their files, with messages and comments.
-func allText(s *series.Series) string {
-	var b strings.Builder
-	for _, q := range s.Patches {
-		b.WriteString(q.Mail)
-		for _, path := range slices.Sorted(maps.Keys(q.Files)) {
-			b.WriteString(path + "\n" + string(q.Files[path].Content))
-		}
-	}
-	return b.String()
 }
 
 func (p *pages) file(s *series.Series, check string) string {

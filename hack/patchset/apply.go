@@ -4,29 +4,19 @@ package main
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
 
-// digest identifies the patches and their files, or the commit of the library that is vendored.
+// digest identifies the patches and their files, and the commit of the library that is vendored.
 func (p *program) digest(s *series.Series) string {
-	h := sha256.New()
 	if p.vendor {
-		fmt.Fprintf(h, "vendor %s\n", p.Git.In(p.Root).Commit("HEAD"))
+		return s.Digest() + " vendor " + p.Git.In(p.Root).Commit("HEAD")
 	}
-	for _, q := range s.Patches {
-		fmt.Fprintf(h, "%s %d\n%s", q.Name, len(q.Mail), q.Mail)
-		for _, path := range slices.Sorted(maps.Keys(q.Files)) {
-			fmt.Fprintf(h, "%s %d\n%s", path, len(q.Files[path].Content), q.Files[path].Content)
-		}
-	}
-	return fmt.Sprintf("%x", h.Sum(nil))
+	return s.Digest()
 }
 
 // apply makes the branch of the series that fits the tree, and checks it out. With keep, it leaves a branch alone that was edited.
@@ -35,7 +25,7 @@ func (p *program) apply(keep bool) error {
 	if err != nil {
 		return err
 	}
-	branch, digest := branchOf(s), p.digest(s)
+	branch, digest := t.seriesBranch(), p.digest(s)
 	if err := t.requireHere(branch); err != nil {
 		return err
 	}
@@ -94,7 +84,7 @@ func (p *program) reverse() error {
 	if err := p.recover(t); err != nil {
 		return err
 	}
-	branch := "kubelet-backoff-" + t.minor
+	branch := t.seriesBranch()
 	is, tip := t.state(branch), t.Commit("refs/heads/"+branch)
 	if is.Tip == "" {
 		t.forget(branch)

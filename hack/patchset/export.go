@@ -13,9 +13,9 @@ import (
 )
 
 // base returns the commit of the tree to which the series is applied, or would be.
-func (t *tree) base(s *series.Series) string {
-	if t.branch() == branchOf(s) {
-		return cmp.Or(t.state(branchOf(s)).Base, t.Commit("HEAD"))
+func (t *tree) base() string {
+	if branch := t.seriesBranch(); t.branch() == branch {
+		return cmp.Or(t.state(branch).Base, t.Commit("HEAD"))
 	}
 	return t.Commit("HEAD")
 }
@@ -49,7 +49,7 @@ func (p *program) export() error {
 
 // writeMails writes the commits of the series as mails to a directory, and returns their paths.
 func (p *program) writeMails(t *tree, s *series.Series, dir string) (map[string]bool, error) {
-	commits, err := p.compose(t, t.base(s), s)
+	commits, err := p.compose(t, t.base(), s)
 	if err != nil {
 		return nil, err
 	}

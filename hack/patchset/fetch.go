@@ -59,22 +59,21 @@ func (p *program) fetch(pin bool) error {
 	}
 	p.Say("Making a git repository of it, tagged %s", version)
 	g := p.Git.In(d.dir)
-	if err := g.Do("init", "-q", "--template=", "-b", "base", "."); err != nil {
+	if err := g.Run("init -q --template= -b base ."); err != nil {
 		return err
 	}
 	// These override the tree's .gitattributes, so that git does not convert files.
 	if err := sys.Write(filepath.Join(d.dir, ".git/info/attributes"), []byte("* -text -ident -eol -filter -working-tree-encoding\n")); err != nil {
 		return err
 	}
-	for _, command := range []string{"config core.autocrlf false", "add -f -A .", "release", "tag " + version, "repack -q -a -d"} {
-		if command == "release" {
-			err = g.Release("kubernetes " + version + " from the Go module proxy")
-		} else {
-			err = g.Do(strings.Fields(command)...)
-		}
-		if err != nil {
-			return err
-		}
+	if err := g.Run("config core.autocrlf false", "add -f -A ."); err != nil {
+		return err
+	}
+	if err := g.Release("kubernetes " + version + " from the Go module proxy"); err != nil {
+		return err
+	}
+	if err := g.Run("tag "+version, "repack -q -a -d"); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(dest), 0o777); err != nil {
 		return err

@@ -42,7 +42,7 @@ func (p *program) refresh(base string) error {
 	if err != nil {
 		return err
 	}
-	branch := branchOf(s)
+	branch := t.seriesBranch()
 	is := t.state(branch)
 	switch {
 	case t.branch() != branch:
@@ -80,7 +80,7 @@ func (p *program) refresh(base string) error {
 	if err != nil {
 		return err
 	}
-	if err := requireSources(p, t, s, commits, was, isNew); err != nil {
+	if err := p.requireSources(t, s, commits, was, isNew); err != nil {
 		return err
 	}
 	if err := requireUnedited(s, commits, was); err != nil {
@@ -153,7 +153,7 @@ func find(commits []*commit, name string) *commit {
 }
 
 // requireSources returns an error if a new file was edited on the branch, and not in its source.
-func requireSources(p *program, t *tree, s *series.Series, commits, was []*commit, isNew func(string) bool) error {
+func (p *program) requireSources(t *tree, s *series.Series, commits, was []*commit, isNew func(string) bool) error {
 	var problems []string
 	for _, c := range commits {
 		sources, err := p.FilesOf(s, c.name)
@@ -161,10 +161,8 @@ func requireSources(p *program, t *tree, s *series.Series, commits, was []*commi
 			return err
 		}
 		before := find(was, c.name).changed
-		paths := maps.Clone(before)
-		if paths == nil {
-			paths = map[string]git.File{}
-		}
+		paths := map[string]git.File{}
+		maps.Copy(paths, before)
 		maps.Copy(paths, c.changed)
 		for path := range paths {
 			now, changed := c.changed[path]
@@ -219,16 +217,11 @@ func (p *program) writeSeries(s *series.Series, commits []*commit) error {
 	var names []string
 	for _, c := range commits {
 		names = append(names, c.name)
-		file, inherited := filepath.Join(s.Dir, c.name+".patch"), ""
-		for _, dir := range p.Newer(s.Dir)[1:] {
-			if text, err := os.ReadFile(filepath.Join(dir, c.name+".patch")); err == nil {
-				inherited = string(text)
-				break
-			}
-		}
+		file := filepath.Join(s.Dir, c.name+".patch")
+		inherited, _ := os.ReadFile(series.PatchFile(p.Newer(s.Dir)[1:], c.name))
 		old, _ := os.ReadFile(file)
 		switch {
-		case series.Same(inherited, c.patch.Mail):
+		case series.Same(string(inherited), c.patch.Mail):
 			_ = os.Remove(file)
 		case string(old) != c.patch.Mail:
 			p.Note("%s", file)
@@ -237,14 +230,11 @@ func (p *program) writeSeries(s *series.Series, commits []*commit) error {
 			}
 		}
 	}
-	files, err := series.Glob(s.Dir, "*.patch")
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		if !slices.Contains(names, strings.TrimSuffix(filepath.Base(file), ".patch")) {
-			p.Note("removing %s", file)
-			if err := os.Remove(file); err != nil {
+	// There is no other file: requireUnedited has refused it.
+	for _, q := range s.Patches {
+		if !slices.Contains(names, q.Name) && filepath.Dir(q.File) == s.Dir {
+			p.Note("removing %s", q.File)
+			if err := os.Remove(q.File); err != nil {
 				return err
 			}
 		}

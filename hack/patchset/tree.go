@@ -116,7 +116,8 @@ func (p *program) findSeries() (*tree, *series.Series, error) {
 	return t, s, cmp.Or(err, p.recover(t))
 }
 
-func branchOf(s *series.Series) string { return "kubelet-backoff-" + s.Name }
+// seriesBranch returns the name of the branch of the series that fits the tree.
+func (t *tree) seriesBranch() string { return "kubelet-backoff-" + t.minor }
 
 func (t *tree) branch() string { return t.Try("symbolic-ref", "-q", "--short", "HEAD") }
 
@@ -312,7 +313,7 @@ func (p *program) printTree(applied bool) error {
 	if err != nil {
 		return err
 	}
-	branch, head := "kubelet-backoff-"+t.minor, t.Commit("HEAD")
+	branch, head := t.seriesBranch(), t.Commit("HEAD")
 	is := t.state(branch)
 	if t.branch() != branch || is.Tip == "" {
 		if applied {

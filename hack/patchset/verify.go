@@ -49,7 +49,7 @@ func (p *program) verify(form, build bool) error {
 	defer remove()
 	p.Say("Verifying %s in a clone of %s", s.Dir, t.Dir)
 	q.kubeRoot, q.Output = filepath.Join(work, "kubernetes"), work
-	v := &verifier{program: &q, s: s, base: t.base(s)}
+	v := &verifier{program: &q, s: s, base: t.base()}
 	if err := p.Git.In(work).Do("clone", "-q", "--shared", "--no-checkout", t.Dir, q.kubeRoot); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (p *program) verify(form, build bool) error {
 		return err
 	}
 	// The clone has it if it is checked out in the tree.
-	v.t.OK("branch", "-q", "-D", branchOf(s))
+	v.t.OK("branch", "-q", "-D", v.t.seriesBranch())
 	before, err := v.snapshot()
 	if err != nil {
 		return err
@@ -257,7 +257,7 @@ func (v *verifier) typeCheck() error {
 			return err
 		}
 	}
-	return v.t.Do("checkout", "-q", branchOf(v.s))
+	return v.t.Do("checkout", "-q", v.t.seriesBranch())
 }
 
 // build builds both programs, and runs go vet on the packages that the series changes.

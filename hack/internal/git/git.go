@@ -119,6 +119,16 @@ func (g Git) Do(args ...string) error {
 	return err
 }
 
+// Run runs git with each line of arguments, until one fails.
+func (g Git) Run(lines ...string) error {
+	for _, line := range lines {
+		if err := g.Do(strings.Fields(line)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // OK reports whether git succeeds.
 func (g Git) OK(args ...string) bool { return g.Do(args...) == nil }
 

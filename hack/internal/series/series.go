@@ -4,9 +4,11 @@
 package series
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -177,7 +179,7 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 	}
 	text, _ := os.ReadFile(file)
 	for _, m := range dropped.FindAllStringSubmatch(string(text), -1) {
-		if p.fileOf(s, m[1]) != "" {
+		if PatchFile(p.Newer(dir), m[1]) != "" {
 			s.Dropped = append(s.Dropped, m[1])
 		}
 	}
@@ -227,9 +229,9 @@ func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
-// fileOf returns the file of a patch, or "" if there is none.
-func (p Store) fileOf(s *Series, name string) string {
-	for _, dir := range p.Newer(s.Dir) {
+// PatchFile returns the file of a patch in the first of the directories that has one, or "".
+func PatchFile(dirs []string, name string) string {
+	for _, dir := range dirs {
 		if file := filepath.Join(dir, name+".patch"); sys.Exists(file) {
 			return file
 		}
@@ -239,7 +241,7 @@ func (p Store) fileOf(s *Series, name string) string {
 
 // load reads a patch: its file in the directory of the series, or in that of the next newer release that has one.
 func (p Store) load(s *Series, number int, name string) (q *Patch, err error) {
-	q = &Patch{Number: number, Name: name, File: p.fileOf(s, name)}
+	q = &Patch{Number: number, Name: name, File: PatchFile(p.Newer(s.Dir), name)}
 	if q.File == "" {
 		return nil, fmt.Errorf("%s names %q, but neither the series nor that of a newer release has %[2]s.patch", filepath.Join(s.Dir, "series"), name)
 	}
@@ -344,6 +346,18 @@ func (p Store) CheckDependencies(s *Series) error {
 	}
 	problems = append(problems, "Leave out as well: "+strings.Join(leaveOut, " "))
 	return sys.Error(problems[0], problems[1:]...)
+}
+
+// Digest identifies the patches and their files, with messages and comments.
+func (s *Series) Digest() string {
+	h := sha256.New()
+	for _, q := range s.Patches {
+		fmt.Fprintf(h, "%s %d\n%s", q.Name, len(q.Mail), q.Mail)
+		for _, path := range slices.Sorted(maps.Keys(q.Files)) {
+			fmt.Fprintf(h, "%s %d\n%s", path, len(q.Files[path].Content), q.Files[path].Content)
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
 var unimportant = regexp.MustCompile(`(?m)^(?:Date: .*\n|index [0-9a-f.]+.*\n|@@ -[0-9,]+ \+[0-9,]+ )`)
