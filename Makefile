@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test test-all test-modules search test-patched test-kubelet verify verify-all matrix deviations docs bench node-timing node-load node-e2e node-skew node-conformance apply reverse refresh series stat dist fetch fuzz lint vulncheck clean
+.PHONY: help kubelet test test-all test-modules search test-patched test-kubelet verify verify-all matrix deviations docs bench node-timing node-load node-e2e node-skew node-conformance apply vendor reverse refresh series stat dist fetch fuzz lint vulncheck clean
 
 help: ## print this
 	@echo "Targets:"
@@ -21,7 +21,6 @@ help: ## print this
 	@printf '  %-14s%s\n' \
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
-	  VENDOR "1: the kubelet imports the library from its vendor folder, instead of copies" \
 	  SERIES "core or cost: only this part of the series (now: $${SERIES:-both})" \
 	  SKIP "names or numbers of patches to leave out, e.g. SKIP=\"images hosts\"" \
 	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
@@ -101,6 +100,9 @@ node-conformance: ## upstream's NodeConformance specs, stock kubelet and ours, a
 
 apply: ## apply the series to the tree, on a branch with one commit per patch
 	@hack/patchset.sh apply
+
+vendor: ## after apply: import the library from the tree's vendor folder, instead of copies
+	@hack/vendor.sh
 
 reverse: ## remove the series and restore the tree
 	@hack/patchset.sh reverse

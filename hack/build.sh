@@ -88,7 +88,7 @@ for t in "${targets[@]}"; do
   if [[ -n ${variants[$t]:-} ]]; then
     { read -r program file; IFS= read -r usual; IFS= read -r other; } <<<"${variants[$t]}"
     text=''
-    # Applied with VENDOR=1, the tree has the file in vendor.
+    # After make vendor, the tree has the file in vendor.
     [[ -f $SRC/$file ]] || file=vendor/github.com/kubelet-backoff/kubelet-backoff/${file#pkg/kubelet/}
     [[ ! -f $SRC/$file ]] || text=$(<"$SRC/$file")
     [[ $text == *"$usual"* ]] || die "$SRC/$file does not say \"$usual\", which $t replaces"

@@ -26,8 +26,8 @@ while (($# > 0)); do
   esac
   shift 2
 done
-[[ -z $KUBE_ROOT${KUBE_VERSION:-}${SERIES:-}${SKIP:-}${VENDOR:-} ]] ||
-  die "verify-all takes no KUBE_ROOT, KUBE_VERSION, SERIES, SKIP or VENDOR: it checks whole series on the releases that they were made on"
+[[ -z $KUBE_ROOT${KUBE_VERSION:-}${SERIES:-}${SKIP:-} ]] ||
+  die "verify-all takes no KUBE_ROOT, KUBE_VERSION, SERIES or SKIP: it checks whole series on the releases that they were made on"
 all=$(releases)
 [[ $only != newest ]] || only=$(head -n 1 <<<"$all")
 selected=()
@@ -98,7 +98,7 @@ check_vendor() {
   patchset fetch && load_tree
   local from=$TREE
   scratch_dir work
-  export KUBE_ROOT=$work/kubernetes VENDOR=1 GIT_AUTHOR_NAME=vendor GIT_AUTHOR_EMAIL=vendor@localhost GIT_COMMITTER_NAME=vendor GIT_COMMITTER_EMAIL=vendor@localhost
+  export KUBE_ROOT=$work/kubernetes GIT_AUTHOR_NAME=vendor GIT_AUTHOR_EMAIL=vendor@localhost GIT_COMMITTER_NAME=vendor GIT_COMMITTER_EMAIL=vendor@localhost
   git clone -q --shared --no-checkout "$from" "$KUBE_ROOT"
   cd "$KUBE_ROOT"
   git checkout -q -B release "$KUBE_VERSION"
@@ -107,32 +107,9 @@ check_vendor() {
   go work vendor || die "go work vendor cannot make the vendor folder of $KUBE_VERSION"
   git add -f vendor
   git commit -q -m vendor
-  patchset apply || return 1
-  if ! lowered "$KUBE_ROOT/go.mod"; then
-    (
-      export GOPRIVATE=github.com/kubelet-backoff/kubelet-backoff GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0="url.file://$KB_ROOT.insteadOf"
-      export GIT_CONFIG_VALUE_0=https://github.com/kubelet-backoff/kubelet-backoff GIT_CONFIG_KEY_1=core.attributesFile GIT_CONFIG_VALUE_1=/dev/null
-      go work vendor
-    ) || die "go work vendor fails with the library in vendor"
-    git add -f -A vendor
-    [[ -z $(git status --porcelain) ]] || die "go work vendor changes what VENDOR=1 made:" "$(git status --porcelain | head -n 20)"
-  fi
+  patchset apply && "$KB_HACK/vendor.sh" || return 1
   "$KB_HACK/test-patched.sh" -race || return 1
   go build -o "$work/kubelet" ./cmd/kubelet || die "the kubelet with the library in vendor does not build"
-}
-
-# lowered GO.MOD reports whether the tree requires an older version of a module than the library does indirectly: go work vendor would
-# raise it, although only tests of the library's requirements use it.
-lowered() {
-  local module version old
-  while read -r module version _; do
-    old=$(awk -v m="$module" '$1 == m { print $2 }' "$1")
-    if [[ -n $old && $old != "$version" && $(printf '%s\n' "$old" "$version" | sort -V | head -n 1) == "$old" ]]; then
-      note "not compared with go work vendor, which would also raise $module from $old to $version"
-      return 0
-    fi
-  done < <(grep '// indirect' "$KB_ROOT/go.mod")
-  return 1
 }
 
 for check in ${checks//,/ }; do

@@ -7,17 +7,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
-
-// digest identifies the patches and their files, and the commit of the library that is vendored.
-func (p *program) digest(s *series.Series) string {
-	if p.vendor {
-		return s.Digest() + " vendor " + p.Git.In(p.Root).Commit("HEAD")
-	}
-	return s.Digest()
-}
 
 // apply makes the branch of the series that fits the tree, and checks it out. With keep, it leaves a branch alone that was edited.
 func (p *program) apply(keep bool) error {
@@ -25,7 +16,7 @@ func (p *program) apply(keep bool) error {
 	if err != nil {
 		return err
 	}
-	branch, digest := t.seriesBranch(), p.digest(s)
+	branch, digest := t.seriesBranch(), s.Digest()
 	if err := t.requireHere(branch); err != nil {
 		return err
 	}
@@ -56,7 +47,7 @@ func (p *program) apply(keep bool) error {
 	if err != nil {
 		return err
 	}
-	is.Tip, is.Digest, is.Whole = commits[len(commits)-1], digest, !p.vendor && len(s.Skipped) == 0
+	is.Tip, is.Digest, is.Whole = commits[len(commits)-1], digest, len(s.Skipped) == 0
 	// This comes before the branch, because a branch without a state counts as the user's.
 	if err := t.setState("--add", branch, is); err != nil {
 		return err

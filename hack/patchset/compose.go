@@ -15,7 +15,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
 
-// compose makes the commits of a series on top of base, and one more if the library is vendored. It uses an index of its own and no
+// compose makes the commits of a series on top of base. It uses an index of its own and no
 // working tree. So the tree does not change if a patch does not apply.
 func (p *program) compose(t *tree, base string, s *series.Series) (commits []string, err error) {
 	work, remove, err := sys.Scratch(p.Output)
@@ -43,10 +43,6 @@ func (p *program) compose(t *tree, base string, s *series.Series) (commits []str
 			return nil, fmt.Errorf("%s changes nothing in %s", q.Name, t.Dir)
 		}
 		commits, parent = append(commits, commit), commit
-	}
-	if p.vendor && len(s.Vendored()) > 0 {
-		commit, err := p.vendorLibrary(x, s, parent, work)
-		return append(commits, commit), err
 	}
 	if len(commits) == 0 {
 		return nil, fmt.Errorf("%s has no patch to apply", s.Dir)

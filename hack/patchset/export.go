@@ -22,7 +22,6 @@ func (t *tree) base() string {
 
 // export writes the series that fits the tree as mails.
 func (p *program) export() error {
-	p.vendor = false
 	t, s, err := p.findSeries()
 	if err != nil {
 		return err

@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,6 @@ type program struct {
 	series.Store
 	kubeRoot, kubeVersion string
 	pick                  series.Pick // which patches to apply
-	vendor                bool        // whether to apply with the library in vendor, instead of copies
 }
 
 func newProgram(ctx context.Context) (*program, error) {
@@ -44,11 +42,6 @@ func newProgram(ctx context.Context) (*program, error) {
 		pick: series.Pick{Parts: os.Getenv("SERIES"), Skip: os.Getenv("SKIP")},
 	}
 	var err error
-	if v := os.Getenv("VENDOR"); v != "" {
-		if p.vendor, err = strconv.ParseBool(v); err != nil {
-			return nil, fmt.Errorf("VENDOR=%q must be 1 or 0", v)
-		}
-	}
 	if p.kubeVersion != "" {
 		if p.kubeVersion, err = series.Release(p.kubeVersion); err != nil {
 			return nil, fmt.Errorf("KUBE_VERSION: %w", err)
@@ -89,8 +82,7 @@ the series' branch to the patches. The tree is KUBE_ROOT, a git checkout, or els
 	var base string
 	add("apply [--keep]", "Apply the series that fits the tree", `Makes a branch with one commit per patch, and checks it out. A missing tree of KUBE_VERSION is fetched. If anything fails, the tree stays
 as it was; if the command is killed, the next one restores it. SERIES=core applies only the patches whose message says "Series: core".
-SKIP="images hosts" leaves these patches out. VENDOR=1 adds a commit that puts the library into the tree's vendor folder, at the
-commit that is checked out here, and removes the copies of its packages.`, cobra.NoArgs,
+SKIP="images hosts" leaves these patches out.`, cobra.NoArgs,
 		alone(func() error { return p.apply(keep) })).Flags().BoolVar(&keep, "keep", false, "use a branch that was edited since as it is")
 	add("reverse", "Undo apply", `Checks out what was checked out before, and deletes the branch. It refuses if that would lose work: changes that are not committed, or
 commits that apply did not make.`, cobra.NoArgs, alone(p.reverse))

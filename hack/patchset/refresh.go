@@ -28,8 +28,8 @@ type commit struct {
 
 // refresh writes the commits of the branch to the patches, and applies the series again. If it is killed, it can run again.
 func (p *program) refresh(base string) error {
-	if p.pick != (series.Pick{}) || p.vendor {
-		return errors.New("refresh takes no SERIES, SKIP or VENDOR: it is about whole series")
+	if p.pick != (series.Pick{}) {
+		return errors.New("refresh takes no SERIES or SKIP: it is about whole series")
 	}
 	t, err := p.find()
 	if err != nil {
@@ -50,7 +50,7 @@ func (p *program) refresh(base string) error {
 	case len(s.Dropped) > 0:
 		return fmt.Errorf("%s/series comments out %s, and refresh would forget them", s.Dir, strings.Join(s.Dropped, ", "))
 	case is.Tip != "" && !is.Whole:
-		return fmt.Errorf("%s was applied with SERIES, SKIP or VENDOR: run \"make reverse\" and \"make apply\" without them first", branch)
+		return fmt.Errorf("%s was applied with SERIES or SKIP: run \"make reverse\" and \"make apply\" without them first", branch)
 	case base == "" && is.Base == "":
 		return fmt.Errorf("\"make apply\" did not make %s: pass the commit at which it starts with --base", branch)
 	}

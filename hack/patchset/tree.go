@@ -127,7 +127,7 @@ type state struct {
 	From   string // what was checked out before: refs/heads/x, or a commit
 	Tip    string // the last commit of the series
 	Digest string // of the patches and their files
-	Whole  bool   // whether these are all patches, with copies of the library
+	Whole  bool   // whether these are all patches
 }
 
 // The state is in the section of the branch in git's configuration, so that deleting the branch deletes it. While a command moves

@@ -37,7 +37,7 @@ func (p *program) verify(form, build bool) error {
 		}
 	}
 	q := *p
-	q.pick, q.vendor = series.Pick{}, false
+	q.pick = series.Pick{}
 	t, s, err := q.findSeries()
 	if err != nil {
 		return err

@@ -148,7 +148,6 @@ func TestRefuses(t *testing.T) {
 		"no patch":        {do: func(_ *testing.T, p project) { write(p.dir, map[string]string{"patches/v1.37/series": "# rules\n"}) }, words: []string{"has no patch to apply"}},
 		"a word too much": {args: []string{"apply", "--nonsense"}, words: []string{"unknown flag: --nonsense"}},
 		"an old git":      {env: fake(t, map[string]string{"git": "echo git version 2.31.9\n"}), words: []string{"git 2.31 is too old"}},
-		"VENDOR":          {env: []string{"VENDOR=maybe"}, words: []string{`VENDOR="maybe" must be 1 or 0`}},
 		// The second patch does not apply.
 		"a fork that the series does not fit": {do: func(t *testing.T, p project) {
 			edit(t, filepath.Join(p.root, kubelet), `return "stock"`, `return "fork"`)
@@ -356,7 +355,7 @@ func TestPick(t *testing.T) {
 		if err != nil {
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		} else if tc.env != "" {
-			p.refuses(t, []string{tc.env}, []string{"refresh takes no SERIES, SKIP or VENDOR"}, "refresh")
+			p.refuses(t, []string{tc.env}, []string{"refresh takes no SERIES or SKIP"}, "refresh")
 		} else {
 			p.refuses(t, nil, []string{"comments out decide"}, "refresh")
 		}

@@ -386,7 +386,7 @@ func (p project) env(extra []string) []string {
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
 		strange := slices.ContainsFunc([]string{"GIT_", "GO", "KUBE_", "KB_", "MAKE"}, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-		if !strange && !slices.Contains([]string{"HOME", "SERIES", "SKIP", "VENDOR", "MFLAGS", "XDG_CONFIG_HOME"}, name) {
+		if !strange && !slices.Contains([]string{"HOME", "SERIES", "SKIP", "MFLAGS", "XDG_CONFIG_HOME"}, name) {
 			env = append(env, kv)
 		}
 	}

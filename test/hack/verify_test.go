@@ -33,7 +33,7 @@ func TestVerify(t *testing.T) {
 		p.patchset(t, "apply")
 		p.commit(p.tree(), "mine", "A <a@x>", "none", map[string]string{"mine.txt": ""})
 		before := p.snapshot(t, p.tree())
-		out := p.with(t, []string{"SKIP=late", "SERIES=core", "VENDOR=1"}, "hack/patchset.sh", "verify", "--no-build")
+		out := p.with(t, []string{"SKIP=late", "SERIES=core"}, "hack/patchset.sh", "verify", "--no-build")
 		assert.Contains(t, out, "formatting the 3 commits")
 		assert.Equal(t, before, p.snapshot(t, p.tree()))
 	})

@@ -24,9 +24,6 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
 
-// LibraryModule is the module of this repository.
-const LibraryModule = "github.com/kubelet-backoff/kubelet-backoff"
-
 // Store is the repository, with the series and the files of the library.
 type Store struct {
 	Root   string // this repository
@@ -57,7 +54,7 @@ type Series struct {
 	Patches   []*Patch
 	Skipped   []string // the patches that Pick leaves out
 	Dropped   []string // the patches whose lines are commented out
-	mirror    []*Rule
+	mirror    []*rule
 }
 
 // Patch is one patch: the message, the hunks in upstream's files, and the new files.

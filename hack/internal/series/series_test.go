@@ -169,7 +169,6 @@ func TestFilesOf(t *testing.T) {
 	assert.Equal(t, map[string]string{ours: "package backoff\n", "a.txt": "2\n", "b/b.txt": "2\n", "c.txt": "1\n"}, content(all[0].Patches[0]))
 	assert.Equal(t, map[string]string{ours: "package backoff\n", "a.txt": "3\n", "b/b.txt": "2\n", "c.txt": "1\n"}, content(all[1].Patches[0]))
 	assert.Equal(t, []string{"d.txt", "pkg/kubelet/kuberuntime/decide.go"}, slices.Sorted(maps.Keys(all[1].Patches[1].Files)))
-	assert.Equal(t, []string{"backoff"}, all[1].Vendored(), "agent is another module")
 }
 
 func TestRender(t *testing.T) {
@@ -193,25 +192,6 @@ func TestRender(t *testing.T) {
 			assert.Equal(t, tc.want, string(out))
 		})
 	}
-}
-
-func TestImportLibrary(t *testing.T) {
-	p := store(t, nil)
-	s, err := p.Load(filepath.Join(p.Root, "patches/v1.9"), Pick{})
-	require.NoError(t, err)
-	for name, tc := range map[string]struct{ source, want string }{
-		"one":           {"package p\n\nimport \"k8s.io/client-go/util/backoff\"\n\nvar  x int\n", "package p\n\nimport " + library + "backoff\"\n\nvar  x int\n"},
-		"a block":       {"package p\n\nimport (\n\t\"k8s.io/b\"\n\tx \"k8s.io/client-go/util/backoff\"\n)\n\nvar  x int\n", "package p\n\nimport (\n\tx " + library + "backoff\"\n\t\"k8s.io/b\"\n)\n\nvar  x int\n"},
-		"nested module": {"package p\n\nimport \"k8s.io/kubernetes/pkg/kubelet/kuberuntime\"\n", "package p\n\nimport \"k8s.io/kubernetes/pkg/kubelet/kuberuntime\"\n"},
-		"below it":      {"package p\n\nimport \"k8s.io/client-go/util/backoff/config\"\n", "package p\n\nimport \"k8s.io/client-go/util/backoff/config\"\n"},
-		"no import":     {"package p\n\nvar  x = `\n\t\"k8s.io/client-go/util/backoff\"\n`\n", "package p\n\nvar  x = `\n\t\"k8s.io/client-go/util/backoff\"\n`\n"},
-	} {
-		out, err := s.ImportLibrary("p.go", tc.source)
-		require.NoError(t, err, name)
-		assert.Equal(t, tc.want, out, name)
-	}
-	_, err = s.ImportLibrary("p.go", "package p\n\nimport (\n\t\"k8s.io/b\" nonsense\n)\n")
-	assert.ErrorContains(t, err, "p.go is not valid Go source")
 }
 
 func TestSame(t *testing.T) {

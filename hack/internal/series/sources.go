@@ -21,7 +21,6 @@ import (
 // Source is a new file of a patch.
 type Source struct {
 	Path    string // in this repository: a file of the library, or one in _src
-	Rule    *Rule  // which copies it from the library, or nil
 	Content []byte // as in the tree
 }
 
@@ -42,9 +41,10 @@ func (p Store) FilesOf(s *Series, name string) (map[string]Source, error) {
 			if err != nil {
 				return nil, err
 			}
-			files[path.Join(r.To, filepath.Base(file))] = Source{file, r, content}
+			files[path.Join(r.To, filepath.Base(file))] = Source{file, content}
 		}
 	}
+	copies := maps.Clone(files)
 	dirs := append(p.Newer(s.Dir), filepath.Join(p.Root, "patches"))
 	for _, dir := range slices.Backward(dirs) {
 		found, err := readSources(filepath.Join(dir, "_src", name))
@@ -52,7 +52,7 @@ func (p Store) FilesOf(s *Series, name string) (map[string]Source, error) {
 			return nil, err
 		}
 		for file, source := range found {
-			if old := files[file]; old.Rule != nil {
+			if old, ok := copies[file]; ok {
 				return nil, fmt.Errorf("%s and %s are both %s in the tree: remove one of them", old.Path, source.Path, file)
 			}
 		}
@@ -89,15 +89,14 @@ func readSources(dir string) (map[string]Source, error) {
 	return files, err
 }
 
-// Rule is a line of hack/mirror.txt: which files of the library a patch copies to the tree, and where.
-type Rule struct {
+// rule is a line of hack/mirror.txt: which files of the library a patch copies to the tree, and where.
+type rule struct {
 	Patch, From, To string
-	Nested          bool // From is not in the root module
 	patterns        []string
 }
 
 // readMirror reads hack/mirror.txt.
-func (p Store) readMirror() (rules []*Rule, err error) {
+func (p Store) readMirror() (rules []*rule, err error) {
 	file := filepath.Join(p.Root, "hack/mirror.txt")
 	lines, err := sys.Lines(file)
 	for _, line := range lines {
@@ -105,14 +104,13 @@ func (p Store) readMirror() (rules []*Rule, err error) {
 		if len(f) < 4 || path.Base(f[1]) != path.Base(f[2]) {
 			return nil, fmt.Errorf(`%s: %q must be "PATCH LIBRARY-FOLDER TREE-FOLDER PATTERN.go... [-PATTERN.go...]", where both folders have the same last element`, file, line)
 		}
-		top, _, _ := strings.Cut(f[1], "/")
-		rules = append(rules, &Rule{f[0], f[1], f[2], sys.Exists(filepath.Join(p.Root, top, "go.mod")), f[3:]})
+		rules = append(rules, &rule{f[0], f[1], f[2], f[3:]})
 	}
 	return rules, err
 }
 
 // takes reports whether the rule copies a file of this name.
-func (r *Rule) takes(name string) (takes bool) {
+func (r *rule) takes(name string) (takes bool) {
 	for _, pattern := range r.patterns {
 		if ok, _ := path.Match(strings.TrimPrefix(pattern, "-"), name); ok {
 			takes = pattern[0] != '-'
@@ -125,24 +123,12 @@ const spdx = "// SPDX-License-Identifier: Apache-2.0\n\n"
 
 var (
 	buildConstraint = regexp.MustCompile(`\A//go:build .*\n\n?`)
-	importLine      = regexp.MustCompile(`(?m)^((?:import |\t)(?:[\w.]+ )?")([^"\n]+)"`)
-	importBlock     = regexp.MustCompile(`(?s)\A.*?\nimport (?:\(\n.*?\n\)|[^\n(]*)\n`)
+	// importLine matches an import of the library: without its path, and the folder.
+	importLine = regexp.MustCompile(`(?m)^((?:import |\t)(?:[\w.]+ )?")github\.com/kubelet-backoff/kubelet-backoff/([^"\n]+)"`)
 )
 
-// replaceImports replaces imports of Go source, and formats it.
-func replaceImports(file, src string, imports func(imported string) string) ([]byte, error) {
-	out, err := format.Source([]byte(importLine.ReplaceAllStringFunc(src, func(line string) string {
-		m := importLine.FindStringSubmatch(line)
-		return m[1] + imports(m[2]) + `"`
-	})))
-	if err != nil {
-		return nil, fmt.Errorf("%s is not valid Go source: %v", file, err)
-	}
-	return out, nil
-}
-
 // render returns a file of the library as it is in the tree: with upstream's licence header, and imports of the copied packages.
-func (p Store) render(rules []*Rule, file string) ([]byte, error) {
+func (p Store) render(rules []*rule, file string) ([]byte, error) {
 	src, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -158,58 +144,22 @@ func (p Store) render(rules []*Rule, file string) ([]byte, error) {
 		text = constraint + strings.Replace(string(header), "Copyright YEAR ", "Copyright ", 1) + "\n" + rest[len(constraint):]
 	}
 	unknown := ""
-	out, err := replaceImports(file, text, func(imported string) string {
-		from, ours := strings.CutPrefix(imported, LibraryModule+"/")
+	text = importLine.ReplaceAllStringFunc(text, func(line string) string {
+		m := importLine.FindStringSubmatch(line)
 		for _, r := range rules {
-			if ours && r.From == from {
-				return r.importPath()
+			if r.From == m[2] {
+				return m[1] + strings.TrimPrefix("k8s.io/kubernetes/"+r.To, "k8s.io/kubernetes/staging/src/") + `"`
 			}
 		}
-		if ours {
-			unknown = from
-		}
-		return imported
+		unknown = m[2]
+		return line
 	})
 	if unknown != "" {
 		return nil, fmt.Errorf("%s imports %s, which hack/mirror.txt does not copy", file, unknown)
 	}
-	return out, err
-}
-
-// importPath returns the import path of the copied package.
-func (r *Rule) importPath() string {
-	if rest, ok := strings.CutPrefix(r.To, "staging/src/"); ok {
-		return rest
+	out, err := format.Source([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s is not valid Go source: %v", file, err)
 	}
-	return "k8s.io/kubernetes/" + r.To
-}
-
-// ImportLibrary returns a file of the tree that imports the root module instead of the copies of its packages. It formats only the
-// imports.
-func (s *Series) ImportLibrary(file, src string) (string, error) {
-	head := importBlock.FindString(src)
-	now, err := replaceImports(file, head, func(imported string) string {
-		for _, r := range s.mirror {
-			if r.importPath() == imported && !r.Nested {
-				return LibraryModule + "/" + r.From
-			}
-		}
-		return imported
-	})
-	if err != nil || head == "" {
-		return src, err
-	}
-	return string(now) + src[len(head):], nil
-}
-
-// Vendored returns the folders of the root module that the series copies.
-func (s *Series) Vendored() []string {
-	var folders []string
-	for _, r := range s.mirror {
-		if !r.Nested && slices.ContainsFunc(s.Patches, func(q *Patch) bool { return q.Name == r.Patch }) {
-			folders = append(folders, r.From)
-		}
-	}
-	slices.Sort(folders)
-	return slices.Compact(folders)
+	return out, nil
 }
