@@ -22,7 +22,7 @@ help: ## print this
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
 	  SERIES "core or cost: only this part of the series (now: $${SERIES:-both})" \
-	  SKIP "names or numbers of patches to leave out, e.g. SKIP=\"images hosts\"" \
+	  SKIP "names of patches to leave out, e.g. SKIP=\"images hosts\"" \
 	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 

@@ -119,7 +119,9 @@ func (d *download) get(version string, pin bool) error {
 		return err
 	}
 	// The module has only a stub of the vendor directory, and go build would use it.
-	sys.RemoveAll(filepath.Join(d.dir, "vendor"))
+	if err := os.RemoveAll(filepath.Join(d.dir, "vendor")); err != nil {
+		return err
+	}
 	if d.goMod, err = os.ReadFile(filepath.Join(d.dir, "go.mod")); err != nil {
 		return err
 	}
@@ -130,7 +132,9 @@ func (d *download) get(version string, pin bool) error {
 	var modules []module.Version
 	for _, m := range stagingModule.FindAllStringSubmatch(string(work), -1) {
 		modules = append(modules, module.Version{Path: m[1], Version: "v0." + strings.TrimPrefix(version, "v1.")})
-		sys.RemoveAll(filepath.Join(d.dir, "staging/src", m[1]))
+		if err := os.RemoveAll(filepath.Join(d.dir, "staging/src", m[1])); err != nil {
+			return err
+		}
 	}
 	d.Say("Fetching its %d staging modules", len(modules))
 	if err := d.unpack(pinned, got, filepath.Join(d.dir, "staging/src"), modules...); err != nil || !pin {

@@ -330,11 +330,11 @@ func TestPick(t *testing.T) {
 		words []string
 	}{
 		{"SKIP=late", "", []string{"left out: late", "2 commits"}},
-		{"SKIP=2,late", "", []string{"left out: decide late", "1 commits"}},
-		{"SKIP=03 decide rules", "", []string{"error: "}},
+		{"SKIP=decide,late", "", []string{"left out: decide late", "1 commits"}},
+		{"SKIP=late decide rules", "", []string{"error: "}},
 		{"SKIP=rules", "", []string{"error: decide depends on rules", "Leave out as well: decide"}},
 		{"SKIP=three", "", []string{`error: SKIP="three": v1.37 has no patch three. Its patches are rules decide late`}},
-		{"SKIP=0", "", []string{`error: SKIP="0"`}},
+		{"SKIP=2", "", []string{`error: SKIP="2"`}},
 		{"SERIES=core", "", []string{"left out: late", "2 commits"}},
 		{"SERIES=core,cost", "", []string{"3 commits"}},
 		{"SERIES=cost", "", []string{"left out: rules decide", "1 commits"}},

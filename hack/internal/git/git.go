@@ -215,18 +215,13 @@ func (g Git) Store(mode string, content []byte) (File, error) {
 	return File{mode, blob}, err
 }
 
-// Stage puts files into the index that GIT_INDEX_FILE names, and removes those without a blob.
+// Stage puts files into the index that GIT_INDEX_FILE names.
 func (g Git) Stage(files map[string]File) error {
-	// Removals come first, because a file may replace a directory, or a directory a file.
-	var gone, in strings.Builder
+	var in strings.Builder
 	for path, f := range files {
-		if f.Blob == "" {
-			fmt.Fprintf(&gone, "0 %040d\t%s\x00", 0, path)
-		} else {
-			fmt.Fprintf(&in, "%s %s\t%s\x00", f.Mode, f.Blob, path)
-		}
+		fmt.Fprintf(&in, "%s %s\t%s\x00", f.Mode, f.Blob, path)
 	}
-	return g.Input(gone.String()+in.String()).Do("update-index", "-z", "--index-info")
+	return g.Input(in.String()).Do("update-index", "-z", "--index-info")
 }
 
 // CommitIndex commits the index that GIT_INDEX_FILE names. It returns the parent if the trees are equal.

@@ -72,7 +72,7 @@ type Patch struct {
 // Pick selects patches of a series. The zero value selects all.
 type Pick struct {
 	Parts string // Core, Cost, or both; empty: both
-	Skip  string // names or numbers of patches to leave out
+	Skip  string // names of patches to leave out
 }
 
 // The parts of a series. Cost makes restarts cheaper and applies on top of Core, which does without it.
@@ -186,7 +186,6 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 			return nil, fmt.Errorf("SERIES=%q: there is no %q, only %s and %s", pick.Parts, part, Core, Cost)
 		}
 	}
-	used := map[string]bool{}
 	for i, name := range names {
 		q, err := p.load(s, i+1, name)
 		if err != nil {
@@ -195,12 +194,7 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 		if slices.Index(names, name) < i {
 			return nil, fmt.Errorf("%s names %q twice", file, name)
 		}
-		left := false
-		for _, word := range skip {
-			if word == name || strings.TrimLeft(word, "0") == strconv.Itoa(q.Number) {
-				used[word], left = true, true
-			}
-		}
+		left := slices.Contains(skip, name)
 		if len(parts) > 0 && !left {
 			part, err := p.Part(q)
 			if err != nil {
@@ -215,7 +209,7 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 		}
 	}
 	for _, word := range skip {
-		if !used[word] {
+		if !slices.Contains(names, word) {
 			return nil, fmt.Errorf("SKIP=%q: %s has no patch %s. Its patches are %s", pick.Skip, s.Name, word, strings.Join(names, " "))
 		}
 	}

@@ -75,16 +75,14 @@ func TestPick(t *testing.T) {
 		names []string
 		error string
 	}{
-		"all":       {Pick{}, []string{"rules", "decide", "cost"}, ""},
-		"core":      {Pick{Parts: Core}, []string{"rules", "decide"}, ""},
-		"cost":      {Pick{Parts: Cost}, []string{"cost"}, ""},
-		"both":      {Pick{Parts: "core,cost"}, []string{"rules", "decide", "cost"}, ""},
-		"names":     {Pick{Skip: "decide, cost"}, []string{"rules"}, ""},
-		"numbers":   {Pick{Skip: "0003 2"}, []string{"rules"}, ""},
-		"mixed":     {Pick{Parts: Core, Skip: "2"}, []string{"rules"}, ""},
-		"no patch":  {Pick{Skip: "late"}, nil, `SKIP="late": v1.9 has no patch late. Its patches are rules decide cost`},
-		"no number": {Pick{Skip: "4"}, nil, "no patch 4"},
-		"no part":   {Pick{Parts: "rules"}, nil, `there is no "rules", only core and cost`},
+		"all":      {Pick{}, []string{"rules", "decide", "cost"}, ""},
+		"core":     {Pick{Parts: Core}, []string{"rules", "decide"}, ""},
+		"cost":     {Pick{Parts: Cost}, []string{"cost"}, ""},
+		"both":     {Pick{Parts: "core,cost"}, []string{"rules", "decide", "cost"}, ""},
+		"names":    {Pick{Skip: "decide, cost"}, []string{"rules"}, ""},
+		"mixed":    {Pick{Parts: Core, Skip: "decide"}, []string{"rules"}, ""},
+		"no patch": {Pick{Skip: "late"}, nil, `SKIP="late": v1.9 has no patch late. Its patches are rules decide cost`},
+		"no part":  {Pick{Parts: "rules"}, nil, `there is no "rules", only core and cost`},
 	} {
 		s, err := p.Load(filepath.Join(p.Root, "patches/v1.9"), tc.pick)
 		if tc.error != "" {

@@ -81,27 +81,13 @@ func Scratch(parent string) (dir string, remove func(), err error) {
 		owner, _, _ := strings.Cut(name, ".")
 		// The process of another user gives EPERM.
 		if pid, err := strconv.Atoi(owner); ours && err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			RemoveAll(filepath.Join(parent, e.Name()))
+			_ = os.RemoveAll(filepath.Join(parent, e.Name()))
 		}
 	}
 	if dir, err = os.MkdirTemp(parent, fmt.Sprintf(".scratch.%d.", os.Getpid())); err != nil {
 		return "", nil, err
 	}
-	return dir, func() { RemoveAll(dir) }, nil
-}
-
-// RemoveAll removes a directory and everything below it. A module cache has read-only directories.
-func RemoveAll(dir string) {
-	if os.RemoveAll(dir) == nil {
-		return
-	}
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	_ = os.RemoveAll(dir)
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // Write replaces a file atomically: after an interruption there is the old file or the new one.
