@@ -115,7 +115,7 @@ the pods within their grace periods; the second ends crashloop at once.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
 	flags.BoolVar(&o.unconfined, "unconfined", false, "run processes without namespaces: they get no volumes, and can change files of this machine")
-	flags.StringVar(&o.rootDir, "root-dir", "", "the directory for logs and volumes (default crashloop in the user's cache directory)")
+	flags.StringVar(&o.rootDir, "root-dir", "", "the directory in which the folder crashloop-pods has logs and volumes (default the user's cache directory)")
 	addManifestFlags(cmd, &o.manifestFlags)
 	flags.StringArrayVar(&o.commands, "command", nil, "a shell command for all containers with this name, in place of their command or that of their image\nIts \"$@\" are the args of the container")
 	flags.DurationVar(&o.timeout, "timeout", 0, "stop the pods after this time; 0 is no limit")
@@ -156,7 +156,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 		if err != nil {
 			return failed(fmt.Errorf("no directory for logs and volumes (%w): set --root-dir", err))
 		}
-		root = filepath.Join(cache, "crashloop")
+		root = cache
 	}
 	root, err := filepath.Abs(root)
 	if err != nil {

@@ -343,6 +343,7 @@ func TestRunLogsOnFullDisk(t *testing.T) {
 	dir := filepath.Join(c.dir(), "logs", "main")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	require.NoError(t, os.Symlink("/dev/full", filepath.Join(dir, "0.log")))
+	require.NoError(t, os.WriteFile(filepath.Join(c.root, ".crashloop"), nil, 0o600))
 	c.start()
 	c.tell("main", "")
 	c.tell("other", "")

@@ -27,6 +27,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/poddir"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
@@ -95,13 +96,13 @@ type command struct {
 // configuration testdata/run/kubelet.yaml and reads the pods from stdin.
 func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 	c := &command{
-		t: t, pod: pods[0], ctl: outsideTmp(t), root: filepath.Join(t.TempDir(), "root"), events: make(chan printer.Event, 1000), waited: make(chan struct{}),
+		t: t, pod: pods[0], ctl: outsideTmp(t), root: filepath.Join(t.TempDir(), poddir.Folder), events: make(chan printer.Event, 1000), waited: make(chan struct{}),
 		fifos: map[string]*os.File{}, created: map[string]bool{}, starts: map[string]int{}, exits: map[string]time.Time{},
 	}
 	if len(args) == 0 {
 		args = []string{"--config", "testdata/run/kubelet.yaml", "-"}
 	}
-	c.cmd = exec.Command("/proc/self/exe", append([]string{"run", "-o", "json", "--root-dir", c.root}, args...)...)
+	c.cmd = exec.Command("/proc/self/exe", append([]string{"run", "-o", "json", "--root-dir", filepath.Dir(c.root)}, args...)...)
 	c.cmd.Env = append(os.Environ(), asCommand+"=1",
 		"GORACE=atexit_sleep_ms=0 halt_on_error=1") // The race detector would take a second at the end.
 	c.stderr = filepath.Join(t.TempDir(), "stderr")
@@ -127,7 +128,7 @@ func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 
 // in sets another --root-dir.
 func (c *command) in(root string) *command {
-	c.cmd.Args[slices.Index(c.cmd.Args, c.root)] = root
+	c.cmd.Args[slices.Index(c.cmd.Args, filepath.Dir(c.root))] = filepath.Dir(root)
 	c.root = root
 	return c
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package poddir manages the directories in which crashloop run keeps the logs and
-// volumes of pods. The root has a directory NAMESPACE_NAME_UID for each pod, and a lock
-// file NAMESPACE_NAME.lock for each name. The UID is a hash of the manifest, so a changed
-// manifest gets a new directory.
+// volumes of pods. They are in a folder of their own, below a directory that may be the
+// user's, and that folder has a marker: without it, nothing in the folder is removed. There
+// is a directory NAMESPACE_NAME_UID for each pod, and a lock file NAMESPACE_NAME.lock for
+// each name. The UID is a hash of the manifest, so a changed manifest gets a new
+// directory.
 package poddir
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -26,20 +29,30 @@ const (
 	MaxBytes = 1 << 30
 )
 
-const lockSuffix = ".lock"
+const (
+	// Folder is the folder of the pods, and marker the file in it that makes it so.
+	Folder = "crashloop-pods"
+	marker = ".crashloop"
 
-// Root is the root of the directories.
+	lockSuffix = ".lock"
+)
+
+// Root is the folder of the directories.
 type Root struct {
 	dir string
 	// dirs maps NAMESPACE_NAME to the directories that existed when Open was called.
 	dirs map[string][]string
 }
 
-// Open reads the root and prunes it: it keeps the directories of the newest maxPods pods,
-// up to maxBytes in total. It also keeps the directories of running pods. It ignores
-// errors.
+// Open reads the folder below root and prunes it: it keeps the directories of the newest
+// maxPods pods, up to maxBytes in total. It also keeps the directories of running pods. It
+// ignores errors.
 func Open(root string, maxPods int, maxBytes int64) *Root {
+	root = filepath.Join(root, Folder)
 	r := &Root{root, map[string][]string{}}
+	if info, err := os.Lstat(filepath.Join(root, marker)); err != nil || !info.Mode().IsRegular() {
+		return r
+	}
 	entries, _ := os.ReadDir(root)
 	var locks []fs.FileInfo
 	for _, e := range entries {
@@ -84,7 +97,7 @@ func (r *Root) Path(pod *v1.Pod) string {
 // or at the end of this process. Make returns an error if another process runs a pod with
 // the same name, or if the directory cannot be created.
 func (r *Root) Make(pod *v1.Pod) (dir string, unlock func(), err error) {
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+	if err := r.mark(); err != nil {
 		return "", nil, fmt.Errorf("%w: set another --root-dir", err)
 	}
 	if unlock, err = lock(filepath.Join(r.dir, name(pod)+lockSuffix)); err != nil {
@@ -96,6 +109,23 @@ func (r *Root) Make(pod *v1.Pod) (dir string, unlock func(), err error) {
 		return "", nil, err
 	}
 	return dir, unlock, nil
+}
+
+// mark creates the folder with its marker. It returns an error if the folder has files but
+// no marker: then they are the user's.
+func (r *Root) mark() error {
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return err
+	}
+	file := filepath.Join(r.dir, marker)
+	if _, err := os.Lstat(file); err == nil {
+		return nil
+	}
+	// The marker comes first, so another crashloop that is creating the folder has no other file in it.
+	if entries, err := os.ReadDir(r.dir); err != nil || len(entries) > 0 && entries[0].Name() != marker {
+		return cmp.Or(err, fmt.Errorf("%s has files, but not %s, so crashloop did not make it", r.dir, marker))
+	}
+	return os.WriteFile(file, []byte("crashloop run keeps pods in this folder, and removes the oldest.\n"), 0o600)
 }
 
 // RemoveOthers removes the directories of earlier manifests of a pod.

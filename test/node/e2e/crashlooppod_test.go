@@ -58,7 +58,7 @@ featureGates: {` + harness.GateRestartPod + `: true}
 // newCrashloopPod returns a pod with the name of the test, without an agent. The pod
 // ends with the scenario.
 func (e *e2e) newCrashloopPod(t *testing.T, spec v1.PodSpec) *crashloopPod {
-	p := &crashloopPod{pod: e.newPod(t), root: e.Path("crashloop")}
+	p := &crashloopPod{pod: e.newPod(t), root: e.Path("crashloop-pods")}
 	p.manifest = filepath.Join(p.dir, "pod.json")
 	p.write(spec)
 	require.NoError(t, os.WriteFile(p.config(), []byte(crashloopConfig), 0o644))
@@ -107,7 +107,7 @@ func (p *crashloopPod) start() {
 	stderr, err := os.Create(p.output + ".err")
 	require.NoError(p.t, err)
 	defer stderr.Close()
-	p.agent = exec.Command(*crashloopFlag, "run", "--runtime-endpoint=unix://"+p.RuntimeSocket(), "--root-dir="+p.root,
+	p.agent = exec.Command(*crashloopFlag, "run", "--runtime-endpoint=unix://"+p.RuntimeSocket(), "--root-dir="+filepath.Dir(p.root),
 		"--config="+p.config(), "-o", "json", p.manifest)
 	p.agent.Stdout, p.agent.Stderr = stdout, stderr
 	require.NoError(p.t, p.agent.Start())
