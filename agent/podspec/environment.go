@@ -26,7 +26,7 @@ const maxEnvironment = 2 << 20
 // variables. If a name has several values, the last one counts. It keeps the behaviour of
 // makeEnvironmentVariables of pkg/kubelet, except for services. It returns an error, which
 // names the variable, for a source that Objects.Resolve should have resolved, for a value
-// of more than 128 KiB, and for more than 2 MiB in total.
+// of more than 128 KiB or with a NUL, and for more than 2 MiB in total.
 func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error) {
 	var names []string
 	values, size := map[string]string{}, 0
@@ -43,6 +43,9 @@ func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error
 			if value, err = fieldValue(pod, source.FieldRef.FieldPath, podIP); err != nil {
 				return nil, fmt.Errorf("env %s: %w", e.Name, err)
 			}
+		}
+		if strings.ContainsRune(e.Name+value, 0) {
+			return nil, fmt.Errorf("env %.64q: must not contain a NUL", e.Name)
 		}
 		old, known := values[e.Name]
 		if !known {

@@ -99,6 +99,8 @@ func TestEnvironment(t *testing.T) {
 			env:  []v1.EnvVar{fieldRef("ACCOUNT", "spec.serviceAccountName"), fieldRef("LABELS", "metadata.labels"), fieldRef("NODE", "spec.nodeName")},
 			want: []v1.EnvVar{{Name: "ACCOUNT", Value: "default"}, {Name: "LABELS", Value: "app=\"shop\"\nexample.com/tier=\"front\""}, {Name: "NODE", Value: "node-1"}},
 		},
+		{name: "a NUL", env: []v1.EnvVar{{Name: "A", Value: "x\x00--bind"}}, err: `env "A": must not contain a NUL`},
+		{name: "a NUL in a name", env: []v1.EnvVar{{Name: "A\x00", Value: "x"}}, err: `env "A\x00": must not contain a NUL`},
 		{name: "a key of another field", env: []v1.EnvVar{fieldRef("X", "spec.nodeSelector['x']")}, err: `env X: fieldPath "spec.nodeSelector['x']": ` + mustBe},
 	}
 	for _, tc := range tests {

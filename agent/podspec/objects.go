@@ -3,6 +3,7 @@
 package podspec
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -159,7 +160,10 @@ func (r *resolver) container(c *v1.Container, path *field.Path) {
 			data = r.data("Secret", ref.Name, ref.Optional)
 		}
 		for _, key := range slices.Sorted(maps.Keys(data)) {
-			set(from.Prefix+key, data[key])
+			// The kubelet takes no variable from binaryData.
+			if from.ConfigMapRef == nil || !bytes.Contains(data[key], []byte{0}) {
+				set(from.Prefix+key, data[key])
+			}
 		}
 	}
 	for i, e := range c.Env {

@@ -64,7 +64,7 @@ spec:
 	env, err := Environment(pod, &pod.Spec.Containers[0], "10.0.0.1")
 	require.NoError(t, err)
 	require.Equal(t, []v1.EnvVar{
-		{Name: "C_a", Value: "1"}, {Name: "C_binary", Value: "\xff\x00"}, {Name: "C_price", Value: "$(A) 5$"}, {Name: "password", Value: "new"},
+		{Name: "C_a", Value: "1"}, {Name: "C_price", Value: "$(A) 5$"}, {Name: "password", Value: "new"},
 		{Name: "user", Value: "not-me"}, {Name: "PASSWORD", Value: "new"}, {Name: "PRICE", Value: "$(A) 5$"}, {Name: "NONE"},
 		{Name: "ALL", Value: "1 new $(A) 5$ $(OPTIONAL)"}, {Name: "CPU", Value: "2"}, {Name: "MILLICPU", Value: "1500"}, {Name: "MEMORY", Value: "100"},
 		{Name: "REQUEST", Value: "2"}, {Name: "DEFAULT", Value: "1500"}, {Name: "OTHER", Value: "0"},

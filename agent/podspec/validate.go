@@ -4,6 +4,7 @@ package podspec
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"reflect"
@@ -43,6 +44,7 @@ func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.Error
 	spec, _ := object["spec"].(map[string]any)
 	v := validator{pod: pod, support: support, volumes: sets.New[string](), containers: sets.New[string]()}
 	v.validatePod()
+	v.validateText(object, nil)
 	warnings, errs = support.check(spec, v.errs)
 	return warnings, append(v.errs, errs...)
 }
@@ -56,6 +58,28 @@ type validator struct {
 }
 
 func (v *validator) add(errs ...*field.Error) { v.errs = append(v.errs, errs...) }
+
+// validateText adds an error for each text with a NUL. It ends each argument and each
+// variable of a process.
+func (v *validator) validateText(value any, path *field.Path) {
+	switch value := value.(type) {
+	case string:
+		if strings.ContainsRune(value, 0) {
+			v.add(field.Invalid(path, field.OmitValueType{}, "must not contain a NUL"))
+		}
+	case []any:
+		for i, item := range value {
+			v.validateText(item, path.Index(i))
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			if strings.ContainsRune(key, 0) {
+				v.add(field.Invalid(path, field.OmitValueType{}, "must have no name with a NUL"))
+			}
+			v.validateText(value[key], path.Child(key))
+		}
+	}
+}
 
 // invalid adds an error for each problem of a value.
 func (v *validator) invalid(path *field.Path, value any, problems []string) {

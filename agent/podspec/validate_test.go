@@ -322,6 +322,25 @@ func TestNotHonoured(t *testing.T) {
 	}
 }
 
+// TestNUL: it would end an argument, a variable or a path early.
+func TestNUL(t *testing.T) {
+	_, errs := errorTexts(t, `
+metadata: {name: a, annotations: {note: "x\0y"}}
+spec:
+  volumes: [{name: v, emptyDir: {}}]
+  containers:
+  - name: main
+    command: [sh, "-c", "x\0y"]
+    workingDir: "/\0"
+    env: [{name: A, value: "x\0--bind"}]
+    volumeMounts: [{name: v, mountPath: "/v\0", subPath: "a\0"}]
+    livenessProbe: {exec: {command: ["\0"]}}`, processSupport)
+	for _, path := range []string{"metadata.annotations.note", "spec.containers[0].command[2]", "spec.containers[0].workingDir", "spec.containers[0].env[0].value",
+		"spec.containers[0].volumeMounts[0].mountPath", "spec.containers[0].volumeMounts[0].subPath", "spec.containers[0].livenessProbe.exec.command[0]"} {
+		require.Contains(t, errs, path+": Invalid value: must not contain a NUL")
+	}
+}
+
 func TestRefused(t *testing.T) {
 	support := Support{
 		Name:     "other",
