@@ -23,10 +23,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
 )
 
-// Limits in bytes. The metrics of a kubelet with a thousand containers have one percent of
+// Limits in bytes. The metrics of a kubelet with a thousand containers have a sixth of
 // maxMetrics.
 const (
-	maxMetrics = 64 << 20
+	maxMetrics = 4 << 20
 	maxToken   = 1 << 20
 )
 

@@ -21,11 +21,12 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// These limits bound memory and time. The parser needs 200 bytes for a line of four bytes,
-// and its time for a line is quadratic in the number of labels.
+// These limits bound memory and time, for the lines of the metrics in the report. A kubelet
+// has less than a tenth of each. The parser skips all other lines, of which a kubelet may
+// have any number.
 const (
-	maxMetricLines = 1 << 20
-	maxMetricLine  = 8 << 10
+	maxLines = 10000
+	maxLine  = 1 << 10
 )
 
 // The metrics of a kubelet of this project.
@@ -136,14 +137,9 @@ func New(data []byte) (*Report, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("empty: expected metrics in the Prometheus text format")
 	}
-	n := 0
-	for line := range bytes.Lines(data) {
-		if n++; n > maxMetricLines {
-			return nil, fmt.Errorf("more than %d lines: no kubelet has that many metrics", maxMetricLines)
-		}
-		if len(line) > maxMetricLine {
-			return nil, fmt.Errorf("line %d: more than %d bytes: no kubelet has a metric that long", n, maxMetricLine)
-		}
+	data, err := relevant(data)
+	if err != nil {
+		return nil, err
 	}
 	families, err := parseMetrics(data)
 	if err != nil {
@@ -197,16 +193,48 @@ func New(data []byte) (*Report, error) {
 	return r, nil
 }
 
-// parseMetrics parses the text format. An error names the line if it is known.
-func parseMetrics(data []byte) (families map[string]*dto.MetricFamily, err error) {
-	defer func() {
-		// Version 0.70.0 of the parser panics on empty braces.
-		if recover() != nil {
-			families, err = nil, errors.New("malformed")
+// nameOf returns the name of the metric in a line, without the suffix of a histogram's series.
+func nameOf(line []byte) []byte {
+	line = bytes.TrimPrefix(bytes.TrimPrefix(line, []byte("# HELP ")), []byte("# TYPE "))
+	name := line[:bytes.IndexAny(line, "{ \t\n")]
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		name = bytes.TrimSuffix(name, []byte(suffix))
+	}
+	return name
+}
+
+// relevant returns the lines of the metrics in the report, in the memory of data. The others
+// become empty, so that the numbers of lines stay.
+func relevant(data []byte) ([]byte, error) {
+	names := map[string]bool{metricStart: true}
+	for _, m := range metrics {
+		names[m.name] = true
+	}
+	lines, n, kept := data[:0], 0, 0
+	for line := range bytes.Lines(data) {
+		n++
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			return nil, fmt.Errorf("line %d: unexpected end: the metrics are cut off", n)
 		}
-	}()
+		if !names[string(nameOf(line))] {
+			lines = append(lines, '\n')
+			continue
+		}
+		if kept++; kept > maxLines {
+			return nil, fmt.Errorf("line %d: more than %d lines of a kubelet's restarts: no kubelet has that many", n, maxLines)
+		}
+		if len(line) > maxLine {
+			return nil, fmt.Errorf("line %d: more than %d bytes: no kubelet has a metric that long", n, maxLine)
+		}
+		lines = append(lines, line...)
+	}
+	return lines, nil
+}
+
+// parseMetrics parses the text format. An error names the line if it is known.
+func parseMetrics(data []byte) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err = parser.TextToMetricFamilies(bytes.NewReader(data))
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(data))
 	if parseErr := (expfmt.ParseError{}); errors.As(err, &parseErr) {
 		return nil, fmt.Errorf("line %d: %s", parseErr.Line, parseErr.Msg)
 	}
