@@ -147,3 +147,54 @@ func TestExpansionLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestManifestLimits: what is small as a file, and took a minute or gigabytes.
+func TestManifestLimits(t *testing.T) {
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [%s]}}"
+	lists := fmt.Sprintf(pod, "{name: a}")
+	for range 2200 {
+		lists = "{apiVersion: v1, kind: List, items: [" + lists + "]}"
+	}
+	var items strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&items, "{metadata: {name: a%d}},", i)
+	}
+	for _, tc := range []struct{ name, manifest, want string }{
+		{"lists in lists", lists, "List: items: a list in 3 lists, which is the limit"},
+		{"containers", fmt.Sprintf(pod, strings.Repeat("{name: a},", 60_000)), "Pod a: spec: 60000 containers, with which the file has more than 1000: that is the limit"},
+		{"documents", strings.Repeat("a: 1\n---\n", 400_000), "more than 1000 objects, which is the limit"},
+		{"objects after end markers", strings.Repeat("{}\n...\n", 400_000), "more than 1000 objects, which is the limit"},
+		{"items", "{apiVersion: v1, kind: PodList, items: [" + items.String() + "]}", "more than 1000 objects, which is the limit"},
+		{"pods", strings.Repeat(fmt.Sprintf(pod, "{name: a}")+"\n---\n", 40_000), "more than 1000 objects, which is the limit"},
+	} {
+		for _, command := range []string{"check", "plan", "run"} {
+			t.Run(tc.name+" "+command, func(t *testing.T) {
+				file := filepath.Join(t.TempDir(), "pod.yaml")
+				require.NoError(t, os.WriteFile(file, []byte(tc.manifest), 0o600))
+				output := limited(t, nil, command, file)
+				require.Contains(t, strings.Join(strings.Fields(output), " "), tc.want)
+				require.Less(t, len(output), 1<<20)
+			})
+		}
+	}
+}
+
+// TestMetricsLimits: the parser's memory for a line grows with the labels in it.
+func TestMetricsLimits(t *testing.T) {
+	var labels strings.Builder
+	for i := range 120 {
+		fmt.Fprintf(&labels, "l%d=\"x\",", i)
+	}
+	line := "{" + labels.String() + "} 1\n"
+	for _, tc := range []struct{ metrics, want string }{
+		{strings.Repeat("kubelet_restart_backoff_keys{} 1\n", 100_000), "more than 10000 lines"},
+		{strings.Repeat("other"+line, 4_000), "found no metric"},
+		{"kubelet_restart_backoff_keys" + strings.Repeat("{"+labels.String(), 4_000), "cut off"},
+		{"kubelet_restart_backoff_keys" + strings.Repeat("{"+labels.String(), 4_000) + "\n", "more than 1024 bytes"},
+		{strings.Repeat("\n", 4<<20-1) + "x", "cut off"},
+	} {
+		file := filepath.Join(t.TempDir(), "metrics")
+		require.NoError(t, os.WriteFile(file, []byte(tc.metrics), 0o600))
+		require.Contains(t, limited(t, nil, "status", "--metrics", file), tc.want)
+	}
+}

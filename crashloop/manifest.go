@@ -102,15 +102,28 @@ type issues struct {
 	Errors   []issueReport `json:"errors,omitempty"`
 }
 
-// maxManifest limits the size of a file of manifests, in bytes.
-const maxManifest = 4 << 20
+// The limits of a file of manifests: its size in bytes, the objects and the containers in it,
+// and how deep lists may be in lists. They bound the time and the memory of each command. A
+// node runs a few hundred containers.
+const (
+	maxManifest   = 4 << 20
+	maxObjects    = 1000
+	maxContainers = 1000
+	maxLists      = 3
+)
 
-// visitObject is called for each object of a manifest that is not a list. file and name
-// are for issues.
-type visitObject func(file, name string, object runtime.Object)
+// reader reads a file of manifests.
+type reader struct {
+	*issues
+	file string
+	// visit is called for each object that is not a list. file and name are for issues.
+	visit func(file, name string, object runtime.Object)
+	// objects and containers count what was found.
+	objects, containers int
+}
 
 // readManifest visits the objects in a file of manifests.
-func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) {
+func (r *issues) readManifest(file string, stdin io.Reader, visit func(file, name string, object runtime.Object)) {
 	data, err := readFile(file, stdin, maxManifest)
 	if info, statErr := os.Stat(file); err != nil && file != stdinFile && statErr == nil && info.IsDir() {
 		r.Warnings = append(r.Warnings, newIssue(file, "", "", noManifest))
@@ -121,9 +134,10 @@ func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) {
 		r.Errors = append(r.Errors, newIssue(file, "", "", err.Error()))
 		return
 	}
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; {
-		documents, err := reader.Read()
+	m := &reader{issues: r, file: file, visit: visit}
+	yaml := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; m.objects <= maxObjects; {
+		documents, err := yaml.Read()
 		if errors.Is(err, io.EOF) {
 			return
 		}
@@ -131,9 +145,9 @@ func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) {
 			r.Errors = append(r.Errors, newIssue(file, fmt.Sprintf("document %d", n), "", err.Error()))
 			return
 		}
-		for document, rest := []byte(nil), documents; len(rest) > 0; n++ {
+		for document, rest := []byte(nil), documents; len(rest) > 0 && m.objects <= maxObjects; n++ {
 			document, rest = cutDocument(rest)
-			r.readDocument(file, fmt.Sprintf("document %d", n), document, visit)
+			m.read(fmt.Sprintf("document %d", n), document, 0)
 		}
 	}
 }
@@ -155,9 +169,34 @@ func cutDocument(data []byte) (document, rest []byte) {
 	return data, nil
 }
 
-// readDocument visits the object in a document, or the items of a list. Issues use name
-// until the object is decoded.
-func (r *issues) readDocument(file, name string, data []byte, visit visitObject) {
+// more counts an object and reports whether the file may have it. It adds an error if not.
+func (r *reader) more() bool {
+	if r.objects++; r.objects <= maxObjects {
+		return true
+	}
+	r.Errors = append(r.Errors, newIssue(r.file, "", "", fmt.Sprintf("more than %d objects, which is the limit", maxObjects)))
+	return false
+}
+
+// found visits an object, unless the file has too many containers with it.
+func (r *reader) found(name string, object runtime.Object) {
+	if pod, path := podOf(object); pod != nil {
+		n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
+		if r.containers += n; r.containers > maxContainers {
+			r.Errors = append(r.Errors, newIssue(r.file, name, path.String(), fmt.Sprintf("%d containers, with which the file has more than %d: that is the limit", n, maxContainers)))
+			return
+		}
+	}
+	r.visit(r.file, name, object)
+}
+
+// read visits the object in a document, or the items of a list, which is in as many lists as
+// depth. Issues use name until the object is decoded.
+func (r *reader) read(name string, data []byte, depth int) {
+	if !r.more() {
+		return
+	}
+	file := r.file
 	object, kind, err := manifestDecoder.Decode(data, nil, nil)
 	strictErr, isStrict := runtime.AsStrictDecodingError(err)
 	switch {
@@ -195,7 +234,7 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 		}
 	}
 	if !meta.IsListType(object) {
-		visit(file, name, object)
+		r.found(name, object)
 		return
 	}
 	if meta.LenList(object) == 0 { // kubectl get prints such lists.
@@ -203,15 +242,23 @@ func (r *issues) readDocument(file, name string, data []byte, visit visitObject)
 		return
 	}
 	if list, ok := object.(*v1.List); ok {
+		if depth == maxLists {
+			r.Errors = append(r.Errors, newIssue(file, name, "items", fmt.Sprintf("a list in %d lists, which is the limit", maxLists)))
+			return
+		}
 		for i, item := range list.Items {
-			r.readDocument(file, fmt.Sprintf("items[%d]", i), item.Raw, visit)
+			if r.objects <= maxObjects {
+				r.read(fmt.Sprintf("items[%d]", i), item.Raw, depth+1)
+			}
 		}
 		return
 	}
 	// The items may lack their kind.
 	itemKind := strings.TrimSuffix(kind.Kind, "List")
 	utilruntime.Must(meta.EachListItem(object, func(item runtime.Object) error {
-		visit(file, objectName(item, itemKind), item)
+		if r.objects <= maxObjects && r.more() {
+			r.found(objectName(item, itemKind), item)
+		}
 		return nil
 	}))
 }
