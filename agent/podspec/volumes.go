@@ -42,11 +42,14 @@ func MakeVolumes(pod *v1.Pod, dir string, group int) error {
 }
 
 // Mounts returns the mounts of a container that use volumes from MakeVolumes. SubPathExpr
-// is expanded and moved to SubPath.
+// is expanded and moved to SubPath. As in the kubelet, mounts of ConfigMaps, Secrets,
+// projected volumes and the downward API are read-only.
 func Mounts(pod *v1.Pod, c *v1.Container, env []v1.EnvVar) []v1.VolumeMount {
 	var mounts []v1.VolumeMount
 	for _, m := range c.VolumeMounts {
-		if slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name && !isAPIAccess(&v) }) {
+		if i := slices.IndexFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == m.Name && !isAPIAccess(&v) }); i >= 0 {
+			v := pod.Spec.Volumes[i].VolumeSource
+			m.ReadOnly = m.ReadOnly || v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
 			m.SubPath, m.SubPathExpr = cmp.Or(m.SubPath, Expand([]string{m.SubPathExpr}, env)[0]), ""
 			mounts = append(mounts, m)
 		}
