@@ -24,6 +24,7 @@ import (
 // network sends the requests of probes and hooks to a container.
 type network struct {
 	ctx     context.Context
+	runtime Runtime
 	ip      string
 	ports   []v1.ContainerPort
 	timeout time.Duration
@@ -39,13 +40,21 @@ func (n network) probe(probe *v1.Probe) (output string, ok bool, err error) {
 		if err != nil {
 			return "", false, err
 		}
-		connection, err := (&net.Dialer{Timeout: n.timeout}).DialContext(n.ctx, "tcp", address)
+		connection, err := n.dial(n.ctx, "tcp", address)
 		if err != nil {
 			return err.Error(), false, nil
 		}
 		return "", true, connection.Close()
 	}
 	return "", false, errors.New("the probe has no handler")
+}
+
+// dial connects to the container.
+func (n network) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if d, ok := n.runtime.(Dialer); ok {
+		return d.Dial(ctx, address, n.timeout)
+	}
+	return (&net.Dialer{Timeout: n.timeout}).DialContext(ctx, network, address)
 }
 
 // maxResponse is the number of bytes of a response that are read, as in pkg/probe/http.
@@ -93,7 +102,7 @@ func (n network) request(get *v1.HTTPGetAction) (code int, err error) {
 	client := &http.Client{
 		Timeout: n.timeout,
 		// As in the kubelet, certificates are not verified and proxies are not used.
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, DisableCompression: true},
+		Transport: &http.Transport{DialContext: n.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, DisableCompression: true},
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			switch {
 			case next.URL.Hostname() != via[0].URL.Hostname():

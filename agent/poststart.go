@@ -64,7 +64,7 @@ func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
 func (a *Agent) runHook(ctx context.Context, c *container, id, ip string, hook *v1.LifecycleHandler) error {
 	switch {
 	case hook.HTTPGet != nil:
-		_, err := network{ctx: ctx, ip: ip, ports: c.spec.Ports}.request(hook.HTTPGet)
+		_, err := network{ctx: ctx, runtime: a.o.Runtime, ip: ip, ports: c.spec.Ports}.request(hook.HTTPGet)
 		return err
 	case hook.Exec == nil:
 		return errors.New("the hook has no handler")

@@ -137,7 +137,7 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
 		case spec.GRPC != nil && a.o.GRPC != nil:
 			output, ok, err = a.o.GRPC(timed, net.JoinHostPort(ip, strconv.Itoa(int(spec.GRPC.Port))), ptr.Deref(spec.GRPC.Service, ""))
 		default:
-			output, ok, err = network{ctx, ip, c.spec.Ports, timeout}.probe(spec)
+			output, ok, err = network{ctx, a.o.Runtime, ip, c.spec.Ports, timeout}.probe(spec)
 		}
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			output, ok, err = fmt.Sprintf("command timed out after %v", timeout), false, nil

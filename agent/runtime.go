@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"net"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,6 +55,14 @@ type Runtime interface {
 	// always returns the same channel. A buffer of one is enough: if the buffer is
 	// full, the value may be dropped. A Runtime for [Agent.Step] may return nil.
 	Changed() <-chan struct{}
+}
+
+// Dialer is implemented by a Runtime whose pod has a network that the agent is not in.
+// The agent uses it for httpGet and tcpSocket probes and for httpGet hooks.
+type Dialer interface {
+	// Dial makes a TCP connection to an address of the pod, as net.Dialer.DialContext. The
+	// limit of the time is that of the clock of the machine; 0 is no limit.
+	Dial(ctx context.Context, address string, limit time.Duration) (net.Conn, error)
 }
 
 // State is the state of a pod in a Runtime.
