@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 
@@ -27,11 +28,12 @@ import (
 type runOptions struct {
 	configOptions
 	manifestFlags
-	commands   []string
-	endpoint   string
-	unconfined bool
-	rootDir    string
-	output     string
+	commands []string
+	endpoint string
+	process  process.Options
+	memory   string
+	rootDir  string
+	output   string
 	// timeout is 0 and maxRestarts negative if there is no limit.
 	timeout     time.Duration
 	maxRestarts int
@@ -40,7 +42,7 @@ type runOptions struct {
 func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--host-dir DIR] [--host-network] [--pids-limit N] [--memory-limit QUANTITY] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Run pods on this machine with the kubelet's restart behaviour",
 		Long: `Run the pods of the manifests until they end or you press Ctrl-C. Pods behave as on
 a node with a kubelet of this project: order of init containers, sidecars and
@@ -51,16 +53,17 @@ one pod. An object that is controlled by another one of the input is skipped.
 ConfigMaps and Secrets come from the manifests; a missing one counts as empty,
 with a warning. Volumes that need a cluster are empty directories.
 
-Without --runtime-endpoint each container is a process on this machine. This needs
-Linux, but neither root nor an image. The command is looked up on this machine and
-runs as the caller, or as securityContext says. Without a workingDir it runs in the
-current directory. It gets only PATH and HOME from the environment. Each pod has
-its own namespaces: a container sees its own processes, its volumes at their
-mountPath, its own /tmp, and all other files of this machine read-only. It uses the
-network of the machine. All processes end with crashloop, even if it is killed. On a
-machine without namespaces crashloop prints a warning and runs only pods that do
-not depend on them; with --unconfined it runs every pod without namespaces, and the
-pods can change whatever their user can change.
+Without --runtime-endpoint each container is a process on this machine, in a sandbox
+of bubblewrap (apt-get install bubblewrap). This needs Linux, but neither root nor
+an image. The command is looked up on this machine. It gets only PATH and HOME from
+the environment. A container sees its own processes, its volumes at their mountPath,
+its own /tmp, and the programs of this machine read-only (/usr, /etc, /opt), but no
+other files; --host-dir adds a directory. Without a workingDir it runs in the
+current directory if it sees that. The pod has its own network, on which only its
+containers and probes are; --host-network gives it that of this machine. --pids-limit
+and --memory-limit limit what it can take from this machine. All processes end with
+crashloop, even if it is killed. With --unconfined there is no sandbox, and the pods
+can do whatever their user can do.
 
 With --runtime-endpoint the containers run in a CRI runtime such as containerd. No
 kubelet may use that runtime, because it would stop the containers. They keep
@@ -108,21 +111,39 @@ the pods within their grace periods; the second ends crashloop at once.`,
 			if o.timeout < 0 {
 				return fmt.Errorf("--timeout %s: must not be negative", o.timeout)
 			}
+			if o.process.PIDsLimit < 0 {
+				return fmt.Errorf("--pids-limit %d: must not be negative", o.process.PIDsLimit)
+			}
+			memory, err := resource.ParseQuantity(o.memory)
+			if err != nil || memory.Sign() < 0 {
+				return fmt.Errorf("--memory-limit %s: must be a quantity of bytes, such as 512Mi, or 0", o.memory)
+			}
+			o.process.MemoryLimit = memory.Value()
+			for _, limit := range []*int64{&o.process.PIDsLimit, &o.process.MemoryLimit} {
+				if *limit == 0 {
+					*limit = -1
+				}
+			}
 			return runPods(o, o.list(manifests), commands, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
 	flags := cmd.Flags()
 	flags.StringVar(&o.endpoint, "runtime-endpoint", "", "a CRI runtime, as the kubelet's containerRuntimeEndpoint: unix:///run/containerd/containerd.sock")
-	flags.BoolVar(&o.unconfined, "unconfined", false, "run processes without namespaces: they get no volumes, and can change files of this machine")
+	flags.StringArrayVar(&o.process.HostDirs, "host-dir", nil, "a directory of this machine that the containers see, read-only, for example that of your program\nThey can use the sockets and FIFOs in it")
+	flags.BoolVar(&o.process.HostNetwork, "host-network", false, "give the pods the network of this machine, with all that listens on it")
+	flags.Int64Var(&o.process.PIDsLimit, "pids-limit", process.DefaultPIDsLimit, "the number of processes and threads of a pod; 0 is no limit")
+	flags.StringVar(&o.memory, "memory-limit", "2Gi", "the memory of each process of a pod, and of the files of a pod in memory, such as in /tmp; 0 is no limit")
+	flags.BoolVar(&o.process.Unconfined, "unconfined", false, "run processes without a sandbox: they get no volumes, and can do whatever their user can do")
 	flags.StringVar(&o.rootDir, "root-dir", "", "the directory in which the folder crashloop-pods has logs and volumes (default the user's cache directory)")
 	addManifestFlags(cmd, &o.manifestFlags)
 	flags.StringArrayVar(&o.commands, "command", nil, "a shell command for all containers with this name, in place of their command or that of their image\nIts \"$@\" are the args of the container")
 	flags.DurationVar(&o.timeout, "timeout", 0, "stop the pods after this time; 0 is no limit")
 	flags.IntVar(&o.maxRestarts, "max-restarts", -1, "stop the pods when a container would be restarted more than N times; -1 is no limit")
 	usage.Output(cmd, &o.output, printer.Formats())
-	usage.Name(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N", "command": "NAME=COMMAND"})
+	usage.Name(cmd, map[string]string{"runtime-endpoint": "URL", "root-dir": "DIR", "timeout": "DURATION", "max-restarts": "N", "host-dir": "DIR", "pids-limit": "N", "memory-limit": "QUANTITY", "command": "NAME=COMMAND"})
 	cobra.CheckErr(cmd.MarkFlagDirname("root-dir"))
+	cobra.CheckErr(cmd.MarkFlagDirname("host-dir"))
 	return cmd
 }
 
@@ -144,7 +165,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 		pods = r.addPods(manifests, stdin, commands, restartGates(c.FeatureGate), support)
 		r.addGatesNotHonoured(c.FeatureGate)
 		if o.endpoint == "" {
-			o.unconfined = r.confine(pods, o.unconfined)
+			r.confine(pods, o.process)
 		}
 	}
 	if !r.logIssues(issues) {

@@ -208,7 +208,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files podspec.Files) (
 	}
 	defer unlock()
 	o := agent.Options{
-		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, GRPC: checkHealth,
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, GRPC: checkHealth(nil),
 		Recorder: r.printer.Recorder(pod), Report: func(s agent.Status) {
 			if r.printer.Status(pod, s); ctx.Err() == nil && r.reachedMaxRestarts(pod, s) {
 				cancel()
@@ -216,12 +216,13 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files podspec.Files) (
 		},
 	}
 	if r.endpoint == "" {
-		o.Runtime, err = process.New(pod, dir, !r.unconfined, r.printer.Output(pod), func(container, message string) {
+		runtime, err := process.New(pod, dir, r.process, r.printer.Output(pod), func(container, message string) {
 			r.printer.Warn(pod, container, "IncompleteLog", message)
 		})
 		if err != nil {
 			return "", err
 		}
+		o.Runtime, o.GRPC = runtime, checkHealth(runtime.Dial)
 	} else {
 		runtime, err := cri.New(ctx, r.endpoint, pod, dir, r.printer.Output(pod))
 		if err != nil {
@@ -244,28 +245,28 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files podspec.Files) (
 	return a.Run(ctx), nil
 }
 
-// confine reports whether the pods run without namespaces, because of --unconfined or
-// because they are not available. It adds an issue for each field that needs namespaces:
-// a warning with --unconfined, else an error.
-func (r *report) confine(pods []podManifest, unconfined bool) bool {
-	var cannot error
-	if !unconfined {
-		cannot = process.CanConfine()
-	}
-	if cannot != nil {
-		r.Warnings = append(r.Warnings, newIssue("", "", "namespaces", cannot.Error()+": the pods run without namespaces, and can change whatever their user can change"))
+// confine adds an issue for each field of a pod that the process runtime cannot provide,
+// and an error if pods cannot be confined. With --unconfined the fields that need a
+// sandbox are warnings.
+func (r *report) confine(pods []podManifest, o process.Options) {
+	if !o.Unconfined {
+		if err := process.CanConfine(); err != nil {
+			r.Errors = append(r.Errors, newIssue("", "", "sandbox", err.Error()+" (--unconfined runs the pods without a sandbox: they can do whatever their user can do)"))
+			return
+		}
 	}
 	for _, p := range pods {
-		for _, err := range process.Validate(p.pod, !unconfined && cannot == nil) {
-			if err.Type == field.ErrorTypeForbidden && unconfined {
+		for _, err := range process.Validate(p.pod, o) {
+			switch {
+			case err.Type == field.ErrorTypeForbidden && o.Unconfined:
 				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, err.Field, err.Detail))
 				continue
-			}
-			if err.Type == field.ErrorTypeForbidden {
+			case err.Type == field.ErrorTypeForbidden && err.Field == "spec.hostNetwork":
+				err.Detail += " (--host-network gives it the network of the machine)"
+			case err.Type == field.ErrorTypeForbidden:
 				err.Detail += " (--unconfined runs the pod without it)"
 			}
 			r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
 		}
 	}
-	return unconfined || cannot != nil
 }

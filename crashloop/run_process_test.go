@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -168,7 +169,7 @@ func TestRunNetworkProbes(t *testing.T) {
 	web.LivenessProbe = &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1000, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{
 		Path: "/healthy?yes", Port: intstr.FromString("http"), HTTPHeaders: []v1.HTTPHeader{{Name: "X-Probe", Value: "liveness"}},
 	}}}
-	c := startRun(t, newPod(never, web, container("main")))
+	c := startRun(t, newPod(never, web, container("main")), "--config", "testdata/run/kubelet.yaml", "--host-network", "-")
 	c.expect(`
 		web#1 running
 		main#1 running`)
@@ -182,6 +183,52 @@ func TestRunNetworkProbes(t *testing.T) {
 		web#1 exited(143)`)
 	status.Store(http.StatusOK)
 	c.expect("web#2 running")
+	c.signal(os.Interrupt)
+	c.until("pod Failed restarts=0")
+	c.ends(130, "")
+}
+
+// asServer is set to the address at which this executable serves in a container.
+const asServer = "CRASHLOOP_TEST_AS_SERVER"
+
+// serve serves HTTP, and exits with code 9 after a request for /stop.
+func serve(address string) {
+	http.HandleFunc("/stop", func(http.ResponseWriter, *http.Request) { os.Exit(9) })
+	http.HandleFunc("/healthy", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, r.Host) })
+	panic(http.ListenAndServe(address, nil))
+}
+
+// Probes and hooks reach a pod with its own network, and so do its other containers.
+// Nothing else does. Ports below 1024 need no root.
+func TestRunPodNetwork(t *testing.T) {
+	t.Parallel()
+	const port = 81
+	host, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer host.Close()
+	get := func(path string) *v1.HTTPGetAction { return &v1.HTTPGetAction{Path: path, Port: intstr.FromInt(port)} }
+	web := v1.Container{Name: "web", RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways), Env: []v1.EnvVar{{Name: asServer, Value: fmt.Sprintf(":%d", port)}}}
+	web.StartupProbe = &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1000, FailureThreshold: 1000, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}}
+	web.LivenessProbe = &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1000, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{HTTPGet: get("/healthy")}}
+	main := script("main", `read x <$CTL/main; exit $x`)
+	main.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{HTTPGet: get("/healthy")}}
+	other := container("other")
+	other.StartupProbe = &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1000, FailureThreshold: 1, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(host.Addr().(*net.TCPAddr).Port)}}}
+	pod := newPod(never, web, main, other)
+	c := newCommand(t, []*v1.Pod{pod}, "--config", "testdata/run/kubelet.yaml", "-")
+	program := filepath.Join(c.ctl, "server")
+	exe, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, exe, 0o755))
+	manifest := c.cmd.Stdin.(*bytes.Buffer)
+	text := strings.Replace(manifest.String(), "name: web\n", "name: web\n    command: ["+program+"]\n", 1)
+	manifest.Reset()
+	manifest.WriteString(text)
+	c.start().read()
+	c.until("main#1 running")
+	_, err = net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	c.until("other Unhealthy: Startup probe failed: dial tcp")
 	c.signal(os.Interrupt)
 	c.until("pod Failed restarts=0")
 	c.ends(130, "")

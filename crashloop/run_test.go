@@ -39,6 +39,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
+	if address := os.Getenv(asServer); address != "" {
+		serve(address)
+	}
 	// Processes inherit ignored signals, but not handled ones. SIGHUP is ignored under
 	// nohup, SIGINT in the background of a script. A command under test has to start as
 	// on a terminal.
@@ -102,7 +105,7 @@ func newCommand(t *testing.T, pods []*v1.Pod, args ...string) *command {
 	if len(args) == 0 {
 		args = []string{"--config", "testdata/run/kubelet.yaml", "-"}
 	}
-	c.cmd = exec.Command("/proc/self/exe", append([]string{"run", "-o", "json", "--root-dir", filepath.Dir(c.root)}, args...)...)
+	c.cmd = exec.Command("/proc/self/exe", append([]string{"run", "-o", "json", "--root-dir", filepath.Dir(c.root), "--host-dir", c.ctl}, args...)...)
 	c.cmd.Env = append(os.Environ(), asCommand+"=1",
 		"GORACE=atexit_sleep_ms=0 halt_on_error=1") // The race detector would take a second at the end.
 	c.stderr = filepath.Join(t.TempDir(), "stderr")
@@ -136,6 +139,9 @@ func (c *command) in(root string) *command {
 // start starts the command.
 func (c *command) start() *command {
 	t := c.t
+	if _, err := exec.LookPath("bwrap"); err != nil && !slices.Contains(c.cmd.Args, "--unconfined") && c.cmd.Env[len(c.cmd.Env)-1] != noPrograms {
+		t.Skip("bubblewrap is not installed: ", err)
+	}
 	stdout, writer, err := os.Pipe()
 	require.NoError(t, err)
 	stderr, err := os.Create(c.stderr)
@@ -198,6 +204,7 @@ func startRun(t *testing.T, pod *v1.Pod, args ...string) *command {
 func (c *command) fifo(name string) *os.File {
 	path := filepath.Join(c.ctl, name)
 	require.NoError(c.t, syscall.Mkfifo(path, 0o600))
+	require.NoError(c.t, os.Chmod(path, 0o666)) // If root runs the test, containers have another user.
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { f.Close() })
@@ -435,10 +442,11 @@ func (c *command) log(container string, restarts int) []string {
 	return lines
 }
 
-// outsideTmp returns a folder that a container sees.
+// outsideTmp returns a folder that every user can read.
 func outsideTmp(t *testing.T) string {
 	dir, err := os.MkdirTemp("/var/tmp", "crashloop")
 	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }

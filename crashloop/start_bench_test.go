@@ -44,7 +44,7 @@ func BenchmarkStart(b *testing.B) {
 				Containers: []v1.Container{c}, Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}},
 			}}
 			before := cpuTime(b)
-			r, err := process.New(pod, b.TempDir(), confined, func(string, []byte) {}, func(string, string) {})
+			r, err := process.New(pod, b.TempDir(), process.Options{Unconfined: !confined}, func(string, []byte) {}, func(string, string) {})
 			require.NoError(b, err)
 			require.NoError(b, r.CreateSandbox(b.Context()))
 			for n := range b.N {

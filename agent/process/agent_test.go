@@ -39,7 +39,7 @@ const agentStarts = "PROCESS_TEST_AGENT_STARTS"
 func runAgent(dir string) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	ready := make(chan struct{}, 10)
-	r, err := New(pod, dir, os.Getenv(agentConfined) != "", func(string, []byte) { ready <- struct{}{} }, func(string, string) {})
+	r, err := New(pod, dir, Options{Unconfined: os.Getenv(agentConfined) == ""}, func(string, []byte) { ready <- struct{}{} }, func(string, string) {})
 	if err != nil {
 		panic(err)
 	}
@@ -176,7 +176,7 @@ func startAgent(t *testing.T, confined bool) (cmd *exec.Cmd, mark string) {
 
 func TestAllEndsWithTheAgent(t *testing.T) {
 	both(t, func(t *testing.T, p *pod) {
-		agent, mark := startAgent(t, p.confined)
+		agent, mark := startAgent(t, (p.sandbox != nil))
 		parents := childrenOf(agent.Process.Pid)
 		require.Len(t, parents, 1)
 		require.NoError(t, agent.Process.Kill())

@@ -20,38 +20,37 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
-// parentOf returns the configuration of a parent for the pod's containers.
-func (r *Runtime) parentOf(confined bool, points []string) shim.Parent {
-	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: confined, Hostname: podfiles.Hostname(r.pod), MountPoints: points}
-	if len(points) > 0 {
-		p.Volumes = r.volumes()
+// startParent starts a parent for all containers of a confined pod, or for one of an
+// unconfined pod.
+func (r *Runtime) startParent() (*parent, error) {
+	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: r.sandbox != nil}
+	if r.sandbox == nil {
+		return startParent(p, nil)
 	}
-	return p
-}
-
-func (r *Runtime) mountPoints() ([]string, error) {
-	var points []string
-	for _, c := range podspec.Containers(&r.pod.Spec) {
-		env, err := podspec.Environment(r.pod, c, podIP)
-		if err != nil {
+	pod := r.sandbox.pod
+	pod.Hostname = podfiles.Hostname(r.pod)
+	if len(r.pod.Spec.Volumes) > 0 {
+		if err := os.MkdirAll(r.volumes(), 0o755); err != nil {
 			return nil, err
 		}
-		for _, m := range r.mounts(c, env) {
-			point := m.Target + "/"
-			if info, err := os.Stat(filepath.Join(r.volumes(), m.Source)); err == nil && !info.IsDir() {
-				point = m.Target
+		pod.Volumes = r.volumes()
+		if pod.Root {
+			err := filepath.WalkDir(pod.Volumes, func(path string, _ os.DirEntry, err error) error {
+				return cmp.Or(err, os.Lchown(path, shim.Nobody, shim.Nobody))
+			})
+			if err != nil {
+				return nil, err
 			}
-			points = append(points, point)
 		}
 	}
-	return points, nil
+	return startParent(p, pod.Command(p.Args()))
 }
 
 func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 	var mounts []shim.Mount
 	for _, m := range podspec.Mounts(r.pod, c, env) {
 		// As in the kubelet, a relative path is relative to the root.
-		mounts = append(mounts, shim.Mount{Source: m.Name + "/" + m.SubPath, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
+		mounts = append(mounts, shim.Mount{Volume: m.Name, SubPath: m.SubPath, Target: path.Join("/", m.MountPath), ReadOnly: m.ReadOnly})
 	}
 	slices.SortStableFunc(mounts, func(a, b shim.Mount) int { return cmp.Compare(len(a.Target), len(b.Target)) })
 	return mounts
@@ -59,7 +58,7 @@ func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
 
 // command returns the common part of all commands in a container. Of the agent's
 // environment it has only PATH and HOME.
-func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) shim.Command {
+func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) (shim.Command, error) {
 	values := map[string]string{"HOSTNAME": podfiles.Hostname(r.pod)}
 	for _, name := range []string{"PATH", "HOME"} {
 		if value, ok := os.LookupEnv(name); ok {
@@ -69,18 +68,32 @@ func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) shim.Command {
 	for _, e := range env {
 		values[e.Name] = e.Value
 	}
-	wd, _ := os.Getwd()
-	command := shim.Command{Path: values["PATH"], Dir: c.WorkingDir, OrDir: wd}
+	command := shim.Command{Path: values["PATH"], Dir: c.WorkingDir}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		command.Env = append(command.Env, name+"="+values[name])
 	}
 	u := userOf(r.pod, c)
-	if r.confined || os.Geteuid() == 0 && u.differs() {
-		command.User = &shim.User{UID: u.UID, GID: u.GID, Groups: u.Groups, Root: os.Geteuid() == 0, Capabilities: u.capabilities(r.confined)}
+	if r.sandbox == nil {
+		if os.Geteuid() == 0 && (u.UID != 0 || u.GID != os.Getegid() || u.Groups != nil) {
+			command.User = &shim.User{UID: u.UID, GID: u.GID, Groups: u.Groups}
+		}
+		return command, nil
 	}
-	if r.confined {
-		command.Mounts = r.mounts(c, env)
-		command.ReadOnlyTmp = c.SecurityContext != nil && ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false)
+	if c.WorkingDir == "" {
+		command.Dir = r.sandbox.workingDir()
 	}
-	return command
+	command.Dir = path.Join("/", command.Dir)
+	s := &shim.Container{
+		Bwrap: r.sandbox.bwrap, UID: u.UID, GID: u.GID, Mounts: r.mounts(c, env),
+		ReadOnlyTmp: c.SecurityContext != nil && ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false),
+	}
+	var targets []string
+	for _, m := range s.Mounts {
+		targets = append(targets, m.Target)
+	}
+	var err error
+	s.Files, s.Mirrors, err = r.sandbox.files(targets)
+	s.Mirrors = slices.DeleteFunc(s.Mirrors, func(dir string) bool { return slices.Contains(targets, dir) })
+	command.Container = s
+	return command, err
 }

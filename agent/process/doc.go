@@ -5,29 +5,30 @@
 //
 // # Confined pods
 //
-// A confined pod has its own PID, mount, IPC and UTS namespaces, and its own user
-// namespace if the agent is not root. Its containers share a parent process: the agent's
-// executable, started again, in which an init function of this module takes over. The
-// parent is PID 1 of the pod. Each container has its own PID namespace in the pod's, with
-// its command as PID 1. So, as in other container runtimes, the command does not get
-// signals for which it has no handler, and its end kills all processes of the container.
-// The end of the parent kills the pod, and the end of the agent, for whatever reason,
-// ends the parent. The parent has its own session, so Ctrl-C reaches only the agent.
+// A confined pod runs in a sandbox of bubblewrap (bwrap), which must be installed. It has
+// its own user, PID, mount, IPC, UTS and network namespaces. In the sandbox is a parent
+// process: the agent's executable, started again, in which an init function of this module
+// takes over. The parent is PID 1 of the pod, and starts the sandbox of each container in
+// that of the pod, with bwrap too. The command of a container is PID 1 in it. So, as in
+// other container runtimes, the command does not get signals for which it has no handler,
+// and its end kills all processes of the container. A command of Exec is one more bwrap,
+// which enters the namespaces of the container and mounts the same files. No process of a
+// container can see the parent. The end of the parent kills the pod, and the end of the
+// agent, for whatever reason, ends the parent. The parent has its own session, so Ctrl-C
+// reaches only the agent.
 //
-// A container sees the files of the machine read-only. The root directory is a copy in
-// memory, so volumes can be mounted on paths that do not exist on the machine. Every
-// instance has its own empty /tmp. /dev has no disks, and the pod shares /dev/shm. A
-// symbolic link in a subPath cannot lead out of its volume. The runtime supports readOnly,
-// readOnlyRootFilesystem (for /tmp; the rest is always read-only), runAsUser, runAsGroup
-// and capabilities, and supplementalGroups and fsGroup if the agent is root. If the agent
-// is not root, the user and group of the pod are mapped to those of the agent, and
-// Validate rejects a pod with several users. Programs cannot gain privileges (sudo, ping).
+// A container has no capabilities, cannot gain privileges or make user namespaces, and
+// cannot use the keys of the kernel. It sees the programs of the machine read-only: /usr,
+// /etc, /opt and Options.HostDirs. Every instance has its own empty /tmp, and the pod shares
+// /dev/shm. Both are in memory. A symbolic link in a subPath cannot lead out of its
+// volume. The runtime supports readOnly, readOnlyRootFilesystem (for /tmp; the rest is
+// always read-only), runAsUser and runAsGroup. On the machine all containers of a pod
+// have the same user: that of the agent, or nobody if the agent is root.
 //
-// Some things are not isolated: a container uses the network and the Unix sockets of the
-// machine, and can read all readable files. Its memory is not limited, and its image is
-// ignored. A command is looked up in the PATH of the container or, if it has none, of the
-// agent. Without a workingDir it runs in the working directory of the agent, or in / if
-// that is below /tmp.
+// The containers of a pod share its network, which has a loopback interface only. Dial
+// connects to it. The image is ignored. A command is looked up in the PATH of the
+// container or, if it has none, of the agent. Without a workingDir it runs in the working
+// directory of the agent, or in / if it does not see that.
 //
 // # Unconfined pods
 //

@@ -30,7 +30,7 @@ func Example() {
 	defer os.RemoveAll(dir)
 	output := func(container string, line []byte) { fmt.Printf("%s: %s\n", container, line) }
 	warn := func(container, message string) { fmt.Println(container, message) }
-	runtime, err := process.New(pod, dir, false, output, warn)
+	runtime, err := process.New(pod, dir, process.Options{Unconfined: true}, output, warn)
 	if err != nil {
 		panic(err)
 	}

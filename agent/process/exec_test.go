@@ -30,14 +30,17 @@ func TestEnvironment(t *testing.T) {
 }
 
 func testEnvironment(t *testing.T, p *pod) {
-	dir := outsideTmp(t)
-	require.NoError(t, os.Chmod(dir, 0o755))
+	dir := p.outside
 	c := &v1.Container{Name: "c", Command: []string{"env"}, Env: []v1.EnvVar{
 		{Name: "NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 		{Name: "BOTH", Value: "$(NAME)-1"},
 	}}
 	p.run(c)
-	require.ElementsMatch(t, []string{"BOTH=web-1", "HOME=/home/agent", "HOSTNAME=web", "NAME=web", "PATH=" + os.Getenv("PATH")}, p.output("c"))
+	want := []string{"BOTH=web-1", "HOME=/home/agent", "HOSTNAME=web", "NAME=web", "PATH=" + os.Getenv("PATH")}
+	if p.sandbox != nil {
+		want = append(want, "PWD=/")
+	}
+	require.ElementsMatch(t, want, p.output("c"))
 
 	// The command is looked up in the PATH of the container.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "hello"), []byte("#!/bin/sh\necho hello $1; /bin/pwd"), 0o755))
@@ -64,8 +67,8 @@ func TestInherited(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, ignored&(1<<31-1), "those after 31 are libc's own, which make has its children ignore")
 		require.Equal(t, lines[3], lines[4], "a session of its own")
-		require.Equal(t, p.confined, lines[4] == "1")
-		require.Equal(t, p.confined, lines[5] == "web")
+		require.Equal(t, (p.sandbox != nil), lines[4] == "1")
+		require.Equal(t, (p.sandbox != nil), lines[5] == "web")
 	})
 }
 
@@ -73,9 +76,9 @@ func TestExec(t *testing.T) { both(t, testExec) }
 
 func testExec(t *testing.T, p *pod) {
 	c := sh("c", "trap 'exit 0' TERM; sleep 1000 & wait")
-	dir := outsideTmp(t)
+	dir := p.outside
 	c.Env = []v1.EnvVar{{Name: "X", Value: "of the container"}, {Name: "BEGUN", Value: "/dev/shm/begun"}}
-	if !p.confined {
+	if p.sandbox == nil {
 		c.Env[1].Value = filepath.Join(dir, "begun")
 	}
 	c.WorkingDir = dir
@@ -89,7 +92,7 @@ func testExec(t *testing.T, p *pod) {
 	require.NoError(t, err)
 	require.Zero(t, code)
 	require.Equal(t, fmt.Sprintf("of the container\nerror\n%s\n%d\n", dir, os.Getuid()), output)
-	if p.confined {
+	if p.sandbox != nil {
 		output, _, err = exec(t.Context(), "tr '\\0' ' ' </proc/1/cmdline; grep ^NoNewPrivs: /proc/self/status")
 		require.NoError(t, err)
 		require.Contains(t, output, "/bin/sh -c trap")

@@ -97,6 +97,14 @@ func (l *containerLog) line(stream string, line []byte, partial bool) {
 	l.output(bytes.Clone(line))
 }
 
+// last returns the last line without its time and stream.
+func (l *containerLog) last() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fields := bytes.SplitN(bytes.TrimSpace(l.entry), []byte{' '}, 4)
+	return string(fields[len(fields)-1])
+}
+
 // warnOnce warns of the first of several errors in a row.
 func (l *containerLog) warnOnce(err error) {
 	if err != nil && !l.failing {

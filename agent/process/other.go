@@ -20,7 +20,7 @@ type Runtime struct{ agent.Runtime }
 var errOther = errors.New("the process runtime needs Linux, not " + runtime.GOOS)
 
 // New returns an error.
-func New(*v1.Pod, string, bool, func(container string, line []byte), func(container, message string)) (*Runtime, error) {
+func New(*v1.Pod, string, Options, func(container string, line []byte), func(container, message string)) (*Runtime, error) {
 	return nil, errOther
 }
 
@@ -28,4 +28,4 @@ func New(*v1.Pod, string, bool, func(container string, line []byte), func(contai
 func CanConfine() error { return errOther }
 
 // Validate returns nil.
-func Validate(*v1.Pod, bool) field.ErrorList { return nil }
+func Validate(*v1.Pod, Options) field.ErrorList { return nil }

@@ -5,14 +5,15 @@
 package process
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,8 +32,15 @@ type parent struct {
 	// mu guards what follows.
 	mu   sync.Mutex
 	last int
-	// running is nil after the end of the shim.
+	// running and dials are nil after the end of the shim. Each channel has a buffer.
 	running map[int]*run
+	dials   map[int]chan dialed
+}
+
+// dialed is the result of a Dial request.
+type dialed struct {
+	file *os.File
+	err  error
 }
 
 // run is a command that a parent has started.
@@ -52,14 +60,9 @@ type run struct {
 	known bool
 }
 
-// capabilities are those that a parent in a user namespace needs: for mounts, for commands
-// in containers, and for dropping capabilities.
-var capabilities = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_SYS_PTRACE, unix.CAP_SETPCAP}
-
-// startParent starts a parent and waits until it is ready. If the agent is not root, a
-// confined parent gets its own user namespace, with uid and gid as the only user and
-// group.
-func startParent(p shim.Parent, uid, gid int) (*parent, error) {
+// startParent starts a parent and waits until it is ready. command is that of a sandbox
+// with a parent in it, or nil for a parent without one.
+func startParent(p shim.Parent, command []string) (*parent, error) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -71,7 +74,8 @@ func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &parent{control: conn.(*net.UnixConn), ended: make(chan struct{}), running: map[int]*run{}}
+	s := &parent{control: conn.(*net.UnixConn), ended: make(chan struct{}), running: map[int]*run{}, dials: map[int]chan dialed{}}
+	var output strings.Builder
 	s.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", // The file of os.Executable may have been replaced.
 		Args: p.Args(),
@@ -80,44 +84,58 @@ func startParent(p shim.Parent, uid, gid int) (*parent, error) {
 		ExtraFiles:  []*os.File{theirs},
 		SysProcAttr: &unix.SysProcAttr{Setsid: true},
 	}
-	if attr := s.cmd.SysProcAttr; p.Confined {
-		attr.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-		if os.Geteuid() != 0 {
-			attr.Cloneflags |= unix.CLONE_NEWUSER
-			attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: os.Geteuid(), Size: 1}}
-			attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: os.Getegid(), Size: 1}}
-			attr.AmbientCaps = capabilities
-		}
+	if command != nil {
+		s.cmd.Path, s.cmd.Args, s.cmd.Stderr = command[0], command, &output
 	}
 	if err := s.cmd.Start(); err != nil {
 		s.control.Close()
 		return nil, err
 	}
 	theirs.Close() // Otherwise reads would not end when the parent does.
-	if report, _ := s.read(); report != shim.Ready {
+	report, pidfd, _ := s.read()
+	if report != shim.Ready || pidfd == nil {
 		s.end()
-		if err := s.cmd.Wait(); report == "" {
-			return nil, errors.Join(errParent, err)
+		err := s.cmd.Wait()
+		if text := strings.TrimSpace(output.String()); text != "" {
+			return nil, fmt.Errorf("%s (%w)", text, err)
+		}
+		if report == "" {
+			return nil, fmt.Errorf("%w: %w", errParent, err)
 		}
 		return nil, errors.New(report)
 	}
-	go s.receive()
+	go s.receive(pidfd)
+	if command != nil {
+		go func() { // If bwrap is killed, the parent in it does not end by itself.
+			s.cmd.Process.Wait()
+			s.end()
+		}()
+	}
 	return s, nil
 }
 
 // end ends the parent and all its descendants. It does not wait for them.
 func (s *parent) end() { s.control.Close() }
 
-func (s *parent) read() (string, error) {
-	buffer := make([]byte, 1<<12)
-	n, err := s.control.Read(buffer)
-	return string(buffer[:n]), err
+// read reads a report, and the file that comes with it or nil.
+func (s *parent) read() (report string, file *os.File, err error) {
+	buffer, rights := make([]byte, 1<<12), make([]byte, unix.CmsgSpace(4))
+	n, r, _, _, err := s.control.ReadMsgUnix(buffer, rights)
+	if err != nil {
+		return "", nil, err
+	}
+	if messages, err := unix.ParseSocketControlMessage(rights[:r]); err == nil && len(messages) == 1 {
+		if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
+			file = os.NewFile(uintptr(fds[0]), "connection")
+		}
+	}
+	return string(buffer[:n]), file, err
 }
 
 // receive handles the reports of the parent until it ends.
-func (s *parent) receive() {
+func (s *parent) receive(pidfd *os.File) {
 	for {
-		report, err := s.read()
+		report, file, err := s.read()
 		if err != nil || report == "" {
 			break
 		}
@@ -140,9 +158,19 @@ func (s *parent) receive() {
 				r.exitCode, r.at, r.known = int32(code), time.Unix(0, at), true
 				close(r.done)
 			})
+		} else if _, err := fmt.Sscanf(report, shim.Dialed, &id); err == nil {
+			s.dialed(id, dialed{file: file})
+		} else if _, err := fmt.Sscanf(report, shim.NotDialed, &id, &text); err == nil {
+			s.dialed(id, dialed{err: errors.New(text)})
 		}
 	}
 	s.end()
+	// When PID 1 has ended, so have all processes of the pod. The kernel closes the socket
+	// before that.
+	poll := []unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}
+	for _, err := unix.Poll(poll, -1); err == unix.EINTR; _, err = unix.Poll(poll, -1) {
+	}
+	pidfd.Close()
 	s.cmd.Wait() // The result does not matter.
 	s.mu.Lock()
 	for _, r := range s.running {
@@ -151,7 +179,10 @@ func (s *parent) receive() {
 		}
 		close(r.done)
 	}
-	s.running = nil
+	for _, d := range s.dials {
+		d <- dialed{err: errParent}
+	}
+	s.running, s.dials = nil, nil
 	s.mu.Unlock()
 	close(s.ended)
 }
@@ -207,4 +238,43 @@ func (s *parent) start(c shim.Command, target *run, stdout, stderr *os.File) (*r
 // signal sends a signal to the process of a run.
 func (s *parent) signal(r *run, signal unix.Signal) {
 	fmt.Fprintf(s.control, shim.Signal, r.id, int(signal))
+}
+
+// dial connects to an address in the network of the pod.
+func (s *parent) dial(ctx context.Context, address string, limit time.Duration) (net.Conn, error) {
+	result := make(chan dialed, 1)
+	s.mu.Lock()
+	if s.dials == nil {
+		s.mu.Unlock()
+		return nil, errParent
+	}
+	s.last++
+	id := s.last
+	s.dials[id] = result
+	s.mu.Unlock()
+	fmt.Fprintf(s.control, shim.Dial, id, int64(limit), address)
+	select {
+	case d := <-result:
+		if d.err != nil {
+			return nil, d.err
+		}
+		defer d.file.Close()
+		return net.FileConn(d.file)
+	case <-ctx.Done():
+		go func() {
+			if d := <-result; d.file != nil {
+				d.file.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (s *parent) dialed(id int, d dialed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if result := s.dials[id]; result != nil {
+		result <- d
+		delete(s.dials, id)
+	}
 }

@@ -7,6 +7,7 @@ package process
 import (
 	"context"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,10 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(agentDir); dir != "" {
 		runAgent(dir)
 	}
+	if attack := attacks[os.Getenv(attackVariable)]; attack != nil {
+		attack()
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -33,6 +38,8 @@ type pod struct {
 	*Runtime
 	t   *testing.T
 	dir string
+	// outside is a directory of the machine that the containers see.
+	outside string
 
 	mu       sync.Mutex
 	lines    map[string][]string
@@ -42,15 +49,16 @@ type pod struct {
 }
 
 // newPod returns a pod without confinement.
-func newPod(t *testing.T) *pod { return newPodOf(t, newSpec(), t.TempDir(), false) }
+func newPod(t *testing.T) *pod { return newPodOf(t, newSpec(), t.TempDir(), Options{Unconfined: true}) }
 
-// newConfined returns a pod with confinement, and skips the test where there is none.
-func newConfined(t *testing.T, spec *v1.Pod) *pod {
+// newConfined returns a pod with confinement. It skips the test if bubblewrap is not
+// installed.
+func newConfined(t *testing.T, spec *v1.Pod, options ...Options) *pod {
 	t.Helper()
-	if err := CanConfine(); err != nil {
-		t.Skip("no namespaces here: ", err)
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip("bubblewrap is not installed: ", err)
 	}
-	return newPodOf(t, spec, t.TempDir(), true)
+	return newPodOf(t, spec, t.TempDir(), append(options, Options{})[0])
 }
 
 // newSpec returns a pod with an emptyDir volume for each mount of a container.
@@ -71,22 +79,31 @@ func newSpec(containers ...*v1.Container) *v1.Pod {
 
 // both runs a test confined and unconfined.
 func both(t *testing.T, test func(t *testing.T, p *pod)) {
-	t.Run("confined", func(t *testing.T) { test(t, newConfined(t, newSpec())) })
-	t.Run("unconfined", func(t *testing.T) { test(t, newPod(t)) })
+	t.Run("confined", func(t *testing.T) {
+		outside := outsideTmp(t)
+		p := newConfined(t, newSpec(), Options{HostDirs: []string{outside}})
+		p.outside = outside
+		test(t, p)
+	})
+	t.Run("unconfined", func(t *testing.T) {
+		p := newPod(t)
+		p.outside = outsideTmp(t)
+		test(t, p)
+	})
 }
 
-func newPodOf(t *testing.T, spec *v1.Pod, dir string, confined bool) *pod {
+func newPodOf(t *testing.T, spec *v1.Pod, dir string, o Options) *pod {
 	t.Helper()
-	p := newUnmade(t, spec, dir, confined)
+	p := newUnmade(t, spec, dir, o)
 	require.NoError(t, p.CreateSandbox(t.Context()))
 	return p
 }
 
 // newUnmade returns a pod without a sandbox.
-func newUnmade(t *testing.T, spec *v1.Pod, dir string, confined bool) *pod {
+func newUnmade(t *testing.T, spec *v1.Pod, dir string, o Options) *pod {
 	t.Helper()
 	p := &pod{t: t, dir: dir, lines: map[string][]string{}}
-	r, err := New(spec, dir, confined, func(container string, line []byte) {
+	r, err := New(spec, dir, o, func(container string, line []byte) {
 		if p.block != nil {
 			<-p.block
 		}

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,12 +37,13 @@ const (
 // Runtime runs the containers of a pod as processes. It implements agent.Runtime. Remove
 // must not be called concurrently with CreateSandbox or Start.
 type Runtime struct {
-	pod      *v1.Pod
-	dir      string
-	confined bool
-	output   func(container string, line []byte)
-	warn     func(container, message string)
-	changed  chan struct{}
+	pod *v1.Pod
+	dir string
+	// sandbox is nil if the pod is not confined.
+	sandbox *sandbox
+	output  func(container string, line []byte)
+	warn    func(container, message string)
+	changed chan struct{}
 
 	// mu guards what follows.
 	mu    sync.Mutex
@@ -73,8 +76,8 @@ type instance struct {
 }
 
 // New returns the runtime of a pod that Validate accepts. It creates empty volumes for the
-// pod in the existing directory dir. If confined is true, the pod gets its own namespaces,
-// and CanConfine must have returned nil.
+// pod in the existing directory dir. If the pod is confined, CanConfine must have returned
+// nil.
 //
 // Each instance of a container has a log file, of which at least the last 10 MiB are
 // kept. The start of an instance removes all but the newest five. If an earlier Runtime
@@ -84,20 +87,25 @@ type instance struct {
 // called concurrently for several containers, but not for one. A line of more than 16 KiB
 // is split. warn is called with the first of several errors in a row when the log of a
 // container cannot be written. output is still called with all lines.
-func New(pod *v1.Pod, dir string, confined bool, output func(container string, line []byte), warn func(container, message string)) (*Runtime, error) {
+func New(pod *v1.Pod, dir string, o Options, output func(container string, line []byte), warn func(container, message string)) (*Runtime, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
 	r := &Runtime{
-		pod: pod, dir: dir, confined: confined, output: output, warn: warn, changed: make(chan struct{}, 1),
+		pod: pod, dir: dir, output: output, warn: warn, changed: make(chan struct{}, 1),
 		instances: map[string]*instance{}, logs: map[string]*containerLog{}, idle: map[string]*parent{},
+	}
+	if !o.Unconfined {
+		if r.sandbox, err = newSandbox(o); err != nil {
+			return nil, err
+		}
 	}
 	if err := removeAll(r.volumes()); err != nil {
 		return nil, err
 	}
 	group := -1
-	if sc := pod.Spec.SecurityContext; sc != nil && os.Geteuid() == 0 {
+	if sc := pod.Spec.SecurityContext; sc != nil && os.Geteuid() == 0 && o.Unconfined {
 		group = int(ptr.Deref(sc.FSGroup, -1))
 	}
 	if err := podspec.MakeVolumes(pod, dir, group); err != nil {
@@ -122,17 +130,9 @@ func (r *Runtime) State(context.Context) (agent.State, error) {
 // CreateSandbox implements agent.Runtime.
 func (r *Runtime) CreateSandbox(context.Context) error {
 	var p *parent
-	if r.confined {
-		points, err := r.mountPoints()
-		if err != nil {
-			return err
-		}
-		// The user only matters if the agent is not root. Then all containers have the same.
-		u := userOf(r.pod, &v1.Container{})
-		for _, c := range podspec.Containers(&r.pod.Spec) {
-			u = userOf(r.pod, c)
-		}
-		if p, err = startParent(r.parentOf(true, points), u.UID, u.GID); err != nil {
+	if r.sandbox != nil {
+		var err error
+		if p, err = r.startParent(); err != nil {
 			return err
 		}
 		go func() {
@@ -149,6 +149,17 @@ func (r *Runtime) CreateSandbox(context.Context) error {
 	defer r.mu.Unlock()
 	r.parent, r.ready = p, true
 	return nil
+}
+
+// Dial implements agent.Dialer: it connects to an address in the network of the pod.
+func (r *Runtime) Dial(ctx context.Context, address string, limit time.Duration) (net.Conn, error) {
+	r.mu.Lock()
+	p := r.parent
+	r.mu.Unlock()
+	if p == nil {
+		return (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp", address)
+	}
+	return p.dial(ctx, address, limit)
 }
 
 // Changed implements agent.Runtime.
@@ -180,9 +191,13 @@ func (r *Runtime) Start(_ context.Context, c *v1.Container, restarts int) (strin
 	if err != nil {
 		return "", err
 	}
+	command, err := r.command(c, env)
+	if err != nil {
+		return "", err
+	}
 	i := &instance{
 		parent:  parent,
-		command: r.command(c, env),
+		command: command,
 		done:    make(chan struct{}),
 		status: agent.Instance{
 			ContainerStatus: restart.ContainerStatus{ID: string(uuid.NewUUID()), State: restart.ContainerStateRunning, RestartCount: restarts},
@@ -244,12 +259,12 @@ func (r *Runtime) unconfinedParent(container string) (*parent, error) {
 			return p, nil
 		}
 	}
-	return startParent(r.parentOf(false, nil), 0, 0)
+	return r.startParent()
 }
 
 // abandon ends the parent of an instance that did not start, unless the pod shares it.
 func (r *Runtime) abandon(i *instance) {
-	if !r.confined {
+	if r.sandbox == nil {
 		i.parent.end()
 		<-i.parent.ended
 	}
@@ -273,10 +288,14 @@ func (r *Runtime) wait(container string, i *instance, ended context.CancelFunc, 
 		// The end of the parent kills all its descendants.
 		s.ExitCode, s.Message = exitCodeKilled, errParent.Error()
 	}
-	if i.run.err != "" {
-		s.ExitCode, s.Reason, s.Message = agent.ExitCodeStartError, agent.ReasonStartError, i.run.err
+	message := i.run.err
+	if message == "" && i.run.exitCode == shim.NotExecuted {
+		message = r.logs[container].last()
 	}
-	if !r.confined {
+	if message != "" {
+		s.ExitCode, s.Reason, s.Message = agent.ExitCodeStartError, agent.ReasonStartError, message
+	}
+	if r.sandbox == nil {
 		r.idle[container] = i.parent
 	}
 	r.mu.Unlock()
@@ -362,7 +381,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 	inTime := context.AfterFunc(ctx, func() { i.parent.signal(run, unix.SIGKILL) })
 	<-run.done
 	s.drain()
-	if run.exitCode == exitCodeKilled {
+	if run.exitCode == exitCodeKilled || run.exitCode == shim.NotExecuted {
 		// When a container ends, its commands are killed just before running is done.
 		select {
 		case <-i.running.Done():
@@ -376,6 +395,8 @@ func (r *Runtime) Exec(ctx context.Context, id string, args []string) ([]byte, i
 		return output, 0, errNotRunning
 	case run.err != "":
 		return nil, 0, errors.New(run.err)
+	case run.exitCode == shim.NotExecuted:
+		return nil, 0, errors.New(strings.TrimSpace(string(output)))
 	}
 	return output, int(run.exitCode), nil
 }

@@ -9,12 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
-	"runtime"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,17 +27,27 @@ const (
 	Start = "start %d %d"
 	// Signal requests a signal. Its arguments are the ID and the signal.
 	Signal = "signal %d %d"
-	// Ready reports that the parent accepts requests. A report in none of these formats
-	// is an error, after which the parent ends.
+	// Dial requests a TCP connection from the network of the pod. Its arguments are the ID
+	// of the request, the time limit in nanoseconds or 0, and the address.
+	Dial = "dial %d %d %s"
+	// Ready reports that the parent accepts requests. The packet carries its pidfd. A report
+	// in none of these formats is an error, after which the parent ends.
 	Ready = "ready"
 	// Started reports a start. Its arguments are the ID and the time in nanoseconds.
 	Started = "started %d %d"
 	// Failed reports a failed start. Its arguments are the ID and the error.
 	Failed = "failed %d %q"
-	// Exit reports an exit. Its arguments are the ID, the exit code and the time in
-	// nanoseconds. It follows each Started and each Failed.
+	// Exit reports an exit. Its arguments are the ID, the exit code or NotExecuted, and the
+	// time in nanoseconds. It follows each Started and each Failed.
 	Exit = "exit %d %d %d"
+	// Dialed reports a connection. The packet carries it. Its argument is the ID.
+	Dialed = "dialed %d"
+	// NotDialed reports that there is no connection. Its arguments are the ID and the error.
+	NotDialed = "notdialed %d %q"
 )
+
+// NotExecuted is the exit code of a command that could not be executed after the start.
+const NotExecuted = -1
 
 // killed is the exit code of a process killed by SIGKILL.
 const killed = 128 + int(unix.SIGKILL)
@@ -48,8 +57,9 @@ type parent struct {
 	null int
 
 	mu     sync.Mutex
-	ids    map[int]int // The IDs of commands, by PID.
-	pidfds map[int]int // The pidfds of commands, by ID.
+	ids    map[int]int  // The IDs of commands, by PID.
+	pidfds map[int]int  // The pidfds of commands, by ID.
+	boxes  map[int]*box // The commands in sandboxes, by ID.
 	// first is the PID of the first process of the newest container, or 0 after its end.
 	first int
 }
@@ -62,7 +72,7 @@ func (p Parent) run() {
 	// containers would inherit ignored signals.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals)
-	s := &parent{Parent: p, ids: map[int]int{}, pidfds: map[int]int{}}
+	s := &parent{Parent: p, ids: map[int]int{}, pidfds: map[int]int{}, boxes: map[int]*box{}}
 	if err := s.prepare(); err != nil {
 		s.report("%v", err)
 		return
@@ -72,8 +82,13 @@ func (p Parent) run() {
 			s.reap()
 		}
 	}()
-	s.report(Ready)
-	buffer, rights := make([]byte, 100), make([]byte, unix.CmsgSpace(3*4))
+	self, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		s.report("pidfd_open: %v", err)
+		return
+	}
+	unix.Sendmsg(Control, []byte(Ready), unix.UnixRights(self), nil, 0)
+	buffer, rights := make([]byte, 500), make([]byte, unix.CmsgSpace(3*4))
 	for {
 		n, r, _, _, err := unix.Recvmsg(Control, buffer, rights, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {
@@ -83,11 +98,14 @@ func (p Parent) run() {
 			break
 		}
 		var a, b int
+		var text string
 		request := string(buffer[:n])
 		if _, err := fmt.Sscanf(request, Start, &a, &b); err == nil {
 			s.start(a, b, rights[:r])
 		} else if _, err := fmt.Sscanf(request, Signal, &a, &b); err == nil {
 			s.signal(a, unix.Signal(b))
+		} else if _, err := fmt.Sscanf(request, Dial, &a, &b, &text); err == nil {
+			go s.dial(a, time.Duration(b), text)
 		}
 	}
 	if !p.Confined {
@@ -97,7 +115,7 @@ func (p Parent) run() {
 
 func (s *parent) prepare() (err error) {
 	if s.Confined {
-		err = s.makeRoot()
+		err = prepareSandbox()
 	} else if err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		err = fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
 	}
@@ -113,7 +131,7 @@ func (s *parent) prepare() (err error) {
 func (s *parent) start(id, target int, rights []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pid, pidfd, err := s.launch(target, rights)
+	pid, pidfd, err := s.launch(id, target, rights)
 	if err != nil {
 		s.report(Failed, id, err.Error())
 		s.report(Exit, id, killed, time.Now().UnixNano()) // As if the command was killed.
@@ -126,7 +144,7 @@ func (s *parent) start(id, target int, rights []byte) {
 	s.report(Started, id, time.Now().UnixNano())
 }
 
-func (s *parent) launch(target int, rights []byte) (pid, pidfd int, err error) {
+func (s *parent) launch(id, target int, rights []byte) (pid, pidfd int, err error) {
 	var files []int
 	if messages, err := unix.ParseSocketControlMessage(rights); err == nil && len(messages) == 1 {
 		files, _ = unix.ParseUnixRights(&messages[0])
@@ -144,30 +162,34 @@ func (s *parent) launch(target int, rights []byte) (pid, pidfd int, err error) {
 	}
 	stdio := []uintptr{uintptr(s.null), uintptr(files[0]), uintptr(files[1])}
 	if !s.Confined {
-		unix.Chdir(c.OrDir) // An earlier command changed it, and Dir may be relative.
-		return c.start(stdio, &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL})
+		return c.start(stdio)
 	}
-	container, ok := s.pidfds[target]
-	if target != 0 && !ok {
+	container := s.boxes[target]
+	if target != 0 && container == nil {
 		return 0, 0, errors.New("the container has ended")
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // It is never unlocked, so the thread ends with the goroutine.
-		if target == 0 {
-			pid, pidfd, err = c.startContainer(stdio)
-			return
+	b, err := c.startBox(id, container, stdio)
+	if err != nil {
+		return 0, 0, err
+	}
+	s.boxes[id] = b
+	return b.waited, b.pidfd, nil
+}
+
+// dial connects to an address and reports the result.
+func (s *parent) dial(id int, limit time.Duration, address string) {
+	connection, err := net.DialTimeout("tcp", address, limit)
+	if err == nil {
+		defer connection.Close()
+		var f *os.File
+		if f, err = connection.(*net.TCPConn).File(); err == nil {
+			defer f.Close()
+			err = unix.Sendmsg(Control, fmt.Appendf(nil, Dialed, id), unix.UnixRights(int(f.Fd())), nil, 0)
 		}
-		if err = unix.Unshare(unix.CLONE_FS); err == nil {
-			err = unix.Setns(container, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
-		}
-		if err == nil {
-			pid, pidfd, err = c.start(stdio, &syscall.SysProcAttr{Setsid: true})
-		}
-	}()
-	<-done
-	return pid, pidfd, err
+	}
+	if err != nil {
+		s.report(NotDialed, id, err.Error())
+	}
 }
 
 func (s *parent) signal(id int, signal unix.Signal) {
@@ -219,7 +241,15 @@ func (s *parent) reap() {
 // exited reports the exit of a command and forgets it.
 func (s *parent) exited(pid, code int) {
 	id := s.ids[pid]
-	unix.Close(s.pidfds[id])
+	if b := s.boxes[id]; b != nil {
+		if !b.executed() {
+			code = NotExecuted
+		}
+		b.close(id)
+		delete(s.boxes, id)
+	} else {
+		unix.Close(s.pidfds[id])
+	}
 	delete(s.ids, pid)
 	delete(s.pidfds, id)
 	s.report(Exit, id, code, time.Now().UnixNano())
