@@ -133,7 +133,7 @@ the pods within their grace periods; the second ends crashloop at once.`,
 	flags.StringArrayVar(&o.process.HostDirs, "host-dir", nil, "a directory of this machine that the containers see, read-only, for example that of your program\nThey can use the sockets and FIFOs in it")
 	flags.BoolVar(&o.process.HostNetwork, "host-network", false, "give the pods the network of this machine, with all that listens on it")
 	flags.Int64Var(&o.process.PIDsLimit, "pids-limit", process.DefaultPIDsLimit, "the number of processes and threads of a pod; 0 is no limit")
-	flags.StringVar(&o.memory, "memory-limit", "2Gi", "the memory of each process of a pod, and of the files of a pod in memory, such as in /tmp; 0 is no limit")
+	flags.StringVar(&o.memory, "memory-limit", "2Gi", "the memory of a pod, or of each of its processes if crashloop may not make cgroups; 0 is no limit")
 	flags.BoolVar(&o.process.Unconfined, "unconfined", false, "run processes without a sandbox: they get no volumes, and can do whatever their user can do")
 	flags.StringVar(&o.rootDir, "root-dir", "", "the directory in which the folder crashloop-pods has logs and volumes (default the user's cache directory)")
 	addManifestFlags(cmd, &o.manifestFlags)

@@ -25,7 +25,7 @@ import (
 func (r *Runtime) startParent() (*parent, error) {
 	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: r.sandbox != nil}
 	if r.sandbox == nil {
-		return startParent(p, nil)
+		return startParent(p, nil, "")
 	}
 	pod := r.sandbox.pod
 	pod.Hostname = podfiles.Hostname(r.pod)
@@ -43,7 +43,21 @@ func (r *Runtime) startParent() (*parent, error) {
 			}
 		}
 	}
-	return startParent(p, pod.Command(p.Args()))
+	command, dir := pod.Command(p.Args()), ""
+	if r.sandbox.memory > 0 {
+		self, err := os.ReadFile("/proc/self/cgroup")
+		if err == nil {
+			dir, err = memoryCgroup(string(self)).make(r.sandbox.memory)
+		}
+		if r.sandbox.inCgroup = err == nil; err == nil {
+			command = inCgroup(dir, command)
+		}
+	}
+	started, err := startParent(p, command, dir)
+	if err != nil {
+		os.Remove(dir)
+	}
+	return started, err
 }
 
 func (r *Runtime) mounts(c *v1.Container, env []v1.EnvVar) []shim.Mount {
@@ -84,7 +98,7 @@ func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) (shim.Command, error
 	}
 	command.Dir = path.Join("/", command.Dir)
 	s := &shim.Container{
-		Bwrap: r.sandbox.bwrap, UID: u.UID, GID: u.GID, Mounts: r.mounts(c, env),
+		Bwrap: r.sandbox.bwrap(), UID: u.UID, GID: u.GID, Mounts: r.mounts(c, env),
 		ReadOnlyTmp: c.SecurityContext != nil && ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false),
 	}
 	var targets []string

@@ -23,8 +23,8 @@ type Options struct {
 	// PIDsLimit is the number of processes and threads that the pod may have, including the
 	// few of the sandbox. 0 is DefaultPIDsLimit, a negative number no limit.
 	PIDsLimit int64
-	// MemoryLimit is the number of bytes that each process may allocate, and that the pod
-	// may have in files in memory, such as in /tmp. 0 is DefaultMemoryLimit, a negative
-	// number no limit.
+	// MemoryLimit is the number of bytes that the pod may use. If the agent may not make
+	// cgroups, it is the number that each process may allocate. Half of it may be files in
+	// memory, such as in /tmp. 0 is DefaultMemoryLimit, a negative number no limit.
 	MemoryLimit int64
 }

@@ -26,6 +26,7 @@ import (
 type parent struct {
 	cmd     *exec.Cmd
 	control *net.UnixConn
+	cgroup  string
 	// ended is closed when the shim and all its descendants have ended.
 	ended chan struct{}
 
@@ -61,8 +62,9 @@ type run struct {
 }
 
 // startParent starts a parent and waits until it is ready. command is that of a sandbox
-// with a parent in it, or nil for a parent without one.
-func startParent(p shim.Parent, command []string) (*parent, error) {
+// with a parent in it, or nil for a parent without one. cgroup is the directory of its
+// cgroup, which is removed at the end, or "".
+func startParent(p shim.Parent, command []string, cgroup string) (*parent, error) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func startParent(p shim.Parent, command []string) (*parent, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &parent{control: conn.(*net.UnixConn), ended: make(chan struct{}), running: map[int]*run{}, dials: map[int]chan dialed{}}
+	s := &parent{control: conn.(*net.UnixConn), ended: make(chan struct{}), cgroup: cgroup, running: map[int]*run{}, dials: map[int]chan dialed{}}
 	var output strings.Builder
 	s.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", // The file of os.Executable may have been replaced.
@@ -172,6 +174,7 @@ func (s *parent) receive(pidfd *os.File) {
 	}
 	pidfd.Close()
 	s.cmd.Wait() // The result does not matter.
+	os.Remove(s.cgroup)
 	s.mu.Lock()
 	for _, r := range s.running {
 		if r.at = time.Now(); r.err == "" && r.startedAt.IsZero() {

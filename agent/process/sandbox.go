@@ -24,9 +24,12 @@ import (
 
 // sandbox is what the sandboxes of a pod and of its containers have in common.
 type sandbox struct {
-	pod shim.Pod
-	// bwrap is the beginning of the command for a container.
-	bwrap []string
+	pod     shim.Pod
+	prlimit string
+	// pids and memory are the limits of processes and of bytes. They are not positive if
+	// there is none. inCgroup is true if a cgroup has that of memory.
+	pids, memory int64
+	inCgroup     bool
 	// dirs are the directories of the machine that containers see.
 	dirs []hostDir
 }
@@ -42,32 +45,20 @@ var systemDirs = []string{"/bin", "/etc", "/gnu", "/lib", "/lib32", "/lib64", "/
 
 // newSandbox returns a sandbox. It returns an error if a program that makes it is missing.
 func newSandbox(o Options) (*sandbox, error) {
-	s := &sandbox{pod: shim.Pod{Root: os.Geteuid() == 0, HostNetwork: o.HostNetwork}}
+	s := &sandbox{pod: shim.Pod{Root: os.Geteuid() == 0, HostNetwork: o.HostNetwork}, pids: cmp.Or(o.PIDsLimit, DefaultPIDsLimit), memory: cmp.Or(o.MemoryLimit, DefaultMemoryLimit)}
 	var err error
 	if s.pod.Executable, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	prlimit := ""
 	for _, p := range []struct {
 		name, in string
 		path     *string
-	}{{"bwrap", "bubblewrap", &s.pod.Bwrap}, {"setpriv", "util-linux", &s.pod.Setpriv}, {"prlimit", "util-linux", &prlimit}} {
+	}{{"bwrap", "bubblewrap", &s.pod.Bwrap}, {"setpriv", "util-linux", &s.pod.Setpriv}, {"prlimit", "util-linux", &s.prlimit}} {
 		if *p.path, err = exec.LookPath(p.name); err != nil {
 			return nil, fmt.Errorf("the program %s is not installed; install it with: apt-get install %s", p.name, p.in)
 		}
 	}
-	var limits []string
-	if pids := cmp.Or(o.PIDsLimit, DefaultPIDsLimit); pids > 0 {
-		limits = append(limits, fmt.Sprintf("--nproc=%d:%d", pids, pids))
-	}
-	if memory := cmp.Or(o.MemoryLimit, DefaultMemoryLimit); memory > 0 {
-		limits = append(limits, fmt.Sprintf("--data=%d:%d", memory, memory))
-		s.pod.Memory = memory
-	}
-	if len(limits) > 0 {
-		s.bwrap = append(append(s.bwrap, prlimit), limits...)
-	}
-	s.bwrap = append(s.bwrap, s.pod.Bwrap)
+	s.pod.MemoryFiles = max(s.memory, 0) / 2 // They count as memory of the pod too.
 	for _, dir := range systemDirs {
 		s.dirs = append(s.dirs, hostDir{dir, dir})
 	}
@@ -82,6 +73,21 @@ func newSandbox(o Options) (*sandbox, error) {
 		s.dirs = append(s.dirs, hostDir{dir, shim.HostDir(n)})
 	}
 	return s, nil
+}
+
+// bwrap returns the beginning of the command for a container.
+func (s *sandbox) bwrap() []string {
+	var limits []string
+	if s.pids > 0 {
+		limits = append(limits, fmt.Sprintf("--nproc=%d:%d", s.pids, s.pids))
+	}
+	if s.memory > 0 && !s.inCgroup {
+		limits = append(limits, fmt.Sprintf("--data=%d:%d", s.memory, s.memory))
+	}
+	if len(limits) > 0 {
+		limits = append([]string{s.prlimit}, limits...)
+	}
+	return append(limits, s.pod.Bwrap)
 }
 
 // CanConfine returns nil if this process can confine pods, else the reason why not. It

@@ -50,6 +50,22 @@ func TestFiles(t *testing.T) {
 	require.Equal(t, "/", s.workingDir())
 }
 
+func TestMemoryCgroup(t *testing.T) {
+	v1 := func(parent string) cgroup {
+		return cgroup{parent, "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", true}
+	}
+	v2 := func(parent string) cgroup { return cgroup{parent, "memory.max", "memory.swap.max", false} }
+	for text, want := range map[string]cgroup{
+		"9:pids:/\n5:memory:/\n0::/\n":                                       v1("/sys/fs/cgroup/memory"),
+		"5:cpu,memory:/docker/a\n":                                           v1("/sys/fs/cgroup/memory/docker/a"),
+		"0::/user.slice/user-0.slice/session-1.scope\n":                      v2("/sys/fs/cgroup/user.slice/user-0.slice"),
+		"1:name=systemd:/init.scope\n0::/system.slice/crashloop:a.service\n": v2("/sys/fs/cgroup/system.slice"),
+		"": {},
+	} {
+		require.Equal(t, want, memoryCgroup(text), text)
+	}
+}
+
 // A missing program is named with the package that has it.
 func TestMissingPrograms(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())

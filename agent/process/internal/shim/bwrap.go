@@ -45,8 +45,8 @@ type Pod struct {
 	HostDirs []string
 	// HostNetwork gives the pod the network of the machine.
 	HostNetwork bool
-	// Memory is the limit of all files in memory in bytes, or 0.
-	Memory int64
+	// MemoryFiles is the limit of all files in memory in bytes, or 0.
+	MemoryFiles int64
 }
 
 // HostDir returns where the parent sees one of the HostDirs.
@@ -60,8 +60,8 @@ func HostDir(n int) string { return hostDirs + strconv.Itoa(n) }
 // reach, such as the volumes in the home directory of root.
 func (p Pod) Command(parent []string) []string {
 	args := []string{p.Bwrap, "--dev-bind", "/", "/", "--chdir", "/", "--perms", "1777"}
-	if p.Memory > 0 {
-		args = append(args, "--size", strconv.FormatInt(p.Memory, 10))
+	if p.MemoryFiles > 0 {
+		args = append(args, "--size", strconv.FormatInt(p.MemoryFiles, 10))
 	}
 	args = append(args, "--tmpfs", private, "--ro-bind", p.Executable, Name)
 	if p.Volumes != "" {

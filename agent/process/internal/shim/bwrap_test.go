@@ -18,7 +18,7 @@ func lines(args []string) string { return strings.ReplaceAll(strings.Join(args, 
 func golden(text string) string { return strings.ReplaceAll(strings.TrimSpace(text), "\n\t\t", "\n") }
 
 func TestPodCommand(t *testing.T) {
-	pod := Pod{Bwrap: "/usr/bin/bwrap", Setpriv: "/usr/bin/setpriv", Executable: "/bin/agent", Hostname: "web", Volumes: "/pod/volumes", HostDirs: []string{"/srv/a", "/srv/b"}, Memory: 1 << 20}
+	pod := Pod{Bwrap: "/usr/bin/bwrap", Setpriv: "/usr/bin/setpriv", Executable: "/bin/agent", Hostname: "web", Volumes: "/pod/volumes", HostDirs: []string{"/srv/a", "/srv/b"}, MemoryFiles: 1 << 20}
 	parent := Parent{Title: "default/web", Confined: true}.Args()
 	require.Equal(t, golden(`
 		/usr/bin/bwrap
