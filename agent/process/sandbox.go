@@ -50,6 +50,9 @@ func newSandbox(o Options) (*sandbox, error) {
 	if s.pod.Executable, err = os.Executable(); err != nil {
 		return nil, err
 	}
+	if info, err := os.Stat(s.pod.Executable); s.pod.Root && err == nil && info.Mode()&1 == 0 {
+		return nil, fmt.Errorf("%s: the mode is %v, but the user nobody must be able to execute it: chmod a+x", s.pod.Executable, info.Mode())
+	}
 	for _, p := range []struct {
 		name, in string
 		path     *string
