@@ -335,6 +335,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("this is one")
 	}
+	newConfined(t, newSpec())
 	dir := outsideTmp(t)
 	require.NoError(t, os.Chmod(dir, 0o777))
 	exe, err := os.ReadFile("/proc/self/exe")
