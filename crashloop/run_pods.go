@@ -249,12 +249,6 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files podspec.Files) (
 // and an error if pods cannot be confined. With --unconfined the fields that need a
 // sandbox are warnings.
 func (r *report) confine(pods []podManifest, o process.Options) {
-	if !o.Unconfined {
-		if err := process.CanConfine(); err != nil {
-			r.Errors = append(r.Errors, newIssue("", "", "sandbox", err.Error()+" (--unconfined runs the pods without a sandbox: they can do whatever their user can do)"))
-			return
-		}
-	}
 	for _, p := range pods {
 		for _, err := range process.Validate(p.pod, o) {
 			switch {
@@ -267,6 +261,11 @@ func (r *report) confine(pods []podManifest, o process.Options) {
 				err.Detail += " (--unconfined runs the pod without it)"
 			}
 			r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
+		}
+	}
+	if !o.Unconfined && len(pods) > 0 && len(r.Errors) == 0 {
+		if err := process.CanConfine(); err != nil {
+			r.Errors = append(r.Errors, newIssue("", "", "sandbox", err.Error()+" (--unconfined runs the pods without a sandbox: they can do whatever their user can do)"))
 		}
 	}
 }

@@ -107,6 +107,7 @@ func TestRunIgnoresHangupUnderNohup(t *testing.T) {
 // The tests pass under nohup, and in the background of a script.
 func TestRunTestsUnderNohup(t *testing.T) {
 	t.Parallel()
+	needBubblewrap(t)
 	tests := "TestRunStops|TestRunDeletion|TestRunIgnoresHangupUnderNohup"
 	output, err := exec.Command("/bin/sh", "-c", `trap '' HUP INT; exec "$0" -test.v -test.run "^($1)\$"`, executable(t), tests).CombinedOutput()
 	require.NoError(t, err, "%s", output)

@@ -302,7 +302,7 @@ func TestAttackForkBomb(t *testing.T) {
 	}
 	p := newConfined(t, newSpec())
 	p.run(sh("c", "awk '/^Max (processes|data size)/{print $(NF-1)}' /proc/self/limits"))
-	memory := strconv.Itoa(DefaultMemoryLimit)
+	memory := strconv.FormatInt(DefaultMemoryLimit, 10)
 	if p.sandbox.inCgroup {
 		memory = "unlimited"
 	}
