@@ -50,14 +50,21 @@ var attacks = map[string]func(){
 		const getKeyringID = 0
 		try("keyctl", unix.SYS_KEYCTL, getKeyringID, ^uintptr(3))
 	},
-	// The executable of the agent is that of a process for a moment.
-	"executable": func() {
+	// For a moment, a process of the sandbox may have the executable of the agent, or a file
+	// from which a path leads to the machine.
+	"processes": func() {
 		for _, err := os.Stat("/tmp/end"); err != nil; _, err = os.Stat("/tmp/end") {
 			links, _ := filepath.Glob("/proc/[0-9]*/exe")
 			for _, link := range links {
 				var stat unix.Stat_t
 				if unix.Stat(link, &stat) == nil && fmt.Sprint(stat.Ino) == os.Getenv("INODE") {
 					fmt.Println("could: see", link)
+				}
+			}
+			files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+			for _, file := range files {
+				if _, err := os.Stat(file + "/../root"); err == nil {
+					fmt.Println("could: see /root from", file)
 				}
 			}
 		}
@@ -186,12 +193,12 @@ func TestAttackKeys(t *testing.T) {
 	requireHarmless(t, c, Options{HostDirs: []string{dir}, MemoryLimit: -1})
 }
 
-// A process of the agent in the PID namespace of a container could be used to overwrite
-// the agent's executable.
-func TestAttackExecutable(t *testing.T) {
+// A process of the sandbox in the PID namespace of a container could be used to overwrite
+// the agent's executable, or to reach the files of the machine.
+func TestAttackProcesses(t *testing.T) {
 	var stat unix.Stat_t
 	require.NoError(t, unix.Stat("/proc/self/exe", &stat))
-	c, dir := attack(t, "executable", v1.EnvVar{Name: "INODE", Value: fmt.Sprint(stat.Ino)})
+	c, dir := attack(t, "processes", v1.EnvVar{Name: "INODE", Value: fmt.Sprint(stat.Ino)})
 	p := newConfined(t, newSpec(c), Options{HostDirs: []string{dir}, MemoryLimit: -1})
 	id := p.start(c, 0)
 	for range 30 {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,6 +32,9 @@ type box struct {
 
 // prepareSandbox prepares the parent of a confined pod.
 func prepareSandbox() error {
+	if err := setFilter(); err != nil {
+		return err
+	}
 	for _, dir := range []string{sharedDir, tmpDir} {
 		if err := makeDir(dir, 0o777|os.ModeSticky); err != nil {
 			return err
@@ -88,6 +92,7 @@ func (c Command) startBox(id int, in *box, stdio []uintptr) (_ *box, err error) 
 		}
 	}()
 	var namespaces []string
+	bwrap := slices.Clone(c.Container.Bwrap)
 	if len(c.Args) == 0 {
 		return nil, errNoCommand
 	}
@@ -102,6 +107,10 @@ func (c Command) startBox(id int, in *box, stdio []uintptr) (_ *box, err error) 
 			return nil, err
 		}
 		if namespaces, err = in.join(&f); err != nil {
+			return nil, err
+		}
+		last := len(bwrap) - 1
+		if bwrap[last], err = hidden(bwrap[last]); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +145,7 @@ func (c Command) startBox(id int, in *box, stdio []uintptr) (_ *box, err error) 
 	if err != nil {
 		return nil, err
 	}
-	args := append(append([]string{}, c.Container.Bwrap...), "--args", strconv.Itoa(f.add(list)), "--")
+	args := append(bwrap, "--args", strconv.Itoa(f.add(list)), "--")
 	attr := &syscall.ProcAttr{Dir: "/", Files: stdio}
 	for _, file := range f {
 		attr.Files = append(attr.Files, file.Fd())
@@ -164,7 +173,7 @@ func (c Command) startBox(id int, in *box, stdio []uintptr) (_ *box, err error) 
 		err = c.checkIn(b)
 	}
 	if err == nil {
-		_, err = filter.Write(keyFilter())
+		_, err = filter.Write(filterBytes())
 	}
 	if err != nil {
 		unix.PidfdSendSignal(b.pidfd, unix.SIGKILL, nil, 0)
