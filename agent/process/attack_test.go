@@ -252,6 +252,23 @@ func TestAttackSockets(t *testing.T) {
 	requireHarmless(t, write, Options{})
 }
 
+// bwrap makes the mount points in a volume, and follows the links there. While it does so,
+// the files of the machine are in /oldroot.
+func TestAttackMountPoints(t *testing.T) {
+	out := outside(t)
+	before := snapshot(t, out)
+	data := v1.VolumeMount{Name: "data", MountPath: "/data"}
+	for _, link := range []string{"/oldroot" + out, "../oldroot" + out, "../../oldroot" + out} {
+		c := mounted(sh("c", "true"), data, v1.VolumeMount{Name: "other", MountPath: "/data/link/new"}, v1.VolumeMount{Name: "data", SubPath: "file", MountPath: "/data/link/file"})
+		init := mounted(sh("init", "touch /data/file; ln -s $LINK /data/link"), data)
+		init.Env = []v1.EnvVar{{Name: "LINK", Value: link}}
+		p := newConfined(t, newSpec(init, c))
+		require.Zero(t, p.run(init).ExitCode)
+		p.run(c) // It may fail to start.
+		require.Equal(t, before, snapshot(t, out), link)
+	}
+}
+
 // As in the kubelet, these volumes are read-only for all containers.
 func TestAttackReadOnlyVolumes(t *testing.T) {
 	c := mounted(sh("c", `for d in /configmap /secret /projected /downward; do

@@ -346,7 +346,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	const nobody = 65534
 	names := []string{"TestHostile", "TestVolumes", "TestSubPathStaysInTheVolume", "TestReadOnlyRootFilesystem", "TestUsers", "TestValidate", "TestSIGKILL",
 		"TestSIGKILLInTheMiddle", "TestAllEndsWithTheAgent", "TestNothingIsLeft", "TestExec", "TestExitCodes", "TestParentIsKilled",
-		"TestAttackProcSys", "TestAttackNamespaces", "TestAttackKeys", "TestAttackProcesses", "TestAttackSockets", "TestAttackReadOnlyVolumes", "TestAttackForkBomb",
+		"TestAttackProcSys", "TestAttackNamespaces", "TestAttackKeys", "TestAttackProcesses", "TestAttackSockets", "TestAttackMountPoints", "TestAttackReadOnlyVolumes", "TestAttackForkBomb",
 		"TestAttackMemory", "TestAttackEnvironment"}
 	cmd := exec.Command(test, "-test.v", "-test.run", "^("+strings.Join(names, "|")+")$")
 	cmd.Dir = dir

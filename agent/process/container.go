@@ -23,11 +23,12 @@ import (
 // startParent starts a parent for all containers of a confined pod, or for one of an
 // unconfined pod.
 func (r *Runtime) startParent() (*parent, error) {
-	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name, Confined: r.sandbox != nil}
+	p := shim.Parent{Title: r.pod.Namespace + "/" + r.pod.Name}
 	if r.sandbox == nil {
 		return startParent(p, nil, "")
 	}
 	pod := r.sandbox.pod
+	p.Bwrap = pod.Bwrap
 	pod.Hostname = podfiles.Hostname(r.pod)
 	if len(r.pod.Spec.Volumes) > 0 {
 		if err := os.MkdirAll(r.volumes(), 0o755); err != nil {
@@ -98,7 +99,7 @@ func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) (shim.Command, error
 	}
 	command.Dir = path.Join("/", command.Dir)
 	s := &shim.Container{
-		Bwrap: r.sandbox.bwrap(), UID: u.UID, GID: u.GID, Mounts: r.mounts(c, env),
+		Limits: r.sandbox.limits(), UID: u.UID, GID: u.GID, Mounts: r.mounts(c, env),
 		ReadOnlyTmp: c.SecurityContext != nil && ptr.Deref(c.SecurityContext.ReadOnlyRootFilesystem, false),
 	}
 	var targets []string

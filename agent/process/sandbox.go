@@ -78,9 +78,8 @@ func newSandbox(o Options) (*sandbox, error) {
 	return s, nil
 }
 
-// bwrap returns the beginning of the command for a container.
-func (s *sandbox) bwrap() []string {
-	var limits []string
+// limits returns the command that sets the limits of a container for another command.
+func (s *sandbox) limits() (limits []string) {
 	if s.pids > 0 {
 		limits = append(limits, fmt.Sprintf("--nproc=%d:%d", s.pids, s.pids))
 	}
@@ -90,7 +89,7 @@ func (s *sandbox) bwrap() []string {
 	if len(limits) > 0 {
 		limits = append([]string{s.prlimit}, limits...)
 	}
-	return append(limits, s.pod.Bwrap)
+	return limits
 }
 
 // CanConfine returns nil if this process can confine pods, else the reason why not. It

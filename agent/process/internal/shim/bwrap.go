@@ -17,6 +17,8 @@ const (
 	// Name is the path of the shim, and its argument 0, by which init recognizes it. An
 	// environment variable would be inherited by containers.
 	Name = private + "/crashloop"
+	// hiddenBwrap is a copy of bwrap, see hide.
+	hiddenBwrap = private + "/bwrap"
 	// volumesDir has the volumes of the pod. hostDirs with a number is a directory of the
 	// machine that its containers see.
 	volumesDir = private + "/volumes"
@@ -54,12 +56,13 @@ func HostDir(n int) string { return hostDirs + strconv.Itoa(n) }
 
 // Command returns the command that starts a parent in the sandbox of the pod. The sandbox
 // has the namespaces that the containers of a pod share, and the parent as PID 1. For
-// the parent the files of the machine are as for its user.
+// the parent the files of the machine are as for its user, but read-only: when bwrap makes
+// a mount point in a volume of a container, it follows links there to the machine.
 //
 // If the agent is root, a first bwrap, which is root too, mounts what Nobody may not
 // reach, such as the volumes in the home directory of root.
 func (p Pod) Command(parent []string) []string {
-	args := []string{p.Bwrap, "--dev-bind", "/", "/", "--chdir", "/", "--perms", "1777"}
+	args := []string{p.Bwrap, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--chdir", "/", "--perms", "1777"}
 	if p.MemoryFiles > 0 {
 		args = append(args, "--size", strconv.FormatInt(p.MemoryFiles, 10))
 	}
@@ -72,7 +75,7 @@ func (p Pod) Command(parent []string) []string {
 	}
 	if p.Root {
 		nobody := strconv.Itoa(Nobody)
-		args = append(args, "--", p.Setpriv, "--reuid="+nobody, "--regid="+nobody, "--clear-groups", "--inh-caps=-all", "--bounding-set=-all",
+		args = append(args, "--bind", "/proc", "/proc", "--", p.Setpriv, "--reuid="+nobody, "--regid="+nobody, "--clear-groups", "--inh-caps=-all", "--bounding-set=-all",
 			"--", p.Bwrap, "--dev-bind", "/", "/", "--chdir", "/")
 	}
 	args = append(args, "--unshare-user", "--uid", "0", "--gid", "0", "--unshare-pid", "--as-pid-1", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
@@ -89,8 +92,8 @@ func (p Pod) Command(parent []string) []string {
 
 // Container is the sandbox of a container, in that of its pod.
 type Container struct {
-	// Bwrap is the beginning of the command: a path of bwrap, after what sets limits.
-	Bwrap []string
+	// Limits is the beginning of the command: what sets limits for bwrap, or nothing.
+	Limits []string
 	// UID and GID are what the container takes for its user and group.
 	UID, GID int
 	// Files are the options of bwrap that mount the files of the machine. Afterwards all

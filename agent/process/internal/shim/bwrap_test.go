@@ -20,10 +20,11 @@ func golden(text string) string { return strings.ReplaceAll(strings.TrimSpace(te
 
 func TestPodCommand(t *testing.T) {
 	pod := Pod{Bwrap: "/usr/bin/bwrap", Setpriv: "/usr/bin/setpriv", Executable: "/bin/agent", Hostname: "web", Volumes: "/pod/volumes", HostDirs: []string{"/srv/a", "/srv/b"}, MemoryFiles: 1 << 20}
-	parent := Parent{Title: "default/web", Confined: true}.Args()
+	parent := Parent{Title: "default/web", Bwrap: "/usr/bin/bwrap"}.Args()
 	require.Equal(t, golden(`
 		/usr/bin/bwrap
-		--dev-bind / /
+		--ro-bind / /
+		--dev-bind /dev /dev
 		--chdir /
 		--perms 1777
 		--size 1048576
@@ -46,14 +47,16 @@ func TestPodCommand(t *testing.T) {
 		--proc /proc
 		--hostname web
 		--unshare-net
-		-- /dev/shm/crashloop default/web true`), lines(pod.Command(parent)))
+		-- /dev/shm/crashloop default/web /usr/bin/bwrap`), lines(pod.Command(parent)))
 	require.Equal(t, golden(`
 		/usr/bin/bwrap
-		--dev-bind / /
+		--ro-bind / /
+		--dev-bind /dev /dev
 		--chdir /
 		--perms 1777
 		--tmpfs /dev/shm
 		--ro-bind /bin/agent /dev/shm/crashloop
+		--bind /proc /proc
 		-- /usr/bin/setpriv
 		--reuid=65534
 		--regid=65534
@@ -75,7 +78,7 @@ func TestPodCommand(t *testing.T) {
 		--cap-add CAP_NET_ADMIN
 		--cap-add CAP_SETFCAP
 		--proc /proc
-		-- /dev/shm/crashloop default/web true`), lines(Pod{Bwrap: pod.Bwrap, Setpriv: pod.Setpriv, Executable: pod.Executable, Root: true, HostNetwork: true}.Command(parent)))
+		-- /dev/shm/crashloop default/web /usr/bin/bwrap`), lines(Pod{Bwrap: pod.Bwrap, Setpriv: pod.Setpriv, Executable: pod.Executable, Root: true, HostNetwork: true}.Command(parent)))
 }
 
 func TestContainerOptions(t *testing.T) {

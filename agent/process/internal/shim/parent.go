@@ -108,14 +108,14 @@ func (p Parent) run() {
 			go s.dial(a, time.Duration(b), text)
 		}
 	}
-	if !p.Confined {
+	if p.Bwrap == "" {
 		killChildren()
 	}
 }
 
 func (s *parent) prepare() (err error) {
-	if s.Confined {
-		err = prepareSandbox()
+	if s.Bwrap != "" {
+		err = s.prepareSandbox()
 	} else if err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		err = fmt.Errorf("PR_SET_CHILD_SUBREAPER: %w", err)
 	}
@@ -161,14 +161,14 @@ func (s *parent) launch(id, target int, rights []byte) (pid, pidfd int, err erro
 		return 0, 0, fmt.Errorf("the command is incomplete: %w", err)
 	}
 	stdio := []uintptr{uintptr(s.null), uintptr(files[0]), uintptr(files[1])}
-	if !s.Confined {
+	if s.Bwrap == "" {
 		return c.start(stdio)
 	}
 	container := s.boxes[target]
 	if target != 0 && container == nil {
 		return 0, 0, errors.New("the container has ended")
 	}
-	b, err := c.startBox(id, container, stdio)
+	b, err := c.startBox(s.Bwrap, id, container, stdio)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -221,7 +221,7 @@ func (s *parent) reap() {
 		if _, ok := s.ids[pid]; !ok {
 			continue
 		}
-		if !s.Confined && pid == s.first {
+		if s.Bwrap == "" && pid == s.first {
 			killChildren()
 			s.first = 0
 			for other := range s.ids {

@@ -31,7 +31,7 @@ type box struct {
 }
 
 // prepareSandbox prepares the parent of a confined pod.
-func prepareSandbox() error {
+func (p Parent) prepareSandbox() error {
 	if err := setFilter(); err != nil {
 		return err
 	}
@@ -39,6 +39,9 @@ func prepareSandbox() error {
 		if err := makeDir(dir, 0o777|os.ModeSticky); err != nil {
 			return err
 		}
+	}
+	if err := hide(p.Bwrap); err != nil {
+		return err
 	}
 	// Containers have no capability for ports below 1024. With the network of the machine this fails.
 	os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0)
@@ -76,13 +79,14 @@ func (f *files) close() {
 	*f = nil
 }
 
-// startBox starts the command in a sandbox: in a new one, or in that of the container in.
+// startBox starts the command in a sandbox of bwrap: in a new one, or in that of the
+// container in.
 //
 // Before bwrap executes the command, it reads a byte from one pipe and the seccomp filter
 // from another. The end of the first pipe says that the files of the container are
 // mounted. The filter is written when the command has been found in them. So most errors
 // are known at the start, and not only from the output and the exit code.
-func (c Command) startBox(id int, in *box, stdio []uintptr) (_ *box, err error) {
+func (c Command) startBox(bwrap string, id int, in *box, stdio []uintptr) (_ *box, err error) {
 	var f files
 	defer f.close()
 	b := &box{pidfd: -1, tmp: path.Join(tmpDir, strconv.Itoa(id))}
@@ -92,7 +96,6 @@ func (c Command) startBox(id int, in *box, stdio []uintptr) (_ *box, err error) 
 		}
 	}()
 	var namespaces []string
-	bwrap := slices.Clone(c.Container.Bwrap)
 	if len(c.Args) == 0 {
 		return nil, errNoCommand
 	}
@@ -109,10 +112,7 @@ func (c Command) startBox(id int, in *box, stdio []uintptr) (_ *box, err error) 
 		if namespaces, err = in.join(&f); err != nil {
 			return nil, err
 		}
-		last := len(bwrap) - 1
-		if bwrap[last], err = hidden(bwrap[last]); err != nil {
-			return nil, err
-		}
+		bwrap = hiddenBwrap
 	}
 	subPaths := map[string]int{}
 	for _, m := range c.Container.Mounts {
@@ -145,7 +145,7 @@ func (c Command) startBox(id int, in *box, stdio []uintptr) (_ *box, err error) 
 	if err != nil {
 		return nil, err
 	}
-	args := append(bwrap, "--args", strconv.Itoa(f.add(list)), "--")
+	args := append(slices.Clone(c.Container.Limits), bwrap, "--args", strconv.Itoa(f.add(list)), "--")
 	attr := &syscall.ProcAttr{Dir: "/", Files: stdio}
 	for _, file := range f {
 		attr.Files = append(attr.Files, file.Fd())

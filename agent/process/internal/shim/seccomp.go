@@ -23,7 +23,7 @@ var auditArch = map[string]uint32{
 // filter returns a seccomp filter against the system calls for the kernel's keys, which no
 // namespace separates: a key of the user stays after the pod. System calls of another
 // architecture, such as 32-bit ones, do not exist. A process that is not dumpable stays so,
-// see hidden.
+// see hide.
 func filter() []unix.SockFilter {
 	// Offsets in struct seccomp_data, and the first number of another set of calls.
 	const number, architecture, x32 = 0, 4, 1 << 30
@@ -76,19 +76,14 @@ func setFilter() error {
 	return nil
 }
 
-// hidden returns the path of a copy of a program. The kernel makes the process of a
-// program that it may not read not dumpable. So when bwrap has entered the namespaces of a
-// container, the processes there can neither trace it nor use its files, of which /proc/..
-// is the root directory of the machine. bwrap would make itself dumpable then, but for the
-// filter.
-func hidden(program string) (string, error) {
-	const name = private + "/bwrap"
-	if _, err := os.Stat(name); err == nil {
-		return name, nil
-	}
-	text, err := os.ReadFile(program)
+// hide makes a copy of bwrap in hiddenBwrap. The kernel makes the process of a program that
+// it may not read not dumpable. So when bwrap has entered the namespaces of a container,
+// the processes there can neither trace it nor use its files, of which /proc/.. is the root
+// directory of the machine. bwrap would make itself dumpable then, but for the filter.
+func hide(bwrap string) error {
+	text, err := os.ReadFile(bwrap)
 	if err != nil {
-		return "", err
+		return err
 	}
-	return name, os.WriteFile(name, text, 0o111)
+	return os.WriteFile(hiddenBwrap, text, 0o111)
 }

@@ -10,7 +10,6 @@ package shim
 import (
 	"os"
 	"runtime"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,13 +21,13 @@ const Control = 3
 type Parent struct {
 	// Title is shown in lists of processes.
 	Title string
-	// Confined is true for a parent in the sandbox of a Pod, whose containers get their
-	// own sandboxes. Otherwise the parent only runs instances of one container.
-	Confined bool
+	// Bwrap is the path of bwrap for a parent in the sandbox of a Pod, whose containers get
+	// their own sandboxes. If it is "", the parent only runs instances of one container.
+	Bwrap string
 }
 
 // Args returns the arguments of the process.
-func (p Parent) Args() []string { return []string{Name, p.Title, strconv.FormatBool(p.Confined)} }
+func (p Parent) Args() []string { return []string{Name, p.Title, p.Bwrap} }
 
 // Command is the first command of a container, or a later command in it.
 type Command struct {
@@ -56,7 +55,6 @@ func init() {
 		return
 	}
 	runtime.LockOSThread() // Pdeathsig is sent when the thread ends.
-	confined, _ := strconv.ParseBool(os.Args[2])
-	Parent{Title: os.Args[1], Confined: confined}.run()
+	Parent{Title: os.Args[1], Bwrap: os.Args[2]}.run()
 	unix.Exit(0) // os.Exit takes a second with the race detector.
 }
