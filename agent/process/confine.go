@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/process/internal/shim"
 )
 
 // Validate returns an error for each field of a valid pod that the runtime cannot
@@ -91,15 +92,14 @@ func Validate(pod *v1.Pod, o Options) (errs field.ErrorList) {
 }
 
 type user struct {
-	UID, GID int
-	Groups   []int
-	nonRoot  bool
+	shim.User
+	nonRoot bool
 }
 
 // userOf returns the user of a container. The securityContext of the container takes
 // precedence over that of the pod. The default is the user of the agent.
 func userOf(pod *v1.Pod, c *v1.Container) *user {
-	u := &user{UID: os.Geteuid(), GID: os.Getegid()}
+	u := &user{User: shim.User{UID: os.Geteuid(), GID: os.Getegid()}}
 	set := func(uid, gid *int64, nonRoot *bool) {
 		u.UID, u.GID = int(ptr.Deref(uid, int64(u.UID))), int(ptr.Deref(gid, int64(u.GID)))
 		u.nonRoot = ptr.Deref(nonRoot, u.nonRoot)

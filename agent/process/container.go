@@ -90,7 +90,7 @@ func (r *Runtime) command(c *v1.Container, env []v1.EnvVar) (shim.Command, error
 	u := userOf(r.pod, c)
 	if r.sandbox == nil {
 		if os.Geteuid() == 0 && (u.UID != 0 || u.GID != os.Getegid() || u.Groups != nil) {
-			command.User = &shim.User{UID: u.UID, GID: u.GID, Groups: u.Groups}
+			command.User = &u.User
 		}
 		return command, nil
 	}

@@ -60,16 +60,19 @@ func makeDir(dir string, mode os.FileMode) error {
 // this one.
 type files []*os.File
 
+// add returns the number of a file in the new process.
 func (f *files) add(file *os.File) (number int) {
 	*f = append(*f, file)
 	return 2 + len(*f)
 }
 
-func (f *files) pipe() (number int, reader, writer *os.File, err error) {
-	if reader, writer, err = os.Pipe(); err == nil {
-		number = f.add(reader)
+// pipe adds the reader of a new pipe.
+func (f *files) pipe() (number int, writer *os.File, err error) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return 0, nil, err
 	}
-	return number, reader, writer, err
+	return f.add(reader), writer, nil
 }
 
 func (f *files) close() {
@@ -125,12 +128,12 @@ func (c Command) startBox(bwrap string, id int, in *box, stdio []uintptr) (_ *bo
 		}
 		subPaths[m.Target] = f.add(file)
 	}
-	block, _, mounted, err := f.pipe()
+	block, mounted, err := f.pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer mounted.Close()
-	seccomp, _, filter, err := f.pipe()
+	seccomp, filter, err := f.pipe()
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"unsafe"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,32 +30,31 @@ func filter() []unix.SockFilter {
 	if runtime.GOARCH == "s390x" {
 		first, second = first+4, second+4 // The lower half of a big-endian argument.
 	}
-	raw, err := bpf.Assemble([]bpf.Instruction{
-		bpf.LoadAbsolute{Off: architecture, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch[runtime.GOARCH], SkipFalse: 2},
-		bpf.LoadAbsolute{Off: number, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: x32, SkipTrue: 1},
-		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_ADD_KEY, SkipTrue: 8},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_REQUEST_KEY, SkipTrue: 7},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_KEYCTL, SkipTrue: 6},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_PRCTL, SkipFalse: 4},
-		bpf.LoadAbsolute{Off: first, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PR_SET_DUMPABLE, SkipFalse: 2},
-		bpf.LoadAbsolute{Off: second, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 1, SkipTrue: 2},
-		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
-		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
-		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO}, // It does nothing and returns 0.
-	})
-	if err != nil {
-		panic(err) // The program is constant.
+	load := func(offset uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
-	var filter []unix.SockFilter
-	for _, i := range raw {
-		filter = append(filter, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
+	equal := func(value uint32, skipTrue, skipFalse uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: skipTrue, Jf: skipFalse, K: value}
 	}
-	return filter
+	result := func(value uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: value} }
+	return []unix.SockFilter{
+		load(architecture),
+		equal(auditArch[runtime.GOARCH], 0, 2),
+		load(number),
+		{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jf: 1, K: x32},
+		result(unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)),
+		equal(unix.SYS_ADD_KEY, 8, 0),
+		equal(unix.SYS_REQUEST_KEY, 7, 0),
+		equal(unix.SYS_KEYCTL, 6, 0),
+		equal(unix.SYS_PRCTL, 0, 4),
+		load(first),
+		equal(unix.PR_SET_DUMPABLE, 0, 2),
+		load(second),
+		equal(1, 2, 0),
+		result(unix.SECCOMP_RET_ALLOW),
+		result(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)),
+		result(unix.SECCOMP_RET_ERRNO), // It does nothing and returns 0.
+	}
 }
 
 // filterBytes returns the filter in the form that bwrap reads.
