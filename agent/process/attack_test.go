@@ -5,6 +5,7 @@
 package process
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -267,6 +268,26 @@ func TestAttackMountPoints(t *testing.T) {
 		p.run(c) // It may fail to start.
 		require.Equal(t, before, snapshot(t, out), link)
 	}
+}
+
+// A container can stop the processes of the sandbox in its PID namespace. Then the pod can
+// still be stopped.
+func TestAttackStop(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as the limit")
+	}
+	c := sh("c", "echo ready; while :; do for p in /proc/[0-9]*; do p=${p#/proc/}; [ $p = 1 ] || kill -STOP $p; done 2>/dev/null; done")
+	p := newConfined(t, newSpec(c))
+	id := p.start(c, 0)
+	require.Equal(t, "ready", p.lineOf("c"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, _, err := p.Exec(ctx, id, []string{"true"})
+	require.Error(t, err)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, p.Stop(ctx, id, 0))
+	require.Zero(t, p.run(sh("d", "true")).ExitCode, "the pod goes on")
 }
 
 // As in the kubelet, these volumes are read-only for all containers.

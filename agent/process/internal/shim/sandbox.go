@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -170,9 +171,15 @@ func (c Command) startBox(bwrap string, id int, in *box, stdio []uintptr) (_ *bo
 	}
 	mounted.Write([]byte{0})
 	poll := []unix.PollFd{{Fd: int32(mounted.Fd())}} // POLLERR is always reported.
-	for _, err = unix.Poll(poll, -1); err == unix.EINTR; _, err = unix.Poll(poll, -1) {
+	end := time.Now().Add(mountLimit)
+	n, err := 0, unix.EINTR
+	for err == unix.EINTR {
+		n, err = unix.Poll(poll, int(max(time.Until(end), 0).Milliseconds()))
 	}
-	if in == nil {
+	switch {
+	case n == 0:
+		err = errors.New("bwrap has not mounted the files of the container in time")
+	case in == nil:
 		err = c.checkIn(b)
 	}
 	if err == nil {
@@ -184,6 +191,10 @@ func (c Command) startBox(bwrap string, id int, in *box, stdio []uintptr) (_ *bo
 	}
 	return b, nil
 }
+
+// mountLimit is the time that bwrap has to mount the files of a container, which takes
+// milliseconds. A container can stop the bwrap that enters it, but not its parent.
+const mountLimit = 10 * time.Second
 
 var errSandbox = errors.New("bwrap cannot make the sandbox of the container: its output has the reason")
 
