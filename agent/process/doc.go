@@ -12,8 +12,9 @@
 // that of the pod, with bwrap too. The command of a container is PID 1 in it. So, as in
 // other container runtimes, the command does not get signals for which it has no handler,
 // and its end kills all processes of the container. A command of Exec is one more bwrap,
-// which enters the namespaces of the container and mounts the same files. No process of a
-// container can see the parent. The end of the parent kills the pod, and the end of the
+// which enters the namespaces of the container and mounts the same files. The container can
+// see that bwrap, but cannot trace it or use its files. No process of a container can see
+// the parent. The end of the parent kills the pod, and the end of the
 // agent, for whatever reason, ends the parent. The parent has its own session, so Ctrl-C
 // reaches only the agent.
 //
