@@ -80,7 +80,7 @@ func TestRunForksAndIgnoresSigterm(t *testing.T) {
 	// Its descendants end with it.
 	c.exit("main", 7)
 	c.expect("main#2 exited(7)")
-	left := slices.DeleteFunc(processesOf(c.pod.Name), func(p string) bool { return strings.Contains(p, "/bwrap ") })
+	left := slices.DeleteFunc(processesOf(c.pod.Name), func(p string) bool { return strings.Contains(p, "/bwrap --") })
 	require.Len(t, left, 3, "other's two and the parent")
 	c.exit("other", 0)
 	c.ends(exitFailed, `
