@@ -162,16 +162,19 @@ func (c Command) startBox(bwrap string, id int, in *box, stdio []uintptr) (_ *bo
 	var started struct {
 		PID int `json:"child-pid"`
 	}
+	end := time.Now().Add(mountLimit)
+	b.status.SetReadDeadline(end)
 	if err := json.Unmarshal([]byte(readLine(b.status)), &started); err != nil {
+		unix.Kill(b.waited, unix.SIGKILL)
 		return nil, errSandbox
 	}
+	b.status.SetReadDeadline(time.Time{})
 	b.pid = started.PID
 	if b.pidfd, err = unix.PidfdOpen(b.pid, 0); err != nil {
 		return nil, errSandbox
 	}
 	mounted.Write([]byte{0})
 	poll := []unix.PollFd{{Fd: int32(mounted.Fd())}} // POLLERR is always reported.
-	end := time.Now().Add(mountLimit)
 	n, err := 0, unix.EINTR
 	for err == unix.EINTR {
 		n, err = unix.Poll(poll, int(max(time.Until(end), 0).Milliseconds()))
