@@ -387,3 +387,19 @@ func TestAttackEnvironment(t *testing.T) {
 	require.Len(t, errors, 1, "that of the container itself")
 	require.Contains(t, p.output("c"), "LD_PRELOAD=/no/such/library")
 }
+
+// bwrap gets its options separated by NULs. podspec.Environment refuses one in a variable.
+func TestAttackOptions(t *testing.T) {
+	const bind = "x\x00--bind\x00/\x00/machine"
+	for name, change := range map[string]func(*v1.Container){
+		"workingDir": func(c *v1.Container) { c.WorkingDir = "/\x00--bind\x00/\x00/machine" },
+		"mountPath":  func(c *v1.Container) { c.VolumeMounts[0].MountPath = "/data\x00--bind\x00/\x00/machine" },
+		"command":    func(c *v1.Container) { c.Command = append(c.Command, bind) },
+	} {
+		c := mounted(sh("c", "ls -d /machine"), v1.VolumeMount{Name: "data", MountPath: "/data"})
+		change(c)
+		p := newConfined(t, newSpec(c))
+		require.NotZero(t, p.run(c).ExitCode, name)
+		require.NotContains(t, p.output("c"), "/machine", name)
+	}
+}

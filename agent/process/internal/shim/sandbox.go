@@ -145,6 +145,11 @@ func (c Command) startBox(bwrap string, id int, in *box, stdio []uintptr) (_ *bo
 	}
 	options := append(c.options(b.tmp, subPaths), namespaces...)
 	options = append(options, "--block-fd", strconv.Itoa(block), "--seccomp", strconv.Itoa(seccomp), "--json-status-fd", strconv.Itoa(f.add(status)))
+	for _, o := range options {
+		if strings.ContainsRune(o, 0) { // What follows it would be the next option.
+			return nil, fmt.Errorf("%.100q must not contain a NUL", o)
+		}
+	}
 	list, err := textFile(strings.Join(options, "\x00") + "\x00")
 	if err != nil {
 		return nil, err
