@@ -116,6 +116,10 @@ func TestDocs(t *testing.T) {
 					require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 					require.NoError(t, os.WriteFile(file, []byte(b.content), 0o644))
 				case "console":
+					if err := sandboxHere(); err != nil && strings.Contains(b.content, "crashloop run ") {
+						t.Logf("line %d: not run: %v", b.line, err)
+						continue
+					}
 					got := consoleOutput(t, root, b)
 					if *update && !strings.Contains(b.content, "\n…\n") {
 						updated = updated[:b.start+shift] + got + updated[b.end+shift:]

@@ -6,6 +6,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -51,12 +52,21 @@ type pod struct {
 // newPod returns a pod without confinement.
 func newPod(t *testing.T) *pod { return newPodOf(t, newSpec(), t.TempDir(), Options{Unconfined: true}) }
 
-// newConfined returns a pod with confinement. It skips the test if bubblewrap is not
-// installed.
+// sandboxHere returns an error if bubblewrap is not installed, or can make no sandbox, as in
+// most containers. It does not use the code of this package, whose errors are failures.
+var sandboxHere = sync.OnceValue(func() error {
+	out, err := exec.Command("bwrap", "--bind", "/", "/", "--unshare-user", "--unshare-pid", "--unshare-net", "--proc", "/proc", "true").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("bubblewrap makes no sandbox here: %w %s", err, out)
+	}
+	return nil
+})
+
+// newConfined returns a pod with confinement. It skips the test where there is none.
 func newConfined(t *testing.T, spec *v1.Pod, options ...Options) *pod {
 	t.Helper()
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		t.Skip("bubblewrap is not installed: ", err)
+	if err := sandboxHere(); err != nil {
+		t.Skip(err)
 	}
 	return newPodOf(t, spec, t.TempDir(), append(options, Options{})[0])
 }
