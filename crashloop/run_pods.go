@@ -87,7 +87,6 @@ func (r *podRun) run(pods []podManifest) error {
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	defer r.printer.HandleSuspend()()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var timeout <-chan time.Time

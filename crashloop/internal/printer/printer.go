@@ -84,9 +84,6 @@ type Printer struct {
 	closed           bool
 	// held are the lines to which a wait may be appended.
 	held []heldLine
-	// away is true while nothing may be drawn. left is true if the table on the
-	// terminal must not be erased.
-	away, left bool
 }
 
 // heldLine is the line of an exit or a failed start. It is held until the next
@@ -274,15 +271,6 @@ func (p *Printer) releaseLocked(match func(heldLine) bool) {
 		p.pending = append(append(p.pending, h.line...), '\n')
 		return true
 	})
-}
-
-// leave keeps the table that is on the terminal, and draws the next one below the output
-// of other programs. While away is true, nothing is drawn.
-func (p *Printer) leave(away bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.away, p.left = away, true
-	notify(p.wake)
 }
 
 func (p *Printer) since() time.Duration { return p.clock.Since(p.start) }

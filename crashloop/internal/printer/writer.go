@@ -51,13 +51,6 @@ func (p *Printer) flush() {
 		columns, rows = 80, 24 // The terminal does not report its size.
 	}
 	p.mu.Lock()
-	if p.away {
-		p.mu.Unlock()
-		return
-	}
-	if p.left {
-		p.left, p.screen.drawn = false, nil
-	}
 	if p.leftOut > 0 {
 		p.addLocked(nil, Event{Type: v1.EventTypeWarning, Reason: "OutputLeftOut",
 			Message: fmt.Sprintf("%d lines of output were not read in time; they are in the logs", p.leftOut)})
@@ -108,7 +101,7 @@ func (p *Printer) stall() {
 func (p *Printer) Close(logs func(*v1.Pod) string) error {
 	p.mu.Lock()
 	p.releaseLocked(func(heldLine) bool { return true })
-	p.closed, p.away = true, false
+	p.closed = true
 	p.room.Broadcast()
 	p.mu.Unlock()
 	close(p.closing)
