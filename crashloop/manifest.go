@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -112,18 +113,21 @@ const (
 	maxLists      = 3
 )
 
+// visitObject is called for each object of a manifest that is not a list, with the results of
+// podOf. file and name are for issues.
+type visitObject func(file, name string, object runtime.Object, pod *v1.Pod, path *field.Path)
+
 // reader reads a file of manifests.
 type reader struct {
 	*issues
-	file string
-	// visit is called for each object that is not a list. file and name are for issues.
-	visit func(file, name string, object runtime.Object)
+	file  string
+	visit visitObject
 	// objects and containers count what was found.
 	objects, containers int
 }
 
 // readManifest visits the objects in a file of manifests.
-func (r *issues) readManifest(file string, stdin io.Reader, visit func(file, name string, object runtime.Object)) {
+func (r *issues) readManifest(file string, stdin io.Reader, visit visitObject) {
 	data, err := readFile(file, stdin, maxManifest)
 	if info, statErr := os.Stat(file); err != nil && file != stdinFile && statErr == nil && info.IsDir() {
 		r.Warnings = append(r.Warnings, newIssue(file, "", "", noManifest))
@@ -135,9 +139,9 @@ func (r *issues) readManifest(file string, stdin io.Reader, visit func(file, nam
 		return
 	}
 	m := &reader{issues: r, file: file, visit: visit}
-	yaml := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	stream := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for n := 1; m.objects <= maxObjects; {
-		documents, err := yaml.Read()
+		documents, err := stream.Read()
 		if errors.Is(err, io.EOF) {
 			return
 		}
@@ -169,25 +173,26 @@ func cutDocument(data []byte) (document, rest []byte) {
 	return data, nil
 }
 
-// more counts an object and reports whether the file may have it. It adds an error if not.
+// more counts an object and reports whether the file may have it. It adds an error for the
+// first one that is too many.
 func (r *reader) more() bool {
-	if r.objects++; r.objects <= maxObjects {
-		return true
+	if r.objects++; r.objects == maxObjects+1 {
+		r.Errors = append(r.Errors, newIssue(r.file, "", "", fmt.Sprintf("more than %d objects, which is the limit", maxObjects)))
 	}
-	r.Errors = append(r.Errors, newIssue(r.file, "", "", fmt.Sprintf("more than %d objects, which is the limit", maxObjects)))
-	return false
+	return r.objects <= maxObjects
 }
 
 // found visits an object, unless the file has too many containers with it.
 func (r *reader) found(name string, object runtime.Object) {
-	if pod, path := podOf(object); pod != nil {
+	pod, path := podOf(object)
+	if pod != nil {
 		n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
 		if r.containers += n; r.containers > maxContainers {
 			r.Errors = append(r.Errors, newIssue(r.file, name, path.String(), fmt.Sprintf("%d containers, with which the file has more than %d: that is the limit", n, maxContainers)))
 			return
 		}
 	}
-	r.visit(r.file, name, object)
+	r.visit(r.file, name, object, pod, path)
 }
 
 // read visits the object in a document, or the items of a list, which is in as many lists as
@@ -247,16 +252,14 @@ func (r *reader) read(name string, data []byte, depth int) {
 			return
 		}
 		for i, item := range list.Items {
-			if r.objects <= maxObjects {
-				r.read(fmt.Sprintf("items[%d]", i), item.Raw, depth+1)
-			}
+			r.read(fmt.Sprintf("items[%d]", i), item.Raw, depth+1)
 		}
 		return
 	}
 	// The items may lack their kind.
 	itemKind := strings.TrimSuffix(kind.Kind, "List")
 	utilruntime.Must(meta.EachListItem(object, func(item runtime.Object) error {
-		if r.objects <= maxObjects && r.more() {
+		if r.more() {
 			r.found(objectName(item, itemKind), item)
 		}
 		return nil

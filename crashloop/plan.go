@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -180,8 +181,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 	for _, file := range manifests {
 		errs := len(r.Errors)
 		found := false
-		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
-			pod, path := podOf(object)
+		r.readManifest(file, stdin, func(file, name string, _ runtime.Object, pod *v1.Pod, path *field.Path) {
 			if pod == nil {
 				return
 			}

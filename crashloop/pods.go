@@ -101,8 +101,7 @@ func (r *issues) readWorkloads(files []string, stdin io.Reader) (workloads []pod
 	objects = podspec.Objects{}
 	for _, file := range files {
 		found, issues := false, len(r.Warnings)+len(r.Errors)
-		r.readManifest(file, stdin, func(file, name string, object runtime.Object) {
-			pod, path := podOf(object)
+		r.readManifest(file, stdin, func(file, name string, object runtime.Object, pod *v1.Pod, path *field.Path) {
 			switch {
 			case objects.Add(object):
 				found = true

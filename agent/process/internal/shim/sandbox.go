@@ -89,7 +89,8 @@ func (f *files) close() {
 // Before bwrap executes the command, it reads a byte from one pipe and the seccomp filter
 // from another. The end of the first pipe says that the files of the container are
 // mounted. The filter is written when the command has been found in them. So most errors
-// are known at the start, and not only from the output and the exit code.
+// are known at the start, and not only from the output and the exit code. The whole pod has
+// the same filter already; bwrap needs one to wait for.
 func (c Command) startBox(bwrap string, id int, in *box, stdio []uintptr) (_ *box, err error) {
 	var f files
 	defer f.close()
