@@ -37,14 +37,15 @@ type fleetOptions struct {
 	requests float64
 	cpu      float64
 	window   time.Duration
-	outputs
+	format   string
+	step     time.Duration
 }
 
 // NewFleet returns the command fleet.
 func NewFleet() *cobra.Command {
 	o := fleetOptions{Options: fleet.Options{Costs: fleet.MeasuredCosts}}
 	cmd := &cobra.Command{
-		Use:   "fleet [--curve [NAME=]CURVE]... [--nodes N] [--pods N] [--exit LIFE[,LIFE...]] [--for DURATION] [-o FORMAT] [--html FILE]",
+		Use:   "fleet [--curve [NAME=]CURVE]... [--nodes N] [--pods N] [--exit LIFE[,LIFE...]] [--for DURATION] [-o FORMAT]",
 		Short: "Print what restarts will cost a fleet of nodes",
 		Long: `Print what the restarts of a fleet's containers will cost with one back-off or with
 several side by side: how many there are, the API requests and the CPU of the
@@ -68,9 +69,9 @@ A restart costs what was measured (docs/results/load.md) unless a flag says othe
 With a budget, the command looks for the lowest maximum that stays within it.
 
 Exit status: 0 the plan was printed, 1 a file or configuration is invalid or no maximum
-stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
+stays within the budget, 2 wrong usage.`,
 		Example: `  # a node full of failing pods, with three maxima
-  crashloop plan fleet --curve default --curve 60s --curve 10s --html report.html
+  crashloop plan fleet --curve default --curve 60s --curve 10s -o html > report.html
 
   # a service that all pods need is away for 20 minutes
   crashloop plan fleet --curve default --curve reduced --exit '1@exp(5s)' --outage 10m,20m
@@ -122,7 +123,8 @@ stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
 	perSecond(flags, &o.requests, "budget-requests", "the most API requests of all nodes per second")
 	usage.Var(flags, &o.cpu, "budget-cpu", "SHARE", "", "the most processor time that a kubelet uses, as a share of one processor", parseProcessors)
 	Duration(flags, &o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
-	o.outputs.flags(cmd)
+	usage.Output(cmd, &o.format, formats)
+	Duration(flags, &o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")
 	usage.Name(cmd, map[string]string{
 		"curve": "[NAME=]CURVE", "feature-gates": "GATE=true|false,...", "nodes": "N", "pods": "N", "containers": "N", "exit": "LIFE,...",
 		"restart-policy": "POLICY", "recover": "AFTER", "outage": "FROM,LENGTH[,SHARE]", "seed": "N",
@@ -155,9 +157,6 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := o.outputs.check(curveFiles(o.curves)...); err != nil {
-		return err
-	}
 	for _, w := range warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", w)
 	}
@@ -173,7 +172,13 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	return o.outputs.write(stdout, result, rec)
+	if err := writeReport(stdout, o.format, report.New(result, rec, o.step), result); err != nil {
+		return err
+	}
+	if rec != nil && rec.Best == nil {
+		return &Failure{errors.New("no maximum is within the budget")}
+	}
+	return nil
 }
 
 // parse fills the options from the flags, and returns warnings about the configuration files.

@@ -96,18 +96,6 @@ func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error
 	return curve.Curve, warnings, nil
 }
 
-// curveFiles returns the values of --curve without their names. Some of them are files.
-func curveFiles(values []string) (files []string) {
-	for _, text := range values {
-		name, file, named := strings.Cut(text, "=")
-		if !named {
-			file = name
-		}
-		files = append(files, file)
-	}
-	return files
-}
-
 // maxima returns the curves of all maxima in whole seconds that a KubeletConfiguration may have.
 func maxima(gates map[string]bool) (list []fleet.Curve, err error) {
 	for m := config.LeastMaxContainerRestartPeriod; m <= config.GreatestMaxContainerRestartPeriod; m += time.Second {
