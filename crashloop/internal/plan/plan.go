@@ -40,6 +40,16 @@ type Options struct {
 	Seed uint64
 }
 
+const (
+	// maxEntries limits the lines of a plan.
+	maxEntries = 100_000
+	// maxSteps limits the steps at one point in time, for a pod that never settles.
+	maxSteps = 10_000
+	// maxWork limits the steps times the containers, because a step takes a microsecond for each
+	// container.
+	maxWork = 4_000_000
+)
+
 // Kind is the kind of an entry.
 type Kind string
 
@@ -140,9 +150,6 @@ func Make(o Options) (*Plan, error) {
 		m.summarize()
 		return m.plan, nil
 	}
-	if m.minEntries() > float64(maxEntries) {
-		return nil, tooLong(fmt.Sprintf("in %v", o.For))
-	}
 	return m.plan, m.run()
 }
 
@@ -190,9 +197,7 @@ func (m *maker) run() error {
 	if m.Pod.DeletionTimestamp != nil {
 		a.Delete()
 	}
-	// Without a limit, a pod that never settles at one point in time would loop forever.
-	const maxSteps = 10_000
-	for steps := 0; ; steps++ {
+	for steps, work := 0, 0; ; steps, work = steps+1, work+len(m.containers) {
 		next, done := a.Step(context.Background(), m.now)
 		m.plan.Phase = a.Status().Phase
 		if done {
@@ -210,8 +215,8 @@ func (m *maker) run() error {
 		if next.After(m.now) {
 			m.now, steps = next, 0
 		}
-		if len(m.plan.Entries) > maxEntries || steps > maxSteps {
-			return tooLong("by " + m.now.Format(time.RFC3339))
+		if len(m.plan.Entries) > maxEntries || steps > maxSteps || work > maxWork {
+			return fmt.Errorf("the plan is too long by %s: use a shorter --for, or longer runs", m.now.Format(time.RFC3339))
 		}
 		for _, c := range m.containers {
 			if e, ok := m.exits[c.Name]; ok && !e.at.After(m.now) {
