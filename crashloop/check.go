@@ -54,12 +54,13 @@ For each pod and each pod template in the manifests it prints the result of each
 exit code of each container, from the restart policy, the restart rules and the
 feature gates. restartPolicy and restartPolicyRules are validated as by an API
 server with the same feature gates; in addition, exit codes must exist and be
-unique. Nothing else of the objects is checked, not even which restart policy
-their kind requires. A manifest is a file with one or more objects, a directory
-with such files, or - for stdin. A file without pods is a warning.
+unique. Names, volumes, hooks, probes and the other fields that 'crashloop run'
+uses must be valid too. Nothing else of the objects is checked, not even which
+restart policy their kind requires. A manifest is a file with one or more objects,
+a directory with such files, or - for stdin. A file without pods is a warning.
 
-Exit status: 0 valid, possibly with warnings; 1 invalid, or the input could not be
-read or the output could not be written; 2 wrong usage.`,
+Exit status: 0 valid, possibly with warnings; 1 the output could not be written;
+2 wrong usage; 3 a manifest or the configuration is invalid or cannot be read.`,
 		Example: `  # a node with the default configuration
   crashloop check
 
@@ -79,7 +80,7 @@ read or the output could not be written; 2 wrong usage.`,
 			if err := writers[o.output](cmd.OutOrStdout(), r); err != nil || r.Valid {
 				return failed(err)
 			}
-			return exitError(exitFailed)
+			return exitError(exitRefused)
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)

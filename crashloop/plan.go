@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
@@ -66,8 +65,8 @@ With --recover, an instance that starts after that time does not exit. Without
 never ran, init containers succeed and the first container fails, each after a
 second.
 
-Exit status: 0 the plan was printed; 1 a manifest, a status or the configuration is
-invalid; 2 wrong usage.`,
+Exit status: 0 the plan was printed; 1 it could not be written; 2 wrong usage;
+3 a manifest, a status or the configuration is invalid.`,
 		Example: `  # a container that fails after three seconds each time
   crashloop plan --exit main=1@3s pod.yaml
 
@@ -148,7 +147,7 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 		})
 	}
 	if !r.logIssues(issueWriter{stderr, o.output}) {
-		return exitError(exitFailed)
+		return exitError(exitRefused)
 	}
 	return failed(writePlans(stdout, o.output, plans))
 }
@@ -186,18 +185,13 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 				return
 			}
 			found = true
-			spec := &pod.Spec
-			if list := restartrules.Validate(spec, path, restartrules.Options{Gates: o.Gates}); len(list) > 0 {
-				for _, err := range list {
-					r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+			m := podManifest{file: file, object: name, path: path, pod: pod}
+			if _, errs := m.validate(o.Gates, podspec.Support{}); len(errs) > 0 {
+				for _, err := range errs {
+					r.Errors = append(r.Errors, m.newErrorIssue(err))
 				}
 				return
 			}
-			if len(spec.Containers) == 0 {
-				r.Errors = append(r.Errors, newErrorIssue(file, name, field.Required(path.Child("containers"), "must have at least one container")))
-				return
-			}
-			podspec.Default(pod)
 			o.Pod = pod
 			p, err := plan.Make(o)
 			if err != nil {

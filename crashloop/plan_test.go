@@ -128,7 +128,7 @@ func TestPlanFolder(t *testing.T) {
 	assert.NotContains(t, out, "Pod web")
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.yaml")))
 	status, _, errs := planned(t, "", dir)
-	assert.Equal(t, exitFailed, status)
+	assert.Equal(t, exitRefused, status)
 	assert.Equal(t, "error: "+dir+"/c.yaml: no pod and no pod template found\n", errs)
 }
 
@@ -140,10 +140,10 @@ func TestPlanErrors(t *testing.T) {
 		want     string
 	}{
 		"no manifest":       {"", nil, exitUsage, "no MANIFEST: name a file"},
-		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "stdin: no pod and no pod template found"},
-		"no container":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "spec.containers: Required value"},
-		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitFailed, `--exit: no pod has a container "mian": must be one of main, other`},
-		"unknown in both":   {planPod, []string{"--exit", "mian=1@3s", "--recover", "mian=1m", "-"}, exitFailed, "main, other\nerror: --recover: no pod has a container \"mian\""},
+		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitRefused, "stdin: no pod and no pod template found"},
+		"no container":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", []string{"-"}, exitRefused, "spec.containers: Required value"},
+		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitRefused, `--exit: no pod has a container "mian": must be one of main, other`},
+		"unknown in both":   {planPod, []string{"--exit", "mian=1@3s", "--recover", "mian=1m", "-"}, exitRefused, "main, other\nerror: --recover: no pod has a container \"mian\""},
 		"life":              {planPod, []string{"--exit", "main=1", "-"}, exitUsage, `--exit main: "1" must be CODE@AFTER`},
 		"name":              {planPod, []string{"--exit", "1@3s", "-"}, exitUsage, `--exit "1@3s" must be NAME=VALUE`},
 		"twice":             {planPod, []string{"--exit", "main=1@3s", "--exit", "main=runs", "-"}, exitUsage, `already set for "main"`},
@@ -157,9 +157,9 @@ func TestPlanErrors(t *testing.T) {
 		"format":            {planPod, []string{"-o", "yaml", "-"}, exitUsage, `no output format "yaml"`},
 		"rules": {
 			strings.Replace(planPod, "{name: main, image: a}", "{name: main, image: a, restartPolicyRules: [{action: Restart}]}", 1),
-			[]string{"-"}, exitFailed, "spec.containers[0]",
+			[]string{"-"}, exitRefused, "spec.containers[0]",
 		},
-		"status": {planPod + `status: {containerStatuses: [{name: main, restartCount: -1}]}`, []string{"-"}, exitFailed, "status.containerStatuses[0].restartCount: Invalid value: -1"},
+		"status": {planPod + `status: {containerStatuses: [{name: main, restartCount: -1}]}`, []string{"-"}, exitRefused, "status.containerStatuses[0].restartCount: Invalid value: -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errs := planned(t, tc.manifest, tc.args...)

@@ -88,6 +88,14 @@ func (p podManifest) newErrorIssue(err *field.Error) issueReport {
 	return newErrorIssue(p.file, p.object, err)
 }
 
+// validate sets the defaults of the pod and validates it. An invalid pod has the same
+// errors in every command; a command that runs it also passes the support of its runtime.
+func (p podManifest) validate(gates restartpod.Gates, support podspec.Support) (warnings []string, errs field.ErrorList) {
+	podspec.Default(p.pod)
+	warnings, errs = podspec.Validate(p.pod, support)
+	return warnings, append(restartrules.Validate(&p.pod.Spec, field.NewPath("spec"), restartrules.Options{Gates: gates}), errs...)
+}
+
 // The warnings for input without pods.
 const (
 	noManifest = "the directory has no .yaml, .yml or .json file"
@@ -185,15 +193,11 @@ func (r *report) addPods(manifests []string, stdin io.Reader, commands map[strin
 	pods, objects := r.readPods(manifests, stdin, commands)
 	for i := range pods {
 		p := &pods[i]
-		spec := field.NewPath("spec")
-		errs := restartrules.Validate(&p.pod.Spec, spec, restartrules.Options{Gates: gates})
+		warnings, errs := p.validate(gates, support)
 		if len(errs) == 0 {
-			for _, w := range restartrules.Warnings(&p.pod.Spec, spec, gates) {
+			for _, w := range restartrules.Warnings(&p.pod.Spec, field.NewPath("spec"), gates) {
 				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
 			}
-		}
-		warnings, fieldErrs := podspec.Validate(p.pod, support)
-		if errs = append(errs, fieldErrs...); len(errs) == 0 {
 			var missing []string
 			p.files, missing, errs = objects.Resolve(p.pod)
 			warnings = append(warnings, missing...)

@@ -19,7 +19,11 @@ import (
 )
 
 // Failure is an error of a file, a configuration, or a budget. All other errors are usage errors.
-type Failure struct{ Err error }
+type Failure struct {
+	Err error
+	// Refused is true for an invalid configuration, which has its own exit status.
+	Refused bool
+}
 
 func (f *Failure) Error() string { return f.Err.Error() }
 
@@ -67,8 +71,9 @@ fails, from the start; instances that start after --recover run like the others.
 A restart costs what was measured (docs/results/load.md) unless a flag says otherwise.
 With a budget, the command looks for the lowest maximum that stays within it.
 
-Exit status: 0 the plan was printed, 1 a file or configuration is invalid or no maximum
-stays within the budget, 2 wrong usage. With 1 and 2 no file is written.`,
+Exit status: 0 the plan was printed; 1 an output cannot be written or no maximum stays
+within the budget; 2 wrong usage; 3 a configuration is invalid or cannot be read. With
+1, 2 and 3 no file is written.`,
 		Example: `  # a node full of failing pods, with three maxima
   crashloop plan fleet --curve default --curve 60s --curve 10s --html report.html
 

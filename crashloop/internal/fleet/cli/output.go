@@ -69,7 +69,7 @@ func (o *outputs) check(inputs ...string) error {
 		}
 		target, err := resolve(d.path)
 		if err != nil {
-			return &Failure{err}
+			return &Failure{Err: err}
 		}
 		if seen[target] {
 			return fmt.Errorf("%s: two outputs cannot be the same file", d.path)
@@ -83,7 +83,7 @@ func (o *outputs) check(inputs ...string) error {
 		}
 		temp, err := create(target)
 		if err != nil {
-			return &Failure{fmt.Errorf("%s: %w", d.path, text.Reason(err))}
+			return &Failure{Err: fmt.Errorf("%s: %w", d.path, text.Reason(err))}
 		}
 		temp.Close()
 		os.Remove(temp.Name())
@@ -156,13 +156,13 @@ func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recom
 		"csv": r.CSV, "json": r.JSON, "table": func() ([]byte, error) { return r.Table(), nil },
 	}[o.format]()
 	if err != nil {
-		return &Failure{err}
+		return &Failure{Err: err}
 	}
 	drawings := o.drawings()
 	files := make([][]byte, len(drawings))
 	for i, d := range drawings {
 		if files[i], err = d.data(r, charts); err != nil {
-			return &Failure{fmt.Errorf("%s: %w", d.path, err)}
+			return &Failure{Err: fmt.Errorf("%s: %w", d.path, err)}
 		}
 	}
 	// The reader of the output may be slow or close it. So this comes before the files.
@@ -170,7 +170,7 @@ func (o *outputs) write(stdout io.Writer, result *fleet.Result, rec *fleet.Recom
 		return err
 	}
 	if rec != nil && rec.Best == nil {
-		return &Failure{errors.New("no maximum is within the budget")}
+		return &Failure{Err: errors.New("no maximum is within the budget")}
 	}
 	return replaceAll(drawings, files)
 }
@@ -182,12 +182,12 @@ func replaceAll(drawings []drawing, files [][]byte) error {
 	for i, d := range drawings {
 		target, err := resolve(d.path)
 		if err != nil {
-			return &Failure{err}
+			return &Failure{Err: err}
 		}
 		if !special(target) {
 			regular[i] = target
 		} else if err := os.WriteFile(target, files[i], 0); err != nil {
-			return &Failure{fmt.Errorf("%s: %w", d.path, text.Reason(err))}
+			return &Failure{Err: fmt.Errorf("%s: %w", d.path, text.Reason(err))}
 		}
 	}
 	temps := map[int]string{}
@@ -205,12 +205,12 @@ func replaceAll(drawings []drawing, files [][]byte) error {
 			err = errors.Join(err, temp.Close())
 		}
 		if err != nil {
-			return &Failure{fmt.Errorf("%s: %w", drawings[i].path, text.Reason(err))}
+			return &Failure{Err: fmt.Errorf("%s: %w", drawings[i].path, text.Reason(err))}
 		}
 	}
 	for _, i := range order {
 		if err := os.Rename(temps[i], regular[i]); err != nil {
-			return &Failure{fmt.Errorf("%s: %w", drawings[i].path, text.Reason(err))}
+			return &Failure{Err: fmt.Errorf("%s: %w", drawings[i].path, text.Reason(err))}
 		}
 	}
 	return nil
@@ -218,7 +218,7 @@ func replaceAll(drawings []drawing, files [][]byte) error {
 
 func writeAll(w io.Writer, data []byte) error {
 	if _, err := w.Write(data); err != nil {
-		return &Failure{err}
+		return &Failure{Err: err}
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error
 		err = fmt.Errorf("%w; a curve is default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file", err)
 	}
 	if err != nil {
-		return backoff.Curve{}, nil, &Failure{err}
+		return backoff.Curve{}, nil, &Failure{Err: err, Refused: true}
 	}
 	switch {
 	case spec == "reduced":
@@ -80,7 +80,7 @@ func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error
 		if file == "" {
 			return backoff.Curve{}, nil, errs.ToAggregate()
 		}
-		return backoff.Curve{}, nil, &Failure{&kubeletconfig.Error{File: file, Err: errs[0]}}
+		return backoff.Curve{}, nil, &Failure{Err: &kubeletconfig.Error{File: file, Err: errs[0]}, Refused: true}
 	}
 	curve := config.Resolve(c.Settings)
 	if curve.Ignored && file == "" {
