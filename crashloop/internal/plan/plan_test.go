@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -310,6 +311,7 @@ func TestSummary(t *testing.T) {
 			p, err := Make(o)
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, p.Containers, text(p))
+			assert.True(t, slices.IsSortedFunc(p.Entries, func(a, b Entry) int { return a.Time.Compare(b.Time) }), text(p))
 		})
 	}
 }
