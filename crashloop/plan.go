@@ -52,8 +52,10 @@ restart. A manifest is a file with one or more objects, a directory with such
 files, or - for stdin. A file without pods is a warning if another file has one.
 
 No container is run. The code of 'crashloop run' and of a patched kubelet decides
-in virtual time. A container starts at once, and probes and hooks succeed. --exit
-is a list of the runs of a container. The last LIFE repeats:
+in virtual time. A container starts at once, and probes and hooks succeed. No
+container handles SIGTERM: one that is stopped goes on until it exits or its grace
+period ends, which is exit code 137. --exit is a list of the runs of a container.
+The last LIFE repeats:
 
   1@5s               exits with 1 after five seconds
   1@exp(30s)         exits with 1 after an exponentially distributed time with a mean of 30 s

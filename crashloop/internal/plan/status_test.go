@@ -166,11 +166,11 @@ func TestMissing(t *testing.T) {
 // A plan needs no file.
 func TestNoFolder(t *testing.T) {
 	t.Setenv("TMPDIR", "/nonexistent")
-	o := options(t, `{spec: {activeDeadlineSeconds: 60, containers: [{name: main}]}, status: {startTime: "2026-01-01T11:59:30Z"}}`)
+	o := options(t, `{spec: {activeDeadlineSeconds: 60, terminationGracePeriodSeconds: 0, containers: [{name: main}]}, status: {startTime: "2026-01-01T11:59:30Z"}}`)
 	o = o.with(t, "main", "runs")
 	p, err := Make(o)
 	require.NoError(t, err)
-	assert.Equal(t, "0s Start main 0\n30s Exit main 143\n30s PodEnd Failed\n", text(p))
+	assert.Equal(t, "0s Start main 0\n32s Exit main 137\n32s PodEnd Failed\n", text(p))
 }
 
 // What cannot be is an error that names the field.
