@@ -101,6 +101,10 @@ Exit status: 0 the plan was printed; 1 it could not be written; 2 wrong usage;
 	return cmd
 }
 
+// patchedKubelet is the note on a plan with a wait or a restart of the pod. Without those,
+// a stock kubelet does the same.
+const patchedKubelet = "the plan assumes a patched kubelet: a stock one restarts later, and has no RestartPod"
+
 // podPlan is the plan of a pod in the JSON output.
 type podPlan struct {
 	File   string `json:"file"`
@@ -203,6 +207,9 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 			for _, c := range p.Containers {
 				known[c.Name] = true
 			}
+			if slices.ContainsFunc(p.Entries, func(e plan.Entry) bool { return e.Kind == plan.PodRestart || e.Until != nil }) {
+				p.Notes = append(p.Notes, patchedKubelet)
+			}
 			plans = append(plans, podPlan{file, name, p})
 		})
 		if !found && len(r.Errors) == errs {
@@ -286,18 +293,29 @@ func at(p *plan.Plan, t time.Time) string {
 	return t.Format(time.TimeOnly)
 }
 
-// nextRestart describes the first restart of the plan.
+// nextRestart describes the first restart of the plan. It may be after the end of the plan,
+// at the end of a wait.
 func nextRestart(p *plan.Plan) string {
+	next := plan.Entry{}
 	for _, e := range p.Entries {
 		if e.Kind == plan.Start && e.Restarts > 0 {
-			in := "now"
-			if d := e.Time.Sub(p.Begin); d > 0 {
-				in = "in " + short(d)
-			}
-			return fmt.Sprintf("next restart at %s, %s%s", at(p, e.Time), in, condition(e))
+			next = e
+			break
+		}
+		if e.Until != nil && (next.Time.IsZero() || e.Until.Before(next.Time)) {
+			next.Time = *e.Until
+		} else if e.Kind == plan.PodEnd {
+			next.Time = time.Time{}
 		}
 	}
-	return "no restart in " + short(p.End.Sub(p.Begin))
+	if next.Time.IsZero() {
+		return "no restart in " + short(p.End.Sub(p.Begin))
+	}
+	in := "now"
+	if d := next.Time.Sub(p.Begin); d > 0 {
+		in = "in " + short(d)
+	}
+	return fmt.Sprintf("next restart at %s, %s%s", at(p, next.Time), in, condition(next))
 }
 
 // condition describes the condition of a start, as the end of a sentence.

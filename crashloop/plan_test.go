@@ -35,6 +35,7 @@ func TestPlan(t *testing.T) {
 	assert.Empty(t, errs)
 	assert.Equal(t, `Pod web in stdin: next restart at 12:00:03, in 3s
 assumed: --exit other=runs
+note: the plan assumes a patched kubelet: a stock one restarts later, and has no RestartPod
 TIME      AFTER  CONTAINER  EVENT
 12:00:00  0s     main       starts
 12:00:00  0s     other      starts
@@ -60,6 +61,34 @@ func TestPlanMissing(t *testing.T) {
 	_, out, _ = planned(t, planPod+fmt.Sprintf(status, 0), "--for", "1m", "-")
 	assert.Contains(t, out, "Pod web in stdin: no restart in 1m0s\n")
 	assert.Contains(t, out, "12:00:00  0s     main       starts, if CreateContainerConfigError is resolved\n")
+}
+
+// The first line names the restart that the table has, also after the end of the plan.
+func TestPlanNextRestart(t *testing.T) {
+	const waits = `status: {containerStatuses: [{name: main, restartCount: 5, state: {waiting: {reason: CrashLoopBackOff, message: "back-off 5m0s restarting failed container=main pod=web_default(x)"}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:00Z", finishedAt: "2026-01-01T11:59:10Z"}}}, {name: other, state: {running: {startedAt: "2026-01-01T11:00:00Z"}}}]}`
+	_, out, errs := planned(t, planPod+waits, "--for", "1m", "-")
+	assert.Contains(t, out, "next restart at 12:04:10, in 4m10s\n", errs)
+	assert.Contains(t, out, "waits until 12:04:10, back-off 5m0s\n")
+	_, out, _ = planned(t, planPod+waits, "--for", "4m10s", "-")
+	assert.Contains(t, out, "next restart at 12:04:10, in 4m10s\n")
+	assert.Contains(t, out, "12:04:10  4m10s  main       starts, restart 6\n")
+	// The deadline ends the pod, and the wait.
+	_, out, errs = planned(t, strings.Replace(planPod, "spec: {", "spec: {activeDeadlineSeconds: 90, terminationGracePeriodSeconds: 0, ", 1)+strings.Replace(waits, "{", `{startTime: "2026-01-01T11:59:00Z", `, 1), "--for", "1m", "-")
+	assert.Contains(t, out, "no restart in 1m0s\n", errs)
+}
+
+// A plan says that it is for a patched kubelet if a stock one differs.
+func TestPlanAssumesPatchedKubelet(t *testing.T) {
+	const note = "the plan assumes a patched kubelet: a stock one restarts later, and has no RestartPod"
+	_, out, _ := planned(t, planPod, "--for", "1m", "--exit", "main=1@3s", "-")
+	assert.Contains(t, out, "\nnote: "+note+"\nTIME ")
+	_, out, _ = planned(t, planPod, "--for", "1m", "--exit", "main=1@3s", "-o", "json", "-")
+	assert.Contains(t, out, `"notes":["`+note+`"]`)
+	restarts := strings.Replace(planPod, "image: a", "image: a, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [3]}}]", 1)
+	_, out, errs := planned(t, restarts, "--feature-gates", "RestartPodOnContainerExits=true", "--for", "1m", "--exit", "main=3@20s,runs", "-")
+	assert.Contains(t, out, note, errs)
+	_, out, _ = planned(t, planPod, "--for", "1m", "--exit", "main=runs", "-")
+	assert.NotContains(t, out, "note:")
 }
 
 // People read seconds and tenths of them, programs what was computed.
