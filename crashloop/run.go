@@ -84,8 +84,9 @@ their logs.
 Exit status: 0 all pods succeeded; 1 a pod failed or could not run, or the output
 could not be written; 2 wrong usage; 3 a manifest or the configuration is invalid,
 and nothing was run. If the pods were stopped: 4 by --max-restarts, 124 by
---timeout, 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. The first Ctrl-C stops
-the pods within their grace periods; the second ends crashloop at once.`,
+--timeout, 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 because nobody reads the
+output. The first Ctrl-C stops the pods within their grace periods; the second ends
+crashloop at once.`,
 		Example: `  # run a pod as on a node with the default configuration
   crashloop run pod.yaml
 

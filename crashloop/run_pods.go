@@ -39,7 +39,9 @@ type podRun struct {
 	root    *poddir.Root
 	gates   restartpod.Gates
 	printer *printer.Printer
-	issues  issueWriter
+	// unread is closed when nobody reads the output anymore. It is nil for a terminal.
+	unread <-chan struct{}
+	issues issueWriter
 	// containerBackOff and podBackOff are the back-offs of the node.
 	containerBackOff, podBackOff *backoff.Backoff
 	// tooMany receives the name of a container that has reached --max-restarts.
@@ -55,6 +57,9 @@ func newPodRun(o runOptions, c *kubeletconfig.Config, root *poddir.Root, pods []
 	r := &podRun{
 		runOptions: o, root: root, gates: restartGates(c.FeatureGate), issues: issues, tooMany: make(chan string, 1),
 		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock),
+	}
+	if f, ok := stdout.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
+		r.unread = readerGone(f)
 	}
 	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, config.Resolve(c.Settings).Curve)
 	return r
@@ -120,7 +125,7 @@ func (r *podRun) run(pods []podManifest) error {
 		}
 		cancel()
 	}
-	unread := r.printer.Unread
+	unread := r.unread
 	for {
 		select {
 		case err := <-written:
@@ -161,10 +166,13 @@ func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped int)
 	if err != nil {
 		r.issues.error(err.Error())
 	}
-	if outputErr != nil {
+	unread := errors.Is(outputErr, syscall.EPIPE)
+	if outputErr != nil && !unread {
 		r.issues.error("the output is not complete: " + outputErr.Error())
 	}
 	switch {
+	case unread: // As of a process that SIGPIPE ends, such as another command before head.
+		return exitError(128 + int(syscall.SIGPIPE))
 	case err != nil, slices.Contains(phases, v1.PodFailed):
 		return exitError(exitFailed)
 	case stopped != exitSucceeded && slices.Contains(phases, v1.PodRunning):

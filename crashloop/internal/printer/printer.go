@@ -64,8 +64,6 @@ type Printer struct {
 	// waits.
 	wake, full    chan struct{}
 	closing, done chan struct{}
-	// Unread is closed when a write fails with EPIPE, because the reader is gone.
-	Unread chan struct{}
 	// screen and err belong to loop until done is closed.
 	screen screen
 	err    error
@@ -102,7 +100,7 @@ func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows 
 	p := &Printer{
 		w: w, format: format, clock: c, start: c.Now(), pods: pods,
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
-		closing: make(chan struct{}), done: make(chan struct{}), Unread: make(chan struct{}),
+		closing: make(chan struct{}), done: make(chan struct{}),
 		statuses: map[*v1.Pod]agent.Status{},
 	}
 	p.room = sync.NewCond(&p.mu)
