@@ -119,9 +119,10 @@ func (r *podRun) run(pods []podManifest) error {
 	// time of the first signal.
 	stopped := exitSucceeded
 	var signalled time.Time
+	var late <-chan time.Time
 	stop := func(status int, reason, message string) {
 		if r.printer.Warn(nil, "", reason, message); stopped == exitSucceeded {
-			stopped = status
+			stopped, late = status, time.After(lateStop)
 		}
 		cancel()
 	}
@@ -133,6 +134,12 @@ func (r *podRun) run(pods []podManifest) error {
 		case <-unread:
 			unread = nil
 			cancel()
+		case <-late:
+			for _, p := range pods {
+				if grace := time.Duration(*p.pod.Spec.TerminationGracePeriodSeconds) * time.Second; grace > lateStop {
+					r.printer.WarnRunning(p.pod, fmt.Sprintf("still runs %v after it was told to stop: a first process that ignores SIGTERM is killed when its grace period of %v ends", lateStop, grace))
+				}
+			}
 		case <-timeout:
 			stop(exitTimeout, "Timeout", fmt.Sprintf("--timeout %s is over%s", r.timeout, stopping))
 		case what := <-r.tooMany:
@@ -155,6 +162,10 @@ func (r *podRun) run(pods []podManifest) error {
 }
 
 const stopping = ": stopping the pods within their grace periods"
+
+// lateStop is the time after which a container is late to stop, and a note says why nothing
+// happens.
+const lateStop = 2 * time.Second
 
 // sameSignal is the time within which a second SIGTERM counts as the first one, because
 // timeout(1) signals its child and then the group of the child. A second SIGHUP always

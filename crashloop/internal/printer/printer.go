@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
 // The output formats. Table is the same as Plain if the output is not a terminal.
@@ -124,6 +125,18 @@ func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows 
 // empty.
 func (p *Printer) Warn(pod *v1.Pod, container, reason, message string) {
 	p.add(pod, Event{Container: container, Type: v1.EventTypeWarning, Reason: reason, Message: message})
+}
+
+// WarnRunning writes a warning for each running container of a pod. Sidecars are left out,
+// because they wait for the others to stop.
+func (p *Printer) WarnRunning(pod *v1.Pod, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.statuses[pod].Containers {
+		if c.State.Running != nil && c.Kind != restartpod.KindSidecar {
+			p.addLocked(pod, Event{Container: c.Name, Type: v1.EventTypeWarning, Reason: ReasonStillRunning, Message: message})
+		}
+	}
 }
 
 // Output returns a function that writes a line of a container's output. The function
