@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cliflag "k8s.io/component-base/cli/flag"
 
@@ -152,12 +153,15 @@ func parseShare(text string) (float64, error) {
 	return f, nil
 }
 
-// parseProcessors parses a share of one processor. More than one must be a percentage, because
-// somebody who writes 25 means 25% and not 25 processors.
+// parseProcessors parses a share of one processor, or 500m as in a pod. More than one must be a
+// percentage or have the m, because somebody who writes 25 means 25% and not 25 processors.
 func parseProcessors(text string) (float64, error) {
+	if q, err := resource.ParseQuantity(text); err == nil && strings.HasSuffix(text, "m") {
+		return q.AsApproximateFloat64(), nil
+	}
 	f, err := parseShare(text)
 	if err == nil && f > 1 && !strings.HasSuffix(text, "%") {
-		err = fmt.Errorf("%q is more than one processor: must be a share such as 0.5 or 50%%, or 200%% for two processors", text)
+		err = fmt.Errorf("%q is more than one processor: must be a share such as 0.5, 50%% or 500m, or 200%% for two processors", text)
 	}
 	return f, err
 }
