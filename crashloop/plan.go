@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
-	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
@@ -42,7 +41,7 @@ type planOptions struct {
 func newPlanCommand() *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
-		Use:   "plan [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--at TIME] [--for DURATION] [--seed N] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Use:   "plan [--config FILE] [--config-dir DIR] [--curve CURVE] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--at TIME] [--for DURATION] [--seed N] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Print when the containers of a pod will be restarted",
 		Long: `Print the future starts, exits, waits and restarts of the pods in the manifests,
 and of pods from their pod templates, and the resets of the back-off after a run
@@ -148,7 +147,7 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 	var plans []podPlan
 	if c != nil {
 		plans = r.addPlans(manifests, stdin, plan.Options{
-			Gates: restartGates(c.FeatureGate), Curve: config.Resolve(c.Settings).Curve,
+			Gates: restartGates(c.FeatureGate), Curve: r.curve,
 			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
 		})
 	}

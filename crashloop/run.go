@@ -42,7 +42,7 @@ type runOptions struct {
 func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--host-dir DIR] [--host-network] [--pids-limit N] [--memory-limit QUANTITY] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Use:   "run [--config FILE] [--config-dir DIR] [--curve CURVE] [--feature-gates GATES] [--runtime-endpoint URL] [--host-dir DIR] [--host-network] [--pids-limit N] [--memory-limit QUANTITY] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Run pods on this machine with the kubelet's restart behaviour",
 		Long: `Run the pods of the manifests until they end or you press Ctrl-C. Pods behave as on
 a node with a kubelet of this project: order of init containers, sidecars and
@@ -184,7 +184,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	if err != nil {
 		return failed(fmt.Errorf("--root-dir %s: %w", o.rootDir, err))
 	}
-	return newPodRun(o, c, poddir.Open(root, poddir.MaxPods, poddir.MaxBytes), pods, stdout, issues).run(pods)
+	return newPodRun(o, restartGates(c.FeatureGate), r.curve, poddir.Open(root, poddir.MaxPods, poddir.MaxBytes), pods, stdout, issues).run(pods)
 }
 
 // logIssues writes the warnings, except those about image pulls, and the errors. It

@@ -22,12 +22,10 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/cri"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/poddir"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -48,20 +46,20 @@ type podRun struct {
 	tooMany chan string
 }
 
-func newPodRun(o runOptions, c *kubeletconfig.Config, root *poddir.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
+func newPodRun(o runOptions, gates restartpod.Gates, curve backoff.Curve, root *poddir.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
 	clock := clock.RealClock{}
 	var list []*v1.Pod
 	for _, p := range pods {
 		list = append(list, p.pod)
 	}
 	r := &podRun{
-		runOptions: o, root: root, gates: restartGates(c.FeatureGate), issues: issues, tooMany: make(chan string, 1),
+		runOptions: o, root: root, gates: gates, issues: issues, tooMany: make(chan string, 1),
 		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock),
 	}
 	if f, ok := stdout.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
 		r.unread = readerGone(f)
 	}
-	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, config.Resolve(c.Settings).Curve)
+	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, curve)
 	return r
 }
 

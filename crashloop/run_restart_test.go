@@ -172,6 +172,25 @@ func TestRunRestartAllContainers(t *testing.T) {
 	c.requireNoProcess()
 }
 
+func TestRunWithCurve(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(onFailure, container("main")), "--curve", "300ms/1s", "-")
+	c.expect(`
+		main#1 running
+		> main 1
+		main#1 exited(1)
+		main#2 running
+		> main 1
+		main#2 exited(1)
+		... main waits 300ms
+		main#3 running
+		> main 0`)
+	c.ends(exitSucceeded, `
+		main#3 exited(0)
+		pod PodSucceeded
+		pod Succeeded restarts=0 main=2`)
+}
+
 // plan has the exit codes of run, also of a container that does not handle SIGTERM.
 func TestPlanExitsAsRun(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -33,7 +34,9 @@ func (f *Failure) Unwrap() error { return f.Err }
 // fleetOptions are the flags of fleet.
 type fleetOptions struct {
 	fleet.Options
-	curves   []string
+	curves []string
+	// files are those of the curves, or empty.
+	files    []string
 	gates    map[string]bool
 	exit     string
 	policy   string
@@ -160,7 +163,7 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := o.outputs.check(curveFiles(o.curves)...); err != nil {
+	if err := o.outputs.check(o.files...); err != nil {
 		return err
 	}
 	for _, w := range warnings {
@@ -200,11 +203,23 @@ func (o *fleetOptions) parse() (warnings []string, err error) {
 		o.curves = []string{"default"}
 	}
 	for _, text := range o.curves {
-		c, odd, err := parseCurve(text, o.gates)
-		if err != nil {
-			return nil, err
+		name, source, err := parseCurve(text)
+		if err == nil && utf8.RuneCountInString(name) > longestName {
+			err = fmt.Errorf("the name must have at most %d characters: use NAME=FILE", longestName)
 		}
-		o.Curves, warnings = append(o.Curves, c), append(warnings, odd...)
+		if err != nil {
+			return nil, fmt.Errorf("--curve %q: %w", text, err)
+		}
+		curve, odd, err := source.curve(o.gates)
+		if f := (*Failure)(nil); errors.As(err, &f) {
+			f.Err = fmt.Errorf("--curve %s: %w", name, f.Err)
+			return nil, f
+		}
+		o.Curves, o.files = append(o.Curves, fleet.Curve{Name: name, Curve: curve}), append(o.files, source.File)
+		warnings = append(warnings, odd...)
 	}
 	return warnings, nil
 }
+
+// longestName is the maximum number of characters in the name of a curve.
+const longestName = 60
