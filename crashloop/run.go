@@ -55,7 +55,8 @@ with a warning. Volumes that need a cluster are empty directories.
 
 Without --runtime-endpoint each container is a process on this machine, in a sandbox
 of bubblewrap (apt-get install bubblewrap). This needs Linux, but neither root nor
-an image. The command is looked up on this machine. It gets only PATH and HOME from
+an image. For a container without a command, a stand-in runs and says so. A command
+is looked up on this machine. It gets only PATH and HOME from
 the environment. A container sees its own processes, its volumes at their mountPath,
 its own /tmp, and the programs of this machine read-only (/usr, /etc, /opt), but no
 other files; --host-dir adds a directory. Without a workingDir it runs in the
