@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readerGone returns a channel that is closed when nobody reads the pipe f anymore. A
-// write would fail, but a pod may run for long before the next one.
+// readerGone returns a channel that is closed when nobody reads f anymore, a pipe or a
+// socket. A write would fail, but a pod may run for long before the next one.
 func readerGone(f *os.File) <-chan struct{} {
 	gone := make(chan struct{})
-	poll := []unix.PollFd{{Fd: int32(f.Fd())}} // POLLERR is always reported.
+	poll := []unix.PollFd{{Fd: int32(f.Fd())}} // These two are always reported.
 	go func() {
 		_, err := unix.Poll(poll, -1)
 		for err == unix.EINTR {
 			_, err = unix.Poll(poll, -1)
 		}
-		if poll[0].Revents&unix.POLLERR != 0 {
+		if poll[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
 			close(gone)
 		}
 	}()

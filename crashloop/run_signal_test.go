@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 )
@@ -31,6 +32,21 @@ func TestRunEndsWhenNobodyReads(t *testing.T) {
 	require.Empty(t, processesOf(c.pod.Name))
 	require.Empty(t, c.errors())
 	c.requireOnlyLogs()
+}
+
+// Some programs give their children a socket.
+func TestReaderGone(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	stdout := os.NewFile(uintptr(pair[0]), "stdout")
+	defer stdout.Close()
+	gone := readerGone(stdout)
+	require.NoError(t, unix.Close(pair[1]))
+	select {
+	case <-gone:
+	case <-time.After(patience):
+		require.Fail(t, "the end of the reader is not noticed")
+	}
 }
 
 // Before head, the other commands end as any program does.
