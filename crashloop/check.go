@@ -15,7 +15,9 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
@@ -25,6 +27,7 @@ import (
 type configOptions struct {
 	file         string
 	dir          string
+	curve        cli.Source
 	featureGates map[string]bool
 }
 
@@ -37,7 +40,7 @@ type checkOptions struct {
 func newCheckCommand() *cobra.Command {
 	var o checkOptions
 	cmd := &cobra.Command{
-		Use:   "check [--config FILE] [--config-dir DIR] [--feature-gates GATES] [-o FORMAT] [-f FILE|DIR|-] [-R] [MANIFEST ...]",
+		Use:   "check [--config FILE] [--config-dir DIR] [--curve CURVE] [--feature-gates GATES] [-o FORMAT] [-f FILE|DIR|-] [-R] [MANIFEST ...]",
 		Short: "Print the restart back-off of a kubelet's configuration and the restart rules of pods",
 		Long: `Print the container restart back-off of a kubelet of this project: the initial
 delay, the maximum, the source of each, and all delays. If a start fails after
@@ -54,12 +57,13 @@ For each pod and each pod template in the manifests it prints the result of each
 exit code of each container, from the restart policy, the restart rules and the
 feature gates. restartPolicy and restartPolicyRules are validated as by an API
 server with the same feature gates; in addition, exit codes must exist and be
-unique. Nothing else of the objects is checked, not even which restart policy
-their kind requires. A manifest is a file with one or more objects, a directory
-with such files, or - for stdin. A file without pods is a warning.
+unique. Names, volumes, hooks, probes and the other fields that 'crashloop run'
+uses must be valid too. Nothing else of the objects is checked, not even which
+restart policy their kind requires. A manifest is a file with one or more objects,
+a directory with such files, or - for stdin. A file without pods is a warning.
 
-Exit status: 0 valid, possibly with warnings; 1 invalid, or the input could not be
-read or the output could not be written; 2 wrong usage.`,
+Exit status: 0 valid, possibly with warnings; 1 the output could not be written;
+2 wrong usage; 3 a manifest or the configuration is invalid or cannot be read.`,
 		Example: `  # a node with the default configuration
   crashloop check
 
@@ -79,7 +83,7 @@ read or the output could not be written; 2 wrong usage.`,
 			if err := writers[o.output](cmd.OutOrStdout(), r); err != nil || r.Valid {
 				return failed(err)
 			}
-			return exitError(exitFailed)
+			return exitError(exitRefused)
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
@@ -95,6 +99,9 @@ func addConfigFlags(cmd *cobra.Command, o *configOptions) {
 	flags.StringVar(&o.dir, "config-dir", "", "the drop-in directory, as the kubelet's --config-dir")
 	flags.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates",
 		"feature gates, as the kubelet's --feature-gates; they override those of the files\nOther names are ignored, unless they look like a misspelling of one of these:\n"+strings.Join(known, "\n"))
+	usage.Var(flags, &o.curve, "curve", "CURVE", "", "a curve in place of --config and --config-dir, as in 'crashloop plan fleet': default, reduced, 4s, 250ms/1m or a file", cli.ParseCurve)
+	cmd.MarkFlagsMutuallyExclusive("curve", "config")
+	cmd.MarkFlagsMutuallyExclusive("curve", "config-dir")
 	usage.Name(cmd, map[string]string{"config": "FILE", "config-dir": "DIR", "feature-gates": "GATE=true|false,..."})
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("feature-gates", completeGates(known)))
 	cobra.CheckErr(cmd.MarkFlagFilename("config", "yaml", "yml", "json"))
@@ -125,6 +132,7 @@ type report struct {
 	Valid bool `json:"valid"`
 	// Curve is missing if the configuration is not valid.
 	Curve *curveReport `json:"curve,omitempty"`
+	curve backoff.Curve
 	// FeatureGates is missing if the gates are not valid.
 	FeatureGates []kubeletconfig.Gate `json:"featureGates,omitempty"`
 	// Pods lists the pods of the manifests, except those that are invalid with all
@@ -181,7 +189,11 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 // addConfig adds the curve, gates, warnings and errors of the configuration. It returns
 // nil if the configuration is not valid.
 func (r *report) addConfig(o configOptions) *kubeletconfig.Config {
-	c, err := kubeletconfig.Load(o.file, o.dir, o.featureGates)
+	source := o.curve
+	if source.File == "" {
+		source.File = o.file
+	}
+	c, err := source.Load(o.dir, o.featureGates)
 	for _, w := range c.Warnings {
 		r.Warnings = append(r.Warnings, newIssue(w.File, "", w.Field, w.Detail))
 	}
@@ -204,7 +216,12 @@ func (r *report) addConfig(o configOptions) *kubeletconfig.Config {
 		}
 		return nil
 	}
-	curve := config.Resolve(c.Settings)
+	curve, err := source.Resolve(c)
+	if err != nil {
+		r.Errors = append(r.Errors, newIssue("", "", "--curve", err.Error()))
+		return nil
+	}
+	r.curve = curve.Curve
 	r.Curve = &curveReport{
 		Initial: valueReport{Value: metav1.Duration{Duration: curve.Initial}, Reason: curve.InitialReason},
 		Maximum: valueReport{Value: metav1.Duration{Duration: curve.Max}, Reason: curve.MaxReason},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/cpuset"
 
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
@@ -59,8 +60,9 @@ var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: 
 
 func (r *report) addPod(p podManifest, gates restartpod.Gates) {
 	spec := &p.pod.Spec
-	for _, err := range restartrules.Validate(spec, p.path, restartrules.Options{Gates: gates}) {
-		r.Errors = append(r.Errors, newErrorIssue(p.file, p.object, err))
+	_, errs := p.validate(gates, podspec.Support{})
+	for _, err := range errs {
+		r.Errors = append(r.Errors, p.newErrorIssue(err))
 	}
 	// If the rules are invalid with all gates too, their results are undefined, and the
 	// report could be very long.

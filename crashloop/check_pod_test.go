@@ -19,12 +19,12 @@ func TestCheckStdin(t *testing.T) {
 	want, err := os.ReadFile("testdata/pods-gate-off.golden")
 	require.NoError(t, err)
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, exitFailed, run([]string{"check", "-"}, bytes.NewReader(manifest), &stdout, &stderr))
+	require.Equal(t, exitRefused, run([]string{"check", "-"}, bytes.NewReader(manifest), &stdout, &stderr))
 	// The lines of the issues are broken at other words.
 	require.Equal(t, strings.Fields(strings.ReplaceAll(string(want), "pods.yaml", "stdin")), strings.Fields(stdout.String()))
 
 	stdout.Reset()
-	require.Equal(t, exitFailed, run([]string{"check", "-"}, iotest.ErrReader(errors.New("is closed")), &stdout, &stderr))
+	require.Equal(t, exitRefused, run([]string{"check", "-"}, iotest.ErrReader(errors.New("is closed")), &stdout, &stderr))
 	require.Contains(t, stdout.String(), "ERRORS\n  - stdin: is closed\n")
 	require.Empty(t, stderr.String())
 }
@@ -47,9 +47,9 @@ func TestCheckManifestForms(t *testing.T) {
 		{"a YAML document after JSON", podA + "\n---\n" + podB, []string{"Pod a", "Pod b"}, nil, nil},
 		{"a comment after JSON", podA + "\n# the end\n", []string{"Pod a"}, nil, nil},
 		{"no object after JSON", podA + "}", []string{"Pod a"}, []string{"stdin: document 2: yaml: did not find expected node content"}, nil},
-		{"YAML that begins as JSON does", "{apiVersion: v1, kind: Pod, metadata: {name: a}}", []string{"Pod a"}, nil, nil},
-		{"a list of one kind", `{"apiVersion": "v1", "kind": "PodList", "items": [` + podA + `, {"metadata": {"namespace": "n", "name": "b"}}]}`, []string{"Pod a", "Pod n/b"}, nil, nil},
-		{"a list of workloads", `{"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "a"}}]}`, []string{"Deployment a"}, nil, nil},
+		{"YAML that begins as JSON does", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}", []string{"Pod a"}, nil, nil},
+		{"a list of one kind", `{"apiVersion": "v1", "kind": "PodList", "items": [` + podA + `, {"metadata": {"namespace": "n", "name": "b"}, "spec": {"containers": [{"name": "main"}]}}]}`, []string{"Pod a", "Pod n/b"}, nil, nil},
+		{"a list of workloads", `{"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "a"}, "spec": {"template": {"spec": {"containers": [{"name": "main"}]}}}}]}`, []string{"Deployment a"}, nil, nil},
 		{"a list without pods", `{"apiVersion": "v1", "kind": "List", "items": [` + service + `]}`, nil, nil, []string{"stdin: Service s: " + noTemplate}},
 		{"a list of a kind without pods", `{"apiVersion": "v1", "kind": "ServiceList", "items": [` + service + `]}`, nil, nil, []string{"stdin: Service s: " + noTemplate}},
 		{"an empty list", "{apiVersion: v1, kind: List, items: []}", nil, nil, []string{"stdin: List: items: " + noItems}},

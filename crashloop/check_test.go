@@ -33,19 +33,19 @@ func TestCheck(t *testing.T) {
 		{"gate-off", []string{"--config", "kubelet.yaml", "--feature-gates", "KubeletCrashLoopBackOffMax=false"}, exitSucceeded},
 		{"first-delayed", []string{"--feature-gates", "AllAlpha=true", "--feature-gates", "ReduceDefaultCrashLoopBackOffDecay=false"}, exitSucceeded},
 		{"draft", []string{"--config", "draft.yaml"}, exitSucceeded},
-		{"slow", []string{"--config", "slow.yaml"}, exitFailed},
-		{"slow-json", []string{"--config", "slow.yaml", "-o", "json"}, exitFailed},
-		{"integer-yaml", []string{"--config", "integer.yaml", "-o", "yaml"}, exitFailed},
-		{"missing", []string{"--config", "missing.yaml", "--config-dir", "missing.d"}, exitFailed},
-		{"former-gate", []string{"--feature-gates", "EnableKubeletCrashLoopBackoffMax=true"}, exitFailed},
+		{"slow", []string{"--config", "slow.yaml"}, exitRefused},
+		{"slow-json", []string{"--config", "slow.yaml", "-o", "json"}, exitRefused},
+		{"integer-yaml", []string{"--config", "integer.yaml", "-o", "yaml"}, exitRefused},
+		{"missing", []string{"--config", "missing.yaml", "--config-dir", "missing.d"}, exitRefused},
+		{"former-gate", []string{"--feature-gates", "EnableKubeletCrashLoopBackoffMax=true"}, exitRefused},
 		{"pods", []string{"--feature-gates", "RestartPodOnContainerExits=true", "pods.yaml"}, exitSucceeded},
 		{"pods-json", []string{"--feature-gates", "RestartPodOnContainerExits=true", "-o", "json", "pods.yaml"}, exitSucceeded},
-		{"pods-yaml", []string{"-o", "yaml", "pods.yaml"}, exitFailed},
-		{"pods-gate-off", []string{"pods.yaml"}, exitFailed},
-		{"pods-rules-off", []string{"--feature-gates", "AllBeta=false", "pods.yaml"}, exitFailed},
-		{"pods-malformed", []string{"pods-malformed.yaml", "missing.yaml", "kubelet.yaml"}, exitFailed},
-		{"pods-config-invalid", []string{"--config", "slow.yaml", "pods.yaml"}, exitFailed},
-		{"workloads", []string{"workloads.yaml"}, exitFailed},
+		{"pods-yaml", []string{"-o", "yaml", "pods.yaml"}, exitRefused},
+		{"pods-gate-off", []string{"pods.yaml"}, exitRefused},
+		{"pods-rules-off", []string{"--feature-gates", "AllBeta=false", "pods.yaml"}, exitRefused},
+		{"pods-malformed", []string{"pods-malformed.yaml", "missing.yaml", "kubelet.yaml"}, exitRefused},
+		{"pods-config-invalid", []string{"--config", "slow.yaml", "pods.yaml"}, exitRefused},
+		{"workloads", []string{"workloads.yaml"}, exitRefused},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -74,6 +74,38 @@ func TestCheck(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, files, len(tests))
 	})
+}
+
+// --curve takes the place of a configuration, as in plan fleet.
+func TestCurveFlag(t *testing.T) {
+	for _, tc := range []struct {
+		args   string
+		status int
+		want   []string
+	}{
+		{"check --curve default", exitSucceeded, []string{"initial  10s   default\n", "maximum  300s  default\n"}},
+		{"check --curve reduced", exitSucceeded, []string{"initial  1s   feature gate ReduceDefaultCrashLoopBackOffDecay\n", "ReduceDefaultCrashLoopBackOffDecay    ALPHA  true   --feature-gates\n"}},
+		{"check --curve 4s", exitSucceeded, []string{"initial  4s  lowered to the maximum\n", "maximum  4s  maxContainerRestartPeriod\n"}},
+		{"check --curve fast=4s", exitSucceeded, []string{"maximum  4s "}},
+		{"check --curve 250ms/1s", exitSucceeded, []string{"initial  0.25s  --curve\n", "delays   0s, 0.25s, 0.5s, 1s, 1s … from each exit\n"}},
+		{"check --curve 250ms/1s -o json", exitSucceeded, []string{`"value": "250ms",`, `"reason": "--curve"`}},
+		{"check --curve testdata/kubelet.yaml", exitSucceeded, []string{"in testdata/kubelet.yaml\n"}},
+		{"plan --for 1m --exit main=1@5s --curve 2s ../examples/crash.yaml", exitSucceeded, []string{", back-off 2s\n"}},
+		{"plan --for 1m --exit main=1@5s --curve 250ms/1m ../examples/crash.yaml", exitSucceeded, []string{"10.3s  main       starts, restart 2\n"}},
+		{"check --curve 0s", exitUsage, []string{`invalid argument "0s" for "--curve" flag: `, "must be from 1s to 300s"}},
+		{"plan --curve 5s/1s -", exitUsage, []string{"the initial delay 5s must be from 1ms to the maximum, 1s"}},
+		{"run --curve reduce -", exitUsage, []string{`invalid argument "reduce" for "--curve" flag: no such file or directory; a curve is default, reduced, a maximum such as 4s, `}},
+		{"run --curve 4s --config testdata/kubelet.yaml -", exitUsage, []string{"[config curve] were all set"}},
+		{"plan --curve 4s --config-dir testdata/kubelet.conf.d -", exitUsage, []string{"[config-dir curve] were all set"}},
+		{"check --curve 4s --feature-gates KubeletCrashLoopBackOffMax=false", exitRefused, []string{"--curve: the feature gate KubeletCrashLoopBackOffMax is off"}},
+		{"plan --curve testdata/slow.yaml -", exitRefused, []string{"error: testdata/slow.yaml: crashLoopBackOff.maxContainerRestartPeriod"}},
+	} {
+		var output bytes.Buffer
+		require.Equal(t, tc.status, run(strings.Fields(tc.args), strings.NewReader(""), &output, &output), "%s\n%s", tc.args, &output)
+		for _, want := range tc.want {
+			require.Contains(t, output.String(), want, tc.args)
+		}
+	}
 }
 
 func TestUsageErrors(t *testing.T) {

@@ -24,13 +24,15 @@ import (
 // The exit statuses.
 const (
 	exitSucceeded = 0
-	// exitFailed is for invalid input, for errors while reading, writing or running, and
-	// for pods that failed.
+	// exitFailed is for errors while writing or running, for invalid metrics, and for pods
+	// that failed.
 	exitFailed = 1
 	exitUsage  = 2
-	// The others are for run: an invalid manifest or configuration, and pods that a limit
-	// stopped. 124 is also the exit status of timeout(1).
-	exitRefused     = 3
+	// exitRefused is for a manifest or a configuration that is invalid or cannot be read.
+	// It differs from exitFailed, so that a script can tell such a pod from one that failed.
+	exitRefused = 3
+	// The others are for pods of run that a limit stopped. 124 is also the exit status of
+	// timeout(1).
 	exitMaxRestarts = 4
 	exitTimeout     = 124
 )
@@ -72,6 +74,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return int(status)
 	case errors.As(err, &failure):
 		issueWriter{stderr, cmd.Flag("output").Value.String()}.error(failure.Error())
+		if failure.Refused {
+			return exitRefused
+		}
 		return exitFailed
 	case wantsJSON.MatchString(strings.Join(args, " ")):
 		issueWriter{stderr, outputJSON}.error(err.Error())

@@ -142,6 +142,39 @@ func TestRunManifests(t *testing.T) {
 	}
 }
 
+// An invalid manifest has the same error and the same exit status in every command.
+func TestInvalidManifests(t *testing.T) {
+	for name, tc := range map[string]struct{ manifest, want string }{
+		"name of a container": {
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: A B, command: [a]}]}",
+			`stdin: Pod a: spec.containers[0].name: Invalid value: "A B": a lowercase RFC 1123 label must`,
+		},
+		"name twice": {
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {initContainers: [{name: b, command: [a]}], containers: [{name: b, command: [a]}]}",
+			`stdin: Pod a: spec.initContainers[0].name: Duplicate value: "b"`,
+		},
+		"no name":      {"apiVersion: v1\nkind: Pod\nspec: {containers: [{name: b, command: [a]}]}", "stdin: Pod: metadata.name: Required value"},
+		"no container": {"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: a}", "stdin: CronJob a: spec.jobTemplate.spec.template.spec.containers: Required value"},
+		"policy": {
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {restartPolicy: Sometimes, containers: [{name: b, command: [a]}]}",
+			`stdin: Pod a: spec.restartPolicy: Unsupported value: "Sometimes"`,
+		},
+		"mount": {
+			"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: b, command: [a], volumeMounts: [{name: c, mountPath: /c}]}]}",
+			`stdin: Pod a: spec.containers[0].volumeMounts[0].name: Not found: "c"`,
+		},
+		"no YAML": {"a: [", "stdin: document 1: "},
+	} {
+		for _, command := range []string{"check", "plan", "run"} {
+			t.Run(name+"/"+command, func(t *testing.T) {
+				var output bytes.Buffer
+				require.Equal(t, exitRefused, run([]string{command, stdinFile}, strings.NewReader(tc.manifest), &output, &output))
+				require.Contains(t, strings.Join(strings.Fields(output.String()), " "), tc.want) // check breaks long lines.
+			})
+		}
+	}
+}
+
 func TestManifestFolders(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"b.yaml", "a.yml", "c.json", "README.md", "below/d.yaml", "below/below/e.yaml"} {

@@ -22,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
-	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
@@ -43,7 +41,7 @@ type planOptions struct {
 func newPlanCommand() *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
-		Use:   "plan [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--at TIME] [--for DURATION] [--seed N] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Use:   "plan [--config FILE] [--config-dir DIR] [--curve CURVE] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--at TIME] [--for DURATION] [--seed N] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Print when the containers of a pod will be restarted",
 		Long: `Print the future starts, exits, waits and restarts of the pods in the manifests,
 and of pods from their pod templates, and the resets of the back-off after a run
@@ -53,8 +51,10 @@ restart. A manifest is a file with one or more objects, a directory with such
 files, or - for stdin. A file without pods is a warning if another file has one.
 
 No container is run. The code of 'crashloop run' and of a patched kubelet decides
-in virtual time. A container starts at once, and probes and hooks succeed. --exit
-is a list of the runs of a container. The last LIFE repeats:
+in virtual time. A container starts at once, and probes and hooks succeed. No
+container handles SIGTERM: one that is stopped goes on until it exits or its grace
+period ends, which is exit code 137. --exit is a list of the runs of a container.
+The last LIFE repeats:
 
   1@5s               exits with 1 after five seconds
   1@exp(30s)         exits with 1 after an exponentially distributed time with a mean of 30 s
@@ -66,8 +66,8 @@ With --recover, an instance that starts after that time does not exit. Without
 never ran, init containers succeed and the first container fails, each after a
 second.
 
-Exit status: 0 the plan was printed; 1 a manifest, a status or the configuration is
-invalid; 2 wrong usage.`,
+Exit status: 0 the plan was printed; 1 it could not be written; 2 wrong usage;
+3 a manifest, a status or the configuration is invalid.`,
 		Example: `  # a container that fails after three seconds each time
   crashloop plan --exit main=1@3s pod.yaml
 
@@ -99,6 +99,10 @@ invalid; 2 wrong usage.`,
 	cmd.AddCommand(cli.NewFleet())
 	return cmd
 }
+
+// patchedKubelet is the note on a plan with a wait or a restart of the pod. Without those,
+// a stock kubelet does the same.
+const patchedKubelet = "the plan assumes a patched kubelet: a stock one restarts later, and has no RestartPod"
 
 // podPlan is the plan of a pod in the JSON output.
 type podPlan struct {
@@ -143,12 +147,12 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 	var plans []podPlan
 	if c != nil {
 		plans = r.addPlans(manifests, stdin, plan.Options{
-			Gates: restartGates(c.FeatureGate), Curve: config.Resolve(c.Settings).Curve,
+			Gates: restartGates(c.FeatureGate), Curve: r.curve,
 			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
 		})
 	}
 	if !r.logIssues(issueWriter{stderr, o.output}) {
-		return exitError(exitFailed)
+		return exitError(exitRefused)
 	}
 	return failed(writePlans(stdout, o.output, plans))
 }
@@ -186,18 +190,13 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 				return
 			}
 			found = true
-			spec := &pod.Spec
-			if list := restartrules.Validate(spec, path, restartrules.Options{Gates: o.Gates}); len(list) > 0 {
-				for _, err := range list {
-					r.Errors = append(r.Errors, newErrorIssue(file, name, err))
+			m := podManifest{file: file, object: name, path: path, pod: pod}
+			if _, errs := m.validate(o.Gates, podspec.Support{}); len(errs) > 0 {
+				for _, err := range errs {
+					r.Errors = append(r.Errors, m.newErrorIssue(err))
 				}
 				return
 			}
-			if len(spec.Containers) == 0 {
-				r.Errors = append(r.Errors, newErrorIssue(file, name, field.Required(path.Child("containers"), "must have at least one container")))
-				return
-			}
-			podspec.Default(pod)
 			o.Pod = pod
 			p, err := plan.Make(o)
 			if err != nil {
@@ -206,6 +205,9 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 			}
 			for _, c := range p.Containers {
 				known[c.Name] = true
+			}
+			if slices.ContainsFunc(p.Entries, func(e plan.Entry) bool { return e.Kind == plan.PodRestart || e.Until != nil }) {
+				p.Notes = append(p.Notes, patchedKubelet)
 			}
 			plans = append(plans, podPlan{file, name, p})
 		})
@@ -290,18 +292,29 @@ func at(p *plan.Plan, t time.Time) string {
 	return t.Format(time.TimeOnly)
 }
 
-// nextRestart describes the first restart of the plan.
+// nextRestart describes the first restart of the plan. It may be after the end of the plan,
+// at the end of a wait.
 func nextRestart(p *plan.Plan) string {
+	next := plan.Entry{}
 	for _, e := range p.Entries {
 		if e.Kind == plan.Start && e.Restarts > 0 {
-			in := "now"
-			if d := e.Time.Sub(p.Begin); d > 0 {
-				in = "in " + short(d)
-			}
-			return fmt.Sprintf("next restart at %s, %s%s", at(p, e.Time), in, condition(e))
+			next = e
+			break
+		}
+		if e.Until != nil && (next.Time.IsZero() || e.Until.Before(next.Time)) {
+			next.Time = *e.Until
+		} else if e.Kind == plan.PodEnd {
+			next.Time = time.Time{}
 		}
 	}
-	return "no restart in " + short(p.End.Sub(p.Begin))
+	if next.Time.IsZero() {
+		return "no restart in " + short(p.End.Sub(p.Begin))
+	}
+	in := "now"
+	if d := next.Time.Sub(p.Begin); d > 0 {
+		in = "in " + short(d)
+	}
+	return fmt.Sprintf("next restart at %s, %s%s", at(p, next.Time), in, condition(next))
 }
 
 // condition describes the condition of a start, as the end of a sentence.

@@ -49,7 +49,7 @@ func TestPlanFleetStatus(t *testing.T) {
 		{"plan fleet --pods 3", exitSucceeded, "1 node of 3 pods, 1h; 100% fail: 1@10s", ""},
 		{"plan fleet --pods 0", exitUsage, "", "error: pods: 0: must be from 1 to 10000\nSee 'crashloop plan fleet --help'.\n"},
 		{"plan fleet --pods 0 -o json", exitUsage, "", `"detail":"pods: 0: must be from 1 to 10000"`},
-		{"plan fleet --curve none.yaml", exitFailed, "", "error: --curve none.yaml: none.yaml: "},
+		{"plan fleet --curve testdata/slow.yaml", exitRefused, "", "error: --curve testdata/slow.yaml: testdata/slow.yaml: "},
 		{"plan fleet --budget-requests 0.1", exitFailed, "no maximum is within the budget: 5m: ", "error: no maximum is within the budget\n"},
 	} {
 		var out, errs bytes.Buffer

@@ -35,6 +35,7 @@ func TestPlan(t *testing.T) {
 	assert.Empty(t, errs)
 	assert.Equal(t, `Pod web in stdin: next restart at 12:00:03, in 3s
 assumed: --exit other=runs
+note: the plan assumes a patched kubelet: a stock one restarts later, and has no RestartPod
 TIME      AFTER  CONTAINER  EVENT
 12:00:00  0s     main       starts
 12:00:00  0s     other      starts
@@ -60,6 +61,34 @@ func TestPlanMissing(t *testing.T) {
 	_, out, _ = planned(t, planPod+fmt.Sprintf(status, 0), "--for", "1m", "-")
 	assert.Contains(t, out, "Pod web in stdin: no restart in 1m0s\n")
 	assert.Contains(t, out, "12:00:00  0s     main       starts, if CreateContainerConfigError is resolved\n")
+}
+
+// The first line names the restart that the table has, also after the end of the plan.
+func TestPlanNextRestart(t *testing.T) {
+	const waits = `status: {containerStatuses: [{name: main, restartCount: 5, state: {waiting: {reason: CrashLoopBackOff, message: "back-off 5m0s restarting failed container=main pod=web_default(x)"}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:00Z", finishedAt: "2026-01-01T11:59:10Z"}}}, {name: other, state: {running: {startedAt: "2026-01-01T11:00:00Z"}}}]}`
+	_, out, errs := planned(t, planPod+waits, "--for", "1m", "-")
+	assert.Contains(t, out, "next restart at 12:04:10, in 4m10s\n", errs)
+	assert.Contains(t, out, "waits until 12:04:10, back-off 5m0s\n")
+	_, out, _ = planned(t, planPod+waits, "--for", "4m10s", "-")
+	assert.Contains(t, out, "next restart at 12:04:10, in 4m10s\n")
+	assert.Contains(t, out, "12:04:10  4m10s  main       starts, restart 6\n")
+	// The deadline ends the pod, and the wait.
+	_, out, errs = planned(t, strings.Replace(planPod, "spec: {", "spec: {activeDeadlineSeconds: 90, terminationGracePeriodSeconds: 0, ", 1)+strings.Replace(waits, "{", `{startTime: "2026-01-01T11:59:00Z", `, 1), "--for", "1m", "-")
+	assert.Contains(t, out, "no restart in 1m0s\n", errs)
+}
+
+// A plan says that it is for a patched kubelet if a stock one differs.
+func TestPlanAssumesPatchedKubelet(t *testing.T) {
+	const note = "the plan assumes a patched kubelet: a stock one restarts later, and has no RestartPod"
+	_, out, _ := planned(t, planPod, "--for", "1m", "--exit", "main=1@3s", "-")
+	assert.Contains(t, out, "\nnote: "+note+"\nTIME ")
+	_, out, _ = planned(t, planPod, "--for", "1m", "--exit", "main=1@3s", "-o", "json", "-")
+	assert.Contains(t, out, `"notes":["`+note+`"]`)
+	restarts := strings.Replace(planPod, "image: a", "image: a, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [3]}}]", 1)
+	_, out, errs := planned(t, restarts, "--feature-gates", "RestartPodOnContainerExits=true", "--for", "1m", "--exit", "main=3@20s,runs", "-")
+	assert.Contains(t, out, note, errs)
+	_, out, _ = planned(t, planPod, "--for", "1m", "--exit", "main=runs", "-")
+	assert.NotContains(t, out, "note:")
 }
 
 // People read seconds and tenths of them, programs what was computed.
@@ -128,7 +157,7 @@ func TestPlanFolder(t *testing.T) {
 	assert.NotContains(t, out, "Pod web")
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.yaml")))
 	status, _, errs := planned(t, "", dir)
-	assert.Equal(t, exitFailed, status)
+	assert.Equal(t, exitRefused, status)
 	assert.Equal(t, "error: "+dir+"/c.yaml: no pod and no pod template found\n", errs)
 }
 
@@ -140,10 +169,10 @@ func TestPlanErrors(t *testing.T) {
 		want     string
 	}{
 		"no manifest":       {"", nil, exitUsage, "no MANIFEST: name a file"},
-		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "stdin: no pod and no pod template found"},
-		"no container":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", []string{"-"}, exitFailed, "spec.containers: Required value"},
-		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitFailed, `--exit: no pod has a container "mian": must be one of main, other`},
-		"unknown in both":   {planPod, []string{"--exit", "mian=1@3s", "--recover", "mian=1m", "-"}, exitFailed, "main, other\nerror: --recover: no pod has a container \"mian\""},
+		"no pod":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", []string{"-"}, exitRefused, "stdin: no pod and no pod template found"},
+		"no container":      {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", []string{"-"}, exitRefused, "spec.containers: Required value"},
+		"unknown container": {planPod, []string{"--exit", "mian=1@3s", "-"}, exitRefused, `--exit: no pod has a container "mian": must be one of main, other`},
+		"unknown in both":   {planPod, []string{"--exit", "mian=1@3s", "--recover", "mian=1m", "-"}, exitRefused, "main, other\nerror: --recover: no pod has a container \"mian\""},
 		"life":              {planPod, []string{"--exit", "main=1", "-"}, exitUsage, `--exit main: "1" must be CODE@AFTER`},
 		"name":              {planPod, []string{"--exit", "1@3s", "-"}, exitUsage, `--exit "1@3s" must be NAME=VALUE`},
 		"twice":             {planPod, []string{"--exit", "main=1@3s", "--exit", "main=runs", "-"}, exitUsage, `already set for "main"`},
@@ -157,9 +186,9 @@ func TestPlanErrors(t *testing.T) {
 		"format":            {planPod, []string{"-o", "yaml", "-"}, exitUsage, `no output format "yaml"`},
 		"rules": {
 			strings.Replace(planPod, "{name: main, image: a}", "{name: main, image: a, restartPolicyRules: [{action: Restart}]}", 1),
-			[]string{"-"}, exitFailed, "spec.containers[0]",
+			[]string{"-"}, exitRefused, "spec.containers[0]",
 		},
-		"status": {planPod + `status: {containerStatuses: [{name: main, restartCount: -1}]}`, []string{"-"}, exitFailed, "status.containerStatuses[0].restartCount: Invalid value: -1"},
+		"status": {planPod + `status: {containerStatuses: [{name: main, restartCount: -1}]}`, []string{"-"}, exitRefused, "status.containerStatuses[0].restartCount: Invalid value: -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, out, errs := planned(t, tc.manifest, tc.args...)

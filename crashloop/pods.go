@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
@@ -86,6 +87,14 @@ func (p podManifest) newErrorIssue(err *field.Error) issueReport {
 		err.Field = p.path.String() + rest
 	}
 	return newErrorIssue(p.file, p.object, err)
+}
+
+// validate sets the defaults of the pod and validates it. An invalid pod has the same
+// errors in every command; a command that runs it also passes the support of its runtime.
+func (p podManifest) validate(gates restartpod.Gates, support podspec.Support) (warnings []string, errs field.ErrorList) {
+	podspec.Default(p.pod)
+	warnings, errs = podspec.Validate(p.pod, support)
+	return warnings, append(restartrules.Validate(&p.pod.Spec, field.NewPath("spec"), restartrules.Options{Gates: gates}), errs...)
 }
 
 // The warnings for input without pods.
@@ -179,21 +188,51 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 	return pods, objects
 }
 
+// addStandIns gives each container without a command a stand-in for the command of its
+// image, and returns these containers and a warning about each. A stand-in runs if the
+// container would be restarted after a success, and otherwise succeeds.
+func (p *podManifest) addStandIns() (standIns []*v1.Container, warnings []issueReport) {
+	const runs = `echo "$0"; trap 'exit 0' TERM; while :; do /bin/sleep 1000 & wait; done`
+	for path, c := range podspec.Containers(&p.pod.Spec) {
+		if len(c.Command) > 0 {
+			continue
+		}
+		policy := v1.ContainerRestartPolicy(p.pod.Spec.RestartPolicy)
+		if strings.HasPrefix(path.String(), "spec.initContainers") {
+			policy = v1.ContainerRestartPolicyOnFailure
+		}
+		script, does := `echo "$0"`, "it succeeds at once"
+		if ptr.Deref(c.RestartPolicy, policy) == v1.ContainerRestartPolicyAlways {
+			script, does = runs, "it runs until it is stopped"
+		}
+		c.Command = []string{"/bin/sh", "-c", script, fmt.Sprintf("stand-in for the image %q: %s", c.Image, does)}
+		standIns = append(standIns, c)
+		warnings = append(warnings, newIssue(p.file, p.object, p.path.String()+strings.TrimPrefix(path.String(), "spec"),
+			"no command: a stand-in for the image runs, without probes and hooks; "+does+" (--command "+c.Name+"='...' runs a command instead)"))
+	}
+	return standIns, warnings
+}
+
 // addPods returns the pods of the manifests, validated for a runtime. It adds their
 // warnings and errors to the report.
 func (r *report) addPods(manifests []string, stdin io.Reader, commands map[string]string, gates restartpod.Gates, support podspec.Support) []podManifest {
 	pods, objects := r.readPods(manifests, stdin, commands)
 	for i := range pods {
 		p := &pods[i]
-		spec := field.NewPath("spec")
-		errs := restartrules.Validate(&p.pod.Spec, spec, restartrules.Options{Gates: gates})
+		var standIns []*v1.Container
+		var notes []issueReport
+		if support.NeedsCommand {
+			standIns, notes = p.addStandIns()
+		}
+		warnings, errs := p.validate(gates, support)
+		for _, c := range standIns { // Now they are valid, but nothing answers them.
+			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Lifecycle, c.WorkingDir = nil, nil, nil, nil, ""
+		}
 		if len(errs) == 0 {
-			for _, w := range restartrules.Warnings(&p.pod.Spec, spec, gates) {
+			r.Warnings = append(r.Warnings, notes...)
+			for _, w := range restartrules.Warnings(&p.pod.Spec, field.NewPath("spec"), gates) {
 				r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
 			}
-		}
-		warnings, fieldErrs := podspec.Validate(p.pod, support)
-		if errs = append(errs, fieldErrs...); len(errs) == 0 {
 			var missing []string
 			p.files, missing, errs = objects.Resolve(p.pod)
 			warnings = append(warnings, missing...)
@@ -202,9 +241,6 @@ func (r *report) addPods(manifests []string, stdin io.Reader, commands map[strin
 			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, "", text))
 		}
 		for _, err := range errs {
-			if support.NeedsCommand && err.Type == field.ErrorTypeRequired && strings.HasSuffix(err.Field, ".command") {
-				err.Detail += ", or pass --command NAME=COMMAND"
-			}
 			r.Errors = append(r.Errors, p.newErrorIssue(err))
 		}
 	}

@@ -42,7 +42,7 @@ type runOptions struct {
 func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run [--config FILE] [--config-dir DIR] [--feature-gates GATES] [--runtime-endpoint URL] [--host-dir DIR] [--host-network] [--pids-limit N] [--memory-limit QUANTITY] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Use:   "run [--config FILE] [--config-dir DIR] [--curve CURVE] [--feature-gates GATES] [--runtime-endpoint URL] [--host-dir DIR] [--host-network] [--pids-limit N] [--memory-limit QUANTITY] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Run pods on this machine with the kubelet's restart behaviour",
 		Long: `Run the pods of the manifests until they end or you press Ctrl-C. Pods behave as on
 a node with a kubelet of this project: order of init containers, sidecars and
@@ -55,7 +55,8 @@ with a warning. Volumes that need a cluster are empty directories.
 
 Without --runtime-endpoint each container is a process on this machine, in a sandbox
 of bubblewrap (apt-get install bubblewrap). This needs Linux, but neither root nor
-an image. The command is looked up on this machine. It gets only PATH and HOME from
+an image. For a container without a command, a stand-in runs and says so. A command
+is looked up on this machine. It gets only PATH and HOME from
 the environment. A container sees its own processes, its volumes at their mountPath,
 its own /tmp, and the programs of this machine read-only (/usr, /etc, /opt), but no
 other files; --host-dir adds a directory. Without a workingDir it runs in the
@@ -84,8 +85,9 @@ their logs.
 Exit status: 0 all pods succeeded; 1 a pod failed or could not run, or the output
 could not be written; 2 wrong usage; 3 a manifest or the configuration is invalid,
 and nothing was run. If the pods were stopped: 4 by --max-restarts, 124 by
---timeout, 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. The first Ctrl-C stops
-the pods within their grace periods; the second ends crashloop at once.`,
+--timeout, 130 by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, 141 because nobody reads the
+output. The first Ctrl-C stops the pods within their grace periods; the second ends
+crashloop at once.`,
 		Example: `  # run a pod as on a node with the default configuration
   crashloop run pod.yaml
 
@@ -183,7 +185,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	if err != nil {
 		return failed(fmt.Errorf("--root-dir %s: %w", o.rootDir, err))
 	}
-	return newPodRun(o, c, poddir.Open(root, poddir.MaxPods, poddir.MaxBytes), pods, stdout, issues).run(pods)
+	return newPodRun(o, restartGates(c.FeatureGate), r.curve, poddir.Open(root, poddir.MaxPods, poddir.MaxBytes), pods, stdout, issues).run(pods)
 }
 
 // logIssues writes the warnings, except those about image pulls, and the errors. It

@@ -22,12 +22,10 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/cri"
-	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
-	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/poddir"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -39,24 +37,29 @@ type podRun struct {
 	root    *poddir.Root
 	gates   restartpod.Gates
 	printer *printer.Printer
-	issues  issueWriter
+	// unread is closed when nobody reads the output anymore. It is nil for a terminal.
+	unread <-chan struct{}
+	issues issueWriter
 	// containerBackOff and podBackOff are the back-offs of the node.
 	containerBackOff, podBackOff *backoff.Backoff
 	// tooMany receives the name of a container that has reached --max-restarts.
 	tooMany chan string
 }
 
-func newPodRun(o runOptions, c *kubeletconfig.Config, root *poddir.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
+func newPodRun(o runOptions, gates restartpod.Gates, curve backoff.Curve, root *poddir.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
 	clock := clock.RealClock{}
 	var list []*v1.Pod
 	for _, p := range pods {
 		list = append(list, p.pod)
 	}
 	r := &podRun{
-		runOptions: o, root: root, gates: restartGates(c.FeatureGate), issues: issues, tooMany: make(chan string, 1),
+		runOptions: o, root: root, gates: gates, issues: issues, tooMany: make(chan string, 1),
 		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock),
 	}
-	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, config.Resolve(c.Settings).Curve)
+	if f, ok := stdout.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
+		r.unread = readerGone(f)
+	}
+	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, curve)
 	return r
 }
 
@@ -114,13 +117,14 @@ func (r *podRun) run(pods []podManifest) error {
 	// time of the first signal.
 	stopped := exitSucceeded
 	var signalled time.Time
+	var late <-chan time.Time
 	stop := func(status int, reason, message string) {
 		if r.printer.Warn(nil, "", reason, message); stopped == exitSucceeded {
-			stopped = status
+			stopped, late = status, time.After(lateStop)
 		}
 		cancel()
 	}
-	unread := r.printer.Unread
+	unread := r.unread
 	for {
 		select {
 		case err := <-written:
@@ -128,6 +132,12 @@ func (r *podRun) run(pods []podManifest) error {
 		case <-unread:
 			unread = nil
 			cancel()
+		case <-late:
+			for _, p := range pods {
+				if grace := time.Duration(*p.pod.Spec.TerminationGracePeriodSeconds) * time.Second; grace > lateStop {
+					r.printer.WarnRunning(p.pod, fmt.Sprintf("still runs %v after it was told to stop: a first process that ignores SIGTERM is killed when its grace period of %v ends", lateStop, grace))
+				}
+			}
 		case <-timeout:
 			stop(exitTimeout, "Timeout", fmt.Sprintf("--timeout %s is over%s", r.timeout, stopping))
 		case what := <-r.tooMany:
@@ -151,6 +161,10 @@ func (r *podRun) run(pods []podManifest) error {
 
 const stopping = ": stopping the pods within their grace periods"
 
+// lateStop is the time after which a container is late to stop, and a note says why nothing
+// happens.
+const lateStop = 2 * time.Second
+
 // sameSignal is the time within which a second SIGTERM counts as the first one, because
 // timeout(1) signals its child and then the group of the child. A second SIGHUP always
 // does, because a closing terminal may send two at any time.
@@ -161,10 +175,13 @@ func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped int)
 	if err != nil {
 		r.issues.error(err.Error())
 	}
-	if outputErr != nil {
+	unread := errors.Is(outputErr, syscall.EPIPE)
+	if outputErr != nil && !unread {
 		r.issues.error("the output is not complete: " + outputErr.Error())
 	}
 	switch {
+	case unread: // As of a process that SIGPIPE ends, such as another command before head.
+		return exitError(128 + int(syscall.SIGPIPE))
 	case err != nil, slices.Contains(phases, v1.PodFailed):
 		return exitError(exitFailed)
 	case stopped != exitSucceeded && slices.Contains(phases, v1.PodRunning):

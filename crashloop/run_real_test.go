@@ -9,8 +9,10 @@ import (
 	"bytes"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +23,7 @@ import (
 )
 
 // Common manifests run. Each pod checks its environment and files, and then prints that
-// it serves.
+// it serves, or is a stand-in for an image.
 func TestRunRealManifests(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/real/*")
@@ -31,14 +33,11 @@ func TestRunRealManifests(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			args := []string{"-o", "plain", "--timeout", patience.String(), "--max-restarts", "1", "-f", file}
-			if strings.Contains(file, "image-only") {
-				args = append(args, "--command", `nginx=echo "$1"; exec sleep 1000`)
-			}
 			c := newCommand(t, []*v1.Pod{newPod(never)}, args...).start()
 			served, output := false, ""
 			for lines := bufio.NewScanner(c.stdout); lines.Scan(); {
 				output += lines.Text() + "\n"
-				if strings.HasSuffix(lines.Text(), "| serving") {
+				if strings.HasSuffix(lines.Text(), "| serving") || strings.HasSuffix(lines.Text(), "| stand-in for the image \"nginx:1.29\": it runs until it is stopped") {
 					served = true
 					c.cmd.Process.Signal(os.Interrupt) // A Job may have ended.
 				}
@@ -48,6 +47,49 @@ func TestRunRealManifests(t *testing.T) {
 			require.NotContains(t, c.errors(), "error")
 		})
 	}
+}
+
+// An ordinary user needs no other flag.
+func TestRealManifestsAsOrdinaryUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("TestRunRealManifests runs as one")
+	}
+	needBubblewrap(t)
+	dir := outsideTmp(t)
+	require.NoError(t, os.Chmod(dir, 0o777))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "testdata/real"), os.DirFS("testdata/real")))
+	exe, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	test := filepath.Join(dir, "crashloop.test")
+	require.NoError(t, os.WriteFile(test, exe, 0o755))
+	const nobody = 65534
+	cmd := exec.Command(test, "-test.v", "-test.run", "^TestRunRealManifests$")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Setpgid: true}
+	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	output, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Equal(t, 12, strings.Count(string(output), "--- PASS: TestRunRealManifests/"), "%s", output)
+}
+
+// A stand-in takes the place of a command of the image, with what belongs to that command.
+func TestStandIn(t *testing.T) {
+	t.Parallel()
+	down := &v1.Probe{ProbeHandler: execProbe("exit 1"), PeriodSeconds: 1, FailureThreshold: 1}
+	pod := newPod(always, v1.Container{Name: "setup", Image: initPrefix + "setup"}, v1.Container{Name: "proxy", Image: "proxy", LivenessProbe: down, WorkingDir: "/app",
+		Lifecycle: &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: execProbe("exit 1").Exec}}, Env: []v1.EnvVar{{Name: "PATH", Value: "/app"}}}, container("main"))
+	c := startRun(t, pod, "-")
+	c.expect(`
+		setup#1 running
+		setup#1 exited(0)
+		... main#1 running
+		> interrupt
+		... proxy#1 exited(0)
+		... pod Failed restarts=0 setup=0 proxy=0 main=0`)
+	require.Equal(t, 130, c.wait())
+	require.Equal(t, []string{"stand-in for the image \"proxy\": it runs until it is stopped"}, c.log("proxy", 0))
+	require.Contains(t, c.errors(), `"field":"spec.containers[0]","detail":"no command: a stand-in for the image runs, without probes and hooks; it runs until it is stopped (--command proxy='...' runs a command instead)"`)
 }
 
 func TestCheckRealManifests(t *testing.T) {

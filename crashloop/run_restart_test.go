@@ -5,13 +5,18 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -165,6 +170,62 @@ func TestRunRestartAllContainers(t *testing.T) {
 	c.signalUntilEnd(syscall.SIGINT)
 	require.Equal(t, 130, c.wait())
 	c.requireNoProcess()
+}
+
+func TestRunWithCurve(t *testing.T) {
+	t.Parallel()
+	c := startRun(t, newPod(onFailure, container("main")), "--curve", "300ms/1s", "-")
+	c.expect(`
+		main#1 running
+		> main 1
+		main#1 exited(1)
+		main#2 running
+		> main 1
+		main#2 exited(1)
+		... main waits 300ms
+		main#3 running
+		> main 0`)
+	c.ends(exitSucceeded, `
+		main#3 exited(0)
+		pod PodSucceeded
+		pod Succeeded restarts=0 main=2`)
+}
+
+// plan has the exit codes of run, also of a container that does not handle SIGTERM.
+func TestPlanExitsAsRun(t *testing.T) {
+	t.Parallel()
+	for _, action := range []restartpod.Action{restartpod.ActionRestartPod, restartpod.ActionRestartAllContainers} {
+		t.Run(string(action), func(t *testing.T) {
+			t.Parallel()
+			pod := withGrace(newPod(never, script("main", "exit 88", rule(v1.ContainerRestartRuleAction(action), v1.ContainerRestartRuleOnExitCodesOpIn, 88)), script("other", "exec sleep 1000")), 1)
+			manifest, err := yaml.Marshal(pod)
+			require.NoError(t, err)
+			c := startRun(t, pod)
+			var ran []string
+			for len(ran) < 2 {
+				if e, ok := c.event(); e.ExitCode != nil {
+					ran = append(ran, fmt.Sprint(e.Container, " ", *e.ExitCode))
+				} else {
+					require.True(t, ok)
+				}
+			}
+			c.signal(syscall.SIGKILL)
+			c.wait()
+
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, exitSucceeded, run([]string{"plan", "-o", "json", "--config", "testdata/run/kubelet.yaml", "--exit", "main=88@0s", "--exit", "other=runs", "--for", "3s", "-"}, bytes.NewReader(manifest), &stdout, &stderr), &stderr)
+			var p plan.Plan
+			require.NoError(t, json.Unmarshal(stdout.Bytes(), &p))
+			var planned []string
+			for _, e := range p.Entries {
+				if e.ExitCode != nil && len(planned) < 2 {
+					planned = append(planned, fmt.Sprint(e.Container, " ", *e.ExitCode))
+				}
+			}
+			require.Equal(t, []string{"main 88", "other 137"}, ran)
+			require.Equal(t, ran, planned)
+		})
+	}
 }
 
 // Without the gate the action does not exist: the pod is rejected, and nothing is

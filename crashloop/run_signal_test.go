@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 )
@@ -26,12 +27,43 @@ func TestRunEndsWhenNobodyReads(t *testing.T) {
 	c := newCommand(t, []*v1.Pod{newPod(never, container("main"), container("other"))}).start()
 	c.listen("main.ready")
 	c.listen("other.ready")
-	require.NoError(t, c.stdout.Close())
-	c.exit("main", 0) // The exit causes a write.
-	require.Equal(t, exitFailed, c.wait())
+	require.NoError(t, c.stdout.Close()) // Nothing else causes a write.
+	require.Equal(t, 128+int(syscall.SIGPIPE), c.wait())
 	require.Empty(t, processesOf(c.pod.Name))
-	require.Equal(t, `{"severity":"error","detail":"the output is not complete: write /dev/stdout: broken pipe"}`+"\n", c.errors())
+	require.Empty(t, c.errors())
 	c.requireOnlyLogs()
+}
+
+// Some programs give their children a socket.
+func TestReaderGone(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	stdout := os.NewFile(uintptr(pair[0]), "stdout")
+	defer stdout.Close()
+	gone := readerGone(stdout)
+	require.NoError(t, unix.Close(pair[1]))
+	select {
+	case <-gone:
+	case <-time.After(patience):
+		require.Fail(t, "the end of the reader is not noticed")
+	}
+}
+
+// Before head, the other commands end as any program does.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"check examples/crash.yaml", "check -o json", "plan examples/crash.yaml", "plan fleet --pods 1", "plan --help", "status --metrics crashloop/testdata/status/node.prom"} {
+		reader, writer, err := os.Pipe()
+		require.NoError(t, err)
+		require.NoError(t, reader.Close())
+		cmd := exec.Command("/proc/self/exe", strings.Fields(args)...)
+		var stderr bytes.Buffer
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "..", append(os.Environ(), asCommand+"=1"), writer, &stderr
+		require.Error(t, cmd.Run(), args)
+		require.NoError(t, writer.Close())
+		require.Equal(t, syscall.SIGPIPE, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(), args)
+		require.Empty(t, stderr.String(), args)
+	}
 }
 
 // escaping is a container that tries to escape, and exits when the test writes its exit

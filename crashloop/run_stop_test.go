@@ -7,8 +7,10 @@ package main
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -102,6 +104,26 @@ func TestRunDeletion(t *testing.T) {
 				pod Failed restarts=0 setup=0 proxy=0 main=0 helper=0`,
 		},
 	})
+}
+
+// A note says for what --timeout waits.
+func TestRunWaitsForGracePeriod(t *testing.T) {
+	t.Parallel()
+	pod := newPod(always, container("proxy", asSidecar), container("main", stubborn), container("other"))
+	c := startRun(t, pod, "--timeout", "1s", "-")
+	var notes []string
+	for {
+		e, ok := c.event()
+		if !ok {
+			break
+		}
+		if e.Reason == printer.ReasonStillRunning {
+			notes = append(notes, e.Container+" "+e.Message)
+			c.exit("main", 0)
+		}
+	}
+	require.Equal(t, []string{"main still runs 2s after it was told to stop: a first process that ignores SIGTERM is killed when its grace period of 30s ends"}, notes)
+	require.Equal(t, exitTimeout, c.wait())
 }
 
 // The reasons to stop a pod before its end, and their exit statuses.

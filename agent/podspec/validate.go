@@ -29,6 +29,9 @@ import (
 // Unlike an API server, Validate rejects a relative mount path, the mount path /, a
 // negative grace period, and a probe port name that the container does not have. It does
 // not validate restart policies and restart rules: see Validate of package restartrules.
+//
+// With the zero Support, which is for no runtime, it only returns the errors that every
+// runtime has.
 func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.ErrorList) {
 	// Default has set these values, and some runtimes do not honour them.
 	withoutDefaults := pod.DeepCopy()
@@ -45,6 +48,9 @@ func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.Error
 	v := validator{pod: pod, support: support, volumes: sets.New[string](), containers: sets.New[string]()}
 	v.validatePod()
 	v.validateText(object, nil)
+	if support.Name == "" {
+		return nil, v.errs
+	}
 	warnings, errs = support.check(spec, v.errs)
 	return warnings, append(v.errs, errs...)
 }
@@ -176,7 +182,7 @@ func (v *validator) validateContainer(c *v1.Container, path *field.Path) {
 	switch {
 	case v.support.NeedsCommand && len(c.Command) == 0:
 		v.add(field.Required(path.Child("command"), fmt.Sprintf("the %s runtime uses no image: set a command of this machine", v.support.Name)))
-	case !v.support.NeedsCommand && c.Image == "":
+	case v.support.Name != "" && !v.support.NeedsCommand && c.Image == "":
 		v.add(field.Required(path.Child("image"), ""))
 	}
 	if sc := c.SecurityContext; sc != nil {

@@ -358,6 +358,14 @@ func TestRefused(t *testing.T) {
 	require.Equal(t, []string{"spec.containers[0].image: Required value"}, errs)
 }
 
+// Without a runtime, a pod is invalid only if every runtime refuses it.
+func TestValidateWithoutRuntime(t *testing.T) {
+	warnings, errs := errorTexts(t, `{metadata: {name: a}, spec: {nodeName: n, containers: [{name: main, stdin: true}, {name: A B}]}}`, Support{})
+	require.Empty(t, warnings)
+	require.Len(t, errs, 1)
+	require.Contains(t, errs[0], `spec.containers[1].name: Invalid value: "A B"`)
+}
+
 // FuzzValidate searches for a pod with which Default or Validate panics, or that is
 // valid and cannot be started.
 func FuzzValidate(f *testing.F) {

@@ -5,8 +5,11 @@
 package process
 
 import (
+	"context"
 	"errors"
+	"net"
 	"runtime"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -23,6 +26,9 @@ var errOther = errors.New("the process runtime needs Linux, not " + runtime.GOOS
 func New(*v1.Pod, string, Options, func(container string, line []byte), func(container, message string)) (*Runtime, error) {
 	return nil, errOther
 }
+
+// Dial returns an error.
+func (*Runtime) Dial(context.Context, string, time.Duration) (net.Conn, error) { return nil, errOther }
 
 // CanConfine returns an error.
 func CanConfine() error { return errOther }

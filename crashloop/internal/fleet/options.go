@@ -110,10 +110,9 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("curve %q: the name has a character that cannot be printed", c.Name)
 		case names[c.Name]:
 			return fmt.Errorf("curve %q: two curves have this name", c.Name)
-		case c.Initial < LeastDelay || c.Initial > c.Max:
-			return fmt.Errorf("curve %q: the initial delay %v must be from %v to the maximum, %v", c.Name, c.Initial, LeastDelay, c.Max)
-		case c.Max > LongestDelay:
-			return fmt.Errorf("curve %q: the maximum %v must be at most %v", c.Name, c.Max, LongestDelay)
+		}
+		if err := CheckDelays(c.Curve); err != nil {
+			return fmt.Errorf("curve %q: %w", c.Name, err)
 		}
 		names[c.Name] = true
 	}
@@ -167,6 +166,17 @@ func (o *Options) Validate() error {
 		if n := o.estimate(c); n > mostRestarts {
 			return fmt.Errorf("curve %q: about %.0g restarts are too many to simulate: use fewer nodes or a shorter time", c.Name, n)
 		}
+	}
+	return nil
+}
+
+// CheckDelays returns an error if the delays of a curve are too short or too long.
+func CheckDelays(c backoff.Curve) error {
+	switch {
+	case c.Initial < LeastDelay || c.Initial > c.Max:
+		return fmt.Errorf("the initial delay %v must be from %v to the maximum, %v", c.Initial, LeastDelay, c.Max)
+	case c.Max > LongestDelay:
+		return fmt.Errorf("the maximum %v must be at most %v", c.Max, LongestDelay)
 	}
 	return nil
 }

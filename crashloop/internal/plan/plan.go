@@ -112,7 +112,7 @@ type Summary struct {
 // contradicts itself or the curve. It also returns an error if the plan is too long. If the status
 // is slightly later than Begin, the clocks differ, and the plan begins at the time of the status.
 func Make(o Options) (*Plan, error) {
-	if err := checkNames(o.Pod); err != nil {
+	if err := checkStatus(o.Pod); err != nil {
 		return nil, err
 	}
 	o.Pod = o.Pod.DeepCopy()

@@ -4,6 +4,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,7 @@ func TestMake(t *testing.T) {
 			pod: `
 spec:
   restartPolicy: Never
+  terminationGracePeriodSeconds: 3
   initContainers: [{name: proxy, restartPolicy: Always}]
   containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [42]}}]}]`,
 			want: `
@@ -185,19 +187,17 @@ spec:
 0s Start main 0
 5s Exit main 42
 5s PodRestart
-5s Exit proxy 143
-5s Start proxy 1
-5s Start main 1
-10s Exit main 42
-10s PodRestart
-10s Exit proxy 143
-10s PodWait 10s until 20s
-20s Start proxy 2
-20s Start main 2
-25s Exit main 42
-25s PodRestart
-25s Exit proxy 143
-25s PodWait 20s until 45s
+8s Exit proxy 137
+8s Start proxy 1
+8s Start main 1
+13s Exit main 42
+13s PodRestart
+16s Exit proxy 137
+16s PodWait 10s until 23s
+23s Start proxy 2
+23s Start main 2
+28s Exit main 42
+28s PodRestart
 `,
 		},
 		{
@@ -262,7 +262,7 @@ status:
 metadata: {deletionTimestamp: "2026-01-01T11:59:59Z"}
 spec: {containers: [{name: main}]}
 status: {containerStatuses: [{name: main, state: {running: {startedAt: "2026-01-01T11:00:00Z"}}}]}`,
-			want: "0s Exit main 143\n0s PodEnd Failed\n",
+			want: "30s Exit main 137\n30s PodEnd Failed\n",
 		},
 		{
 			name: "the pod waits", length: time.Minute, container: "main", lives: "runs",
@@ -280,6 +280,22 @@ status: {containerStatuses: [{name: main, state: {running: {startedAt: "2026-01-
 			require.NoError(t, err)
 			assert.Equal(t, strings.TrimPrefix(tc.want, "\n"), text(p))
 		})
+	}
+}
+
+// A container that is stopped goes on until its script or its grace period ends.
+func TestStop(t *testing.T) {
+	for _, tc := range []struct{ action, lives, want string }{
+		{"RestartPod", "runs", "6s Exit other 137\n"},
+		{"RestartPod", "7@4s", "4s Exit other 7\n"},
+		{"RestartAllContainers", "runs", "1s Exit other 137\n"},
+	} {
+		o := options(t, `spec: {terminationGracePeriodSeconds: 5, restartPolicy: Never, containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: `+tc.action+`, exitCodes: {operator: In, values: [42]}}]}, {name: other}]}`)
+		o = o.with(t, "other", tc.lives)
+		o.Lives["main"] = Lives{{Code: 42, After: time.Second}, {Runs: true}}
+		p, err := Make(o)
+		require.NoError(t, err)
+		assert.Contains(t, text(p), "0s Start other 0\n1s Exit main 42\n1s PodRestart\n"+tc.want)
 	}
 }
 
@@ -310,6 +326,7 @@ func TestSummary(t *testing.T) {
 			p, err := Make(o)
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, p.Containers, text(p))
+			assert.True(t, slices.IsSortedFunc(p.Entries, func(a, b Entry) int { return a.Time.Compare(b.Time) }), text(p))
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
@@ -118,24 +119,13 @@ func newestTime(pod *v1.Pod) (newest time.Time) {
 
 var phases = []v1.PodPhase{v1.PodFailed, v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodUnknown}
 
-// checkNames returns an error for a missing or duplicate container name, for a container status
-// without a container, and for an unknown phase.
-func checkNames(pod *v1.Pod) error {
+// checkStatus returns an error for a container status without a container, and for an unknown phase.
+func checkStatus(pod *v1.Pod) error {
 	names, seen := map[string]bool{}, map[string]bool{}
-	check := func(list string, containers []v1.Container) error {
-		for i, c := range containers {
-			path := field.NewPath("spec", list).Index(i).Child("name")
-			switch {
-			case c.Name == "":
-				return field.Required(path, "")
-			case names[c.Name]:
-				return field.Duplicate(path, c.Name)
-			}
-			names[c.Name] = true
-		}
-		return nil
+	for _, c := range podspec.Containers(&pod.Spec) {
+		names[c.Name] = true
 	}
-	checkStatus := func(list string, statuses []v1.ContainerStatus) error {
+	check := func(list string, statuses []v1.ContainerStatus) error {
 		for i, s := range statuses {
 			path := field.NewPath("status", list).Index(i).Child("name")
 			switch {
@@ -151,10 +141,7 @@ func checkNames(pod *v1.Pod) error {
 	if p := pod.Status.Phase; p != "" && !slices.Contains(phases, p) {
 		return field.NotSupported(field.NewPath("status", "phase"), p, phases)
 	}
-	return cmp.Or(
-		check("initContainers", pod.Spec.InitContainers), check("containers", pod.Spec.Containers),
-		checkStatus("initContainerStatuses", pod.Status.InitContainerStatuses), checkStatus("containerStatuses", pod.Status.ContainerStatuses),
-	)
+	return cmp.Or(check("initContainerStatuses", pod.Status.InitContainerStatuses), check("containerStatuses", pod.Status.ContainerStatuses))
 }
 
 // The messages of containers that wait for their own back-off, and for the back-off of the pod. The

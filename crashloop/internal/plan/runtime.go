@@ -13,8 +13,8 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
-// exitCodeTerminated is the exit code of a process killed by SIGTERM.
-const exitCodeTerminated = 128 + 15
+// exitCodeKilled is the exit code of a process killed by SIGKILL.
+const exitCodeKilled = 128 + 9
 
 // exit is a future exit.
 type exit struct {
@@ -60,10 +60,14 @@ func (m *maker) script(container string, l Life, startedAt time.Time) {
 	}
 }
 
-func (m *maker) Stop(_ context.Context, id string, _ time.Duration) error {
+// Stop kills the instance at the end of the grace period, unless its script ends before:
+// the kernel ignores a SIGTERM that the first process of a container does not handle.
+func (m *maker) Stop(_ context.Context, id string, grace time.Duration) error {
+	kill := m.now.Add(grace)
 	for name, i := range m.instances {
-		if i.ID == id {
-			m.end(name, exitCodeTerminated)
+		e, ends := m.exits[name]
+		if i.ID == id && i.State == restart.ContainerStateRunning && (!ends || kill.Before(e.at)) {
+			m.exits[name] = exit{kill, exitCodeKilled}
 		}
 	}
 	return nil

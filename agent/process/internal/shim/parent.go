@@ -242,7 +242,7 @@ func (s *parent) reap() {
 func (s *parent) exited(pid, code int) {
 	id := s.ids[pid]
 	if b := s.boxes[id]; b != nil {
-		if !b.executed() {
+		if code != killed && !b.executed() { // It may be killed before.
 			code = NotExecuted
 		}
 		b.close(id)

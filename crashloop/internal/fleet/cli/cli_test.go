@@ -66,6 +66,7 @@ func TestCurves(t *testing.T) {
 		{[]string{"--curve", "4s", "--curve", "a=60s", "--curve", "250ms/1m"}, []curve{{"4s", 4, 4, false}, {"a", 10, 60, false}, {"250ms/1m", 0.25, 60, false}}},
 		{[]string{"--curve", "node=" + file, "--curve", "kubelet.yaml", "--curve", "./kubelet.yaml"}, []curve{{"node", 5, 5, false}, {"kubelet.yaml", 5, 5, false}, {"./kubelet.yaml", 5, 5, false}}},
 		{[]string{"--curve", "20s", "--curve", "default", "--feature-gates", "ReduceDefaultCrashLoopBackOffDecay=true"}, []curve{{"20s", 1, 20, false}, {"default", 1, 60, false}}},
+		{[]string{"--curve", "default", "--curve", "reduced", "--feature-gates", "ReduceDefaultCrashLoopBackOffDecay=false"}, []curve{{"default", 10, 300, false}, {"reduced", 1, 60, false}}},
 		{[]string{"--curve", "default", "--curve", "1s/2s", "--feature-gates", "KubeletDelayFirstContainerRestart=true"}, []curve{{"default", 10, 300, true}, {"1s/2s", 1, 2, true}}},
 	} {
 		var r report.Report
@@ -96,15 +97,15 @@ func TestErrors(t *testing.T) {
 	}{
 		{"--curve a=10s --curve a=20s", `curve "a": two curves have this name`, false},
 		{"--curve default --curve default", `curve "default": two curves have this name`, false},
-		{"--curve =4s", `--curve "=4s" must be CURVE or NAME=CURVE`, false},
-		{"--curve a=", `--curve "a=" must be CURVE or NAME=CURVE`, false},
+		{"--curve =4s", `--curve "=4s": must be CURVE or NAME=CURVE`, false},
+		{"--curve a=", `--curve "a=": must be CURVE or NAME=CURVE`, false},
 		{"--curve 0s", `must be from 1s to 300s`, false},
 		{"--curve 1000h", `must be from 1s to 300s`, false},
 		{"--curve 0s/0s", "the initial delay 0s must be from 1ms", false},
 		{"--curve 10s/5s", "the initial delay 10s must be from 1ms to the maximum, 5s", false},
 		{"--curve -1s/5s", "the initial delay -1s", false},
-		{"--curve 4s --feature-gates KubeletCrashLoopBackOffMax=false", `--curve "4s": the feature gate KubeletCrashLoopBackOffMax is off`, false},
-		{"--curve none.yaml", "--curve none.yaml: none.yaml: ", true},
+		{"--curve 4s --feature-gates KubeletCrashLoopBackOffMax=false", `--curve 4s: the feature gate KubeletCrashLoopBackOffMax is off`, true},
+		{"--curve none.yaml", `--curve "none.yaml": no such file or directory; a curve is default`, false},
 		{"--curve empty.yaml", "--curve empty.yaml: empty.yaml: ", true},
 		{"--curve bad.yaml", "--curve bad.yaml: bad.yaml: crashLoopBackOff.maxContainerRestartPeriod", true},
 		{"--curve a\x1b[31m=4s", "cannot be printed", false},
@@ -131,7 +132,9 @@ func TestErrors(t *testing.T) {
 		{"--step 7s", "step: 7s: must be a multiple of 10s", false},
 		{"--budget-requests NaN", "budget-requests: NaN: must be more than 0", false},
 		{"--budget-requests fast", `"fast" must be a number per second`, false},
-		{"--budget-cpu 25", `"25" is more than one processor: must be a share such as 0.5 or 50%, or 200% for two processors`, false},
+		{"--budget-cpu 25", `"25" is more than one processor: must be a share such as 0.5, 50% or 500m, or 200% for two processors`, false},
+		{"--budget-cpu 50m", "budget-cpu: 0.05: must be more than a kubelet uses without restarts, 0.05", false},
+		{"--budget-cpu 50%m", `"50%m" must be a share such as 0.5 or 50%`, false},
 		{"--budget-cpu 5%", "budget-cpu: 0.05: must be more than a kubelet uses without restarts, 0.05", false},
 		{"--budget-cpu -1", "budget-cpu: -1: must be more than 0 and at most 10000", false},
 		{"--budget-cpu 1 --budget-window 15s", "budget-window: 15s: must be a multiple of 10s", false},
@@ -146,7 +149,7 @@ func TestErrors(t *testing.T) {
 		{"--cpu-per-request -1s", "cpu-per-request in seconds: -1", false},
 		{"-o yaml", `no output format "yaml": use csv, html, json, svg, table`, false},
 		{"pod.yaml", "unknown command", false},
-		{"--curve 4", "--curve 4: 4: no such file or directory; a curve is default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file", true},
+		{"--curve 4", `--curve "4": no such file or directory; a curve is default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file`, false},
 		{"--budget-requests 0.01", "no maximum is within the budget", true},
 	} {
 		began := time.Now()

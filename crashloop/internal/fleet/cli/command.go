@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
@@ -19,7 +20,11 @@ import (
 )
 
 // Failure is an error of a file, a configuration, or a budget. All other errors are usage errors.
-type Failure struct{ Err error }
+type Failure struct {
+	Err error
+	// Refused is true for an invalid configuration, which has its own exit status.
+	Refused bool
+}
 
 func (f *Failure) Error() string { return f.Err.Error() }
 
@@ -68,8 +73,8 @@ fails, from the start; instances that start after --recover run like the others.
 A restart costs what was measured (docs/results/load.md) unless a flag says otherwise.
 With a budget, the command looks for the lowest maximum that stays within it.
 
-Exit status: 0 the plan was printed, 1 a file or configuration is invalid or no maximum
-stays within the budget, 2 wrong usage.`,
+Exit status: 0 the plan was printed; 1 the output cannot be written or no maximum stays
+within the budget; 2 wrong usage; 3 a configuration is invalid or cannot be read.`,
 		Example: `  # a node full of failing pods, with three maxima
   crashloop plan fleet --curve default --curve 60s --curve 10s -o html > report.html
 
@@ -176,7 +181,7 @@ func (o *fleetOptions) run(stdout, stderr io.Writer) error {
 		return err
 	}
 	if rec != nil && rec.Best == nil {
-		return &Failure{errors.New("no maximum is within the budget")}
+		return &Failure{Err: errors.New("no maximum is within the budget")}
 	}
 	return nil
 }
@@ -200,11 +205,23 @@ func (o *fleetOptions) parse() (warnings []string, err error) {
 		o.curves = []string{"default"}
 	}
 	for _, text := range o.curves {
-		c, odd, err := parseCurve(text, o.gates)
-		if err != nil {
-			return nil, err
+		name, source, err := parseCurve(text)
+		if err == nil && utf8.RuneCountInString(name) > longestName {
+			err = fmt.Errorf("the name must have at most %d characters: use NAME=FILE", longestName)
 		}
-		o.Curves, warnings = append(o.Curves, c), append(warnings, odd...)
+		if err != nil {
+			return nil, fmt.Errorf("--curve %q: %w", text, err)
+		}
+		curve, odd, err := source.curve(o.gates)
+		if f := (*Failure)(nil); errors.As(err, &f) {
+			f.Err = fmt.Errorf("--curve %s: %w", name, f.Err)
+			return nil, f
+		}
+		o.Curves = append(o.Curves, fleet.Curve{Name: name, Curve: curve})
+		warnings = append(warnings, odd...)
 	}
 	return warnings, nil
 }
+
+// longestName is the maximum number of characters in the name of a curve.
+const longestName = 60

@@ -33,7 +33,7 @@ func writeReport(w io.Writer, format string, r *report.Report, result *fleet.Res
 		_, err = w.Write(data)
 	}
 	if err != nil {
-		return &Failure{err}
+		return &Failure{Err: err}
 	}
 	return nil
 }

@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cliflag "k8s.io/component-base/cli/flag"
 
@@ -21,85 +23,116 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
 	"github.com/kubelet-backoff/kubelet-backoff/validation"
 )
 
-// longestName is the maximum number of characters in the name of a curve.
-const longestName = 60
+// Source is what a CURVE names: a file, or what takes the place of one.
+type Source struct {
+	// File is a KubeletConfiguration. It is empty for another CURVE.
+	File    string
+	reduced bool
+	maximum *time.Duration
+	// fixed has an initial delay and a maximum, also ones that a kubelet does not support.
+	fixed *backoff.Curve
+}
 
-// parseCurve parses [NAME=]CURVE. It also returns the warnings about a configuration file.
-func parseCurve(text string, gates map[string]bool) (c fleet.Curve, warnings []string, err error) {
-	name, spec, named := strings.Cut(text, "=")
+const curves = "default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file"
+
+// ParseCurve parses [NAME=]CURVE. The commands that have one curve do not use the name.
+func ParseCurve(text string) (Source, error) {
+	_, s, err := parseCurve(text)
+	return s, err
+}
+
+func parseCurve(value string) (name string, s Source, err error) {
+	name, spec, named := strings.Cut(value, "=")
 	if !named {
 		spec = name
 	}
-	switch {
-	case name == "" || spec == "":
-		return c, nil, fmt.Errorf("--curve %q must be CURVE or NAME=CURVE, with default, reduced, 4s, 250ms/1m or a file for CURVE", text)
-	case utf8.RuneCountInString(name) > longestName:
-		return c, nil, fmt.Errorf("--curve %q: the name must have at most %d characters: use NAME=FILE", text, longestName)
+	if name == "" || spec == "" {
+		return "", s, errors.New("must be CURVE or NAME=CURVE; a curve is " + curves)
 	}
-	c.Name = name
-	c.Curve, warnings, err = curveOf(spec, gates)
-	if f := (*Failure)(nil); errors.As(err, &f) {
-		f.Err = fmt.Errorf("--curve %s: %w", name, f.Err)
-	} else if err != nil {
-		err = fmt.Errorf("--curve %q: %w", text, err)
-	}
-	return c, warnings, err
-}
-
-// curveOf returns the curve that package config resolves for spec, or the initial delay and the
-// maximum in spec. It also returns the warnings about a configuration file.
-func curveOf(spec string, gates map[string]bool) (backoff.Curve, []string, error) {
 	initial, maximum, both := strings.Cut(spec, "/")
 	first, err1 := time.ParseDuration(initial)
 	most, err2 := time.ParseDuration(maximum)
-	if both && err1 == nil && err2 == nil {
-		return backoff.Curve{Initial: first, Max: most, DelayFirst: gates[string(config.KubeletDelayFirstContainerRestart)]}, nil, nil
-	}
-	file := spec
-	if spec == "default" || spec == "reduced" || !both && err1 == nil {
-		file = ""
-	}
-	c, err := kubeletconfig.Load(file, "", gates)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w; a curve is default, reduced, a maximum such as 4s, INITIAL/MAXIMUM such as 250ms/1m, or a file", err)
-	}
-	if err != nil {
-		return backoff.Curve{}, nil, &Failure{err}
-	}
 	switch {
-	case spec == "reduced":
-		c.ReduceDefaultCrashLoopBackOffDecay = true
+	case both && err1 == nil && err2 == nil:
+		s.fixed = &backoff.Curve{Initial: first, Max: most}
+		err = fleet.CheckDelays(*s.fixed)
 	case !both && err1 == nil:
-		c.MaxContainerRestartPeriod = &first
+		s.maximum = &first
+		settings := config.Settings{KubeletCrashLoopBackOffMax: true, MaxContainerRestartPeriod: &first}
+		err = validation.ValidateCrashLoopBackOff(settings, field.NewPath("crashLoopBackOff")).ToAggregate()
+	case spec == "reduced":
+		s.reduced = true
+	case spec != "default":
+		s.File = spec
+		if _, statErr := os.Stat(spec); errors.Is(statErr, fs.ErrNotExist) {
+			err = fmt.Errorf("%w; a curve is %s", text.Reason(statErr), curves)
+		}
+	}
+	return name, s, err
+}
+
+// Load is kubeletconfig.Load with the source in place of its file.
+func (s Source) Load(dir string, gates map[string]bool) (*kubeletconfig.Config, error) {
+	if s.reduced {
+		given := gates
+		gates = map[string]bool{}
+		maps.Copy(gates, given)
+		gates[string(config.ReduceDefaultCrashLoopBackOffDecay)] = true
+	}
+	c, err := kubeletconfig.Load(s.File, dir, gates)
+	if err == nil && s.maximum != nil {
+		c.MaxContainerRestartPeriod = s.maximum
+	}
+	return c, err
+}
+
+// Resolve returns the curve of a valid configuration from Load.
+func (s Source) Resolve(c *kubeletconfig.Config) (config.Curve, error) {
+	curve := config.Resolve(c.Settings)
+	if s.fixed != nil {
+		curve.Initial, curve.InitialReason = s.fixed.Initial, reasonFlag
+		curve.Max, curve.MaxReason = s.fixed.Max, reasonFlag
+	}
+	if curve.Ignored && s.maximum != nil {
+		return curve, fmt.Errorf("the feature gate %s is off", config.KubeletCrashLoopBackOffMax)
+	}
+	return curve, nil
+}
+
+// reasonFlag is the reason of the values of INITIAL/MAXIMUM.
+const reasonFlag config.Reason = "--curve"
+
+// curve returns the curve of a node without drop-ins, and the warnings about its file.
+func (s Source) curve(gates map[string]bool) (curve backoff.Curve, warnings []string, err error) {
+	c, err := s.Load("", gates)
+	if err != nil {
+		return curve, nil, &Failure{Err: err, Refused: true}
 	}
 	if errs := validation.ValidateCrashLoopBackOff(c.Settings, field.NewPath("crashLoopBackOff")); len(errs) > 0 {
-		if file == "" {
-			return backoff.Curve{}, nil, errs.ToAggregate()
-		}
-		return backoff.Curve{}, nil, &Failure{&kubeletconfig.Error{File: file, Err: errs[0]}}
+		return curve, nil, &Failure{Err: &kubeletconfig.Error{File: s.File, Err: errs[0]}, Refused: true}
 	}
-	curve := config.Resolve(c.Settings)
-	if curve.Ignored && file == "" {
-		return curve.Curve, nil, fmt.Errorf("the feature gate %s is off", config.KubeletCrashLoopBackOffMax)
+	resolved, err := s.Resolve(c)
+	if err != nil {
+		return curve, nil, &Failure{Err: err, Refused: true}
 	}
-	var warnings []string
 	for _, w := range c.Warnings {
 		warnings = append(warnings, w.String())
 	}
-	if w := curve.Warning(); w != "" {
-		warnings = append(warnings, file+": "+w)
+	if w := resolved.Warning(); w != "" {
+		warnings = append(warnings, s.File+": "+w)
 	}
-	return curve.Curve, warnings, nil
+	return resolved.Curve, warnings, nil
 }
 
 // maxima returns the curves of all maxima in whole seconds that a KubeletConfiguration may have.
 func maxima(gates map[string]bool) (list []fleet.Curve, err error) {
 	for m := config.LeastMaxContainerRestartPeriod; m <= config.GreatestMaxContainerRestartPeriod; m += time.Second {
-		curve, _, err := curveOf(m.String(), gates)
+		curve, _, err := Source{maximum: &m}.curve(gates)
 		if err != nil {
 			return nil, fmt.Errorf("budget: %w", err)
 		}
@@ -140,12 +173,15 @@ func parseShare(text string) (float64, error) {
 	return f, nil
 }
 
-// parseProcessors parses a share of one processor. More than one must be a percentage, because
-// somebody who writes 25 means 25% and not 25 processors.
+// parseProcessors parses a share of one processor, or 500m as in a pod. More than one must be a
+// percentage or have the m, because somebody who writes 25 means 25% and not 25 processors.
 func parseProcessors(text string) (float64, error) {
+	if q, err := resource.ParseQuantity(text); err == nil && strings.HasSuffix(text, "m") {
+		return q.AsApproximateFloat64(), nil
+	}
 	f, err := parseShare(text)
 	if err == nil && f > 1 && !strings.HasSuffix(text, "%") {
-		err = fmt.Errorf("%q is more than one processor: must be a share such as 0.5 or 50%%, or 200%% for two processors", text)
+		err = fmt.Errorf("%q is more than one processor: must be a share such as 0.5, 50%% or 500m, or 200%% for two processors", text)
 	}
 	return f, err
 }
