@@ -10,9 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
+	"unicode/utf8"
 
-	"golang.org/x/text/width"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -241,37 +240,11 @@ func countdown(to, now time.Time) string {
 
 // cut shortens a line to the columns. A shortened line ends with ….
 func cut(line string, columns int) string {
-	if columnsOf(line) <= columns {
-		return line
-	}
-	used := 1 // For the ….
-	for i, r := range line {
-		if used += runeColumns(r); used > columns {
-			return line[:i] + "…"
-		}
+	if runes := []rune(line); len(runes) > columns {
+		return string(runes[:columns-1]) + "…"
 	}
 	return line
 }
 
-func columnsOf(s string) int {
-	n := 0
-	for _, r := range s {
-		n += runeColumns(r)
-	}
-	return n
-}
-
-// runeColumns returns the number of columns that a terminal uses for a character: two for
-// East Asian wide characters, and none for combining characters (Unicode Standard Annex
-// 11).
-func runeColumns(r rune) int {
-	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
-		return 0
-	}
-	switch width.LookupRune(r).Kind() {
-	case width.EastAsianWide, width.EastAsianFullwidth:
-		return 2
-	default:
-		return 1
-	}
-}
+// columnsOf returns the columns of a line. It has names and reasons, which are ASCII, and ….
+func columnsOf(s string) int { return utf8.RuneCountInString(s) }
