@@ -75,11 +75,7 @@ read or the output could not be written; 2 wrong usage.`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
-			r := check(o, o.list(manifests), cmd.InOrStdin())
-			if err := writers[o.output](cmd.OutOrStdout(), r); err != nil || r.Valid {
-				return failed(err)
-			}
-			return exitError(exitFailed)
+			return check(o, o.list(manifests), cmd.InOrStdin()).write(cmd.OutOrStdout(), o.output)
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
@@ -163,7 +159,7 @@ type issueReport struct {
 
 func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	r := &report{}
-	c := r.addConfig(o.configOptions)
+	c := r.addConfig(o.load())
 	if c == nil {
 		for _, file := range manifests {
 			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "skipped: the configuration is not valid"))
@@ -178,10 +174,21 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	return r
 }
 
-// addConfig adds the curve, gates, warnings and errors of the configuration. It returns
-// nil if the configuration is not valid.
-func (r *report) addConfig(o configOptions) *kubeletconfig.Config {
-	c, err := kubeletconfig.Load(o.file, o.dir, o.featureGates)
+// write writes the report. It returns an error if the report is not valid.
+func (r *report) write(w io.Writer, format string) error {
+	if err := writers[format](w, r); err != nil || r.Valid {
+		return failed(err)
+	}
+	return exitError(exitFailed)
+}
+
+func (o configOptions) load() (*kubeletconfig.Config, error) {
+	return kubeletconfig.Load(o.file, o.dir, o.featureGates)
+}
+
+// addConfig adds the curve, gates, warnings and errors of a configuration and the error of
+// reading it. It returns nil if the configuration is not valid.
+func (r *report) addConfig(c *kubeletconfig.Config, err error) *kubeletconfig.Config {
 	for _, w := range c.Warnings {
 		r.Warnings = append(r.Warnings, newIssue(w.File, "", w.Field, w.Detail))
 	}

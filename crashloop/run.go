@@ -155,7 +155,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 
 	issues := issueWriter{stderr, o.output}
 	r := &report{}
-	c := r.addConfig(o.configOptions)
+	c := r.addConfig(o.load())
 	var pods []podManifest
 	if c != nil {
 		support := process.Support
