@@ -79,11 +79,7 @@ Exit status: 0 valid, possibly with warnings; 1 the output could not be written;
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeManifests,
 		RunE: func(cmd *cobra.Command, manifests []string) error {
-			r := check(o, o.list(manifests), cmd.InOrStdin())
-			if err := writers[o.output](cmd.OutOrStdout(), r); err != nil || r.Valid {
-				return failed(err)
-			}
-			return exitError(exitRefused)
+			return check(o, o.list(manifests), cmd.InOrStdin()).write(cmd.OutOrStdout(), o.output)
 		},
 	}
 	addConfigFlags(cmd, &o.configOptions)
@@ -133,6 +129,10 @@ type report struct {
 	// Curve is missing if the configuration is not valid.
 	Curve *curveReport `json:"curve,omitempty"`
 	curve backoff.Curve
+	// source is the value of --curve, from which the curve is resolved.
+	source cli.Source
+	// assumesPatched is true for plans of a kubelet that may be a stock one.
+	assumesPatched bool
 	// FeatureGates is missing if the gates are not valid.
 	FeatureGates []kubeletconfig.Gate `json:"featureGates,omitempty"`
 	// Pods lists the pods of the manifests, except those that are invalid with all
@@ -170,8 +170,8 @@ type issueReport struct {
 }
 
 func check(o checkOptions, manifests []string, stdin io.Reader) *report {
-	r := &report{}
-	c := r.addConfig(o.configOptions)
+	r := &report{source: o.curve}
+	c := r.addConfig(o.load())
 	if c == nil {
 		for _, file := range manifests {
 			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "skipped: the configuration is not valid"))
@@ -186,14 +186,25 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	return r
 }
 
-// addConfig adds the curve, gates, warnings and errors of the configuration. It returns
-// nil if the configuration is not valid.
-func (r *report) addConfig(o configOptions) *kubeletconfig.Config {
+// write writes the report. It returns an error if the report is not valid.
+func (r *report) write(w io.Writer, format string) error {
+	if err := writers[format](w, r); err != nil || r.Valid {
+		return failed(err)
+	}
+	return exitError(exitRefused)
+}
+
+func (o configOptions) load() (*kubeletconfig.Config, error) {
 	source := o.curve
 	if source.File == "" {
 		source.File = o.file
 	}
-	c, err := source.Load(o.dir, o.featureGates)
+	return source.Load(o.dir, o.featureGates)
+}
+
+// addConfig adds the curve, gates, warnings and errors of a configuration and the error of
+// reading it. It returns nil if the configuration is not valid.
+func (r *report) addConfig(c *kubeletconfig.Config, err error) *kubeletconfig.Config {
 	for _, w := range c.Warnings {
 		r.Warnings = append(r.Warnings, newIssue(w.File, "", w.Field, w.Detail))
 	}
@@ -216,7 +227,7 @@ func (r *report) addConfig(o configOptions) *kubeletconfig.Config {
 		}
 		return nil
 	}
-	curve, err := source.Resolve(c)
+	curve, err := r.source.Resolve(c)
 	if err != nil {
 		r.Errors = append(r.Errors, newIssue("", "", "--curve", err.Error()))
 		return nil

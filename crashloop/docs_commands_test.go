@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -65,13 +66,17 @@ func TestDocsCommands(t *testing.T) {
 				require.DirExists(t, filepath.Join(repository, dir), m[0])
 			}
 		}},
-		{regexp.MustCompile(`(?:^|[| ])crashloop ([a-z]+)(.*)`), func(t *testing.T, m []string) {
+		{regexp.MustCompile(`(?:^|[| ])(kubectl )?crashloop ([a-z]+)(.*)`), func(t *testing.T, m []string) {
 			root := newRootCommand()
+			if m[1] != "" {
+				root = newPluginCommand(time.Now)
+			}
 			root.InitDefaultCompletionCmd()
-			cmd, _, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
+			cmd, _, err := root.Find(append([]string{m[2]}, strings.Fields(m[3])...))
 			require.NoError(t, err, m[0])
 			cmd.InitDefaultHelpFlag()
-			for _, flag := range flags(m[2]) {
+			cmd.InheritedFlags() // This adds them to Flags.
+			for _, flag := range flags(m[3]) {
 				require.True(t, hasFlag(cmd, flag), m[0])
 			}
 		}},

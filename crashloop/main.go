@@ -2,7 +2,8 @@
 
 // Command crashloop shows how a kubelet restarts containers. check prints the back-off of
 // a configuration, plan predicts the restarts of a pod, run runs pods on this machine, and
-// status reads the metrics of a kubelet. None of them needs a cluster.
+// status reads the metrics of a kubelet. None of them needs a cluster. Under the name
+// kubectl-crashloop it is a plugin of kubectl, for the pods and nodes of a cluster.
 package main
 
 import (
@@ -53,12 +54,17 @@ func failed(err error) error {
 }
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	root, args := newRootFor(os.Args[0], os.Args[1:])
+	os.Exit(execute(root, args, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run is main with its dependencies as arguments. It returns the exit status.
+// run is main for crashloop, with its dependencies as arguments. It returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := newRootCommand()
+	return execute(newRootCommand(), args, stdin, stdout, stderr)
+}
+
+// execute executes a command of a root command. It returns the exit status.
+func execute(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -97,16 +103,21 @@ var wantsJSON = regexp.MustCompile(`(?:^| )(?:-o[ =]?|--output[ =])` + outputJSO
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "crashloop",
-		Short:         "Show how a kubelet restarts containers",
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Use:   "crashloop",
+		Short: "Show how a kubelet restarts containers",
 	}
+	root.AddCommand(newCheckCommand(), newPlanCommand(), newRunCommand(), newStatusCommand())
+	return setUp(root)
+}
+
+// setUp sets what root commands have in common.
+func setUp(root *cobra.Command) *cobra.Command {
+	root.SilenceErrors, root.SilenceUsage = true, true
 	if info, ok := debug.ReadBuildInfo(); ok {
 		root.Version = info.Main.Version
 	}
 	root.SetFlagErrorFunc(usage.Error)
-	root.AddCommand(newCheckCommand(), newPlanCommand(), newRunCommand(), newStatusCommand())
+	root.AddCommand(newVersionCommand())
 	return root
 }
 

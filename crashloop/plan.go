@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
@@ -36,6 +37,8 @@ type planOptions struct {
 	at              string
 	seed            uint64
 	output          string
+	// ofNode is true if the configuration is that of a node, which says if it is patched.
+	ofNode bool
 }
 
 func newPlanCommand() *cobra.Command {
@@ -83,11 +86,19 @@ Exit status: 0 the plan was printed; 1 it could not be written; 2 wrong usage;
 			if len(manifests) == 0 {
 				return errors.New("no MANIFEST: name a file or a directory, or - for stdin")
 			}
-			return planPods(o, manifests, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			read := func(r *report, file string, visit visitObject) { r.readManifest(file, cmd.InOrStdin(), visit) }
+			return planPods(o, o.load, manifests, read, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	addConfigFlags(cmd, &o.configOptions)
+	addPlanFlags(cmd, &o)
 	addManifestFlags(cmd, &o.manifestFlags)
+	cmd.AddCommand(cli.NewFleet())
+	return cmd
+}
+
+// addPlanFlags adds the flags of a plan, except those for manifests.
+func addPlanFlags(cmd *cobra.Command, o *planOptions) {
+	addConfigFlags(cmd, &o.configOptions)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.exits, "exit", nil, "the runs of a container")
 	flags.StringArrayVar(&o.recovers, "recover", nil, "the time after which new instances of a container do not exit")
@@ -96,8 +107,6 @@ Exit status: 0 the plan was printed; 1 it could not be written; 2 wrong usage;
 	flags.Uint64Var(&o.seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	usage.Output(cmd, &o.output, []string{outputJSON, outputTable})
 	usage.Name(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
-	cmd.AddCommand(cli.NewFleet())
-	return cmd
 }
 
 // patchedKubelet is the note on a plan with a wait or a restart of the pod. Without those,
@@ -111,9 +120,9 @@ type podPlan struct {
 	*plan.Plan
 }
 
-// planPods plans the pods of the manifests. If it returns an exitError, it has written the
-// errors.
-func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr io.Writer) error {
+// planPods plans the pods that read finds in the manifests, with the configuration that load
+// returns. If planPods returns an exitError, it has written the errors.
+func planPods(o planOptions, load func() (*kubeletconfig.Config, error), manifests []string, read manifestReader, stdout, stderr io.Writer) error {
 	begin := time.Now()
 	if o.at != "" {
 		var err error
@@ -142,11 +151,11 @@ func planPods(o planOptions, manifests []string, stdin io.Reader, stdout, stderr
 	if err != nil {
 		return err
 	}
-	r := &report{}
-	c := r.addConfig(o.configOptions)
+	r := &report{source: o.curve, assumesPatched: !o.ofNode}
+	c := r.addConfig(load())
 	var plans []podPlan
 	if c != nil {
-		plans = r.addPlans(manifests, stdin, plan.Options{
+		plans = r.addPlans(manifests, read, plan.Options{
 			Gates: restartGates(c.FeatureGate), Curve: r.curve,
 			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
 		})
@@ -177,15 +186,18 @@ func parseNamed[V any](flag string, values []string, parse func(string) (V, erro
 	return named, nil
 }
 
+// manifestReader visits the objects in a manifest. It adds errors to the report.
+type manifestReader func(r *report, manifest string, visit visitObject)
+
 // addPlans returns the plans of the pods and pod templates in the manifests. It adds their errors
 // to the report.
-func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (plans []podPlan) {
+func (r *report) addPlans(manifests []string, read manifestReader, o plan.Options) (plans []podPlan) {
 	known := map[string]bool{}
 	var without []issueReport
 	for _, file := range manifests {
 		errs := len(r.Errors)
 		found := false
-		r.readManifest(file, stdin, func(file, name string, _ runtime.Object, pod *v1.Pod, path *field.Path) {
+		read(r, file, func(file, name string, _ runtime.Object, pod *v1.Pod, path *field.Path) {
 			if pod == nil {
 				return
 			}
@@ -206,7 +218,7 @@ func (r *report) addPlans(manifests []string, stdin io.Reader, o plan.Options) (
 			for _, c := range p.Containers {
 				known[c.Name] = true
 			}
-			if slices.ContainsFunc(p.Entries, func(e plan.Entry) bool { return e.Kind == plan.PodRestart || e.Until != nil }) {
+			if r.assumesPatched && slices.ContainsFunc(p.Entries, func(e plan.Entry) bool { return e.Kind == plan.PodRestart || e.Until != nil }) {
 				p.Notes = append(p.Notes, patchedKubelet)
 			}
 			plans = append(plans, podPlan{file, name, p})

@@ -156,8 +156,8 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 
 	issues := issueWriter{stderr, o.output}
-	r := &report{}
-	c := r.addConfig(o.configOptions)
+	r := &report{source: o.curve}
+	c := r.addConfig(o.load())
 	var pods []podManifest
 	if c != nil {
 		support := process.Support

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,16 +60,17 @@ func TestRealManifestsAsOrdinaryUser(t *testing.T) {
 	dir := outsideTmp(t)
 	require.NoError(t, os.Chmod(dir, 0o777))
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "testdata/real"), os.DirFS("testdata/real")))
-	exe, err := os.ReadFile("/proc/self/exe")
-	require.NoError(t, err)
 	test := filepath.Join(dir, "crashloop.test")
-	require.NoError(t, os.WriteFile(test, exe, 0o755))
+	// Not in this process: a command that another test starts meanwhile would have the file open for writing.
+	require.NoError(t, exec.Command("cp", "/proc/"+strconv.Itoa(os.Getpid())+"/exe", test).Run())
 	const nobody = 65534
 	cmd := exec.Command(test, "-test.v", "-test.run", "^TestRunRealManifests$")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Setpgid: true}
-	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	output, err := cmd.CombinedOutput()
+	if cmd.Process != nil {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
 	require.NoError(t, err, "%s", output)
 	require.Equal(t, 12, strings.Count(string(output), "--- PASS: TestRunRealManifests/"), "%s", output)
 }

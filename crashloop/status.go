@@ -71,15 +71,8 @@ such a kubelet; 2 wrong usage.`,
 			if err := o.validate(cmd.InOrStdin()); err != nil {
 				return err
 			}
-			r, err := readStatus(cmd.Context(), o, cmd.InOrStdin())
-			switch {
-			case err != nil:
-			case o.output == outputJSON:
-				err = text.WriteJSON(cmd.OutOrStdout(), "  ", r)
-			default:
-				err = status.WriteTable(cmd.OutOrStdout(), r)
-			}
-			return failed(err)
+			data, source, err := readMetrics(cmd.Context(), o, cmd.InOrStdin())
+			return failed(writeStatus(cmd.OutOrStdout(), o.output, data, source, err))
 		},
 	}
 	flags := cmd.Flags()
@@ -128,27 +121,31 @@ func (o *statusOptions) url() *url.URL {
 	return u
 }
 
-// readStatus reads the metrics and returns their report. Its errors name the source.
-func readStatus(ctx context.Context, o statusOptions, stdin io.Reader) (*status.Report, error) {
-	source := manifestName(o.metrics)
-	var data []byte
-	var err error
-	switch u := o.url(); {
-	case u != nil:
-		source = u.Redacted()
+// readMetrics reads the metrics. It returns the name of their source.
+func readMetrics(ctx context.Context, o statusOptions, stdin io.Reader) (data []byte, source string, err error) {
+	if u := o.url(); u != nil {
 		data, err = fetchMetrics(ctx, o, u, stdin)
-	default:
-		data, err = readFile(o.metrics, stdin, maxMetrics)
+		return data, u.Redacted(), err
+	}
+	data, err = readFile(o.metrics, stdin, maxMetrics)
+	return data, manifestName(o.metrics), err
+}
+
+// writeStatus writes the report of metrics. err is the error of reading them. All errors
+// name the source.
+func writeStatus(w io.Writer, format string, data []byte, source string, err error) error {
+	var r *status.Report
+	if err == nil {
+		r, err = status.New(data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, err)
-	}
-	r, err := status.New(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, err)
+		return fmt.Errorf("%s: %w", source, err)
 	}
 	r.Source = source
-	return r, nil
+	if format == outputJSON {
+		return text.WriteJSON(w, "  ", r)
+	}
+	return status.WriteTable(w, r)
 }
 
 func fetchMetrics(ctx context.Context, o statusOptions, u *url.URL, stdin io.Reader) ([]byte, error) {

@@ -346,7 +346,7 @@ func TestStatusOfURL(t *testing.T) {
 		defer server.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := readStatus(ctx, statusOptions{metrics: server.URL, timeout: time.Minute}, nil)
+		_, _, err := readMetrics(ctx, statusOptions{metrics: server.URL, timeout: time.Minute}, nil)
 		require.ErrorContains(t, err, "context canceled")
 	})
 }

@@ -39,11 +39,23 @@ var gateOrder = []featuregate.Feature{
 	config.RestartPodOnContainerExits,
 }
 
+// The minor releases that this project has patches for.
+const (
+	oldestMinor = 31
+	newestMinor = 37
+)
+
 // NewFeatureGate returns the feature gates for restarts, all unset. Stages,
 // defaults and dependencies are those of pkg/features in Kubernetes 1.37.
 // AllAlpha and AllBeta apply to them. Each call returns a new, independent
 // FeatureGate.
 func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
+	return newFeatureGate(newestMinor)
+}
+
+// newFeatureGate is NewFeatureGate for a patched kubelet of release 1.minor. Gates that the
+// release does not have are off.
+func newFeatureGate(minor uint) featuregate.MutableVersionedFeatureGate {
 	since := func(minor uint, spec featuregate.FeatureSpec) featuregate.FeatureSpec {
 		spec.Version = version.MajorMinor(1, minor)
 		return spec
@@ -52,18 +64,18 @@ func NewFeatureGate() featuregate.MutableVersionedFeatureGate {
 	beta := featuregate.FeatureSpec{PreRelease: featuregate.Beta, Default: true}
 	ga := featuregate.FeatureSpec{PreRelease: featuregate.GA, Default: true, LockToDefault: true}
 
-	gate := featuregate.NewVersionedFeatureGate(version.MajorMinor(1, 37))
+	gate := featuregate.NewVersionedFeatureGate(version.MajorMinor(1, minor))
 	err := errors.Join(
 		gate.AddVersioned(map[featuregate.Feature]featuregate.VersionedSpecs{
-			config.KubeletCrashLoopBackOffMax:           {since(32, alpha), since(35, beta)},
-			config.ReduceDefaultCrashLoopBackOffDecay:   {since(33, alpha)},
-			config.KubeletDelayFirstContainerRestart:    {since(37, alpha)},
-			config.KubeletStrictCrashLoopBackOff:        {since(37, beta)},
-			config.KubeletFirstStartsFirst:              {since(37, alpha)},
+			config.KubeletCrashLoopBackOffMax:           {since(oldestMinor, alpha), since(35, beta)},
+			config.ReduceDefaultCrashLoopBackOffDecay:   {since(oldestMinor, alpha)},
+			config.KubeletDelayFirstContainerRestart:    {since(oldestMinor, alpha)},
+			config.KubeletStrictCrashLoopBackOff:        {since(oldestMinor, beta)},
+			config.KubeletFirstStartsFirst:              {since(oldestMinor, alpha)},
 			config.ContainerRestartRules:                {since(34, alpha), since(35, beta)},
 			config.RestartAllContainersOnContainerExits: {since(35, alpha), since(36, beta)},
-			config.KubeletRestartAllContainersBackOff:   {since(37, beta)},
-			config.RestartPodOnContainerExits:           {since(37, alpha)},
+			config.KubeletRestartAllContainersBackOff:   {since(35, beta)},
+			config.RestartPodOnContainerExits:           {since(34, alpha)},
 			nodeDeclaredFeatures:                        {since(35, alpha), since(36, beta), since(37, ga)},
 		}),
 		gate.AddDependencies(map[featuregate.Feature][]featuregate.Feature{

@@ -3,6 +3,7 @@
 package kubeletconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"io/fs"
 	"maps"
@@ -11,6 +12,7 @@ import (
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 
@@ -48,7 +50,7 @@ type Gate struct {
 // is a default. Its JSON form is part of that of a Gate.
 type Source struct {
 	Kind SourceKind `json:"kind"`
-	// File is set for SourceFile and SourceDropIn.
+	// File is set for SourceFile, SourceDropIn and SourceConfigz.
 	File string `json:"file,omitempty"`
 }
 
@@ -61,6 +63,9 @@ const (
 	SourceDropIn SourceKind = "DropIn"
 	SourceFlag   SourceKind = "Flag"
 )
+
+// SourceConfigz is the only kind for ParseConfigz. File is its name.
+const SourceConfigz SourceKind = "Configz"
 
 // Warning is about a setting that the kubelet accepts but that is probably a
 // mistake.
@@ -131,8 +136,36 @@ func Load(file, dir string, flags map[string]bool) (*Config, error) {
 	if err := utilerrors.NewAggregate(append(errs, err)); err != nil {
 		return &Config{Warnings: warnings}, utilerrors.Flatten(err)
 	}
-	c, err := parse(append(documents, dropIns...), flags)
+	c, err := parse(append(documents, dropIns...), flags, NewFeatureGate())
 	c.Warnings = append(c.Warnings, warnings...)
+	return c, err
+}
+
+// ParseConfigz is Load for the configuration of a running kubelet of release 1.minor, as it
+// serves it on /configz. This includes drop-ins and the flags of the kubelet. Feature gates
+// that are not set have the defaults of a patched kubelet of that release, or of the
+// nearest release that this project has patches for; a minor of 0 is the newest. name is
+// the file in sources and errors. There are no warnings about unknown fields: these belong to another release.
+func ParseConfigz(name string, data []byte, minor uint) (*Config, error) {
+	d := &document{source: Source{Kind: SourceConfigz, File: name}}
+	var response struct {
+		Config map[string]any `json:"kubeletconfig"`
+	}
+	if err := json.Unmarshal(data, &response); err != nil {
+		return &Config{}, d.blame(err)
+	}
+	if response.Config == nil {
+		return &Config{}, d.blame(field.Required(field.NewPath("kubeletconfig"), "this is not the response of a kubelet"))
+	}
+	if response.Config["kind"] == nil { // Older kubelets set neither.
+		response.Config["apiVersion"], response.Config["kind"] = gvk.GroupVersion().String(), gvk.Kind
+	}
+	var err error
+	if d.data, err = json.Marshal(response.Config); err != nil {
+		return &Config{}, d.blame(err)
+	}
+	c, err := parse([]*document{d}, nil, newFeatureGate(min(max(cmp.Or(minor, newestMinor), oldestMinor), newestMinor)))
+	c.Warnings = nil
 	return c, err
 }
 
@@ -166,8 +199,8 @@ func readDropIns(dir string) (dropIns []*document, warnings []Warning, err error
 }
 
 // parse is Load for documents already read: the file if there is one, then the
-// drop-ins.
-func parse(documents []*document, flags map[string]bool) (*Config, error) {
+// drop-ins. gate has no values yet.
+func parse(documents []*document, flags map[string]bool, gate featuregate.MutableVersionedFeatureGate) (*Config, error) {
 	c := &Config{}
 	var errs []error
 	for _, d := range documents {
@@ -188,8 +221,7 @@ func parse(documents []*document, flags map[string]bool) (*Config, error) {
 	if err != nil {
 		return c, utilerrors.NewAggregate([]error{err})
 	}
-	gate, err := resolveGates(documents, merged.FeatureGates, flags)
-	if err != nil {
+	if err := resolveGates(gate, documents, merged.FeatureGates, flags); err != nil {
 		return c, err
 	}
 	c.setGates(gate, documents, merged.FeatureGates, flags)
@@ -226,10 +258,9 @@ func merge(documents []*document) (*kubeletconfigv1beta1.KubeletConfiguration, e
 // fail: the flags, then the flags with the file, then the flags with file and
 // drop-ins (the last two in SetDefaults_KubeletConfiguration), and at the end
 // all of them with the flags taking precedence.
-func resolveGates(documents []*document, merged, flags map[string]bool) (featuregate.MutableVersionedFeatureGate, error) {
-	gate := NewFeatureGate()
+func resolveGates(gate featuregate.MutableVersionedFeatureGate, documents []*document, merged, flags map[string]bool) error {
 	if err := setGates(gate, flags, func(string) string { return "" }); err != nil {
-		return nil, err
+		return err
 	}
 	fileOf := func(name string) string {
 		return lastSource(documents, func(d *document) bool {
@@ -239,18 +270,18 @@ func resolveGates(documents []*document, merged, flags map[string]bool) (feature
 	}
 	if len(documents) > 0 && !documents[0].dropIn() {
 		if err := setGates(gate.DeepCopy(), documents[0].gates, func(string) string { return documents[0].source.File }); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := setGates(gate.DeepCopy(), merged, fileOf); err != nil {
-		return nil, err
+		return err
 	}
 	all := maps.Clone(merged)
 	if all == nil {
 		all = map[string]bool{}
 	}
 	maps.Copy(all, flags)
-	return gate, setGates(gate, all, fileOf)
+	return setGates(gate, all, fileOf)
 }
 
 // setGates sets the fields of c that depend on gates.
@@ -275,6 +306,9 @@ func (c *Config) setGates(gate featuregate.MutableVersionedFeatureGate, document
 	}
 	all := gate.GetAll()
 	for _, name := range gateOrder {
+		if _, ok := all[name]; !ok {
+			continue // The release does not have it.
+		}
 		g := Gate{Name: name, Stage: string(all[name].PreRelease), Enabled: gate.Enabled(name)}
 		group := featuregate.Feature("")
 		switch all[name].PreRelease {

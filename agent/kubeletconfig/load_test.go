@@ -332,6 +332,47 @@ func TestLoadGateErrorsOfFlags(t *testing.T) {
 	require.EqualError(t, err, `--feature-gates: featureGates: Invalid value: "kubeletcrashloopbackoffmax": unrecognized feature gate: did you mean KubeletCrashLoopBackOffMax?`)
 }
 
+func TestParseConfigz(t *testing.T) {
+	const name = "node/n configz"
+	tests := []struct {
+		name, data string
+		minor      uint
+		// maximum is 0 if the gate is off or no maximum is set.
+		maximum time.Duration
+		gates   int
+		err     string
+	}{
+		{"newest", `{"kubeletconfig":{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","crashLoopBackOff":{"maxContainerRestartPeriod":"4s"}}}`, 37, 4 * time.Second, len(gateOrder), ""},
+		{"without a kind", `{"kubeletconfig":{"crashLoopBackOff":{"maxContainerRestartPeriod":"4s"}}}`, 37, 4 * time.Second, len(gateOrder), ""},
+		{"an unknown release", `{"kubeletconfig":{}}`, 0, 0, len(gateOrder), ""},
+		{"a later release with its own fields", `{"kubeletconfig":{"later":{"a":1},"crashLoopBackOff":{}}}`, 50, 0, len(gateOrder), ""},
+		{"the gate is alpha before v1.35", `{"kubeletconfig":{"crashLoopBackOff":{"maxContainerRestartPeriod":"4s"}}}`, 34, 0, len(gateOrder) - 2, ""},
+		{"and may be set", `{"kubeletconfig":{"featureGates":{"KubeletCrashLoopBackOffMax":true},"crashLoopBackOff":{"maxContainerRestartPeriod":"4s"}}}`, 31, 4 * time.Second, 5, ""},
+		{"a gate that is locked later", `{"kubeletconfig":{"featureGates":{"NodeDeclaredFeatures":false,"RestartAllContainersOnContainerExits":false}}}`, 36, 0, len(gateOrder), ""},
+		{"no JSON", `404 page not found`, 37, 0, 0, name + ": invalid character"},
+		{"other JSON", `{"kind":"Status"}`, 37, 0, 0, name + ": kubeletconfig: Required value: this is not the response of a kubelet"},
+		{"another version", `{"kubeletconfig":{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v2"}}`, 37, 0, 0, name + `: apiVersion: Unsupported value: "kubelet.config.k8s.io/v2"`},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := ParseConfigz(name, []byte(tc.data), tc.minor)
+			require.Empty(t, c.Warnings)
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, c.Gates, tc.gates)
+			if tc.maximum > 0 {
+				require.Equal(t, Source{SourceConfigz, name}, c.MaxSource)
+				require.Equal(t, tc.maximum, config.Resolve(c.Settings).Max)
+			} else {
+				require.Equal(t, 5*time.Minute, config.Resolve(c.Settings).Max)
+			}
+		})
+	}
+}
+
 // The gates of pkg/features in Kubernetes v1.37, and ours.
 func TestNewFeatureGate(t *testing.T) {
 	all := NewFeatureGate().GetAll()
@@ -414,7 +455,7 @@ func FuzzParse(f *testing.F) {
 			{source: Source{SourceFile, "f"}, data: file},
 			{source: Source{SourceDropIn, "d"}, data: dropIn},
 		}
-		c, err := parse(documents, nil)
+		c, err := parse(documents, nil, NewFeatureGate())
 		if err != nil {
 			require.Nil(t, c.FeatureGate)
 			return

@@ -26,9 +26,10 @@ import (
 // for each field that the runtime must not ignore and does not support. The field paths
 // are those of an API server. A warning lists the fields that have no effect.
 //
-// Unlike an API server, Validate rejects a relative mount path, the mount path /, a
-// negative grace period, and a probe port name that the container does not have. It does
-// not validate restart policies and restart rules: see Validate of package restartrules.
+// Unlike an API server, Validate rejects a negative grace period and, unless support is
+// zero, a relative mount path, the mount path /, and a probe port name that the container
+// does not have. It does not validate restart policies and restart rules: see Validate of
+// package restartrules.
 //
 // With the zero Support, which is for no runtime, it only returns the errors that every
 // runtime has.
@@ -240,7 +241,7 @@ func (v *validator) validateMounts(mounts []v1.VolumeMount, fldPath *field.Path)
 		}
 		clean := path.Clean(mount.MountPath)
 		switch {
-		case !path.IsAbs(clean) || clean == "/":
+		case v.support.Name != "" && (!path.IsAbs(clean) || clean == "/"):
 			v.add(field.Invalid(mountPath, mount.MountPath, "must be an absolute path below /"))
 		case paths.Has(clean):
 			v.add(field.Duplicate(mountPath, mount.MountPath))
@@ -291,7 +292,7 @@ func (v *validator) validateProbe(probe *v1.Probe, ports []v1.ContainerPort, pat
 func (v *validator) validatePort(port intstr.IntOrString, ports []v1.ContainerPort, path *field.Path) {
 	if port.Type == intstr.Int {
 		v.invalid(path, port.IntVal, utilvalidation.IsValidPortNum(int(port.IntVal)))
-	} else if !slices.ContainsFunc(ports, func(p v1.ContainerPort) bool { return p.Name == port.StrVal && p.Name != "" }) {
+	} else if v.support.Name != "" && !slices.ContainsFunc(ports, func(p v1.ContainerPort) bool { return p.Name == port.StrVal && p.Name != "" }) {
 		v.add(field.Invalid(path, port.StrVal, "must be a number or the name of a port of the container"))
 	}
 }

@@ -364,6 +364,10 @@ func TestValidateWithoutRuntime(t *testing.T) {
 	require.Empty(t, warnings)
 	require.Len(t, errs, 1)
 	require.Contains(t, errs[0], `spec.containers[1].name: Invalid value: "A B"`)
+
+	// An API server accepts these.
+	_, errs = errorTexts(t, `{metadata: {name: a}, spec: {volumes: [{name: v, emptyDir: {}}], containers: [{name: main, volumeMounts: [{name: v, mountPath: data}], livenessProbe: {httpGet: {port: web}}}]}}`, Support{})
+	require.Empty(t, errs)
 }
 
 // FuzzValidate searches for a pod with which Default or Validate panics, or that is

@@ -155,6 +155,33 @@ func inBackOff(w *v1.ContainerStateWaiting) bool {
 	return w != nil && (w.Reason == restart.ErrCrashLoopBackOff.Error() || containerBackOff.MatchString(w.Message) || podBackOff.MatchString(w.Message))
 }
 
+// Waiting reports whether a container of the pod waits for a back-off, its own or that of the
+// pod. delay is 0 if the status does not have it. The delay counts from since, which is zero if
+// the status does not have that.
+func Waiting(pod *v1.Pod, s *v1.ContainerStatus) (delay time.Duration, since time.Time, ok bool) {
+	if !inBackOff(s.State.Waiting) {
+		return 0, time.Time{}, false
+	}
+	message := s.State.Waiting.Message
+	if text := containerBackOff.FindStringSubmatch(message); text != nil {
+		delay, _ = time.ParseDuration(text[1])
+	}
+	from := lastExit(s)
+	if text := podBackOff.FindStringSubmatch(message); text != nil {
+		delay, _ = time.ParseDuration(text[1])
+		from = nil
+		for _, other := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			if last := lastExit(&other); last != nil && caused(message, other.Name, last.ExitCode) {
+				from = last
+			}
+		}
+	}
+	if from != nil && isSet(from.FinishedAt) {
+		since = from.FinishedAt.Time
+	}
+	return delay, since, true
+}
+
 // resume sets the state of the runtime and the back-offs from the status of the pod.
 func (m *maker) resume() error {
 	for i := range m.containers {

@@ -170,7 +170,7 @@ func TestNode(t *testing.T) {
 		}
 	})
 	t.Run("Metrics", func(t *testing.T) {
-		for _, s := range metricsScenarios {
+		for _, s := range slices.Concat(metricsScenarios, metricsPluginScenarios) {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
 		if *recordingFlag != "" {
@@ -210,7 +210,7 @@ func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios,
 		disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
-		persistScenarios, metricsScenarios, crashloopScenarios, crashloopDisruptions) {
+		persistScenarios, metricsScenarios, metricsPluginScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
 		if seen[name] {
 			t.Errorf("two scenarios are named %s", s.name)
