@@ -85,7 +85,7 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 			continue
 		}
 		s := c.instance.ContainerStatus
-		s.Started = c.probe.hasStarted() && !c.hook.running()
+		s.Started = c.hasStarted()
 		s.StoppedByAgent = a.stopped[s.ID]
 		if s.StoppedByAgent && s.State == restart.ContainerStateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
 			s.State = restart.ContainerStateCreated // The kubelet restarts it whatever its exit code is.
@@ -197,13 +197,13 @@ func (a *Agent) Status() Status {
 			s.Phase = v1.PodRunning
 		}
 		status := ContainerStatus{
-			Name: c.Name, Kind: c.Kind, Started: c.probe.hasStarted(), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
+			Name: c.Name, Kind: c.Kind, State: a.containerState(c), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
 		}
+		status.Started = status.State.Running != nil && c.hasStarted()
 		if c.instance != nil {
 			status.ID = c.instance.ID
 			running = running || c.instance.State != restart.ContainerStateExited
 		}
-		status.State = a.containerState(c)
 		s.Containers = append(s.Containers, status)
 	}
 	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning && !running {

@@ -40,7 +40,8 @@ type ContainerStatus struct {
 	State v1.ContainerState
 	// ID is the ID of the newest instance.
 	ID string
-	// Started is the field of v1.ContainerStatus.
+	// Started is the field of v1.ContainerStatus: the container is running, its postStart
+	// hook has ended and its startup probe has passed.
 	Started bool
 	// LastExit is the last exit of the container. It is the exit of the newest instance
 	// or of an earlier one.
