@@ -94,6 +94,9 @@ type Agent struct {
 	waiting    *restartpod.Waiting
 	retryAt    time.Time
 	restarts   Restarts
+	// The sets below have only instances that State shows, apart from those that an earlier
+	// agent left.
+
 	// lost is the set of instances in lost sandboxes. Their containers run again.
 	lost map[string]bool
 	// startedBefore is the set of instances that passed their startup probe under an
@@ -102,6 +105,7 @@ type Agent struct {
 	// stopped is the set of instances that this agent or an earlier one stopped alone,
 	// not with the pod: restart.ContainerStatus.StoppedByAgent.
 	stopped map[string]bool
+
 	// again is true if another sync is needed at once.
 	again bool
 	// ip is the IP of the last State.

@@ -19,6 +19,11 @@ func (a *Agent) observe(state State) {
 	for i := range a.containers {
 		c := &a.containers[i]
 		instance, ok := state.Instances[c.Name]
+		if c.instance != nil && c.instance.ID != instance.ID {
+			delete(a.stopped, c.instance.ID)
+			delete(a.lost, c.instance.ID)
+			delete(a.startedBefore, c.instance.ID)
+		}
 		if !ok {
 			c.probe.end()
 			c.instance, c.stop, c.probe, c.hook = nil, nil, nil, nil
