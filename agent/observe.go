@@ -22,10 +22,10 @@ func (a *Agent) observe(state State) {
 		if c.instance != nil && c.instance.ID != instance.ID {
 			delete(a.stopped, c.instance.ID)
 			delete(a.lost, c.instance.ID)
-			delete(a.startedBefore, c.instance.ID)
+			delete(a.before, c.instance.ID)
 		}
 		if !ok {
-			c.probe.end()
+			c.probe.end(kinds)
 			c.instance, c.stop, c.probe, c.hook = nil, nil, nil, nil
 			continue
 		}
@@ -33,16 +33,16 @@ func (a *Agent) observe(state State) {
 		c.instance = &instance
 		c.restarts.Count = instance.RestartCount
 		if isNew {
-			c.probe.end()
+			c.probe.end(kinds)
 			c.stop, c.probe = nil, nil
 			a.recordStart(c)
 			a.observeHook(c)
 		}
-		if c.probe == nil && c.stop == nil && instance.State == restart.ContainerStateRunning {
-			c.probe = &prober{started: c.spec.StartupProbe == nil || a.startedBefore[instance.ID], since: instance.StartedAt}
+		if c.probe == nil && c.stop == nil && !c.hook.running() && instance.State == restart.ContainerStateRunning {
+			c.probe = a.newProber(c)
 		}
 		if instance.State == restart.ContainerStateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
-			c.probe.end()
+			c.probe.end(kinds)
 			reason := "Error" // As container runtimes report it.
 			if instance.ExitCode == 0 {
 				reason = "Completed"
@@ -90,7 +90,7 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 			continue
 		}
 		s := c.instance.ContainerStatus
-		s.Started = c.hasStarted()
+		s.Started = c.probe.hasStarted()
 		s.StoppedByAgent = a.stopped[s.ID]
 		if s.StoppedByAgent && s.State == restart.ContainerStateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
 			s.State = restart.ContainerStateCreated // The kubelet restarts it whatever its exit code is.
@@ -204,7 +204,11 @@ func (a *Agent) Status() Status {
 		status := ContainerStatus{
 			Name: c.Name, Kind: c.Kind, State: a.containerState(c), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
 		}
-		status.Started = status.State.Running != nil && c.hasStarted()
+		status.Started = status.State.Running != nil && c.probe.hasStarted()
+		status.Ready = status.Started && c.probe.ready
+		if c.Kind == restartpod.KindInit {
+			status.Ready = status.State.Terminated != nil && status.State.Terminated.ExitCode == 0
+		}
 		if c.instance != nil {
 			status.ID = c.instance.ID
 			running = running || c.instance.State != restart.ContainerStateExited

@@ -23,9 +23,6 @@ type startHook struct {
 // running reports whether h is a hook that has not ended.
 func (h *startHook) running() bool { return h != nil && !h.ended }
 
-// hasStarted reports whether the instance has started, as far as hook and probe tell.
-func (c *container) hasStarted() bool { return c.probe.hasStarted() && !c.hook.running() }
-
 // observeHook starts the hook of a new instance, or drops the hook of an earlier one.
 func (a *Agent) observeHook(c *container) {
 	h := c.hook

@@ -43,6 +43,10 @@ type ContainerStatus struct {
 	// Started is the field of v1.ContainerStatus: the container is running, its postStart
 	// hook has ended and its startup probe has passed.
 	Started bool
+	// Ready is the field of v1.ContainerStatus: the container has started, and its
+	// readiness probe, if there is one, has passed. An init container that is no sidecar
+	// is ready after an exit with code 0.
+	Ready bool
 	// LastExit is the last exit of the container. It is the exit of the newest instance
 	// or of an earlier one.
 	LastExit *v1.ContainerStateTerminated

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,8 +35,8 @@ func (a *Agent) load() error {
 	if status.StartTime != nil {
 		a.startedAt = status.StartTime.Time
 	}
-	for _, s := range status.ContainerStatuses {
-		a.startedBefore[s.ContainerID] = s.Started != nil && *s.Started
+	for _, s := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
+		a.before[s.ContainerID] = s
 	}
 	for _, id := range status.StoppedByAgent {
 		a.stopped[id] = true
@@ -51,7 +52,7 @@ type savedStatus struct {
 }
 
 // save writes what the next agent cannot get from the runtime: the conditions, the
-// startup probes that have passed, and the instances that an agent stopped. An error does
+// results of the probes, and the instances that an agent stopped. An error does
 // not stop the pod. Its risk is described at restartpod.Plan.Conditions.
 func (a *Agent) save() {
 	if a.o.StatusFile == "" {
@@ -65,7 +66,9 @@ func (a *Agent) save() {
 			continue
 		}
 		started := c.probe.hasStarted()
-		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{Name: c.Name, ContainerID: c.instance.ID, Started: &started})
+		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{
+			Name: c.Name, ContainerID: c.instance.ID, Started: &started, Ready: started && c.probe.ready,
+		})
 		if a.stopped[c.instance.ID] {
 			status.StoppedByAgent = append(status.StoppedByAgent, c.instance.ID)
 		}

@@ -260,7 +260,7 @@ func TestForget(t *testing.T) {
 	s := newScript(0, 0)
 	s.up = 1e6 * time.Hour // The probe always fails.
 	a := s.agent(t, pod(t, `containers: [{name: main, livenessProbe: {exec: {command: [up]}}}, {name: other}]`))
-	a.startedBefore["other#0"] = true
+	a.before["other#0"] = v1.ContainerStatus{}
 	for range 300 {
 		s.drive(a, time.Hour)
 		s.ready = false
@@ -268,7 +268,7 @@ func TestForget(t *testing.T) {
 	require.Greater(t, s.stops, 3000)
 	require.LessOrEqual(t, len(a.stopped), 1)
 	require.LessOrEqual(t, len(a.lost), 2)
-	require.Empty(t, a.startedBefore)
+	require.Empty(t, a.before)
 }
 
 // Run uses Options.Clock.

@@ -38,14 +38,15 @@ func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
 	}
 }
 
-// beginStop ends the probes of an instance and starts its preStop hook.
+// beginStop ends the startup and liveness probes of an instance and starts its preStop
+// hook. As in the kubelet, the readiness probe goes on until the instance has ended.
 func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.Duration, message string) {
 	if c.stop != nil {
 		return
 	}
 	s := &stop{}
 	c.stop = s
-	c.probe.end()
+	c.probe.end(readiness)
 	a.event(c, v1.EventTypeNormal, "Killing", "%s", message)
 	if !preStop || grace == 0 || c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {
 		return
