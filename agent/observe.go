@@ -192,7 +192,7 @@ func (a *Agent) phaseOfDeleted() v1.PodPhase {
 // Succeeded or Failed only after all containers have stopped.
 func (a *Agent) Status() Status {
 	s := Status{
-		Phase: v1.PodPending, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
+		Phase: v1.PodPending, StartTime: a.startedAt, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
 		RetryAt: a.retryAt, Restarts: a.restarts, Containers: make([]ContainerStatus, 0, len(a.containers)),
 	}
 	running := false
@@ -202,7 +202,7 @@ func (a *Agent) Status() Status {
 			s.Phase = v1.PodRunning
 		}
 		status := ContainerStatus{
-			Name: c.Name, Kind: c.Kind, State: a.containerState(c), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
+			Name: c.Name, Kind: c.Kind, Image: c.spec.Image, State: a.containerState(c), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
 		}
 		status.Started = status.State.Running != nil && c.probe.hasStarted()
 		status.Ready = status.Started && c.probe.ready
@@ -215,8 +215,10 @@ func (a *Agent) Status() Status {
 		}
 		s.Containers = append(s.Containers, status)
 	}
-	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning && !running {
-		s.Phase, s.Reason, s.Message = phase, a.failedReason, a.failedMessage
+	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning {
+		if s.Ended = phase; !running {
+			s.Phase, s.Reason, s.Message = phase, a.failedReason, a.failedMessage
+		}
 	}
 	return s
 }

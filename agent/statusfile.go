@@ -31,7 +31,7 @@ func (a *Agent) load() error {
 			return fmt.Errorf("%s: %w; remove the file to discard the saved status", a.o.StatusFile, err)
 		}
 	}
-	a.conditions = status.Conditions
+	a.conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c v1.PodCondition) bool { return !isRestartCondition(c) })
 	if status.StartTime != nil {
 		a.startedAt = status.StartTime.Time
 	}
