@@ -131,6 +131,9 @@ type container struct {
 	// lateness of that start.
 	due   time.Time
 	timed *Restarts
+	// unseen is the last start until State shows its instance, and then nil. Until then,
+	// instance is an earlier one or nil, and no container is started or stopped for it.
+	unseen *unseen
 	// failedAt is the time of the last failed start. If the start created nothing,
 	// failedAt and missingUntil are the time of the next attempt.
 	failedAt, missingUntil time.Time

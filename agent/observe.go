@@ -19,6 +19,9 @@ func (a *Agent) observe(state State) {
 	for i := range a.containers {
 		c := &a.containers[i]
 		instance, ok := state.Instances[c.Name]
+		if a.awaitStart(c, instance, ok) {
+			continue
+		}
 		if c.instance != nil && c.instance.ID != instance.ID {
 			delete(a.stopped, c.instance.ID)
 			delete(a.lost, c.instance.ID)
@@ -86,6 +89,10 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 	for i := range a.containers {
 		c := &a.containers[i]
 		o.Containers[i] = c.Container
+		if u := c.unseen; u != nil {
+			o.Containers[i].Status = &restart.ContainerStatus{ID: u.ID, State: restart.ContainerStateRunning, RestartCount: u.Restarts}
+			continue
+		}
 		if c.instance == nil || a.lost[c.instance.ID] {
 			continue
 		}
@@ -213,6 +220,7 @@ func (a *Agent) Status() Status {
 			status.ID = c.instance.ID
 			running = running || c.instance.State != restart.ContainerStateExited
 		}
+		running = running || c.unseen != nil
 		s.Containers = append(s.Containers, status)
 	}
 	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning {
@@ -234,7 +242,7 @@ func (a *Agent) containerState(c *container) v1.ContainerState {
 		return waiting(c.waitReason, c.message)
 	case i != nil && i.State == restart.ContainerStateRunning:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(i.StartedAt)}}
-	case i != nil && i.State == restart.ContainerStateExited && !c.old && !a.lost[i.ID]:
+	case i != nil && i.State == restart.ContainerStateExited && !c.old && !a.lost[i.ID] && c.unseen == nil:
 		return v1.ContainerState{Terminated: c.lastExit}
 	case c.Kind == restartpod.KindRegular && len(a.o.Pod.Spec.InitContainers) > 0:
 		return waiting("PodInitializing", "")

@@ -5,6 +5,7 @@ package agent
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,6 +18,37 @@ import (
 // missingRetry is the time between a start that created nothing and the next one:
 // backOffPeriod of pkg/kubelet, without its jitter.
 const missingRetry = 10 * time.Second
+
+// startLimit is the longest time for which State may not show a successful start, the
+// kubelet's default runtimeRequestTimeout: so long it waits for the answer to a start.
+const startLimit = 2 * time.Minute
+
+// unseen is a successful start that State does not show yet. The status file has it, so
+// that the next agent does not start the container again.
+type unseen struct {
+	ID       string
+	Restarts int
+	// Until is the time at which the start counts as failed.
+	Until time.Time
+}
+
+// awaitStart reports whether State, which shows this instance or none, does not show the
+// last start of the container yet.
+func (a *Agent) awaitStart(c *container, shown Instance, ok bool) bool {
+	u, now := c.unseen, a.now()
+	switch {
+	case u == nil:
+		return false
+	case ok && (shown.ID == u.ID || shown.RestartCount >= u.Restarts):
+		c.unseen = nil
+	case now.Before(u.Until):
+		u.Until = earlier(u.Until, now.Add(startLimit)) // The clock may have stepped back.
+	default:
+		c.unseen, c.hook = nil, nil
+		a.startFailed(now, c, fmt.Errorf("the runtime has not shown the container %v after its start", startLimit))
+	}
+	return c.unseen != nil
+}
 
 // mayStart reports whether a container that should be running may start. If so, the
 // back-off counts a start, and the caller must start the container. Otherwise the
@@ -106,11 +138,14 @@ func (a *Agent) start(c *container) {
 	if c.hook = nil; c.spec.Lifecycle != nil && c.spec.Lifecycle.PostStart != nil {
 		c.hook = &startHook{}
 	}
-	if _, err := a.o.Runtime.Start(a.starting, c.spec, restarts); err != nil {
-		c.hook = nil
-		if a.starting.Err() == nil {
-			a.startFailed(a.now(), c, err)
-		}
+	id, err := a.o.Runtime.Start(a.starting, c.spec, restarts)
+	if err == nil {
+		c.unseen = &unseen{ID: id, Restarts: restarts, Until: a.now().Add(startLimit)}
+		return
+	}
+	c.hook = nil
+	if a.starting.Err() == nil {
+		a.startFailed(a.now(), c, err)
 	}
 }
 

@@ -83,6 +83,7 @@ func TestStatusStarted(t *testing.T) {
 			0s running=true started=false
 			3s running=true started=true
 			5s running=false started=false
+			5s running=false started=false ContainerCreating
 			5s running=true started=false
 			8s running=true started=true
 			10s running=false started=false

@@ -41,6 +41,9 @@ func (a *Agent) load() error {
 	for _, id := range status.StoppedByAgent {
 		a.stopped[id] = true
 	}
+	for i := range a.containers {
+		a.containers[i].unseen = status.Unseen[a.containers[i].Name]
+	}
 	return nil
 }
 
@@ -49,19 +52,25 @@ type savedStatus struct {
 	v1.PodStatus
 	// StoppedByAgent lists the instances in Agent.stopped.
 	StoppedByAgent []string `json:"stoppedByAgent,omitempty"`
+	// Unseen maps the names of containers to their starts.
+	Unseen map[string]*unseen `json:"unseen,omitempty"`
 }
 
 // save writes what the next agent cannot get from the runtime: the conditions, the
-// results of the probes, and the instances that an agent stopped. An error does
+// results of the probes, the instances that an agent stopped, and the starts that State does
+// not show yet. An error does
 // not stop the pod. Its risk is described at restartpod.Plan.Conditions.
 func (a *Agent) save() {
 	if a.o.StatusFile == "" {
 		return
 	}
 	startTime := metav1.NewTime(a.startedAt)
-	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}}
+	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}, Unseen: map[string]*unseen{}}
 	for i := range a.containers {
 		c := &a.containers[i]
+		if c.unseen != nil {
+			status.Unseen[c.Name] = c.unseen
+		}
 		if c.instance == nil {
 			continue
 		}
