@@ -74,7 +74,8 @@ type Agent struct {
 	now           func() time.Time
 	ctx, starting context.Context
 	spawn         func(call func() (then func()))
-	// begun is the time of the first sync. startedAt is the time of the pod's start,
+	// begun is the earliest time of a sync, from which ticks count: that of the first one,
+	// unless the clock was set back. startedAt is the time of the pod's start,
 	// perhaps by an earlier agent.
 	begun, startedAt time.Time
 	// recovered is true after the first successful call of State.

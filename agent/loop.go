@@ -104,7 +104,7 @@ func (a *Agent) Delete() { a.deleted = true }
 func (a *Agent) sync() (next time.Time, gone bool) {
 	now := a.now()
 	a.again = false
-	if a.begun.IsZero() {
+	if a.begun.IsZero() || now.Before(a.begun) {
 		a.begun = now
 	}
 	if a.startedAt.IsZero() {

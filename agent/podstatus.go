@@ -96,29 +96,28 @@ func (s Status) PodStatus(pod *v1.Pod, old v1.PodStatus, now time.Time, ips ...s
 		p.Conditions = append(p.Conditions, c)
 	}
 	reason, message := "", ""
+	if ended == v1.PodSucceeded {
+		reason = "PodCompleted"
+	} else if !initialized {
+		reason, message = "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", incomplete)
+	}
+	set(v1.PodInitialized, initialized, reason, message)
+	reason, message = "", ""
 	switch {
 	case ended == v1.PodSucceeded:
 		reason = "PodCompleted"
-		set(v1.PodInitialized, true, reason, "")
-	case initialized:
-		set(v1.PodInitialized, true, "", "")
-	default:
-		set(v1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", incomplete))
-	}
-	if ended == v1.PodFailed {
+	case ended == v1.PodFailed:
 		reason = "PodFailed"
-	} else if ended == "" && unready != nil {
+	case unready != nil:
 		reason, message = "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", unready)
 	}
 	set(v1.ContainersReady, reason == "", reason, message)
 	if reason == "" {
 		var closed []string
 		for _, gate := range pod.Spec.ReadinessGates {
-			switch status := conditionStatus(p.Conditions, gate.ConditionType); status {
-			case v1.ConditionTrue:
-			case "":
+			if status := conditionStatus(p.Conditions, gate.ConditionType); status == "" {
 				closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
-			default:
+			} else if status != v1.ConditionTrue {
 				closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, status))
 			}
 		}

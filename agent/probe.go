@@ -42,9 +42,9 @@ type prober struct {
 // worker runs the probes of one kind.
 type worker struct {
 	ended bool
-	// since is the time after which the next probe is due: the start of the instance or
-	// of the last probe, the end of the postStart hook, or the success of the startup
-	// probe. The last results, run of them, were all ok.
+	// since is the time after which the next probe is due: the end of the initial delay,
+	// of the postStart hook or of the startup probe, or the start of the last probe. The
+	// last results, run of them, were all ok.
 	since   time.Time
 	ok      bool
 	run     int32
@@ -68,10 +68,23 @@ func (a *Agent) newProber(c *container) *prober {
 	if c.hook != nil {
 		since = a.now()
 	}
-	for i := range p.workers {
-		p.workers[i].since = since
+	for kind, spec := range c.probes() {
+		p.workers[kind].since = since
+		// A tick at the end of the initial delay counts.
+		if at := c.instance.StartedAt.Add(initialDelay(spec) - 1); at.After(since) {
+			p.workers[kind].since = at
+		}
 	}
 	return p
+}
+
+// probes returns the probes of a container by their kinds.
+func (c *container) probes() [kinds]*v1.Probe {
+	return [kinds]*v1.Probe{c.spec.StartupProbe, c.spec.LivenessProbe, c.spec.ReadinessProbe}
+}
+
+func initialDelay(spec *v1.Probe) time.Duration {
+	return time.Duration(ptr.Deref(spec, v1.Probe{}).InitialDelaySeconds) * time.Second
 }
 
 // end ends the probes of all kinds below n.
@@ -93,7 +106,7 @@ func (p *prober) end(n int) {
 func (a *Agent) runProbes(now time.Time) (next time.Time) {
 	for i := range a.containers {
 		if c := &a.containers[i]; c.probe != nil {
-			for kind, spec := range []*v1.Probe{c.spec.StartupProbe, c.spec.LivenessProbe, c.spec.ReadinessProbe} {
+			for kind, spec := range c.probes() {
 				next = earlier(next, a.probe(now, c, kind, spec))
 			}
 		}
@@ -116,27 +129,24 @@ func (a *Agent) probe(now time.Time, c *container, kind int, spec *v1.Probe) (ne
 	if spec == nil || w.ended || p.started == (kind == startup) {
 		return time.Time{}
 	}
-	if w.running != nil {
-		if now.Before(w.running.deadline) || w.running.deadline.IsZero() {
-			return w.running.deadline
+	// The clock may have stepped back.
+	w.since = earlier(w.since, now.Add(initialDelay(spec)))
+	if try := w.running; try != nil {
+		if try.deadline.IsZero() {
+			return time.Time{}
 		}
-		w.running.cancel(context.DeadlineExceeded)
-		w.running.deadline = time.Time{}
+		if try.deadline = earlier(try.deadline, now.Add(seconds(spec.TimeoutSeconds, 1))); now.Before(try.deadline) {
+			return try.deadline
+		}
+		try.cancel(context.DeadlineExceeded)
+		try.deadline = time.Time{}
 		return time.Time{}
 	}
-	after := w.since
-	if at := c.instance.StartedAt.Add(initialDelay(spec) - 1); at.After(after) {
-		after = at
-	}
-	if due := tick(a.begun, seconds(spec.PeriodSeconds, 10), after); now.Before(due) {
+	if due := tick(a.begun, seconds(spec.PeriodSeconds, 10), w.since); now.Before(due) {
 		return due
 	}
 	a.attempt(now, c, kind, spec)
 	return a.probe(now, c, kind, spec)
-}
-
-func initialDelay(spec *v1.Probe) time.Duration {
-	return time.Duration(spec.InitialDelaySeconds) * time.Second
 }
 
 // tick returns the first tick after a time. The ticks are at begin and after every period.
@@ -211,8 +221,10 @@ func (a *Agent) probed(c *container, kind int, spec *v1.Probe, output string, ok
 	case kind == startup:
 		now := a.now()
 		p.started, a.again = true, true
-		p.workers[liveness].since, p.workers[readiness].since = now, now
-		if r := c.spec.ReadinessProbe; r != nil && !now.Before(c.instance.StartedAt.Add(initialDelay(r))) {
+		if w := &p.workers[liveness]; w.since.Before(now) {
+			w.since = now
+		}
+		if r := c.spec.ReadinessProbe; r != nil && p.workers[readiness].since.Before(now) {
 			a.attempt(now, c, readiness, r)
 		}
 	}

@@ -171,8 +171,12 @@ func TestReadinessWhileStopping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.lives["main"] = []life{{takes: 3 * time.Second}}
-		ready := 0
-		n.exec["ready"] = func(context.Context) (int, error) { return ready, nil }
+		n.exec["ready"] = func(context.Context) (int, error) {
+			if time.Since(n.begin) > 3500*time.Millisecond {
+				return 1, nil
+			}
+			return 0, nil
+		}
 		n.exec["live"] = func(context.Context) (int, error) { return 0, nil }
 		var all []string
 		a := n.agent(pod(t, `
@@ -184,7 +188,6 @@ containers: [{name: main, readinessProbe: {exec: {command: [ready]}}, livenessPr
 				}
 			}
 		})
-		time.AfterFunc(3500*time.Millisecond, func() { ready = 1 })
 		n.run(t, a, 2500*time.Millisecond)
 		require.Equal(t, []string{"0s ready=false", "1s ready=true", "4s ready=false"}, all)
 		require.Equal(t, lines(`
@@ -271,4 +274,37 @@ containers: [{name: main, readinessProbe: {exec: {command: [up]}, failureThresho
 			require.False(t, c.Ready)
 		}
 	}
+}
+
+// If the clock is set back, the next probe runs within its period, or its initial delay and
+// its period, also for an instance that then has started in the future.
+func TestProbeAfterClockStep(t *testing.T) {
+	for _, wait := range []time.Duration{0, 4 * time.Second, time.Minute} {
+		s := newScript(0, 0)
+		probes := 0
+		a, err := New(Options{
+			Pod: pod(t, `
+containers: [{name: main, livenessProbe: {exec: {command: [live]}, initialDelaySeconds: 3, periodSeconds: 5}, readinessProbe: {exec: {command: [ready]}, periodSeconds: 2}}]`),
+			Runtime: s, Probe: func(context.Context, string, *v1.Probe) (string, bool, error) { probes++; return "", true, nil },
+		})
+		require.NoError(t, err)
+		s.drive(a, wait)
+		s.now, probes = s.now.Add(-time.Hour), 0
+		s.drive(a, 8*time.Second)
+		require.InDelta(t, 5, probes, 1, "after %v", wait)
+	}
+}
+
+// A probe that hangs while the clock is set back has its timeout.
+func TestProbeHangsAfterClockStep(t *testing.T) {
+	a := newScript(0, 0).agent(t, pod(t, `containers: [{name: main, readinessProbe: {exec: {command: [ready]}}}]`))
+	c := &a.containers[0]
+	now := time.Unix(10000, 0)
+	c.instance, c.probe = &Instance{}, &prober{started: true}
+	cause := error(nil)
+	w := &c.probe.workers[readiness]
+	w.running = &attempt{cancel: func(err error) { cause = err }, deadline: now.Add(time.Hour)}
+	require.Equal(t, now.Add(time.Second), a.probe(now, c, readiness, c.spec.ReadinessProbe))
+	a.probe(now.Add(time.Second), c, readiness, c.spec.ReadinessProbe)
+	require.Equal(t, context.DeadlineExceeded, cause)
 }
