@@ -23,7 +23,8 @@ type late struct {
 	*script
 	t      *testing.T
 	delay  time.Duration
-	states []State
+	shown  State
+	states []State // after shown
 	times  []time.Time
 	// revives is true if State first shows an ended instance as running again.
 	revives bool
@@ -34,18 +35,13 @@ func newLate(t *testing.T, s *script, delay time.Duration) *late {
 }
 
 func (l *late) State(ctx context.Context) (State, error) {
-	if len(l.times) > 10000 {
-		l.t.Fatal("the agent does not wait")
-	}
 	now, _ := l.script.State(ctx)
 	now.Instances = maps.Clone(now.Instances)
 	l.states, l.times = append(l.states, now), append(l.times, l.now)
-	var shown State
-	for i, s := range l.states {
-		if !l.times[i].After(l.now.Add(-l.delay)) {
-			shown = s
-		}
+	for len(l.times) > 0 && !l.times[0].After(l.now.Add(-l.delay)) {
+		l.shown, l.states, l.times = l.states[0], l.states[1:], l.times[1:]
 	}
+	shown := l.shown
 	if l.revives {
 		shown.Instances = maps.Clone(shown.Instances)
 		for name, i := range shown.Instances {
