@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
@@ -114,13 +115,53 @@ func TestLostStart(t *testing.T) {
 	a := l.agent(t, pod(t, `containers: [{name: main, lifecycle: {postStart: {exec: {command: [a]}}}}]`), func(o *Options) {
 		o.Recorder = recorder(func(format string) { events = append(events, format) })
 	})
-	l.drive(a, 6*time.Minute+time.Second)
+	l.script.drive(a, 6*time.Minute+time.Second) // Without Changed, too.
 	require.Equal(t, []time.Duration{0, 120, 250}, inSeconds(s.starts))
 	require.Contains(t, events, "Error: the runtime has not shown the container 2m0s after its start")
 	l.delay, l.states, l.times = 0, nil, nil
 	l.drive(a, time.Minute)
 	require.Len(t, s.starts, 3)
 	require.True(t, a.Status().Containers[0].Started)
+
+	// State goes on to show the instance before.
+	s.exit("main", 1)
+	l.drive(a, time.Second)
+	l.delay, l.states, l.times = time.Hour, nil, nil
+	s.starts = nil
+	l.drive(a, 10*time.Minute)
+	require.Len(t, s.starts, 3)
+}
+
+// An instance is that of a start if its ID or its number of restarts says so.
+func TestLateStateShown(t *testing.T) {
+	for name, change := range map[string]func(*Instance){
+		"other IDs": func(i *Instance) { i.ID += "x" }, "no numbers": func(i *Instance) { i.RestartCount = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(time.Second, 1)
+			a, err := New(Options{Pod: pod(t, `containers: [{name: main}]`), Runtime: shows{s, change}})
+			require.NoError(t, err)
+			s.drive(a, 4*time.Second)
+			require.Equal(t, []time.Duration{0, 1}, inSeconds(s.starts))
+			require.Equal(t, "CrashLoopBackOff", a.Status().Containers[0].State.Waiting.Reason)
+		})
+	}
+}
+
+// shows is a script that shows its instances otherwise.
+type shows struct {
+	*script
+	change func(*Instance)
+}
+
+func (s shows) State(ctx context.Context) (State, error) {
+	state, err := s.script.State(ctx)
+	state.Instances = maps.Clone(state.Instances)
+	for name, i := range state.Instances {
+		s.change(&i)
+		state.Instances[name] = i
+	}
+	return state, err
 }
 
 // The wait does not get longer if the clock is set back.
@@ -138,11 +179,20 @@ func TestLateStateAfterClockStep(t *testing.T) {
 // A pod is deleted while State is late: the container stops when State shows it, and a
 // lost one holds up the pod for no longer than the grace period.
 func TestLateStateOfDeleted(t *testing.T) {
-	for _, tc := range []struct{ delay, gone time.Duration }{{5 * time.Second, 10 * time.Second}, {time.Hour, 32 * time.Second}} {
+	for _, tc := range []struct {
+		delay, gone time.Duration
+		deadline    bool
+	}{{5 * time.Second, 10 * time.Second, false}, {time.Hour, 32 * time.Second, false}, {5 * time.Second, 10 * time.Second, true}} {
 		l := newLate(t, newScript(0, 0), tc.delay)
-		a := l.agent(t, pod(t, `{initContainers: [{name: proxy, restartPolicy: Always}], containers: [{name: main}]}`))
+		p := pod(t, `{initContainers: [{name: proxy, restartPolicy: Always}], containers: [{name: main}]}`)
+		if tc.deadline {
+			p.Spec.ActiveDeadlineSeconds = ptr.To[int64](2)
+		}
+		a := l.agent(t, p)
 		l.drive(a, 2*time.Second)
-		a.Delete()
+		if !tc.deadline {
+			a.Delete()
+		}
 		require.False(t, l.drive(a, time.Second))
 		require.Equal(t, v1.PodPending, a.Status().Phase)
 		for !l.drive(a, time.Second) {

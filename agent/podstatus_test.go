@@ -225,6 +225,7 @@ func TestPodStatusOfEnd(t *testing.T) {
 	got = s.PodStatus(p, old, now)
 	require.Equal(t, v1.PodSucceeded, got.Phase)
 	require.Equal(t, "old", got.Reason)
+	require.Equal(t, v1.ConditionTrue, got.Conditions[0].Status)
 	require.Equal(t, "PodCompleted", got.Conditions[2].Reason)
 }
 
@@ -286,6 +287,10 @@ func TestPodStatusOfContainer(t *testing.T) {
 	again := status.status([]v1.ContainerStatus{got})
 	require.Equal(t, got, again)
 
+	// The next agent, with a newer instance, does not know of the exit.
+	next := ContainerStatus{Name: "main", ID: "3", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+	require.Equal(t, "2", next.status([]v1.ContainerStatus{again}).LastTerminationState.Terminated.ContainerID)
+
 	// Deleted in back-off: the exit that was the last state is the state again.
 	status.LastExit, status.State = status.State.Terminated, v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 	got = status.status([]v1.ContainerStatus{again})
@@ -310,7 +315,9 @@ func TestPodStatusKeeps(t *testing.T) {
 	require.True(t, began.Equal(got.StartTime))
 	require.Equal(t, v1.DisruptionTarget, got.Conditions[0].Type, "the agent knows of no restart")
 	require.Len(t, got.Conditions, 5)
-	got = a.Status().PodStatus(p, got, s.now, "fd00::1", "10.0.0.1")
+	ips := []string{"", "fd00::1", "10.0.0.1"}
+	got = a.Status().PodStatus(p, got, s.now, ips...)
+	require.Equal(t, []string{"", "fd00::1", "10.0.0.1"}, ips)
 	require.Equal(t, "fd00::1", got.PodIP)
 	require.Equal(t, []v1.PodIP{{IP: "fd00::1"}, {IP: "10.0.0.1"}}, got.PodIPs)
 

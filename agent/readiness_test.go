@@ -96,15 +96,14 @@ func TestReadiness(t *testing.T) {
 			spec: `
 containers:
 - name: main
-  startupProbe: {exec: {command: [start]}}
+  startupProbe: {exec: {command: [start]}, periodSeconds: 4}
   readinessProbe: {exec: {command: [ready]}, periodSeconds: 5}
   livenessProbe: {exec: {command: [live]}, periodSeconds: 4}`,
 			lasts:  11 * time.Second,
 			result: func(command string, at int) (bool, error) { return command != "ready" || at == 2 || at == 10, nil },
 			want: `
-				1s main#0 start true
-				1s main#0 ready false
-				4s main#0 live true
+				4s main#0 start true
+				4s main#0 ready false
 				5s main#0 ready false
 				8s main#0 live true
 				10s main#0 ready true
@@ -307,4 +306,16 @@ func TestProbeHangsAfterClockStep(t *testing.T) {
 	require.Equal(t, now.Add(time.Second), a.probe(now, c, readiness, c.spec.ReadinessProbe))
 	a.probe(now.Add(time.Second), c, readiness, c.spec.ReadinessProbe)
 	require.Equal(t, context.DeadlineExceeded, cause)
+}
+
+// After a failed liveness probe no other one runs, even if the container cannot be stopped yet.
+func TestFailedProbeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.exec["live"] = failTimes(9)
+		time.AfterFunc(500*time.Millisecond, func() { n.setError(errors.New("boom")) })
+		time.AfterFunc(6*time.Second, func() { n.setError(nil) })
+		_, trace := n.run(t, n.agent(pod(t, `containers: [{name: main, livenessProbe: {exec: {command: [live]}}}]`)), 5*time.Second)
+		require.Equal(t, 1, strings.Count(trace, "exec main#1 live"))
+	})
 }
