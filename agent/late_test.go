@@ -117,7 +117,7 @@ func TestLostStart(t *testing.T) {
 	})
 	l.script.drive(a, 6*time.Minute+time.Second) // Without Changed, too.
 	require.Equal(t, []time.Duration{0, 120, 250}, inSeconds(s.starts))
-	require.Contains(t, events, "Error: the runtime has not shown the container 2m0s after its start")
+	require.Contains(t, events, "Error: the runtime does not show the container that it has started")
 	l.delay, l.states, l.times = 0, nil, nil
 	l.drive(a, time.Minute)
 	require.Len(t, s.starts, 3)

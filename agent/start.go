@@ -5,7 +5,6 @@ package agent
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -45,7 +44,7 @@ func (a *Agent) awaitStart(c *container, shown Instance, ok bool) bool {
 		u.Until = earlier(u.Until, now.Add(startLimit)) // The clock may have stepped back.
 	default:
 		c.unseen, c.hook = nil, nil
-		a.startFailed(now, c, fmt.Errorf("the runtime has not shown the container %v after its start", startLimit))
+		a.startFailed(now, c, errors.New("the runtime does not show the container that it has started"))
 	}
 	return c.unseen != nil
 }

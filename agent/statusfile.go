@@ -57,9 +57,9 @@ type savedStatus struct {
 }
 
 // save writes what the next agent cannot get from the runtime: the conditions, the
-// results of the probes, the instances that an agent stopped, and the starts that State does
-// not show yet. An error does
-// not stop the pod. Its risk is described at restartpod.Plan.Conditions.
+// results of the probes, the instances that an agent stopped, and the starts that State
+// does not show yet. An error does not stop the pod. Its risk is described at
+// restartpod.Plan.Conditions.
 func (a *Agent) save() {
 	if a.o.StatusFile == "" {
 		return
