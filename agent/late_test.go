@@ -228,9 +228,9 @@ func TestLateStateAdopted(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "status.json")
 		o := func(o *Options) { o.StatusFile = file }
 		p := pod(t, `containers: [{name: main}]`)
-		l.drive(l.agent(t, p, o), 4*time.Second)
+		l.agent(t, p, o).Step(t.Context(), l.now) // It is killed right after the start.
 		a := l.agent(t, p, o)
-		l.drive(a, 115*time.Second)
+		l.drive(a, 119*time.Second)
 		require.Len(t, l.starts, 1)
 		l.drive(a, 10*time.Second)
 		require.Len(t, l.starts, map[bool]int{true: 1, false: 2}[delay < time.Minute])

@@ -135,7 +135,7 @@ containers:
 				case 5:
 					c.delay = time.Duration(random.Intn(20)) * time.Second
 				case 6:
-					if !deleted && !c.errs { // After an error it may not have saved a start.
+					if !deleted {
 						a, err = New(o)
 						require.NoError(t, err)
 					}

@@ -110,6 +110,7 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		}
 	}
 	if started {
+		a.save()
 		return o.Now // The machine has to observe the new instances.
 	}
 	return next
