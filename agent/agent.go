@@ -53,8 +53,8 @@ type Options struct {
 	// agent. It is "" if the containers end with this agent.
 	StatusFile string
 	// Earlier is the status that an earlier agent left. The agent uses its Conditions
-	// and StartTime, and Started of its ContainerStatuses. It is ignored if StatusFile
-	// is set.
+	// and StartTime, and Started and Ready of its statuses of containers. It is ignored if
+	// StatusFile is set.
 	Earlier v1.PodStatus
 	// Clock is the clock of Run. If it is nil, it is the real clock. The back-offs do
 	// not use their own clocks: the agent passes the time to them.
@@ -74,7 +74,8 @@ type Agent struct {
 	now           func() time.Time
 	ctx, starting context.Context
 	spawn         func(call func() (then func()))
-	// begun is the time of the first sync. startedAt is the time of the pod's start,
+	// begun is the earliest time of a sync, from which ticks count: that of the first one,
+	// unless the clock was set back. startedAt is the time of the pod's start,
 	// perhaps by an earlier agent.
 	begun, startedAt time.Time
 	// recovered is true after the first successful call of State.
@@ -94,14 +95,17 @@ type Agent struct {
 	waiting    *restartpod.Waiting
 	retryAt    time.Time
 	restarts   Restarts
+	// The sets below have only instances that State shows, apart from those that an earlier
+	// agent left.
+
 	// lost is the set of instances in lost sandboxes. Their containers run again.
 	lost map[string]bool
-	// startedBefore is the set of instances that passed their startup probe under an
-	// earlier agent.
-	startedBefore map[string]bool
+	// before has the results of the probes of instances under an earlier agent.
+	before map[string]v1.ContainerStatus
 	// stopped is the set of instances that this agent or an earlier one stopped alone,
 	// not with the pod: restart.ContainerStatus.StoppedByAgent.
 	stopped map[string]bool
+
 	// again is true if another sync is needed at once.
 	again bool
 	// ip is the IP of the last State.
@@ -128,11 +132,14 @@ type container struct {
 	// lateness of that start.
 	due   time.Time
 	timed *Restarts
+	// unseen is the last start until State shows its instance, and then nil. Until then,
+	// instance is an earlier one or nil, and no container is started or stopped for it.
+	unseen *unseen
 	// failedAt is the time of the last failed start. If the start created nothing,
 	// failedAt and missingUntil are the time of the next attempt.
 	failedAt, missingUntil time.Time
 	// stop is the agent's stop of instance, and probe runs its probes. Either may be
-	// nil.
+	// nil. probe is nil until the postStart hook has ended.
 	stop  *stop
 	probe *prober
 	// hook is the postStart hook of instance or, before a start, of the next instance.
@@ -169,7 +176,7 @@ func New(o Options) (*Agent, error) {
 	o.ContainerBackOff, o.PodBackOff = cmp.Or(o.ContainerBackOff, containers), cmp.Or(o.PodBackOff, pods)
 	a := &Agent{
 		o: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), phase: v1.PodRunning, restarting: restartpod.PhaseRunning,
-		lost: map[string]bool{}, startedBefore: map[string]bool{}, stopped: map[string]bool{},
+		lost: map[string]bool{}, before: map[string]v1.ContainerStatus{}, stopped: map[string]bool{},
 	}
 	spec := &a.o.Pod.Spec
 	for i, c := range restartrules.Containers(spec, o.Gates) {

@@ -2,10 +2,9 @@
 
 // Package agent runs a pod as the kubelet does: in the same order of init containers,
 // sidecars and containers, with the same restart policies and rules, back-off, restarts
-// of the whole pod, hooks, grace periods, startup and liveness probes and active
-// deadline, and with the same events and status. It is for authors of node agents:
-// virtual-kubelet providers, supervisors, simulations. The package is v0: its API may
-// change.
+// of the whole pod, hooks, grace periods, probes and active deadline, and with the same
+// events and status. It is for authors of node agents: virtual-kubelet providers,
+// supervisors, simulations. The package is v0: its API may change.
 //
 // You provide a [Runtime], an interface of seven methods that starts and stops
 // containers. Packages agent/process and agent/cri implement it. The directory
@@ -31,5 +30,6 @@
 // In a sync the agent gets the runtime's [State], asks restartpod.Machine for a plan, and
 // stops and starts containers. It starts all containers that may start, in the order in
 // which they exited. restart.DoBackOff decides whether a container has to wait. The
-// agent passes the new [Status] to Options.Report.
+// agent passes the new [Status] to Options.Report. [Status.PodStatus] converts it for the
+// API.
 package agent

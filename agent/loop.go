@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -103,7 +104,7 @@ func (a *Agent) Delete() { a.deleted = true }
 func (a *Agent) sync() (next time.Time, gone bool) {
 	now := a.now()
 	a.again = false
-	if a.begun.IsZero() {
+	if a.begun.IsZero() || now.Before(a.begun) {
 		a.begun = now
 	}
 	if a.startedAt.IsZero() {
@@ -115,6 +116,8 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 		return now.Add(errorRetry), false
 	}
 	a.observe(state)
+	// A start that State does not show yet was in a sandbox that it may not show either.
+	state.SandboxReady = state.SandboxReady || slices.ContainsFunc(a.containers, func(c container) bool { return c.unseen != nil })
 	a.report()
 	if !a.recovered {
 		a.machine.Recover(a.conditions, a.observation(now, state).Containers, now)
@@ -130,7 +133,10 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 		}
 	}
 	for i := range a.containers {
-		next = earlier(next, a.proceed(now, &a.containers[i]))
+		c := &a.containers[i]
+		if next = earlier(next, a.proceed(now, c)); c.unseen != nil {
+			next = earlier(next, now.Add(errorRetry))
+		}
 	}
 	a.report()
 	return next, false

@@ -264,7 +264,7 @@ func pod(t *testing.T, spec string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u"}}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		for _, probe := range []*v1.Probe{c.StartupProbe, c.LivenessProbe} {
+		for _, probe := range []*v1.Probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
 			if probe != nil {
 				probe.PeriodSeconds, probe.FailureThreshold = max(probe.PeriodSeconds, 1), max(probe.FailureThreshold, 1)
 			}

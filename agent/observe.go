@@ -19,8 +19,16 @@ func (a *Agent) observe(state State) {
 	for i := range a.containers {
 		c := &a.containers[i]
 		instance, ok := state.Instances[c.Name]
+		if a.awaitStart(c, instance, ok) {
+			continue
+		}
+		if c.instance != nil && c.instance.ID != instance.ID {
+			delete(a.stopped, c.instance.ID)
+			delete(a.lost, c.instance.ID)
+			delete(a.before, c.instance.ID)
+		}
 		if !ok {
-			c.probe.end()
+			c.probe.end(kinds)
 			c.instance, c.stop, c.probe, c.hook = nil, nil, nil, nil
 			continue
 		}
@@ -28,16 +36,16 @@ func (a *Agent) observe(state State) {
 		c.instance = &instance
 		c.restarts.Count = instance.RestartCount
 		if isNew {
-			c.probe.end()
+			c.probe.end(kinds)
 			c.stop, c.probe = nil, nil
 			a.recordStart(c)
 			a.observeHook(c)
 		}
-		if c.probe == nil && c.stop == nil && instance.State == restart.ContainerStateRunning {
-			c.probe = &prober{started: c.spec.StartupProbe == nil || a.startedBefore[instance.ID], since: instance.StartedAt}
+		if c.probe == nil && c.stop == nil && !c.hook.running() && instance.State == restart.ContainerStateRunning {
+			c.probe = a.newProber(c)
 		}
 		if instance.State == restart.ContainerStateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
-			c.probe.end()
+			c.probe.end(kinds)
 			reason := "Error" // As container runtimes report it.
 			if instance.ExitCode == 0 {
 				reason = "Completed"
@@ -81,11 +89,15 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 	for i := range a.containers {
 		c := &a.containers[i]
 		o.Containers[i] = c.Container
+		if u := c.unseen; u != nil {
+			o.Containers[i].Status = &restart.ContainerStatus{ID: u.ID, State: restart.ContainerStateRunning, RestartCount: u.Restarts}
+			continue
+		}
 		if c.instance == nil || a.lost[c.instance.ID] {
 			continue
 		}
 		s := c.instance.ContainerStatus
-		s.Started = c.probe.hasStarted() && !c.hook.running()
+		s.Started = c.probe.hasStarted()
 		s.StoppedByAgent = a.stopped[s.ID]
 		if s.StoppedByAgent && s.State == restart.ContainerStateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
 			s.State = restart.ContainerStateCreated // The kubelet restarts it whatever its exit code is.
@@ -187,7 +199,7 @@ func (a *Agent) phaseOfDeleted() v1.PodPhase {
 // Succeeded or Failed only after all containers have stopped.
 func (a *Agent) Status() Status {
 	s := Status{
-		Phase: v1.PodPending, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
+		Phase: v1.PodPending, StartTime: a.startedAt, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
 		RetryAt: a.retryAt, Restarts: a.restarts, Containers: make([]ContainerStatus, 0, len(a.containers)),
 	}
 	running := false
@@ -197,17 +209,24 @@ func (a *Agent) Status() Status {
 			s.Phase = v1.PodRunning
 		}
 		status := ContainerStatus{
-			Name: c.Name, Kind: c.Kind, Started: c.probe.hasStarted(), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
+			Name: c.Name, Kind: c.Kind, Image: c.spec.Image, State: a.containerState(c), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
+		}
+		status.Started = status.State.Running != nil && c.probe.hasStarted()
+		status.Ready = status.Started && c.probe.ready
+		if c.Kind == restartpod.KindInit {
+			status.Ready = status.State.Terminated != nil && status.State.Terminated.ExitCode == 0
 		}
 		if c.instance != nil {
 			status.ID = c.instance.ID
 			running = running || c.instance.State != restart.ContainerStateExited
 		}
-		status.State = a.containerState(c)
+		running = running || c.unseen != nil
 		s.Containers = append(s.Containers, status)
 	}
-	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning && !running {
-		s.Phase, s.Reason, s.Message = phase, a.failedReason, a.failedMessage
+	if phase := cmp.Or(a.deletedPhase, a.phase); phase != v1.PodRunning {
+		if s.Ended = phase; !running {
+			s.Phase, s.Reason, s.Message = phase, a.failedReason, a.failedMessage
+		}
 	}
 	return s
 }
@@ -223,7 +242,7 @@ func (a *Agent) containerState(c *container) v1.ContainerState {
 		return waiting(c.waitReason, c.message)
 	case i != nil && i.State == restart.ContainerStateRunning:
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(i.StartedAt)}}
-	case i != nil && i.State == restart.ContainerStateExited && !c.old && !a.lost[i.ID]:
+	case i != nil && i.State == restart.ContainerStateExited && !c.old && !a.lost[i.ID] && c.unseen == nil:
 		return v1.ContainerState{Terminated: c.lastExit}
 	case c.Kind == restartpod.KindRegular && len(a.o.Pod.Spec.InitContainers) > 0:
 		return waiting("PodInitializing", "")

@@ -18,22 +18,37 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/internal/expand"
 )
 
+// The kinds of probes.
+const (
+	startup = iota
+	liveness
+	readiness
+	kinds // the number of kinds
+)
+
 // prober probes one instance of a container. It runs the startup probe until that has
-// passed, and then the liveness probe.
+// passed, and then the liveness and the readiness probe.
 type prober struct {
-	// started is true if the startup probe has passed or there is none.
-	started bool
-	// failed is the probe that has reached its failure threshold, and failedAs is its
-	// name in messages.
+	// started is true if the startup probe has passed or there is none. ready is the result
+	// of the readiness probe, or true if there is none.
+	started, ready bool
+	// failed is the startup or liveness probe that has reached its failure threshold, and
+	// failedAs is its name in messages.
 	failed   *v1.Probe
 	failedAs string
-	ended    bool
-	// since is the time after which the next probe is due: the start of the instance or
-	// of the last probe, or the success of the startup probe. failures counts the
-	// consecutive failures.
-	since    time.Time
-	failures int32
-	running  *attempt
+	workers  [kinds]worker
+}
+
+// worker runs the probes of one kind.
+type worker struct {
+	ended bool
+	// since is the time after which the next probe is due: the end of the initial delay,
+	// of the postStart hook or of the startup probe, or the start of the last probe. The
+	// last results, run of them, were all ok.
+	since   time.Time
+	ok      bool
+	run     int32
+	running *attempt
 }
 
 // attempt is one run of a probe.
@@ -45,26 +60,61 @@ type attempt struct {
 
 func (p *prober) hasStarted() bool { return p != nil && p.started }
 
-func (p *prober) end() {
+// newProber returns the prober of an instance that is running, after its postStart hook.
+func (a *Agent) newProber(c *container) *prober {
+	before := a.before[c.instance.ID]
+	p := &prober{started: c.spec.StartupProbe == nil || ptr.Deref(before.Started, false), ready: c.spec.ReadinessProbe == nil || before.Ready}
+	since := c.instance.StartedAt
+	if c.hook != nil {
+		since = a.now()
+	}
+	for kind, spec := range c.probes() {
+		p.workers[kind].since = since
+		// A tick at the end of the initial delay counts.
+		if at := c.instance.StartedAt.Add(initialDelay(spec) - 1); at.After(since) {
+			p.workers[kind].since = at
+		}
+	}
+	return p
+}
+
+// probes returns the probes of a container by their kinds.
+func (c *container) probes() [kinds]*v1.Probe {
+	return [kinds]*v1.Probe{c.spec.StartupProbe, c.spec.LivenessProbe, c.spec.ReadinessProbe}
+}
+
+func initialDelay(spec *v1.Probe) time.Duration {
+	return time.Duration(ptr.Deref(spec, v1.Probe{}).InitialDelaySeconds) * time.Second
+}
+
+// end ends the probes of all kinds below n.
+func (p *prober) end(n int) {
 	if p == nil {
 		return
 	}
-	p.ended = true
-	if p.running != nil {
-		p.running.cancel(nil)
-		p.running = nil
+	for i := range n {
+		w := &p.workers[i]
+		w.ended = true
+		if w.running != nil {
+			w.running.cancel(nil)
+			w.running = nil
+		}
 	}
 }
 
 // runProbes runs the probes that are due. It returns the time of the next call, or zero.
 func (a *Agent) runProbes(now time.Time) (next time.Time) {
 	for i := range a.containers {
-		next = earlier(next, a.probe(now, &a.containers[i]))
+		if c := &a.containers[i]; c.probe != nil {
+			for kind, spec := range c.probes() {
+				next = earlier(next, a.probe(now, c, kind, spec))
+			}
+		}
 	}
 	return next
 }
 
-// probe runs the probe of a container if it is due. It returns the time of the next call,
+// probe runs a probe of a container if it is due. It returns the time of the next call,
 // or zero.
 //
 // The times are those of the worker in pkg/kubelet/prober. It ticks once per period after
@@ -72,37 +122,31 @@ func (a *Agent) runProbes(now time.Time) (next time.Time) {
 // past its initial delay. So the first probe runs within one period after the start. If a
 // tick is missed during a probe, the next probe runs right after it. Here all workers
 // tick together. In the first seconds after a restart of the kubelet, its workers start
-// at random times within the period.
-func (a *Agent) probe(now time.Time, c *container) (next time.Time) {
-	p := c.probe
-	if p == nil || p.ended || p.failed != nil {
+// at random times within the period. The kubelet also probes a container that is not ready
+// at each sync of its pod; here only the success of the startup probe does that.
+func (a *Agent) probe(now time.Time, c *container, kind int, spec *v1.Probe) (next time.Time) {
+	p, w := c.probe, &c.probe.workers[kind]
+	if spec == nil || w.ended || p.started == (kind == startup) {
 		return time.Time{}
 	}
-	if p.running != nil {
-		if now.Before(p.running.deadline) || p.running.deadline.IsZero() {
-			return p.running.deadline
+	// The clock may have stepped back.
+	w.since = earlier(w.since, now.Add(initialDelay(spec)))
+	if try := w.running; try != nil {
+		if try.deadline.IsZero() {
+			return time.Time{}
 		}
-		p.running.cancel(context.DeadlineExceeded)
-		p.running.deadline = time.Time{}
+		if try.deadline = earlier(try.deadline, now.Add(seconds(spec.TimeoutSeconds, 1))); now.Before(try.deadline) {
+			return try.deadline
+		}
+		try.cancel(context.DeadlineExceeded)
+		try.deadline = time.Time{}
 		return time.Time{}
 	}
-	spec := c.spec.StartupProbe
-	if p.started {
-		spec = c.spec.LivenessProbe
-	}
-	if spec == nil {
-		return time.Time{}
-	}
-	after := p.since
-	if at := c.instance.StartedAt.Add(time.Duration(spec.InitialDelaySeconds)*time.Second - 1); at.After(after) {
-		after = at
-	}
-	if due := tick(a.begun, seconds(spec.PeriodSeconds, 10), after); now.Before(due) {
+	if due := tick(a.begun, seconds(spec.PeriodSeconds, 10), w.since); now.Before(due) {
 		return due
 	}
-	p.since = now
-	a.attempt(now, c, spec)
-	return a.probe(now, c)
+	a.attempt(now, c, kind, spec)
+	return a.probe(now, c, kind, spec)
 }
 
 // tick returns the first tick after a time. The ticks are at begin and after every period.
@@ -113,15 +157,15 @@ func tick(begin time.Time, period time.Duration, after time.Time) time.Time {
 	return begin.Add(after.Sub(begin).Truncate(period) + period)
 }
 
-func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
-	p, id, ip, timeout := c.probe, c.instance.ID, a.ip, seconds(spec.TimeoutSeconds, 1)
+func (a *Agent) attempt(now time.Time, c *container, kind int, spec *v1.Probe) {
+	w, id, ip, timeout := &c.probe.workers[kind], c.instance.ID, a.ip, seconds(spec.TimeoutSeconds, 1)
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	timed := deadlineContext{ctx, now.Add(timeout)}
 	try := &attempt{cancel: cancel}
 	if a.o.Probe != nil || spec.Exec != nil || spec.GRPC != nil {
 		try.deadline = timed.at
 	}
-	p.running = try
+	w.since, w.running = now, try
 	a.spawn(func() func() {
 		var output string
 		var ok bool
@@ -144,31 +188,44 @@ func (a *Agent) attempt(now time.Time, c *container, spec *v1.Probe) {
 		}
 		cancel(nil)
 		return func() {
-			if p.running == try {
-				p.running = nil
-				a.probed(c, spec, output, ok, err)
+			if w.running == try {
+				w.running = nil
+				a.probed(c, kind, spec, output, ok, err)
 			}
 		}
 	})
 }
 
-func (a *Agent) probed(c *container, spec *v1.Probe, output string, ok bool, err error) {
-	p, name := c.probe, "Startup"
-	if p.started {
-		name = "Liveness"
+func (a *Agent) probed(c *container, kind int, spec *v1.Probe, output string, ok bool, err error) {
+	p, w, name := c.probe, &c.probe.workers[kind], [kinds]string{"Startup", "Liveness", "Readiness"}[kind]
+	if err != nil {
+		a.event(c, v1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in unknown state: %s", name, err)
+		return
+	}
+	threshold := max(spec.SuccessThreshold, 1)
+	if !ok {
+		a.event(c, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", name, output)
+		threshold = cmp.Or(spec.FailureThreshold, 3)
+	}
+	if w.run++; w.ok != ok {
+		w.ok, w.run = ok, 1
 	}
 	switch {
-	case err != nil:
-		a.event(c, v1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in unknown state: %s", name, err)
+	case w.run < threshold:
+	case kind == readiness:
+		a.again = a.again || p.ready != ok
+		p.ready = ok
 	case !ok:
-		a.event(c, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", name, output)
-		if p.failures++; p.failures >= cmp.Or(spec.FailureThreshold, 3) {
-			p.failed, p.failedAs, a.again = spec, strings.ToLower(name), true
+		p.failed, p.failedAs, a.again = spec, strings.ToLower(name), true
+		p.end(readiness)
+	case kind == startup:
+		now := a.now()
+		p.started, a.again = true, true
+		if w := &p.workers[liveness]; w.since.Before(now) {
+			w.since = now
 		}
-	default:
-		p.failures = 0
-		if !p.started {
-			p.started, p.since, a.again = true, a.now(), true
+		if r := c.spec.ReadinessProbe; r != nil && p.workers[readiness].since.Before(now) {
+			a.attempt(now, c, readiness, r)
 		}
 	}
 }

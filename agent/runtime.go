@@ -23,8 +23,9 @@ import (
 // again after a second, except Start, which follows the back-off. Run does not return
 // before State and Remove have succeeded.
 type Runtime interface {
-	// State returns the current state of the pod. It includes the effects of all
-	// earlier calls of Start. The agent does not keep State.Instances.
+	// State returns the current state of the pod. If it does not show an instance yet that
+	// Start has returned, the agent waits for it, but not longer than two minutes: then
+	// the start has failed. The agent does not keep State.Instances.
 	State(ctx context.Context) (State, error)
 	// CreateSandbox creates a sandbox. It replaces a sandbox that is not ready.
 	CreateSandbox(ctx context.Context) error

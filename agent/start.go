@@ -18,6 +18,37 @@ import (
 // backOffPeriod of pkg/kubelet, without its jitter.
 const missingRetry = 10 * time.Second
 
+// startLimit is the longest time for which State may not show a successful start, the
+// kubelet's default runtimeRequestTimeout: so long it waits for the answer to a start.
+const startLimit = 2 * time.Minute
+
+// unseen is a successful start that State does not show yet. The status file has it, so
+// that the next agent does not start the container again.
+type unseen struct {
+	ID       string
+	Restarts int
+	// Until is the time at which the start counts as failed.
+	Until time.Time
+}
+
+// awaitStart reports whether State, which shows this instance or none, does not show the
+// last start of the container yet.
+func (a *Agent) awaitStart(c *container, shown Instance, ok bool) bool {
+	u, now := c.unseen, a.now()
+	switch {
+	case u == nil:
+		return false
+	case ok && (shown.ID == u.ID || shown.RestartCount >= u.Restarts):
+		c.unseen = nil
+	case now.Before(u.Until):
+		u.Until = earlier(u.Until, now.Add(startLimit)) // The clock may have stepped back.
+	default:
+		c.unseen, c.hook = nil, nil
+		a.startFailed(now, c, errors.New("the runtime does not show the container that it has started"))
+	}
+	return c.unseen != nil
+}
+
 // mayStart reports whether a container that should be running may start. If so, the
 // back-off counts a start, and the caller must start the container. Otherwise the
 // container waits until retryAt.
@@ -79,6 +110,7 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		}
 	}
 	if started {
+		a.save()
 		return o.Now // The machine has to observe the new instances.
 	}
 	return next
@@ -106,11 +138,14 @@ func (a *Agent) start(c *container) {
 	if c.hook = nil; c.spec.Lifecycle != nil && c.spec.Lifecycle.PostStart != nil {
 		c.hook = &startHook{}
 	}
-	if _, err := a.o.Runtime.Start(a.starting, c.spec, restarts); err != nil {
-		c.hook = nil
-		if a.starting.Err() == nil {
-			a.startFailed(a.now(), c, err)
-		}
+	id, err := a.o.Runtime.Start(a.starting, c.spec, restarts)
+	if err == nil {
+		c.unseen = &unseen{ID: id, Restarts: restarts, Until: a.now().Add(startLimit)}
+		return
+	}
+	c.hook = nil
+	if a.starting.Err() == nil {
+		a.startFailed(a.now(), c, err)
 	}
 }
 

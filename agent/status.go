@@ -16,6 +16,11 @@ type Status struct {
 	Phase v1.PodPhase
 	// Reason and Message explain a failure that no container explains.
 	Reason, Message string
+	// Ended is Succeeded or Failed as soon as the pod has ended, even if containers still
+	// run, and otherwise "".
+	Ended v1.PodPhase
+	// StartTime is the time of the first sync of the pod, perhaps by an earlier agent.
+	StartTime time.Time
 	// Conditions are the conditions for restarts of the whole pod:
 	// restartpod.Plan.Conditions.
 	Conditions []v1.PodCondition
@@ -36,12 +41,19 @@ type ContainerStatus struct {
 	// Name and Kind identify the container.
 	Name string
 	Kind restartpod.Kind
+	// Image is the image of the manifest.
+	Image string
 	// State is the field of v1.ContainerStatus.
 	State v1.ContainerState
 	// ID is the ID of the newest instance.
 	ID string
-	// Started is the field of v1.ContainerStatus.
+	// Started is the field of v1.ContainerStatus: the container is running, its postStart
+	// hook has ended and its startup probe has passed.
 	Started bool
+	// Ready is the field of v1.ContainerStatus: the container has started, and its
+	// readiness probe, if there is one, has passed. An init container that is no sidecar
+	// is ready after an exit with code 0.
+	Ready bool
 	// LastExit is the last exit of the container. It is the exit of the newest instance
 	// or of an earlier one.
 	LastExit *v1.ContainerStateTerminated

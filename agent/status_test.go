@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ func TestStatus(t *testing.T) {
 			ExitCode: 3, Reason: "Error", ContainerID: "main#2", StartedAt: metav1.NewTime(begin.Add(time.Second)), FinishedAt: metav1.NewTime(begin.Add(2 * time.Second)),
 		}
 		require.Equal(t, ContainerStatus{
-			Name: "main", Kind: restartpod.KindRegular, ID: "main#2", Started: true, LastExit: exit, RetryAt: begin.Add(12 * time.Second),
+			Name: "main", Kind: restartpod.KindRegular, ID: "main#2", LastExit: exit, RetryAt: begin.Add(12 * time.Second),
 			State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
 				Reason: "CrashLoopBackOff", Message: "back-off 10s restarting failed container=main pod=p_default(u)",
 			}},
@@ -51,6 +52,44 @@ func TestStatus(t *testing.T) {
 		require.True(t, last.Terminating)
 		require.Equal(t, Restarts{Count: 2, Timed: 2, Waited: 10 * time.Second}, last.Containers[1].Restarts)
 	})
+}
+
+// A container has started while it runs, after its hook and its startup probe, and never
+// while it waits.
+func TestStatusStarted(t *testing.T) {
+	for _, hooked := range []bool{false, true} {
+		s := newScript(5*time.Second, 1)
+		s.up = 2500 * time.Millisecond
+		var got []string
+		p := pod(t, `containers: [{name: main, startupProbe: {exec: {command: [up]}, failureThreshold: 9}}]`)
+		if hooked {
+			p.Spec.Containers[0].StartupProbe = nil
+			p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 3}}}
+		}
+		a, err := New(Options{Pod: p, Runtime: s, Report: func(status Status) {
+			c := status.Containers[0]
+			line := fmt.Sprintf("running=%t started=%t", c.State.Running != nil, c.Started)
+			if c.State.Waiting != nil {
+				line += " " + c.State.Waiting.Reason
+			}
+			if n := len(got); n == 0 || !strings.HasSuffix(got[n-1], "s "+line) {
+				got = append(got, fmt.Sprint(s.now.Sub(s.begin), " ", line))
+			}
+		}})
+		require.NoError(t, err)
+		s.drive(a, 15*time.Second)
+		require.Equal(t, lines(`
+			0s running=false started=false ContainerCreating
+			0s running=true started=false
+			3s running=true started=true
+			5s running=false started=false
+			5s running=false started=false ContainerCreating
+			5s running=true started=false
+			8s running=true started=true
+			10s running=false started=false
+			10s running=false started=false CrashLoopBackOff
+		`), strings.Join(got, "\n")+"\n")
+	}
 }
 
 // The reason of a failed start is the reason of the waiting state.

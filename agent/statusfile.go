@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,15 +31,18 @@ func (a *Agent) load() error {
 			return fmt.Errorf("%s: %w; remove the file to discard the saved status", a.o.StatusFile, err)
 		}
 	}
-	a.conditions = status.Conditions
+	a.conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c v1.PodCondition) bool { return !isRestartCondition(c) })
 	if status.StartTime != nil {
 		a.startedAt = status.StartTime.Time
 	}
-	for _, s := range status.ContainerStatuses {
-		a.startedBefore[s.ContainerID] = s.Started != nil && *s.Started
+	for _, s := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
+		a.before[s.ContainerID] = s
 	}
 	for _, id := range status.StoppedByAgent {
 		a.stopped[id] = true
+	}
+	for i := range a.containers {
+		a.containers[i].unseen = status.Unseen[a.containers[i].Name]
 	}
 	return nil
 }
@@ -48,24 +52,32 @@ type savedStatus struct {
 	v1.PodStatus
 	// StoppedByAgent lists the instances in Agent.stopped.
 	StoppedByAgent []string `json:"stoppedByAgent,omitempty"`
+	// Unseen maps the names of containers to their starts.
+	Unseen map[string]*unseen `json:"unseen,omitempty"`
 }
 
 // save writes what the next agent cannot get from the runtime: the conditions, the
-// startup probes that have passed, and the instances that an agent stopped. An error does
-// not stop the pod. Its risk is described at restartpod.Plan.Conditions.
+// results of the probes, the instances that an agent stopped, and the starts that State
+// does not show yet. An error does not stop the pod. Its risk is described at
+// restartpod.Plan.Conditions.
 func (a *Agent) save() {
 	if a.o.StatusFile == "" {
 		return
 	}
 	startTime := metav1.NewTime(a.startedAt)
-	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}}
+	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}, Unseen: map[string]*unseen{}}
 	for i := range a.containers {
 		c := &a.containers[i]
+		if c.unseen != nil {
+			status.Unseen[c.Name] = c.unseen
+		}
 		if c.instance == nil {
 			continue
 		}
 		started := c.probe.hasStarted()
-		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{Name: c.Name, ContainerID: c.instance.ID, Started: &started})
+		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{
+			Name: c.Name, ContainerID: c.instance.ID, Started: &started, Ready: started && c.probe.ready,
+		})
 		if a.stopped[c.instance.ID] {
 			status.StoppedByAgent = append(status.StoppedByAgent, c.instance.ID)
 		}

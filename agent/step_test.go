@@ -254,6 +254,23 @@ func TestStoppedWithZero(t *testing.T) {
 	require.Equal(t, "main#1", s.newest["main"].ID)
 }
 
+// What the agent knows of instances does not grow with each kill, lost sandbox or adopted
+// instance.
+func TestForget(t *testing.T) {
+	s := newScript(0, 0)
+	s.up = 1e6 * time.Hour // The probe always fails.
+	a := s.agent(t, pod(t, `containers: [{name: main, livenessProbe: {exec: {command: [up]}}}, {name: other}]`))
+	a.before["other#0"] = v1.ContainerStatus{}
+	for range 300 {
+		s.drive(a, time.Hour)
+		s.ready = false
+	}
+	require.Greater(t, s.stops, 3000)
+	require.LessOrEqual(t, len(a.stopped), 1)
+	require.LessOrEqual(t, len(a.lost), 2)
+	require.Empty(t, a.before)
+}
+
 // Run uses Options.Clock.
 func TestRunByClock(t *testing.T) {
 	c := clocktesting.NewFakeClock(newScript(0, 1).begin)

@@ -30,22 +30,27 @@ type stop struct {
 }
 
 // kill starts to stop an instance, unless it is already being stopped with an earlier
-// deadline. proceed calls the runtime.
+// deadline. proceed calls the runtime. The caller calls kill again for an instance that
+// State does not show yet.
 func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
+	if c.unseen != nil {
+		return
+	}
 	a.beginStop(now, c, k.PreStop, k.Grace, k.Message)
 	if s, deadline := c.stop, now.Add(k.Grace); s.deadline.IsZero() || deadline.Before(s.deadline) {
 		s.deadline, s.kill = deadline, &k
 	}
 }
 
-// beginStop ends the probes of an instance and starts its preStop hook.
+// beginStop ends the startup and liveness probes of an instance and starts its preStop
+// hook. As in the kubelet, the readiness probe goes on until the instance has ended.
 func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.Duration, message string) {
 	if c.stop != nil {
 		return
 	}
 	s := &stop{}
 	c.stop = s
-	c.probe.end()
+	c.probe.end(readiness)
 	a.event(c, v1.EventTypeNormal, "Killing", "%s", message)
 	if !preStop || grace == 0 || c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {
 		return
@@ -133,6 +138,9 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	for i := range a.containers {
 		c := &a.containers[i]
 		c.wait("", "", time.Time{})
+		if c.unseen != nil { // Remove kills what State does not show by then.
+			c.unseen.Until = earlier(c.unseen.Until, a.stoppingSince.Add(o.GracePeriod))
+		}
 		if c.instance != nil && c.instance.State == restart.ContainerStateRunning {
 			// The kubelet starts all hooks at once, including those of sidecars.
 			a.beginStop(o.Now, c, true, o.GracePeriod, "Stopping container "+c.Name)

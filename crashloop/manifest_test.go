@@ -122,7 +122,7 @@ func TestRunManifests(t *testing.T) {
 		},
 		{
 			file:     "run-ignored.yaml",
-			warnings: []string{"not honoured by the process runtime: spec.containers[*].image, spec.containers[0].readinessProbe, spec.containers[*].resources, spec.nodeName"},
+			warnings: []string{"not honoured by the process runtime: spec.containers[*].image, spec.containers[*].resources, spec.nodeName"},
 		},
 	}
 	for _, tc := range tests {

@@ -51,6 +51,7 @@ var honouredByAgent = []string{
 	"spec.containers.lifecycle.preStop.httpGet",
 	"spec.containers.lifecycle.preStop.sleep",
 	"spec.containers.livenessProbe",
+	"spec.containers.readinessProbe",
 	"spec.containers.startupProbe",
 	"spec.containers.volumeMounts.name",
 	"spec.containers.volumeMounts.mountPath",

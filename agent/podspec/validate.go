@@ -153,7 +153,7 @@ func (v *validator) validatePod() {
 	for i := range spec.InitContainers {
 		c, path := &spec.InitContainers[i], path.Child("initContainers").Index(i)
 		v.validateContainer(c, path)
-		if ptr.Deref(c.RestartPolicy, "") != v1.ContainerRestartPolicyAlways && (c.Lifecycle != nil || c.LivenessProbe != nil || c.StartupProbe != nil) {
+		if ptr.Deref(c.RestartPolicy, "") != v1.ContainerRestartPolicyAlways && (c.Lifecycle != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil) {
 			v.add(field.Forbidden(path, "an init container may have hooks and probes only with restartPolicy: Always"))
 		}
 	}
@@ -196,6 +196,7 @@ func (v *validator) validateContainer(c *v1.Container, path *field.Path) {
 		v.validateHook(c.Lifecycle.PreStop, path.Child("lifecycle", "preStop"))
 	}
 	v.validateProbe(c.LivenessProbe, c.Ports, path.Child("livenessProbe"))
+	v.validateProbe(c.ReadinessProbe, c.Ports, path.Child("readinessProbe"))
 	v.validateProbe(c.StartupProbe, c.Ports, path.Child("startupProbe"))
 }
 
@@ -283,6 +284,7 @@ func (v *validator) validateProbe(probe *v1.Probe, ports []v1.ContainerPort, pat
 	v.seconds(0, int64(probe.InitialDelaySeconds), path.Child("initialDelaySeconds"))
 	v.seconds(1, int64(probe.PeriodSeconds), path.Child("periodSeconds"))
 	v.seconds(1, int64(probe.TimeoutSeconds), path.Child("timeoutSeconds"))
+	v.seconds(1, int64(probe.SuccessThreshold), path.Child("successThreshold"))
 	v.seconds(1, int64(probe.FailureThreshold), path.Child("failureThreshold"))
 	v.seconds(1, ptr.Deref(probe.TerminationGracePeriodSeconds, 1), path.Child("terminationGracePeriodSeconds"))
 }

@@ -171,6 +171,8 @@ func TestValidate(t *testing.T) {
 			"spec.containers[0].livenessProbe.timeoutSeconds: Invalid value: -3: must be between 1 and 2147483647, inclusive",
 			"spec.containers[0].livenessProbe.failureThreshold: Invalid value: -4: must be between 1 and 2147483647, inclusive",
 			"spec.containers[0].livenessProbe.terminationGracePeriodSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
+			"spec.containers[0].readinessProbe.successThreshold: Invalid value: -1: must be between 1 and 2147483647, inclusive",
+			"spec.containers[0].startupProbe.successThreshold: Invalid value: -1: must be between 1 and 2147483647, inclusive",
 		}},
 		{name: "probes' handlers", spec: `
   containers:
@@ -218,8 +220,10 @@ func TestValidate(t *testing.T) {
     livenessProbe: {exec: {command: [a]}}
     readinessProbe: {exec: {command: [a]}}
     startupProbe: {exec: {command: [a]}}
+  - {name: other, command: [make], readinessProbe: {exec: {command: [a]}}}
   containers: [{...}]`, want: []string{
 			"spec.initContainers[0]: Forbidden: an init container may have hooks and probes only with restartPolicy: Always",
+			"spec.initContainers[1]: Forbidden: an init container may have hooks and probes only with restartPolicy: Always",
 		}},
 		{name: "fields that change the meaning of the pod", spec: `
   os: {name: windows}
@@ -280,8 +284,8 @@ func TestNotHonoured(t *testing.T) {
     env: [{name: A, valueFrom: {configMapKeyRef: {name: c, key: k, optional: true}}}]`,
 			want: []string{"not honoured by the process runtime: spec.containers[0].ports[*].hostPort, spec.volumes[0].emptyDir.medium, spec.volumes[1].emptyDir.sizeLimit"},
 		},
-		{name: "a readiness probe restarts nothing", spec: `{containers: [{..., readinessProbe: {grpc: {port: 1}}}], readinessGates: [{conditionType: a}]}`,
-			want: []string{"not honoured by the process runtime: spec.containers[0].readinessProbe, spec.readinessGates"},
+		{name: "readiness gates change nothing here", spec: `{containers: [{..., readinessProbe: {grpc: {port: 1}}}], readinessGates: [{conditionType: a}]}`,
+			want: []string{"not honoured by the process runtime: spec.readinessGates"},
 		},
 		{name: "fields that an API server sets", spec: `
   dnsPolicy: ClusterFirst

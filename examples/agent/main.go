@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -60,18 +59,19 @@ func (p *processes) Stop(_ context.Context, id string, grace time.Duration) erro
 	process.(*os.Process).Signal(syscall.SIGTERM)
 	return nil // The agent sees in State when it has ended.
 }
-func (p *processes) Exec(context.Context, string, []string) (output []byte, exitCode int, err error) {
-	return nil, 0, errors.ErrUnsupported // It is for exec probes and hooks.
+func (p *processes) Exec(context.Context, string, []string) ([]byte, int, error) {
+	return nil, 0, syscall.ENOSYS // It is for exec probes and hooks.
 }
 func main() {
-	pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyOnFailure, Containers: []v1.Container{{
-		Name: "main", Command: []string{"sh", "-c", "mkdir once && exit 3; rmdir once"}, // It fails the first time.
-	}}}}
+	main := v1.Container{Name: "main", Command: []string{"sh", "-c", "mkdir once && exit 3; rmdir once"}} // It fails the first time.
+	pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyOnFailure, Containers: []v1.Container{main}}}
 	pod.Name, pod.Namespace, pod.UID = "worker", "default", "b36a0a9e"
-	a, err := agent.New(agent.Options{
-		Pod: pod, Runtime: &processes{changed: make(chan struct{}, 1)},
-		Report: func(s agent.Status) { fmt.Printf("%s, %d restarts\n", s.Phase, s.Containers[0].Restarts.Count) },
-	})
+	var status v1.PodStatus // An agent of a cluster would write it to the API.
+	report := func(s agent.Status) {
+		status = s.PodStatus(pod, status, time.Now(), "127.0.0.1")
+		fmt.Printf("%s, ready %t, %d restarts\n", status.Phase, status.ContainerStatuses[0].Ready, status.ContainerStatuses[0].RestartCount)
+	}
+	a, err := agent.New(agent.Options{Pod: pod, Runtime: &processes{changed: make(chan struct{}, 1)}, Report: report})
 	if err != nil {
 		panic(err)
 	}

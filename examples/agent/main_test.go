@@ -33,7 +33,7 @@ func TestAgent(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Dir, cmd.Env = t.TempDir(), append(os.Environ(), "AGENT=1")
 	output, err := cmd.CombinedOutput()
-	if err != nil || !strings.HasSuffix(string(output), "\nSucceeded, 1 restarts\nSucceeded\n") {
+	if err != nil || !strings.HasSuffix(string(output), "\nSucceeded, ready false, 1 restarts\nSucceeded\n") {
 		t.Errorf("%v:\n%s", err, output)
 	}
 }
