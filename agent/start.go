@@ -94,17 +94,18 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		return a.ended().Compare(b.ended())
 	})
 	started := false
+	hook := slices.ContainsFunc(a.containers, func(c container) bool { return c.hook.running() })
 	for _, i := range list {
 		c := &a.containers[i]
 		if a.starting.Err() != nil {
 			return o.Now.Add(errorRetry) // The pod is being deleted. Run syncs at once.
 		}
-		if slices.ContainsFunc(a.containers, func(c container) bool { return c.hook.running() }) {
+		if hook {
 			break
 		}
 		if a.mayStart(a.now(), c) {
 			a.start(c)
-			started = true
+			started, hook = true, c.hook.running()
 		} else {
 			next = earlier(next, c.retryAt)
 		}
