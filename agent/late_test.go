@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -235,6 +236,61 @@ func TestLateStateAdopted(t *testing.T) {
 		l.drive(a, 10*time.Second)
 		require.Len(t, l.starts, map[bool]int{true: 1, false: 2}[delay < time.Minute])
 	}
+}
+
+// A start that State shows as created is not seen yet: the container is not started again, and
+// its postStart hook runs. One that stays so has failed.
+func TestLateStateCreated(t *testing.T) {
+	for _, lasts := range []time.Duration{5 * time.Second, time.Hour} {
+		s := newScript(0, 0)
+		r := shows{s, func(i *Instance) {
+			if s.now.Sub(i.StartedAt) < lasts {
+				i.State = restart.ContainerStateCreated
+			}
+		}}
+		a, err := New(Options{Pod: pod(t, `containers: [{name: main, lifecycle: {postStart: {sleep: {seconds: 3}}}}]`), Runtime: r})
+		require.NoError(t, err)
+		s.drive(a, 7*time.Second)
+		require.False(t, a.Status().Containers[0].Started)
+		s.drive(a, 2*time.Second)
+		require.Equal(t, lasts < time.Minute, a.Status().Containers[0].Started)
+		require.Len(t, s.starts, 1)
+		s.drive(a, 236*time.Second)
+		if lasts > time.Minute {
+			require.Equal(t, []time.Duration{0, 120}, inSeconds(s.starts))
+			require.Equal(t, "the runtime does not show the container that it has started", a.Status().Containers[0].State.Waiting.Message)
+		}
+	}
+}
+
+// A container that runs is running, even if its start returned an error.
+func TestFailedStartRuns(t *testing.T) {
+	for _, runs := range []time.Duration{0, 5 * time.Second} {
+		s := newScript(runs, 0)
+		a, err := New(Options{
+			Pod:     pod(t, `{restartPolicy: Never, initContainers: [{name: proxy, restartPolicy: Always}], containers: [{name: main}]}`),
+			Runtime: answers{s, errors.New("timed out")},
+		})
+		require.NoError(t, err)
+		s.drive(a, 4*time.Second)
+		require.Equal(t, []string{"proxy", "main"}, s.started)
+		for _, c := range a.Status().Containers {
+			require.True(t, c.Ready)
+			require.Zero(t, c.RetryAt)
+		}
+		require.Equal(t, runs > 0, s.drive(a, 2*time.Second))
+	}
+}
+
+// answers is a script that starts containers and then returns an error.
+type answers struct {
+	*script
+	err error
+}
+
+func (s answers) Start(ctx context.Context, c *v1.Container, restarts int) (string, error) {
+	_, _ = s.script.Start(ctx, c, restarts)
+	return "", s.err
 }
 
 // recorder gets the messages of events.

@@ -38,10 +38,13 @@ func (a *Agent) observe(state State) {
 		if isNew {
 			c.probe.end(kinds)
 			c.stop, c.probe = nil, nil
+			if instance.State != restart.ContainerStateCreated {
+				c.wait("", "", time.Time{}) // The start may have returned an error, or have been late.
+			}
 			a.recordStart(c)
 			a.observeHook(c)
 		}
-		if c.probe == nil && c.stop == nil && !c.hook.running() && instance.State == restart.ContainerStateRunning {
+		if c.probe == nil && c.stop == nil && c.hook.succeeded() && instance.State == restart.ContainerStateRunning {
 			c.probe = a.newProber(c)
 		}
 		if instance.State == restart.ContainerStateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {

@@ -23,6 +23,9 @@ type startHook struct {
 // running reports whether h is a hook that has not ended.
 func (h *startHook) running() bool { return h != nil && !h.ended }
 
+// succeeded reports whether h is a hook that has succeeded, or none.
+func (h *startHook) succeeded() bool { return h == nil || h.ended && !h.failed }
+
 // observeHook starts the hook of a new instance, or drops the hook of an earlier one.
 func (a *Agent) observeHook(c *container) {
 	h := c.hook
@@ -40,7 +43,7 @@ func (a *Agent) observeHook(c *container) {
 	a.spawn(func() func() {
 		err := a.runHook(ctx, c, id, ip, hook)
 		return func() {
-			h.ended, h.failed, a.again = true, err != nil && ctx.Err() == nil, true
+			h.ended, h.failed, a.again = true, err != nil, true
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -86,6 +87,24 @@ containers:
 		},
 	} {
 		tc.run(t)
+	}
+}
+
+// A container whose hook has failed, or was cut short by the deletion of the pod, has never
+// started, not even while it stops.
+func TestFailedHookNeverStarted(t *testing.T) {
+	for _, lasts := range []time.Duration{500 * time.Millisecond, 20 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			n.lives["main"] = []life{{takes: 3 * time.Second}}
+			n.exec["fail"] = takes(time.Second, 1)
+			a := n.agent(pod(t, `containers: [{name: main, lifecycle: {postStart: {exec: {command: [fail]}}}}]`), func(o *Options) {
+				o.Report = func(s Status) {
+					require.False(t, s.Containers[0].Started || s.Containers[0].Ready, "after %v", time.Since(n.begin))
+				}
+			})
+			n.run(t, a, lasts)
+		})
 	}
 }
 

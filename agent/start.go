@@ -32,13 +32,14 @@ type unseen struct {
 }
 
 // awaitStart reports whether State, which shows this instance or none, does not show the
-// last start of the container yet.
+// last start of the container yet. An instance that State shows before its start, as
+// created, would be started again, and without its postStart hook.
 func (a *Agent) awaitStart(c *container, shown Instance, ok bool) bool {
 	u, now := c.unseen, a.now()
 	switch {
 	case u == nil:
 		return false
-	case ok && (shown.ID == u.ID || shown.RestartCount >= u.Restarts):
+	case ok && shown.State != restart.ContainerStateCreated && (shown.ID == u.ID || shown.RestartCount >= u.Restarts):
 		c.unseen = nil
 	case now.Before(u.Until):
 		u.Until = earlier(u.Until, now.Add(startLimit)) // The clock may have stepped back.
