@@ -37,7 +37,7 @@ func (s Status) PodStatus(pod *v1.Pod, old v1.PodStatus, now time.Time, ips ...s
 	} else {
 		p.Phase, p.Reason, p.Message = s.Phase, s.Reason, s.Message
 	}
-	if p.StartTime == nil && !s.StartTime.IsZero() {
+	if p.StartTime.IsZero() && !s.StartTime.IsZero() {
 		p.StartTime = &metav1.Time{Time: s.StartTime}
 	}
 	if ips = slices.DeleteFunc(slices.Clone(ips), func(ip string) bool { return ip == "" }); len(ips) > 0 {
@@ -65,8 +65,12 @@ func (s Status) PodStatus(pod *v1.Pod, old v1.PodStatus, now time.Time, ips ...s
 		}
 	}
 	initialized = initialized || incomplete == nil || ended == v1.PodSucceeded
-	if p.Phase == ended && initialized {
-		for _, statuses := range [][]v1.ContainerStatus{p.InitContainerStatuses, p.ContainerStatuses} {
+	if p.Phase == ended {
+		lost := [][]v1.ContainerStatus{beforeNeverStarted(p.InitContainerStatuses)}
+		if initialized {
+			lost = append(lost, p.ContainerStatuses)
+		}
+		for _, statuses := range lost {
 			for i := range statuses {
 				if c := &statuses[i]; c.State.Terminated == nil {
 					c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -132,6 +136,17 @@ func (s Status) PodStatus(pod *v1.Pod, old v1.PodStatus, now time.Time, ips ...s
 		p.Conditions = append(p.Conditions, c)
 	}
 	return *p.DeepCopy() // It shares nothing with s.
+}
+
+// beforeNeverStarted returns the init containers up to the last one that has ever started, or
+// the first one if none has: initializedContainers of pkg/kubelet/status.
+func beforeNeverStarted(statuses []v1.ContainerStatus) []v1.ContainerStatus {
+	for i := len(statuses) - 1; i > 0; i-- {
+		if statuses[i].State.Waiting == nil || statuses[i].LastTerminationState.Terminated != nil {
+			return statuses[:i+1]
+		}
+	}
+	return statuses[:min(len(statuses), 1)]
 }
 
 // status returns the status of a container for the API, after the one before in old.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,7 +220,15 @@ func TestPodStatusOfEnd(t *testing.T) {
 	require.Equal(t, "Completed", got.InitContainerStatuses[0].State.Terminated.Reason)
 
 	s.Containers[0] = ContainerStatus{Name: "setup", Kind: restartpod.KindInit, State: wait}
-	require.Equal(t, wait, s.PodStatus(p, v1.PodStatus{}, now).ContainerStatuses[0].State)
+	got = s.PodStatus(p, v1.PodStatus{}, now)
+	require.Equal(t, wait, got.ContainerStatuses[0].State)
+	require.Equal(t, "ContainerStatusUnknown", got.InitContainerStatuses[0].State.Terminated.Reason, "the first one counts as lost in any case")
+	again := s
+	again.Containers = slices.Insert(slices.Clone(s.Containers), 1,
+		ContainerStatus{Name: "second", Kind: restartpod.KindInit, State: wait, LastExit: done.Terminated}, ContainerStatus{Name: "third", Kind: restartpod.KindInit, State: wait})
+	got = again.PodStatus(p, v1.PodStatus{}, now)
+	require.NotNil(t, got.InitContainerStatuses[1].State.Terminated)
+	require.Equal(t, wait, got.InitContainerStatuses[2].State)
 
 	old := v1.PodStatus{Phase: v1.PodSucceeded, Reason: "old"}
 	got = s.PodStatus(p, old, now)
@@ -320,6 +329,8 @@ func TestPodStatusKeeps(t *testing.T) {
 	require.Equal(t, []string{"", "fd00::1", "10.0.0.1"}, ips)
 	require.Equal(t, "fd00::1", got.PodIP)
 	require.Equal(t, []v1.PodIP{{IP: "fd00::1"}, {IP: "10.0.0.1"}}, got.PodIPs)
+
+	require.True(t, a.Status().PodStatus(p, v1.PodStatus{StartTime: &metav1.Time{}}, s.now).StartTime.Time.Equal(s.begin), "a zero time is none")
 
 	s.runs, s.code = time.Second, 1
 	s.drive(a, 5*time.Second)
