@@ -202,14 +202,14 @@ func (a *Agent) phaseOfDeleted() v1.PodPhase {
 // Succeeded or Failed only after all containers have stopped.
 func (a *Agent) Status() Status {
 	s := Status{
-		Phase: v1.PodPending, StartTime: a.startedAt, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
+		Phase: v1.PodRunning, StartTime: a.startedAt, Conditions: a.conditions, Terminating: !a.stoppingSince.IsZero(),
 		RetryAt: a.retryAt, Restarts: a.restarts, Containers: make([]ContainerStatus, 0, len(a.containers)),
 	}
 	running := false
 	for i := range a.containers {
 		c := &a.containers[i]
-		if c.Kind == restartpod.KindRegular && c.instance != nil {
-			s.Phase = v1.PodRunning
+		if c.Kind == restartpod.KindRegular && c.instance == nil && c.lastExit == nil {
+			s.Phase = v1.PodPending
 		}
 		status := ContainerStatus{
 			Name: c.Name, Kind: c.Kind, Image: c.spec.Image, State: a.containerState(c), LastExit: c.lastExit, RetryAt: c.retryAt, Restarts: c.restarts,
@@ -247,7 +247,7 @@ func (a *Agent) containerState(c *container) v1.ContainerState {
 		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(i.StartedAt)}}
 	case i != nil && i.State == restart.ContainerStateExited && !c.old && !a.lost[i.ID] && c.unseen == nil:
 		return v1.ContainerState{Terminated: c.lastExit}
-	case c.Kind == restartpod.KindRegular && len(a.o.Pod.Spec.InitContainers) > 0:
+	case len(a.o.Pod.Spec.InitContainers) > 0:
 		return waiting("PodInitializing", "")
 	default:
 		return waiting("ContainerCreating", "")

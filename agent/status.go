@@ -12,7 +12,8 @@ import (
 
 // Status is the status of an Agent's pod.
 type Status struct {
-	// Phase is Succeeded or Failed only after all containers have stopped.
+	// Phase is Pending until all regular containers have started once. It is Succeeded or
+	// Failed only after all containers have stopped.
 	Phase v1.PodPhase
 	// Reason and Message explain a failure that no container explains.
 	Reason, Message string

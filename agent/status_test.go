@@ -114,6 +114,28 @@ func TestStatusOfWaitingError(t *testing.T) {
 	})
 }
 
+// A pod is pending until each of its containers has started, and stays running when they restart.
+func TestPhasePending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["setup"], n.lives["main"] = []life{exits(0, time.Second)}, []life{exits(1, time.Second)}
+		n.lives["other"] = []life{{cannot: &WaitingError{Reason: "ErrImagePull", Err: errors.New("no registry")}}, exits(1, time.Second)}
+		var got []string
+		a := n.agent(pod(t, `{initContainers: [{name: setup}], containers: [{name: main}, {name: other}]}`), func(o *Options) {
+			o.Report = func(s Status) {
+				if len(got) == 0 {
+					require.Equal(t, "PodInitializing", s.Containers[0].State.Waiting.Reason)
+				}
+				if line := fmt.Sprint(time.Since(n.begin), " ", s.Phase); !s.Terminating && (len(got) == 0 || !strings.HasSuffix(got[len(got)-1], string(s.Phase))) {
+					got = append(got, line)
+				}
+			}
+		})
+		n.run(t, a, time.Hour)
+		require.Equal(t, []string{"0s Pending", "11s Running"}, got)
+	})
+}
+
 // A start error counts as a restart, but has no lateness.
 func TestStatusOfStartError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
