@@ -50,7 +50,8 @@ type Options struct {
 	// gRPC probe returns an error, because this package does not import gRPC.
 	GRPC func(ctx context.Context, address, service string) (output string, ok bool, err error)
 	// StatusFile is the file in which the agent saves the pod's status for the next
-	// agent. It is "" if the containers end with this agent.
+	// agent. It is "" if the containers end with this agent. The file of a pod with another
+	// UID is replaced.
 	StatusFile string
 	// Earlier is the status that an earlier agent left. The agent uses its Conditions
 	// and StartTime, and Started and Ready of its statuses of containers. It is ignored if

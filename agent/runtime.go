@@ -24,8 +24,9 @@ import (
 // before State and Remove have succeeded.
 type Runtime interface {
 	// State returns the current state of the pod. If it does not show an instance yet that
-	// Start has returned, the agent waits for it, but not longer than two minutes: then
-	// the start has failed. The agent does not keep State.Instances.
+	// Start has returned, or shows it as created, the agent waits for it, but not longer
+	// than two minutes: then the start has failed. Once State has shown an instance, it must
+	// not show an earlier one of the container again, nor none unless it is gone. The agent does not keep State.Instances.
 	State(ctx context.Context) (State, error)
 	// CreateSandbox creates a sandbox. It replaces a sandbox that is not ready.
 	CreateSandbox(ctx context.Context) error

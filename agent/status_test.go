@@ -285,3 +285,25 @@ func TestStatusFile(t *testing.T) {
 		require.Empty(t, n.trace)
 	})
 }
+
+// The status file of an earlier pod with the same name is not that of this pod. One without a
+// UID, of an older agent, and one with more fields, of a newer agent, are.
+func TestStatusFileOfOtherPod(t *testing.T) {
+	for uid, own := range map[string]bool{"": true, `"uid":"u","newer":{"a":[1]},`: true, `"uid":"v",`: false} {
+		file := filepath.Join(t.TempDir(), "status.json")
+		s := newScript(0, 0)
+		began, _ := metav1.NewTime(s.begin.Add(-time.Hour)).MarshalJSON()
+		text := fmt.Sprintf(`{%s"startTime":%s,"conditions":[{"type":"PodRestarting","status":"True"}],"stoppedByAgent":["main#0"],"unseen":{"main":{"ID":"main#0"},"gone":null}}`, uid, began)
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		a, err := New(Options{Pod: pod(t, `{activeDeadlineSeconds: 100, containers: [{name: main}]}`), Runtime: s, StatusFile: file})
+		require.NoError(t, err)
+		require.Equal(t, own, s.drive(a, time.Second), "its deadline is over")
+		if !own {
+			require.Empty(t, a.Status().Conditions)
+			require.Len(t, s.starts, 1)
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.Contains(t, string(data), `"uid":"u"`)
+		}
+	}
+}

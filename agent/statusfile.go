@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // load sets the state of the agent from the status that an earlier agent left.
@@ -30,6 +31,9 @@ func (a *Agent) load() error {
 		if err := json.Unmarshal(data, &status); err != nil {
 			return fmt.Errorf("%s: %w; remove the file to discard the saved status", a.o.StatusFile, err)
 		}
+	}
+	if status.UID != "" && status.UID != a.o.Pod.UID {
+		return nil // Its start time and restarts are those of another pod with this name.
 	}
 	a.conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c v1.PodCondition) bool { return !isRestartCondition(c) })
 	if status.StartTime != nil {
@@ -50,6 +54,8 @@ func (a *Agent) load() error {
 // savedStatus is the content of a status file.
 type savedStatus struct {
 	v1.PodStatus
+	// UID is that of the pod.
+	UID types.UID `json:"uid,omitempty"`
 	// StoppedByAgent lists the instances in Agent.stopped.
 	StoppedByAgent []string `json:"stoppedByAgent,omitempty"`
 	// Unseen maps the names of containers to their starts.
@@ -65,7 +71,7 @@ func (a *Agent) save() {
 		return
 	}
 	startTime := metav1.NewTime(a.startedAt)
-	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}, Unseen: map[string]*unseen{}}
+	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}, UID: a.o.Pod.UID, Unseen: map[string]*unseen{}}
 	for i := range a.containers {
 		c := &a.containers[i]
 		if c.unseen != nil {
