@@ -29,6 +29,8 @@ func (a *Agent) observe(state State) {
 		}
 		if !ok {
 			c.probe.end(kinds)
+			c.stop.end()
+			c.hook.end()
 			c.instance, c.stop, c.probe, c.hook = nil, nil, nil, nil
 			continue
 		}
@@ -37,6 +39,7 @@ func (a *Agent) observe(state State) {
 		c.restarts.Count = instance.RestartCount
 		if isNew {
 			c.probe.end(kinds)
+			c.stop.end()
 			c.stop, c.probe = nil, nil
 			if instance.State != restart.ContainerStateCreated {
 				c.wait("", "", time.Time{}) // The start may have returned an error, or have been late.
@@ -49,6 +52,7 @@ func (a *Agent) observe(state State) {
 		}
 		if instance.State == restart.ContainerStateExited && (c.lastExit == nil || c.lastExit.ContainerID != instance.ID) {
 			c.probe.end(kinds)
+			c.hook.end()
 			reason := "Error" // As container runtimes report it.
 			if instance.ExitCode == 0 {
 				reason = "Completed"

@@ -18,6 +18,14 @@ import (
 type startHook struct {
 	begun, ended, failed bool
 	until                time.Time // The end of a sleep hook.
+	cancel               context.CancelFunc
+}
+
+// end cancels a hook that has begun: a hook must not outlive its instance.
+func (h *startHook) end() {
+	if h != nil && h.cancel != nil {
+		h.cancel()
+	}
 }
 
 // running reports whether h is a hook that has not ended.
@@ -30,6 +38,7 @@ func (h *startHook) succeeded() bool { return h == nil || h.ended && !h.failed }
 func (a *Agent) observeHook(c *container) {
 	h := c.hook
 	if h == nil || h.begun || c.instance.State != restart.ContainerStateRunning {
+		h.end()
 		c.hook = nil
 		return
 	}
@@ -39,9 +48,11 @@ func (a *Agent) observeHook(c *container) {
 		h.until = a.now().Add(longSeconds(hook.Sleep.Seconds))
 		return
 	}
-	ctx := a.starting
+	ctx, cancel := context.WithCancel(a.starting)
+	h.cancel = cancel
 	a.spawn(func() func() {
 		err := a.runHook(ctx, c, id, ip, hook)
+		cancel()
 		return func() {
 			h.ended, h.failed, a.again = true, err != nil, true
 		}

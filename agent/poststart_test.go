@@ -108,6 +108,46 @@ func TestFailedHookNeverStarted(t *testing.T) {
 	}
 }
 
+// Hooks and probes that hang end with their instance. Those of killed and restarted ones do not
+// pile up.
+func TestHungHooksEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"], n.lives["other"] = []life{exits(1, 5*time.Second)}, []life{exits(1, 5*time.Second)}
+		running := map[string]int{}
+		hang := func(name string) func(context.Context) (int, error) {
+			return func(ctx context.Context) (int, error) {
+				n.mutex.Lock()
+				running[name]++
+				n.mutex.Unlock()
+				<-ctx.Done()
+				n.mutex.Lock()
+				running[name]--
+				n.mutex.Unlock()
+				return 0, ctx.Err()
+			}
+		}
+		n.exec = map[string]func(context.Context) (int, error){"start": hang("start"), "stop": hang("stop"), "ready": hang("ready"), "live": failTimes(1e9)}
+		a := n.agent(pod(t, `
+containers:
+- {name: other, readinessProbe: {exec: {command: [ready]}, timeoutSeconds: 9999}, livenessProbe: {exec: {command: [live]}}, lifecycle: {preStop: {exec: {command: [stop]}}}}
+- {name: main, lifecycle: {postStart: {exec: {command: [start]}}}}`))
+		done := make(chan v1.PodPhase)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- a.Run(ctx) }()
+		<-time.After(3 * time.Hour)
+		synctest.Wait()
+		require.Greater(t, n.started["main"], 30)
+		require.Greater(t, n.started["other"], 30)
+		for name, number := range running {
+			require.LessOrEqual(t, number, 1, name)
+		}
+		require.Len(t, running, 3)
+		cancel()
+		<-done
+	})
+}
+
 // An httpGet hook fails only without a response, as in the kubelet.
 func TestHTTPGetHook(t *testing.T) {
 	requests := make(chan string, 1)

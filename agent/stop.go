@@ -70,6 +70,14 @@ func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.
 	})
 }
 
+// end cancels the hook of an instance that is gone.
+func (s *stop) end() {
+	if s != nil && s.cancelHook != nil {
+		s.hookUntil = time.Time{}
+		s.cancelHook()
+	}
+}
+
 // hookEnded handles the end of a preStop hook.
 func (a *Agent) hookEnded(c *container, s *stop, err error) {
 	if s.hookUntil.IsZero() {
