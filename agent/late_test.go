@@ -293,6 +293,35 @@ func (s answers) Start(ctx context.Context, c *v1.Container, restarts int) (stri
 	return "", s.err
 }
 
+// Neither a start that waits for what is missing nor a sleep hook takes longer if the clock is
+// set back.
+func TestStartAfterClockStep(t *testing.T) {
+	s := newScript(0, 0)
+	p := pod(t, `{containers: [{name: main, lifecycle: {postStart: {sleep: {seconds: 5}}}}]}`)
+	a, err := New(Options{Pod: p, Runtime: &missing{s, 1}})
+	require.NoError(t, err)
+	s.drive(a, 2*time.Second)
+	s.now = s.now.Add(-time.Hour)
+	s.drive(a, 11*time.Second)
+	require.Len(t, s.starts, 1)
+	s.now = s.now.Add(-time.Hour)
+	s.drive(a, 6*time.Second)
+	require.True(t, a.Status().Containers[0].Started)
+}
+
+// missing is a script whose first starts create nothing.
+type missing struct {
+	*script
+	times int
+}
+
+func (m *missing) Start(ctx context.Context, c *v1.Container, restarts int) (string, error) {
+	if m.times--; m.times >= 0 {
+		return "", &WaitingError{Reason: "CreateContainerConfigError", Err: errors.New("no settings")}
+	}
+	return m.script.Start(ctx, c, restarts)
+}
+
 // recorder gets the messages of events.
 type recorder func(message string)
 

@@ -63,7 +63,9 @@ func (a *Agent) observeHook(c *container) {
 // one, or zero.
 func (a *Agent) awaitHooks(now time.Time) (next time.Time) {
 	for i := range a.containers {
-		if h := a.containers[i].hook; h.running() && !h.until.IsZero() {
+		c := &a.containers[i]
+		if h := c.hook; h.running() && !h.until.IsZero() {
+			h.until = earlier(h.until, now.Add(longSeconds(c.spec.Lifecycle.PostStart.Sleep.Seconds))) // The clock may have stepped back.
 			if h.ended = !now.Before(h.until); h.ended {
 				a.again = true
 				continue

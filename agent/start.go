@@ -54,8 +54,10 @@ func (a *Agent) awaitStart(c *container, shown Instance, ok bool) bool {
 // back-off counts a start, and the caller must start the container. Otherwise the
 // container waits until retryAt.
 func (a *Agent) mayStart(now time.Time, c *container) bool {
-	if now.Before(c.missingUntil) {
-		return false // startFailed has set retryAt and the reason.
+	if now.Before(c.missingUntil) { // startFailed has set retryAt and the reason.
+		c.missingUntil = earlier(c.missingUntil, now.Add(missingRetry)) // The clock may have stepped back.
+		c.retryAt = c.missingUntil
+		return false
 	}
 	var statuses []restart.ContainerStatus // The back-off counts from the exit of this instance.
 	if i := c.instance; i != nil && !c.old {
