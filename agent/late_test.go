@@ -322,6 +322,32 @@ func (m *missing) Start(ctx context.Context, c *v1.Container, restarts int) (str
 	return m.script.Start(ctx, c, restarts)
 }
 
+// An agent is killed in the start of a container. The next one knows of the starts before.
+func TestKilledInStart(t *testing.T) {
+	l := newLate(t, newScript(0, 0), 10*time.Second)
+	file := filepath.Join(t.TempDir(), "status.json")
+	p := pod(t, `containers: [{name: a}, {name: b}, {name: c}]`)
+	o := Options{Pod: p, Runtime: dies{l, "c"}, StatusFile: file}
+	a, err := New(o)
+	require.NoError(t, err)
+	require.Panics(t, func() { a.Step(t.Context(), l.now) })
+	l.drive(l.agent(t, p, func(o *Options) { o.StatusFile = file }), time.Minute)
+	require.Equal(t, []string{"a", "b", "c"}, l.started)
+}
+
+// dies panics in the start of a container.
+type dies struct {
+	*late
+	container string
+}
+
+func (d dies) Start(ctx context.Context, c *v1.Container, restarts int) (string, error) {
+	if c.Name == d.container {
+		panic("killed")
+	}
+	return d.late.Start(ctx, c, restarts)
+}
+
 // recorder gets the messages of events.
 type recorder func(message string)
 

@@ -108,13 +108,13 @@ func (a *Agent) startAll(o restartpod.Observation, list []int) (next time.Time) 
 		}
 		if a.mayStart(a.now(), c) {
 			a.start(c)
+			a.save() // The next start may take long, and the agent may be killed in it.
 			started, hook = true, c.hook.running()
 		} else {
 			next = earlier(next, c.retryAt)
 		}
 	}
 	if started {
-		a.save()
 		return o.Now // The machine has to observe the new instances.
 	}
 	return next
