@@ -34,7 +34,7 @@ func (s Status) PodStatus(pod *v1.Pod, old v1.PodStatus, now time.Time, ips ...s
 	ended := s.Ended
 	if p.Phase == v1.PodSucceeded || p.Phase == v1.PodFailed {
 		ended = p.Phase
-	} else {
+	} else if p.Phase != s.Phase || s.Reason != "" { // Otherwise the reason may be another's.
 		p.Phase, p.Reason, p.Message = s.Phase, s.Reason, s.Message
 	}
 	if p.StartTime.IsZero() && !s.StartTime.IsZero() {

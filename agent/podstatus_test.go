@@ -316,12 +316,15 @@ func TestPodStatusKeeps(t *testing.T) {
 	s.drive(a, time.Second)
 	began := metav1.NewTime(s.begin.Add(-time.Hour))
 	old := v1.PodStatus{
-		HostIP: "192.0.2.1", QOSClass: v1.PodQOSGuaranteed, StartTime: &began, PodIP: "10.0.0.9", PodIPs: []v1.PodIP{{IP: "10.0.0.9"}},
+		Phase: v1.PodRunning, Reason: "NodeLost", Message: "gone", HostIP: "192.0.2.1", QOSClass: v1.PodQOSGuaranteed, StartTime: &began, PodIP: "10.0.0.9", PodIPs: []v1.PodIP{{IP: "10.0.0.9"}},
 		Conditions: []v1.PodCondition{{Type: restartpod.PodRestarting, Status: v1.ConditionTrue}, {Type: v1.DisruptionTarget}},
 	}
 	got := a.Status().PodStatus(p, old, s.now)
 	require.Equal(t, old.HostIP+" "+string(old.QOSClass)+" "+old.PodIP, got.HostIP+" "+string(got.QOSClass)+" "+got.PodIP)
 	require.True(t, began.Equal(got.StartTime))
+	require.Equal(t, "NodeLost gone", got.Reason+" "+got.Message, "the phase is the same")
+	pending := v1.PodStatus{Phase: v1.PodPending, Reason: "Unschedulable", Message: "full"}
+	require.Empty(t, a.Status().PodStatus(p, pending, s.now).Reason, "the phase is another one")
 	require.Equal(t, v1.DisruptionTarget, got.Conditions[0].Type, "the agent knows of no restart")
 	require.Len(t, got.Conditions, 5)
 	ips := []string{"", "fd00::1", "10.0.0.1"}
