@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand"
 	"path/filepath"
 	"testing"
@@ -17,11 +18,14 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
-// chaos is a late runtime whose calls fail at random.
+// chaos is a late runtime whose calls fail at random. If created is true, State shows new
+// instances as created for three seconds. If lies is true, a start may return an error although
+// the container runs.
 type chaos struct {
 	*late
-	random *rand.Rand
-	errs   bool
+	random              *rand.Rand
+	errs, created, lies bool
+	seen                map[string]bool // as started
 }
 
 func (c *chaos) fails() error {
@@ -33,6 +37,17 @@ func (c *chaos) fails() error {
 
 func (c *chaos) State(ctx context.Context) (State, error) {
 	s, err := c.late.State(ctx)
+	if c.created {
+		s.Instances = maps.Clone(s.Instances)
+		for name, i := range s.Instances {
+			if age := c.now.Sub(i.StartedAt); i.State != restart.ContainerStateRunning || age < 0 || age >= 3*time.Second {
+				c.seen[i.ID] = true
+			} else if !c.seen[i.ID] { // The clock may be back.
+				i.State = restart.ContainerStateCreated
+				s.Instances[name] = i
+			}
+		}
+	}
 	return s, errors.Join(err, c.fails())
 }
 
@@ -50,7 +65,11 @@ func (c *chaos) Start(ctx context.Context, spec *v1.Container, restarts int) (st
 	if err := c.fails(); err != nil {
 		return "", err
 	}
-	return c.script.Start(ctx, spec, restarts)
+	id, err := c.script.Start(ctx, spec, restarts)
+	if c.lies && c.delay == 0 && c.random.Intn(3) == 0 {
+		return "", errors.New("timed out")
+	}
+	return id, err
 }
 
 func (c *chaos) Stop(ctx context.Context, id string, grace time.Duration) error {
@@ -81,7 +100,7 @@ containers:
 	for seed := range int64(15) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewSource(seed))
-			c := &chaos{late: newLate(t, newScript(0, 0), 0), random: random}
+			c := &chaos{late: newLate(t, newScript(0, 0), 0), random: random, created: seed%4 == 1, lies: seed%4 == 2, seen: map[string]bool{}}
 			p := pod(t, spec)
 			p.Spec.RestartPolicy = []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}[random.Intn(3)]
 			var status v1.PodStatus
