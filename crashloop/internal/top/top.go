@@ -60,6 +60,12 @@ func (r Row) Same(other Row) bool {
 	return reflect.DeepEqual(r, other)
 }
 
+// UID returns the UID of a pod in the events of its containers. The API server has a mirror of
+// a static pod, with another UID and with the time at which the mirror was created.
+func UID(pod *v1.Pod) types.UID {
+	return cmp.Or(types.UID(pod.Annotations[v1.MirrorPodAnnotationKey]), pod.UID)
+}
+
 // key is a container.
 type key struct {
 	pod  types.UID
@@ -102,7 +108,7 @@ func (h History) of(k key) *seen {
 	return h[k]
 }
 
-// Retain forgets all pods but those to keep.
+// Retain forgets all pods but those to keep, by their UID.
 func (h History) Retain(keep func(types.UID) bool) {
 	maps.DeleteFunc(h, func(k key, _ *seen) bool { return !keep(k.pod) })
 }
@@ -160,7 +166,7 @@ func Sort(rows []Row) {
 // restarts returns the number of restarts in the Window before now, or a lower bound.
 func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (n int32, atLeast bool) {
 	begin := now.Add(-Window)
-	c := h.of(key{pod.UID, s.Name})
+	c := h.of(key{UID(pod), s.Name})
 	if i := len(c.samples); i == 0 || c.samples[i-1].restarts != s.RestartCount {
 		c.samples = append(c.samples, sample{now, s.RestartCount})
 	}
@@ -172,7 +178,7 @@ func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (n 
 	known := started.Unix() > 0 // A runtime that does not know a time reports 1970-01-01.
 	n = s.RestartCount - c.samples[0].restarts
 	switch {
-	case s.RestartCount == 0 || pod.CreationTimestamp.After(begin):
+	case s.RestartCount == 0 || pod.CreationTimestamp.After(begin) && UID(pod) == pod.UID:
 		return s.RestartCount, false
 	case known && !started.After(begin):
 		return 0, false

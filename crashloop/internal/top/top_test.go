@@ -114,6 +114,19 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// The containers of a static pod are older than a new mirror of it, and their events have the
+// UID that the kubelet gave to the pod.
+func TestMirrorPod(t *testing.T) {
+	pod := newPod(t, time.Minute, main(40, waits("40s")+exited))
+	pod.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
+	h := NewHistory([]v1.Event{{
+		InvolvedObject: v1.ObjectReference{UID: "hash", FieldPath: "spec.containers{main}"}, Reason: StartedReason, Count: 4,
+		FirstTimestamp: metav1.NewTime(now.Add(-30 * time.Minute)), LastTimestamp: metav1.NewTime(now),
+	}})
+	h.Retain(func(uid types.UID) bool { return uid == UID(pod) })
+	require.Equal(t, "main 3 41 CrashLoopBackOff 30 >=4\n", format(h.Rows(pod, now)))
+}
+
 // What a watch has seen makes the number of an old pod's restarts exact after an hour.
 func TestHistory(t *testing.T) {
 	h := NewHistory([]v1.Event{{
