@@ -67,7 +67,7 @@ hour and not static. Otherwise it counts the kubelet's events and is a lower bou
 such as >=12, because a kubelet drops events when a pod has many.
 
 Exit status: 0 printed, even if there are no such containers; 1 the API server
-could not be asked; 2 wrong usage.`,
+could not be asked; 2 wrong usage; 141 nobody reads the output any more.`,
 		Example: `  # all containers of a node that wait, and their changes
   kubectl crashloop top -A --node NODE --watch
 
@@ -85,7 +85,20 @@ could not be asked; 2 wrong usage.`,
 				c.namespace = ""
 			}
 			t.names, t.stdout, t.stderr = names, cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return failed(t.run(cmd.Context()))
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			go func() { // The next change, and with it a SIGPIPE, may come late.
+				select {
+				case <-unread(t.stdout):
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+			err := t.run(ctx)
+			if ctx.Err() != nil {
+				return exitError(exitUnread)
+			}
+			return failed(err)
 		},
 	}
 	flags := cmd.Flags()
