@@ -98,6 +98,11 @@ func TestRows(t *testing.T) {
 			{InvolvedObject: v1.ObjectReference{UID: "u", FieldPath: "spec.containers{main}"}, Reason: "Pulled", Count: 7, FirstTimestamp: metav1.NewTime(now)},
 		}, "main 3 10 CrashLoopBackOff 30 >=1\n"},
 
+		{"as many as the API can have", old, main(2147483647, waits("1h")+strings.ReplaceAll(exited, "2026-01-01T11", "9999-12-31T23")), []v1.Event{
+			started(50*time.Minute, time.Minute, 2147483647), started(50*time.Minute, time.Minute, 2147483647),
+		}, "main 3 2147483648 CrashLoopBackOff - >=2147483647\n"},
+		{"a negative delay", young, main(4, waits("-5s")+exited), nil, "main 3 5 CrashLoopBackOff - 4\n"},
+
 		{"init containers and sidecars", young, "init" + strings.Replace(main(4, waits("40s")+exited), "container", "Container", 1), nil, "main 3 5 CrashLoopBackOff 30 4\n"},
 		{
 			// The exit of other begins the wait of all containers. main was killed later.
