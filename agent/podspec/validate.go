@@ -27,9 +27,9 @@ import (
 // are those of an API server. A warning lists the fields that have no effect.
 //
 // Unlike an API server, Validate rejects a negative grace period and, unless support is
-// zero, a relative mount path, the mount path /, and a probe port name that the container
-// does not have. It does not validate restart policies and restart rules: see Validate of
-// package restartrules.
+// zero, a relative mount path, the mount path /, two spellings of the same mount path, and
+// a probe port name that the container does not have. It does not validate restart policies
+// and restart rules: see Validate of package restartrules.
 //
 // With the zero Support, which is for no runtime, it only returns the errors that every
 // runtime has.
