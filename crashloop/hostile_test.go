@@ -184,6 +184,18 @@ func TestManifestLimits(t *testing.T) {
 	}
 }
 
+// TestPlanLimits: each pod alone has a plan.
+func TestPlanLimits(t *testing.T) {
+	var pods strings.Builder
+	for i := range 999 {
+		fmt.Fprintf(&pods, "{apiVersion: v1, kind: Pod, metadata: {name: a%d}, spec: {containers: [{name: main}]}}\n---\n", i)
+	}
+	file := filepath.Join(t.TempDir(), "pods.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(pods.String()), 0o600))
+	output := limited(t, nil, "plan", "--for", "24h", "--curve", "2s", "--exit", "main=1@1s", file)
+	require.Equal(t, 1, strings.Count(output, ": the plan is too long by "), "%.1000s", output)
+}
+
 // TestMetricsLimits: the parser's memory for a line grows with the labels in it.
 func TestMetricsLimits(t *testing.T) {
 	var labels strings.Builder

@@ -62,12 +62,12 @@ container that waits: the number of the restart that it waits for. WAITS UNTIL i
 the time of the exit plus the delay in the status, or 'within DELAY' if the status
 has no such time. A time that is past is that of a kubelet that restarts late.
 
-RESTARTS(1H) is exact for a pod that is younger than an hour and after an hour of
---watch. Otherwise it counts the kubelet's events and is a lower bound such as
->=12, because a kubelet drops events when a pod has many.
+RESTARTS(1H) is exact after an hour of --watch, and for a pod that is younger than an
+hour and not static. Otherwise it counts the kubelet's events and is a lower bound
+such as >=12, because a kubelet drops events when a pod has many.
 
 Exit status: 0 printed, even if there are no such containers; 1 the API server
-could not be asked; 2 wrong usage.`,
+could not be asked; 2 wrong usage; 141 nobody reads the output any more.`,
 		Example: `  # all containers of a node that wait, and their changes
   kubectl crashloop top -A --node NODE --watch
 
@@ -85,7 +85,20 @@ could not be asked; 2 wrong usage.`,
 				c.namespace = ""
 			}
 			t.names, t.stdout, t.stderr = names, cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return failed(t.run(cmd.Context()))
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			go func() { // The next change, and with it a SIGPIPE, may come late.
+				select {
+				case <-unread(t.stdout):
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+			err := t.run(ctx)
+			if ctx.Err() != nil {
+				return exitError(exitUnread)
+			}
+			return failed(err)
 		},
 	}
 	flags := cmd.Flags()
@@ -155,7 +168,7 @@ func (t *topper) relist(ctx context.Context) (version string, err error) {
 	missing, found := slices.Clone(t.names), map[types.UID]bool{}
 	utilruntime.Must(meta.EachListItem(object, func(item runtime.Object) error {
 		pod := item.(*v1.Pod)
-		found[pod.UID] = true
+		found[top.UID(pod)] = true
 		missing = slices.DeleteFunc(missing, func(name string) bool { return name == pod.Name })
 		rows = append(rows, t.update(pod)...)
 		return nil
@@ -203,8 +216,8 @@ func (t *topper) follow(ctx context.Context, version string) (string, error) {
 		case watch.Added, watch.Modified:
 			rows = t.update(pod)
 		case watch.Deleted:
-			rows = t.remove(pod.UID)
-			t.history.Retain(func(other types.UID) bool { return other != pod.UID })
+			rows = t.remove(top.UID(pod))
+			t.history.Retain(func(other types.UID) bool { return other != top.UID(pod) })
 		}
 		if err := t.print(rows); err != nil {
 			return version, err
@@ -224,12 +237,12 @@ func (t *topper) update(pod *v1.Pod) (changed []top.Row) {
 	}
 	rows := t.history.Rows(pod, t.now())
 	for _, r := range rows {
-		if !slices.ContainsFunc(t.shown[pod.UID], r.Same) {
+		if !slices.ContainsFunc(t.shown[top.UID(pod)], r.Same) {
 			changed = append(changed, r)
 		}
 	}
-	if t.shown[pod.UID] = rows; len(rows) == 0 {
-		delete(t.shown, pod.UID)
+	if t.shown[top.UID(pod)] = rows; len(rows) == 0 {
+		delete(t.shown, top.UID(pod))
 	}
 	return changed
 }

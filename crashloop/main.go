@@ -10,12 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"regexp"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
@@ -36,6 +38,8 @@ const (
 	// timeout(1).
 	exitMaxRestarts = 4
 	exitTimeout     = 124
+	// exitUnread is that of a process that SIGPIPE ends.
+	exitUnread = 128 + 13
 )
 
 // exitError ends a command with an exit status after the command has written its errors.
@@ -54,6 +58,8 @@ func failed(err error) error {
 }
 
 func main() {
+	// Log lines of libraries would break the JSON and the table.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	root, args := newRootFor(os.Args[0], os.Args[1:])
 	os.Exit(execute(root, args, os.Stdin, os.Stdout, os.Stderr))
 }

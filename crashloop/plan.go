@@ -194,6 +194,8 @@ type manifestReader func(r *report, manifest string, visit visitObject)
 func (r *report) addPlans(manifests []string, read manifestReader, o plan.Options) (plans []podPlan) {
 	known := map[string]bool{}
 	var without []issueReport
+	o.Cost = &plan.Cost{}
+	tooLong := false
 	for _, file := range manifests {
 		errs := len(r.Errors)
 		found := false
@@ -201,7 +203,9 @@ func (r *report) addPlans(manifests []string, read manifestReader, o plan.Option
 			if pod == nil {
 				return
 			}
-			found = true
+			if found = true; tooLong {
+				return
+			}
 			m := podManifest{file: file, object: name, path: path, pod: pod}
 			if _, errs := m.validate(o.Gates, podspec.Support{}); len(errs) > 0 {
 				for _, err := range errs {
@@ -212,6 +216,7 @@ func (r *report) addPlans(manifests []string, read manifestReader, o plan.Option
 			o.Pod = pod
 			p, err := plan.Make(o)
 			if err != nil {
+				tooLong = errors.Is(err, plan.ErrTooLong)
 				r.Errors = append(r.Errors, newErrorIssue(file, name, err))
 				return
 			}

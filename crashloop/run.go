@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/klog/v2"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/cri"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
@@ -152,9 +150,6 @@ crashloop at once.`,
 // runPods runs the pods of the manifests. If it returns an exitError, it has written
 // the errors.
 func runPods(o runOptions, manifests []string, commands map[string]string, stdin io.Reader, stdout, stderr io.Writer) error {
-	// Log lines of libraries would break the JSON and the table.
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-
 	issues := issueWriter{stderr, o.output}
 	r := &report{source: o.curve}
 	c := r.addConfig(o.load())

@@ -54,13 +54,18 @@ func newPodRun(o runOptions, gates restartpod.Gates, curve backoff.Curve, root *
 	}
 	r := &podRun{
 		runOptions: o, root: root, gates: gates, issues: issues, tooMany: make(chan string, 1),
-		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock),
-	}
-	if f, ok := stdout.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
-		r.unread = readerGone(f)
+		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock), unread: unread(stdout),
 	}
 	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, curve)
 	return r
+}
+
+// unread returns a channel that is closed when nobody reads w anymore. It is nil for a terminal.
+func unread(w io.Writer) <-chan struct{} {
+	if f, ok := w.(*os.File); ok && !term.IsTerminal(int(f.Fd())) {
+		return readerGone(f)
+	}
+	return nil
 }
 
 // terminalSize returns a function that returns the size of the terminal, or nil if w is
@@ -181,7 +186,7 @@ func (r *podRun) result(phases []v1.PodPhase, err, outputErr error, stopped int)
 	}
 	switch {
 	case unread: // As of a process that SIGPIPE ends, such as another command before head.
-		return exitError(128 + int(syscall.SIGPIPE))
+		return exitError(exitUnread)
 	case err != nil, slices.Contains(phases, v1.PodFailed):
 		return exitError(exitFailed)
 	case stopped != exitSucceeded && slices.Contains(phases, v1.PodRunning):

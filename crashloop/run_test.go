@@ -38,7 +38,7 @@ const asCommand = "CRASHLOOP_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
-		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		main()
 	}
 	if address := os.Getenv(asServer); address != "" {
 		serve(address)

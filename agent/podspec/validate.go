@@ -27,9 +27,9 @@ import (
 // are those of an API server. A warning lists the fields that have no effect.
 //
 // Unlike an API server, Validate rejects a negative grace period and, unless support is
-// zero, a relative mount path, the mount path /, and a probe port name that the container
-// does not have. It does not validate restart policies and restart rules: see Validate of
-// package restartrules.
+// zero, a relative mount path, the mount path /, two spellings of the same mount path, and
+// a probe port name that the container does not have. It does not validate restart policies
+// and restart rules: see Validate of package restartrules.
 //
 // With the zero Support, which is for no runtime, it only returns the errors that every
 // runtime has.
@@ -48,6 +48,7 @@ func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.Error
 	spec, _ := object["spec"].(map[string]any)
 	v := validator{pod: pod, support: support, volumes: sets.New[string](), containers: sets.New[string]()}
 	v.validatePod()
+	delete(object, "status") // A container writes the message of its exit itself.
 	v.validateText(object, nil)
 	if support.Name == "" {
 		return nil, v.errs
@@ -240,7 +241,10 @@ func (v *validator) validateMounts(mounts []v1.VolumeMount, fldPath *field.Path)
 		if !v.volumes.Has(mount.Name) {
 			v.add(field.NotFound(fldPath.Index(i).Child("name"), mount.Name))
 		}
-		clean := path.Clean(mount.MountPath)
+		clean := mount.MountPath // An API server takes /a and /a/ for two paths.
+		if v.support.Name != "" {
+			clean = path.Clean(clean)
+		}
 		switch {
 		case v.support.Name != "" && (!path.IsAbs(clean) || clean == "/"):
 			v.add(field.Invalid(mountPath, mount.MountPath, "must be an absolute path below /"))

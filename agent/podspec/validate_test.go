@@ -370,7 +370,8 @@ func TestValidateWithoutRuntime(t *testing.T) {
 	require.Contains(t, errs[0], `spec.containers[1].name: Invalid value: "A B"`)
 
 	// An API server accepts these.
-	_, errs = errorTexts(t, `{metadata: {name: a}, spec: {volumes: [{name: v, emptyDir: {}}], containers: [{name: main, volumeMounts: [{name: v, mountPath: data}], livenessProbe: {httpGet: {port: web}}}]}}`, Support{})
+	_, errs = errorTexts(t, `{metadata: {name: a}, spec: {volumes: [{name: v, emptyDir: {}}], containers: [{name: main, volumeMounts: [{name: v, mountPath: data}, {name: v, mountPath: /a}, {name: v, mountPath: /a/}], livenessProbe: {httpGet: {port: web}}}]},
+  status: {containerStatuses: [{name: main, state: {terminated: {exitCode: 1, message: "x\0y"}}}]}}`, Support{})
 	require.Empty(t, errs)
 }
 

@@ -30,6 +30,14 @@ func TestTooLong(t *testing.T) {
 		assert.ErrorContains(t, err, ": use a shorter --for, or longer runs", tc.lives)
 		assert.ErrorContains(t, err, "the plan is too long by 2026-01-0")
 	}
+	for _, cost := range []Cost{{entries: maxEntries}, {work: maxWork}} {
+		made := options(t, onePod).with(t, "main", "1@10s")
+		_, err := Make(made)
+		assert.NoError(t, err)
+		made.Cost = &cost
+		_, err = Make(made)
+		assert.ErrorIs(t, err, ErrTooLong, "earlier plans count")
+	}
 	// All that ends, or comes to rest, is no reason for it.
 	for pod, lives := range map[string]string{
 		"spec: {containers: [{name: main}]}":                                                    "1@1h",

@@ -6,7 +6,9 @@
 package plan
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -38,10 +40,18 @@ type Options struct {
 	For   time.Duration
 	// Seed is the seed of random times. The same seed gives the same plan.
 	Seed uint64
+	// Cost is that of all plans with this Cost. The limits apply to their sum.
+	Cost *Cost
 }
 
+// Cost is what plans have cost.
+type Cost struct{ entries, work int }
+
+// ErrTooLong is the error of a plan that costs too much.
+var ErrTooLong = errors.New("use a shorter --for, or longer runs")
+
 const (
-	// maxEntries limits the lines of a plan.
+	// maxEntries limits the lines of plans.
 	maxEntries = 100_000
 	// maxSteps limits the steps at one point in time, for a pod that never settles.
 	maxSteps = 10_000
@@ -197,7 +207,9 @@ func (m *maker) run() error {
 	if m.Pod.DeletionTimestamp != nil {
 		a.Delete()
 	}
-	for steps, work := 0, 0; ; steps, work = steps+1, work+len(m.containers) {
+	cost := cmp.Or(m.Cost, &Cost{})
+	earlier := cost.entries
+	for steps := 0; ; steps++ {
 		next, done := a.Step(context.Background(), m.now)
 		m.plan.Phase = a.Status().Phase
 		if done {
@@ -215,8 +227,10 @@ func (m *maker) run() error {
 		if next.After(m.now) {
 			m.now, steps = next, 0
 		}
-		if len(m.plan.Entries) > maxEntries || steps > maxSteps || work > maxWork {
-			return fmt.Errorf("the plan is too long by %s: use a shorter --for, or longer runs", m.now.Format(time.RFC3339))
+		cost.entries = earlier + len(m.plan.Entries)
+		cost.work += len(m.containers)
+		if cost.entries > maxEntries || steps > maxSteps || cost.work > maxWork {
+			return fmt.Errorf("the plan is too long by %s: %w", m.now.Format(time.RFC3339), ErrTooLong)
 		}
 		for _, c := range m.containers {
 			if e, ok := m.exits[c.Name]; ok && !e.at.After(m.now) {

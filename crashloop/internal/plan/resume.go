@@ -156,7 +156,7 @@ func inBackOff(w *v1.ContainerStateWaiting) bool {
 }
 
 // Waiting reports whether a container of the pod waits for a back-off, its own or that of the
-// pod. delay is 0 if the status does not have it. The delay counts from since, which is zero if
+// pod. delay is 0 if the status does not have it, or not a possible one. The delay counts from since, which is zero if
 // the status does not have that.
 func Waiting(pod *v1.Pod, s *v1.ContainerStatus) (delay time.Duration, since time.Time, ok bool) {
 	if !inBackOff(s.State.Waiting) {
@@ -179,7 +179,7 @@ func Waiting(pod *v1.Pod, s *v1.ContainerStatus) (delay time.Duration, since tim
 	if from != nil && isSet(from.FinishedAt) {
 		since = from.FinishedAt.Time
 	}
-	return delay, since, true
+	return max(delay, 0), since, true
 }
 
 // resume sets the state of the runtime and the back-offs from the status of the pod.

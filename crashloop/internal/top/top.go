@@ -43,7 +43,7 @@ type Row struct {
 	ExitCode *int32 `json:"exitCode,omitempty"`
 	// Attempt is the number of the restart that a waiting container waits for, and of the
 	// last restart of another container.
-	Attempt int32  `json:"attempt"`
+	Attempt int64  `json:"attempt"`
 	State   string `json:"state"`
 	// DelaySeconds and WaitsUntil are missing if the container does not wait, or if its
 	// status does not have them.
@@ -58,6 +58,12 @@ type Row struct {
 func (r Row) Same(other Row) bool {
 	r.RestartsLastHour, r.AtLeast = other.RestartsLastHour, other.AtLeast
 	return reflect.DeepEqual(r, other)
+}
+
+// UID returns the UID of a pod in the events of its containers. The API server has a mirror of
+// a static pod, with another UID and with the time at which the mirror was created.
+func UID(pod *v1.Pod) types.UID {
+	return cmp.Or(types.UID(pod.Annotations[v1.MirrorPodAnnotationKey]), pod.UID)
 }
 
 // key is a container.
@@ -102,7 +108,7 @@ func (h History) of(k key) *seen {
 	return h[k]
 }
 
-// Retain forgets all pods but those to keep.
+// Retain forgets all pods but those to keep, by their UID.
 func (h History) Retain(keep func(types.UID) bool) {
 	maps.DeleteFunc(h, func(k key, _ *seen) bool { return !keep(k.pod) })
 }
@@ -111,7 +117,7 @@ func (h History) Retain(keep func(types.UID) bool) {
 // before now. It adds their restart counts to the history.
 func (h History) Rows(pod *v1.Pod, now time.Time) (rows []Row) {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		r := Row{Namespace: pod.Namespace, Pod: pod.Name, Container: s.Name, Attempt: s.RestartCount}
+		r := Row{Namespace: pod.Namespace, Pod: pod.Name, Container: s.Name, Attempt: int64(s.RestartCount)}
 		r.RestartsLastHour, r.AtLeast = h.restarts(pod, &s, now)
 		for _, last := range []*v1.ContainerStateTerminated{s.LastTerminationState.Terminated, s.State.Terminated} {
 			if last != nil {
@@ -123,8 +129,8 @@ func (h History) Rows(pod *v1.Pod, now time.Time) (rows []Row) {
 		case waits:
 			r.State, r.DelaySeconds = StateWaiting, delay.Seconds()
 			r.Attempt++
-			if delay > 0 && !since.IsZero() {
-				until := since.Add(delay).UTC()
+			// JSON has no times after 9999.
+			if until := since.Add(delay).UTC(); delay > 0 && !since.IsZero() && until.Year() <= 9999 {
 				r.WaitsUntil = &until
 			}
 		case s.State.Running != nil:
@@ -157,10 +163,10 @@ func Sort(rows []Row) {
 	})
 }
 
-// restarts returns the number of restarts in the Window before now, or a lower bound.
-func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (n int32, atLeast bool) {
+// restarts returns the number of restarts in the Window before now, or a lower bound and true.
+func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (int32, bool) {
 	begin := now.Add(-Window)
-	c := h.of(key{pod.UID, s.Name})
+	c := h.of(key{UID(pod), s.Name})
 	if i := len(c.samples); i == 0 || c.samples[i-1].restarts != s.RestartCount {
 		c.samples = append(c.samples, sample{now, s.RestartCount})
 	}
@@ -170,19 +176,19 @@ func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (n 
 	}
 	started := newestStart(s)
 	known := started.Unix() > 0 // A runtime that does not know a time reports 1970-01-01.
-	n = s.RestartCount - c.samples[0].restarts
+	n := int64(s.RestartCount) - int64(c.samples[0].restarts)
 	switch {
-	case s.RestartCount == 0 || pod.CreationTimestamp.After(begin):
+	case s.RestartCount == 0 || pod.CreationTimestamp.After(begin) && UID(pod) == pod.UID:
 		return s.RestartCount, false
 	case known && !started.After(begin):
 		return 0, false
 	case !c.samples[0].at.After(begin):
-		return max(n, 0), false
+		return int32(max(n, 0)), false
 	}
 	for _, e := range c.starts {
 		switch {
 		case e.FirstTimestamp.After(begin):
-			n += max(e.Count, 1)
+			n += int64(max(e.Count, 1))
 		case e.LastTimestamp.After(begin):
 			n++
 		}
@@ -191,7 +197,7 @@ func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (n 
 		n = max(n, 1)
 	}
 	// The first start of a container is none of its restarts.
-	return max(min(n, s.RestartCount), 0), true
+	return int32(max(min(n, int64(s.RestartCount)), 0)), true
 }
 
 // newestStart returns when the newest instance of a container started, if that is known. An

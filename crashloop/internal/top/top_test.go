@@ -98,6 +98,11 @@ func TestRows(t *testing.T) {
 			{InvolvedObject: v1.ObjectReference{UID: "u", FieldPath: "spec.containers{main}"}, Reason: "Pulled", Count: 7, FirstTimestamp: metav1.NewTime(now)},
 		}, "main 3 10 CrashLoopBackOff 30 >=1\n"},
 
+		{"as many as the API can have", old, main(2147483647, waits("1h")+strings.ReplaceAll(exited, "2026-01-01T11", "9999-12-31T23")), []v1.Event{
+			started(50*time.Minute, time.Minute, 2147483647), started(50*time.Minute, time.Minute, 2147483647),
+		}, "main 3 2147483648 CrashLoopBackOff - >=2147483647\n"},
+		{"a negative delay", young, main(4, waits("-5s")+exited), nil, "main 3 5 CrashLoopBackOff - 4\n"},
+
 		{"init containers and sidecars", young, "init" + strings.Replace(main(4, waits("40s")+exited), "container", "Container", 1), nil, "main 3 5 CrashLoopBackOff 30 4\n"},
 		{
 			// The exit of other begins the wait of all containers. main was killed later.
@@ -112,6 +117,19 @@ func TestRows(t *testing.T) {
 			require.Equal(t, tc.want, format(NewHistory(tc.events).Rows(newPod(t, tc.age, tc.status), now)))
 		})
 	}
+}
+
+// The containers of a static pod are older than a new mirror of it, and their events have the
+// UID that the kubelet gave to the pod.
+func TestMirrorPod(t *testing.T) {
+	pod := newPod(t, time.Minute, main(40, waits("40s")+exited))
+	pod.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
+	h := NewHistory([]v1.Event{{
+		InvolvedObject: v1.ObjectReference{UID: "hash", FieldPath: "spec.containers{main}"}, Reason: StartedReason, Count: 4,
+		FirstTimestamp: metav1.NewTime(now.Add(-30 * time.Minute)), LastTimestamp: metav1.NewTime(now),
+	}})
+	h.Retain(func(uid types.UID) bool { return uid == UID(pod) })
+	require.Equal(t, "main 3 41 CrashLoopBackOff 30 >=4\n", format(h.Rows(pod, now)))
 }
 
 // What a watch has seen makes the number of an old pod's restarts exact after an hour.
