@@ -19,13 +19,16 @@ func TestTooLong(t *testing.T) {
 	for i := range 999 {
 		big += fmt.Sprintf(", {name: c%d}", i)
 	}
-	for _, tc := range []struct{ pod, lives string }{
-		{onePod, "1@0s"},
-		{onePod, "0@exp(10s)"},
-		{big + "]}", "1@0s"},
+	for _, tc := range []struct {
+		pod, lives string
+		cost       *Cost
+	}{
+		{onePod, "1@0s", nil},
+		{onePod, "0@exp(10s)", &Cost{entries: maxEntries - 1000}},
+		{big + "]}", "1@0s", &Cost{work: maxWork - 100_000}},
 	} {
 		made := options(t, tc.pod).with(t, "main", tc.lives)
-		made.Curve, made.For = curve, Longest
+		made.Curve, made.For, made.Cost = curve, Longest, tc.cost
 		_, err := Make(made)
 		assert.ErrorContains(t, err, ": use a shorter --for, or longer runs", tc.lives)
 		assert.ErrorContains(t, err, "the plan is too long by 2026-01-0")
