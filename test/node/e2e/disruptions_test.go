@@ -169,17 +169,11 @@ var disruptions = []scenario{
 		p := e.create(t, slowly())
 		before := p.running()
 		usual := e.api.Args
-		restartAPIServer := func(args []string) {
-			e.api.Kill()
-			e.api.Args = args
-			require.NoError(t, e.Serve(e.api))
-			e.pods.record(e.ctx, e.kube)
-		}
 		t.Cleanup(func() {
-			restartAPIServer(usual)
+			e.restartAPIServer(t, usual)
 			crashKubelet(t, e)
 		})
-		restartAPIServer(slices.DeleteFunc(slices.Clone(usual), func(arg string) bool {
+		e.restartAPIServer(t, slices.DeleteFunc(slices.Clone(usual), func(arg string) bool {
 			return strings.HasPrefix(arg, "--feature-gates=")
 		}))
 		p.signal("go")

@@ -111,6 +111,14 @@ func (e *e2e) startKubeletWith(t *testing.T, curve harness.Curve, off ...string)
 	require.NoError(t, e.StartKubelet(config, args...))
 }
 
+// restartAPIServer restarts the API server with other arguments.
+func (e *e2e) restartAPIServer(t *testing.T, args []string) {
+	e.api.Kill()
+	e.api.Args = args
+	require.NoError(t, e.Serve(e.api))
+	e.pods.record(e.ctx, e.kube)
+}
+
 // restartKubelet kills the kubelet and starts it with the given gates off.
 func (e *e2e) restartKubelet(t *testing.T, off ...string) {
 	e.Kubelet.Kill()

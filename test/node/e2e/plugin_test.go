@@ -138,17 +138,11 @@ func (e *e2e) newPlugin(t *testing.T) plugin {
 			args[i] = "--authorization-mode=Node,RBAC"
 		}
 	}
-	restart := func(args []string) {
-		e.api.Kill()
-		e.api.Args = args
-		require.NoError(t, e.Serve(e.api))
-		e.pods.record(e.ctx, e.kube)
-	}
 	t.Cleanup(func() {
-		restart(usual)
+		e.restartAPIServer(t, usual)
 		crashKubelet(t, e)
 	})
-	restart(args)
+	e.restartAPIServer(t, args)
 	k.bindRoles()
 	for _, user := range []string{"operator", "nobody"} {
 		require.NoError(t, e.api.WriteKubeconfig(filepath.Join(k.dir, user), user))
