@@ -38,6 +38,8 @@ var (
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	recordFlag     = flag.String("record", "", "the `program` that stores the result for the matrix of releases")
 	keepFlag       = flag.Bool("keep", false, "keep the logs even if nothing fails")
+	buildFlag      = flag.Bool("build", false, "only build what nodes need besides the kubernetes programs into the folder of -work")
+	machineFlag    = flag.Bool("machine", false, "run on a virtual machine that is only for this: the folder of -work has what -build builds, systemd makes the cgroups, and nothing is cleared")
 	insideFlag     = flag.Bool("inside", false, "set by the harness in the process that is the node")
 )
 
@@ -52,6 +54,9 @@ var ran atomic.Int32
 // in process 1, so that no process outlives them.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if *machineFlag { // An emulated processor is so slow that a shorter wait would be over before it is seen.
+		patience, usual.Maximum, slow.Maximum = 3*patience, 20*time.Second, 40*time.Second
+	}
 	if *insideFlag {
 		code := m.Run()
 		if code == 0 && ran.Load() == 0 {
@@ -59,6 +64,13 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 		os.Exit(code)
+	}
+	if *buildFlag {
+		if err := harness.Build(context.Background(), *workFlag); err != nil {
+			fmt.Fprintln(os.Stderr, "node-e2e:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	if *kubeletFlag == "" && *crashloopFlag == "" && *skewFlag == "" && *conformanceFlag == "" {
 		os.Exit(m.Run())
@@ -99,7 +111,7 @@ func testOnNode(ctx context.Context) (err error) {
 	if *upstreamFlag != "" {
 		programs = append(programs, harness.Program{Flag: "-e2e-node", Path: upstreamFlag}, harness.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
-	h, err := harness.NewHarness(ctx, *workFlag, programs, harness.Needs{Containerd: true, APIServer: *kubeletFlag != "" || *skewFlag != ""})
+	h, err := harness.NewHarness(ctx, *workFlag, programs, harness.Needs{Containerd: true, Built: *machineFlag, APIServer: *kubeletFlag != "" || *skewFlag != ""})
 	if err != nil {
 		return err
 	}
@@ -110,7 +122,9 @@ func testOnNode(ctx context.Context) (err error) {
 		}
 	}
 	defer func() {
-		err = errors.Join(err, h.Check(os.Stderr))
+		if !*machineFlag {
+			err = errors.Join(err, h.Check(os.Stderr))
+		}
 		check, details := "node-e2e", ""
 		switch {
 		case *skewFlag != "":
@@ -127,7 +141,7 @@ func testOnNode(ctx context.Context) (err error) {
 	if *conformanceFlag != "" {
 		return runConformance(ctx, h, os.Stdout)
 	}
-	sp := harness.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true}
+	sp := harness.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true, Machine: *machineFlag}
 	return h.Run(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)
 }
 

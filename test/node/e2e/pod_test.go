@@ -28,7 +28,7 @@ import (
 
 // patience is the limit for all waits, in addition to delays of the back-off. It is long
 // enough for a busy machine. A scenario that passes never waits for it.
-const patience = 3 * time.Minute
+var patience = 3 * time.Minute
 
 // triggerExit is the exit code that triggers a restart of a pod.
 const triggerExit = 42

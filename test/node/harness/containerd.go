@@ -124,6 +124,10 @@ disabled_plugins = [
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%[7]q]
     conf_dir = %[5]q
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = 'io.containerd.runc.v2'
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      SystemdCgroup = %[8]v
 
 [plugins.'io.containerd.grpc.v1.cri']
   stream_server_address = '127.0.0.1'
@@ -139,7 +143,7 @@ func (n *Node) StartContainerd() (err error) {
 		}
 	}
 	config := n.Path("containerd", "config.toml")
-	text := fmt.Sprintf(containerdConfig, root, state, n.RuntimeSocket(), pauseImage, cni, snapshotter(n.Spec.Dir), n.Spec.Bin)
+	text := fmt.Sprintf(containerdConfig, root, state, n.RuntimeSocket(), pauseImage, cni, snapshotter(n.Spec.Dir), n.Spec.Bin, n.Spec.Machine)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return err
 	}

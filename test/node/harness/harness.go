@@ -39,6 +39,8 @@ type Harness struct {
 type Needs struct {
 	// Containerd makes NewHarness build containerd and the images.
 	Containerd bool
+	// Built says that Build has built them into the work folder.
+	Built bool
 	// APIServer makes NewHarness look for etcd.
 	APIServer bool
 }
@@ -47,8 +49,9 @@ type Needs struct {
 // builds the programs that nodes need. The kubernetes programs must exist. Their
 // paths become absolute.
 func NewHarness(ctx context.Context, work string, programs []Program, needs Needs) (*Harness, error) {
+	build := needs.Containerd && !needs.Built
 	source, err := sourceFolder()
-	if err != nil && (needs.Containerd || work == "") {
+	if err != nil && (build || work == "") {
 		return nil, err
 	}
 	if work == "" {
@@ -63,13 +66,31 @@ func NewHarness(ctx context.Context, work string, programs []Program, needs Need
 		return nil, err
 	}
 	h.etcd = etcd
-	if !needs.Containerd {
+	if !build {
 		return h, nil
 	}
-	if err := buildContainerd(ctx, source, h.bin); err != nil {
-		return nil, cause(ctx, err)
+	return h, h.build(ctx, source)
+}
+
+// Build builds containerd and the images for a machine on which NewHarness finds them
+// in the work folder. It needs no root.
+func Build(ctx context.Context, work string) error {
+	source, err := sourceFolder()
+	if err != nil {
+		return err
 	}
-	return h, cause(ctx, buildImages(ctx, source, h.bin))
+	h, err := newHarness(ctx, work)
+	if err != nil {
+		return err
+	}
+	return h.build(ctx, source)
+}
+
+func (h *Harness) build(ctx context.Context, source string) error {
+	if err := buildContainerd(ctx, source, h.bin); err != nil {
+		return cause(ctx, err)
+	}
+	return cause(ctx, buildImages(ctx, source, h.bin))
 }
 
 // newHarness locks the work folder, and clears the nodes that a killed harness may
@@ -132,8 +153,8 @@ func (h *Harness) Run(ctx context.Context, title string, sp Spec, out io.Writer,
 		return err
 	}
 	defer func() {
-		if cleared := h.clear(dir); cleared != nil {
-			err = errors.Join(err, cleared)
+		if !sp.Machine {
+			err = errors.Join(err, h.clear(dir))
 		}
 		switch {
 		case ctx.Err() != nil && !h.Keep, err == nil && !h.Keep:

@@ -31,9 +31,12 @@ func isolate(ctx context.Context, s Spec, out io.Writer, args ...string) error {
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
+		Cloneflags: syscall.CLONE_NEWNS,
 		// Only the harness gets a Ctrl-C of the terminal. It then ends the whole node.
 		Setpgid: true,
+	}
+	if !s.Machine { // systemd would not know the processes of another PID namespace.
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
 	}
 	if s.Network {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET

@@ -35,9 +35,6 @@ healthzPort: %[2]d
 authorization: {mode: AlwaysAllow}
 failSwapOn: false
 failCgroupV1: false
-cgroupDriver: cgroupfs
-cgroupsPerQOS: false
-enforceNodeAllocatable: []
 makeIPTablesUtilChains: false
 resolvConf: ""
 evictionHard: {memory.available: "0%%", nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
@@ -46,10 +43,21 @@ podLogsDir: %[3]s
 volumePluginDir: %[4]s
 `
 
+// ownCgroups is for a node that shares the machine. A node that has it uses systemd's
+// cgroups, as those of distributions do.
+const (
+	ownCgroups     = "cgroupDriver: cgroupfs\ncgroupsPerQOS: false\nenforceNodeAllocatable: []\n"
+	systemdCgroups = "cgroupDriver: systemd\n"
+)
+
 // KubeletConfig returns the configuration that every kubelet of the node needs.
 // health is the port of its health check, and logs the folder for the logs of pods.
 func (n *Node) KubeletConfig(health int, logs string) string {
-	return fmt.Sprintf(kubeletConfig, n.RuntimeSocket(), health, logs, n.Path("plugins"))
+	cgroups := ownCgroups
+	if n.Spec.Machine {
+		cgroups = systemdCgroups
+	}
+	return fmt.Sprintf(kubeletConfig, n.RuntimeSocket(), health, logs, n.Path("plugins")) + cgroups
 }
 
 // StartKubelet starts the kubelet of the spec with extra configuration and

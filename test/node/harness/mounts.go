@@ -40,9 +40,11 @@ func (n *Node) secludeMounts() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making the node's mounts private: %w", err)
 	}
-	// The host's /proc would not show the processes of the node's PID namespace.
-	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("mounting /proc: %w", err)
+	if !n.Spec.Machine {
+		// The host's /proc would not show the processes of the node's PID namespace.
+		if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
+			return fmt.Errorf("mounting /proc: %w", err)
+		}
 	}
 	for _, path := range fixedPaths {
 		own := n.Path("fixed", path)

@@ -29,6 +29,10 @@ type Spec struct {
 	APIServer string
 	// Network gives the node its own network, and its pods addresses.
 	Network bool
+	// Machine gives the node the whole machine: it has no PID namespace, systemd makes
+	// its cgroups, and nothing is cleared. It is for a virtual machine, which ends after
+	// the node.
+	Machine bool
 	// Task is input for the program that runs in the node.
 	Task json.RawMessage
 

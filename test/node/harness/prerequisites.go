@@ -72,7 +72,9 @@ func prerequisites(needed []Program, needs Needs) (etcd string, err error) {
 		return path
 	}
 	if needs.Containerd {
-		program("go", "golang-go")
+		if !needs.Built {
+			program("go", "golang-go")
+		}
 		program("runc", "runc")
 	}
 	if needs.APIServer {

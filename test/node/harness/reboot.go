@@ -3,7 +3,9 @@
 package harness
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,13 @@ import (
 	"syscall"
 	"time"
 )
+
+// ofPod reports whether a process belongs to a pod, or is the shim of one.
+func ofPod(pid int) bool {
+	cgroup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return bytes.Contains(cgroup, []byte("kubepods")) || bytes.HasPrefix(name, []byte("containerd-shim"))
+}
 
 // Reboot has the effect of a reboot of the node: no process runs, and containerd and
 // runc keep only their state on disk. The API server stays, as it would run on
@@ -30,7 +39,7 @@ func (n *Node) Reboot() error {
 		return err
 	}
 	for _, entry := range entries {
-		if pid, err := strconv.Atoi(entry.Name()); err == nil && !slices.Contains(keep, pid) {
+		if pid, err := strconv.Atoi(entry.Name()); err == nil && !slices.Contains(keep, pid) && (!n.Spec.Machine || ofPod(pid)) {
 			// An error means that the process has already ended.
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
