@@ -231,6 +231,9 @@ prepare_kubelets() {
 
 # ---- upstream's tests -----------------------------------------------------------------------------------------------
 
+# shellcheck source=hack/vm.sh
+[[ -z ${NODE_VM:-} ]] || source "$KB_HACK/vm.sh"
+
 # run_e2e ARGUMENT... replaces the script by test/node/e2e. The harness cleans up after itself, and must get a Ctrl-C
 # directly from the terminal.
 run_e2e() {
@@ -240,6 +243,7 @@ run_e2e() {
   (cd "$KB_ROOT" && CGO_ENABLED=0 GOWORK=$KB_ROOT/go.work GOFLAGS=-buildvcs=false go build -o "$state/crashloop" ./crashloop)
   cd "$KB_ROOT/test/node"
   CGO_ENABLED=0 GOWORK=off go test -c -o "$state/e2e.test" ./e2e
+  [[ -z ${NODE_VM:-} ]] || run_in_vm "$state" -crashloop "$state/crashloop" "$@"
   trap - EXIT INT TERM HUP
   exec "$state/e2e.test" -work "$state" -crashloop "$state/crashloop" "$@"
 }

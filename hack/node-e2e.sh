@@ -72,10 +72,21 @@ case ${1:-} in
     ;;
 esac
 
+# Upstream's tests start a kubelet of their own, without systemd's cgroups.
+if [[ -n ${NODE_VM:-} ]]; then
+  [[ ${1:-} != Upstream ]] || die "upstream's tests do not run in the virtual machine"
+  upstream='' run=${run/|Upstream/}
+fi
+
 # Check what the harness needs before the build, which takes minutes.
-[[ $(id -u) == 0 ]] || die "node-e2e needs root: it runs containerd and a kubelet"
-need go runc
-[[ -z $kubelet ]] || need etcd
+need go
+if [[ -n ${NODE_VM:-} ]]; then
+  vm_needs
+else
+  [[ $(id -u) == 0 ]] || die "node-e2e needs root: it runs containerd and a kubelet"
+  need runc
+  [[ -z $kubelet ]] || need etcd
+fi
 if [[ -n $upstream ]]; then
   need_busybox
 fi
@@ -105,5 +116,5 @@ if [[ -n $kubelet ]]; then
   fi
 fi
 # Only a whole run is a check of the series.
-[[ -n ${1:-} || $# -gt 1 ]] || args+=("${record[@]}")
+[[ -n ${1:-} || $# -gt 1 || -n ${NODE_VM:-} ]] || args+=("${record[@]}")
 run_e2e "${args[@]}" -test.run "$run" -test.parallel 6 -test.timeout 2h "${@:2}"

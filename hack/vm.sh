@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Functions that run test/node/e2e in a virtual machine with cgroup v2 and systemd. lib.sh sources this file if NODE_VM is set.
+
+# What distributions have. Everything else on the disk comes from this repository and the kubernetes tree.
+VM_PACKAGES=(
+  linux-image-cloud-amd64 systemd-sysv dbus udev kmod mount procps iproute2 iptables runc etcd-server
+  # For crashloop run.
+  bubblewrap ca-certificates
+)
+# Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
+VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
+
+# vm_needs fails if a program is missing that makes or runs the machine.
+vm_needs() {
+  [[ $(uname -m) == x86_64 ]] || die "the virtual machine is for x86_64, and this machine is $(uname -m)"
+  command -v qemu-system-x86_64 >/dev/null || die "missing on PATH: qemu-system-x86_64" "on Debian or Ubuntu: apt-get install qemu-system-x86"
+  PATH=$PATH:/usr/sbin:/sbin
+  need mmdebstrap genext2fs
+  command -v mke2fs debugfs resize2fs >/dev/null || die "missing on PATH: mke2fs, debugfs, resize2fs" "on Debian or Ubuntu: apt-get install e2fsprogs"
+}
+
+# vm_base makes the disk with Debian in $OUTPUT_DIR/vm, unless it exists. No program changes it.
+vm_base() {
+  local vm=$OUTPUT_DIR/vm stamp new
+  stamp=$(sha256sum <"$KB_HACK/vm.sh")
+  [[ ! -e $vm/stamp || $(<"$vm/stamp") != "$stamp" ]] || return 0
+  say "Making a disk with Debian for the virtual machine, about a minute"
+  scratch_dir new
+  cat >"$new/node.service" <<'UNIT'
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'mount --mkdir /dev/vdb /node && exec /node/run'
+TimeoutStopSec=2
+ExecStopPost=/bin/systemctl -ff poweroff
+StandardOutput=tty
+StandardError=inherit
+TTYPath=/dev/ttyS0
+[Install]
+WantedBy=multi-user.target
+UNIT
+  # The hooks run in the new system's namespace, "$1" is its root. Other getty units would take the console.
+  # shellcheck disable=SC2016
+  mmdebstrap --quiet --variant=minbase --include="$(IFS=,; echo "${VM_PACKAGES[*]}")" \
+    --customize-hook="copy-in $(printf %q "$new/node.service") /etc/systemd/system" \
+    --customize-hook='chroot "$1" systemctl --quiet enable node.service' \
+    --customize-hook='chroot "$1" systemctl --quiet mask serial-getty@ttyS0.service etcd.service' \
+    --customize-hook="copy-out /boot $(printf %q "$new")" \
+    bookworm "$new/disk.ext2" || die "mmdebstrap could not make the disk" "as an ordinary user it needs the package uidmap"
+  # The disk has no free space.
+  truncate -s 4G "$new/disk.ext2"
+  e2fsck -fy "$new/disk.ext2" >"$new/log" 2>&1 || true # It says whether it mended anything; resize2fs requires that it ran.
+  resize2fs "$new/disk.ext2" >>"$new/log" 2>&1 || die "the disk cannot be enlarged:" "$(<"$new/log")"
+  rm -rf "$vm"
+  mkdir -p "$vm"
+  mv "$new"/boot/vmlinuz-* "$vm/kernel"
+  mv "$new"/boot/initrd.img-* "$vm/initrd"
+  mv "$new/disk.ext2" "$vm/disk"
+  printf '%s\n' "$stamp" >"$vm/stamp"
+}
+
+# run_in_vm STATE ARGUMENT... runs $STATE/e2e.test in the machine. It copies files among the arguments. The logs of a failed run
+# come to $STATE/logs.
+run_in_vm() {
+  local state=$1 new arg args=() node qemu
+  shift
+  vm_base
+  "$state/e2e.test" -build -work "$state" || exit 1
+  scratch_dir new
+  node=$new/node
+  mkdir "$node"
+  for arg in "$@"; do
+    if [[ $arg == /* && -f $arg ]]; then
+      mkdir "$node/${#args[@]}"
+      cp "$arg" "$node/${#args[@]}"
+      arg=/node/${#args[@]}/${arg##*/}
+    fi
+    args+=("$arg")
+  done
+  cp -r "$state/bin" "$state/e2e.test" "$node"
+  # The file with the status is the last thing, so that it proves the end.
+  printf '#!/bin/sh\ncd /node\n./e2e.test -machine -work /node%s\necho $? >status\nsync\n' "$(printf ' %q' "${args[@]}")" >"$node/run"
+  chmod +x "$node/run"
+  mke2fs -q -t ext4 -d "$node" "$new/disk" 12G >"$new/log" 2>&1 || die "mke2fs:" "$(<"$new/log")"
+  rm -r "$node"
+  say "Running in a virtual machine ($VM_ACCEL, $VM_MEMORY MiB, at most $VM_MINUTES minutes)"
+  # With snapshot=on the run does not change the disk with Debian.
+  touch "$new/console"
+  timeout "${VM_MINUTES}m" qemu-system-x86_64 -accel "$VM_ACCEL" -cpu max -smp 2 -m "$VM_MEMORY" \
+    -display none -monitor none -serial "file:$new/console" -nic none -no-reboot \
+    -kernel "$OUTPUT_DIR/vm/kernel" -initrd "$OUTPUT_DIR/vm/initrd" \
+    -append 'console=ttyS0 root=/dev/vda rw panic=-1 quiet loglevel=3 systemd.show_status=0 systemd.unified_cgroup_hierarchy=1' \
+    -drive "file=$OUTPUT_DIR/vm/disk,format=raw,if=virtio,snapshot=on" \
+    -drive "file=$new/disk,format=raw,if=virtio,cache=unsafe" </dev/null &
+  qemu=$!
+  on_exit "kill $qemu 2>/dev/null; wait"
+  tail -c +1 --pid="$qemu" -s 0.2 -f "$new/console" | sed -u 's/\r//' &
+  # A signal ends only wait, not a command in the foreground.
+  wait "$qemu" || die "the virtual machine did not end by itself within $VM_MINUTES minutes"
+  wait
+  debugfs -R "rdump /logs $new" "$new/disk" >"$new/log" 2>&1
+  if [[ -d $new/logs ]]; then
+    mkdir -p "$state/logs"
+    cp -r "$new/logs/." "$state/logs"
+    note "logs of the virtual machine: $state/logs"
+  fi
+  debugfs -R "dump /status $new/status" "$new/disk" >"$new/log" 2>&1
+  [[ -s $new/status ]] || die "the virtual machine ended before the test"
+  exit "$(<"$new/status")"
+}
