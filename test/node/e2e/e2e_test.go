@@ -55,7 +55,9 @@ var ran atomic.Int32
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *machineFlag { // An emulated processor is so slow that a shorter wait would be over before it is seen.
-		patience, usual.Maximum, slow.Maximum = 3*patience, 20*time.Second, 40*time.Second
+		patience = 3 * patience
+		usual = harness.Curve{Maximum: 20 * time.Second}
+		slow = harness.Curve{Maximum: 40 * time.Second}
 	}
 	if *insideFlag {
 		code := m.Run()
