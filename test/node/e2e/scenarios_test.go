@@ -294,12 +294,12 @@ var podScenarios = []scenario{
 		}
 		assert.Condition(t, func() bool {
 			for m := range messages {
-				if strings.Contains(m, "4s") {
+				if strings.Contains(m, usual.Maximum.String()) {
 					return true
 				}
 			}
 			return false
-		}, "no waiting container said that the back-off is 4s, but: %v", messages)
+		}, "no waiting container said that the back-off is %v, but: %v", usual.Maximum, messages)
 	}},
 
 	// Deletion, at every point.
