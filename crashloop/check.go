@@ -129,10 +129,6 @@ type report struct {
 	// Curve is missing if the configuration is not valid.
 	Curve *curveReport `json:"curve,omitempty"`
 	curve backoff.Curve
-	// source is the value of --curve, from which the curve is resolved.
-	source cli.Source
-	// assumesPatched is true for plans of a kubelet that may be a stock one.
-	assumesPatched bool
 	// FeatureGates is missing if the gates are not valid.
 	FeatureGates []kubeletconfig.Gate `json:"featureGates,omitempty"`
 	// Pods lists the pods of the manifests, except those that are invalid with all
@@ -170,8 +166,8 @@ type issueReport struct {
 }
 
 func check(o checkOptions, manifests []string, stdin io.Reader) *report {
-	r := &report{source: o.curve}
-	c := r.addConfig(o.load())
+	r := &report{}
+	c := r.addConfig(o.curve, o.load)
 	if c == nil {
 		for _, file := range manifests {
 			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "skipped: the configuration is not valid"))
@@ -202,9 +198,11 @@ func (o configOptions) load() (*kubeletconfig.Config, error) {
 	return source.Load(o.dir, o.featureGates)
 }
 
-// addConfig adds the curve, gates, warnings and errors of a configuration and the error of
-// reading it. It returns nil if the configuration is not valid.
-func (r *report) addConfig(c *kubeletconfig.Config, err error) *kubeletconfig.Config {
+// addConfig adds the curve, gates, warnings and errors of the configuration that load
+// returns. source is the value of --curve. addConfig returns nil if the configuration is
+// not valid.
+func (r *report) addConfig(source cli.Source, load func() (*kubeletconfig.Config, error)) *kubeletconfig.Config {
+	c, err := load()
 	for _, w := range c.Warnings {
 		r.Warnings = append(r.Warnings, newIssue(w.File, "", w.Field, w.Detail))
 	}
@@ -227,7 +225,7 @@ func (r *report) addConfig(c *kubeletconfig.Config, err error) *kubeletconfig.Co
 		}
 		return nil
 	}
-	curve, err := r.source.Resolve(c)
+	curve, err := source.Resolve(c)
 	if err != nil {
 		r.Errors = append(r.Errors, newIssue("", "", "--curve", err.Error()))
 		return nil

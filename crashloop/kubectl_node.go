@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/status"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
 )
@@ -73,7 +74,7 @@ Exit status: 0 the configuration was read; 1 it could not be read; 2 wrong usage
 				return failed(err)
 			}
 			r := &report{}
-			r.addConfig(load())
+			r.addConfig(cli.Source{}, load)
 			r.Valid = len(r.Errors) == 0
 			return r.write(cmd.OutOrStdout(), output)
 		},

@@ -151,8 +151,8 @@ func planPods(o planOptions, load func() (*kubeletconfig.Config, error), manifes
 	if err != nil {
 		return err
 	}
-	r := &report{source: o.curve, assumesPatched: !o.ofNode}
-	c := r.addConfig(load())
+	r := &report{}
+	c := r.addConfig(o.curve, load)
 	var plans []podPlan
 	if c != nil {
 		plans = r.addPlans(manifests, read, plan.Options{
@@ -162,6 +162,11 @@ func planPods(o planOptions, load func() (*kubeletconfig.Config, error), manifes
 	}
 	if !r.logIssues(issueWriter{stderr, o.output}) {
 		return exitError(exitRefused)
+	}
+	for _, p := range plans {
+		if !o.ofNode && slices.ContainsFunc(p.Entries, func(e plan.Entry) bool { return e.Kind == plan.PodRestart || e.Until != nil }) {
+			p.Notes = append(p.Notes, patchedKubelet)
+		}
 	}
 	return failed(writePlans(stdout, o.output, plans))
 }
@@ -222,9 +227,6 @@ func (r *report) addPlans(manifests []string, read manifestReader, o plan.Option
 			}
 			for _, c := range p.Containers {
 				known[c.Name] = true
-			}
-			if r.assumesPatched && slices.ContainsFunc(p.Entries, func(e plan.Entry) bool { return e.Kind == plan.PodRestart || e.Until != nil }) {
-				p.Notes = append(p.Notes, patchedKubelet)
 			}
 			plans = append(plans, podPlan{file, name, p})
 		})

@@ -151,8 +151,8 @@ crashloop at once.`,
 // the errors.
 func runPods(o runOptions, manifests []string, commands map[string]string, stdin io.Reader, stdout, stderr io.Writer) error {
 	issues := issueWriter{stderr, o.output}
-	r := &report{source: o.curve}
-	c := r.addConfig(o.load())
+	r := &report{}
+	c := r.addConfig(o.curve, o.load)
 	var pods []podManifest
 	if c != nil {
 		support := process.Support
