@@ -65,7 +65,7 @@ func TestReadiness(t *testing.T) {
 			`,
 		},
 		{
-			name:   "the thresholds count results in a row, an error is no result, and a restart begins anew",
+			name:   "the thresholds count results in a row, an error is no result, and a restart resets them",
 			spec:   `containers: [{name: main, readinessProbe: {exec: {command: [up]}, initialDelaySeconds: 3, successThreshold: 2, failureThreshold: 2}}]`,
 			runs:   12 * time.Second,
 			lasts:  20 * time.Second,

@@ -26,7 +26,8 @@ type Runtime interface {
 	// State returns the current state of the pod. If it does not show an instance yet that
 	// Start has returned, or shows it as created, the agent waits for it, but not longer
 	// than two minutes: then the start has failed. Once State has shown an instance, it must
-	// not show an earlier one of the container again, nor none unless it is gone. The agent does not keep State.Instances.
+	// not show an earlier one of the container again, nor none unless it is gone. The agent
+	// does not keep State.Instances.
 	State(ctx context.Context) (State, error)
 	// CreateSandbox creates a sandbox. It replaces a sandbox that is not ready.
 	CreateSandbox(ctx context.Context) error

@@ -145,7 +145,8 @@ func Load(file, dir string, flags map[string]bool) (*Config, error) {
 // serves it on /configz. This includes drop-ins and the flags of the kubelet. Feature gates
 // that are not set have the defaults of a patched kubelet of that release, or of the
 // nearest release that this project has patches for; a minor of 0 is the newest. name is
-// the file in sources and errors. There are no warnings about unknown fields: these belong to another release.
+// the file in sources and errors. There are no warnings about unknown fields: these belong
+// to another release.
 func ParseConfigz(name string, data []byte, minor uint) (*Config, error) {
 	d := &document{source: Source{Kind: SourceConfigz, File: name}}
 	var response struct {

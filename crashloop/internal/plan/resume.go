@@ -156,8 +156,8 @@ func inBackOff(w *v1.ContainerStateWaiting) bool {
 }
 
 // Waiting reports whether a container of the pod waits for a back-off, its own or that of the
-// pod. delay is 0 if the status does not have it, or not a possible one. The delay counts from since, which is zero if
-// the status does not have that.
+// pod. delay is 0 if the status has none, or an impossible one. It counts from since, which is
+// zero if the status does not have that.
 func Waiting(pod *v1.Pod, s *v1.ContainerStatus) (delay time.Duration, since time.Time, ok bool) {
 	if !inBackOff(s.State.Waiting) {
 		return 0, time.Time{}, false
