@@ -6,6 +6,8 @@
 # What distributions have. Everything else on the disk comes from this repository and the kubernetes tree.
 VM_PACKAGES=(
   linux-image-cloud-amd64 systemd-sysv dbus udev kmod mount procps iproute2 iptables runc etcd-server
+  # runc 1.1 makes no user namespaces.
+  crun
   # For crashloop run.
   bubblewrap ca-certificates
 )
@@ -24,7 +26,7 @@ vm_needs() {
 # vm_base makes the disk with Debian in $OUTPUT_DIR/vm, unless it exists. No program changes it.
 vm_base() {
   local vm=$OUTPUT_DIR/vm stamp new
-  stamp=$(sha256sum <"$KB_HACK/vm.sh")
+  stamp=$({ declare -p VM_PACKAGES && declare -f vm_base; } | sha256sum)
   [[ ! -e $vm/stamp || $(<"$vm/stamp") != "$stamp" ]] || return 0
   say "Making a disk with Debian for the virtual machine, about a minute"
   scratch_dir new
@@ -47,7 +49,7 @@ UNIT
     --customize-hook='chroot "$1" systemctl --quiet enable node.service' \
     --customize-hook='chroot "$1" systemctl --quiet mask serial-getty@ttyS0.service etcd.service' \
     --customize-hook="copy-out /boot $(printf %q "$new")" \
-    bookworm "$new/disk.ext2" || die "mmdebstrap could not make the disk" "as an ordinary user it needs the package uidmap"
+    trixie "$new/disk.ext2" || die "mmdebstrap could not make the disk" "as an ordinary user it needs the package uidmap"
   # The disk has no free space.
   truncate -s 4G "$new/disk.ext2"
   e2fsck -fy "$new/disk.ext2" >"$new/log" 2>&1 || true # It says whether it mended anything; resize2fs requires that it ran.
@@ -79,8 +81,15 @@ run_in_vm() {
     args+=("$arg")
   done
   cp -r "$state/bin" "$state/e2e.test" "$node"
-  # The file with the status is the last thing, so that it proves the end.
-  printf '#!/bin/sh\ncd /node\n./e2e.test -machine -work /node%s\necho $? >status\nsync\n' "$(printf ' %q' "${args[@]}")" >"$node/run"
+  # Pods can swap only if the machine does. The file with the status is the last thing, so that it proves the end.
+  cat >"$node/run" <<RUN
+#!/bin/sh
+cd /node
+fallocate -l 512M swap && chmod 600 swap && mkswap swap >/dev/null && swapon swap
+./e2e.test -machine -work /node$(printf ' %q' "${args[@]}")
+echo \$? >status
+sync
+RUN
   chmod +x "$node/run"
   mke2fs -q -t ext4 -d "$node" "$new/disk" 12G >"$new/log" 2>&1 || die "mke2fs:" "$(<"$new/log")"
   rm -r "$node"

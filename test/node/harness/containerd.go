@@ -128,6 +128,11 @@ disabled_plugins = [
     runtime_type = 'io.containerd.runc.v2'
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
       SystemdCgroup = %[8]v
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.crun]
+    runtime_type = 'io.containerd.runc.v2'
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.crun.options]
+      BinaryName = 'crun'
+      SystemdCgroup = %[8]v
 
 [plugins.'io.containerd.grpc.v1.cri']
   stream_server_address = '127.0.0.1'

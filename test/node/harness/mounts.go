@@ -24,7 +24,7 @@ var fixedPaths = []string{
 }
 
 // tunables are the kernel settings that a kubelet adjusts when it starts. They
-// affect the whole machine, so the node gets copies of the files instead.
+// affect the whole machine, so a node that shares it gets copies of the files instead.
 var tunables = []string{
 	"/proc/sys/vm/overcommit_memory",
 	"/proc/sys/vm/panic_on_oom",
@@ -41,9 +41,8 @@ func (n *Node) secludeMounts() error {
 		return fmt.Errorf("making the node's mounts private: %w", err)
 	}
 	if !n.Spec.Machine {
-		// The host's /proc would not show the processes of the node's PID namespace.
-		if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
-			return fmt.Errorf("mounting /proc: %w", err)
+		if err := n.secludeProc(); err != nil {
+			return err
 		}
 	}
 	for _, path := range fixedPaths {
@@ -54,6 +53,18 @@ func (n *Node) secludeMounts() error {
 		if err := bind(own, path); err != nil {
 			return err
 		}
+	}
+	// A standalone kubelet often looks up its own name. Without a name server, each
+	// lookup would take seconds.
+	return n.Replace("/etc/hosts", []byte("127.0.0.1 localhost "+Name+"\n"))
+}
+
+// secludeProc gives the node its own /proc, with copies of the tunables. With mounts in
+// /proc, the kernel lets no user namespace mount another /proc.
+func (n *Node) secludeProc() error {
+	// The host's /proc would not show the processes of the node's PID namespace.
+	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mounting /proc: %w", err)
 	}
 	for _, path := range tunables {
 		value, err := os.ReadFile(path)
@@ -67,9 +78,7 @@ func (n *Node) secludeMounts() error {
 			return err
 		}
 	}
-	// A standalone kubelet often looks up its own name. Without a name server, each
-	// lookup would take seconds.
-	return n.Replace("/etc/hosts", []byte("127.0.0.1 localhost "+Name+"\n"))
+	return nil
 }
 
 // Replace mounts a file of the node over one of the host.
