@@ -6,8 +6,9 @@
 # Applies the series unless it is applied, builds kubelet and API server, and runs on a real node (test/node) the scenarios
 # of pods that are restarted in place, those of crashloop run with containerd, and upstream's own tests of restart rules.
 # SCENARIO is a regular expression that selects scenarios by name: Deleted in any group, Pods/Deleted in one group; Pods,
-# Disruptions, Persist or Metrics for a whole group; Upstream for upstream's tests; CrashloopRun, CrashloopRun/Killed or
-# CrashloopRun/Pods/Killed for those of crashloop run, which need no kubelet; Twins for those that compare both.
+# Disruptions, Persist or Metrics for a whole group, and with node-vm.sh Machine; Upstream for upstream's tests; CrashloopRun,
+# CrashloopRun/Killed or CrashloopRun/Pods/Killed for those of crashloop run, which need no kubelet; Twins for those that
+# compare both.
 # Persist/Upgrade switches from the stock kubelet to ours and back. It uses STOCK_KUBELET=FILE in the environment, or the
 # kubelet that make node-timing built, and is skipped if neither exists.
 # Needs root, for containerd.
@@ -26,7 +27,7 @@ fi
 # scenarios TEST SCENARIO prints the -run pattern for a test. Its groups of scenarios have the names below.
 scenarios() {
   case $2 in
-    Pods | Disruptions | Persist | Metrics | */*) printf '^%s$/%s' "$1" "$2" ;;
+    Pods | Machine | Disruptions | Persist | Metrics | */*) printf '^%s$/%s' "$1" "$2" ;;
     *) printf '^%s$/[^/]*/(%s)' "$1" "$2" ;;
   esac
 }
@@ -36,7 +37,7 @@ scenarios() {
 require_scenario() {
   local group='' name=$2 names
   case $2 in
-    Pods | Disruptions | Persist | Metrics) group=$2 name='' ;;
+    Pods | Machine | Disruptions | Persist | Metrics) group=$2 name='' ;;
     */*) group=${2%%/*} name=${2#*/} ;;
   esac
   # Parts after a further slash select subtests of a scenario.
@@ -44,9 +45,10 @@ require_scenario() {
     /^var .*= \[\]scenario\{/ {
       listed = ($2 ~ /^crashloop/) == (test == "TestCrashloopRun")
       group = $2 ~ /[dD]isruptions$/ ? "Disruptions" : $2 ~ /^persist/ ? "Persist" : $2 ~ /^(metrics|recording)/ ? "Metrics" : "Pods"
+      if ($2 ~ /^machine/) group = "Machine"
     }
     /^}/ { listed = 0 }
-    listed && /^\t\{"/ {
+    listed && (group != "Machine" || ENVIRON["NODE_VM"]) && /^\t\{"/ {
       split($0, f, "\"")
       all = all group "/" f[2] "\n"
       if (group ~ wanted_group && f[2] ~ wanted) found = 1
@@ -103,6 +105,8 @@ if [[ -n $kubelet ]]; then
   fi
   "$KB_HACK/build.sh" kubelet kubelet-short-reset kube-apiserver kube-controller-manager || exit 1
   [[ -z $upstream ]] || "$0" --build-upstream || exit 1
+  plugin=$OUTPUT_DIR/$VERSION/device-plugin
+  [[ -z ${NODE_VM:-} ]] || (build_for_tests "$TREE" "upstream's sample device plugin" go build -o "$plugin" ./test/images/sample-device-plugin) || exit 1
   out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
   args=(
     -kubelet "$out/kubelet" -kubelet-short-reset "$out/kubelet-short-reset"
@@ -110,6 +114,7 @@ if [[ -n $kubelet ]]; then
   )
   stock=${STOCK_KUBELET:-$out/stock/kubelet}
   [[ -z ${STOCK_KUBELET:-} && ! -e $stock ]] || args+=(-kubelet-stock "$(realpath -- "$stock")")
+  [[ -z ${NODE_VM:-} ]] || args+=(-device-plugin "$plugin")
   if [[ -n $upstream ]]; then
     tag=$(upstream_tag busybox)
     args+=(-e2e-node "$out/e2e_node.test" -busybox "$busybox" -busybox-tag "$tag")

@@ -10,12 +10,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
@@ -33,6 +36,7 @@ var (
 	upstreamFlag   = flag.String("e2e-node", "", "the `binary` of upstream's own node tests, in the folder of the kubelet")
 	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
 	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests use")
+	pluginFlag     = flag.String("device-plugin", "", "upstream's sample device plugin `binary`, which the scenarios of a machine need")
 	crashloopFlag  = flag.String("crashloop", "", "the crashloop `binary`")
 	actionFlag     = flag.String("action", string(harness.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and their failures show its differences")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
@@ -110,6 +114,9 @@ func testOnNode(ctx context.Context) (err error) {
 	if *stockFlag != "" {
 		programs = append(programs, harness.Program{Flag: "-kubelet-stock", Path: stockFlag})
 	}
+	if *pluginFlag != "" {
+		programs = append(programs, harness.Program{Flag: "-device-plugin", Path: pluginFlag})
+	}
 	if *upstreamFlag != "" {
 		programs = append(programs, harness.Program{Flag: "-e2e-node", Path: upstreamFlag}, harness.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
@@ -158,8 +165,8 @@ var theNode = sync.OnceValues(func() (*harness.Node, error) {
 })
 
 // TestNode runs the scenarios on one node. Those of Pods run in parallel, because they
-// affect only their own pods. The others run after them, one by one: Disruptions,
-// Persist, which kills the kubelet while pods wait, and Metrics, which counts
+// affect only their own pods. The others run after them, one by one: Machine, if there is
+// one, Disruptions, Persist, which kills the kubelet while pods wait, and Metrics, which counts
 // everything that a kubelet does.
 func TestNode(t *testing.T) {
 	if !*insideFlag || *kubeletFlag == "" {
@@ -175,6 +182,22 @@ func TestNode(t *testing.T) {
 			})
 		}
 	})
+	if *machineFlag {
+		t.Run("Machine", func(t *testing.T) {
+			config := e.Path("machine")
+			require.NoError(t, os.Mkdir(config, 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(config, "machine.conf"), []byte(machineConfig), 0o644))
+			e.kubeletArgs = []string{"--config-dir=" + config}
+			e.restartKubelet(t)
+			t.Cleanup(func() {
+				e.kubeletArgs = nil
+				e.restartKubelet(t)
+			})
+			for _, s := range machineScenarios {
+				t.Run(s.name, func(t *testing.T) { s.report(t, e) })
+			}
+		})
+	}
 	t.Run("Disruptions", func(t *testing.T) {
 		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions) {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
@@ -225,7 +248,7 @@ func (s scenario) report(t *testing.T, e *e2e) {
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios,
-		disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
+		machineScenarios, disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
 		persistScenarios, metricsScenarios, metricsPluginScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
 		if seen[name] {

@@ -26,6 +26,8 @@ type restart struct {
 	// cause is the name of the container that triggers it.
 	cause  string
 	action v1.ContainerRestartRuleAction
+	// code is the exit code that triggers it, by default triggerExit.
+	code int32
 	// newSandbox is true if the node lost the old sandbox.
 	newSandbox bool
 	// unseen is true if the API server cannot have seen the condition with status True.
@@ -38,6 +40,9 @@ func (p *pod) restarted(r restart) *v1.Pod {
 	p.t.Helper()
 	if r.action == "" {
 		r.action = v1.ContainerRestartRuleAction(*actionFlag)
+	}
+	if r.code == 0 {
+		r.code = triggerExit
 	}
 	kind := conditionOf(r.action)
 	after := p.latest("the end of the restart", func(now *v1.Pod) error {
@@ -115,7 +120,7 @@ func (p *pod) assertStatuses(r restart, after *v1.Pod) {
 		assert.Equal(p.t, old.ContainerID, last.ContainerID, "container ID in the last state of %s", s.Name)
 		assert.False(p.t, last.StartedAt.IsZero() || last.FinishedAt.IsZero(), "times in the last state of %s: %+v", s.Name, last)
 		if s.Name == r.cause {
-			assert.EqualValues(p.t, triggerExit, last.ExitCode, "exit code in the last state of %s", s.Name)
+			assert.EqualValues(p.t, r.code, last.ExitCode, "exit code in the last state of %s", s.Name)
 		}
 	}
 	// The kubelet makes up such a status if it has no other.
@@ -134,7 +139,7 @@ func (p *pod) assertStatuses(r restart, after *v1.Pod) {
 // assertCondition checks the history of the condition, and the event.
 func (p *pod) assertCondition(r restart, kind v1.PodConditionType) {
 	p.t.Helper()
-	message := fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.cause, triggerExit)
+	message := fmt.Sprintf("Container %s exited with code %d, triggering pod restart", r.cause, r.code)
 	if !r.unseen {
 		want := []string{"True ContainerExited: " + message, "False ContainersStarted: " + message}
 		assert.Equal(p.t, want, p.conditions(kind, r.before.ResourceVersion), "history of the condition %s", kind)

@@ -11,6 +11,7 @@
 //	actor fail EVENT DURATION
 //	                     for hooks: the same, and fails
 //	actor exists NAME    for probes: fails unless the file NAME is in /pod
+//	actor grow           for the step eat: takes memory until it is killed
 //
 // A LIFE is a list of steps, separated by spaces. After the last step the actor
 // waits for SIGTERM:
@@ -19,6 +20,7 @@
 //	wait=NAME       waits until the file NAME is in /pod, and removes it
 //	after=NAME      waits until the container NAME has started as often as this
 //	                one, because a SIGTERM before that would be lost
+//	eat             starts a process that takes memory until it is killed
 //	exit=CODE       exits
 //	term=CODE       from now on exits with CODE at SIGTERM (default 143)
 //	term=ignore     from now on ignores SIGTERM, except for a line in the journal
@@ -33,6 +35,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -76,6 +79,13 @@ func run(args []string) error {
 	case args[0] == "exists" && len(args) == 2:
 		_, err := os.Stat(filepath.Join(podDir, args[1]))
 		return err
+	case args[0] == "grow" && len(args) == 1:
+		for size := 1 << 20; ; size *= 2 {
+			// The kernel gives a page when something is written to it.
+			for i, memory := 0, make([]byte, size); i < size; i += os.Getpagesize() {
+				memory[i] = 1
+			}
+		}
 	}
 	// This comes before the line in the journal, because a test may send a signal then.
 	terms := make(chan os.Signal, 1)
@@ -130,6 +140,8 @@ func (a *actor) act(step string) error {
 	case "wait":
 		await(object)
 		return nil
+	case "eat":
+		return exec.Command("/proc/self/exe", "grow").Start()
 	case "hold":
 		a.Lock()
 		defer a.Unlock()
