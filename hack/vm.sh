@@ -13,6 +13,8 @@ VM_PACKAGES=(
 )
 # Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
 VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
+# For the page of make matrix: the group of scenarios that runs, or empty.
+VM_ONLY=''
 
 # vm_needs fails if a program is missing that makes or runs the machine.
 vm_needs() {
@@ -65,7 +67,7 @@ UNIT
 # run_in_vm STATE ARGUMENT... runs $STATE/e2e.test in the machine. It copies files among the arguments. The logs of a failed run
 # come to $STATE/logs.
 run_in_vm() {
-  local state=$1 new arg args=() node qemu
+  local state=$1 new arg args=() node qemu status stored
   shift
   vm_base
   "$state/e2e.test" -build -work "$state" || exit 1
@@ -116,5 +118,12 @@ RUN
   fi
   debugfs -R "dump /status $new/status" "$new/disk" >"$new/log" 2>&1
   [[ -s $new/status ]] || die "the virtual machine ended before the test"
-  exit "$(<"$new/status")"
+  status=$(<"$new/status")
+  if ((${#record[@]} > 0)); then
+    stored=(record node-vm)
+    [[ -z $VM_ONLY ]] || stored+=("only $VM_ONLY")
+    [[ $status == 0 ]] || stored+=(--failed)
+    "${record[1]}" "${stored[@]}" || exit 1
+  fi
+  exit "$status"
 }
