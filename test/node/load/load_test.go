@@ -189,6 +189,22 @@ func TestMeasureRestartPod(t *testing.T) {
 	assert.InDelta(t, 1.75, f.Lateness.Mean, 1e-9)
 }
 
+// The delays of a reduced curve grow in the window, so there is no ideal rate.
+func TestMeasureReduced(t *testing.T) {
+	s := usual
+	s.Curve = harness.Curve{Reduced: true, Maximum: time.Minute}
+	f, err := measure(Run{From: at(4), To: at(20), Journal: lives("all-fail-001", 1, 1.1, 1.1, 1.2, 2.2, 5, 7.5, 8, 12.25)}, s)
+	require.NoError(t, err)
+	assert.Zero(t, f.Ideal)
+	// The delays are 2 and 4 s.
+	assert.InDelta(t, 0.5, f.Lateness.Worst, 1e-9)
+	assert.InDelta(t, 0.25, f.Lateness.Least, 1e-9)
+	m := measurement{task: task{Scenario: s}}
+	config, err := m.kubeletConfig(1)
+	require.NoError(t, err)
+	assert.Contains(t, config, "  ReduceDefaultCrashLoopBackOffDecay: true\n")
+}
+
 func TestMeasureHerd(t *testing.T) {
 	s := usual
 	s.Mix = onDependent

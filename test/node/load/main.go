@@ -72,6 +72,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with each kubelet in turn, and take the median of each figure")
 	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; with the default curve, use 300")
 	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
+	f.BoolVar(&o.scenario.Reduced, "reduced", false, "reduce the first delay to a second; with --maximum 60s this is upstream's reduced curve")
 	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a failing container runs")
 	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they cover a time after the window, but block profiling is on all the time")
 	f.StringVar(&o.work, "work", "", "the `folder` for state and logs (default: _output/node of the repository)")

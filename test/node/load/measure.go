@@ -115,7 +115,8 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	if f.Restarts == 0 {
 		return f, errors.New("the measuring window has no restart")
 	}
-	if s.Mix != onDependent && s.delay(2) > 0 {
+	// A delay that grows in the window gives no rate.
+	if s.Mix != onDependent && s.delay(2) > 0 && s.delay(2) == s.Maximum {
 		f.Ideal = s.ideal()
 	}
 	n := float64(f.Restarts)

@@ -261,6 +261,9 @@ crashLoopBackOff:
 	if s.Action == harness.ActionRestartPod {
 		gates += "  " + harness.GateRestartPod + ": true\n"
 	}
+	if s.Reduced {
+		gates += "  ReduceDefaultCrashLoopBackOffDecay: true\n"
+	}
 	if gates != "" {
 		config += "featureGates:\n" + gates
 	}

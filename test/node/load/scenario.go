@@ -63,7 +63,11 @@ func (s Scenario) String() string {
 	if s.Mix == onDependent {
 		window += " away"
 	}
-	return fmt.Sprintf("%d pods, %s; maximum %v, a run of %v, %s", s.Pods, what, s.Maximum, s.Life, window)
+	curve := fmt.Sprintf("maximum %v", s.Maximum)
+	if s.Reduced {
+		curve = "reduced curve, " + curve
+	}
+	return fmt.Sprintf("%d pods, %s; %s, a run of %v, %s", s.Pods, what, curve, s.Life, window)
 }
 
 // crashing returns the number of pods that crash.
