@@ -15,7 +15,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"time"
 )
 
 // The two users of the node's API server. The server listens on loopback only
@@ -100,7 +99,7 @@ func (n *Node) Serve(api *APIServer) (err error) {
 	if api.Process, err = n.Start("kube-apiserver", n.Spec.APIServer, api.Args...); err != nil {
 		return err
 	}
-	return Await(n.ctx, "the default namespace", 2*time.Minute, func(ctx context.Context) error {
+	return Await(n.ctx, "the default namespace", startLimit, func(ctx context.Context) error {
 		if api.client == nil {
 			client, err := clientFor(api.Certificate)
 			if err != nil {
@@ -114,7 +113,7 @@ func (n *Node) Serve(api *APIServer) (err error) {
 
 // AwaitNode waits until the kubelet has registered.
 func (api *APIServer) AwaitNode(ctx context.Context) error {
-	return Await(ctx, "the node object", time.Minute, func(ctx context.Context) error {
+	return Await(ctx, "the node object", startLimit, func(ctx context.Context) error {
 		return api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+Name, nil, nil)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -81,7 +80,7 @@ func (n *Node) StartKubelet(config string, args ...string) error {
 	if n.Kubelet, err = n.Start("kubelet", n.Spec.Kubelet, args...); err != nil {
 		return err
 	}
-	return Await(n.ctx, "a healthy kubelet", time.Minute, func(ctx context.Context) error {
+	return Await(n.ctx, "a healthy kubelet", startLimit, func(ctx context.Context) error {
 		return request(ctx, http.DefaultClient, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthz", port), "", nil, nil)
 	})
 }

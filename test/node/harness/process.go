@@ -16,6 +16,10 @@ import (
 	"time"
 )
 
+// startLimit is how long a program may take to answer. It is long because an emulated
+// machine is slow. A program that ends is noticed at once.
+const startLimit = 10 * time.Minute
+
 // supervisor starts the node's long-running programs. If one of them ends
 // unexpectedly, it cancels the context with an error that has the end of its log.
 type supervisor struct {
