@@ -8,6 +8,8 @@ VM_PACKAGES=(
   linux-image-cloud-amd64 systemd-sysv dbus udev kmod mount procps iproute2 iptables runc etcd-server
   # For crashloop run.
   bubblewrap ca-certificates
+  # For RUNTIME=crio.
+  conmon crun skopeo
 )
 # Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
 VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
@@ -66,7 +68,7 @@ run_in_vm() {
   local state=$1 new arg args=() node qemu
   shift
   vm_base
-  "$state/e2e.test" -build -work "$state" || exit 1
+  "$state/e2e.test" -build -runtime "$RUNTIME" -work "$state" || exit 1
   scratch_dir new
   node=$new/node
   mkdir "$node"
