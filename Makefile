@@ -24,6 +24,7 @@ help: ## print this
 	  SERIES "core or cost: only this part of the series (now: $${SERIES:-both})" \
 	  SKIP "names of patches to leave out, e.g. SKIP=\"images hosts\"" \
 	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
+	  RUNTIME "the container runtime of node-e2e and node-vm: containerd, crio (with crun) or crio-runc (now: $${RUNTIME:-containerd})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
 kubelet: ## fetch, apply and build: _output/VERSION/kubelet

@@ -14,6 +14,7 @@ KB_ROOT=${KB_HACK%/*}
 
 # Variables that a user may set. The last one is for tests: the directory to use instead of _output.
 KUBE_ROOT=${KUBE_ROOT:-}
+RUNTIME=${RUNTIME:-containerd}
 OUTPUT_DIR=${KB_OUTPUT_DIR:-$KB_ROOT/_output}
 [[ $OUTPUT_DIR == /* ]] || OUTPUT_DIR=$PWD/$OUTPUT_DIR
 # Set by scripts for one call of a function; a value from the environment does not count.
@@ -82,6 +83,7 @@ need() {
     case $tool in
       go) hints+=("go: install Go 1.26 or newer and put its bin directory on PATH") ;;
       etcd) hints+=("etcd: on Debian or Ubuntu: apt-get install etcd-server") ;;
+      gcc) hints+=("gcc: on Debian or Ubuntu: apt-get install gcc libc6-dev") ;;
       busybox) hints+=("busybox: on Debian or Ubuntu: apt-get install busybox-static") ;;
       *) hints+=("$tool: on Debian or Ubuntu: apt-get install $tool") ;;
     esac

@@ -4,14 +4,15 @@
 # node-e2e.sh [SCENARIO [ARGUMENTS OF THE TEST BINARY]]
 #
 # Applies the series unless it is applied, builds kubelet and API server, and runs on a real node (test/node) the scenarios
-# of pods that are restarted in place, those of crashloop run with containerd, and upstream's own tests of restart rules.
+# of pods that are restarted in place, those of crashloop run, and upstream's own tests of restart rules.
 # SCENARIO is a regular expression that selects scenarios by name: Deleted in any group, Pods/Deleted in one group; Pods,
 # Disruptions, Persist or Metrics for a whole group, and with node-vm.sh Machine; Upstream for upstream's tests; CrashloopRun,
 # CrashloopRun/Killed or CrashloopRun/Pods/Killed for those of crashloop run, which need no kubelet; Twins for those that
 # compare both.
 # Persist/Upgrade switches from the stock kubelet to ours and back. It uses STOCK_KUBELET=FILE in the environment, or the
 # kubelet that make node-timing built, and is skipped if neither exists.
-# Needs root, for containerd.
+# RUNTIME=crio in the environment uses CRI-O with crun instead of containerd, and RUNTIME=crio-runc CRI-O with runc.
+# Needs root, for the container runtime.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
@@ -74,6 +75,17 @@ case ${1:-} in
     ;;
 esac
 
+case $RUNTIME in
+  containerd) needs=(runc) ;;
+  crio) needs=(crun conmon skopeo gcc) ;;
+  crio-runc) needs=(runc conmon skopeo gcc) ;;
+  *) die "RUNTIME=$RUNTIME is none of containerd, crio and crio-runc" ;;
+esac
+if [[ $RUNTIME != containerd ]]; then
+  [[ ${1:-} != Upstream ]] || die "upstream's tests run with containerd only"
+  upstream='' run=${run/|Upstream/}
+fi
+
 # Upstream's tests start a kubelet of their own, without systemd's cgroups.
 if [[ -n ${NODE_VM:-} ]]; then
   [[ ${1:-} != Upstream ]] || die "upstream's tests do not run in the virtual machine"
@@ -84,9 +96,10 @@ fi
 need go
 if [[ -n ${NODE_VM:-} ]]; then
   vm_needs
+  [[ $RUNTIME == containerd ]] || need gcc
 else
-  [[ $(id -u) == 0 ]] || die "node-e2e needs root: it runs containerd and a kubelet"
-  need runc
+  [[ $(id -u) == 0 ]] || die "node-e2e needs root: it runs a container runtime and a kubelet"
+  need "${needs[@]}"
   [[ -z $kubelet ]] || need etcd
 fi
 if [[ -n $upstream ]]; then
@@ -122,5 +135,9 @@ if [[ -n $kubelet ]]; then
 fi
 # Only a whole run is a check of the series. In the virtual machine, which is slow, the group Pods is one too.
 if (($# > 1)) || [[ -n ${1:-} && ${NODE_VM:+$1} != Pods ]]; then record=(); fi
+case ${NODE_VM:+vm-}$RUNTIME in
+  containerd | vm-containerd | crio) ;;
+  *) record=() ;;
+esac
 if [[ -n ${NODE_VM:-} ]]; then VM_ONLY=${1:-}; else args+=("${record[@]}"); fi
-run_e2e "${args[@]}" -test.run "$run" -test.parallel 6 -test.timeout 2h "${@:2}"
+run_e2e "${args[@]}" -runtime "$RUNTIME" -test.run "$run" -test.parallel 6 -test.timeout 2h "${@:2}"

@@ -3,8 +3,9 @@
 #
 # node-vm.sh [SCENARIO [ARGUMENTS OF THE TEST BINARY]]
 #
-# Runs node-e2e.sh, except upstream's tests, in a virtual machine with Debian, systemd and cgroup v2, whose kubelet and containerd
-# use the systemd cgroup driver. Needs no root: the machine is QEMU, and its disk is made from Debian packages by mmdebstrap.
+# Runs node-e2e.sh, except upstream's tests, in a virtual machine with Debian, systemd and cgroup v2, whose kubelet and
+# container runtime use the systemd cgroup driver. Needs no root: the machine is QEMU, and its disk is made from Debian
+# packages by mmdebstrap.
 # Set VM_ACCEL=kvm if this machine has KVM, VM_MEMORY for MiB other than 6144, and VM_MINUTES for a limit other than 240. The
 # machine has no network. Only its disk with Debian stays, in _output/vm, and the logs of a failed run.
 

@@ -6,10 +6,10 @@
 # What distributions have. Everything else on the disk comes from this repository and the kubernetes tree.
 VM_PACKAGES=(
   linux-image-cloud-amd64 systemd-sysv dbus udev kmod mount procps iproute2 iptables runc etcd-server
-  # runc 1.1 makes no user namespaces.
-  crun
   # For crashloop run.
   bubblewrap ca-certificates
+  # For user namespaces, which runc 1.1 does not make, and for RUNTIME=crio.
+  crun conmon skopeo
 )
 # Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
 VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
@@ -70,7 +70,7 @@ run_in_vm() {
   local state=$1 new arg args=() node qemu status stored
   shift
   vm_base
-  "$state/e2e.test" -build -work "$state" || exit 1
+  "$state/e2e.test" -build -runtime "$RUNTIME" -work "$state" || exit 1
   scratch_dir new
   node=$new/node
   mkdir "$node"

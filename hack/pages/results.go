@@ -36,7 +36,8 @@ var checks = []check{
 	{"vendor", "the same tests, and a build of kubelet, with the library in vendor", false},
 	{"node-timing", "restarts on a real node, compared with the stock kubelet", false},
 	{"node-e2e", "pods on a real node, in every scenario", false},
-	{"node-vm", "the same in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; \"only Pods\" is without disruptions", false},
+	{"node-crio", "the same with CRI-O and crun instead of containerd and runc", false},
+	{"node-vm", "the same as node-e2e in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; \"only Pods\" is without disruptions", false},
 	{"node-conformance", "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes", false},
 	{"node-skew", "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release", false},
 }

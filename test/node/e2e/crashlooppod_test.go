@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
@@ -168,7 +168,7 @@ func (p *crashloopPod) ends(status int) {
 	got := p.agent.ProcessState.ExitCode()
 	p.agent = nil
 	assert.Equal(p.t, status, got, "exit status: %v", err)
-	assert.Empty(p.t, p.containers(ofPod(p.name)), "containers and sandboxes that are left")
+	assert.Empty(p.t, p.containers(), "containers and sandboxes that are left")
 	assert.NoDirExists(p.t, filepath.Dir(p.volume), "volumes")
 	log, err := filepath.Glob(filepath.Join(p.root, "default_"+p.name+"_*", "logs", "*", "0.log"))
 	assert.NoError(p.t, err)
@@ -215,40 +215,33 @@ func (p *crashloopPod) tellings(what string, times int, match func(runEvent) boo
 	return last
 }
 
-// containers returns the IDs of the containers and sandboxes in containerd that match a
-// filter of ctr.
-func (p *crashloopPod) containers(filter string) []string {
+// containers returns the IDs of the containers and sandboxes of all pods with the name
+// of this one.
+func (p *crashloopPod) containers() []string {
 	p.t.Helper()
-	out, err := p.Ctr(p.ctx, "containers", "list", "-q", filter)
-	require.NoError(p.t, err)
-	return slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
-		// The output includes containerd's warnings.
-		return len(line) != 64
+	const label = "io.kubernetes.pod.name"
+	list, err := p.runtime().ListContainers(p.ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{LabelSelector: map[string]string{label: p.name}},
 	})
+	require.NoError(p.t, err)
+	ids := p.sandboxesWith(label, p.name)
+	for _, c := range list.Containers {
+		ids = append(ids, c.Id)
+	}
+	return ids
 }
 
-// ofPod returns a filter for the containers and sandboxes of a pod.
-func ofPod(name string) string { return fmt.Sprintf(`labels."io.kubernetes.pod.name"==%q`, name) }
-
-// running returns the ID and the PID of the running instance of each container of the
-// manifest.
+// running returns the ID of the running instance of each container of the pod.
 func (p *crashloopPod) running() map[string]string {
 	p.t.Helper()
-	out, err := p.Ctr(p.ctx, "tasks", "list")
+	list, err := p.runtime().ListContainers(p.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(p.uid)},
+		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}})
 	require.NoError(p.t, err)
-	tasks := map[string]string{}
-	for line := range strings.Lines(out) {
-		if f := strings.Fields(line); len(f) == 3 && f[2] == "RUNNING" {
-			tasks[f[0]] = f[0] + " " + f[1]
-		}
-	}
 	found := map[string]string{}
-	for _, c := range slices.Concat(p.wanted.InitContainers, p.wanted.Containers) {
-		for _, id := range p.containers(fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s,labels."io.kubernetes.container.name"==%s`, p.uid, c.Name)) {
-			if task, ok := tasks[id]; ok {
-				found[c.Name] = task
-			}
-		}
+	for _, c := range list.Containers {
+		found[c.Metadata.Name] = c.Id
 	}
 	return found
 }

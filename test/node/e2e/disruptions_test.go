@@ -116,10 +116,10 @@ var disruptions = []scenario{
 		p.once(r)
 	}},
 
-	{"ContainerdRestarts", disrupted(restart{}, at("other", 1, "pre-stop", time.Second), func(t *testing.T, e *e2e) {
-		e.Containerd.Kill()
+	{"RuntimeRestarts", disrupted(restart{}, at("other", 1, "pre-stop", time.Second), func(t *testing.T, e *e2e) {
+		e.RuntimeProcess.Kill()
 		time.Sleep(3 * time.Second)
-		require.NoError(t, e.RunContainerd())
+		require.NoError(t, e.RunRuntime())
 	})},
 	{"APIServerIsDown", func(t *testing.T, e *e2e) {
 		p := e.create(t, slowly())

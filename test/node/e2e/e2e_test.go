@@ -39,6 +39,7 @@ var (
 	pluginFlag     = flag.String("device-plugin", "", "upstream's sample device plugin `binary`, which the scenarios of a machine need")
 	crashloopFlag  = flag.String("crashloop", "", "the crashloop `binary`")
 	actionFlag     = flag.String("action", string(harness.ActionRestartPod), "the `action` of the restart rules; with RestartAllContainers the tests also run on a stock node, and their failures show its differences")
+	runtimeFlag    = flag.String("runtime", harness.DefaultRuntime, "the container `runtime` of the node: containerd (with runc), crio (with crun) or crio-runc")
 	workFlag       = flag.String("work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	recordFlag     = flag.String("record", "", "the `program` that stores the result for the matrix of releases")
 	keepFlag       = flag.Bool("keep", false, "keep the logs even if nothing fails")
@@ -72,7 +73,7 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	if *buildFlag {
-		if err := harness.Build(context.Background(), *workFlag); err != nil {
+		if err := harness.Build(context.Background(), *workFlag, *runtimeFlag); err != nil {
 			fmt.Fprintln(os.Stderr, "node-e2e:", err)
 			os.Exit(1)
 		}
@@ -120,7 +121,7 @@ func testOnNode(ctx context.Context) (err error) {
 	if *upstreamFlag != "" {
 		programs = append(programs, harness.Program{Flag: "-e2e-node", Path: upstreamFlag}, harness.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
-	h, err := harness.NewHarness(ctx, *workFlag, programs, harness.Needs{Containerd: true, Built: *machineFlag, APIServer: *kubeletFlag != "" || *skewFlag != ""})
+	h, err := harness.NewHarness(ctx, *workFlag, programs, harness.Needs{Runtime: *runtimeFlag, Built: *machineFlag, APIServer: *kubeletFlag != "" || *skewFlag != ""})
 	if err != nil {
 		return err
 	}
@@ -136,6 +137,8 @@ func testOnNode(ctx context.Context) (err error) {
 		}
 		check, details := "node-e2e", ""
 		switch {
+		case *runtimeFlag == "crio":
+			check = "node-crio"
 		case *skewFlag != "":
 			check, details = "node-skew", skewedVersions(ctx)
 		case *conformanceFlag != "":
@@ -150,18 +153,18 @@ func testOnNode(ctx context.Context) (err error) {
 	if *conformanceFlag != "" {
 		return runConformance(ctx, h, os.Stdout)
 	}
-	sp := harness.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Network: true, Machine: *machineFlag}
+	sp := harness.Spec{Kubelet: *kubeletFlag, APIServer: *apiserverFlag, Runtime: *runtimeFlag, Network: true, Machine: *machineFlag}
 	return h.Run(ctx, "e2e", sp, os.Stdout, append(os.Args[1:], "-inside")...)
 }
 
-// theNode returns the node of this process, with containerd running.
+// theNode returns the node of this process, with the container runtime running.
 var theNode = sync.OnceValues(func() (*harness.Node, error) {
 	n, err := harness.New(os.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	harness.Progress("starting containerd")
-	return n, n.StartContainerd()
+	harness.Progress("starting %s", *runtimeFlag)
+	return n, n.StartRuntime()
 })
 
 // TestNode runs the scenarios on one node. Those of Pods run in parallel, because they

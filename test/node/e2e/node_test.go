@@ -173,6 +173,9 @@ func skip(t *testing.T, why string) {
 	t.SkipNow()
 }
 
+// crio reports whether the runtime is CRI-O.
+func (e *e2e) crio() bool { return strings.HasPrefix(e.Spec.Runtime, "crio") }
+
 // before reports whether the kubelet is of a release before v1.minor.
 func (e *e2e) before(t *testing.T, minor uint) bool {
 	text, err := kubeletVersion(e.ctx, e.Spec.Kubelet)

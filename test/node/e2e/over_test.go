@@ -4,8 +4,10 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
@@ -259,7 +262,23 @@ func (p *pod) loseSandbox() {
 	p.t.Helper()
 	sandboxes := p.listSandboxes()
 	require.Len(p.t, sandboxes, 1, "sandboxes")
-	_, err := p.Ctr(p.ctx, "tasks", "kill", "--signal", "SIGKILL", sandboxes[0])
+	p.killSandbox(sandboxes[0])
+}
+
+// killSandbox kills the process of a sandbox. CRI-O's has none, unless its containers
+// share it.
+func (p *pod) killSandbox(id string) {
+	p.t.Helper()
+	runtime := p.runtime()
+	status, err := runtime.PodSandboxStatus(p.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	require.NoError(p.t, err)
+	var verbose struct{ PID int }
+	require.NoError(p.t, json.Unmarshal([]byte(status.Info["info"]), &verbose), "%v", status.Info)
+	if verbose.PID > 0 {
+		require.NoError(p.t, syscall.Kill(verbose.PID, syscall.SIGKILL))
+		return
+	}
+	_, err = runtime.StopPodSandbox(p.ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	require.NoError(p.t, err)
 }
 

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
@@ -337,13 +338,20 @@ func conditionIn(now *v1.Pod, t v1.PodConditionType) v1.PodCondition {
 
 // listSandboxes returns the IDs of the pod's sandboxes, including stopped ones.
 func (p *pod) listSandboxes() []string {
-	out, err := p.Ctr(p.ctx, "containers", "list", "-q",
-		fmt.Sprintf(`labels."io.kubernetes.pod.uid"==%s,labels."io.cri-containerd.kind"==sandbox`, p.uid))
-	require.NoError(p.t, err)
-	return slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
-		// The output includes containerd's warnings.
-		return len(line) != 64
+	return p.sandboxesWith("io.kubernetes.pod.uid", string(p.uid))
+}
+
+// sandboxesWith returns the IDs of the sandboxes with a label.
+func (p *pod) sandboxesWith(label, value string) (ids []string) {
+	p.t.Helper()
+	list, err := p.runtime().ListPodSandbox(p.ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{label: value}},
 	})
+	require.NoError(p.t, err)
+	for _, s := range list.Items {
+		ids = append(ids, s.Id)
+	}
+	return ids
 }
 
 // dataDir returns the path of the pod's emptyDir on the host.

@@ -142,8 +142,7 @@ var startScenarios = []scenario{
 			}
 			return nil
 		}))
-		_, err := e.Ctr(e.ctx, "images", "tag", harness.ActorImage, image)
-		require.NoError(t, err)
+		require.NoError(t, e.Tag(image))
 		p.event("main", 1, "start")
 		p.running()
 		assert.EqualValues(t, pulls, p.occurrences("Pulling"), "pulls of the image")

@@ -130,16 +130,10 @@ func remains(prefix string) []error {
 	return found
 }
 
-// cgroupsOf returns the cgroups of a node's containers. The kubelet runs without
-// cgroups per QoS class, so containerd creates each cgroup below its namespace. A
-// container that still exists has a bundle of the same name. Another containerd on
-// the machine may use the same parent, so only cgroups with these names belong to
-// the node.
+// cgroupsOf returns the cgroups of a node's containers. Another runtime on the
+// machine may use the same parent, so only cgroups that are named after this node's
+// containers belong to it.
 func cgroupsOf(dir string) ([]string, error) {
-	bundles, err := filepath.Glob(filepath.Join(containerdState(dir), "io.containerd.runtime.v2.task", containerdNamespace, "*"))
-	if err != nil {
-		return nil, err
-	}
 	all, err := mounts()
 	if err != nil {
 		return nil, err
@@ -149,11 +143,12 @@ func cgroupsOf(dir string) ([]string, error) {
 		if m.fstype != "cgroup" && m.fstype != "cgroup2" {
 			continue
 		}
-		for _, bundle := range bundles {
-			path := filepath.Join(m.point, containerdNamespace, filepath.Base(bundle))
-			if _, err := os.Stat(path); err == nil {
-				found = append(found, path)
+		for _, r := range runtimes {
+			own, err := r.cgroups(dir, m.point)
+			if err != nil {
+				return nil, err
 			}
+			found = append(found, own...)
 		}
 	}
 	slices.Sort(found)

@@ -37,8 +37,8 @@ type Harness struct {
 
 // Needs lists the parts of a node other than the kubelet.
 type Needs struct {
-	// Containerd makes NewHarness build containerd and the images.
-	Containerd bool
+	// Runtime makes NewHarness build the container runtime of this name, and the images.
+	Runtime string
 	// Built says that Build has built them into the work folder.
 	Built bool
 	// APIServer makes NewHarness look for etcd.
@@ -49,7 +49,7 @@ type Needs struct {
 // builds the programs that nodes need. The kubernetes programs must exist. Their
 // paths become absolute.
 func NewHarness(ctx context.Context, work string, programs []Program, needs Needs) (*Harness, error) {
-	build := needs.Containerd && !needs.Built
+	build := needs.Runtime != "" && !needs.Built
 	source, err := sourceFolder()
 	if err != nil && (build || work == "") {
 		return nil, err
@@ -69,12 +69,12 @@ func NewHarness(ctx context.Context, work string, programs []Program, needs Need
 	if !build {
 		return h, nil
 	}
-	return h, h.build(ctx, source)
+	return h, h.build(ctx, source, needs.Runtime)
 }
 
-// Build builds containerd and the images for a machine on which NewHarness finds them
+// Build builds a container runtime and the images for a machine on which NewHarness finds them
 // in the work folder. It needs no root.
-func Build(ctx context.Context, work string) error {
+func Build(ctx context.Context, work, runtime string) error {
 	source, err := sourceFolder()
 	if err != nil {
 		return err
@@ -83,11 +83,18 @@ func Build(ctx context.Context, work string) error {
 	if err != nil {
 		return err
 	}
-	return h.build(ctx, source)
+	return h.build(ctx, source, runtime)
 }
 
-func (h *Harness) build(ctx context.Context, source string) error {
-	if err := buildContainerd(ctx, source, h.bin); err != nil {
+func (h *Harness) build(ctx context.Context, source, runtime string) error {
+	r, err := runtimeNamed(runtime)
+	if err != nil {
+		return err
+	}
+	if err := network.build(ctx, source, h.bin); err != nil {
+		return cause(ctx, err)
+	}
+	if err := r.build(ctx, source, h.bin); err != nil {
 		return cause(ctx, err)
 	}
 	return cause(ctx, buildImages(ctx, source, h.bin))

@@ -51,11 +51,14 @@ type Image struct {
 	Shell   bool
 }
 
-var images = []Image{
-	{Program: "crasher", Reference: CrasherImage},
-	{Program: "actor", Reference: ActorImage},
-	{Program: "pause", Reference: pauseImage},
-}
+var (
+	actorImage = Image{Program: "actor", Reference: ActorImage}
+	images     = []Image{
+		{Program: "crasher", Reference: CrasherImage},
+		actorImage,
+		{Program: "pause", Reference: pauseImage},
+	}
+)
 
 func (i Image) archive(bin string) string {
 	return filepath.Join(bin, strings.ReplaceAll(path.Base(i.Reference), ":", "-")+".tar")
@@ -85,12 +88,6 @@ func (h *Harness) Pack(image Image, program string) error {
 		return fmt.Errorf("image %s: %w", image.Reference, err)
 	}
 	return nil
-}
-
-// Import imports an image that the harness packed into containerd.
-func (n *Node) Import(image Image) error {
-	_, err := n.Ctr(n.ctx, "images", "import", image.archive(n.Spec.Bin))
-	return err
 }
 
 func (i Image) pack(program, archive string) error {

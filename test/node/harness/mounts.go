@@ -12,15 +12,16 @@ import (
 	"syscall"
 )
 
-// fixedPaths are folders outside the node's folder that kubelet and containerd write
-// to, and that no option moves. In the node's mount namespace, a folder of the node
+// fixedPaths are folders outside the node's folder that the kubelet and the runtime
+// write to, and that no option moves. In the node's mount namespace, a folder of the node
 // is mounted on each of them. A mount needs an existing folder, so the harness
 // creates missing ones on the host and removes them again.
 var fixedPaths = []string{
 	"/var/lib/kubelet",    // sockets of device plugins
 	"/var/lib/cni",        // results of network plugins
 	"/var/log/containers", // links to the logs of containers
-	"/run/containerd",     // sockets of shims, state of runc
+	"/run/containerd",     // containerd: sockets of shims, state of runc
+	crioState,             // CRI-O: its whole state
 }
 
 // tunables are the kernel settings that a kubelet adjusts when it starts. They
@@ -100,15 +101,12 @@ func bind(from, to string) error {
 	return nil
 }
 
-// snapshotter returns the containerd snapshotter that works in a folder. Overlayfs
-// does not work on another overlayfs, which is the file system of a container.
-func snapshotter(dir string) string {
+// overlays reports whether overlayfs works in a folder. It does not on another
+// overlayfs, which is the file system of a container.
+func overlays(dir string) bool {
 	const overlayMagic = 0x794c7630
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err == nil && fs.Type == overlayMagic {
-		return "native"
-	}
-	return "overlayfs"
+	return syscall.Statfs(dir, &fs) != nil || fs.Type != overlayMagic
 }
 
 // mount is a line of /proc/self/mountinfo.

@@ -32,8 +32,8 @@ const (
 )
 
 // setUpNetwork brings up loopback with 127.0.0.1 and the node's address, and adds a
-// default route, by which programs find that address. It also writes containerd's
-// network configuration for pods.
+// default route, by which programs find that address. It also writes the
+// configuration of the network of pods.
 func (n *Node) setUpNetwork(cni string) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -56,6 +56,6 @@ func (n *Node) setUpNetwork(cni string) error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: everywhere}); err != nil {
 		return fmt.Errorf("setting the node's default route: %w", err)
 	}
-	list := fmt.Appendf(nil, podNetwork, n.Path("containerd", "ipam"))
+	list := fmt.Appendf(nil, podNetwork, n.Path("ipam"))
 	return os.WriteFile(filepath.Join(cni, "pods.conflist"), list, 0o644)
 }

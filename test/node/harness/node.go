@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package harness runs a node on this machine: containerd, etcd, a kube-apiserver
-// and a kubelet, in their own namespaces. It needs root, runc and, for the API
-// server, etcd. It builds containerd from its module. All state is below a work
-// folder, and nothing listens outside loopback.
+// Package harness runs a node on this machine: a container runtime, etcd, a
+// kube-apiserver and a kubelet, in their own namespaces. It needs root, what the
+// runtime needs, such as runc, and, for the API server, etcd. It builds the runtime
+// from a module that pins it. All state is below a work folder, and nothing listens
+// outside loopback.
 //
 // A Harness runs its own program again, as a process in new namespaces. In that
 // process, New returns the Node, and the program starts its parts.
@@ -27,6 +28,8 @@ type Spec struct {
 	// Kubelet and APIServer are the programs.
 	Kubelet   string
 	APIServer string
+	// Runtime is the name of the container runtime, or empty for DefaultRuntime.
+	Runtime string
 	// Network gives the node its own network, and its pods addresses.
 	Network bool
 	// Machine gives the node the whole machine: it has no PID namespace, systemd makes
@@ -45,15 +48,18 @@ type Spec struct {
 	Logs string
 }
 
-// Node is a node with containerd, a kubelet, and possibly an API server. Each run
+// Node is a node with a container runtime, a kubelet, and possibly an API server. Each run
 // has a new node, so that all runs start without any state.
 type Node struct {
 	*supervisor
 	// Spec is the harness's input. StartKubelet starts its Kubelet.
 	Spec Spec
-	// Containerd and Kubelet are the processes that were started last.
-	Containerd *Process
-	Kubelet    *Process
+	// RuntimeProcess and Kubelet are the processes that were started last.
+	RuntimeProcess *Process
+	Kubelet        *Process
+
+	runtime        containerRuntime
+	runtimeCommand []string
 }
 
 // Path returns a path in the node's folder.
@@ -79,12 +85,16 @@ func New(in io.Reader) (*Node, error) {
 	if err := json.NewDecoder(in).Decode(&s); err != nil {
 		return nil, fmt.Errorf("reading the node's spec: %w", err)
 	}
+	runtime, err := runtimeNamed(s.Runtime)
+	if err != nil {
+		return nil, err
+	}
 	ctx, fail := context.WithCancelCause(context.Background())
 	go func() {
 		// The harness writes nothing after the spec.
 		_, _ = io.Copy(io.Discard, in)
 		fail(errors.New("the harness has ended"))
 	}()
-	n := &Node{supervisor: &supervisor{ctx: ctx, fail: fail, logs: s.Logs}, Spec: s}
+	n := &Node{supervisor: &supervisor{ctx: ctx, fail: fail, logs: s.Logs}, Spec: s, runtime: runtime}
 	return n, n.secludeMounts()
 }

@@ -4,14 +4,16 @@ package harness
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
 // sourceFolder returns the folder of this module, which has the programs of the
-// images and containerd's version. It is the working directory, or its parent in a
+// images and the runtimes' versions. It is the working directory, or its parent in a
 // test that go test runs.
 func sourceFolder() (string, error) {
 	dir, err := os.Getwd()
@@ -71,11 +73,18 @@ func prerequisites(needed []Program, needs Needs) (etcd string, err error) {
 		}
 		return path
 	}
-	if needs.Containerd {
+	if needs.Runtime != "" {
+		runtime, err := runtimeNamed(needs.Runtime)
+		if err != nil {
+			return "", err
+		}
 		if !needs.Built {
 			program("go", "golang-go")
 		}
-		program("runc", "runc")
+		needed := runtime.needs(needs.Built)
+		for _, name := range slices.Sorted(maps.Keys(needed)) {
+			program(name, needed[name])
+		}
 	}
 	if needs.APIServer {
 		etcd = program("etcd", "etcd-server")

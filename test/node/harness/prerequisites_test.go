@@ -11,7 +11,7 @@ import (
 func TestMissingIsToldAtOnce(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	none, some := "", filepath.Join(t.TempDir(), "kubelet")
-	_, err := prerequisites([]Program{{"--stock", &some}, {"--ours", &none}, {"--apiserver", &none}}, Needs{Containerd: true, APIServer: true})
+	_, err := prerequisites([]Program{{"--stock", &some}, {"--ours", &none}, {"--apiserver", &none}}, Needs{Runtime: DefaultRuntime, APIServer: true})
 	if err == nil {
 		t.Fatal("want an error")
 	}

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// ofPod reports whether a process belongs to a pod, or is the shim of one.
+// ofPod reports whether a process belongs to a pod, or watches a container of one.
 func ofPod(pid int) bool {
 	cgroup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return bytes.Contains(cgroup, []byte("kubepods")) || bytes.HasPrefix(name, []byte("containerd-shim"))
+	return bytes.Contains(cgroup, []byte("kubepods")) || bytes.HasPrefix(name, []byte("containerd-shim")) || bytes.HasPrefix(name, []byte("conmon"))
 }
 
-// Reboot has the effect of a reboot of the node: no process runs, and containerd and
-// runc keep only their state on disk. The API server stays, as it would run on
-// another machine. At the end containerd runs again.
+// Reboot has the effect of a reboot of the node: no process runs, and the container
+// runtime keeps only its state on disk. The API server stays, as it would run on
+// another machine. At the end the container runtime runs again.
 func (n *Node) Reboot() error {
 	n.Kubelet.Kill()
-	n.Containerd.Kill()
+	n.RuntimeProcess.Kill()
 	keep := []int{os.Getpid()}
 	for _, p := range n.started {
-		if p != n.Kubelet && p != n.Containerd {
+		if p != n.Kubelet && p != n.RuntimeProcess {
 			keep = append(keep, p.PID())
 		}
 	}
@@ -44,7 +44,6 @@ func (n *Node) Reboot() error {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	state := containerdState(n.Spec.Dir)
 	groups, err := cgroupsOf(n.Spec.Dir)
 	if err != nil {
 		return err
@@ -54,18 +53,19 @@ func (n *Node) Reboot() error {
 	}); err != nil {
 		return err
 	}
+	state := n.runtime.state(n.Spec.Dir)
 	all, err := mounts()
 	if err != nil {
 		return err
 	}
 	for _, m := range slices.Backward(all) {
-		if strings.HasPrefix(m.point, state) {
+		if m.fstype == "overlay" && strings.HasPrefix(m.point, n.Spec.Dir) || slices.ContainsFunc(state, func(dir string) bool { return strings.HasPrefix(m.point, dir+"/") }) {
 			if err := syscall.Unmount(m.point, syscall.MNT_DETACH); err != nil {
 				return err
 			}
 		}
 	}
-	for _, dir := range []string{state, "/run/containerd"} {
+	for _, dir := range state {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return err
@@ -76,5 +76,5 @@ func (n *Node) Reboot() error {
 			}
 		}
 	}
-	return n.RunContainerd()
+	return n.RunRuntime()
 }

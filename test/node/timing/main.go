@@ -124,7 +124,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	if api {
 		programs = append(programs, harness.Program{Flag: "--apiserver", Path: &o.apiserver})
 	}
-	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{Containerd: true, APIServer: api})
+	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{Runtime: harness.DefaultRuntime, APIServer: api})
 	if err != nil {
 		return err
 	}

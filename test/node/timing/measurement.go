@@ -64,7 +64,7 @@ func (m *measurement) run() (run Run, err error) {
 	}
 	run.Kubelet = m.Spec.Kubelet
 	m.say("starting containerd")
-	if err := m.StartContainerd(); err != nil {
+	if err := m.StartRuntime(); err != nil {
 		return run, err
 	}
 	var api *harness.APIServer

@@ -21,24 +21,26 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
-// instance is an instance of a container, as containerd's log has it. The creation is
-// when containerd answered the request for it, so it is later than the decision to start
+// instance is an instance of a container, as the runtime's log has it. The creation is
+// when the runtime answered the request for it, so it is later than the decision to start
 // the container and earlier than anything that its program does.
 type instance struct {
 	created, exited time.Time
 	started         bool
 }
 
-// containerdLog follows containerd's log, which keeps the order of events on a busy
+// runtimeLog follows the runtime's log, which keeps the order of events on a busy
 // machine, and instances that the kubelet has removed.
-var containerdLog = instanceLog{sandboxes: map[string]string{}, byID: map[string]*instance{}, of: map[string][]*instance{}}
+var runtimeLog = instanceLog{sandboxes: map[string]string{}, requests: map[string]string{}, byID: map[string]*instance{}, of: map[string][]*instance{}}
 
 type instanceLog struct {
 	sync.Mutex
 	read int64
-	// sandboxes has the UID of the pod of each sandbox, byID has the instances, and of
-	// those of each container in the order of their creation, by "UID/container".
+	// sandboxes has the UID of the pod of each sandbox of containerd, and requests the
+	// "UID/container" of each request to CRI-O for a container. byID has the instances, and
+	// of those of each container in the order of their creation, by "UID/container".
 	sandboxes map[string]string
+	requests  map[string]string
 	byID      map[string]*instance
 	of        map[string][]*instance
 }
@@ -49,6 +51,13 @@ var (
 	createdLine   = regexp.MustCompile(`"CreateContainer within sandbox \W*(\w+)\W* for .*[Nn]ame:\W*([\w-]+).* returns container id \W*(\w+)`)
 	startedLine   = regexp.MustCompile(`"StartContainer for \W*(\w+)\W* returns successfully"`)
 	containerExit = regexp.MustCompile(`"received container exit event .*container_id:\W*(\w+).*exited_at:\{seconds:(\d+)(?:\s+nanos:(\d+))?`)
+
+	// CRI-O's log has no line with the time of an exit, but each status that the kubelet
+	// got.
+	crioRequest = regexp.MustCompile(`"Request: &CreateContainerRequest\{.*?io\.kubernetes\.container\.name: ([\w-]+),.*?io\.kubernetes\.pod\.uid: ([\w-]+),.* id=(\S+)`)
+	crioCreated = regexp.MustCompile(`"Response: &CreateContainerResponse\{ContainerId:(\w+),.* id=(\S+)`)
+	crioStarted = regexp.MustCompile(`"Started container".* containerID=(\w+)`)
+	crioExit    = regexp.MustCompile(`"Response: &ContainerStatusResponse\{Status:&ContainerStatus\{Id:(\w+),.*?,FinishedAt:([1-9]\d*),`)
 )
 
 // parse adds lines of the log. It ignores all that are not about containers.
@@ -57,16 +66,30 @@ func (l *instanceLog) parse(text []byte) error {
 		if m := sandboxLine.FindSubmatch(line); m != nil {
 			l.sandboxes[string(m[2])] = string(m[1])
 		} else if m := createdLine.FindSubmatch(line); m != nil {
-			at, err := time.Parse(time.RFC3339Nano, string(logTime.FindSubmatch(line)[1]))
-			if err != nil {
+			if err := l.create(line, string(m[3]), l.sandboxes[string(m[1])]+"/"+string(m[2])); err != nil {
 				return err
 			}
-			i, of := &instance{created: at}, l.sandboxes[string(m[1])]+"/"+string(m[2])
-			l.byID[string(m[3])] = i
-			l.of[of] = append(l.of[of], i)
+		} else if m := crioRequest.FindSubmatch(line); m != nil {
+			l.requests[string(m[3])] = string(m[2]) + "/" + string(m[1])
+		} else if m := crioCreated.FindSubmatch(line); m != nil {
+			if err := l.create(line, string(m[1]), l.requests[string(m[2])]); err != nil {
+				return err
+			}
 		} else if m := startedLine.FindSubmatch(line); m != nil {
 			if i := l.byID[string(m[1])]; i != nil {
 				i.started = true
+			}
+		} else if m := crioStarted.FindSubmatch(line); m != nil {
+			if i := l.byID[string(m[1])]; i != nil {
+				i.started = true
+			}
+		} else if m := crioExit.FindSubmatch(line); m != nil {
+			nanos, err := strconv.ParseInt(string(m[2]), 10, 64)
+			if err != nil {
+				return err
+			}
+			if i := l.byID[string(m[1])]; i != nil {
+				i.exited = time.Unix(0, nanos)
 			}
 		} else if m := containerExit.FindSubmatch(line); m != nil {
 			seconds, err := strconv.ParseInt(string(m[2]), 10, 64)
@@ -80,6 +103,18 @@ func (l *instanceLog) parse(text []byte) error {
 			}
 		}
 	}
+	return nil
+}
+
+// create adds an instance whose creation is in a line of the log.
+func (l *instanceLog) create(line []byte, id, of string) error {
+	at, err := time.Parse(time.RFC3339Nano, string(logTime.FindSubmatch(line)[1]))
+	if err != nil {
+		return err
+	}
+	i := &instance{created: at}
+	l.byID[id] = i
+	l.of[of] = append(l.of[of], i)
 	return nil
 }
 
@@ -102,18 +137,18 @@ func (l *instanceLog) follow(path string) error {
 	return l.parse(text)
 }
 
-// instance waits until containerd has started the n-th instance of a container, counted
+// instance waits until the runtime has started the n-th instance of a container, counted
 // from 1, and returns it. If it must have ended, instance also waits for that.
 func (p *pod) instance(name string, n int, ended bool) (found instance) {
 	p.t.Helper()
-	require.NoError(p.t, harness.Await(p.ctx, fmt.Sprintf("instance %d of %s of pod %s in containerd's log", n, name, p.name), patience, func(context.Context) error {
-		containerdLog.Lock()
-		defer containerdLog.Unlock()
-		if err := containerdLog.follow(filepath.Join(p.Spec.Logs, "containerd.log")); err != nil {
+	require.NoError(p.t, harness.Await(p.ctx, fmt.Sprintf("instance %d of %s of pod %s in the runtime's log", n, name, p.name), patience, func(context.Context) error {
+		runtimeLog.Lock()
+		defer runtimeLog.Unlock()
+		if err := runtimeLog.follow(filepath.Join(p.Spec.Logs, "runtime.log")); err != nil {
 			return err
 		}
 		started := 0
-		for _, i := range containerdLog.of[string(p.uid)+"/"+name] {
+		for _, i := range runtimeLog.of[string(p.uid)+"/"+name] {
 			if i.started {
 				started++
 			}
