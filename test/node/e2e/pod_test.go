@@ -91,6 +91,8 @@ type pod struct {
 	dir string
 	// sandboxes are the IDs of the pod's sandboxes before the trigger.
 	sandboxes []string
+	// network is the network of the first of them.
+	network harness.PodNetwork
 	// log returns the kubelet's log since newPod.
 	log func() string
 }
@@ -202,7 +204,11 @@ func (p *pod) delete(grace int64) {
 
 // signal creates the file that a step wait=NAME waits for.
 func (p *pod) signal(name string) {
+	p.t.Helper()
 	p.sandboxes = p.listSandboxes()
+	if len(p.sandboxes) > 0 {
+		p.network = p.networkOf(p.sandboxes[0])
+	}
 	p.put(name)
 }
 
@@ -344,6 +350,14 @@ func (p *pod) listSandboxes() []string {
 		// The output includes containerd's warnings.
 		return len(line) != 64
 	})
+}
+
+// networkOf returns the network of a sandbox.
+func (p *pod) networkOf(sandbox string) harness.PodNetwork {
+	p.t.Helper()
+	found, err := p.PodNetwork(sandbox)
+	require.NoError(p.t, err)
+	return found
 }
 
 // dataDir returns the path of the pod's emptyDir on the host.

@@ -26,8 +26,8 @@ var containerdPrograms = []string{
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 	"github.com/containerd/containerd/v2/cmd/ctr",
 	"github.com/containernetworking/plugins/plugins/ipam/host-local",
+	"github.com/containernetworking/plugins/plugins/main/bridge",
 	"github.com/containernetworking/plugins/plugins/main/loopback",
-	"github.com/containernetworking/plugins/plugins/main/ptp",
 }
 
 // buildContainerd builds the version that containerd/go.mod pins into bin, unless
@@ -122,7 +122,7 @@ disabled_plugins = [
   cdi_spec_dirs = [%[5]q]
   netns_mounts_under_state_dir = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = [%[7]q]
+    bin_dirs = [%[7]q, %[5]q]
     conf_dir = %[5]q
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = 'io.containerd.runc.v2'
