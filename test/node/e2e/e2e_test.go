@@ -176,7 +176,7 @@ func TestNode(t *testing.T) {
 		}
 	})
 	t.Run("Disruptions", func(t *testing.T) {
-		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions) {
+		for _, s := range slices.Concat(disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions) {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
 	})
@@ -225,7 +225,7 @@ func (s scenario) report(t *testing.T, e *e2e) {
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios,
-		disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
+		disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
 		persistScenarios, metricsScenarios, metricsPluginScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
 		if seen[name] {

@@ -89,6 +89,8 @@ type pod struct {
 	uid  types.UID
 	// dir is the host's side of the pod's folder /pod.
 	dir string
+	// csi makes the volume for data a CSI volume instead of an emptyDir.
+	csi bool
 	// sandboxes are the IDs of the pod's sandboxes before the trigger.
 	sandboxes []string
 	// network is the network of the first of them.
@@ -130,9 +132,13 @@ func (e *e2e) newPod(t *testing.T, parts ...string) *pod {
 
 // withVolumes adds the two folders that actor uses.
 func (p *pod) withVolumes(spec v1.PodSpec) v1.PodSpec {
+	data := v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
+	if p.csi {
+		data = v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: harness.CSIName}}
+	}
 	spec.Volumes = append(slices.Clone(spec.Volumes),
 		v1.Volume{Name: "pod", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: p.dir}}},
-		v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		v1.Volume{Name: "data", VolumeSource: data})
 	return spec
 }
 
@@ -360,9 +366,13 @@ func (p *pod) networkOf(sandbox string) harness.PodNetwork {
 	return found
 }
 
-// dataDir returns the path of the pod's emptyDir on the host.
+// dataDir returns the path of the pod's volume for data on the host.
 func (p *pod) dataDir() string {
-	return p.Path("kubelet", "pods", string(p.uid), "volumes", "kubernetes.io~empty-dir", "data")
+	volume := "kubernetes.io~empty-dir/data"
+	if p.csi {
+		volume = "kubernetes.io~csi/data/mount"
+	}
+	return p.Path("kubelet", "pods", string(p.uid), "volumes", volume)
 }
 
 // dump prints the history and the journal of the pod.
