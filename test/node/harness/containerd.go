@@ -136,7 +136,7 @@ disabled_plugins = [
 
 // StartContainerd starts containerd and imports the images.
 func (n *Node) StartContainerd() (err error) {
-	root, state, cni := n.Path("containerd", "root"), containerdState(n.Spec.Dir), n.Path("containerd", "cni")
+	root, state, cni := n.Path("containerd", "root"), containerdState(n.Spec.Dir), n.cni()
 	for _, dir := range []string{root, state, cni} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -152,7 +152,7 @@ func (n *Node) StartContainerd() (err error) {
 		return err
 	}
 	if n.Spec.Network {
-		err = n.setUpNetwork(cni)
+		_, _, err = n.SetUpNetwork()
 	} else {
 		err = os.WriteFile(filepath.Join(cni, "unused.conflist"), []byte(unusedNetwork), 0o644)
 	}

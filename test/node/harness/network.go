@@ -24,7 +24,7 @@ const (
   "name": "pods",
   "plugins": [{
     "type": "bridge", "bridge": "pods", "isGateway": true,
-    "ipam": {"type": "noting-ipam", "dataDir": %q, "ranges": [[{"subnet": "10.89.0.0/24"}]]}
+    "ipam": {"type": "noting-ipam", "dataDir": %q, "ranges": [[{"subnet": "10.89.0.0/22"}]]}
   }]
 }
 `
@@ -40,10 +40,29 @@ exec '%s'
 	unusedNetwork = `{"cniVersion": "1.0.0", "name": "unused", "plugins": [{"type": "loopback"}]}`
 )
 
-// setUpNetwork brings up loopback with 127.0.0.1 and the node's address, and adds a
-// default route, by which programs find that address. It also writes containerd's
-// network configuration for pods.
-func (n *Node) setUpNetwork(cni string) error {
+// SetUpNetwork brings up loopback with 127.0.0.1 and the node's address, and adds a
+// default route, by which programs find that address. It also writes the configuration of
+// the pods' network, and returns its file and the folders of its plugins.
+func (n *Node) SetUpNetwork() (conf string, plugins []string, err error) {
+	cni := n.cni()
+	if err := n.setUpLoopback(); err != nil {
+		return "", nil, err
+	}
+	if err := os.MkdirAll(cni, 0o755); err != nil {
+		return "", nil, err
+	}
+	script := fmt.Appendf(nil, notingIPAM, filepath.Join(cni, "ipam-calls"), filepath.Join(n.Spec.Bin, "host-local"))
+	if err := os.WriteFile(filepath.Join(cni, "noting-ipam"), script, 0o755); err != nil {
+		return "", nil, err
+	}
+	conf = filepath.Join(cni, "pods.conflist")
+	return conf, []string{n.Spec.Bin, cni}, os.WriteFile(conf, fmt.Appendf(nil, podNetwork, filepath.Join(cni, "ipam")), 0o644)
+}
+
+// cni returns the folder with everything that belongs to the network of pods.
+func (n *Node) cni() string { return n.Path("containerd", "cni") }
+
+func (n *Node) setUpLoopback() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -65,12 +84,7 @@ func (n *Node) setUpNetwork(cni string) error {
 	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: everywhere}); err != nil {
 		return fmt.Errorf("setting the node's default route: %w", err)
 	}
-	script := fmt.Appendf(nil, notingIPAM, n.Path("containerd", "ipam-calls"), filepath.Join(n.Spec.Bin, "host-local"))
-	if err := os.WriteFile(filepath.Join(cni, "noting-ipam"), script, 0o755); err != nil {
-		return err
-	}
-	list := fmt.Appendf(nil, podNetwork, n.Path("containerd", "ipam"))
-	return os.WriteFile(filepath.Join(cni, "pods.conflist"), list, 0o644)
+	return nil
 }
 
 // PodNetwork has what the network plugins made for a sandbox.
@@ -86,7 +100,7 @@ type PodNetwork struct {
 // PodNetwork returns the network of a sandbox. It is empty if the plugins were never
 // called.
 func (n *Node) PodNetwork(sandbox string) (found PodNetwork, err error) {
-	leases, err := filepath.Glob(n.Path("containerd", "ipam", "pods", "*.*.*.*"))
+	leases, err := filepath.Glob(filepath.Join(n.cni(), "ipam", "pods", "*.*.*.*"))
 	if err != nil {
 		return found, err
 	}
@@ -96,7 +110,7 @@ func (n *Node) PodNetwork(sandbox string) (found PodNetwork, err error) {
 			found.Addresses = append(found.Addresses, filepath.Base(lease))
 		}
 	}
-	calls, err := os.ReadFile(n.Path("containerd", "ipam-calls"))
+	calls, err := os.ReadFile(filepath.Join(n.cni(), "ipam-calls"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return found, err
 	}

@@ -73,6 +73,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; with the default curve, use 300")
 	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
 	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a failing container runs")
+	f.BoolVar(&o.scenario.Network, "network", false, "give the pods a network of their own, with the plugins bridge and host-local")
 	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they cover a time after the window, but block profiling is on all the time")
 	f.StringVar(&o.work, "work", "", "the `folder` for state and logs (default: _output/node of the repository)")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs even if nothing fails")
@@ -136,7 +137,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	if o.patched != "" {
 		programs = append(programs, harness.Program{Flag: "--apiserver-patched", Path: &o.patched})
 	}
-	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{APIServer: true})
+	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{APIServer: true, Containerd: o.scenario.Network})
 	if err != nil {
 		return err
 	}
@@ -281,7 +282,7 @@ func (report *Report) write(o options) error {
 
 // observe runs a node that measures a scenario, and returns its result.
 func observe(ctx context.Context, h *harness.Harness, o options, s Scenario, kubelet subject) (run Run, err error) {
-	sp := harness.Spec{Kubelet: *kubelet.path, APIServer: o.apiserver}
+	sp := harness.Spec{Kubelet: *kubelet.path, APIServer: o.apiserver, Network: s.Network}
 	if s.Action == harness.ActionRestartPod {
 		sp.APIServer = o.patched
 	}
