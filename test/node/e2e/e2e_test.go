@@ -118,6 +118,11 @@ func testOnNode(ctx context.Context) (err error) {
 		return err
 	}
 	h.Keep = *keepFlag
+	if *kubeletFlag != "" {
+		if err := h.Pack(pulledImage, h.Program("actor")); err != nil {
+			return err
+		}
+	}
 	if *upstreamFlag != "" {
 		if err := h.Pack(upstreamBusybox(), *busyboxFlag); err != nil {
 			return err
@@ -168,7 +173,7 @@ func TestNode(t *testing.T) {
 	e := startE2E(t)
 	t.Cleanup(func() { e.Kubelet.Kill() })
 	t.Run("Pods", func(t *testing.T) {
-		for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios) {
+		for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, pullScenarios, doneScenarios, probeScenarios) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				s.report(t, e)
@@ -224,7 +229,7 @@ func (s scenario) report(t *testing.T, e *e2e) {
 // Two scenarios with the same name would share the folder of their pods.
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios,
+	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, pullScenarios, doneScenarios, probeScenarios,
 		disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
 		persistScenarios, metricsScenarios, metricsPluginScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
