@@ -3,8 +3,8 @@
 #
 # node-timing.sh [ARGUMENTS OF THE HARNESS]
 #
-# Applies the series unless it is applied, builds the stock kubelet and kube-apiserver and the patched kubelet, and measures
-# both kubelets on a real node (test/node). With BASE_KUBELET=FILE in the environment, it compares ours with that kubelet
+# Applies the series unless it is applied, builds the stock and the patched kubelet and kube-apiserver, and measures both
+# kubelets on a real node (test/node). With BASE_KUBELET=FILE in the environment, it compares ours with that kubelet
 # instead of the stock one. If that kubelet lacks some patches, this measures their cost. Processor time differs from run
 # to run by more than that, so --rounds 3 runs each scenario three times with each kubelet in turn, and the best round
 # counts:
@@ -19,7 +19,7 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 # Check what the harness needs before the build, which takes minutes.
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
 need go runc etcd
-prepare_kubelets kubelet
+prepare_kubelets kubelet kube-apiserver
 # A run with the stock kubelet as the reference, whole or in the short form, is a check of the series. For an older release
 # the short form is the default, because the newest release covers the rest.
 if [[ -z ${BASE_KUBELET:-} && ($# == 0 || $* == --short) ]]; then
@@ -31,4 +31,5 @@ say "Measuring on a real node"
 cd "$KB_ROOT/test/node"
 # The harness cleans up after itself, and must get a Ctrl-C directly from the terminal.
 trap - EXIT INT TERM HUP
-exec go run ./timing timing "${REFERENCE[@]}" --ours "$OUT/kubelet" --apiserver "$OUT/stock/kube-apiserver" "$@"
+exec go run ./timing timing "${REFERENCE[@]}" --ours "$OUT/kubelet" --apiserver "$OUT/stock/kube-apiserver" \
+  --apiserver-patched "$OUT/kube-apiserver" "$@"

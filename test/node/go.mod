@@ -7,6 +7,8 @@ go 1.26.0
 replace github.com/kubelet-backoff/kubelet-backoff => ../..
 
 require (
+	github.com/container-storage-interface/spec v1.12.0
+	github.com/containernetworking/cni v1.3.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/kubelet-backoff/kubelet-backoff v0.0.0
@@ -20,6 +22,7 @@ require (
 	k8s.io/client-go v0.37.1
 	k8s.io/cri-api v0.37.1
 	k8s.io/klog/v2 v2.140.0
+	k8s.io/kubelet v0.37.1
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd
 	sigs.k8s.io/yaml v1.6.0
 )

@@ -126,6 +126,11 @@ func testOnNode(ctx context.Context) (err error) {
 		return err
 	}
 	h.Keep = *keepFlag
+	if *kubeletFlag != "" {
+		if err := h.Pack(pulledImage, h.Program("actor")); err != nil {
+			return err
+		}
+	}
 	if *upstreamFlag != "" {
 		if err := h.Pack(upstreamBusybox(), *busyboxFlag); err != nil {
 			return err
@@ -178,7 +183,7 @@ func TestNode(t *testing.T) {
 	e := startE2E(t)
 	t.Cleanup(func() { e.Kubelet.Kill() })
 	t.Run("Pods", func(t *testing.T) {
-		for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios) {
+		for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, pullScenarios, doneScenarios, probeScenarios) {
 			t.Run(s.name, func(t *testing.T) {
 				t.Parallel()
 				s.report(t, e)
@@ -202,7 +207,7 @@ func TestNode(t *testing.T) {
 		})
 	}
 	t.Run("Disruptions", func(t *testing.T) {
-		for _, s := range slices.Concat(disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions) {
+		for _, s := range slices.Concat(disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions) {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
 	})
@@ -250,8 +255,8 @@ func (s scenario) report(t *testing.T, e *e2e) {
 // Two scenarios with the same name would share the folder of their pods.
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, doneScenarios, probeScenarios,
-		machineScenarios, disruptions, gateDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
+	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, pullScenarios, doneScenarios, probeScenarios,
+		machineScenarios, disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions,
 		persistScenarios, metricsScenarios, metricsPluginScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
 		if seen[name] {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -84,9 +85,16 @@ var overScenarios = []scenario{
 		const crash = "after=other exit=42"
 		p := e.create(t, podSpec(nil, triggering(container("main", crash, crash, crash, crash, "")), container("other", "")))
 		p.inBackOff(3)
+		lost := p.listSandboxes()[0]
+		network := p.networkOf(lost)
 		p.loseSandbox()
 		p.event("main", 5, "start")
-		p.running()
+		now := p.running()
+		p.assertReleased(lost, network)
+		fresh := slices.DeleteFunc(p.listSandboxes(), func(id string) bool { return id == lost })
+		require.Len(t, fresh, 1, "new sandboxes")
+		assert.Equal(t, []string{now.Status.PodIP}, p.networkOf(fresh[0]).Addresses, "the addresses of the new sandbox")
+		assert.NotContains(t, network.Addresses, now.Status.PodIP, "the new address")
 		p.assertOver()
 		p.alwaysRunning()
 	}},

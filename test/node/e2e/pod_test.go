@@ -90,8 +90,12 @@ type pod struct {
 	uid  types.UID
 	// dir is the host's side of the pod's folder /pod.
 	dir string
+	// csi makes the volume for data a CSI volume instead of an emptyDir.
+	csi bool
 	// sandboxes are the IDs of the pod's sandboxes before the trigger.
 	sandboxes []string
+	// network is the network of the first of them.
+	network harness.PodNetwork
 	// log returns the kubelet's log since newPod.
 	log func() string
 }
@@ -129,9 +133,13 @@ func (e *e2e) newPod(t *testing.T, parts ...string) *pod {
 
 // withVolumes adds the two folders that actor uses.
 func (p *pod) withVolumes(spec v1.PodSpec) v1.PodSpec {
+	data := v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
+	if p.csi {
+		data = v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: harness.CSIName}}
+	}
 	spec.Volumes = append(slices.Clone(spec.Volumes),
 		v1.Volume{Name: "pod", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: p.dir}}},
-		v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		v1.Volume{Name: "data", VolumeSource: data})
 	return spec
 }
 
@@ -203,7 +211,11 @@ func (p *pod) delete(grace int64) {
 
 // signal creates the file that a step wait=NAME waits for.
 func (p *pod) signal(name string) {
+	p.t.Helper()
 	p.sandboxes = p.listSandboxes()
+	if len(p.sandboxes) > 0 {
+		p.network = p.networkOf(p.sandboxes[0])
+	}
 	p.put(name)
 }
 
@@ -354,9 +366,21 @@ func (p *pod) sandboxesWith(label, value string) (ids []string) {
 	return ids
 }
 
-// dataDir returns the path of the pod's emptyDir on the host.
+// networkOf returns the network of a sandbox.
+func (p *pod) networkOf(sandbox string) harness.PodNetwork {
+	p.t.Helper()
+	found, err := p.PodNetwork(sandbox)
+	require.NoError(p.t, err)
+	return found
+}
+
+// dataDir returns the path of the pod's volume for data on the host.
 func (p *pod) dataDir() string {
-	return p.Path("kubelet", "pods", string(p.uid), "volumes", "kubernetes.io~empty-dir", "data")
+	volume := "kubernetes.io~empty-dir/data"
+	if p.csi {
+		volume = "kubernetes.io~csi/data/mount"
+	}
+	return p.Path("kubelet", "pods", string(p.uid), "volumes", volume)
 }
 
 // dump prints the history and the journal of the pod.

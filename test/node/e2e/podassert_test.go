@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -79,6 +81,10 @@ func (p *pod) assertKept(r restart, after *v1.Pod) {
 		assert.Equal(p.t, r.before.Status.PodIP, after.Status.PodIP, "the pod's IP")
 		assert.Len(p.t, p.sandboxes, 1, "sandboxes before the restart")
 		assert.Equal(p.t, p.sandboxes, p.listSandboxes(), "the pod's sandboxes")
+		assert.Equal(p.t, []string{after.Status.PodIP}, p.network.Addresses, "the addresses that are reserved for the pod")
+		assert.Len(p.t, p.network.Interfaces, 1, "the pod's interfaces on the bridge")
+		assert.Equal(p.t, []string{"ADD"}, p.network.Calls, "calls of the network plugins")
+		assert.Equal(p.t, p.network, p.networkOf(p.sandboxes[0]), "the pod's network")
 	}
 	for _, s := range statuses(r.before) {
 		if s.ContainerID == "" {
@@ -91,6 +97,18 @@ func (p *pod) assertKept(r restart, after *v1.Pod) {
 			}, patience, 20*time.Millisecond)
 		}
 	}
+}
+
+// assertReleased checks that a lost sandbox, or that of a deleted pod, has nothing of the
+// network any more.
+func (p *pod) assertReleased(sandbox string, before harness.PodNetwork) {
+	p.t.Helper()
+	require.Len(p.t, before.Interfaces, 1, "interfaces of sandbox %s", sandbox)
+	after := p.networkOf(sandbox)
+	assert.Empty(p.t, after.Addresses, "addresses that are reserved for sandbox %s, which had %v", sandbox, before.Addresses)
+	assert.Equal(p.t, []string{"ADD", "DEL"}, after.Calls, "calls of the network plugins for sandbox %s", sandbox)
+	_, err := net.InterfaceByName(strings.Fields(before.Interfaces[0])[1])
+	assert.Error(p.t, err, "the interface of sandbox %s still exists", sandbox)
 }
 
 // assertStatuses checks restart counts and last states.

@@ -389,6 +389,9 @@ func (p *pod) deletedWithStarts(underWay int) {
 		}
 		return n
 	}
+	sandboxes := p.listSandboxes()
+	require.Len(p.t, sandboxes, 1, "sandboxes")
+	network := p.networkOf(sandboxes[0])
 	p.delete(grace)
 	before := starts()
 	require.NoError(p.t, harness.Await(p.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
@@ -402,6 +405,7 @@ func (p *pod) deletedWithStarts(underWay int) {
 		return err
 	}))
 	assert.LessOrEqual(p.t, starts(), before+underWay, "containers that had been started when the pod was gone")
+	p.assertReleased(sandboxes[0], network)
 }
 
 // runs waits until a container runs, and returns the pod.

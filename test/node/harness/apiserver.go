@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -116,6 +117,15 @@ func (api *APIServer) AwaitNode(ctx context.Context) error {
 	return Await(ctx, "the node object", startLimit, func(ctx context.Context) error {
 		return api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+Name, nil, nil)
 	})
+}
+
+// Create creates an object.
+func (api *APIServer) Create(ctx context.Context, path string, object any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return api.Request(ctx, http.MethodPost, path, body, nil)
 }
 
 // Request sends the server a request. The body may be nil. If use is not nil, it

@@ -54,7 +54,7 @@ disabled_plugins = [
   cdi_spec_dirs = [%[5]q]
   netns_mounts_under_state_dir = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = [%[7]q]
+    bin_dirs = [%[7]q, %[5]q]
     conf_dir = %[5]q
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = 'io.containerd.runc.v2'
@@ -92,6 +92,17 @@ func (containerd) load(n *Node, image Image, reference string) error {
 	if reference != image.Reference {
 		args = []string{"tag", image.Reference, reference}
 	}
+	return n.ctrImages(args...)
+}
+
+// Push sends an image that the harness packed to a registry without encryption. It needs
+// containerd.
+func (n *Node) Push(image Image, to string) error {
+	return n.ctrImages("push", "--plain-http", to, image.Reference)
+}
+
+// ctrImages runs a command on images of containerd's client.
+func (n *Node) ctrImages(args ...string) error {
 	_, err := Output(n.ctx, filepath.Join(n.Spec.Bin, "ctr"),
 		append([]string{"--address", n.RuntimeSocket(), "--namespace", containerdNamespace, "images"}, args...)...)
 	return err

@@ -78,7 +78,7 @@ big_files_temporary_dir = %[1]q
 
 [crio.network]
 network_dir = %[7]q
-plugin_dirs = [%[8]q]
+plugin_dirs = [%[8]q, %[7]q]
 
 [crio.nri]
 enable_nri = false

@@ -71,8 +71,8 @@ type pinned struct {
 // network has the network plugins of pods, which every runtime needs.
 var network = pinned{name: "network plugins", folder: "containerd", programs: []string{
 	"github.com/containernetworking/plugins/plugins/ipam/host-local",
+	"github.com/containernetworking/plugins/plugins/main/bridge",
 	"github.com/containernetworking/plugins/plugins/main/loopback",
-	"github.com/containernetworking/plugins/plugins/main/ptp",
 }}
 
 // build builds the programs into bin, unless bin already has this version of them.
@@ -146,7 +146,7 @@ func buildCommand(ctx context.Context, dir, program string, args ...string) (_ s
 
 // StartRuntime starts the container runtime and loads the images.
 func (n *Node) StartRuntime() (err error) {
-	cni := n.Path("cni")
+	cni := n.cni()
 	if err := os.MkdirAll(cni, 0o755); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (n *Node) StartRuntime() (err error) {
 		return err
 	}
 	if n.Spec.Network {
-		err = n.setUpNetwork(cni)
+		_, _, err = n.SetUpNetwork()
 	} else {
 		err = os.WriteFile(filepath.Join(cni, "unused.conflist"), []byte(unusedNetwork), 0o644)
 	}

@@ -74,6 +74,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
 	f.BoolVar(&o.scenario.Reduced, "reduced", false, "reduce the first delay to a second; with --maximum 60s this is upstream's reduced curve")
 	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a failing container runs")
+	f.BoolVar(&o.scenario.Network, "network", false, "give the pods a network of their own, with the plugins bridge and host-local")
 	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they cover a time after the window, but block profiling is on all the time")
 	f.StringVar(&o.work, "work", "", "the `folder` for state and logs (default: _output/node of the repository)")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs even if nothing fails")
@@ -137,7 +138,12 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	if o.patched != "" {
 		programs = append(programs, harness.Program{Flag: "--apiserver-patched", Path: &o.patched})
 	}
-	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{APIServer: true})
+	needs := harness.Needs{APIServer: true}
+	if o.scenario.Network {
+		// The network plugins are built with it.
+		needs.Runtime = harness.DefaultRuntime
+	}
+	h, err := harness.NewHarness(ctx, o.work, programs, needs)
 	if err != nil {
 		return err
 	}
@@ -282,7 +288,7 @@ func (report *Report) write(o options) error {
 
 // observe runs a node that measures a scenario, and returns its result.
 func observe(ctx context.Context, h *harness.Harness, o options, s Scenario, kubelet subject) (run Run, err error) {
-	sp := harness.Spec{Kubelet: *kubelet.path, APIServer: o.apiserver}
+	sp := harness.Spec{Kubelet: *kubelet.path, APIServer: o.apiserver, Network: s.Network}
 	if s.Action == harness.ActionRestartPod {
 		sp.APIServer = o.patched
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -205,6 +206,13 @@ func (m *measurement) startAll() (err error) {
 	}
 	control := m.Path("control.sock")
 	args := append([]string{runtimeCommand, "--listen=" + m.RuntimeSocket(), "--control=" + control, "--dir=" + m.Spec.Dir}, m.Runtime.Args()...)
+	if m.Scenario.Network {
+		conf, plugins, err := m.SetUpNetwork()
+		if err != nil {
+			return err
+		}
+		args = append(args, "--network="+conf, "--plugins="+strings.Join(plugins, string(filepath.ListSeparator)))
+	}
 	if m.runtime, err = m.Start("memcri", self, args...); err != nil {
 		return err
 	}
@@ -316,6 +324,7 @@ func (m *measurement) request(method, path string, body []byte, use func(io.Read
 }
 
 func (m *measurement) create(pod *corev1.Pod) error {
+	pod.Spec.HostNetwork = !m.Scenario.Network
 	data, err := json.Marshal(pod)
 	if err != nil {
 		return err

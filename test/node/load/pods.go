@@ -33,7 +33,6 @@ func newPod(name string, policy corev1.RestartPolicy, containers ...corev1.Conta
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
 		Spec: corev1.PodSpec{
-			HostNetwork:                   true,
 			NodeName:                      harness.Name,
 			RestartPolicy:                 policy,
 			TerminationGracePeriodSeconds: &second,

@@ -25,6 +25,8 @@ type Scenario struct {
 	// container has had two restarts. In the mix dependency it is the time for which the
 	// dependency is away.
 	Window time.Duration `json:"window"`
+	// Network gives the pods a network of their own, with the plugins bridge and host-local.
+	Network bool `json:"network,omitempty"`
 	// Action restarts whole pods.
 	Action corev1.ContainerRestartRuleAction `json:"action,omitempty"`
 }
@@ -58,6 +60,9 @@ func (s Scenario) String() string {
 		if m.name == s.Mix {
 			what = m.what
 		}
+	}
+	if s.Network {
+		what += ", with a network of the pods"
 	}
 	window := s.Window.String()
 	if s.Mix == onDependent {

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -113,18 +114,26 @@ func (r *Runtime) handler() http.Handler {
 // Main runs a runtime as a program. It always returns an error.
 func Main(args []string) error {
 	var (
-		o               Options
-		listen, control string
+		o                        Options
+		listen, control, plugins string
 	)
 	f := flag.NewFlagSet("memcri", flag.ContinueOnError)
 	f.StringVar(&listen, "listen", "", "the `socket` of the runtime")
 	f.StringVar(&control, "control", "", "the `socket` for a Control")
 	o.Flags(f)
 	f.StringVar(&o.Dir, "dir", "/", "a `folder` of the file system that it reports as its own")
+	f.StringVar(&o.Network, "network", "", "the `file` with the configuration of the sandboxes' network")
+	f.StringVar(&plugins, "plugins", "", "the `folders` of its plugins")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
 	r := New(o)
+	if o.Network != "" {
+		var err error
+		if r.network, err = newNetwork(o.Network, filepath.SplitList(plugins), filepath.Join(o.Dir, "netns")); err != nil {
+			return err
+		}
+	}
 	cri, err := net.Listen("unix", listen)
 	if err != nil {
 		return err

@@ -30,6 +30,9 @@ type Options struct {
 	Slots int
 	// Dir is a folder of the file system that the runtime reports as its own.
 	Dir string
+	// Network is the file with the configuration of the sandboxes' network. Without it, the
+	// runtime makes up addresses.
+	Network string `json:",omitempty"`
 }
 
 // Runtime is the runtime. Its state is lost when the process ends.
@@ -55,6 +58,8 @@ type Runtime struct {
 	calls       map[string]Calls
 	subscribers map[chan *runtimeapi.ContainerEventResponse]bool
 	addresses   int
+	// network is nil without Options.Network.
+	network *network
 }
 
 // New makes a runtime without pods.

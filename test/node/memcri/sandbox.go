@@ -55,13 +55,17 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, req *runtimeapi.RunPodSandb
 		return nil, err
 	}
 	err = r.work(ctx, r.options.Sandbox)
+	private := s.namespaces().GetNetwork() != runtimeapi.NamespaceMode_NODE
+	if err == nil && private && r.network != nil {
+		s.ip, err = r.network.add(ctx, s.id)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
 		delete(r.names, s.name)
 		return nil, err
 	}
-	if s.namespaces().GetNetwork() != runtimeapi.NamespaceMode_NODE {
+	if private && r.network == nil {
 		r.addresses++
 		s.ip = fmt.Sprintf("10.89.%d.%d", r.addresses/250, r.addresses%250+2)
 	}
@@ -79,6 +83,11 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, req *runtimeapi.StopPodSan
 	if ready {
 		if err := r.work(ctx, r.options.Stop); err != nil {
 			return nil, err
+		}
+		if r.network != nil {
+			if err := r.network.remove(ctx, s.id); err != nil {
+				return nil, err
+			}
 		}
 	}
 	r.mu.Lock()

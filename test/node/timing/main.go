@@ -32,6 +32,7 @@ var errCriteria = errors.New("some criteria do not hold")
 
 const usage = `usage:
   timing timing --stock KUBELET|--base KUBELET --ours KUBELET --apiserver KUBE_APISERVER
+                [--apiserver-patched KUBE_APISERVER]
                 [--only LIST | --short] [--rounds N] [--seconds N] [--work DIR] [--keep] [-o text|json]
   timing run --kubelet KUBELET --scenario NAME [--apiserver KUBE_APISERVER]
                 [--seconds N] [--work DIR] [--keep] [-o text|json]
@@ -59,15 +60,16 @@ func main() {
 
 // options are the flags of both commands.
 type options struct {
-	stock, base, ours, kubelet, apiserver, only, work, format, record string
-	seconds, rounds                                                   int
-	short, keep                                                       bool
+	stock, base, ours, kubelet, apiserver, patched, only, work, format, record string
+	seconds, rounds                                                            int
+	short, keep                                                                bool
 }
 
 func execute(ctx context.Context, command string, args []string, out io.Writer) (err error) {
 	var o options
 	f := flag.NewFlagSet(command, flag.ContinueOnError)
 	f.StringVar(&o.apiserver, "apiserver", "", "the kube-apiserver `binary`; the api scenarios need it")
+	f.StringVar(&o.patched, "apiserver-patched", "", "the patched kube-apiserver `binary`; restartcsi needs it")
 	f.StringVar(&o.work, "work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	f.IntVar(&o.seconds, "seconds", 0, "measure for `N` seconds instead of the scenario's own time")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs even if nothing fails")
@@ -123,6 +125,9 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	api := slices.ContainsFunc(selected, func(s Scenario) bool { return s.API })
 	if api {
 		programs = append(programs, harness.Program{Flag: "--apiserver", Path: &o.apiserver})
+	}
+	if slices.ContainsFunc(selected, func(s Scenario) bool { return s.API && s.Action == harness.ActionRestartPod }) {
+		programs = append(programs, harness.Program{Flag: "--apiserver-patched", Path: &o.patched})
 	}
 	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{Runtime: harness.DefaultRuntime, APIServer: api})
 	if err != nil {
@@ -251,7 +256,10 @@ func single(ctx context.Context, h *harness.Harness, o options, selected []Scena
 
 // observe runs a node that measures a scenario, and returns its result.
 func observe(ctx context.Context, h *harness.Harness, o options, s Scenario, label, kubelet string) (run Run, err error) {
-	sp := harness.Spec{Kubelet: kubelet, APIServer: o.apiserver}
+	sp := harness.Spec{Kubelet: kubelet, APIServer: o.apiserver, Network: s.Network}
+	if s.Action == harness.ActionRestartPod && s.API {
+		sp.APIServer = o.patched
+	}
 	if sp.Task, err = json.Marshal(task{label, s}); err != nil {
 		return run, err
 	}

@@ -70,8 +70,22 @@ func (m *measurement) run() (run Run, err error) {
 	var api *harness.APIServer
 	if m.scenario.API {
 		m.say("starting etcd and kube-apiserver")
-		if api, err = m.StartAPIServer(); err != nil {
+		var gates []string
+		if m.scenario.Action == harness.ActionRestartPod {
+			gates = []string{"--feature-gates=" + harness.GateRestartPod + "=true"}
+		}
+		if api, err = m.StartAPIServer(gates...); err != nil {
 			return run, err
+		}
+		if m.scenario.CSI {
+			driver, err := m.StartCSI()
+			if err != nil {
+				return run, err
+			}
+			defer driver.Stop()
+			if err := api.Create(m.Context(), "/apis/storage.k8s.io/v1/csidrivers", driver.Object()); err != nil {
+				return run, err
+			}
 		}
 		m.say("starting the kubelet %s", run.Version)
 		if err := m.StartKubelet(m.scenarioConfig(), "--kubeconfig="+api.Kubeconfig); err != nil {

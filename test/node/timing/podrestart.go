@@ -60,11 +60,15 @@ func (s Scenario) restartsWithin() (n int) {
 // sidecar, one after another.
 func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 	create := corev1.HostPathDirectoryOrCreate
+	mounts := []corev1.VolumeMount{{Name: "pod", MountPath: "/pod"}}
+	if s.CSI {
+		mounts = append(mounts, corev1.VolumeMount{Name: "data", MountPath: "/data"})
+	}
 	container := func(name string, lives ...string) corev1.Container {
 		return corev1.Container{
 			Name: name, Image: harness.ActorImage, ImagePullPolicy: corev1.PullNever, Args: lives,
 			Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: name}},
-			VolumeMounts: []corev1.VolumeMount{{Name: "pod", MountPath: "/pod"}},
+			VolumeMounts: mounts,
 		}
 	}
 	exit := fmt.Sprintf("exit=%d", triggerExit)
@@ -90,6 +94,11 @@ func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 				HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(dir, pod.Name), Type: &create},
 			},
 		}}
+		if s.CSI {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+				Name: "data", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: harness.CSIName}},
+			})
+		}
 		pod.Spec.Containers = []corev1.Container{main}
 		if s.Window == 0 {
 			pod.Spec.InitContainers = []corev1.Container{container("init", "exit=0"), sidecar}

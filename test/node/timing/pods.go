@@ -5,7 +5,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 
@@ -60,7 +59,7 @@ func (m *measurement) pods() []*corev1.Pod {
 			Spec: corev1.PodSpec{
 				// A pod on the host's network needs no network plugin, and a pod with a
 				// node name needs no scheduler.
-				HostNetwork:                  true,
+				HostNetwork:                  !m.scenario.Network,
 				NodeName:                     harness.Name,
 				RestartPolicy:                corev1.RestartPolicyAlways,
 				AutomountServiceAccountToken: &no,
@@ -108,11 +107,7 @@ func (m *measurement) writeManifests() error {
 // createPods creates the scenario's pods.
 func (m *measurement) createPods(api *harness.APIServer) error {
 	for _, pod := range m.pods() {
-		data, err := json.Marshal(pod)
-		if err != nil {
-			return err
-		}
-		if err := api.Request(m.Context(), http.MethodPost, "/api/v1/namespaces/default/pods", data, nil); err != nil {
+		if err := api.Create(m.Context(), "/api/v1/namespaces/default/pods", pod); err != nil {
 			return err
 		}
 	}

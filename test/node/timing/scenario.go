@@ -34,6 +34,10 @@ type Scenario struct {
 	// first start, that container exits whenever it runs. Without a Window, it exits
 	// once in each pod, one pod after another. The first restart of a pod has no delay.
 	Action corev1.ContainerRestartRuleAction `json:"action,omitempty"`
+	// Network gives the pods a network of their own instead of the host's, and CSI gives each
+	// a CSI volume, for which a kubelet needs an API server.
+	Network bool `json:"network,omitempty"`
+	CSI     bool `json:"csi,omitempty"`
 	// RequestLimit is the maximum number of API requests per restart; 0 is no limit.
 	RequestLimit float64 `json:"requestLimit,omitempty"`
 	// Innocent starts innocent pods beside those that crash. FirstStarts enables our gate
@@ -105,6 +109,16 @@ var scenarios = []Scenario{
 		Name: "restartpod", Action: harness.ActionRestartPod, Pods: 10, RestartRatio: 0.25, WorstRatio: 0.35,
 		goals: []Goal{goalPodRestart},
 	},
+	// KEP-4603 asks for figures with network plugins and with CSI drivers. A restart must
+	// call neither, so the criteria are the same.
+	{
+		Name: "restartcni", Action: harness.ActionRestartPod, Pods: 10, Network: true, RestartRatio: 0.25, WorstRatio: 0.35,
+		goals: []Goal{goalPodRestart},
+	},
+	{
+		Name: "restartcsi", Action: harness.ActionRestartPod, Pods: 10, API: true, CSI: true, RestartRatio: 0.25, WorstRatio: 0.35,
+		goals: []Goal{goalPodRestart},
+	},
 	{
 		Name: "restartloop", Action: corev1.ContainerRestartRuleActionRestartAllContainers, Pods: 1, Window: 60 * time.Second,
 	},
@@ -138,6 +152,12 @@ func (s Scenario) String() string {
 	where, pods, maximum, length := "standalone", "1 pod", "default curve", fmt.Sprintf("first %d restarts", s.Restarts)
 	if s.API {
 		where = "with an API server"
+	}
+	if s.Network {
+		where += ", with a network of the pods"
+	}
+	if s.CSI {
+		where += ", with CSI volumes"
 	}
 	if s.Action != "" {
 		return s.restartString(where)

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// CSIName is the name of the node's CSI driver.
+const CSIName = "volumes.kubelet-backoff.test"
+
+// CSIDriver is a CSI driver for volumes that live as long as their pod. Each of them is a
+// folder of the node, which the driver mounts for the pod. It runs in this process, so
+// that a kubelet which ends does not end it, and has the node's mounts.
+type CSIDriver struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedNodeServer
+	registerapi.UnimplementedRegistrationServer
+
+	server         *grpc.Server
+	socket, folder string
+
+	mu sync.Mutex
+	// calls has the calls of each volume, and volumes the volumes of each pod by UID.
+	calls, volumes map[string][]string
+}
+
+// StartCSI starts the driver, and offers it to the kubelet.
+func (n *Node) StartCSI() (*CSIDriver, error) {
+	d := &CSIDriver{
+		server: grpc.NewServer(), socket: n.Path("kubelet", "plugins_registry", "csi.sock"), folder: n.Path("csi"),
+		calls: map[string][]string{}, volumes: map[string][]string{},
+	}
+	csi.RegisterIdentityServer(d.server, d)
+	csi.RegisterNodeServer(d.server, d)
+	registerapi.RegisterRegistrationServer(d.server, d)
+	if err := os.MkdirAll(filepath.Dir(d.socket), 0o755); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = d.server.Serve(l) }()
+	return d, nil
+}
+
+// Stop stops the driver, and removes its socket.
+func (d *CSIDriver) Stop() { d.server.Stop() }
+
+// Object returns the driver's object in the API.
+func (d *CSIDriver) Object() *storagev1.CSIDriver {
+	no, yes := false, true
+	return &storagev1.CSIDriver{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"},
+		ObjectMeta: metav1.ObjectMeta{Name: CSIName},
+		Spec: storagev1.CSIDriverSpec{
+			AttachRequired: &no, PodInfoOnMount: &yes,
+			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
+		},
+	}
+}
+
+// Calls returns the calls that published and unpublished volumes of a pod.
+func (d *CSIDriver) Calls(uid string) (all []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, volume := range d.volumes[uid] {
+		all = append(all, d.calls[volume]...)
+	}
+	return all
+}
+
+// GetInfo tells the kubelet what it has found.
+func (d *CSIDriver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: CSIName, Endpoint: d.socket, SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+// NotifyRegistrationStatus ignores the result: without a driver, pods would wait for their
+// volumes.
+func (d *CSIDriver) NotifyRegistrationStatus(context.Context, *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+	return &registerapi.RegistrationStatusResponse{}, nil
+}
+
+// NodeGetInfo returns the ID of the node.
+func (d *CSIDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: Name}, nil
+}
+
+// NodeGetCapabilities returns none: the driver only publishes volumes.
+func (d *CSIDriver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{}, nil
+}
+
+// NodePublishVolume mounts the volume's folder, unless it is mounted already: a kubelet
+// that has started calls it again.
+func (d *CSIDriver) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	volume, target := req.GetVolumeId(), req.GetTargetPath()
+	uid := req.GetVolumeContext()["csi.storage.k8s.io/pod.uid"]
+	if !slices.Contains(d.volumes[uid], volume) {
+		d.volumes[uid] = append(d.volumes[uid], volume)
+	}
+	d.calls[volume] = append(d.calls[volume], "NodePublishVolume")
+	all, err := mounts()
+	if err != nil || slices.ContainsFunc(all, func(m mount) bool { return m.point == target }) {
+		return &csi.NodePublishVolumeResponse{}, err
+	}
+	folder := filepath.Join(d.folder, volume)
+	if err := errors.Join(os.MkdirAll(folder, 0o777), os.MkdirAll(target, 0o750)); err != nil {
+		return nil, err
+	}
+	return &csi.NodePublishVolumeResponse{}, bind(folder, target)
+}
+
+// NodeUnpublishVolume removes the mount and the volume.
+func (d *CSIDriver) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	volume, target := req.GetVolumeId(), req.GetTargetPath()
+	d.calls[volume] = append(d.calls[volume], "NodeUnpublishVolume")
+	// An error means that it is not mounted, for example because the call is repeated.
+	_ = syscall.Unmount(target, 0)
+	return &csi.NodeUnpublishVolumeResponse{}, errors.Join(os.RemoveAll(target), os.RemoveAll(filepath.Join(d.folder, volume)))
+}
