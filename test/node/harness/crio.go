@@ -105,11 +105,13 @@ monitor_cgroup = %[13]q
 `
 
 // crunWrapper is for the crun of Debian 12. It accepts only version 1.0 of the runtime
-// specification, and CRI-O claims a newer one, of which these nodes use nothing.
+// specification, and CRI-O claims a newer one, of which these nodes use nothing. With
+// cgroup v1 it also needs the controller of huge pages for the kubelet's limits of 0.
 const crunWrapper = `#!/bin/sh
 previous=
 for argument; do
-  [ "$previous" != --bundle ] || sed -i 's/"ociVersion": *"[^"]*"/"ociVersion":"1.0.2"/' "$argument/config.json"
+  [ "$previous" != --bundle ] || sed -i -z 's/"ociVersion": *"[^"]*"/"ociVersion":"1.0.2"/
+    s/"hugepageLimits": *\[[^]]*\]/"hugepageLimits":[]/' "$argument/config.json"
   previous=$argument
 done
 exec %s "$@"
