@@ -46,7 +46,7 @@ WantedBy=multi-user.target
 UNIT
   # The hooks run in the new system's namespace, "$1" is its root. Other getty units would take the console.
   # shellcheck disable=SC2016
-  mmdebstrap --quiet --variant=minbase --include="$(IFS=,; echo "${VM_PACKAGES[*]}")" \
+  mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io --include="$(IFS=,; echo "${VM_PACKAGES[*]}")" \
     --customize-hook="copy-in $(printf %q "$new/node.service") /etc/systemd/system" \
     --customize-hook='chroot "$1" systemctl --quiet enable node.service' \
     --customize-hook='chroot "$1" systemctl --quiet mask serial-getty@ttyS0.service etcd.service' \
