@@ -93,8 +93,7 @@ var gateDisruptions = []scenario{
 		main.LivenessProbe = probe("alive")
 		p := e.newPod(t)
 		p.put("alive")
-		failing := container("failing", "")
-		failing.SecurityContext = noSuchProfile()
+		failing := e.uncreatable(container("failing", ""))
 		p.create(alwaysSpec(nil, main, failing))
 		for k := range 3 {
 			p.event("main", k+1, "start")

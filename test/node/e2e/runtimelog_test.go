@@ -88,7 +88,8 @@ func (l *instanceLog) parse(text []byte) error {
 			if err != nil {
 				return err
 			}
-			if i := l.byID[string(m[1])]; i != nil {
+			// CRI-O changes the time when it removes the container.
+			if i := l.byID[string(m[1])]; i != nil && i.exited.IsZero() {
 				i.exited = time.Unix(0, nanos)
 			}
 		} else if m := containerExit.FindSubmatch(line); m != nil {

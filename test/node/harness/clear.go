@@ -134,6 +134,14 @@ func remains(prefix string) []error {
 // machine may use the same parent, so only cgroups that are named after this node's
 // containers belong to it.
 func cgroupsOf(dir string) ([]string, error) {
+	var names []string
+	for _, r := range runtimes {
+		own, err := r.cgroups(dir)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, own...)
+	}
 	all, err := mounts()
 	if err != nil {
 		return nil, err
@@ -143,12 +151,11 @@ func cgroupsOf(dir string) ([]string, error) {
 		if m.fstype != "cgroup" && m.fstype != "cgroup2" {
 			continue
 		}
-		for _, r := range runtimes {
-			own, err := r.cgroups(dir, m.point)
-			if err != nil {
-				return nil, err
+		for _, name := range names {
+			path := filepath.Join(m.point, name)
+			if _, err := os.Stat(path); err == nil {
+				found = append(found, path)
 			}
-			found = append(found, own...)
 		}
 	}
 	slices.Sort(found)

@@ -116,13 +116,10 @@ func (containerd) state(dir string) []string {
 
 // The kubelet runs without cgroups per QoS class, so containerd creates each cgroup
 // below its namespace. A container that still exists has a bundle of the same name.
-func (containerd) cgroups(dir, root string) (found []string, err error) {
+func (containerd) cgroups(dir string) ([]string, error) {
 	bundles, err := filepath.Glob(filepath.Join(containerdState(dir), "io.containerd.runtime.v2.task", containerdNamespace, "*"))
-	for _, bundle := range bundles {
-		path := filepath.Join(root, containerdNamespace, filepath.Base(bundle))
-		if _, err := os.Stat(path); err == nil {
-			found = append(found, path)
-		}
+	for i, bundle := range bundles {
+		bundles[i] = filepath.Join(containerdNamespace, filepath.Base(bundle))
 	}
-	return found, err
+	return bundles, err
 }

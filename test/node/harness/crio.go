@@ -3,14 +3,13 @@
 package harness
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 )
 
@@ -186,32 +185,27 @@ func (crio) load(n *Node, image Image, reference string) error {
 
 func (crio) state(string) []string { return []string{crioState} }
 
-// CRI-O leaves cgroups of containers and sandboxes that it has removed, so only its log
-// has the names of all.
-func (crio) cgroups(dir, root string) (found []string, err error) {
-	for _, pattern := range []string{"crio-*", "crio/crio-*"} {
-		all, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, all...)
-	}
-	if len(found) == 0 {
-		return nil, nil
-	}
+var crioID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// With cgroup v1, CRI-O leaves cgroups of containers and sandboxes that it has removed,
+// so only its log has the names of all.
+func (crio) cgroups(dir string) (found []string, err error) {
 	logs, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "logs", filepath.Base(dir)+"-*", runtimeLog))
 	if err != nil {
 		return nil, err
 	}
-	var text []byte
+	seen := map[string]bool{}
 	for _, log := range logs {
-		more, err := os.ReadFile(log)
+		text, err := os.ReadFile(log)
 		if err != nil {
 			return nil, err
 		}
-		text = append(text, more...)
+		for _, id := range crioID.FindAll(text, -1) {
+			if id := string(id); !seen[id] {
+				seen[id] = true
+				found = append(found, "crio/crio-"+id, "crio-"+id, "crio-conmon-"+id)
+			}
+		}
 	}
-	return slices.DeleteFunc(found, func(path string) bool {
-		return !bytes.Contains(text, []byte(strings.TrimPrefix(filepath.Base(path), "crio-")))
-	}), nil
+	return found, nil
 }

@@ -35,9 +35,9 @@ type containerRuntime interface {
 	load(n *Node, image Image, reference string) error
 	// state returns the folders of a node that a reboot of the machine empties.
 	state(dir string) []string
-	// cgroups returns the cgroups of a node's containers in the cgroup file system that is
-	// mounted on root.
-	cgroups(dir, root string) ([]string, error)
+	// cgroups returns paths in a cgroup file system, of the cgroups that the containers of
+	// a node may have.
+	cgroups(dir string) ([]string, error)
 }
 
 // DefaultRuntime is the name of the runtime of a spec without one.
