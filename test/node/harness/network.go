@@ -93,7 +93,8 @@ type PodNetwork struct {
 	// They have an index and a hardware address, which a new interface of the same name
 	// would not have.
 	Addresses, Interfaces []string
-	// Calls are the calls of the plugins: ADD or DEL.
+	// Calls are the calls of the plugins that change something: ADD or DEL. CRI-O also calls
+	// CHECK when it shows a sandbox.
 	Calls []string
 }
 
@@ -115,7 +116,7 @@ func (n *Node) PodNetwork(sandbox string) (found PodNetwork, err error) {
 		return found, err
 	}
 	for line := range strings.Lines(string(calls)) {
-		if f := strings.Fields(line); len(f) == 2 && f[1] == sandbox {
+		if f := strings.Fields(line); len(f) == 2 && f[1] == sandbox && f[0] != "CHECK" {
 			found.Calls = append(found.Calls, f[0])
 		}
 	}
