@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -34,12 +33,7 @@ var csiDisruptions = []scenario{
 		}
 		p.signal("go")
 		p.event("main", 4, "start")
-		before = p.latest("the restart of main", func(now *v1.Pod) error {
-			if s := statusOf(now, "main"); s.RestartCount != 3 || s.State.Running == nil {
-				return fmt.Errorf("main: %+v", s)
-			}
-			return nil
-		})
+		before = p.runsAgain("main", 3)
 		assert.Equal(t, []string{"NodePublishVolume"}, driver.Calls(string(p.uid)), "calls of the CSI driver in three restarts")
 
 		p.signal("go")

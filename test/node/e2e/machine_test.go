@@ -47,12 +47,7 @@ var machineScenarios = []scenario{
 	{"OOMKill", func(t *testing.T, e *e2e) {
 		p := e.create(t, alwaysSpec(nil, limited(container("main", "eat", "eat", "")), container("other", "")))
 		p.event("main", 3, "start")
-		after := p.latest("the restarts", func(now *v1.Pod) error {
-			if s := statusOf(now, "main"); s.RestartCount != 2 || s.State.Running == nil {
-				return fmt.Errorf("main: %+v", s)
-			}
-			return nil
-		})
+		after := p.runsAgain("main", 2)
 		assertOOMKilled(t, statusOf(after, "main"))
 		assert.Equal(t, "1\n", p.cgroup(after, "main")["memory.oom.group"], "memory.oom.group")
 		p.assertDelays("main", curveDelays(2)...)
@@ -174,12 +169,7 @@ var machineScenarios = []scenario{
 		}
 		p.put("crash")
 		p.event("main", 2, "start")
-		now = p.latest("the restart of main", func(now *v1.Pod) error {
-			if s := statusOf(now, "main"); s.RestartCount != 1 || s.State.Running == nil {
-				return fmt.Errorf("main: %+v", s)
-			}
-			return nil
-		})
+		now = p.runsAgain("main", 1)
 		same(look(now))
 		p.signal("go")
 		p.event("other", 1, "term")

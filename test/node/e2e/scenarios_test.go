@@ -423,6 +423,17 @@ func (p *pod) runs(name string) *v1.Pod {
 	})
 }
 
+// runsAgain waits until a container runs after a number of restarts, and returns the pod.
+func (p *pod) runsAgain(name string, restarts int32) *v1.Pod {
+	p.t.Helper()
+	return p.latest(fmt.Sprintf("restart %d of %s", restarts, name), func(now *v1.Pod) error {
+		if s := statusOf(now, name); s.RestartCount != restarts || s.State.Running == nil {
+			return fmt.Errorf("%s: %+v", name, s)
+		}
+		return nil
+	})
+}
+
 // condition returns the condition's type for the action under test.
 func (p *pod) condition() v1.PodConditionType {
 	return conditionOf(v1.ContainerRestartRuleAction(*actionFlag))
