@@ -96,7 +96,7 @@ check_others() {
 # check_vendor tests the series with the library in vendor, on a clone of the release that has a vendor folder.
 check_vendor() {
   patchset fetch && load_tree
-  local from=$TREE
+  local from=$TREE work
   scratch_dir work
   export KUBE_ROOT=$work/kubernetes GIT_AUTHOR_NAME=vendor GIT_AUTHOR_EMAIL=vendor@localhost GIT_COMMITTER_NAME=vendor GIT_COMMITTER_EMAIL=vendor@localhost
   git clone -q --shared --no-checkout "$from" "$KUBE_ROOT"

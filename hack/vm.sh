@@ -119,6 +119,7 @@ RUN
   debugfs -R "dump /status $new/status" "$new/disk" >"$new/log" 2>&1
   [[ -s $new/status ]] || die "the virtual machine ended before the test"
   status=$(<"$new/status")
+  # shellcheck disable=SC2154 # apply_series sets record.
   if ((${#record[@]} > 0)); then
     stored=(record node-vm)
     [[ -z $VM_ONLY ]] || stored+=("only $VM_ONLY")
