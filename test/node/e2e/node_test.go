@@ -61,7 +61,7 @@ func startE2E(t *testing.T) *e2e {
 	require.NoError(t, err)
 	harness.Progress("starting the kubelet")
 	e.startKubelet(t)
-	require.NoError(t, e.api.AwaitNode(n.Context()))
+	require.NoError(t, e.api.AwaitNode(n.Context(), harness.Name))
 	if *managerFlag != "" {
 		require.NoError(t, e.startControllerManager())
 	}

@@ -50,8 +50,8 @@ func (n *Node) StartAPIServer(extra ...string) (*APIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	etcdURL, peerURL := loopback("http", ports[0]), loopback("http", ports[1])
-	if err := n.startEtcd(etcdURL, peerURL); err != nil {
+	n.etcdURL, n.etcdPeerURL = loopback("http", ports[0]), loopback("http", ports[1])
+	if err := n.RunEtcd(); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(n.Path("tokens.csv"), []byte(tokens), 0o600); err != nil {
@@ -63,7 +63,7 @@ func (n *Node) StartAPIServer(extra ...string) (*APIServer, error) {
 	api := &APIServer{URL: loopback("https", ports[2]), Kubeconfig: n.Path("kubeconfig")}
 	api.Certificate = n.Path("apiserver-pki", "apiserver.crt")
 	api.Args = []string{
-		"--etcd-servers=" + etcdURL,
+		"--etcd-servers=" + n.etcdURL,
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]),
 		// Endpoints may not name a loopback address, and nothing here uses them.
 		"--endpoint-reconciler-type=none",
@@ -112,10 +112,10 @@ func (n *Node) Serve(api *APIServer) (err error) {
 	})
 }
 
-// AwaitNode waits until the kubelet has registered.
-func (api *APIServer) AwaitNode(ctx context.Context) error {
+// AwaitNode waits until the kubelet of this name has registered.
+func (api *APIServer) AwaitNode(ctx context.Context, name string) error {
 	return Await(ctx, "the node object", startLimit, func(ctx context.Context) error {
-		return api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+Name, nil, nil)
+		return api.Request(ctx, http.MethodGet, "/api/v1/nodes/"+name, nil, nil)
 	})
 }
 

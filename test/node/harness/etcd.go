@@ -2,12 +2,12 @@
 
 package harness
 
-// startEtcd starts etcd. It does not wait, because the API server does.
-func (n *Node) startEtcd(clientURL, peerURL string) error {
-	_, err := n.Start("etcd", n.Spec.Etcd,
+// RunEtcd starts or restarts etcd. It does not wait, because the API server does.
+func (n *Node) RunEtcd() (err error) {
+	n.Etcd, err = n.Start("etcd", n.Spec.Etcd,
 		"--name=node", "--data-dir="+n.Path("etcd"),
-		"--listen-client-urls="+clientURL, "--advertise-client-urls="+clientURL,
-		"--listen-peer-urls="+peerURL, "--initial-advertise-peer-urls="+peerURL, "--initial-cluster=node="+peerURL,
+		"--listen-client-urls="+n.etcdURL, "--advertise-client-urls="+n.etcdURL,
+		"--listen-peer-urls="+n.etcdPeerURL, "--initial-advertise-peer-urls="+n.etcdPeerURL, "--initial-cluster=node="+n.etcdPeerURL,
 	)
 	return err
 }

@@ -43,6 +43,8 @@ type Needs struct {
 	Built bool
 	// APIServer makes NewHarness look for etcd.
 	APIServer bool
+	// JobSet makes NewHarness build JobSet's controller.
+	JobSet bool
 }
 
 // NewHarness locks the work folder, by default _output/node of the repository, and
@@ -51,7 +53,7 @@ type Needs struct {
 func NewHarness(ctx context.Context, work string, programs []Program, needs Needs) (*Harness, error) {
 	build := needs.Runtime != "" && !needs.Built
 	source, err := sourceFolder()
-	if err != nil && (build || work == "") {
+	if err != nil && (build || needs.JobSet || work == "") {
 		return nil, err
 	}
 	if work == "" {
@@ -66,6 +68,11 @@ func NewHarness(ctx context.Context, work string, programs []Program, needs Need
 		return nil, err
 	}
 	h.etcd = etcd
+	if needs.JobSet {
+		if err := buildJobSet(ctx, source, h.bin); err != nil {
+			return nil, cause(ctx, err)
+		}
+	}
 	if !build {
 		return h, nil
 	}
@@ -114,7 +121,7 @@ func newHarness(ctx context.Context, work string) (*Harness, error) {
 	if work, err = filepath.EvalSymlinks(work); err != nil {
 		return nil, fmt.Errorf("--work: %w", err)
 	}
-	longest := filepath.Join(work, runPrefix+"0000000000", "kubelet/pod-resources/kubelet.sock")
+	longest := filepath.Join(work, runPrefix+"0000000000", "node-00/kubelet/pod-resources/kubelet.sock")
 	if len(longest) > socketLimit {
 		return nil, fmt.Errorf("--work %s: a socket below it would be %s, %d characters long; at most %d are possible",
 			work, longest, len(longest), socketLimit)

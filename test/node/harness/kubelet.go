@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -52,35 +53,61 @@ const (
 // KubeletConfig returns the configuration that every kubelet of the node needs.
 // health is the port of its health check, and logs the folder for the logs of pods.
 func (n *Node) KubeletConfig(health int, logs string) string {
+	return n.kubeletConfig(health, logs, n.RuntimeSocket())
+}
+
+func (n *Node) kubeletConfig(health int, logs, runtime string) string {
 	cgroups := ownCgroups
 	if n.Spec.Machine {
 		cgroups = systemdCgroups
 	}
-	return fmt.Sprintf(kubeletConfig, n.RuntimeSocket(), health, logs, n.Path("plugins")) + cgroups
+	return fmt.Sprintf(kubeletConfig, runtime, health, logs, n.Path("plugins")) + cgroups
 }
 
 // StartKubelet starts the kubelet of the spec with extra configuration and
 // arguments, and returns when it is healthy.
-func (n *Node) StartKubelet(config string, args ...string) error {
+func (n *Node) StartKubelet(config string, args ...string) (err error) {
+	n.Kubelet, err = n.RunKubelet(KubeletSpec{
+		Name: Name, Log: "kubelet", Program: n.Spec.Kubelet, Dir: n.Path(), Runtime: n.RuntimeSocket(), Config: config, Args: args,
+	})
+	return err
+}
+
+// KubeletSpec is one of several kubelets, each of which is a node of the cluster.
+type KubeletSpec struct {
+	// Name is the name of its node, and Log that of its log.
+	Name, Log string
+	Program   string
+	// Dir is the folder for all its state, and Runtime the socket of its runtime.
+	Dir, Runtime string
+	// Config is extra configuration, and Args are extra arguments.
+	Config string
+	Args   []string
+}
+
+// RunKubelet starts a kubelet, and returns when it is healthy.
+func (n *Node) RunKubelet(s KubeletSpec) (*Process, error) {
 	port, err := FreePort()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	config = n.KubeletConfig(port, n.Path("pod-logs")) + config
-	args = append([]string{
-		"--config=" + n.Path("kubelet.yaml"),
-		"--root-dir=" + n.Path("kubelet"),
-		"--cert-dir=" + n.Path("kubelet-pki"),
-		"--hostname-override=" + Name,
+	path := func(name string) string { return filepath.Join(s.Dir, name) }
+	config := n.kubeletConfig(port, path("pod-logs"), s.Runtime) + s.Config
+	args := append([]string{
+		"--config=" + path("kubelet.yaml"),
+		"--root-dir=" + path("kubelet"),
+		"--cert-dir=" + path("kubelet-pki"),
+		"--hostname-override=" + s.Name,
 		"--v=2",
-	}, args...)
-	if err := os.WriteFile(n.Path("kubelet.yaml"), []byte(config), 0o644); err != nil {
-		return err
+	}, s.Args...)
+	if err := os.WriteFile(path("kubelet.yaml"), []byte(config), 0o644); err != nil {
+		return nil, err
 	}
-	if n.Kubelet, err = n.Start("kubelet", n.Spec.Kubelet, args...); err != nil {
-		return err
+	kubelet, err := n.Start(s.Log, s.Program, args...)
+	if err != nil {
+		return nil, err
 	}
-	return Await(n.ctx, "a healthy kubelet", startLimit, func(ctx context.Context) error {
+	return kubelet, Await(n.ctx, "a healthy kubelet", startLimit, func(ctx context.Context) error {
 		return request(ctx, http.DefaultClient, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthz", port), "", nil, nil)
 	})
 }

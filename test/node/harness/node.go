@@ -54,12 +54,14 @@ type Node struct {
 	*supervisor
 	// Spec is the harness's input. StartKubelet starts its Kubelet.
 	Spec Spec
-	// RuntimeProcess and Kubelet are the processes that were started last.
+	// RuntimeProcess, Kubelet and Etcd are the processes that were started last.
 	RuntimeProcess *Process
 	Kubelet        *Process
+	Etcd           *Process
 
-	runtime        containerRuntime
-	runtimeCommand []string
+	runtime              containerRuntime
+	runtimeCommand       []string
+	etcdURL, etcdPeerURL string
 }
 
 // Path returns a path in the node's folder.

@@ -75,6 +75,28 @@ var network = pinned{name: "network plugins", folder: "containerd", programs: []
 	"github.com/containernetworking/plugins/plugins/main/loopback",
 }}
 
+// jobset is the controller of JobSets.
+var jobset = pinned{name: "JobSet's controller", folder: "jobset", programs: []string{"sigs.k8s.io/jobset"}}
+
+// JobSetCRD is the name of the file in the folder of programs that defines JobSets.
+const JobSetCRD = "jobsets.yaml"
+
+// buildJobSet builds the controller, and copies the definition that belongs to it.
+func buildJobSet(ctx context.Context, source, bin string) error {
+	if err := jobset.build(ctx, source, bin); err != nil {
+		return err
+	}
+	dir, err := buildCommand(ctx, filepath.Join(source, jobset.folder), "go", "list", "-m", "-f={{.Dir}}", jobset.programs[0])
+	if err != nil {
+		return err
+	}
+	crd, err := os.ReadFile(filepath.Join(dir, "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(bin, JobSetCRD), crd, 0o644)
+}
+
 // build builds the programs into bin, unless bin already has this version of them.
 func (p pinned) build(ctx context.Context, source, bin string) error {
 	module := filepath.Join(source, p.folder)

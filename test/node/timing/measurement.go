@@ -91,7 +91,7 @@ func (m *measurement) run() (run Run, err error) {
 		if err := m.StartKubelet(m.scenarioConfig(), "--kubeconfig="+api.Kubeconfig); err != nil {
 			return run, err
 		}
-		if err := api.AwaitNode(m.Context()); err != nil {
+		if err := api.AwaitNode(m.Context(), harness.Name); err != nil {
 			return run, err
 		}
 		if m.scenario.Innocent {
