@@ -71,6 +71,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.seconds, "seconds", 30, "measure for `N` seconds")
 	f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with each kubelet in turn, and take the median of each figure")
 	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; with the default curve, use 300")
+	f.IntVar(&o.scenario.Nodes, "nodes", 1, "share the pods among `N` nodes, each with a kubelet and a runtime; figures of kubelets are the sums")
 	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
 	f.BoolVar(&o.scenario.Reduced, "reduced", false, "reduce the first delay to a second; with --maximum 60s this is upstream's reduced curve")
 	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a failing container runs")
@@ -98,6 +99,8 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		return fmt.Errorf("-o %q: the formats are text and json", o.format)
 	case o.seconds < 1:
 		return fmt.Errorf("--seconds %d: must be positive", o.seconds)
+	case o.scenario.Nodes < 1:
+		return fmt.Errorf("--nodes %d: must be positive", o.scenario.Nodes)
 	case o.rounds < 1:
 		return fmt.Errorf("--rounds %d: must be positive", o.rounds)
 	case o.away < 1:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -95,8 +96,8 @@ type Run struct {
 	Waits map[string]float64 `json:"waits,omitempty"`
 }
 
-// Sample is the resource use of three processes and of the machine so far: CPU time in
-// seconds, memory in bytes.
+// Sample is the resource use of the kubelets, the API server, the runtimes and the machine
+// so far: CPU time in seconds, memory in bytes.
 type Sample struct {
 	At              time.Time `json:"at"`
 	Kubelet         float64   `json:"kubelet"`
@@ -120,17 +121,25 @@ type Innocent struct {
 type measurement struct {
 	*harness.Node
 	task
-	api     *harness.APIServer
-	runtime *harness.Process
-	control *memcri.Control
-	// kubelet is the URL of the kubelet's server.
-	kubelet string
-	client  *http.Client
-	run     Run
+	api    *harness.APIServer
+	nodes  []*node
+	client *http.Client
+	run    Run
 	// own counts the requests for pods that this program made since the window began.
 	own map[string]float64
 	// deleted is the number of innocents that are deleted.
 	deleted int
+}
+
+// node is a kubelet with its runtime.
+type node struct {
+	name             string
+	kubelet, runtime *harness.Process
+	control          *memcri.Control
+	// url is that of the kubelet's server.
+	url string
+	// read is the number of events of the runtime that were read.
+	read int
 }
 
 // nodeMain runs in the process that the harness started.
@@ -190,38 +199,25 @@ func (m *measurement) measure() error {
 			return err
 		}
 	}
-	m.Kubelet.End()
+	for _, n := range m.nodes {
+		n.kubelet.End()
+	}
 	return nil
 }
 
-// startAll starts the runtime, the API server and the kubelet.
+// startAll starts the runtimes, the API server and the kubelets.
 func (m *measurement) startAll() (err error) {
 	if m.run.Version, err = figures.KubeletVersion(m.Context(), m.Spec.Kubelet); err != nil {
 		return err
 	}
 	m.run.Kubelet = m.Spec.Kubelet
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	control := m.Path("control.sock")
-	args := append([]string{runtimeCommand, "--listen=" + m.RuntimeSocket(), "--control=" + control, "--dir=" + m.Spec.Dir}, m.Runtime.Args()...)
+	var network []string
 	if m.Scenario.Network {
 		conf, plugins, err := m.SetUpNetwork()
 		if err != nil {
 			return err
 		}
-		args = append(args, "--network="+conf, "--plugins="+strings.Join(plugins, string(filepath.ListSeparator)))
-	}
-	if m.runtime, err = m.Start("memcri", self, args...); err != nil {
-		return err
-	}
-	m.control = memcri.NewControl(control)
-	if err := harness.Await(m.Context(), "the runtime", time.Minute, func(ctx context.Context) error {
-		_, err := m.control.Calls(ctx)
-		return err
-	}); err != nil {
-		return err
+		network = []string{"--network=" + conf, "--plugins=" + strings.Join(plugins, string(filepath.ListSeparator))}
 	}
 	m.say("starting etcd and kube-apiserver")
 	var gates []string
@@ -231,22 +227,57 @@ func (m *measurement) startAll() (err error) {
 	if m.api, err = m.StartAPIServer(gates...); err != nil {
 		return err
 	}
-	m.say("starting the kubelet %s", m.run.Version)
+	// The certificates of kubelets are self-signed.
+	m.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	m.say("starting %d kubelets %s", m.Scenario.nodes(), m.run.Version)
+	for i := range m.Scenario.nodes() {
+		n, err := m.startNode(nodeName(i), network)
+		if err != nil {
+			return err
+		}
+		m.nodes = append(m.nodes, n)
+	}
+	return nil
+}
+
+// startNode starts a runtime and a kubelet, and waits for the node object.
+func (m *measurement) startNode(name string, network []string) (n *node, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	dir := m.Path(name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	socket, control := filepath.Join(dir, "cri.sock"), filepath.Join(dir, "control.sock")
+	n = &node{name: name, control: memcri.NewControl(control)}
+	args := slices.Concat([]string{runtimeCommand, "--listen=" + socket, "--control=" + control, "--dir=" + dir}, m.Runtime.Args(), network)
+	if n.runtime, err = m.Start("memcri-"+name, self, args...); err != nil {
+		return nil, err
+	}
+	if err := harness.Await(m.Context(), "the runtime", time.Minute, func(ctx context.Context) error {
+		_, err := n.control.Calls(ctx)
+		return err
+	}); err != nil {
+		return nil, err
+	}
 	port, err := harness.FreePort()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	m.kubelet = fmt.Sprintf("https://127.0.0.1:%d", port)
-	// The kubelet's certificate is self-signed.
-	m.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	n.url = fmt.Sprintf("https://127.0.0.1:%d", port)
 	config, err := m.kubeletConfig(port)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := m.StartKubelet(config, "--kubeconfig="+m.api.Kubeconfig); err != nil {
-		return err
+	if n.kubelet, err = m.RunKubelet(harness.KubeletSpec{
+		Name: name, Log: "kubelet-" + name, Program: m.Spec.Kubelet, Dir: dir, Runtime: socket, Config: config,
+		Args: []string{"--kubeconfig=" + m.api.Kubeconfig},
+	}); err != nil {
+		return nil, err
 	}
-	return m.api.AwaitNode(m.Context())
+	return n, m.api.AwaitNode(m.Context(), name)
 }
 
 // kubeletConfig returns the configuration that the scenario adds to the one of every
@@ -265,7 +296,7 @@ authentication:
 maxPods: %d
 crashLoopBackOff:
   maxContainerRestartPeriod: %v
-`, port, max(110, s.Pods)+20, s.Maximum)
+`, port, max(110, s.Pods/s.nodes()+1)+20, s.Maximum)
 	if s.Action == harness.ActionRestartPod {
 		gates += "  " + harness.GateRestartPod + ": true\n"
 	}
@@ -338,11 +369,49 @@ func (m *measurement) createInnocent(idle bool) error {
 	return m.create(pod)
 }
 
-// readJournal reads the runtime's events since the last call.
+// events returns the runtimes' events since the last call. Those of a pod are in their
+// order.
+func (m *measurement) events() (all []memcri.Event, err error) {
+	for _, n := range m.nodes {
+		events, err := n.control.Journal(m.Context(), n.read)
+		if err != nil {
+			return nil, err
+		}
+		n.read += len(events)
+		all = append(all, events...)
+	}
+	return all, nil
+}
+
+// readJournal adds the runtimes' events since the last call to the journal.
 func (m *measurement) readJournal() error {
-	events, err := m.control.Journal(m.Context(), len(m.run.Journal))
+	events, err := m.events()
 	m.run.Journal = append(m.run.Journal, events...)
 	return err
+}
+
+// calls returns how often each method of the runtimes was called so far.
+func (m *measurement) calls() (map[string]memcri.Calls, error) {
+	sums := map[string]memcri.Calls{}
+	for _, n := range m.nodes {
+		calls, err := n.control.Calls(m.Context())
+		if err != nil {
+			return nil, err
+		}
+		for method, c := range calls {
+			sums[method] = memcri.Calls{Count: sums[method].Count + c.Count, Seconds: sums[method].Seconds + c.Seconds}
+		}
+	}
+	return sums, nil
+}
+
+// setDependency makes the dependency present or absent.
+func (m *measurement) setDependency(present bool) error {
+	var failed []error
+	for _, n := range m.nodes {
+		failed = append(failed, n.control.SetDependency(m.Context(), dependency, present))
+	}
+	return errors.Join(failed...)
 }
 
 // deleteInnocents deletes the innocent pods that have started.

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 const (
@@ -26,14 +25,17 @@ func container(name string, lives ...string) corev1.Container {
 	return corev1.Container{Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: lives}
 }
 
-// newPod returns a pod that is assigned to the node, because there is no scheduler.
+// nodeName returns the name of the i-th node.
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
+
+// newPod returns a pod that is assigned to the first node, because there is no scheduler.
 func newPod(name string, policy corev1.RestartPolicy, containers ...corev1.Container) *corev1.Pod {
 	no, second := false, int64(1)
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
 		Spec: corev1.PodSpec{
-			NodeName:                      harness.Name,
+			NodeName:                      nodeName(0),
 			RestartPolicy:                 policy,
 			TerminationGracePeriodSeconds: &second,
 			AutomountServiceAccountToken:  &no,
@@ -52,6 +54,7 @@ func (s Scenario) pods() (pods []*corev1.Pod) {
 	for i := range s.Pods {
 		name := fmt.Sprintf("%s-%03d", s.Mix, i+1)
 		pod := newPod(name, corev1.RestartPolicyAlways, container(mainContainer, fails))
+		pod.Spec.NodeName = nodeName(i % s.nodes())
 		switch s.Mix {
 		case half:
 			if i%2 == 0 {

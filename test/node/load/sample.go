@@ -54,28 +54,28 @@ func (m *measurement) sample() (stop func() error) {
 
 func (m *measurement) sampleOnce() (s Sample, err error) {
 	s.At = time.Now()
-	for _, read := range []struct {
-		to   *float64
-		from func(int) (float64, error)
-		pid  int
-	}{
-		{&s.Kubelet, figures.CPU, m.Kubelet.PID()},
-		{&s.APIServer, figures.CPU, m.api.PID()},
-		{&s.Runtime, figures.CPU, m.runtime.PID()},
-		{&s.KubeletMemory, figures.Memory, m.Kubelet.PID()},
-		{&s.APIServerMemory, figures.Memory, m.api.PID()},
-	} {
-		if *read.to, err = read.from(read.pid); err != nil {
-			return s, err
-		}
+	add := func(to *float64, from func(int) (float64, error), p *harness.Process) {
+		value, failed := from(p.PID())
+		*to += value
+		err = errors.Join(err, failed)
+	}
+	for _, n := range m.nodes {
+		add(&s.Kubelet, figures.CPU, n.kubelet)
+		add(&s.KubeletMemory, figures.Memory, n.kubelet)
+		add(&s.Runtime, figures.CPU, n.runtime)
+	}
+	add(&s.APIServer, figures.CPU, m.api.Process)
+	add(&s.APIServerMemory, figures.Memory, m.api.Process)
+	if err != nil {
+		return s, err
 	}
 	s.All, s.Stolen, err = figures.Busy()
 	return s, err
 }
 
-// fromKubelet sends the kubelet's server a request.
-func (m *measurement) fromKubelet(path string, use func(io.Reader) error) error {
-	req, err := http.NewRequestWithContext(m.Context(), http.MethodGet, m.kubelet+path, nil)
+// fromKubelet sends a kubelet's server a request.
+func (m *measurement) fromKubelet(n *node, path string, use func(io.Reader) error) error {
+	req, err := http.NewRequestWithContext(m.Context(), http.MethodGet, n.url+path, nil)
 	if err != nil {
 		return err
 	}
@@ -90,31 +90,35 @@ func (m *measurement) fromKubelet(path string, use func(io.Reader) error) error 
 	return use(answer.Body)
 }
 
-// metrics returns how often the kubelet has synced pods and listed containers, and
-// how many seconds its API requests have waited. It also updates the maximum of the
+// metrics returns how often the kubelets have synced pods and listed containers, and
+// how many seconds their API requests have waited. It also updates the maximum of the
 // heap.
 func (m *measurement) metrics() (map[string]float64, error) {
 	sums := map[string]float64{}
-	err := m.fromKubelet("/metrics", func(body io.Reader) error {
-		families, err := figures.ParseMetrics(body)
-		if err != nil {
-			return err
-		}
-		sum := func(name string, of func(*dto.Metric) float64) {
-			for _, metric := range families[name].GetMetric() {
-				sums[name] += of(metric)
+	for _, n := range m.nodes {
+		if err := m.fromKubelet(n, "/metrics", func(body io.Reader) error {
+			families, err := figures.ParseMetrics(body)
+			if err != nil {
+				return err
 			}
+			sum := func(name string, of func(*dto.Metric) float64) {
+				for _, metric := range families[name].GetMetric() {
+					sums[name] += of(metric)
+				}
+			}
+			count := func(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) }
+			sum(metricSyncs, count)
+			sum(metricRelists, count)
+			sum(metricThrottled, func(m *dto.Metric) float64 { return m.GetHistogram().GetSampleSum() })
+			sum(metricHeap, func(m *dto.Metric) float64 { return m.GetGauge().GetValue() })
+			return nil
+		}); err != nil {
+			return nil, err
 		}
-		count := func(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) }
-		sum(metricSyncs, count)
-		sum(metricRelists, count)
-		sum(metricThrottled, func(m *dto.Metric) float64 { return m.GetHistogram().GetSampleSum() })
-		sum(metricHeap, func(m *dto.Metric) float64 { return m.GetGauge().GetValue() })
-		return nil
-	})
+	}
 	m.run.Heap = max(m.run.Heap, sums[metricHeap])
 	delete(sums, metricHeap)
-	return sums, err
+	return sums, nil
 }
 
 // count counts the restarts in the API and in the runtime. The API lags behind while
@@ -158,15 +162,14 @@ func (m *measurement) countOnce() error {
 	})
 }
 
-// profile takes profiles of the kubelet under the load of the window: CPU, blocking,
+// profile takes profiles of the first kubelet under the load of the window: CPU, blocking,
 // and the heap at the beginning.
 func (m *measurement) profile() error {
 	if err := os.MkdirAll(m.Profile, 0o755); err != nil {
 		return err
 	}
 	m.say("profiling for %v", profiling)
-	before, err := m.control.Journal(m.Context(), len(m.run.Journal))
-	if err != nil {
+	if _, err := m.events(); err != nil {
 		return err
 	}
 	name := strings.ReplaceAll(m.Scenario.name(), "/", "-") + "-" + m.Label
@@ -179,7 +182,7 @@ func (m *measurement) profile() error {
 	for i := range kinds {
 		kind := &kinds[i]
 		go func() {
-			failed <- m.fromKubelet("/debug/pprof/"+kind.path, func(body io.Reader) error {
+			failed <- m.fromKubelet(m.nodes[0], "/debug/pprof/"+kind.path, func(body io.Reader) error {
 				data, err := io.ReadAll(body)
 				if err != nil {
 					return err
@@ -191,13 +194,14 @@ func (m *measurement) profile() error {
 			})
 		}()
 	}
+	var err error
 	for range kinds {
 		err = errors.Join(err, <-failed)
 	}
 	if err != nil {
 		return err
 	}
-	events, err := m.control.Journal(m.Context(), len(m.run.Journal)+len(before))
+	events, err := m.events()
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 type Scenario struct {
 	Mix  string `json:"mix"`
 	Pods int    `json:"pods"`
+	// Nodes is the number of nodes that share the pods, or 0 for one.
+	Nodes int `json:"nodes,omitempty"`
 	harness.Curve
 	// Life is the time after which a failing container exits.
 	Life time.Duration `json:"life"`
@@ -72,8 +74,14 @@ func (s Scenario) String() string {
 	if s.Reduced {
 		curve = "reduced curve, " + curve
 	}
-	return fmt.Sprintf("%d pods, %s; %s, a run of %v, %s", s.Pods, what, curve, s.Life, window)
+	pods := fmt.Sprintf("%d pods", s.Pods)
+	if s.Nodes > 1 {
+		pods = fmt.Sprintf("%d nodes, %s", s.Nodes, pods)
+	}
+	return fmt.Sprintf("%s, %s; %s, a run of %v, %s", pods, what, curve, s.Life, window)
 }
+
+func (s Scenario) nodes() int { return max(1, s.Nodes) }
 
 // crashing returns the number of pods that crash.
 func (s Scenario) crashing() int {

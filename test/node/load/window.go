@@ -59,7 +59,7 @@ func (m *measurement) window() error {
 	if err != nil {
 		return err
 	}
-	calls, err := m.control.Calls(m.Context())
+	calls, err := m.calls()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (m *measurement) window() error {
 	if err := errors.Join(err, stop()); err != nil {
 		return err
 	}
-	after, err := m.control.Calls(m.Context())
+	after, err := m.calls()
 	if err != nil {
 		return err
 	}
@@ -121,14 +121,14 @@ func (m *measurement) window() error {
 // herd removes the dependency, adds it again, and waits until all pods run and the
 // kubelet has reported that.
 func (m *measurement) herd(do func() error) error {
-	if err := m.control.SetDependency(m.Context(), dependency, false); err != nil {
+	if err := m.setDependency(false); err != nil {
 		return err
 	}
 	if err := m.wait(m.Scenario.Window, do); err != nil {
 		return err
 	}
 	m.run.Back = time.Now()
-	if err := m.control.SetDependency(m.Context(), dependency, true); err != nil {
+	if err := m.setDependency(true); err != nil {
 		return err
 	}
 	limit := time.Now().Add(2*m.Scenario.Maximum + 2*time.Minute)
