@@ -135,7 +135,7 @@ type figures struct {
 		}
 		Figures map[string]struct {
 			PerSecond, Ideal, RequestsPerRestart, RequestsPer10s float64
-			Kubelet                                              struct{ Cores float64 }
+			Kubelet, APIServer                                   struct{ Cores float64 }
 		}
 	}
 }
@@ -156,13 +156,13 @@ const (
 
 // MeasuredCosts are the costs in docs/results.
 func TestMeasuredCosts(t *testing.T) {
-	type row struct{ rate, cores, requests float64 }
+	type row struct{ rate, cores, requests, perRequest float64 }
 	find := func(file, name string) row {
 		for _, r := range measured(t, file).Results {
 			if r.Name == name {
 				f := r.Figures["ours"]
 				require.NotZero(t, f.PerSecond)
-				return row{f.PerSecond, f.Kubelet.Cores, f.RequestsPerRestart}
+				return row{f.PerSecond, f.Kubelet.Cores, f.RequestsPerRestart, f.APIServer.Cores / f.PerSecond / f.RequestsPerRestart}
 			}
 		}
 		t.Fatalf("%s has no %s", file, name)
@@ -170,6 +170,7 @@ func TestMeasuredCosts(t *testing.T) {
 	}
 	c := MeasuredCosts
 	assert.InDelta(t, find(loadJSON, "tenth/110").requests, c.RequestsPerRestart, 0.005, "RequestsPerRestart")
+	assert.InDelta(t, 1000*find(loadJSON, "tenth/110").perRequest, c.APIServerCPUPerRequest.Seconds()*1000, 0.051, "APIServerCPUPerRequest in ms")
 	// Solve the three equations idle + rate x restart + requests x request = cores.
 	few, more, most := find(load10sJSON, "tenth/110"), find(load10sJSON, "all-fail/110"), find(loadJSON, "all-fail/110")
 	requests := func(r row) float64 { return min(r.rate*c.RequestsPerRestart, c.RequestLimit) }

@@ -125,6 +125,7 @@ within the budget; 2 wrong usage; 3 a configuration is invalid or cannot be read
 	Duration(flags, &o.CPUPerRestart, "cpu-per-restart", o.CPUPerRestart, "the processor time of the kubelet for a restart, without its requests")
 	Duration(flags, &o.CPUPerRequest, "cpu-per-request", o.CPUPerRequest, "the processor time of the kubelet for an API request")
 	share(flags, &o.CPUIdle, "cpu-idle", o.CPUIdle, "the processors that a kubelet needs without restarts")
+	Duration(flags, &o.APIServerCPUPerRequest, "apiserver-cpu-per-request", o.APIServerCPUPerRequest, "the processor time of the API server for an API request")
 	perSecond(flags, &o.requests, "budget-requests", "the most API requests of all nodes per second")
 	usage.Var(flags, &o.cpu, "budget-cpu", "SHARE", "", "the most processor time that a kubelet uses, as a share of one processor", parseProcessors)
 	Duration(flags, &o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")

@@ -24,9 +24,11 @@ import (
 // prediction is the plan for a scenario of node-load.
 type prediction struct {
 	restarts, requests, cores float64
+	// apiServer is the number of processors that the API server uses.
+	apiServer float64
 }
 
-// predict simulates the node of a scenario in the window of the measurement, which begins when
+// predict simulates the nodes of a scenario in the window of the measurement, which begins when
 // every container has had two restarts.
 func predict(t *testing.T, r measurement) (p prediction, ok bool) {
 	t.Helper()
@@ -41,10 +43,10 @@ func predict(t *testing.T, r measurement) (p prediction, ok bool) {
 	default:
 		return p, false
 	}
-	c := node(sc.Maximum, sc.Reduced)
+	c, nodes := node(sc.Maximum, sc.Reduced), max(1, sc.Nodes)
 	window := max(sc.Window.Truncate(fleet.Step), fleet.Step)
 	o := fleet.Options{
-		Curves: []fleet.Curve{c}, Nodes: 1, Pods: sc.Pods, Containers: each, Lives: plan.Lives{{Code: 1, After: sc.Life}},
+		Curves: []fleet.Curve{c}, Nodes: nodes, Pods: sc.Pods / nodes, Containers: each, Lives: plan.Lives{{Code: 1, After: sc.Life}},
 		Policy: v1.RestartPolicyAlways, Fail: share, Stagger: fleet.Step, Seed: 1, Costs: fleet.MeasuredCosts,
 	}
 	begin := (c.Delay(1) + c.Delay(2) + 3*sc.Life + 2*fleet.Step - 1).Truncate(fleet.Step)
@@ -57,6 +59,7 @@ func predict(t *testing.T, r measurement) (p prediction, ok bool) {
 		p.requests += float64(sums.Requests[step]) / 1000 * fleet.Step.Seconds() / window.Seconds()
 	}
 	p.cores = o.CPU(p.restarts, p.requests/10, s)
+	p.apiServer = p.requests / 10 * o.APIServerCPUPerRequest.Seconds()
 	return p, true
 }
 
@@ -114,9 +117,35 @@ costs of a restart come from the four rows marked ¹: the requests from tenth/11
 				fleet.Short(r.Scenario.Maximum), r.Name, mark, p.restarts, f.PerSecond, p.requests, f.RequestsPer10s, p.cores, f.Kubelet.Cores, why)
 		}
 	}
+	writeFleet(t, &b)
 	writeHerd(t, &b)
 	writeRecommended(t, &b)
 	golden(t, "plan.md", b.Bytes())
+}
+
+// writeFleet compares the load of several nodes on their API server.
+func writeFleet(t *testing.T, b *bytes.Buffer) {
+	t.Helper()
+	b.WriteString(`
+In [plan/fleet.md](plan/fleet.md), several kubelets share an API server. Its CPU is that of ` + "`API SERVER CPU`" + ` in a plan:
+
+| nodes | maximum | mix/pods | requests per 10 s, predicted | measured | CPU of the API server, predicted | measured | |
+|---:|---:|---|---:|---:|---:|---:|---|
+`)
+	for _, r := range readLoad(t, results+"/plan/fleet.json").Results {
+		f := r.Figures["ours"]
+		p, ok := predict(t, r)
+		require.True(t, ok, r.Name)
+		why := ""
+		if 4*f.WarmUp > spamBurst*r.Scenario.Maximum.Seconds() {
+			why = fmt.Sprintf("when the measurement began, the kubelets had sent the %d events of each pod", spamBurst)
+		} else {
+			assert.InEpsilon(t, f.RequestsPer10s, p.requests, 0.2, "%s: requests", r.Name)
+		}
+		assert.InEpsilon(t, f.APIServer.Cores, p.apiServer, 0.2, "%s: CPU of the API server", r.Name)
+		fmt.Fprintf(b, "| %d | %s | %s | %.0f | %.0f | %.2f | %.2f | %s |\n",
+			r.Scenario.Nodes, fleet.Short(r.Scenario.Maximum), r.Name, p.requests, f.RequestsPer10s, p.apiServer, f.APIServer.Cores, why)
+	}
 }
 
 // writeRecommended writes the recommended maxima for some budgets.

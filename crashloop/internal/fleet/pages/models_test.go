@@ -132,7 +132,7 @@ type measurement struct {
 	Name     string
 	Scenario struct {
 		Mix           string
-		Pods          int
+		Pods, Nodes   int
 		Maximum, Life time.Duration
 		Reduced       bool
 		Window        time.Duration
@@ -141,10 +141,10 @@ type measurement struct {
 }
 
 type figures struct {
-	Seconds, PerSecond, Ideal, RequestsPerRestart, RequestsPer10s float64
-	Restarts                                                      int
-	Requests                                                      map[string]float64
-	Kubelet, APIServer                                            struct{ Cores float64 }
+	Seconds, PerSecond, Ideal, RequestsPerRestart, RequestsPer10s, WarmUp float64
+	Restarts                                                              int
+	Requests                                                              map[string]float64
+	Kubelet, APIServer                                                    struct{ Cores float64 }
 }
 
 func readLoad(t testing.TB, path string) load {

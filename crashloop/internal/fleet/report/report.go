@@ -35,6 +35,7 @@ type Costs struct {
 	CPUSecondsPerRestart float64 `json:"cpuSecondsPerRestart"`
 	CPUSecondsPerRequest float64 `json:"cpuSecondsPerRequest"`
 	CPUIdle              float64 `json:"cpuIdle"`
+	APIServerPerRequest  float64 `json:"apiServerCPUSecondsPerRequest"`
 }
 
 // Curve has the figures of a curve.
@@ -60,6 +61,8 @@ type Curve struct {
 	// node in any 10 s.
 	CPU        float64 `json:"cpuNode"`
 	CPUBusiest float64 `json:"cpuNodeBusiest"`
+	// APIServerCPU is the mean number of processors that the API server uses for these requests.
+	APIServerCPU float64 `json:"cpuAPIServer"`
 	// Down is the share of the time in which containers waited.
 	Down float64 `json:"downShare"`
 	// Completed is the number of containers that ended with success.
@@ -120,7 +123,7 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 	all := float64(o.Nodes) * float64(o.Pods*o.Containers)
 	report := &Report{
 		Workload: o.String(), Nodes: o.Nodes, Containers: o.Nodes * o.Pods * o.Containers, Seconds: o.For.Seconds(), Seed: o.Seed, step: step,
-		Costs: Costs{o.RequestsPerRestart, o.RequestLimit, o.CPUPerRestart.Seconds(), o.CPUPerRequest.Seconds(), o.CPUIdle},
+		Costs: Costs{o.RequestsPerRestart, o.RequestLimit, o.CPUPerRestart.Seconds(), o.CPUPerRequest.Seconds(), o.CPUIdle, o.APIServerCPUPerRequest.Seconds()},
 	}
 	var base []Point
 	for i := range r.Curves {
@@ -138,7 +141,9 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 			RequestsNodeBusiest: peak, RequestsFleetBusiest: busiest,
 			CPU:        o.Costs.CPU(total/float64(o.Nodes), requests/float64(o.Nodes), o.For),
 			CPUBusiest: o.Costs.CPU(float64(s.Peak.Restarts), peak, fleet.Step),
-			Completed:  s.Completed, Series: series(s, all, o.For, step, base),
+
+			APIServerCPU: requests * o.APIServerCPUPerRequest.Seconds() / o.For.Seconds(),
+			Completed:    s.Completed, Series: series(s, all, o.For, step, base),
 		}
 		if time := s.UpMillis + s.DownMillis; time > 0 {
 			curve.Down = float64(s.DownMillis) / float64(time)

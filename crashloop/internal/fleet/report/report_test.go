@@ -34,7 +34,7 @@ func options(t *testing.T) fleet.Options {
 			{Name: `<b>&"x"`, Curve: backoff.Curve{Initial: 8 * s, Max: 8 * s}},
 		},
 		Nodes: 2, Pods: 5, Containers: 1, Lives: lives, Policy: v1.RestartPolicyAlways, Fail: 1, For: 10 * time.Minute, Seed: 1,
-		Costs: fleet.Costs{RequestsPerRestart: 5, CPUPerRestart: 10 * time.Millisecond, CPUPerRequest: time.Millisecond, CPUIdle: 0.1},
+		Costs: fleet.Costs{RequestsPerRestart: 5, CPUPerRestart: 10 * time.Millisecond, CPUPerRequest: time.Millisecond, CPUIdle: 0.1, APIServerCPUPerRequest: 40 * time.Millisecond},
 	}
 }
 
@@ -60,6 +60,7 @@ func TestFigures(t *testing.T) {
 	assert.Equal(t, 50.0, a.RequestsFleetBusiest)
 	assert.InDelta(t, 0.1+0.5*(0.01+5*0.001), b.CPU, 1e-9)
 	assert.InDelta(t, 0.1+0.5*(0.01+5*0.001), a.CPUBusiest, 1e-9)
+	assert.InDelta(t, 5*0.04, b.APIServerCPU, 1e-9)
 	assert.InDelta(t, 1-14.0/600, a.Down, 1e-9)
 	assert.Len(t, a.Series, 10)
 	assert.Equal(t, Point{AfterSeconds: 60, RestartsPerContainer: 3, Requests: 25}, a.Series[0])
@@ -75,11 +76,11 @@ func TestTable(t *testing.T) {
 	o.Fail, o.Outages = 0, []fleet.Outage{{From: time.Minute, Length: 4 * time.Minute, Share: 0.5}}
 	r := New(result(t, o), nil, 5*time.Minute)
 	assert.Equal(t, `2 nodes of 5 pods, 10m; from 1m, a dependency of 50% is away for 4m: 1@2s; restart policy Always; seed 1
-a restart: 5 requests, 10 ms CPU and 1 ms for each request; a kubelet without restarts: 0.1 CPU
+a restart: 5 requests, 10 ms CPU and 1 ms for each request; a kubelet without restarts: 0.1 CPU; of the API server 40 ms for each request
 
-    CURVE  INITIAL  MAXIMUM  RESTARTS  EXCESS  REQUESTS/10s  BUSIEST  CPU  BUSIEST    DOWN  FLEET REQUESTS/10s  BUSIEST
-  default      10s       5m         3       -          1.25       15  0.1      0.1  25.83%                 2.5       25
-  <b>&"x"       8s       8s      12.5    +9.5          5.21       15  0.1      0.1     16%                10.4       25
+    CURVE  INITIAL  MAXIMUM  RESTARTS  EXCESS  REQUESTS/10s  BUSIEST  CPU  BUSIEST    DOWN  FLEET REQUESTS/10s  BUSIEST  API SERVER CPU
+  default      10s       5m         3       -          1.25       15  0.1      0.1  25.83%                 2.5       25            0.01
+  <b>&"x"       8s       8s      12.5    +9.5          5.21       15  0.1      0.1     16%                10.4       25            0.04
 
   BACK AFTER    CURVE  CONTAINERS    P50    P99  LONGEST  NEVER
           5m  default           5  1m22s  1m22s    1m22s      0

@@ -78,6 +78,9 @@ func (r *Report) costs() string {
 	c := r.Costs
 	s := fmt.Sprintf("a restart: %s requests, %s ms CPU and %s ms for each request; a kubelet without restarts: %s CPU",
 		number(c.RequestsPerRestart), number(1000*c.CPUSecondsPerRestart), number(1000*c.CPUSecondsPerRequest), number(c.CPUIdle))
+	if r.Nodes > 1 {
+		s += fmt.Sprintf("; of the API server %s ms for each request", number(1000*c.APIServerPerRequest))
+	}
 	if c.RequestsPerSecond > 0 {
 		s += fmt.Sprintf("; at most %s requests/s", number(c.RequestsPerSecond))
 	}
@@ -87,7 +90,7 @@ func (r *Report) costs() string {
 func (r *Report) sums() Table {
 	t := Table{Head: []string{"CURVE", "INITIAL", "MAXIMUM", "RESTARTS", "EXCESS", "REQUESTS/10s", "BUSIEST", "CPU", "BUSIEST", "DOWN"}}
 	if r.Nodes > 1 {
-		t.Head = append(t.Head, "FLEET REQUESTS/10s", "BUSIEST")
+		t.Head = append(t.Head, "FLEET REQUESTS/10s", "BUSIEST", "API SERVER CPU")
 	}
 	if r.completed() {
 		t.Head = append(t.Head, "COMPLETED")
@@ -98,7 +101,7 @@ func (r *Report) sums() Table {
 			number(c.RequestsNode), number(c.RequestsNodeBusiest), number(c.CPU), number(c.CPUBusiest), fleet.Percent(c.Down),
 		}
 		if r.Nodes > 1 {
-			row = append(row, number(c.RequestsFleet), number(c.RequestsFleetBusiest))
+			row = append(row, number(c.RequestsFleet), number(c.RequestsFleetBusiest), number(c.APIServerCPU))
 		}
 		if r.completed() {
 			row = append(row, strconv.FormatUint(c.Completed, 10))
