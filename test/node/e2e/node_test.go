@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -54,10 +53,7 @@ func startE2E(t *testing.T) *e2e {
 	}
 	e.api, err = n.StartAPIServer(args...)
 	require.NoError(t, err)
-	e.kube, err = kubernetes.NewForConfig(&rest.Config{
-		Host: e.api.URL, BearerToken: harness.Token, QPS: 1000, Burst: 1000,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: e.api.Certificate},
-	})
+	e.kube, err = e.api.Clientset()
 	require.NoError(t, err)
 	harness.Progress("starting the kubelet")
 	e.startKubelet(t)
@@ -193,13 +189,8 @@ func kubeletVersion(ctx context.Context, kubelet string) (string, error) {
 
 // startControllerManager starts the controller of Jobs.
 func (e *e2e) startControllerManager() error {
-	kubeconfig := e.Path("controller-manager.kubeconfig")
-	if err := e.api.WriteKubeconfig(kubeconfig, harness.Token); err != nil {
-		return err
-	}
-	_, err := e.Start("kube-controller-manager", *managerFlag, "--kubeconfig="+kubeconfig, "--controllers=job-controller",
+	return e.StartController(e.api, "kube-controller-manager", *managerFlag, "--controllers=job-controller",
 		"--leader-elect=false", "--bind-address=127.0.0.1", "--cert-dir="+e.Path("controller-manager-pki"))
-	return err
 }
 
 // reboot reboots the node, and starts the kubelet again.

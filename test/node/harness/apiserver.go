@@ -16,6 +16,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // The two users of the node's API server. The server listens on loopback only
@@ -93,6 +96,24 @@ clusters: [{name: node, cluster: {server: %q, certificate-authority: %q}}]
 users: [{name: user, user: {token: %q}}]
 contexts: [{name: node, context: {cluster: node, user: user}}]
 `, api.URL, api.Certificate, token), 0o600)
+}
+
+// Clientset returns a client with all permissions.
+func (api *APIServer) Clientset() (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(&rest.Config{
+		Host: api.URL, BearerToken: Token, QPS: 1000, Burst: 1000,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: api.Certificate},
+	})
+}
+
+// StartController starts a controller or the scheduler with extra arguments.
+func (n *Node) StartController(api *APIServer, name, program string, args ...string) error {
+	kubeconfig := n.Path(name + ".kubeconfig")
+	if err := api.WriteKubeconfig(kubeconfig, Token); err != nil {
+		return err
+	}
+	_, err := n.Start(name, program, append([]string{"--kubeconfig=" + kubeconfig}, args...)...)
+	return err
 }
 
 // Serve starts or restarts kube-apiserver, and returns when it answers.

@@ -72,7 +72,7 @@ func (h *Harness) clear(dir string) error {
 	}); err != nil {
 		return err
 	}
-	groups, err := CgroupsOf(dir)
+	groups, err := cgroupsOf(dir)
 	if err != nil {
 		return err
 	}
@@ -130,10 +130,10 @@ func remains(prefix string) []error {
 	return found
 }
 
-// CgroupsOf returns the cgroups of the containers of the node in a folder. Another runtime on the
+// cgroupsOf returns the cgroups of a node's containers. Another runtime on the
 // machine may use the same parent, so only cgroups that are named after this node's
 // containers belong to it.
-func CgroupsOf(dir string) ([]string, error) {
+func cgroupsOf(dir string) ([]string, error) {
 	var names []string
 	for _, r := range runtimes {
 		own, err := r.cgroups(dir)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -121,7 +122,7 @@ func newHarness(ctx context.Context, work string) (*Harness, error) {
 	if work, err = filepath.EvalSymlinks(work); err != nil {
 		return nil, fmt.Errorf("--work: %w", err)
 	}
-	longest := filepath.Join(work, runPrefix+"0000000000", "node-00/kubelet/pod-resources/kubelet.sock")
+	longest := filepath.Join(work, runPrefix+"0000000000", strconv.Itoa(MaxKubelets), "kubelet/pod-resources/kubelet.sock")
 	if len(longest) > socketLimit {
 		return nil, fmt.Errorf("--work %s: a socket below it would be %s, %d characters long; at most %d are possible",
 			work, longest, len(longest), socketLimit)

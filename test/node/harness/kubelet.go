@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -73,12 +74,22 @@ func (n *Node) StartKubelet(config string, args ...string) (err error) {
 	return err
 }
 
-// KubeletSpec is one of several kubelets, each of which is a node of the cluster.
+// MaxKubelets is how many kubelets can have a KubeletDir.
+const MaxKubelets = 99
+
+// KubeletDir makes the folder of the i-th of several kubelets, counted from 0. Its name is
+// short because it has sockets.
+func (n *Node) KubeletDir(i int) (string, error) {
+	dir := n.Path(strconv.Itoa(i + 1))
+	return dir, os.Mkdir(dir, 0o755)
+}
+
+// KubeletSpec is the input of RunKubelet.
 type KubeletSpec struct {
-	// Name is the name of its node, and Log that of its log.
+	// Name is the name of the node object, and Log that of the kubelet's log.
 	Name, Log string
 	Program   string
-	// Dir is the folder for all its state, and Runtime the socket of its runtime.
+	// Dir is the folder for all state, and Runtime the socket of the container runtime.
 	Dir, Runtime string
 	// Config is extra configuration, and Args are extra arguments.
 	Config string
@@ -89,6 +100,9 @@ type KubeletSpec struct {
 func (n *Node) RunKubelet(s KubeletSpec) (*Process, error) {
 	port, err := FreePort()
 	if err != nil {
+		return nil, err
+	}
+	if err := n.nameHost(s.Name); err != nil {
 		return nil, err
 	}
 	path := func(name string) string { return filepath.Join(s.Dir, name) }

@@ -55,9 +55,18 @@ func (n *Node) secludeMounts() error {
 			return err
 		}
 	}
-	// A standalone kubelet often looks up its own name. Without a name server, each
-	// lookup would take seconds.
-	return n.Replace("/etc/hosts", []byte("127.0.0.1 localhost "+Name+"\n"))
+	return n.Replace("/etc/hosts", []byte("127.0.0.1 localhost\n"))
+}
+
+// nameHost adds a name of this machine. A kubelet looks up its own name, a standalone one
+// often. Without a name server, each lookup would take seconds.
+func (n *Node) nameHost(name string) error {
+	f, err := os.OpenFile(n.Path("fixed", "/etc/hosts"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, "127.0.0.1", name)
+	return errors.Join(err, f.Close())
 }
 
 // secludeProc gives the node its own /proc, with copies of the tunables. With mounts in

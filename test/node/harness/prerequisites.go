@@ -78,13 +78,13 @@ func prerequisites(needed []Program, needs Needs) (etcd string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if !needs.Built {
-			program("go", "golang-go")
-		}
 		needed := runtime.needs(needs.Built)
 		for _, name := range slices.Sorted(maps.Keys(needed)) {
 			program(name, needed[name])
 		}
+	}
+	if needs.JobSet || needs.Runtime != "" && !needs.Built {
+		program("go", "golang-go")
 	}
 	if needs.APIServer {
 		etcd = program("etcd", "etcd-server")

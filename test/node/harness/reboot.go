@@ -44,7 +44,7 @@ func (n *Node) Reboot() error {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	groups, err := CgroupsOf(n.Spec.Dir)
+	groups, err := cgroupsOf(n.Spec.Dir)
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,12 @@ func buildJobSet(ctx context.Context, source, bin string) error {
 	if err := jobset.build(ctx, source, bin); err != nil {
 		return err
 	}
-	dir, err := buildCommand(ctx, filepath.Join(source, jobset.folder), "go", "list", "-m", "-f={{.Dir}}", jobset.programs[0])
+	module := filepath.Join(source, jobset.folder)
+	// The module may have been removed since the build.
+	if err := goCommand(ctx, module, "mod", "download", jobset.programs[0]); err != nil {
+		return err
+	}
+	dir, err := buildCommand(ctx, module, "go", "list", "-m", "-f={{.Dir}}", jobset.programs[0])
 	if err != nil {
 		return err
 	}

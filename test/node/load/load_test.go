@@ -78,6 +78,16 @@ func TestSelectScenarios(t *testing.T) {
 	}
 }
 
+func TestPodsOfNodes(t *testing.T) {
+	s := usual
+	s.Mix, s.Pods, s.Nodes = allFail, 6, 3
+	pods := map[string]int{}
+	for _, pod := range s.pods() {
+		pods[pod.Spec.NodeName]++
+	}
+	assert.Equal(t, map[string]int{"node-1": 2, "node-2": 2, "node-3": 2}, pods)
+}
+
 func TestPodsOfMixes(t *testing.T) {
 	for _, m := range mixes {
 		s := usual
@@ -86,7 +96,7 @@ func TestPodsOfMixes(t *testing.T) {
 		for _, pod := range s.pods() {
 			assert.False(t, seen[pod.Name], "two pods are named %s", pod.Name)
 			seen[pod.Name] = true
-			assert.Equal(t, harness.Name, pod.Spec.NodeName)
+			assert.Equal(t, nodeName(0), pod.Spec.NodeName)
 			assert.True(t, isMain(memcri.Event{Pod: pod.Name, Container: pod.Spec.Containers[0].Name}, s), "%s is not looked at", pod.Name)
 			for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
 				for _, text := range c.Args {

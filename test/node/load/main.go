@@ -99,8 +99,8 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		return fmt.Errorf("-o %q: the formats are text and json", o.format)
 	case o.seconds < 1:
 		return fmt.Errorf("--seconds %d: must be positive", o.seconds)
-	case o.scenario.Nodes < 1:
-		return fmt.Errorf("--nodes %d: must be positive", o.scenario.Nodes)
+	case o.scenario.Nodes < 1 || o.scenario.Nodes > harness.MaxKubelets:
+		return fmt.Errorf("--nodes %d: must be from 1 to %d", o.scenario.Nodes, harness.MaxKubelets)
 	case o.rounds < 1:
 		return fmt.Errorf("--rounds %d: must be positive", o.rounds)
 	case o.away < 1:

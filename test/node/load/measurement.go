@@ -231,7 +231,7 @@ func (m *measurement) startAll() (err error) {
 	m.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	m.say("starting %d kubelets %s", m.Scenario.nodes(), m.run.Version)
 	for i := range m.Scenario.nodes() {
-		n, err := m.startNode(nodeName(i), network)
+		n, err := m.startNode(i, network)
 		if err != nil {
 			return err
 		}
@@ -241,13 +241,14 @@ func (m *measurement) startAll() (err error) {
 }
 
 // startNode starts a runtime and a kubelet, and waits for the node object.
-func (m *measurement) startNode(name string, network []string) (n *node, err error) {
+func (m *measurement) startNode(i int, network []string) (n *node, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	dir := m.Path(name)
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	name := nodeName(i)
+	dir, err := m.KubeletDir(i)
+	if err != nil {
 		return nil, err
 	}
 	socket, control := filepath.Join(dir, "cri.sock"), filepath.Join(dir, "control.sock")
