@@ -40,6 +40,7 @@ var checks = []check{
 	{"node-vm", "the same as node-e2e in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; \"only Pods\" is without disruptions", false},
 	{"node-conformance", "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes", false},
 	{"node-skew", "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release", false},
+	{"node-cluster", "workloads in a cluster of three nodes with the control plane of this release, whose kubelets are replaced, stock and patched, while pods crash and nodes are drained and lost", false},
 }
 
 // skips reports whether a series does not need the check.

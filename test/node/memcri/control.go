@@ -67,6 +67,14 @@ func (r *Runtime) Calls() map[string]Calls {
 	return maps.Clone(r.calls)
 }
 
+// Instances returns the number of instances that were created of each container, by pod UID
+// and container name: UID/NAME. An instance that was never started has no event.
+func (r *Runtime) Instances() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.instances)
+}
+
 // SetDependency makes a dependency present or absent. When it becomes absent, every
 // container that needs it exits at once.
 func (r *Runtime) SetDependency(name string, present bool) {
