@@ -12,7 +12,7 @@ MAKEFLAGS += --no-print-directory
 FUZZTIME ?= 30s
 SCENARIO ?=
 
-.PHONY: help kubelet test test-all test-modules search test-patched test-kubelet verify verify-all matrix deviations docs bench node-timing node-load node-e2e node-skew node-conformance node-vm apply vendor reverse refresh series stat dist fetch fuzz lint vulncheck clean
+.PHONY: help kubelet test test-all test-modules search test-patched test-kubelet verify verify-all matrix deviations docs bench node-timing node-load node-e2e node-soak node-skew node-cluster node-conformance node-vm apply vendor reverse refresh series stat dist fetch fuzz lint vulncheck clean
 
 help: ## print this
 	@echo "Targets:"
@@ -93,11 +93,17 @@ node-load: ## measure what restarts cost on a full node, stock kubelet and ours 
 node-e2e: ## restart pods in place on a real node, in each scenario (root)
 	@hack/node-e2e.sh '$(SCENARIO)'
 
+node-soak: ## kill the parts of a full node for two hours, while its pods crash (root)
+	@hack/node-e2e.sh Soak
+
 node-vm: ## the same in a virtual machine with systemd and cgroup v2 (no root)
 	@hack/node-vm.sh '$(SCENARIO)'
 
 node-skew: ## take a real node through kubelets of several releases, stock and ours (root)
 	@hack/node-skew.sh
+
+node-cluster: ## take a cluster with the real control plane from stock kubelets to ours and back (root)
+	@hack/node-cluster.sh
 
 node-conformance: ## upstream's NodeConformance specs, stock kubelet and ours, and specs of the series (root)
 	@hack/node-conformance.sh

@@ -8,7 +8,7 @@
 # SCENARIO is a regular expression that selects scenarios by name: Deleted in any group, Pods/Deleted in one group; Pods,
 # Disruptions, Persist or Metrics for a whole group, and with node-vm.sh Machine; Upstream for upstream's tests; CrashloopRun,
 # CrashloopRun/Killed or CrashloopRun/Pods/Killed for those of crashloop run, which need no kubelet; Twins for those that
-# compare both.
+# compare both. Soak kills the parts of a full node for two hours, or for TIME with -soak TIME; it is not part of a whole run.
 # Persist/Upgrade switches from the stock kubelet to ours and back. It uses STOCK_KUBELET=FILE in the environment, or the
 # kubelet that make node-timing built, and is skipped if neither exists.
 # RUNTIME=crio in the environment uses CRI-O with crun instead of containerd, and RUNTIME=crio-runc CRI-O with runc.
@@ -64,6 +64,7 @@ case ${1:-} in
   Upstream) run='^TestUpstream$' ;;
   # One half compares its results with the other half's, so both must run.
   Twins) run='^Test(CrashloopRun|Node)$/^Disruptions$/^Twins' upstream='' ;;
+  Soak) run='^TestSoak$' upstream='' ;;
   CrashloopRun) run='^TestCrashloopRun$' upstream='' kubelet='' ;;
   CrashloopRun/*)
     require_scenario TestCrashloopRun "${1#*/}"
@@ -140,4 +141,6 @@ case ${NODE_VM:+vm-}$RUNTIME in
   *) record=() ;;
 esac
 if [[ -n ${NODE_VM:-} ]]; then VM_ONLY=${1:-}; else args+=("${record[@]}"); fi
-run_e2e "${args[@]}" -runtime "$RUNTIME" -test.run "$run" -test.parallel 6 -test.timeout 2h "${@:2}"
+limit=2h
+[[ ${1:-} != Soak ]] || args+=(-soak 2h) limit=4h
+run_e2e "${args[@]}" -runtime "$RUNTIME" -test.run "$run" -test.parallel 6 -test.timeout "$limit" "${@:2}"

@@ -165,6 +165,14 @@ func (p *pod) instance(name string, n int, ended bool) (found instance) {
 	return found
 }
 
+// created returns how many instances of a container the runtime has created.
+func (p *pod) created(name string) (int, error) {
+	runtimeLog.Lock()
+	defer runtimeLog.Unlock()
+	err := runtimeLog.follow(filepath.Join(p.Spec.Logs, "runtime.log"))
+	return len(runtimeLog.of[string(p.uid)+"/"+name]), err
+}
+
 // exited returns the time at which the n-th instance of a container ended.
 func (p *pod) exited(name string, n int) time.Time {
 	p.t.Helper()

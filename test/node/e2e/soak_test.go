@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
+)
+
+// The flags of TestSoak, which hack/node-e2e.sh Soak sets.
+var (
+	soakFlag     = flag.Duration("soak", 0, "run TestSoak for this `time`")
+	soakPodsFlag = flag.Int("soak-pods", 110, "the `number` of pods of TestSoak")
+	soakSeedFlag = flag.Uint64("soak-seed", 0, "the `seed` of TestSoak's random numbers (default: a new one)")
+)
+
+// soakCurve has the curve 0, 1, 2, 4 … 60, 60 … s.
+var soakCurve = harness.Curve{Reduced: true, Maximum: time.Minute}
+
+// soak is a run of TestSoak.
+type soak struct {
+	*e2e
+	random *rand.Rand
+}
+
+// TestSoak kills the parts of a full node again and again, while its pods crash. In the
+// second half it does not kill the kubelet, which at the end must use no more than at the
+// start, and every restart must be counted.
+func TestSoak(t *testing.T) {
+	if !*insideFlag || *soakFlag == 0 {
+		t.Skip("this needs root and patched binaries: make node-soak")
+	}
+	ran.Add(1)
+	seed := *soakSeedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	harness.Progress("the seed is %d", seed)
+	n, err := theNode()
+	require.NoError(t, err)
+	// The disk of the kubelet is so small that it can be filled.
+	require.NoError(t, os.MkdirAll(n.Path("kubelet"), 0o755))
+	require.NoError(t, syscall.Mount("tmpfs", n.Path("kubelet"), "tmpfs", 0, "size=256m"))
+	s := &soak{startE2E(t), rand.New(rand.NewPCG(seed, 0))}
+	t.Cleanup(func() { s.Kubelet.Kill() })
+	s.pods.stop() // It would keep every version of every pod.
+	s.crash(t, soakCurve, 0)
+	// A first round, so that caches, connections and folders are there at the start.
+	s.deletePods(t, s.createPods(t, "first"))
+	before := s.inventory(t)
+	harness.Progress("before: %v", before)
+
+	pods := s.createPods(t, "")
+	began := time.Now()
+	for time.Since(began) < *soakFlag {
+		s.wait(t, time.Duration(5+s.random.IntN(25))*time.Second)
+		s.disrupt(t, time.Since(began) < *soakFlag/2)
+	}
+	restarts := 0
+	for _, p := range pods {
+		restarts += s.account(t, p)
+	}
+	harness.Progress("%d restarts of %d pods are counted", restarts, len(pods))
+	s.deletePods(t, pods)
+	var after inventory
+	err = harness.Await(s.ctx, "the state of the start", patience, func(context.Context) error {
+		after = s.inventory(t)
+		return after.exceeds(before)
+	})
+	harness.Progress("after: %v", after)
+	assert.NoError(t, err)
+}
+
+// wait waits, and fails when a program of the node has ended.
+func (s *soak) wait(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-s.ctx.Done():
+		require.NoError(t, context.Cause(s.ctx))
+	case <-time.After(d):
+	}
+}
+
+// createPods creates the pods, and waits until each has started.
+func (s *soak) createPods(t *testing.T, round string) (pods []*pod) {
+	for i := range *soakPodsFlag {
+		pods = append(pods, s.soakPod(t, i, round))
+	}
+	for _, p := range pods {
+		p.starting("main", 1)
+	}
+	return pods
+}
+
+// kinds is the number of kinds of pods.
+const kinds = 6
+
+// steady are the containers that do not crash, in each kind of pods.
+var steady = map[int][]string{4: {"sidecar"}, 5: {"main"}}
+
+// soakPod creates a pod of one of six kinds.
+func (s *soak) soakPod(t *testing.T, i int, round string) *pod {
+	fails, succeeds := "sleep=2s exit=1", "sleep=3s exit=0"
+	var spec v1.PodSpec
+	switch i % kinds {
+	case 0:
+		spec = podSpec([]v1.Container{container("init", "exit=0"), sidecar("sidecar")}, triggering(container("main", "after=sidecar sleep=2s exit=42")))
+	case 1:
+		spec = alwaysSpec(nil, container("main", fails))
+	case 2:
+		spec = alwaysSpec(nil, container("main", succeeds))
+	case 3:
+		spec = podSpec(nil, container("main", fails))
+		spec.RestartPolicy = v1.RestartPolicyOnFailure
+	case 4:
+		spec = alwaysSpec([]v1.Container{sidecar("sidecar")}, container("main", fails))
+	case 5:
+		spec = alwaysSpec(nil, container("main", ""))
+	}
+	p := s.newPod(t, fmt.Sprint(i), round)
+	p.name = strings.TrimSuffix(p.name, "-")
+	p.create(spec)
+	return p
+}
+
+type disruption struct {
+	what string
+	do   func()
+}
+
+// disrupt does one thing that goes wrong on nodes, and ends it again.
+func (s *soak) disrupt(t *testing.T, kubelet bool) {
+	down := time.Duration(s.random.IntN(10)) * time.Second
+	all := []disruption{
+		{"the container runtime is killed", func() {
+			s.RuntimeProcess.Kill()
+			s.wait(t, down)
+			require.NoError(t, s.RunRuntime())
+		}},
+		{"the API server is killed", func() {
+			s.api.Kill()
+			s.wait(t, down)
+			require.NoError(t, s.Serve(s.api))
+		}},
+		{"etcd is killed", func() {
+			s.Etcd.Kill()
+			s.wait(t, down)
+			require.NoError(t, s.RunEtcd())
+		}},
+		{"the kubelet's disk is full", func() {
+			fill := filepath.Join(s.Path("kubelet"), "fill")
+			f, err := os.Create(fill)
+			require.NoError(t, err)
+			for written := 1; err == nil && written > 0; {
+				written, err = f.Write(make([]byte, 1<<16))
+			}
+			defer os.Remove(fill)
+			assert.ErrorIs(t, err, syscall.ENOSPC)
+			require.NoError(t, f.Close())
+			s.wait(t, down)
+		}},
+	}
+	if kubelet {
+		all = append(all, disruption{"the kubelet is killed", func() {
+			s.crash(t, soakCurve, down)
+		}})
+	}
+	// The clock is that of the whole machine.
+	if s.Spec.Machine {
+		all = append(all, disruption{"the clock steps", func() {
+			step := time.Duration(s.random.IntN(7200)-3600) * time.Second
+			set := func(by time.Duration) {
+				tv := syscall.NsecToTimeval(time.Now().Add(by).UnixNano())
+				require.NoError(t, syscall.Settimeofday(&tv))
+			}
+			set(step)
+			s.wait(t, down)
+			set(-step)
+		}})
+	}
+	d := all[s.random.IntN(len(all))]
+	harness.Progress("%s for %v", d.what, down)
+	d.do()
+}
+
+// account waits until the API shows each restart of the pod's containers, and until those
+// that crash start once more. It returns the number of restarts.
+func (s *soak) account(t *testing.T, p *pod) (restarts int) {
+	kind, err := strconv.Atoi(strings.TrimPrefix(p.name, "testsoak-"))
+	require.NoError(t, err)
+	kind %= kinds
+	if !slices.Contains(steady[kind], "main") {
+		p.startingWithin("main", p.starts("main")+1, soakCurve.Maximum+patience)
+	}
+	require.NoError(t, harness.Await(s.ctx, "the restart counts of pod "+p.name, soakCurve.Maximum+patience, func(context.Context) error {
+		now, err := s.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(s.ctx, p.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if now.UID != p.uid || now.Status.Phase != v1.PodRunning {
+			return fmt.Errorf("UID %s and phase %s, want %s and Running", now.UID, now.Status.Phase, p.uid)
+		}
+		restarts = 0
+		for _, c := range statuses(now) {
+			// A kubelet that is killed in a start leaves an instance that counts and was
+			// never started.
+			created, err := p.created(c.Name)
+			if err != nil {
+				return err
+			}
+			if want := created - 1; int(c.RestartCount) != want {
+				return fmt.Errorf("container %s has restart count %d, want %d", c.Name, c.RestartCount, want)
+			}
+			restarts += created - 1
+		}
+		return nil
+	}))
+	for _, name := range steady[kind] {
+		assert.Equal(t, 1, p.starts(name), "starts of container %s of pod %s, which does not crash", name, p.name)
+	}
+	newest := map[string]int{}
+	for _, e := range p.journal() {
+		assert.GreaterOrEqual(t, e.Start, newest[e.Container], "container %s of pod %s: start %d noted %q after a later start", e.Container, p.name, e.Start, e.Event)
+		newest[e.Container] = max(newest[e.Container], e.Start)
+	}
+	return restarts
+}
+
+// deletePods deletes pods, and waits until they are gone.
+func (s *soak) deletePods(t *testing.T, pods []*pod) {
+	for _, p := range pods {
+		require.NoError(t, s.kube.CoreV1().Pods(metav1.NamespaceDefault).Delete(s.ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))}))
+	}
+	require.NoError(t, harness.Await(s.ctx, "the end of the pods", patience, func(context.Context) error {
+		all, err := s.kube.CoreV1().Pods(metav1.NamespaceDefault).List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if containers, sandboxes := s.inRuntime(t); len(all.Items)+containers+sandboxes > 0 {
+			return fmt.Errorf("there are still %d pods, %d containers and %d sandboxes", len(all.Items), containers, sandboxes)
+		}
+		return nil
+	}))
+}
+
+// inRuntime returns the numbers of containers and sandboxes.
+func (s *soak) inRuntime(t *testing.T) (containers, sandboxes int) {
+	conn, err := s.DialRuntime()
+	require.NoError(t, err)
+	defer conn.Close()
+	client := runtimeapi.NewRuntimeServiceClient(conn)
+	c, err := client.ListContainers(s.ctx, &runtimeapi.ListContainersRequest{})
+	require.NoError(t, err)
+	b, err := client.ListPodSandbox(s.ctx, &runtimeapi.ListPodSandboxRequest{})
+	require.NoError(t, err)
+	return len(c.Containers), len(b.Items)
+}
+
+// inventory is what a kubelet and its pods use.
+type inventory struct {
+	// Heap is in bytes, after a garbage collection.
+	Heap                                                float64
+	Goroutines, OpenFiles, Keys, Files, Cgroups, Mounts int
+}
+
+func (s *soak) inventory(t *testing.T) (i inventory) {
+	// This profile makes the kubelet collect garbage.
+	_, err := s.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(harness.Name).SubResource("proxy").Suffix("debug/pprof/heap").Param("gc", "1").DoRaw(s.ctx)
+	require.NoError(t, err)
+	m := s.scrape(t)
+	sum := func(name string) (sum float64) {
+		require.Contains(t, m, name)
+		for _, series := range m[name].GetMetric() {
+			sum += series.GetGauge().GetValue()
+		}
+		return sum
+	}
+	i.Heap = sum("go_memstats_heap_alloc_bytes")
+	i.Goroutines, i.OpenFiles, i.Keys = int(sum("go_goroutines")), int(sum("process_open_fds")), int(sum(metricKeys))
+	count := func(dir string, counts func(fs.DirEntry) bool) (n int) {
+		require.NoError(t, filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err == nil && counts(entry) {
+				n++
+			}
+			return err
+		}))
+		return n
+	}
+	// A kubelet that is killed while it writes a file leaves one that begins with a dot.
+	i.Files = count(s.Path("kubelet"), func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), ".") }) +
+		count(s.Path("pod-logs"), func(fs.DirEntry) bool { return true })
+	i.Cgroups = count("/sys/fs/cgroup", fs.DirEntry.IsDir)
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	i.Mounts = strings.Count(string(mounts), "\n")
+	return i
+}
+
+func (i inventory) String() string {
+	return fmt.Sprintf("heap %.1f MB, %d goroutines, %d open files, %d back-off keys, %d files, %d cgroups, %d mounts",
+		i.Heap/1e6, i.Goroutines, i.OpenFiles, i.Keys, i.Files, i.Cgroups, i.Mounts)
+}
+
+// exceeds returns an error if there is more than before. Heap, goroutines and open files
+// vary with connections and caches.
+func (i inventory) exceeds(before inventory) (err error) {
+	for _, c := range []struct {
+		what               string
+		now, before, allow float64
+	}{
+		{"heap in MB", i.Heap / 1e6, before.Heap / 1e6, 10},
+		{"goroutines", float64(i.Goroutines), float64(before.Goroutines), 30},
+		{"open files", float64(i.OpenFiles), float64(before.OpenFiles), 15},
+		{"back-off keys", float64(i.Keys), float64(before.Keys), 0},
+		{"files", float64(i.Files), float64(before.Files), 0},
+		{"cgroups", float64(i.Cgroups), float64(before.Cgroups), 0},
+		{"mounts", float64(i.Mounts), float64(before.Mounts), 0},
+	} {
+		if c.now > c.before+c.allow {
+			err = errors.Join(err, fmt.Errorf("%s: %.1f, want at most %.1f", c.what, c.now, c.before+c.allow))
+		}
+	}
+	return err
+}
