@@ -43,7 +43,8 @@ type ContainerStatus struct {
 	// corresponds to the field of v1.ContainerStatus. Only package restartpod uses it.
 	Started bool
 	// StoppedByAgent is true if the agent ended the instance, or is ending it,
-	// because of a failed probe, a resize or a changed spec. Such an exit does not
+	// because of a failed probe, a resize or a changed spec. An exit from before the
+	// agent began to stop it is the container's own. One that the agent caused does not
 	// restart the pod, because restart rules are for exits of the container itself
 	// (see their comment in the API). The kubelet restarts the container according
 	// to its policy, or to a rule with the action Restart. The agent need not set

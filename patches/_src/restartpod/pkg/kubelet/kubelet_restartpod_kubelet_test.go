@@ -81,9 +81,9 @@ type restartTest struct {
 	stopping func()
 	// lastStopped has for each container the instance that the kubelet stopped last, as
 	// in the pod's directory.
-	lastStopped  map[string]string
-	stoppedUntil time.Time
-	readStopped  int
+	lastStopped map[string]string
+	stoppedAt   kuberuntime.StopTime
+	readStopped int
 }
 
 // restartablePod has the policy Never, an init container "a", a sidecar "s", and
@@ -147,9 +147,9 @@ func (r *restartTest) StopContainer(ctx context.Context, _ *v1.Pod, id kubeconta
 	return nil
 }
 
-func (r *restartTest) LastStopped(_ types.UID, name string) (string, time.Time) {
+func (r *restartTest) LastStopped(_ types.UID, name string) (string, kuberuntime.StopTime) {
 	r.readStopped++
-	return r.lastStopped[name], r.stoppedUntil
+	return r.lastStopped[name], r.stoppedAt
 }
 
 func (r *restartTest) syncPod(pod *v1.Pod, podStatus *kubecontainer.PodStatus, restartAllContainers bool) kubecontainer.PodSyncResult {

@@ -316,6 +316,11 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 	}
 }
 
+// stopTime returns the time of a stop that begins now and takes up to a minute.
+func stopTime(now time.Time) kuberuntime.StopTime {
+	return kuberuntime.StopTime{From: now, Until: now.Add(time.Minute)}
+}
+
 // A kubelet that starts while a container waits knows that an earlier kubelet stopped
 // it.
 func TestRestartPodStoppedByEarlierKubelet(t *testing.T) {
@@ -324,6 +329,7 @@ func TestRestartPodStoppedByEarlierKubelet(t *testing.T) {
 			"stopped": "test://x-0", "stopped while the kubelet is away": "test://x-0",
 			"the instance before it": "test://x-1", "by itself": "",
 			"it was to be stopped, and recovered": "test://x-0", "the same, and it exits later": "test://x-0",
+			"it had just exited": "test://x-0", "it had just exited, and the kubelet starts": "test://x-0",
 		} {
 			t.Run(string(action)+" "+name, func(t *testing.T) {
 				if action == v1.ContainerRestartRuleActionRestartAllContainers {
@@ -331,7 +337,7 @@ func TestRestartPodStoppedByEarlierKubelet(t *testing.T) {
 				}
 				r := newRestartTest(t, restartablePod(action), nil)
 				r.run()
-				r.lastStopped, r.stoppedUntil = map[string]string{"x": lastStopped}, r.fake.fakeClock.Now().Add(time.Minute)
+				r.lastStopped, r.stoppedAt = map[string]string{"x": lastStopped}, stopTime(r.fake.fakeClock.Now())
 				switch name {
 				case "it was to be stopped, and recovered":
 					r.fake.fakeClock.Step(time.Minute + time.Second)
@@ -345,6 +351,14 @@ func TestRestartPodStoppedByEarlierKubelet(t *testing.T) {
 						r.fake.fakeClock.Step(time.Minute + time.Second)
 					}
 					r.exit("x", 88)
+				case "it had just exited", "it had just exited, and the kubelet starts":
+					// In the sync that stops it, the kubelet does not know of the exit.
+					r.stoppedAt = stopTime(r.fake.fakeClock.Now().Add(2 * time.Second))
+					require.NoError(t, r.sync())
+					r.exit("x", 88)
+					if name != "it had just exited" {
+						r.restartKubelet()
+					}
 				default:
 					r.exit("x", 88)
 					r.restartKubelet()
@@ -455,7 +469,7 @@ func TestRestartPodWithoutCgroups(t *testing.T) {
 	waits.Fail(restart.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, time.Now()), "back-off")
 	r.result.SyncResults = []*kubecontainer.SyncResult{waits}
 	// The runtime manager knows what it stops.
-	r.lastStopped, r.stoppedUntil = map[string]string{"s": "test://s-0", "x": "test://x-0", "y": "test://y-0"}, r.fake.fakeClock.Now().Add(time.Minute)
+	r.lastStopped, r.stoppedAt = map[string]string{"s": "test://s-0", "x": "test://x-0", "y": "test://y-0"}, stopTime(r.fake.fakeClock.Now())
 	require.ErrorIs(t, r.sync(), kubecontainer.ErrCrashLoopBackOff)
 	r.result.SyncResults = nil
 	for _, name := range []string{"s", "x", "y"} {

@@ -75,9 +75,8 @@ type podRestart struct {
 	// containers are the containers of the plan.
 	containers []restartpod.Container
 	// stopped has the IDs of instances that the kubelet stopped and that the
-	// runtime still knows. An exit after the time has another cause, unless the time
-	// is zero.
-	stopped map[kubecontainer.ContainerID]time.Time
+	// runtime still knows, and when.
+	stopped map[kubecontainer.ContainerID]kuberuntime.StopTime
 	// hookFailed has the containers whose last start ended with a failed postStart
 	// hook, after which the kubelet stops them. The value is the ID of the previous
 	// instance.
@@ -159,8 +158,8 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 	}
 	p := r.newRestart(pod)
 	for _, s := range podStatus.ContainerStatuses {
-		if id, deadline := r.runtime.LastStopped(pod.UID, s.Name); id == s.ID.String() {
-			p.noteStoppedUntil(s.ID, deadline)
+		if id, when := r.runtime.LastStopped(pod.UID, s.Name); id == s.ID.String() {
+			p.noteStoppedAt(s.ID, when)
 		}
 	}
 	p.observe(r.containers(pod), podStatus, nil)
@@ -309,21 +308,21 @@ func (p *podRestart) noteStops(runtime kuberuntime.ContainerStopper, uid types.U
 		if _, noted := p.stopped[s.ID]; noted {
 			continue
 		}
-		if id, deadline := runtime.LastStopped(uid, s.Name); id == s.ID.String() {
-			p.noteStoppedUntil(s.ID, deadline)
+		if id, when := runtime.LastStopped(uid, s.Name); id == s.ID.String() {
+			p.noteStoppedAt(s.ID, when)
 		}
 	}
 }
 
 func (p *podRestart) noteStopped(id kubecontainer.ContainerID) {
-	p.noteStoppedUntil(id, time.Time{})
+	p.noteStoppedAt(id, kuberuntime.StopTime{})
 }
 
-func (p *podRestart) noteStoppedUntil(id kubecontainer.ContainerID, deadline time.Time) {
+func (p *podRestart) noteStoppedAt(id kubecontainer.ContainerID, when kuberuntime.StopTime) {
 	if p.stopped == nil {
-		p.stopped = map[kubecontainer.ContainerID]time.Time{}
+		p.stopped = map[kubecontainer.ContainerID]kuberuntime.StopTime{}
 	}
-	p.stopped[id] = deadline
+	p.stopped[id] = when
 }
 
 // observe sets containers, with the statuses of their newest instances.
@@ -339,8 +338,8 @@ func (p *podRestart) observe(containers []restartpod.Container, podStatus *kubec
 		if before, ok := p.hookFailed[s.Name]; ok && before != s.ID {
 			delete(p.hookFailed, s.Name)
 			p.noteStopped(s.ID)
-		} else if deadline, ok := stopped[s.ID]; ok && (deadline.IsZero() || !s.FinishedAt.After(deadline)) {
-			p.noteStoppedUntil(s.ID, deadline)
+		} else if when, ok := stopped[s.ID]; ok && (s.State != kubecontainer.ContainerStateExited || when.Ends(s.FinishedAt)) {
+			p.noteStoppedAt(s.ID, when)
 		}
 		_, byKubelet := p.stopped[s.ID]
 		status := kuberuntime.CrashLoopStatus(s)

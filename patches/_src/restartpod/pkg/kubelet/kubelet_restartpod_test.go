@@ -447,7 +447,7 @@ func TestRestartStaticPodKubeletRestarts(t *testing.T) {
 		r.run()
 		r.fake.fakeClock.Step(5 * time.Second)
 		r.exit("x", 88)
-		r.lastStopped, r.stoppedUntil = map[string]string{"x": "test://x-0"}, r.fake.fakeClock.Now().Add(time.Minute)
+		r.lastStopped, r.stoppedAt = map[string]string{"x": "test://x-0"}, stopTime(r.fake.fakeClock.Now())
 		r.exit("y", 0)
 		r.fake.fakeClock.Step(2 * time.Second)
 		r.start("y")

@@ -44,10 +44,28 @@ type ContainerStopper interface {
 	// once.
 	StopContainer(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name, message string, gracePeriod int64) error
 	// LastStopped returns the ID of the instance of a container that this kubelet or an
-	// earlier one stopped last, or began to stop. An exit after the deadline has
-	// another cause: the kubelet ended before it stopped the instance. The ID is empty
-	// if there is none, or if no rule of the pod restarts the pod.
-	LastStopped(uid types.UID, name string) (id string, deadline time.Time)
+	// earlier one stopped last, or began to stop, and when. The ID is empty if there is
+	// none, or if no rule of the pod restarts the pod.
+	LastStopped(uid types.UID, name string) (id string, when StopTime)
+}
+
+// StopTime is the time in which a stop ends a container. An exit before it came before the
+// stop began, and an exit after it has another cause: the kubelet ended before it stopped
+// the container.
+type StopTime struct{ From, Until time.Time }
+
+// Ends reports whether the stop may be the cause of an exit at a time. An unknown time is
+// zero or the Unix epoch. A time without fractions is that of a runtime that knows only
+// seconds. The zero StopTime ends everything.
+func (t StopTime) Ends(exit time.Time) bool {
+	if exit.Unix() <= 0 || t == (StopTime{}) {
+		return true
+	}
+	latest := exit
+	if exit.Nanosecond() == 0 {
+		latest = exit.Add(time.Second - 1)
+	}
+	return !latest.Before(t.From) && !exit.After(t.Until)
 }
 
 // stoppedDir is the directory below that of a pod with a file for each container that
@@ -66,14 +84,20 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 		return
 	}
 	dir := filepath.Join(m.runtimeHelper.GetPodDir(pod.UID), stoppedDir)
+	from := time.Now()
+	if last, when := m.LastStopped(pod.UID, name); last == id.String() {
+		// An earlier attempt may have ended it.
+		from = when.From
+	}
 	// The pod's directory exists, except if the pod is gone.
 	err := os.Mkdir(dir, 0750)
 	if err == nil || os.IsExist(err) {
 		// The API accepts numbers of seconds that are no Duration.
 		deadline := time.Now().Add(time.Duration(min(gracePeriod, math.MaxInt32))*time.Second + stoppedSlack)
-		// What is left of a write that does not complete is no deadline, which is right:
+		// What is left of a write that does not complete is no StopTime, which is right:
 		// nothing has been stopped yet.
-		err = os.WriteFile(filepath.Join(dir, name), []byte(id.String()+" "+deadline.UTC().Format(time.RFC3339)), 0640)
+		text := id.String() + " " + from.UTC().Format(time.RFC3339Nano) + " " + deadline.UTC().Format(time.RFC3339)
+		err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0640)
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Unable to store that the kubelet stops the container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "err", err)
@@ -81,16 +105,22 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 }
 
 // LastStopped implements ContainerStopper.
-func (m *kubeGenericRuntimeManager) LastStopped(uid types.UID, name string) (id string, deadline time.Time) {
+func (m *kubeGenericRuntimeManager) LastStopped(uid types.UID, name string) (id string, when StopTime) {
 	text, err := os.ReadFile(filepath.Join(m.runtimeHelper.GetPodDir(uid), stoppedDir, name))
 	if err != nil {
-		return "", time.Time{}
+		return "", StopTime{}
 	}
-	id, until, _ := strings.Cut(string(text), " ")
-	if deadline, err = time.Parse(time.RFC3339, until); err != nil {
-		return "", time.Time{}
+	f := strings.Fields(string(text))
+	if len(f) != 3 {
+		return "", StopTime{}
 	}
-	return id, deadline
+	if when.From, err = time.Parse(time.RFC3339Nano, f[1]); err == nil {
+		when.Until, err = time.Parse(time.RFC3339, f[2])
+	}
+	if err != nil {
+		return "", StopTime{}
+	}
+	return f[0], when
 }
 
 // StopContainer implements ContainerStopper. With a gracePeriod of 0, killContainer

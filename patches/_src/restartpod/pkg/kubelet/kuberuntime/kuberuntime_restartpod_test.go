@@ -64,6 +64,27 @@ func TestStopContainer(t *testing.T) {
 
 // A container of a restarted pod has the next restart count after its last
 // instance, regardless of existing logs.
+func TestStopTime(t *testing.T) {
+	from := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
+	stop := StopTime{from, from.Add(90 * time.Second).Truncate(time.Second)}
+	for _, tc := range []struct {
+		exit time.Time
+		ends bool
+	}{
+		{time.Time{}, true},
+		{time.Unix(0, 0), true},
+		{from.Add(-time.Nanosecond), false},
+		{from, true},
+		{from.Truncate(time.Second), true}, // The runtime may know only the second.
+		{from.Truncate(time.Second).Add(-time.Second), false},
+		{stop.Until, true},
+		{stop.Until.Add(time.Millisecond), false},
+	} {
+		require.Equal(t, tc.ends, stop.Ends(tc.exit), tc.exit)
+		require.True(t, StopTime{}.Ends(tc.exit), tc.exit)
+	}
+}
+
 // What the kubelet stops is known to the next kubelet, if it matters.
 func TestLastStopped(t *testing.T) {
 	tCtx := ktesting.Init(t)
@@ -92,9 +113,13 @@ func TestLastStopped(t *testing.T) {
 		require.Empty(t, id)
 		for _, id := range []string{"one", "a-longer-one", "two"} {
 			stop(pod, id)
-			got, deadline := m.LastStopped(pod.UID, "foo1")
+			got, when := m.LastStopped(pod.UID, "foo1")
 			require.Equal(t, "test://"+id, got)
-			require.WithinDuration(t, time.Now().Add(time.Hour+stoppedSlack), deadline, time.Minute)
+			require.WithinDuration(t, time.Now(), when.From, time.Minute)
+			require.WithinDuration(t, time.Now().Add(time.Hour+stoppedSlack), when.Until, time.Minute)
+			stop(pod, id)
+			_, again := m.LastStopped(pod.UID, "foo1")
+			require.Equal(t, when.From, again.From, "the first attempt may have ended it")
 		}
 		id, _ = m.LastStopped(pod.UID, "foo2")
 		require.Empty(t, id)
