@@ -208,7 +208,12 @@ func (c *cluster) loseNode(t *testing.T, n *node, withRuntime bool) {
 		n.serve(t)
 	}
 	c.startKubelet(t, n, *kubeletFlag)
-	c.awaitDisrupted(t, job)
+	if withRuntime {
+		c.awaitDisrupted(t, job)
+	} else {
+		// The pods of the job have run to their end without the kubelet.
+		assert.Equal(t, completions, c.awaitComplete(t, job), "pods of job %s", job)
+	}
 	c.settled(t, n.name+": "+what)
 	if !withRuntime {
 		assert.Equal(t, before, c.startsOf(t, agents, "main", "log"), "starts of the DaemonSet's containers, which ran all the time")
@@ -253,6 +258,12 @@ func (c *cluster) runJob(t *testing.T, n *node, why string) (name string) {
 // that were disrupted, which do not count as failures.
 func (c *cluster) awaitDisrupted(t *testing.T, name string) {
 	t.Helper()
+	assert.Greater(t, c.awaitComplete(t, name), completions, "pods of job %s", name)
+}
+
+// awaitComplete waits until a job is complete, and returns how many pods it had.
+func (c *cluster) awaitComplete(t *testing.T, name string) int {
+	t.Helper()
 	job := c.awaitJob(t, name, batchv1.JobComplete)
 	assert.EqualValues(t, completions, job.Status.Succeeded, "successful pods of job %s", name)
 	pods := map[string]bool{}
@@ -261,7 +272,7 @@ func (c *cluster) awaitDisrupted(t *testing.T, name string) {
 			pods[e.UID] = true
 		}
 	}
-	assert.Greater(t, len(pods), completions, "pods of job %s", name)
+	return len(pods)
 }
 
 // awaitJob waits for the end of a job, deletes it, and returns it as it was.

@@ -92,8 +92,8 @@ var persistScenarios = []scenario{
 		for i, p := range []*pod{first, second} {
 			if n := waiting[i]; e.crio() {
 				// It has removed the containers, which have the back-off: the curve begins again.
-				p.startingWithin("main", n+2, persistCurve.Delay(1)+patience)
-				p.assertWaited("main", n+1, persistCurve.Delay(1))
+				p.startingWithin("main", n+3, persistCurve.Delay(1)+patience)
+				p.assertWaited("main", n+2, persistCurve.Delay(1))
 				p.alwaysRunning()
 				continue
 			}
