@@ -246,13 +246,17 @@ var (
 )
 
 // bySource sorts lines by their container or pod, and by whether the container wrote
-// them: their order among others is open. It removes times, and waits, which on a slow
-// machine may be over before the next status.
+// them: their order among others is open. It removes times, and what differs on a slow
+// machine: waits, which may be over before the next status, and which containers run when
+// the pod is stopped.
 func bySource(text string) map[string][]string {
 	lines := map[string][]string{}
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(times.ReplaceAllString(line, "TIME"), ", next restart in ")
 		line = spaces.ReplaceAllString(strings.TrimSpace(line), " ")
+		if strings.Contains(line, " Killing Stopping container ") {
+			continue
+		}
 		source := ""
 		if words := strings.SplitN(line, " ", 4); len(words) == 4 && words[0] == "TIME" {
 			source = words[1]

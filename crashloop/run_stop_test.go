@@ -148,9 +148,9 @@ func TestRunStops(t *testing.T) {
 			main Killing: Stopping container main
 			> SIGHUP` + end},
 		// Ctrl-C after the timeout does not change the exit status.
-		{name: "timeout", status: exitTimeout, pod: pod(), args: []string{"--timeout", "1s", "-"}, script: `
+		{name: "timeout", status: exitTimeout, pod: pod(), args: []string{"--timeout", "5s", "-"}, script: `
 			main#1 running
-			run Timeout: --timeout 1s is over: stopping the pods within their grace periods
+			run Timeout: --timeout 5s is over: stopping the pods within their grace periods
 			main Killing: Stopping container main
 			> interrupt` + end},
 		// A pod that has ended in time has its own exit status.
