@@ -136,7 +136,7 @@ func (s *soak) soakPod(t *testing.T, i int, round string) *pod {
 	var spec v1.PodSpec
 	switch i % kinds {
 	case 0:
-		spec = podSpec([]v1.Container{container("init", "exit=0"), sidecar("sidecar")}, triggering(container("main", "after=sidecar sleep=2s exit=42")))
+		spec = podSpec([]v1.Container{container("init", "exit=0"), sidecar("sidecar", "")}, triggering(container("main", "after=sidecar sleep=2s exit=42")))
 	case 1:
 		spec = alwaysSpec(nil, container("main", fails))
 	case 2:
@@ -145,7 +145,7 @@ func (s *soak) soakPod(t *testing.T, i int, round string) *pod {
 		spec = podSpec(nil, container("main", fails))
 		spec.RestartPolicy = v1.RestartPolicyOnFailure
 	case 4:
-		spec = alwaysSpec([]v1.Container{sidecar("sidecar")}, container("main", fails))
+		spec = alwaysSpec([]v1.Container{sidecar("sidecar", "")}, container("main", fails))
 	case 5:
 		spec = alwaysSpec(nil, container("main", ""))
 	}
