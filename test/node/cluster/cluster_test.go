@@ -89,7 +89,7 @@ func startCluster(t *testing.T, nodes int) *cluster {
 	for i := range nodes {
 		dir, err := n.KubeletDir(i)
 		require.NoError(t, err)
-		own := &node{name: fmt.Sprintf("node-%d", i+1), dir: dir, created: map[instance]int{}}
+		own := &node{name: harness.KubeletName(i), dir: dir, created: map[instance]int{}}
 		own.newRuntime()
 		own.serve(t)
 		c.nodes = append(c.nodes, own)

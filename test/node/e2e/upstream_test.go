@@ -68,7 +68,7 @@ func TestUpstream(t *testing.T) {
 // upstreamArgs returns the arguments of upstream's tests for this node.
 func upstreamArgs(t *testing.T, n *harness.Node, report string) []string {
 	config := n.Path("upstream.yaml")
-	base := n.KubeletConfig(10248, n.Path("upstream-logs"))
+	base := n.KubeletConfig(n.RuntimeSocket(), 10248, n.Path("upstream-logs"))
 	require.NoError(t, os.WriteFile(config, []byte(base), 0o644))
 	return []string{
 		"--prepull-images=false", "--report-dir=" + report, "--node-name=" + harness.Name,

@@ -52,12 +52,9 @@ const (
 )
 
 // KubeletConfig returns the configuration that every kubelet of the node needs.
-// health is the port of its health check, and logs the folder for the logs of pods.
-func (n *Node) KubeletConfig(health int, logs string) string {
-	return n.kubeletConfig(health, logs, n.RuntimeSocket())
-}
-
-func (n *Node) kubeletConfig(health int, logs, runtime string) string {
+// runtime is the socket of its container runtime, health the port of its health check, and
+// logs the folder for the logs of pods.
+func (n *Node) KubeletConfig(runtime string, health int, logs string) string {
 	cgroups := ownCgroups
 	if n.Spec.Machine {
 		cgroups = systemdCgroups
@@ -74,8 +71,11 @@ func (n *Node) StartKubelet(config string, args ...string) (err error) {
 	return err
 }
 
-// MaxKubelets is how many kubelets can have a KubeletDir.
+// MaxKubelets is how many kubelets a node can have instead of one named Name.
 const MaxKubelets = 99
+
+// KubeletName returns the name of the i-th of several kubelets, counted from 0.
+func KubeletName(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
 // KubeletDir makes the folder of the i-th of several kubelets, counted from 0. Its name is
 // short because it has sockets.
@@ -102,11 +102,8 @@ func (n *Node) RunKubelet(s KubeletSpec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.nameHost(s.Name); err != nil {
-		return nil, err
-	}
 	path := func(name string) string { return filepath.Join(s.Dir, name) }
-	config := n.kubeletConfig(port, path("pod-logs"), s.Runtime) + s.Config
+	config := n.KubeletConfig(s.Runtime, port, path("pod-logs")) + s.Config
 	args := append([]string{
 		"--config=" + path("kubelet.yaml"),
 		"--root-dir=" + path("kubelet"),

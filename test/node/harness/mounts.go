@@ -55,18 +55,13 @@ func (n *Node) secludeMounts() error {
 			return err
 		}
 	}
-	return n.Replace("/etc/hosts", []byte("127.0.0.1 localhost\n"))
-}
-
-// nameHost adds a name of this machine. A kubelet looks up its own name, a standalone one
-// often. Without a name server, each lookup would take seconds.
-func (n *Node) nameHost(name string) error {
-	f, err := os.OpenFile(n.Path("fixed", "/etc/hosts"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return err
+	// A kubelet looks up its own name, a standalone one often. Without a name server, each
+	// lookup would take seconds.
+	hosts := "127.0.0.1 localhost " + Name + "\n"
+	for i := range MaxKubelets {
+		hosts += "127.0.0.1 " + KubeletName(i) + "\n"
 	}
-	_, err = fmt.Fprintln(f, "127.0.0.1", name)
-	return errors.Join(err, f.Close())
+	return n.Replace("/etc/hosts", []byte(hosts))
 }
 
 // secludeProc gives the node its own /proc, with copies of the tunables. With mounts in

@@ -96,7 +96,7 @@ func TestPodsOfMixes(t *testing.T) {
 		for _, pod := range s.pods() {
 			assert.False(t, seen[pod.Name], "two pods are named %s", pod.Name)
 			seen[pod.Name] = true
-			assert.Equal(t, nodeName(0), pod.Spec.NodeName)
+			assert.Equal(t, harness.KubeletName(0), pod.Spec.NodeName)
 			assert.True(t, isMain(memcri.Event{Pod: pod.Name, Container: pod.Spec.Containers[0].Name}, s), "%s is not looked at", pod.Name)
 			for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
 				for _, text := range c.Args {

@@ -246,7 +246,7 @@ func (m *measurement) startNode(i int, network []string) (n *node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	name := nodeName(i)
+	name := harness.KubeletName(i)
 	dir, err := m.KubeletDir(i)
 	if err != nil {
 		return nil, err

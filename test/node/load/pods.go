@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 const (
@@ -24,9 +26,6 @@ func container(name string, lives ...string) corev1.Container {
 	return corev1.Container{Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: lives}
 }
 
-// nodeName returns the name of the i-th node.
-func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
-
 // newPod returns a pod that is assigned to the first node, because there is no scheduler.
 func newPod(name string, policy corev1.RestartPolicy, containers ...corev1.Container) *corev1.Pod {
 	no, second := false, int64(1)
@@ -34,7 +33,7 @@ func newPod(name string, policy corev1.RestartPolicy, containers ...corev1.Conta
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
 		Spec: corev1.PodSpec{
-			NodeName:                      nodeName(0),
+			NodeName:                      harness.KubeletName(0),
 			RestartPolicy:                 policy,
 			TerminationGracePeriodSeconds: &second,
 			AutomountServiceAccountToken:  &no,
@@ -53,7 +52,7 @@ func (s Scenario) pods() (pods []*corev1.Pod) {
 	for i := range s.Pods {
 		name := fmt.Sprintf("%s-%03d", s.Mix, i+1)
 		pod := newPod(name, corev1.RestartPolicyAlways, container(mainContainer, fails))
-		pod.Spec.NodeName = nodeName(i % s.nodes())
+		pod.Spec.NodeName = harness.KubeletName(i % s.nodes())
 		switch s.Mix {
 		case half:
 			if i%2 == 0 {
