@@ -387,7 +387,7 @@ var recordingScenarios = []scenario{
 				whole.delete(1)
 				whole = nil
 			}
-			text, err := e.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(harness.Name).SubResource("proxy").Suffix("metrics").DoRaw(e.ctx)
+			text, err := e.fromKubelet("metrics").DoRaw(e.ctx)
 			require.NoError(t, err)
 			_, err = fmt.Fprintf(file, "# scrape %s\n", time.Now().UTC().Format(time.RFC3339Nano))
 			require.NoError(t, err)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -90,6 +91,11 @@ var (
 
 // curve returns the usual delay before the k-th consecutive restart, counted from 0.
 func curve(k int) time.Duration { return usual.Delay(k) }
+
+// fromKubelet returns a request that the API server passes on to the kubelet's server.
+func (e *e2e) fromKubelet(path string) *rest.Request {
+	return e.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(harness.Name).SubResource("proxy").Suffix(path)
+}
 
 // startKubelet starts or restarts the kubelet with the usual curve, and with the given
 // gates off. Its log has each decision on a start.

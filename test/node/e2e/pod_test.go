@@ -272,7 +272,7 @@ func (p *pod) latest(what string, check func(*v1.Pod) error) *v1.Pod {
 func (p *pod) awaitKubelet(what string, check func(*v1.Pod) error) {
 	p.t.Helper()
 	require.NoError(p.t, harness.Await(p.ctx, what+" of pod "+p.name, patience, func(ctx context.Context) error {
-		text, err := p.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(harness.Name).SubResource("proxy").Suffix("pods").DoRaw(ctx)
+		text, err := p.fromKubelet("pods").DoRaw(ctx)
 		if err != nil {
 			return err
 		}

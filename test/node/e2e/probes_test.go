@@ -145,12 +145,7 @@ func (e *e2e) killedAfterProbe(t *testing.T) []*probedPod {
 // restarted.
 func (p *probedPod) assertRestartedAlone(restarts int32) {
 	p.t.Helper()
-	now := p.latest(fmt.Sprintf("restart %d of main", restarts), func(now *v1.Pod) error {
-		if s := statusOf(now, "main"); s.RestartCount != restarts || s.State.Running == nil {
-			return fmt.Errorf("main: %+v", s)
-		}
-		return nil
-	})
+	now := p.runsAgain("main", restarts)
 	for _, name := range []string{"sidecar1", "other"} {
 		assert.Equal(p.t, statusOf(p.first, name).ContainerID, statusOf(now, name).ContainerID, "pod %s: container ID of %s", p.name, name)
 	}

@@ -13,8 +13,6 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // metrics are the metrics of a kubelet.
@@ -23,7 +21,7 @@ type metrics map[string]*dto.MetricFamily
 // scrape reads the kubelet's metrics.
 func (e *e2e) scrape(t *testing.T) metrics {
 	t.Helper()
-	text, err := e.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(harness.Name).SubResource("proxy").Suffix("metrics").DoRaw(e.ctx)
+	text, err := e.fromKubelet("metrics").DoRaw(e.ctx)
 	require.NoError(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))

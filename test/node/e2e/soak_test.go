@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,20 +76,20 @@ func TestSoak(t *testing.T) {
 	// Those of the first round are still to be collected.
 	before.Keys = 0
 
-	pods := s.createPods(t, "")
+	pods := s.createPods(t)
 	began := time.Now()
 	for time.Since(began) < *soakFlag {
 		s.wait(t, time.Duration(5+s.random.IntN(25))*time.Second)
 		s.disrupt(t, time.Since(began) < *soakFlag/2)
 	}
 	// From here on, each container that crashes must start once more.
-	starts := map[*pod]int{}
+	var starts []int
 	for _, p := range pods {
-		starts[p] = p.starts("main")
+		starts = append(starts, p.starts("main"))
 	}
 	restarts := 0
-	for _, p := range pods {
-		restarts += s.account(t, p, starts[p]+1)
+	for i, p := range pods {
+		restarts += s.account(t, p, i%kinds, starts[i]+1)
 	}
 	harness.Progress("%d restarts of %d pods are counted", restarts, len(pods))
 	s.deletePods(t, pods)
@@ -114,9 +113,9 @@ func (s *soak) wait(t *testing.T, d time.Duration) {
 }
 
 // createPods creates the pods, and waits until each has started.
-func (s *soak) createPods(t *testing.T, round string) (pods []*pod) {
+func (s *soak) createPods(t *testing.T, parts ...string) (pods []*pod) {
 	for i := range *soakPodsFlag {
-		pods = append(pods, s.soakPod(t, i, round))
+		pods = append(pods, s.create(t, soakSpec(i%kinds), append(parts, fmt.Sprint(i))...))
 	}
 	for _, p := range pods {
 		p.starting("main", 1)
@@ -130,29 +129,25 @@ const kinds = 6
 // steady are the containers that do not crash, in each kind of pods.
 var steady = map[int][]string{4: {"sidecar"}, 5: {"main"}}
 
-// soakPod creates a pod of one of six kinds.
-func (s *soak) soakPod(t *testing.T, i int, round string) *pod {
+// soakSpec returns the spec of a kind of pods.
+func soakSpec(kind int) v1.PodSpec {
 	fails, succeeds := "sleep=2s exit=1", "sleep=3s exit=0"
-	var spec v1.PodSpec
-	switch i % kinds {
+	switch kind {
 	case 0:
-		spec = podSpec([]v1.Container{container("init", "exit=0"), sidecar("sidecar", "")}, triggering(container("main", "after=sidecar sleep=2s exit=42")))
+		return podSpec([]v1.Container{container("init", "exit=0"), sidecar("sidecar", "")}, triggering(container("main", "after=sidecar sleep=2s exit=42")))
 	case 1:
-		spec = alwaysSpec(nil, container("main", fails))
+		return alwaysSpec(nil, container("main", fails))
 	case 2:
-		spec = alwaysSpec(nil, container("main", succeeds))
+		return alwaysSpec(nil, container("main", succeeds))
 	case 3:
-		spec = podSpec(nil, container("main", fails))
+		spec := podSpec(nil, container("main", fails))
 		spec.RestartPolicy = v1.RestartPolicyOnFailure
+		return spec
 	case 4:
-		spec = alwaysSpec([]v1.Container{sidecar("sidecar", "")}, container("main", fails))
-	case 5:
-		spec = alwaysSpec(nil, container("main", ""))
+		return alwaysSpec([]v1.Container{sidecar("sidecar", "")}, container("main", fails))
+	default:
+		return alwaysSpec(nil, container("main", ""))
 	}
-	p := s.newPod(t, fmt.Sprint(i), round)
-	p.name = strings.TrimSuffix(p.name, "-")
-	p.create(spec)
-	return p
 }
 
 type disruption struct {
@@ -217,10 +212,7 @@ func (s *soak) disrupt(t *testing.T, kubelet bool) {
 
 // account waits for the next start of the pod's main container, if it crashes, and until
 // the API shows each restart. It returns the number of restarts.
-func (s *soak) account(t *testing.T, p *pod, next int) (restarts int) {
-	kind, err := strconv.Atoi(strings.TrimPrefix(p.name, "testsoak-"))
-	require.NoError(t, err)
-	kind %= kinds
+func (s *soak) account(t *testing.T, p *pod, kind, next int) (restarts int) {
 	if !slices.Contains(steady[kind], "main") {
 		p.startingWithin("main", next, soakCurve.Maximum+patience)
 	}
@@ -297,7 +289,7 @@ type inventory struct {
 
 func (s *soak) inventory(t *testing.T) (i inventory) {
 	// This profile makes the kubelet collect garbage.
-	_, err := s.kube.CoreV1().RESTClient().Get().Resource("nodes").Name(harness.Name).SubResource("proxy").Suffix("debug/pprof/heap").Param("gc", "1").DoRaw(s.ctx)
+	_, err := s.fromKubelet("debug/pprof/heap").Param("gc", "1").DoRaw(s.ctx)
 	require.NoError(t, err)
 	m := s.scrape(t)
 	sum := func(name string) (sum float64) {
