@@ -247,14 +247,14 @@ var (
 
 // bySource sorts lines by their container or pod, and by whether the container wrote
 // them: their order among others is open. It removes times, and what differs on a slow
-// machine: waits, which may be over before the next status, and which containers run when
-// the pod is stopped.
+// machine: waits, which may be over before the next status, and whether the container main,
+// which crashes, runs when its pod is stopped.
 func bySource(text string) map[string][]string {
 	lines := map[string][]string{}
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(times.ReplaceAllString(line, "TIME"), ", next restart in ")
 		line = spaces.ReplaceAllString(strings.TrimSpace(line), " ")
-		if strings.Contains(line, " Killing Stopping container ") {
+		if strings.Contains(line, " Killing Stopping container main") {
 			continue
 		}
 		source := ""

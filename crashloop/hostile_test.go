@@ -90,8 +90,8 @@ func TestHostileNames(t *testing.T) {
 var slowdown, moreMemory = time.Duration(1), int64(1)
 
 // limited runs the command and returns its output. It fails unless the command rejects
-// its input with little memory and CPU time. The time of the kernel does not count: most of it
-// is for memory, and depends on the machine.
+// its input with little memory and CPU time. The time of the kernel has a limit of its own: most
+// of it is for memory, and depends on the machine.
 func limited(t *testing.T, stdin *os.File, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
@@ -101,6 +101,7 @@ func limited(t *testing.T, stdin *os.File, args ...string) string {
 	require.Error(t, err)
 	require.Contains(t, []int{exitFailed, exitRefused}, cmd.ProcessState.ExitCode(), "%.1000s", output)
 	require.Less(t, cmd.ProcessState.UserTime(), slowdown*2*time.Second, "%.1000s", output)
+	require.Less(t, cmd.ProcessState.SystemTime(), slowdown*2*time.Second, "%.1000s", output)
 	require.Less(t, cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, moreMemory*200<<10, "KiB")
 	return string(output)
 }
