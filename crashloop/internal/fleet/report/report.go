@@ -139,9 +139,8 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 			Restarts: s.Total(), RestartsPerContainer: total / all,
 			RequestsNode: requests * perStep / float64(o.Nodes), RequestsFleet: requests * perStep,
 			RequestsNodeBusiest: peak, RequestsFleetBusiest: busiest,
-			CPU:        o.Costs.CPU(total/float64(o.Nodes), requests/float64(o.Nodes), o.For),
-			CPUBusiest: o.Costs.CPU(float64(s.Peak.Restarts), peak, fleet.Step),
-
+			CPU:          o.Costs.CPU(total/float64(o.Nodes), requests/float64(o.Nodes), o.For),
+			CPUBusiest:   o.Costs.CPU(float64(s.Peak.Restarts), peak, fleet.Step),
 			APIServerCPU: requests * o.APIServerCPUPerRequest.Seconds() / o.For.Seconds(),
 			Completed:    s.Completed, Series: series(s, all, o.For, step, base),
 		}

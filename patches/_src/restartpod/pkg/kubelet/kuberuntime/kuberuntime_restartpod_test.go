@@ -62,8 +62,7 @@ func TestStopContainer(t *testing.T) {
 	require.Equal(t, []int64{0, 2, 30}, recorder.timeouts)
 }
 
-// A container of a restarted pod has the next restart count after its last
-// instance, regardless of existing logs.
+// An exit from before the stop began, or from after its end, has another cause.
 func TestStopTime(t *testing.T) {
 	from := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
 	stop := StopTime{from, from.Add(90 * time.Second).Truncate(time.Second)}
@@ -149,6 +148,8 @@ type podDirs struct {
 
 func (p podDirs) GetPodDir(uid types.UID) string { return filepath.Join(p.root, string(uid)) }
 
+// A container of a restarted pod has the next restart count after its last
+// instance, regardless of existing logs.
 func TestSyncPodRestartCount(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
