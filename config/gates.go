@@ -21,6 +21,9 @@ const (
 	// KubeletFirstStartsFirst makes restarts wait for first starts of pods: alpha.
 	// Upstream does not have it.
 	KubeletFirstStartsFirst = "KubeletFirstStartsFirst"
+	// KubeletRestartAtAnnotation ends a wait at the time that an annotation of the pod has:
+	// kubernetes/kubernetes#57291, alpha. Upstream does not have it.
+	KubeletRestartAtAnnotation = "KubeletRestartAtAnnotation"
 	// ContainerRestartRules allows a restart policy and rules for each container:
 	// KEP-5307, alpha in 1.34, beta and on since 1.35.
 	ContainerRestartRules = "ContainerRestartRules"

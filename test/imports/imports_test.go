@@ -43,6 +43,12 @@ var limits = []struct {
 		modules:  18,
 	},
 	{
+		name:     "asked",
+		packages: []string{root + "/backoff", root + "/restart", "k8s.io/api/core/v1", "k8s.io/apimachinery/..."},
+		never:    []string{"k8s.io/client-go/...", "k8s.io/component-base/..."},
+		modules:  18,
+	},
+	{
 		name:     "restartpod",
 		packages: []string{root + "/backoff", root + "/restart", "k8s.io/api/core/v1", "k8s.io/apimachinery/..."},
 		never:    []string{"k8s.io/client-go/...", "k8s.io/component-base/..."},
@@ -65,7 +71,7 @@ var limits = []struct {
 	{
 		name: "agent",
 		packages: []string{
-			root + "/backoff", root + "/restart", root + "/restartpod", root + "/agent/internal/expand", root + "/agent/restartrules",
+			root + "/asked", root + "/backoff", root + "/restart", root + "/restartpod", root + "/agent/internal/expand", root + "/agent/restartrules",
 			"k8s.io/api/core/v1", "k8s.io/apimachinery/...", "k8s.io/utils/...",
 		},
 		never:   []string{root + "/agent/podspec", "google.golang.org/grpc/...", "k8s.io/client-go/...", "k8s.io/component-base/..."},

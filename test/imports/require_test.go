@@ -120,7 +120,7 @@ func TestVersionsStay(t *testing.T) {
 
 			goCommand(t, dir, env, "mod", "edit", "-require="+root+"@"+next, "-replace="+root+"="+directory(t, ""))
 			library := "package main\n\nimport (\n"
-			for _, name := range []string{"backoff", "config", "restart", "restartpod", "validation"} {
+			for _, name := range []string{"asked", "backoff", "config", "restart", "restartpod", "validation"} {
 				library += "\t_ \"" + root + "/" + name + "\"\n"
 			}
 			write("library.go", library+")\n")
