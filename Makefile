@@ -21,7 +21,7 @@ help: ## print this
 	@printf '  %-14s%s\n' \
 	  KUBE_VERSION "the kubernetes release (now: $${KUBE_VERSION:-$$(sed -n 's/^tag: *//p' patches/v*/BASE 2>/dev/null | sort -V | tail -n1)})" \
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
-	  SERIES "core or cost: only this part of the series (now: $${SERIES:-both})" \
+	  SERIES "parts of the series: core, cost, asked, or all (now: $${SERIES:-core cost})" \
 	  SKIP "names of patches to leave out, e.g. SKIP=\"images hosts\"" \
 	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
 	  RUNTIME "the container runtime of node-e2e and node-vm: containerd, crio (with crun) or crio-runc (now: $${RUNTIME:-containerd})" \

@@ -14,7 +14,8 @@ cd "$KB_ROOT"
 [[ -z $(git status --porcelain) ]] || die "$KB_ROOT has changes that are not committed, and dist archives a commit:" "$(git status --porcelain)"
 name=kubelet-backoff-$(git describe --tags --exact-match --match 'v*' 2>/dev/null || git rev-parse --short=12 HEAD)
 # An archive has every patch, on the release that BASE names.
-unset KUBE_ROOT SERIES SKIP
+unset KUBE_ROOT SKIP
+export SERIES=all
 args=()
 for release in $(releases); do
   tree=$OUTPUT_DIR/$release/kubernetes

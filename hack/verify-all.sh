@@ -28,6 +28,7 @@ while (($# > 0)); do
 done
 [[ -z $KUBE_ROOT${KUBE_VERSION:-}${SERIES:-}${SKIP:-} ]] ||
   die "verify-all takes no KUBE_ROOT, KUBE_VERSION, SERIES or SKIP: it checks whole series on the releases that they were made on"
+export SERIES=all
 all=$(releases)
 [[ $only != newest ]] || only=$(head -n 1 <<<"$all")
 selected=()

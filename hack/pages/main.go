@@ -169,7 +169,7 @@ func stat(w io.Writer, p *pages) error {
 	fmt.Fprintf(w, "| patch of %s | file | lines |\n|---|---|---|\n", s.Name)
 	total := map[string]int{}
 	for _, q := range s.Patches {
-		part, err := p.Part(q)
+		part, err := q.Part()
 		if err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func stat(w io.Writer, p *pages) error {
 			label = ""
 		}
 	}
-	for _, part := range []string{series.Core, series.Cost} {
+	for _, part := range series.Parts {
 		fmt.Fprintf(w, "| all of %s | | %d |\n", part, total[part])
 	}
 	fmt.Fprintf(w, "| all | (generated) | %d |\n", total[""])
@@ -210,7 +210,7 @@ func deviations(w io.Writer, p *pages) error {
 
 This page has the messages of the patches: what each one changes and why, which of upstream's tests expected something else, and
 when the patch can be dropped. To leave a patch out, comment out its line in patches/RELEASE/series, or name it in SKIP. SERIES=core leaves
-out the patches that say "Series: cost".
+out the patches that say "Series: cost", and SERIES=all adds those that say "Series: asked".
 [results/releases.md](results/releases.md) lists the patches that a release lacks, with the reasons.
 `)
 	for _, q := range all[0].Patches {

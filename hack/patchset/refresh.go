@@ -28,9 +28,11 @@ type commit struct {
 
 // refresh writes the commits of the branch to the patches, and applies the series again. If it is killed, it can run again.
 func (p *program) refresh(base string) error {
-	if p.pick != (series.Pick{}) {
-		return errors.New("refresh takes no SERIES or SKIP: it is about whole series")
+	everything := series.Pick{Parts: series.Everything}
+	if p.pick != (series.Pick{}) && p.pick != everything {
+		return errors.New("refresh takes no SKIP, and no SERIES but all: it is about whole series")
 	}
+	p.pick = everything
 	t, err := p.find()
 	if err != nil {
 		return err
@@ -50,7 +52,7 @@ func (p *program) refresh(base string) error {
 	case len(s.Dropped) > 0:
 		return fmt.Errorf("%s/series comments out %s, and refresh would forget them", s.Dir, strings.Join(s.Dropped, ", "))
 	case is.Tip != "" && !is.Whole:
-		return fmt.Errorf("%s was applied with SERIES or SKIP: run \"make reverse\" and \"make apply\" without them first", branch)
+		return fmt.Errorf("%s is not the whole series: run \"make reverse\" and \"make apply SERIES=all\" first", branch)
 	case base == "" && is.Base == "":
 		return fmt.Errorf("\"make apply\" did not make %s: pass the commit at which it starts with --base", branch)
 	}

@@ -37,7 +37,7 @@ func (p *program) verify(form, build bool) error {
 		}
 	}
 	q := *p
-	q.pick = series.Pick{}
+	q.pick = series.Pick{Parts: series.Everything}
 	t, s, err := q.findSeries()
 	if err != nil {
 		return err

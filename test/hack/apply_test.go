@@ -355,13 +355,22 @@ func TestPick(t *testing.T) {
 		if err != nil {
 			assert.Equal(t, before, p.snapshot(t, p.root))
 		} else if tc.env != "" {
-			p.refuses(t, []string{tc.env}, []string{"refresh takes no SERIES or SKIP"}, "refresh")
+			p.refuses(t, []string{tc.env}, []string{"refresh takes no SKIP, and no SERIES but all"}, "refresh")
 		} else {
 			p.refuses(t, nil, []string{"comments out decide"}, "refresh")
 		}
 	}
+	// What is asked for is applied only on request, and refresh is about all patches.
+	write(p.dir, map[string]string{"patches/v1.37/series": "rules\ndecide\nlate\n"})
+	edit(t, p.series("late.patch"), "Series: cost", "Series: asked")
+	assert.Contains(t, p.ok(t, "make", "apply"), "left out: late")
+	p.refuses(t, nil, []string{"is not the whole series", "make apply SERIES=all"}, "refresh")
+	p.ok(t, "make", "reverse")
+	assert.Contains(t, p.ok(t, "make", "apply", "SERIES=all"), "3 commits")
+	p.ok(t, "make", "refresh")
+	assert.NotContains(t, p.ok(t, "make", "refresh", "SERIES=all"), "left out")
 	edit(t, p.series("rules.patch"), "Series: core", "Series: other")
-	p.refuses(t, []string{"SERIES=core"}, []string{`must have a trailer "Series: core" or "Series: cost"`}, "apply")
+	p.refuses(t, []string{"SERIES=core"}, []string{`must have a trailer "Series: PART", where PART is one of core, cost, asked`}, "apply")
 }
 
 // TestBrackets: the name of a directory is no pattern.

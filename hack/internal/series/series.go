@@ -69,17 +69,26 @@ type Patch struct {
 	Hunks  map[string]int // the files of the release that it changes, with the number of lines that it adds and removes
 }
 
-// Pick selects patches of a series. The zero value selects all.
+// Pick selects patches of a series. The zero value selects those that are applied by default: Core and Cost.
 type Pick struct {
-	Parts string // Core, Cost, or both; empty: both
+	Parts string // Core, Cost, Asked, several of them, or Everything
 	Skip  string // names of patches to leave out
 }
 
-// The parts of a series. Cost makes restarts cheaper and applies on top of Core, which does without it.
+// The parts of a series. Cost makes restarts cheaper and applies on top of Core, which does without it. Asked lets a pod change its
+// back-off by annotation, and applies on top of both.
 const (
-	Core = "core"
-	Cost = "cost"
+	Core  = "core"
+	Cost  = "cost"
+	Asked = "asked"
+	// Everything is all of them.
+	Everything = "all"
 )
+
+var defaultParts = []string{Core, Cost}
+
+// Parts are the parts of a series, in their order.
+var Parts = []string{Core, Cost, Asked}
 
 var release = regexp.MustCompile(`^v1\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(alpha|beta|rc)\.(0|[1-9]\d*))?$`)
 
@@ -117,10 +126,10 @@ func (p Store) Newer(dir string) []string {
 	return all[max(0, slices.Index(all, dir)):]
 }
 
-// LoadAll loads all series, newest first.
+// LoadAll loads everything of all series, newest first.
 func (p Store) LoadAll() (all []*Series, err error) {
 	for _, dir := range slices.Backward(p.Dirs()) {
-		s, err := p.Load(dir, Pick{})
+		s, err := p.Load(dir, Pick{Parts: Everything})
 		if err != nil {
 			return nil, err
 		}
@@ -181,9 +190,12 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 		}
 	}
 	skip, parts := words(pick.Skip), words(pick.Parts)
+	if len(parts) == 0 {
+		parts = defaultParts
+	}
 	for _, part := range parts {
-		if part != Core && part != Cost {
-			return nil, fmt.Errorf("SERIES=%q: there is no %q, only %s and %s", pick.Parts, part, Core, Cost)
+		if part != Everything && !slices.Contains(Parts, part) {
+			return nil, fmt.Errorf("SERIES=%q: there is no %q, only %s and %s", pick.Parts, part, strings.Join(Parts, ", "), Everything)
 		}
 	}
 	for i, name := range names {
@@ -195,12 +207,12 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 			return nil, fmt.Errorf("%s names %q twice", file, name)
 		}
 		left := slices.Contains(skip, name)
-		if len(parts) > 0 && !left {
-			part, err := p.Part(q)
-			if err != nil {
+		if !slices.Contains(parts, Everything) && !left {
+			part, err := q.Part()
+			if err != nil && pick.Parts != "" {
 				return nil, err
 			}
-			left = !slices.Contains(parts, part)
+			left = err == nil && !slices.Contains(parts, part)
 		}
 		if left {
 			s.Skipped = append(s.Skipped, name)
@@ -306,13 +318,26 @@ func (p Store) Trailer(q *Patch, key string) string {
 	return ""
 }
 
+// part matches the trailer with the part of the series.
+var part = regexp.MustCompile(`(?m)^Series: (.*)$`)
+
 // Part returns the part of the series that the patch belongs to.
-func (p Store) Part(q *Patch) (string, error) {
-	part := p.Trailer(q, "Series")
-	if part != Core && part != Cost {
-		return "", fmt.Errorf("%s must have a trailer \"Series: %s\" or \"Series: %s\", not %q", q.File, Core, Cost, part)
+func (q *Patch) Part() (string, error) {
+	m := append(part.FindStringSubmatch(q.Text), "", "")
+	if slices.Contains(Parts, m[1]) {
+		return m[1], nil
 	}
-	return part, nil
+	return "", fmt.Errorf("%s must have a trailer \"Series: PART\", where PART is one of %s, not %q", q.File, strings.Join(Parts, ", "), m[1])
+}
+
+// Default returns the series without the patches that are not applied by default.
+func (s *Series) Default() *Series {
+	d := *s
+	d.Patches = slices.DeleteFunc(slices.Clone(s.Patches), func(q *Patch) bool {
+		part, err := q.Part()
+		return err == nil && !slices.Contains(defaultParts, part)
+	})
+	return &d
 }
 
 // CheckDependencies returns an error if the series lacks a patch that another one depends on, or has it later. The error also

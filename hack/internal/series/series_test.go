@@ -68,21 +68,25 @@ func TestLoad(t *testing.T) {
 }
 
 func TestPick(t *testing.T) {
-	cost := strings.Replace(mail, "core", "cost", 1)
-	p := store(t, map[string]string{"patches/v1.9/cost.patch": cost, "patches/v1.9/series": "rules\ndecide\ncost\n"})
+	of := func(part string) string { return strings.Replace(mail, "Series: core", "Series: "+part, 1) }
+	p := store(t, map[string]string{
+		"patches/v1.9/cost.patch": of(Cost), "patches/v1.9/asked.patch": of(Asked), "patches/v1.9/series": "rules\ndecide\ncost\nasked\n",
+	})
 	for name, tc := range map[string]struct {
 		pick  Pick
 		names []string
 		error string
 	}{
-		"all":      {Pick{}, []string{"rules", "decide", "cost"}, ""},
+		"default":  {Pick{}, []string{"rules", "decide", "cost"}, ""},
+		"all":      {Pick{Parts: Everything}, []string{"rules", "decide", "cost", "asked"}, ""},
+		"asked":    {Pick{Parts: "core asked"}, []string{"rules", "decide", "asked"}, ""},
 		"core":     {Pick{Parts: Core}, []string{"rules", "decide"}, ""},
 		"cost":     {Pick{Parts: Cost}, []string{"cost"}, ""},
 		"both":     {Pick{Parts: "core,cost"}, []string{"rules", "decide", "cost"}, ""},
 		"names":    {Pick{Skip: "decide, cost"}, []string{"rules"}, ""},
 		"mixed":    {Pick{Parts: Core, Skip: "decide"}, []string{"rules"}, ""},
-		"no patch": {Pick{Skip: "late"}, nil, `SKIP="late": v1.9 has no patch late. Its patches are rules decide cost`},
-		"no part":  {Pick{Parts: "rules"}, nil, `there is no "rules", only core and cost`},
+		"no patch": {Pick{Skip: "late"}, nil, `SKIP="late": v1.9 has no patch late. Its patches are rules decide cost asked`},
+		"no part":  {Pick{Parts: "rules"}, nil, `there is no "rules", only core, cost, asked and all`},
 	} {
 		s, err := p.Load(filepath.Join(p.Root, "patches/v1.9"), tc.pick)
 		if tc.error != "" {
@@ -91,7 +95,8 @@ func TestPick(t *testing.T) {
 		}
 		require.NoError(t, err, name)
 		assert.Equal(t, tc.names, names(s), name)
-		assert.Len(t, s.Skipped, 3-len(tc.names), name)
+		assert.Len(t, s.Skipped, 4-len(tc.names), name)
+		assert.NotContains(t, names(s.Default()), "asked", name)
 	}
 }
 
