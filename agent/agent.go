@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
+	"github.com/kubelet-backoff/kubelet-backoff/asked"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -34,6 +35,13 @@ type Options struct {
 	// of whole pods: see NewBackOffs. Several agents may share them. If they are nil,
 	// the pod has its own with the default curve, 10 s to 5 min.
 	ContainerBackOff, PodBackOff *backoff.Backoff
+	// RestartAt ends waits at the times that annotations of the pod ask for. Several agents
+	// may share it. If it is nil, these annotations have no effect.
+	RestartAt *asked.Restarts
+	// Annotations returns the present annotations of the pod. A change takes effect in the
+	// next sync, so Runtime.Changed should report it. If Annotations is nil, those of Pod
+	// count.
+	Annotations func() map[string]string
 	// Recorder records the events that the kubelet records. The object of an event is
 	// the pod, or a reference with a FieldPath for a container. If Recorder is nil,
 	// events are dropped.

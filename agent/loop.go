@@ -157,6 +157,10 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 	late := !deadline.IsZero() && !o.Now.Before(deadline)
 	o.Deleted = o.Deleted || late
 	plan := a.machine.Step(o)
+	if !plan.StartAt.IsZero() {
+		plan.StartAt = a.endWait(o.Now, "", a.o.PodBackOff, a.machine.BackOffKey(), plan.StartAt)
+		plan.Next = plan.StartAt
+	}
 	a.conditions = plan.Conditions
 	for _, e := range plan.Events {
 		a.event(nil, e.Type, e.Reason, "%s", e.Message)

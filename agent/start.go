@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
@@ -69,11 +70,25 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 	if !wait {
 		return true
 	}
-	c.retryAt, _ = restart.MinBackoffExpiration(err)
+	retryAt, _ := restart.MinBackoffExpiration(err)
+	c.retryAt = a.endWait(now, c.Name, a.o.ContainerBackOff, restart.Key(a.o.Pod, c.spec), retryAt)
 	if c.waitReason == "" { // The error of a failed start is more useful than CrashLoopBackOff.
 		c.waitReason, c.message = restart.ErrCrashLoopBackOff.Error(), message
 	}
 	return false
+}
+
+// endWait returns until when a wait lasts that would last until retryAt. The pod may ask for
+// an earlier end.
+func (a *Agent) endWait(now time.Time, container string, b *backoff.Backoff, key string, retryAt time.Time) time.Time {
+	pod := a.o.Pod
+	if a.o.Annotations != nil {
+		present := *pod
+		present.Annotations = a.o.Annotations()
+		pod = &present
+	}
+	until, _ := a.o.RestartAt.EndWait(a.o.Recorder, pod, container, b, key, retryAt, now)
+	return until
 }
 
 // startAll starts the listed containers that may start, and a sandbox if there is none.
