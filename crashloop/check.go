@@ -176,6 +176,7 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 		pods, _ := r.readWorkloads(manifests, stdin)
 		for _, p := range pods {
 			r.addPod(p, restartGates(c.FeatureGate))
+			r.warnOfRestartAt(p, c.FeatureGate)
 		}
 	}
 	r.Valid = len(r.Errors) == 0

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
+	"github.com/kubelet-backoff/kubelet-backoff/asked"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -57,6 +58,18 @@ func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
 }
 
 var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
+
+// warnOfRestartAt adds warnings of annotations that have no effect, in which a pod asks for
+// the end of a wait.
+func (r *report) warnOfRestartAt(p podManifest, gate featuregate.FeatureGate) {
+	template := strings.TrimSuffix(p.path.String(), "spec")
+	for _, err := range asked.ValidateRestartAt(p.pod) {
+		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, template+err.Field, err.ErrorBody()))
+	}
+	if names := asked.RestartAtAnnotations(p.pod); len(names) > 0 && !gate.Enabled(config.KubeletRestartAtAnnotation) {
+		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, template+"metadata.annotations", strings.Join(names, ", ")+": ignored without the feature gate "+config.KubeletRestartAtAnnotation))
+	}
+}
 
 func (r *report) addPod(p podManifest, gates restartpod.Gates) {
 	spec := &p.pod.Spec

@@ -46,6 +46,8 @@ func TestCheck(t *testing.T) {
 		{"pods-malformed", []string{"pods-malformed.yaml", "missing.yaml", "kubelet.yaml"}, exitRefused},
 		{"pods-config-invalid", []string{"--config", "slow.yaml", "pods.yaml"}, exitRefused},
 		{"workloads", []string{"workloads.yaml"}, exitRefused},
+		{"restart-at", []string{"restart-at.yaml"}, exitSucceeded},
+		{"restart-at-on", []string{"--feature-gates", "KubeletRestartAtAnnotation=true", "restart-at.yaml"}, exitSucceeded},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -10,9 +10,11 @@ import (
 	"io"
 	"maps"
 	"math"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,11 +56,11 @@ func newPluginCommand(now func() time.Time) *cobra.Command {
 
 top needs list, with -w also watch, on pods, and list on events, without which it
 counts fewer restarts. status and check need get on nodes/proxy, and plan also get
-on pods. nodes/proxy allows more: whoever has it can run commands in all
-containers of the nodes.`,
+on pods. restart needs get and patch on pods. nodes/proxy allows more: whoever has
+it can run commands in all containers of the nodes.`,
 	}
 	c.addFlags(root)
-	root.AddCommand(newPluginTop(c, now), newPluginStatus(c), newPluginPlan(c), newPluginCheck(c))
+	root.AddCommand(newPluginTop(c, now), newPluginStatus(c), newPluginPlan(c), newPluginCheck(c), newPluginRestart(c, now))
 	return setUp(root)
 }
 
@@ -70,7 +72,20 @@ type cluster struct {
 	rest.Interface
 	namespace string
 	limit     time.Duration
+	// lastDate is the header Date of the last response, or "".
+	lastDate atomic.Value
 }
+
+// date returns the time of the API server in its last response, or "".
+func (c *cluster) date() string {
+	date, _ := c.lastDate.Load().(string)
+	return date
+}
+
+// roundTripper is a function that is an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func (c *cluster) addFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
@@ -116,6 +131,15 @@ func (c *cluster) connect() error {
 	config.NegotiatedSerializer = serializer.NewCodecFactory(coreScheme).WithoutConversion()
 	config.UserAgent = pluginName
 	config.WarningHandler = rest.NoWarnings{} // It would log in the middle of a table.
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err == nil {
+				c.lastDate.Store(response.Header.Get("Date"))
+			}
+			return response, err
+		})
+	})
 	c.Interface, err = rest.RESTClientFor(config)
 	return err
 }

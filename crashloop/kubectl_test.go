@@ -44,6 +44,7 @@ func newFakeAPI(t *testing.T, responses map[string][]any) *fakeAPI {
 }
 
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Date", pluginNow.Format(http.TimeFormat))
 	path := strings.TrimPrefix(r.URL.Path, "/api/v1/")
 	if r.URL.Query().Get("watch") != "" {
 		path += "?watch"

@@ -85,7 +85,11 @@ func execute(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &failure):
-		issueWriter{stderr, cmd.Flag("output").Value.String()}.error(failure.Error())
+		w := issueWriter{w: stderr}
+		if output := cmd.Flag("output"); output != nil {
+			w.format = output.Value.String()
+		}
+		w.error(failure.Error())
 		if failure.Refused {
 			return exitRefused
 		}

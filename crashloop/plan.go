@@ -18,11 +18,14 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
+	"github.com/kubelet-backoff/kubelet-backoff/asked"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/fleet/cli"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
@@ -34,7 +37,7 @@ type planOptions struct {
 	manifestFlags
 	exits, recovers []string
 	length          time.Duration
-	at              string
+	at, restartAt   string
 	seed            uint64
 	output          string
 	// ofNode is true if the configuration is that of a node, which says if it is patched.
@@ -44,7 +47,7 @@ type planOptions struct {
 func newPlanCommand() *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
-		Use:   "plan [--config FILE] [--config-dir DIR] [--curve CURVE] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--at TIME] [--for DURATION] [--seed N] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
+		Use:   "plan [--config FILE] [--config-dir DIR] [--curve CURVE] [--feature-gates GATES] [--exit NAME=LIFE[,LIFE...]]... [--recover NAME=AFTER]... [--at TIME] [--restart-at TIME] [--for DURATION] [--seed N] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
 		Short: "Print when the containers of a pod will be restarted",
 		Long: `Print the future starts, exits, waits and restarts of the pods in the manifests,
 and of pods from their pod templates, and the resets of the back-off after a run
@@ -67,7 +70,7 @@ The last LIFE repeats:
 With --recover, an instance that starts after that time does not exit. Without
 --exit, a container that has exited before repeats its last run; in a pod that
 never ran, init containers succeed and the first container fails, each after a
-second.
+second. --restart-at shows what the annotation for the end of a wait would do.
 
 Exit status: 0 the plan was printed; 1 it could not be written; 2 wrong usage;
 3 a manifest, a status or the configuration is invalid.`,
@@ -104,9 +107,10 @@ func addPlanFlags(cmd *cobra.Command, o *planOptions) {
 	flags.StringArrayVar(&o.recovers, "recover", nil, "the time after which new instances of a container do not exit")
 	cli.Duration(flags, &o.length, "for", time.Hour, "the length of the plan")
 	flags.StringVar(&o.at, "at", "", "the begin of the plan, in RFC 3339 format (default now)")
+	flags.StringVar(&o.restartAt, "restart-at", "", "plan as if the pods had the annotation "+asked.RestartAtAnnotation+" with this time, and the gate for it were on: in RFC 3339 format, or a time after the begin such as 5m")
 	flags.Uint64Var(&o.seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	usage.Output(cmd, &o.output, []string{outputJSON, outputTable})
-	usage.Name(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "seed": "N"})
+	usage.Name(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "restart-at": "TIME", "seed": "N"})
 }
 
 // patchedKubelet is the note on a plan with a wait or a restart of the pod. Without those,
@@ -151,13 +155,20 @@ func planPods(o planOptions, load func() (*kubeletconfig.Config, error), manifes
 	if err != nil {
 		return err
 	}
+	begin = begin.Truncate(time.Second)
+	if d, err := time.ParseDuration(o.restartAt); err == nil {
+		o.restartAt = begin.Add(d).UTC().Format(time.RFC3339)
+	} else if _, err := time.Parse(time.RFC3339, o.restartAt); err != nil && o.restartAt != "" {
+		return fmt.Errorf("--restart-at %q must be a time such as 2026-01-01T12:00:00Z, or a duration such as 5m", o.restartAt)
+	}
 	r := &report{}
 	c := r.addConfig(o.curve, load)
 	var plans []podPlan
 	if c != nil {
-		plans = r.addPlans(manifests, read, plan.Options{
-			Gates: restartGates(c.FeatureGate), Curve: r.curve,
-			Lives: exits, Recovers: recovers, Begin: begin.Truncate(time.Second), For: o.length, Seed: o.seed,
+		plans = r.addPlans(manifests, read, o.restartAt, plan.Options{
+			RestartAt: o.restartAt != "" || c.FeatureGate.Enabled(config.KubeletRestartAtAnnotation),
+			Gates:     restartGates(c.FeatureGate), Curve: r.curve,
+			Lives: exits, Recovers: recovers, Begin: begin, For: o.length, Seed: o.seed,
 		})
 	}
 	if !r.logIssues(issueWriter{stderr, o.output}) {
@@ -195,8 +206,8 @@ func parseNamed[V any](flag string, values []string, parse func(string) (V, erro
 type manifestReader func(r *report, manifest string, visit visitObject)
 
 // addPlans returns the plans of the pods and pod templates in the manifests. It adds their errors
-// to the report.
-func (r *report) addPlans(manifests []string, read manifestReader, o plan.Options) (plans []podPlan) {
+// to the report. A restartAt is the value of the annotation of all of them.
+func (r *report) addPlans(manifests []string, read manifestReader, restartAt string, o plan.Options) (plans []podPlan) {
 	known := map[string]bool{}
 	var without []issueReport
 	o.Cost = &plan.Cost{}
@@ -212,6 +223,9 @@ func (r *report) addPlans(manifests []string, read manifestReader, o plan.Option
 				return
 			}
 			m := podManifest{file: file, object: name, path: path, pod: pod}
+			if restartAt != "" {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, asked.RestartAtAnnotation, restartAt)
+			}
 			if _, errs := m.validate(o.Gates, podspec.Support{}); len(errs) > 0 {
 				for _, err := range errs {
 					r.Errors = append(r.Errors, m.newErrorIssue(err))

@@ -51,6 +51,31 @@ main: 3 restarts in 1m0s, down for 50.0% of the time
 `, out)
 }
 
+// An annotation ends a wait, and the curve starts over. The second one has the gate.
+func TestPlanRestartAt(t *testing.T) {
+	args := []string{"--for", "45s", "--exit", "main=1@3s", "-"}
+	for _, at := range []string{"25s", "2026-01-01T12:00:25Z"} {
+		status, out, errs := planned(t, planPod, append([]string{"--restart-at", at}, args...)...)
+		assert.Equal(t, exitSucceeded, status, errs)
+		assert.Contains(t, out, `
+12:00:19  19s    main       exits with code 1 after 3s
+12:00:19  19s    main       waits until 12:00:25, back-off 20s
+12:00:25  25s    main       starts, restart 3
+12:00:28  28s    main       exits with code 1 after 3s
+12:00:28  28s    main       waits until 12:00:38, back-off 10s
+12:00:38  38s    main       starts, restart 4
+`)
+	}
+	annotated := strings.Replace(planPod, "{name: web}", `{name: web, annotations: {restart-at.kubelet-backoff.github.io/main: "2026-01-01T12:00:25Z"}}`, 1)
+	_, out, _ := planned(t, annotated, append([]string{"--feature-gates", "KubeletRestartAtAnnotation=true"}, args...)...)
+	assert.Contains(t, out, "main       waits until 12:00:25, back-off 20s\n")
+	_, out, _ = planned(t, annotated, args...)
+	assert.Contains(t, out, "main       waits until 12:00:39, back-off 20s\n")
+	rule := `{name: main, image: a, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [42]}}]}`
+	_, out, _ = planned(t, strings.Replace(planPod, "{name: main, image: a}", rule, 1), "--feature-gates", "RestartPodOnContainerExits=true", "--restart-at", "5s", "--for", "30s", "--exit", "main=42@1s", "--exit", "other=0@1s", "-")
+	assert.Contains(t, out, "waits until 12:00:05, back-off 10s\n")
+}
+
 // A wait that somebody has to end is not taken for one that ends.
 func TestPlanMissing(t *testing.T) {
 	const status = "status: {containerStatuses: [{name: main, restartCount: %d, state: {waiting: {reason: CreateContainerConfigError}}}, {name: other, state: {running: {}}}]}"
@@ -176,6 +201,7 @@ func TestPlanErrors(t *testing.T) {
 		"life":              {planPod, []string{"--exit", "main=1", "-"}, exitUsage, `--exit main: "1" must be CODE@AFTER`},
 		"name":              {planPod, []string{"--exit", "1@3s", "-"}, exitUsage, `--exit "1@3s" must be NAME=VALUE`},
 		"twice":             {planPod, []string{"--exit", "main=1@3s", "--exit", "main=runs", "-"}, exitUsage, `already set for "main"`},
+		"restart-at":        {planPod, []string{"--restart-at", "soon", "-"}, exitUsage, `--restart-at "soon" must be a time such as 2026-01-01T12:00:00Z, or a duration such as 5m`},
 		"recover":           {planPod, []string{"--recover", "main=-1s", "-"}, exitUsage, `--recover main: "-1s" must be a duration from 0s to 8760h0m0s, such as 12m`},
 		"recover never":     {planPod, []string{"--recover", "main=999999999h", "-"}, exitUsage, `--recover main: "999999999h" must be a duration from 0s`},
 		"for ever":          {planPod, []string{"--for", "1000000h", "-"}, exitUsage, "--for 1000000h0m0s must be more than 0s and at most 8760h0m0s"},

@@ -161,6 +161,9 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 		}
 		pods = r.addPods(manifests, stdin, commands, restartGates(c.FeatureGate), support)
 		r.addGatesNotHonoured(c.FeatureGate)
+		for _, p := range pods {
+			r.warnOfRestartAt(p, c.FeatureGate)
+		}
 		if o.endpoint == "" {
 			r.confine(pods, o.process)
 		}
@@ -180,7 +183,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 	if err != nil {
 		return failed(fmt.Errorf("--root-dir %s: %w", o.rootDir, err))
 	}
-	return newPodRun(o, restartGates(c.FeatureGate), r.curve, poddir.Open(root, poddir.MaxPods, poddir.MaxBytes), pods, stdout, issues).run(pods)
+	return newPodRun(o, c.FeatureGate, r.curve, poddir.Open(root, poddir.MaxPods, poddir.MaxBytes), pods, stdout, issues).run(pods)
 }
 
 // logIssues writes the warnings, except those about image pulls, and the errors. It

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
@@ -25,7 +26,9 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/process"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
+	"github.com/kubelet-backoff/kubelet-backoff/asked"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
+	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/poddir"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/printer"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -42,21 +45,26 @@ type podRun struct {
 	issues issueWriter
 	// containerBackOff and podBackOff are the back-offs of the node.
 	containerBackOff, podBackOff *backoff.Backoff
+	// restartAt is nil if annotations do not end waits.
+	restartAt *asked.Restarts
 	// tooMany receives the name of a container that has reached --max-restarts.
 	tooMany chan string
 }
 
-func newPodRun(o runOptions, gates restartpod.Gates, curve backoff.Curve, root *poddir.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
+func newPodRun(o runOptions, gate featuregate.FeatureGate, curve backoff.Curve, root *poddir.Root, pods []podManifest, stdout io.Writer, issues issueWriter) *podRun {
 	clock := clock.RealClock{}
 	var list []*v1.Pod
 	for _, p := range pods {
 		list = append(list, p.pod)
 	}
 	r := &podRun{
-		runOptions: o, root: root, gates: gates, issues: issues, tooMany: make(chan string, 1),
+		runOptions: o, root: root, gates: restartGates(gate), issues: issues, tooMany: make(chan string, 1),
 		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock), unread: unread(stdout),
 	}
 	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, curve)
+	if gate.Enabled(config.KubeletRestartAtAnnotation) {
+		r.restartAt = &asked.Restarts{}
+	}
 	return r
 }
 
@@ -229,7 +237,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files podspec.Files) (
 	}
 	defer unlock()
 	o := agent.Options{
-		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, GRPC: checkHealth(nil),
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, RestartAt: r.restartAt, GRPC: checkHealth(nil),
 		Recorder: r.printer.Recorder(pod), Report: func(s agent.Status) {
 			if r.printer.Status(pod, s); ctx.Err() == nil && r.reachedMaxRestarts(pod, s) {
 				cancel()

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
+	"github.com/kubelet-backoff/kubelet-backoff/asked"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -35,6 +36,8 @@ type Options struct {
 	// Recovers maps containers to a time after Begin. An instance that starts at that time or
 	// later does not exit.
 	Recovers map[string]time.Duration
+	// RestartAt makes annotations of the pod end waits (package asked).
+	RestartAt bool
 	// Begin is the current time, and For is the length of the plan.
 	Begin time.Time
 	For   time.Duration
@@ -196,8 +199,12 @@ type maker struct {
 
 // run steps the agent from one event to the next.
 func (m *maker) run() error {
+	var restarts *asked.Restarts
+	if m.RestartAt {
+		restarts = &asked.Restarts{}
+	}
 	a, err := agent.New(agent.Options{
-		Pod: m.Pod, Runtime: m, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
+		Pod: m.Pod, RestartAt: restarts, Runtime: m, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
 		Recorder: m, Report: m.report, Earlier: m.Pod.Status,
 		Probe: func(context.Context, string, *v1.Probe) (string, bool, error) { return "", true, nil },
 	})

@@ -36,6 +36,7 @@ const (
 	metricLateness = "kubelet_restart_backoff_lateness_seconds"
 	metricResets   = "kubelet_restart_backoff_resets_total"
 	metricKeys     = "kubelet_restart_backoff_keys"
+	metricAsked    = "kubelet_restart_at_annotations_total"
 	metricInPlace  = "kubelet_pod_in_place_restarts_total"
 	metricPhase    = "kubelet_pod_in_place_restart_phase_duration_seconds"
 	// metricStart is a metric of every process.
@@ -57,6 +58,7 @@ var metrics = []struct {
 	{metricLateness, dto.MetricType_HISTOGRAM, []string{"type", optionalLabel}},
 	{metricResets, dto.MetricType_COUNTER, []string{"type"}},
 	{metricKeys, dto.MetricType_GAUGE, []string{"type"}},
+	{metricAsked, dto.MetricType_COUNTER, []string{"outcome"}},
 	{metricInPlace, dto.MetricType_COUNTER, []string{"action", "outcome"}},
 	{metricPhase, dto.MetricType_HISTOGRAM, []string{"action", "phase"}},
 }
@@ -76,6 +78,9 @@ type Report struct {
 	Restarts        uint64          `json:"restarts"`
 	BackOffs        []backOffStatus `json:"backOffs"`
 	InPlaceRestarts []inPlaceStatus `json:"inPlaceRestarts"`
+	// RestartAtAnnotations maps outcomes to the number of restart-at annotations. It is
+	// missing if the kubelet ignores them.
+	RestartAtAnnotations map[string]uint64 `json:"restartAtAnnotations,omitempty"`
 }
 
 // backOffStatus is one of the kubelet's back-offs.
@@ -247,6 +252,12 @@ func (r *Report) add(name string, values []string, m *dto.Metric, backOffs map[s
 	case metricWaiting:
 		n, err := count(m.GetGauge().GetValue())
 		r.WaitingContainers = &n
+		return err
+	case metricAsked:
+		if r.RestartAtAnnotations == nil {
+			r.RestartAtAnnotations = map[string]uint64{}
+		}
+		r.RestartAtAnnotations[values[0]], err = count(m.GetCounter().GetValue())
 		return err
 	case metricInPlace, metricPhase:
 		s := inPlace[values[0]]

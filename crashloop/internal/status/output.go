@@ -37,7 +37,7 @@ func WriteTable(w io.Writer, r *Report) error {
 	tab.Flush()
 
 	for _, rows := range [][][]string{
-		backOffRows(r.BackOffs), delayRows(r.BackOffs), outcomeRows(r.InPlaceRestarts), phaseRows(r.InPlaceRestarts),
+		backOffRows(r.BackOffs), delayRows(r.BackOffs), outcomeRows(r.InPlaceRestarts), phaseRows(r.InPlaceRestarts), askedRows(r.RestartAtAnnotations),
 	} {
 		if len(rows) == 1 { // Only the header.
 			continue
@@ -89,6 +89,15 @@ func delayRows(backOffs []backOffStatus) [][]string {
 			row = append(row, number(n))
 		}
 		rows = append(rows, row)
+	}
+	return rows
+}
+
+// askedRows returns a row for each outcome of restart-at annotations.
+func askedRows(outcomes map[string]uint64) [][]string {
+	rows := [][]string{{"RESTART-AT ANNOTATIONS", "COUNT"}}
+	for _, outcome := range slices.Sorted(maps.Keys(outcomes)) {
+		rows = append(rows, []string{outcome, number(outcomes[outcome])})
 	}
 	return rows
 }
