@@ -90,6 +90,8 @@ type pod struct {
 	uid  types.UID
 	// dir is the host's side of the pod's folder /pod.
 	dir string
+	// annotations are those in the file of a static pod.
+	annotations map[string]string
 	// csi makes the volume for data a CSI volume instead of an emptyDir.
 	csi bool
 	// sandboxes are the IDs of the pod's sandboxes before the trigger.
@@ -191,7 +193,7 @@ func (p *pod) writeManifest(spec v1.PodSpec) string {
 	text, err := json.Marshal(v1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		// Without a UID in the file, the kubelet would derive the UID from its content.
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault, UID: p.uid},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault, UID: p.uid, Annotations: p.annotations},
 		Spec:       p.withVolumes(spec),
 	})
 	require.NoError(p.t, err)
