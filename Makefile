@@ -51,7 +51,7 @@ test-modules:
 	@# Many tests wait for processes, so there are more at once than processors. lint.sh has run go vet. The longest come first.
 	@# -count=1: go test repeats a result although a file outside of the test's module, or one that a command reads, has changed.
 	@echo "==> go test -race $(SHORT) in all modules but test/deploy"
-	@CGO_ENABLED=1 go test -count=1 -race -vet=off -p $$(($$(nproc) * 2)) -timeout 30m $(SHORT) \
+	@CGO_ENABLED=1 go test -count=1 -race -vet=off -p $$(($$(nproc) * 2)) -timeout 60m $(SHORT) \
 	  ./crashloop/... ./test/... ./agent/... ./test/node/... ./hack/... ./examples/agent/... ./...
 
 search: ## search all interleavings of events in a pod restart for a broken invariant
