@@ -82,10 +82,22 @@ func (c *cluster) date() string {
 	return date
 }
 
-// roundTripper is a function that is an http.RoundTripper.
-type roundTripper func(*http.Request) (*http.Response, error)
+// dated keeps the date of the last response. client-go cancels requests through
+// WrappedRoundTripper.
+type dated struct {
+	http.RoundTripper
+	last *atomic.Value
+}
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (d dated) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := d.RoundTripper.RoundTrip(r)
+	if err == nil {
+		d.last.Store(response.Header.Get("Date"))
+	}
+	return response, err
+}
+
+func (d dated) WrappedRoundTripper() http.RoundTripper { return d.RoundTripper }
 
 func (c *cluster) addFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
@@ -131,15 +143,7 @@ func (c *cluster) connect() error {
 	config.NegotiatedSerializer = serializer.NewCodecFactory(coreScheme).WithoutConversion()
 	config.UserAgent = pluginName
 	config.WarningHandler = rest.NoWarnings{} // It would log in the middle of a table.
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(r)
-			if err == nil {
-				c.lastDate.Store(response.Header.Get("Date"))
-			}
-			return response, err
-		})
-	})
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return dated{next, &c.lastDate} })
 	c.Interface, err = rest.RESTClientFor(config)
 	return err
 }
