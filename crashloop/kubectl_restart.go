@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubelet-backoff/kubelet-backoff/asked"
+	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/plan"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/usage"
 )
 
@@ -78,9 +78,8 @@ wrong usage.`,
 	return cmd
 }
 
-// waitReasons are the reasons of containers that wait for their back-off, which comes after
-// an exit or a start that failed.
-var waitReasons = []string{"CrashLoopBackOff", "CreateContainerError", "RunContainerError", "PreStartHookError", "PostStartHookError"}
+// failedStarts are the reasons of containers that wait after a start that failed.
+var failedStarts = []string{"CreateContainerError", "RunContainerError", "PreStartHookError", "PostStartHookError"}
 
 // restartTime returns the time for the annotation: now, or a time after the exits that the
 // status has. It returns an error if no container waits.
@@ -95,10 +94,11 @@ func restartTime(pod *v1.Pod, container string, now time.Time) (time.Time, error
 			continue
 		}
 		found = true
-		if s.State.Waiting == nil || !slices.Contains(waitReasons, s.State.Waiting.Reason) {
+		_, _, inBackOff := plan.Waiting(pod, &s)
+		if w := s.State.Waiting; !inBackOff && (w == nil || !slices.Contains(failedStarts, w.Reason)) {
 			continue
 		}
-		if container != "" && strings.Contains(s.State.Waiting.Message, " restarting pod ") {
+		if container != "" && plan.WaitsForPod(&s) {
 			return now, fmt.Errorf("container %s of %s waits for a restart of the pod: leave out --container", container, name)
 		}
 		waits = true

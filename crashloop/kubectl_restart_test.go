@@ -22,7 +22,7 @@ func TestPluginRestart(t *testing.T) {
 	failed := crashing(t, "web", "5m0s", 9)
 	failed.Status.ContainerStatuses[0].State.Waiting.Reason = "RunContainerError"
 	pulling := crashing(t, "web", "5m0s", 9)
-	pulling.Status.ContainerStatuses[0].State.Waiting.Reason = "ImagePullBackOff"
+	pulling.Status.ContainerStatuses[0].State.Waiting = &v1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "web"`}
 	ahead := crashing(t, "web", "5m0s", 9)
 	ahead.Status.ContainerStatuses[0].LastTerminationState.Terminated.FinishedAt = metav1.NewTime(pluginNow.Add(7 * time.Second))
 	whole := crashing(t, "web", "5m0s", 9)

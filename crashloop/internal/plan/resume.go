@@ -182,6 +182,11 @@ func Waiting(pod *v1.Pod, s *v1.ContainerStatus) (delay time.Duration, since tim
 	return max(delay, 0), since, true
 }
 
+// WaitsForPod reports whether a container waits for the back-off of its pod.
+func WaitsForPod(s *v1.ContainerStatus) bool {
+	return s.State.Waiting != nil && podBackOff.MatchString(s.State.Waiting.Message)
+}
+
 // resume sets the state of the runtime and the back-offs from the status of the pod.
 func (m *maker) resume() error {
 	for i := range m.containers {
