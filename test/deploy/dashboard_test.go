@@ -28,6 +28,7 @@ var metrics = []string{
 	"kubelet_restart_backoff_keys",
 	"kubelet_pod_in_place_restarts_total",
 	"kubelet_pod_in_place_restart_phase_duration_seconds",
+	"kubelet_restart_at_annotations_total",
 }
 
 // named is what may be the name of one of them, or a misspelt one.

@@ -21,7 +21,7 @@ type Scrape struct {
 }
 
 // Prefixes are the prefixes of the names of the recorded metrics.
-var Prefixes = []string{"kubelet_restart_backoff_", "kubelet_pod_in_place_restart", "process_start_time_seconds"}
+var Prefixes = []string{"kubelet_restart_", "kubelet_pod_in_place_restart", "process_start_time_seconds"}
 
 // scrapeMark is the start of the line before each scrape of a recording. It is a
 // comment of the text format.

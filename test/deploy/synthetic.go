@@ -44,6 +44,7 @@ type kubeletMetrics struct {
 	keys      *prometheus.GaugeVec
 	inPlace   *prometheus.CounterVec
 	phaseTime *prometheus.HistogramVec
+	restartAt *prometheus.CounterVec
 }
 
 func newKubeletMetrics() *kubeletMetrics {
@@ -59,6 +60,7 @@ func newKubeletMetrics() *kubeletMetrics {
 		inPlace: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_in_place_restarts_total"}, []string{"action", "outcome"}),
 		phaseTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_in_place_restart_phase_duration_seconds",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 12, 24, 45, 90, 180, 330, 600}}, []string{"action", "phase"}),
+		restartAt: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restart_at_annotations_total"}, []string{"outcome"}),
 	}
 	for _, action := range []string{"RestartPod", "RestartAllContainers"} {
 		for _, outcome := range []string{"Restarted", "Failed", "Deleted", "TriggeredAgain"} {
@@ -68,7 +70,7 @@ func newKubeletMetrics() *kubeletMetrics {
 			m.phaseTime.WithLabelValues(action, phase)
 		}
 	}
-	m.registry.MustRegister(m.waiting, m.delay, m.lateness, m.resets, m.keys, m.inPlace, m.phaseTime)
+	m.registry.MustRegister(m.waiting, m.delay, m.lateness, m.resets, m.keys, m.inPlace, m.phaseTime, m.restartAt)
 	return m
 }
 
@@ -118,6 +120,10 @@ func newSimulation() *simulation {
 	for i := range 8 {
 		action := []string{"RestartPod", "RestartAllContainers"}[i%2]
 		s.pod(fmt.Sprintf("pod-%d", i), action, start.Add(time.Duration(60+s.random.IntN(3000))*time.Second))
+	}
+	for i := range 24 {
+		outcome := []string{"honoured", "honoured", "refused", "invalid"}[s.random.IntN(4)]
+		s.at(start.Add(time.Duration(i)*5*time.Minute), func() { s.metrics.restartAt.WithLabelValues(outcome).Inc() })
 	}
 	return s
 }
