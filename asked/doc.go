@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package asked implements what a pod may ask of its back-off by annotation
-// (kubernetes/kubernetes#57291; KEP-5593 leaves it to later work). Whoever may update the pod may set the annotations. A node that does not
-// honour them ignores them.
+// (kubernetes/kubernetes#57291; KEP-5593 leaves it to later work). Whoever may update the pod
+// may set the annotations. A node that does not honour them ignores them.
 //
 // # Restart at
 //
@@ -15,4 +15,11 @@
 //
 // The name of a container stands after the slash, as in AppArmor's former annotations: it
 // may have 63 characters, which is all that fits there.
+//
+// # Max restarts
+//
+//	kubelet-backoff.github.io/max-restarts: "5"
+//
+// The pod ends as Failed, with the reason RestartLimitExceeded, instead of the sixth restart
+// in a row of one of its containers, or of the pod. See [Limits].
 package asked

@@ -114,15 +114,20 @@ func (r *Restarts) EndWait(recorder restart.EventRecorder, pod *v1.Pod, containe
 		return retryAt, ""
 	}
 	until, outcome, e := r.endWait(pod, container, since, backOff, key, retryAt, now)
+	e.record(recorder, pod)
+	return until, outcome
+}
+
+type event struct{ eventType, reason, message string }
+
+// record records the event for the pod, if there is an event and a recorder.
+func (e event) record(recorder restart.EventRecorder, pod *v1.Pod) {
 	if e != (event{}) && recorder != nil {
 		// The recorder of the kubelet's runtime manager records only for references.
 		ref := &v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}
 		recorder.Eventf(ref, e.eventType, e.reason, "%s", e.message)
 	}
-	return until, outcome
 }
-
-type event struct{ eventType, reason, message string }
 
 // endWait is EndWait for a wait that began at since. It returns the event to record.
 func (r *Restarts) endWait(pod *v1.Pod, container string, since time.Time, backOff *backoff.Backoff, key string, retryAt, now time.Time) (time.Time, Outcome, event) {
@@ -132,7 +137,7 @@ func (r *Restarts) endWait(pod *v1.Pod, container string, since time.Time, backO
 	if p == nil {
 		p = &requests{answered: map[string]time.Time{}, reported: map[string]string{}}
 	}
-	annotation, at, invalid := "", time.Time{}, ""
+	annotation, at, invalid := "", time.Time{}, [2]string{}
 	for _, name := range []string{RestartAtAnnotation, RestartAtPrefix + container} {
 		value := pod.Annotations[name]
 		if value == "" {
@@ -141,7 +146,7 @@ func (r *Restarts) endWait(pod *v1.Pod, container string, since time.Time, backO
 		t, err := parseRestartAt(name, value)
 		switch {
 		case err != nil && p.reported[name] != err.Error():
-			invalid = name
+			invalid = [2]string{name, err.Error()}
 		case err != nil || !t.After(since) || !p.mayAnswer(t, container, now):
 		case annotation == "", at.After(now) && t.Before(at), at.Before(t) && !t.After(now):
 			annotation, at = name, t
@@ -157,13 +162,12 @@ func (r *Restarts) endWait(pod *v1.Pod, container string, since time.Time, backO
 	}
 	distance := at.Sub(p.last).Abs()
 	switch {
-	case annotation == "" && (invalid == "" || quiet):
+	case annotation == "" && (invalid[0] == "" || quiet):
 		return retryAt, "", event{}
 	case annotation == "":
-		_, err := parseRestartAt(invalid, pod.Annotations[invalid])
 		r.keep(pod.UID, p, now)
-		p.reported[invalid] = err.Error()
-		return retryAt, Invalid, warning(EventInvalidAnnotation, err.Error())
+		p.reported[invalid[0]] = invalid[1]
+		return retryAt, Invalid, warning(EventInvalidAnnotation, invalid[1])
 	case at.After(now):
 		if at.Before(retryAt) {
 			retryAt = at
@@ -247,16 +251,22 @@ func annotationPath(name string) *field.Path {
 	return field.NewPath("metadata", "annotations").Key(name)
 }
 
-// maxTime is the length of the longest value that can be a time.
-const maxTime = 64
+// maxValue is the length of the longest value that can be valid.
+const maxValue = 64
+
+// shortened returns an invalid value for an error.
+func shortened(value string) string {
+	if len(value) > maxValue {
+		value = strings.ToValidUTF8(value[:maxValue], "") + "..."
+	}
+	return value
+}
 
 func parseRestartAt(name, value string) (time.Time, *field.Error) {
-	if len(value) <= maxTime {
+	if len(value) <= maxValue {
 		if t, err := time.Parse(time.RFC3339, value); err == nil {
 			return t, nil
 		}
-	} else {
-		value = strings.ToValidUTF8(value[:maxTime], "") + "..."
 	}
-	return time.Time{}, field.Invalid(annotationPath(name), value, "must be a time as in RFC 3339, such as 2026-11-26T12:00:00Z")
+	return time.Time{}, field.Invalid(annotationPath(name), shortened(value), "must be a time as in RFC 3339, such as 2026-11-26T12:00:00Z")
 }

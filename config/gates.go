@@ -24,6 +24,9 @@ const (
 	// KubeletRestartAtAnnotation ends a wait at the time that an annotation of the pod has:
 	// kubernetes/kubernetes#57291, alpha. Upstream does not have it.
 	KubeletRestartAtAnnotation = "KubeletRestartAtAnnotation"
+	// KubeletMaxRestartsAnnotation ends a pod after the number of restarts in a row that an
+	// annotation of the pod allows: KEP-3322, alpha. Upstream does not have it.
+	KubeletMaxRestartsAnnotation = "KubeletMaxRestartsAnnotation"
 	// ContainerRestartRules allows a restart policy and rules for each container:
 	// KEP-5307, alpha in 1.34, beta and on since 1.35.
 	ContainerRestartRules = "ContainerRestartRules"
