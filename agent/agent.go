@@ -38,6 +38,9 @@ type Options struct {
 	// RestartAt ends waits at the times that annotations of the pod ask for. Several agents
 	// may share it. If it is nil, these annotations have no effect.
 	RestartAt *asked.Restarts
+	// MaxRestarts ends the pod after the number of restarts that an annotation of the pod
+	// allows. Several agents may share it. If it is nil, the annotation has no effect.
+	MaxRestarts *asked.Limits
 	// Annotations returns the present annotations of the pod. A change takes effect in the
 	// next sync, so Runtime.Changed should report it. If Annotations is nil, those of Pod
 	// count.

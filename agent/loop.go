@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/asked"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -155,17 +156,22 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 		deadline = a.startedAt.Add(longSeconds(*s))
 	}
 	late := !deadline.IsZero() && !o.Now.Before(deadline)
-	o.Deleted = o.Deleted || late
+	exceeded := a.o.MaxRestarts.Exceeded(a.o.Pod.UID)
+	o.Deleted = o.Deleted || late || exceeded != ""
 	plan := a.machine.Step(o)
-	if !plan.StartAt.IsZero() {
-		plan.StartAt = a.endWait(o.Now, "", a.o.PodBackOff, a.machine.BackOffKey(), plan.StartAt)
-		plan.Next = plan.StartAt
-	}
 	a.conditions = plan.Conditions
 	for _, e := range plan.Events {
 		a.event(nil, e.Type, e.Reason, "%s", e.Message)
 	}
-	if plan.Phase == restartpod.PhaseStartup && a.restarting != restartpod.PhaseStartup {
+	begins, waits := plan.Phase == restartpod.PhaseStartup && a.restarting != restartpod.PhaseStartup, !plan.StartAt.IsZero()
+	if waits {
+		plan.StartAt = a.endWait(o.Now, "", a.o.PodBackOff, a.machine.BackOffKey(), plan.StartAt)
+		plan.Next = plan.StartAt
+	}
+	if (begins || waits) && a.exceeds(o.Now, "", a.o.PodBackOff, a.machine.BackOffKey(), waits) {
+		return a.step(o)
+	}
+	if begins {
 		a.timePodRestart()
 	}
 	a.restarting, a.waiting, a.retryAt = plan.Phase, plan.Waiting, plan.StartAt
@@ -175,9 +181,13 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 			c.wait("", "", time.Time{})
 		}
 	}
-	if a.phase = a.finalPhase(o); a.phase == v1.PodRunning && late {
+	switch a.phase = a.finalPhase(o); {
+	case a.phase != v1.PodRunning:
+	case late:
 		a.phase, a.failedReason, a.failedMessage = v1.PodFailed, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
 		a.event(nil, v1.EventTypeNormal, a.failedReason, "%s", a.failedMessage)
+	case exceeded != "":
+		a.phase, a.failedReason, a.failedMessage = v1.PodFailed, asked.ReasonRestartLimitExceeded, exceeded
 	}
 	a.save()
 	if o.Deleted || a.phase != v1.PodRunning {

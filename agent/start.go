@@ -67,11 +67,18 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 		statuses = []restart.ContainerStatus{s}
 	}
 	wait, message, err := restart.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
+	key := restart.Key(a.o.Pod, c.spec)
+	if wait {
+		retryAt, _ := restart.MinBackoffExpiration(err)
+		c.retryAt = a.endWait(now, c.Name, a.o.ContainerBackOff, key, retryAt)
+	}
+	if a.exceeds(now, c.Name, a.o.ContainerBackOff, key, wait) {
+		c.retryAt = now
+		return false
+	}
 	if !wait {
 		return true
 	}
-	retryAt, _ := restart.MinBackoffExpiration(err)
-	c.retryAt = a.endWait(now, c.Name, a.o.ContainerBackOff, restart.Key(a.o.Pod, c.spec), retryAt)
 	if c.waitReason == "" { // The error of a failed start is more useful than CrashLoopBackOff.
 		c.waitReason, c.message = restart.ErrCrashLoopBackOff.Error(), message
 	}
@@ -81,14 +88,26 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 // endWait returns until when a wait lasts that would last until retryAt. The pod may ask for
 // an earlier end.
 func (a *Agent) endWait(now time.Time, container string, b *backoff.Backoff, key string, retryAt time.Time) time.Time {
-	pod := a.o.Pod
-	if a.o.Annotations != nil {
-		present := *pod
-		present.Annotations = a.o.Annotations()
-		pod = &present
-	}
-	until, _ := a.o.RestartAt.EndWait(a.o.Recorder, pod, container, b, key, retryAt, now)
+	until, _ := a.o.RestartAt.EndWait(a.o.Recorder, a.present(), container, b, key, retryAt, now)
 	return until
+}
+
+// exceeds reports whether the restart that the back-off has just allowed, or made wait, is one
+// too many. If so, the next sync ends the pod.
+func (a *Agent) exceeds(now time.Time, container string, b *backoff.Backoff, key string, waits bool) bool {
+	exceeds := a.o.MaxRestarts.Exceed(a.o.Recorder, a.present(), container, b, key, waits, now)
+	a.again = a.again || exceeds
+	return exceeds
+}
+
+// present returns the pod with its present annotations.
+func (a *Agent) present() *v1.Pod {
+	if a.o.Annotations == nil {
+		return a.o.Pod
+	}
+	pod := *a.o.Pod
+	pod.Annotations = a.o.Annotations()
+	return &pod
 }
 
 // startAll starts the listed containers that may start, and a sandbox if there is none.
