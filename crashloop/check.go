@@ -175,8 +175,8 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	} else {
 		pods, _ := r.readWorkloads(manifests, stdin)
 		for _, p := range pods {
-			r.addPod(p, restartGates(c.FeatureGate))
-			r.warnOfRestartAt(p, c.FeatureGate)
+			r.addPod(p, restartGates(c.FeatureGate), asks(c.FeatureGate, config.KubeletMaxRestartsAnnotation))
+			r.warnOfAnnotations(p, c.FeatureGate)
 		}
 	}
 	r.Valid = len(r.Errors) == 0

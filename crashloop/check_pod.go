@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -28,6 +29,9 @@ type podReport struct {
 	// Object is the kind, namespace and name of the object in the manifest.
 	Object     string            `json:"object"`
 	Containers []containerReport `json:"containers"`
+	// MaxRestarts is how many restarts in a row of a container, or of the pod, are allowed
+	// before the pod fails. It is missing if there is no limit.
+	MaxRestarts *int `json:"maxRestarts,omitempty"`
 }
 
 type containerReport struct {
@@ -59,19 +63,34 @@ func restartGates(gate featuregate.FeatureGate) restartpod.Gates {
 
 var allRestartGates = restartpod.Gates{ContainerRestartRules: true, RestartPod: true, RestartAllContainers: true}
 
-// warnOfRestartAt adds warnings of annotations that have no effect, in which a pod asks for
-// the end of a wait.
-func (r *report) warnOfRestartAt(p podManifest, gate featuregate.FeatureGate) {
+// asks reports whether pods may ask for another back-off by the annotations that a gate is for.
+func asks(gate featuregate.FeatureGate, annotations featuregate.Feature) bool {
+	return gate.Enabled(annotations) && gate.Enabled(config.KubeletStrictCrashLoopBackOff)
+}
+
+// warnOfAnnotations adds warnings of annotations that have no effect, in which a pod asks for
+// another back-off.
+func (r *report) warnOfAnnotations(p podManifest, gate featuregate.FeatureGate) {
 	template := strings.TrimSuffix(p.path.String(), "spec")
-	for _, err := range asked.ValidateRestartAt(p.pod) {
+	for _, err := range append(asked.ValidateRestartAt(p.pod), asked.ValidateMaxRestarts(p.pod)...) {
 		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, template+err.Field, err.ErrorBody()))
 	}
-	if names := asked.RestartAtAnnotations(p.pod); len(names) > 0 && !gate.Enabled(config.KubeletRestartAtAnnotation) {
-		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, template+"metadata.annotations", strings.Join(names, ", ")+": ignored without the feature gate "+config.KubeletRestartAtAnnotation))
+	ignored := func(names []string, without featuregate.Feature) {
+		if !gate.Enabled(config.KubeletStrictCrashLoopBackOff) {
+			without = config.KubeletStrictCrashLoopBackOff
+		}
+		if len(names) > 0 && !gate.Enabled(without) {
+			r.Warnings = append(r.Warnings, newIssue(p.file, p.object, template+"metadata.annotations", strings.Join(names, ", ")+": ignored without the feature gate "+string(without)))
+		}
+	}
+	ignored(asked.RestartAtAnnotations(p.pod), config.KubeletRestartAtAnnotation)
+	if p.pod.Annotations[asked.MaxRestartsAnnotation] != "" {
+		ignored([]string{asked.MaxRestartsAnnotation}, config.KubeletMaxRestartsAnnotation)
 	}
 }
 
-func (r *report) addPod(p podManifest, gates restartpod.Gates) {
+// addPod adds the report of a pod. maxRestarts is true if the pod may limit its restarts.
+func (r *report) addPod(p podManifest, gates restartpod.Gates, maxRestarts bool) {
 	spec := &p.pod.Spec
 	_, errs := p.validate(gates, podspec.Support{})
 	for _, err := range errs {
@@ -86,6 +105,9 @@ func (r *report) addPod(p podManifest, gates restartpod.Gates) {
 		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
 	}
 	pod := podReport{File: p.file, Object: p.object, Containers: []containerReport{}}
+	if n, err := strconv.Atoi(p.pod.Annotations[asked.MaxRestartsAnnotation]); err == nil && maxRestarts && len(asked.ValidateMaxRestarts(p.pod)) == 0 {
+		pod.MaxRestarts = &n
+	}
 	for _, c := range restartrules.Containers(spec, gates) {
 		pod.Containers = append(pod.Containers, containerReport{Name: c.Name, Kind: c.Kind, RestartPolicy: c.Policy, Exits: exitReports(&c, gates)})
 	}
@@ -162,4 +184,7 @@ func writePod(b *bytes.Buffer, pod podReport) {
 		}
 	}
 	tab.Flush()
+	if pod.MaxRestarts != nil {
+		fmt.Fprintf(b, "  The pod fails instead of a restart after %d in a row, of a container or of the pod.\n", *pod.MaxRestarts)
+	}
 }

@@ -90,7 +90,7 @@ func FuzzManifest(f *testing.F) {
 		r := &report{}
 		pods, objects := r.readWorkloads([]string{stdinFile}, bytes.NewReader(data))
 		for _, p := range pods {
-			r.addPod(p, allRestartGates)
+			r.addPod(p, allRestartGates, true)
 		}
 		require.NotZero(t, len(r.Pods)+len(objects)+len(r.Errors)+len(r.Warnings))
 		for _, pod := range r.Pods {

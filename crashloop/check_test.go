@@ -47,6 +47,9 @@ func TestCheck(t *testing.T) {
 		{"pods-config-invalid", []string{"--config", "slow.yaml", "pods.yaml"}, exitRefused},
 		{"workloads", []string{"workloads.yaml"}, exitRefused},
 		{"restart-at", []string{"restart-at.yaml"}, exitSucceeded},
+		{"max-restarts", []string{"max-restarts.yaml"}, exitSucceeded},
+		{"max-restarts-on", []string{"--feature-gates", "KubeletMaxRestartsAnnotation=true", "max-restarts.yaml"}, exitSucceeded},
+		{"max-restarts-json", []string{"--feature-gates", "KubeletMaxRestartsAnnotation=true", "-o", "json", "max-restarts.yaml"}, exitSucceeded},
 		{"restart-at-on", []string{"--feature-gates", "KubeletRestartAtAnnotation=true", "restart-at.yaml"}, exitSucceeded},
 	}
 	for _, tc := range tests {

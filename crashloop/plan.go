@@ -166,8 +166,9 @@ func planPods(o planOptions, load func() (*kubeletconfig.Config, error), manifes
 	var plans []podPlan
 	if c != nil {
 		plans = r.addPlans(manifests, read, o.restartAt, plan.Options{
-			RestartAt: o.restartAt != "" || c.FeatureGate.Enabled(config.KubeletRestartAtAnnotation),
-			Gates:     restartGates(c.FeatureGate), Curve: r.curve,
+			RestartAt:   o.restartAt != "" || asks(c.FeatureGate, config.KubeletRestartAtAnnotation),
+			MaxRestarts: asks(c.FeatureGate, config.KubeletMaxRestartsAnnotation),
+			Gates:       restartGates(c.FeatureGate), Curve: r.curve,
 			Lives: exits, Recovers: recovers, Begin: begin, For: o.length, Seed: o.seed,
 		})
 	}

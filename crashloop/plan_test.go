@@ -76,6 +76,30 @@ func TestPlanRestartAt(t *testing.T) {
 	assert.Contains(t, out, "waits until 12:00:05, back-off 10s\n")
 }
 
+// A pod ends instead of a restart that is one too many.
+func TestPlanMaxRestarts(t *testing.T) {
+	annotated := strings.Replace(planPod, "{name: web}", `{name: web, annotations: {kubelet-backoff.github.io/max-restarts: "2"}}`, 1)
+	args := []string{"--for", "1m", "--exit", "main=1@3s", "-"}
+	_, out, _ := planned(t, annotated, append([]string{"--feature-gates", "KubeletMaxRestartsAnnotation=true"}, args...)...)
+	assert.Contains(t, out, `
+12:00:19  19s    main       exits with code 1 after 3s
+12:00:49  49s    other      exits with code 137 after 49s
+12:00:49  49s               Failed: RestartLimitExceeded
+main: 2 restarts`)
+	for _, off := range [][]string{nil, {"--feature-gates", "KubeletMaxRestartsAnnotation=true,KubeletStrictCrashLoopBackOff=false"}} {
+		_, out, _ = planned(t, annotated, append(off, args...)...)
+		assert.Contains(t, out, "main: 3 restarts in 1m0s")
+	}
+	// The run before the present one has reset the back-off, so the next restart is the second in a row.
+	status := `status: {phase: Running, containerStatuses: [{name: main, restartCount: 40, state: {running: {startedAt: "2026-01-01T11:59:59Z"}},
+  lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T09:00:00Z", finishedAt: "2026-01-01T11:59:59Z"}}}]}
+`
+	_, out, _ = planned(t, annotated+status, append([]string{"--feature-gates", "KubeletMaxRestartsAnnotation=true"}, args...)...)
+	assert.Contains(t, out, "note: the status does not say how many restarts of main were in a row: the plan counts them as in the curve\n")
+	assert.Contains(t, out, "main       waits until 12:00:12, back-off 10s\n")
+	assert.Contains(t, out, "main: 1 restart in")
+}
+
 // A wait that somebody has to end is not taken for one that ends.
 func TestPlanMissing(t *testing.T) {
 	const status = "status: {containerStatuses: [{name: main, restartCount: %d, state: {waiting: {reason: CreateContainerConfigError}}}, {name: other, state: {running: {}}}]}"

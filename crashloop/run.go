@@ -162,7 +162,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 		pods = r.addPods(manifests, stdin, commands, restartGates(c.FeatureGate), support)
 		r.addGatesNotHonoured(c.FeatureGate)
 		for _, p := range pods {
-			r.warnOfRestartAt(p, c.FeatureGate)
+			r.warnOfAnnotations(p, c.FeatureGate)
 		}
 		if o.endpoint == "" {
 			r.confine(pods, o.process)

@@ -47,6 +47,8 @@ type podRun struct {
 	containerBackOff, podBackOff *backoff.Backoff
 	// restartAt is nil if annotations do not end waits.
 	restartAt *asked.Restarts
+	// limits is nil if annotations do not end pods.
+	limits *asked.Limits
 	// tooMany receives the name of a container that has reached --max-restarts.
 	tooMany chan string
 }
@@ -62,8 +64,11 @@ func newPodRun(o runOptions, gate featuregate.FeatureGate, curve backoff.Curve, 
 		printer: printer.New(stdout, o.output, list, terminalSize(stdout), clock), unread: unread(stdout),
 	}
 	r.containerBackOff, r.podBackOff = agent.NewBackOffs(clock, curve)
-	if gate.Enabled(config.KubeletRestartAtAnnotation) {
+	if asks(gate, config.KubeletRestartAtAnnotation) {
 		r.restartAt = &asked.Restarts{}
+	}
+	if asks(gate, config.KubeletMaxRestartsAnnotation) {
+		r.limits = &asked.Limits{}
 	}
 	return r
 }
@@ -237,7 +242,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files podspec.Files) (
 	}
 	defer unlock()
 	o := agent.Options{
-		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, RestartAt: r.restartAt, GRPC: checkHealth(nil),
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, RestartAt: r.restartAt, MaxRestarts: r.limits, GRPC: checkHealth(nil),
 		Recorder: r.printer.Recorder(pod), Report: func(s agent.Status) {
 			if r.printer.Status(pod, s); ctx.Err() == nil && r.reachedMaxRestarts(pod, s) {
 				cancel()

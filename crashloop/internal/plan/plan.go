@@ -38,6 +38,8 @@ type Options struct {
 	Recovers map[string]time.Duration
 	// RestartAt makes annotations of the pod end waits (package asked).
 	RestartAt bool
+	// MaxRestarts makes an annotation end the pod (package asked).
+	MaxRestarts bool
 	// Begin is the current time, and For is the length of the plan.
 	Begin time.Time
 	For   time.Duration
@@ -92,7 +94,7 @@ type Entry struct {
 	DelaySeconds float64    `json:"delaySeconds,omitempty"`
 	Until        *time.Time `json:"until,omitempty"`
 	// Message is the condition of a start, the cause of a pod restart, or the final phase of
-	// the pod.
+	// the pod and its reason.
 	Message string `json:"message,omitempty"`
 }
 
@@ -203,8 +205,12 @@ func (m *maker) run() error {
 	if m.RestartAt {
 		restarts = &asked.Restarts{}
 	}
+	var limits *asked.Limits
+	if m.MaxRestarts {
+		limits = &asked.Limits{}
+	}
 	a, err := agent.New(agent.Options{
-		Pod: m.Pod, RestartAt: restarts, Runtime: m, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
+		Pod: m.Pod, RestartAt: restarts, MaxRestarts: limits, Runtime: m, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
 		Recorder: m, Report: m.report, Earlier: m.Pod.Status,
 		Probe: func(context.Context, string, *v1.Probe) (string, bool, error) { return "", true, nil },
 	})
@@ -220,7 +226,11 @@ func (m *maker) run() error {
 		next, done := a.Step(context.Background(), m.now)
 		m.plan.Phase = a.Status().Phase
 		if done {
-			m.add(Entry{Kind: PodEnd, Message: string(m.plan.Phase)})
+			message := string(m.plan.Phase)
+			if reason := a.Status().Reason; reason != "" {
+				message += ": " + reason
+			}
+			m.add(Entry{Kind: PodEnd, Message: message})
 			break
 		}
 		for _, e := range m.exits {

@@ -18,6 +18,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
+	"github.com/kubelet-backoff/kubelet-backoff/asked"
 	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -292,6 +293,9 @@ func (m *maker) checkPast(path *field.Path, t time.Time) error {
 // status does not show the delay, so all its restarts count.
 func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
 	state := backoff.KeyState{Attempts: i.RestartCount, LastUpdate: i.StartedAt}
+	if last := lastExit(s); s.State.Running != nil && last != nil && isSet(last.StartedAt) && last.FinishedAt.Sub(last.StartedAt.Time) > backoff.ContainerResetPeriod {
+		state.Attempts = min(state.Attempts, 1) // The run before this one has reset the back-off.
+	}
 	if m.Curve.DelayFirst && i.RestartCount > 0 {
 		state.Attempts++ // The first wait counts, too.
 	}
@@ -320,6 +324,9 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 	}
 	if state.Attempts == 0 {
 		return nil
+	}
+	if m.MaxRestarts && m.Pod.Annotations[asked.MaxRestartsAnnotation] != "" {
+		m.note("the status does not say how many restarts of %s were in a row: the plan counts them as in the curve", s.Name)
 	}
 	return m.backOff.Restore(m.keys[c.Name], state, m.Begin)
 }

@@ -170,7 +170,7 @@ func TestNoFolder(t *testing.T) {
 	o = o.with(t, "main", "runs")
 	p, err := Make(o)
 	require.NoError(t, err)
-	assert.Equal(t, "0s Start main 0\n32s Exit main 137\n32s PodEnd Failed\n", text(p))
+	assert.Equal(t, "0s Start main 0\n32s Exit main 137\n32s PodEnd Failed: DeadlineExceeded\n", text(p))
 }
 
 // What cannot be is an error that names the field.

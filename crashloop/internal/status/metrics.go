@@ -37,6 +37,7 @@ const (
 	metricResets   = "kubelet_restart_backoff_resets_total"
 	metricKeys     = "kubelet_restart_backoff_keys"
 	metricAsked    = "kubelet_restart_at_annotations_total"
+	metricLimit    = "kubelet_restart_limit_exceeded_pods_total"
 	metricInPlace  = "kubelet_pod_in_place_restarts_total"
 	metricPhase    = "kubelet_pod_in_place_restart_phase_duration_seconds"
 	// metricStart is a metric of every process.
@@ -59,6 +60,7 @@ var metrics = []struct {
 	{metricResets, dto.MetricType_COUNTER, []string{"type"}},
 	{metricKeys, dto.MetricType_GAUGE, []string{"type"}},
 	{metricAsked, dto.MetricType_COUNTER, []string{"outcome"}},
+	{metricLimit, dto.MetricType_COUNTER, nil},
 	{metricInPlace, dto.MetricType_COUNTER, []string{"action", "outcome"}},
 	{metricPhase, dto.MetricType_HISTOGRAM, []string{"action", "phase"}},
 }
@@ -81,6 +83,9 @@ type Report struct {
 	// RestartAtAnnotations maps outcomes to the number of restart-at annotations. It is
 	// missing if the kubelet ignores them.
 	RestartAtAnnotations map[string]uint64 `json:"restartAtAnnotations,omitempty"`
+	// RestartLimitExceededPods is the number of pods that have ended because of a
+	// max-restarts annotation. It is missing if the kubelet ignores them.
+	RestartLimitExceededPods *uint64 `json:"restartLimitExceededPods,omitempty"`
 }
 
 // backOffStatus is one of the kubelet's back-offs.
@@ -258,6 +263,10 @@ func (r *Report) add(name string, values []string, m *dto.Metric, backOffs map[s
 			r.RestartAtAnnotations = map[string]uint64{}
 		}
 		r.RestartAtAnnotations[values[0]], err = count(m.GetCounter().GetValue())
+		return err
+	case metricLimit:
+		n, err := count(m.GetCounter().GetValue())
+		r.RestartLimitExceededPods = &n
 		return err
 	case metricInPlace, metricPhase:
 		s := inPlace[values[0]]

@@ -34,6 +34,9 @@ func WriteTable(w io.Writer, r *Report) error {
 	}
 	fmt.Fprintf(tab, "  waiting\t%s\tcontainers in CrashLoopBackOff now\n", waiting)
 	fmt.Fprintf(tab, "  restarts\t%d\tof containers and of pods\n", r.Restarts)
+	if r.RestartLimitExceededPods != nil {
+		fmt.Fprintf(tab, "  given up\t%d\tpods that max-restarts annotations have ended\n", *r.RestartLimitExceededPods)
+	}
 	tab.Flush()
 
 	for _, rows := range [][][]string{
