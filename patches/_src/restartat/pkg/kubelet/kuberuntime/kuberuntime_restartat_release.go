@@ -23,11 +23,12 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
-// podBackOffKey returns the key of the pod's back-off if the container waits for the pod to
-// be restarted.
+// podBackOffKey returns the key of the pod's back-off if the pod is being restarted, and
+// whether the container waits for that.
 func podBackOffKey(pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) (key string, waits bool) {
-	if podStatus.Restart.Wait(pod, container) == nil {
-		return "", false
+	waits = podStatus.Restart.Wait(pod, container) != nil
+	if waits || podStatus.Restart.InProgress() {
+		key = restartpod.New(nil, pod, restartpod.Gates{}).BackOffKey()
 	}
-	return restartpod.New(nil, pod, restartpod.Gates{}).BackOffKey(), true
+	return key, waits
 }

@@ -22,7 +22,7 @@ import (
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
-// podBackOffKey returns false: this release restarts no pods in place.
+// podBackOffKey returns no key: this release restarts no pods in place.
 func podBackOffKey(*v1.Pod, *v1.Container, *kubecontainer.PodStatus) (key string, waits bool) {
 	return "", false
 }
