@@ -29,6 +29,7 @@ var metrics = []string{
 	"kubelet_pod_in_place_restarts_total",
 	"kubelet_pod_in_place_restart_phase_duration_seconds",
 	"kubelet_restart_at_annotations_total",
+	"kubelet_restart_limit_exceeded_pods_total",
 }
 
 // named is what may be the name of one of them, or a misspelt one.

@@ -45,6 +45,7 @@ type kubeletMetrics struct {
 	inPlace   *prometheus.CounterVec
 	phaseTime *prometheus.HistogramVec
 	restartAt *prometheus.CounterVec
+	gaveUp    prometheus.Counter
 }
 
 func newKubeletMetrics() *kubeletMetrics {
@@ -60,6 +61,7 @@ func newKubeletMetrics() *kubeletMetrics {
 		inPlace: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_in_place_restarts_total"}, []string{"action", "outcome"}),
 		phaseTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_in_place_restart_phase_duration_seconds",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 12, 24, 45, 90, 180, 330, 600}}, []string{"action", "phase"}),
+		gaveUp:    prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_restart_limit_exceeded_pods_total"}),
 		restartAt: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restart_at_annotations_total"}, []string{"outcome"}),
 	}
 	for _, action := range []string{"RestartPod", "RestartAllContainers"} {
@@ -70,7 +72,7 @@ func newKubeletMetrics() *kubeletMetrics {
 			m.phaseTime.WithLabelValues(action, phase)
 		}
 	}
-	m.registry.MustRegister(m.waiting, m.delay, m.lateness, m.resets, m.keys, m.inPlace, m.phaseTime, m.restartAt)
+	m.registry.MustRegister(m.waiting, m.delay, m.lateness, m.resets, m.keys, m.inPlace, m.phaseTime, m.restartAt, m.gaveUp)
 	return m
 }
 
@@ -120,6 +122,9 @@ func newSimulation() *simulation {
 	for i := range 8 {
 		action := []string{"RestartPod", "RestartAllContainers"}[i%2]
 		s.pod(fmt.Sprintf("pod-%d", i), action, start.Add(time.Duration(60+s.random.IntN(3000))*time.Second))
+	}
+	for i := range 8 {
+		s.at(start.Add(time.Duration(i)*17*time.Minute), s.metrics.gaveUp.Inc)
 	}
 	for i := range 24 {
 		outcome := []string{"honoured", "honoured", "refused", "invalid"}[s.random.IntN(4)]
