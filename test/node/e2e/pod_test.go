@@ -90,7 +90,7 @@ type pod struct {
 	uid  types.UID
 	// dir is the host's side of the pod's folder /pod.
 	dir string
-	// annotations are those in the file of a static pod.
+	// annotations are those of the pod that is created, or in the file of a static pod.
 	annotations map[string]string
 	// csi makes the volume for data a CSI volume instead of an emptyDir.
 	csi bool
@@ -156,7 +156,7 @@ func (e *e2e) create(t *testing.T, spec v1.PodSpec, parts ...string) *pod {
 func (p *pod) create(spec v1.PodSpec) {
 	p.t.Helper()
 	created, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Create(p.ctx, &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: metav1.NamespaceDefault},
+		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: metav1.NamespaceDefault, Annotations: p.annotations},
 		Spec:       p.withVolumes(spec),
 	}, metav1.CreateOptions{})
 	require.NoError(p.t, err)
