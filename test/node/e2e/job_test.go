@@ -21,11 +21,16 @@ import (
 // createJob creates a job with the name of the test. Its pod must not fail. The
 // returned pod has the name of the job, and the folder of its pods.
 func (e *e2e) createJob(t *testing.T, policy *batchv1.PodFailurePolicy, spec v1.PodSpec) *pod {
+	return e.createJobWith(t, 0, policy, spec)
+}
+
+// createJobWith is createJob with a limit of failures and restarts.
+func (e *e2e) createJobWith(t *testing.T, limit int32, policy *batchv1.PodFailurePolicy, spec v1.PodSpec) *pod {
 	p := e.newPod(t)
 	_, err := p.jobs().Create(e.ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: metav1.NamespaceDefault},
 		Spec: batchv1.JobSpec{
-			BackoffLimit: ptr.To(int32(0)), PodFailurePolicy: policy,
+			BackoffLimit: &limit, PodFailurePolicy: policy,
 			Template: v1.PodTemplateSpec{Spec: p.withVolumes(spec)},
 		},
 	}, metav1.CreateOptions{})

@@ -123,6 +123,9 @@ func (s *soak) createPods(t *testing.T, parts ...string) (pods []*pod) {
 	return pods
 }
 
+// lostExit is the exit code of a container whose exit the runtime has not seen.
+const lostExit = 255
+
 // kinds is the number of kinds of pods.
 const kinds = 6
 
@@ -134,7 +137,11 @@ func soakSpec(kind int) v1.PodSpec {
 	fails, succeeds := "sleep=2s exit=1", "sleep=3s exit=0"
 	switch kind {
 	case 0:
-		return podSpec([]v1.Container{container("init", "exit=0"), sidecar("sidecar", "")}, triggering(container("main", "after=sidecar sleep=2s exit=42")))
+		// If the container runtime is killed when a container exits, the exit code is lost.
+		restarts := func(c v1.Container, codes ...int32) v1.Container {
+			return ruled(c, v1.ContainerRestartRuleAction(*actionFlag), v1.ContainerRestartRuleOnExitCodesOpIn, append(codes, lostExit)...)
+		}
+		return podSpec([]v1.Container{restarts(container("init", "exit=0")), sidecar("sidecar", "")}, restarts(container("main", "after=sidecar sleep=2s exit=42"), triggerExit))
 	case 1:
 		return alwaysSpec(nil, container("main", fails))
 	case 2:
