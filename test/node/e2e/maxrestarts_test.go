@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -44,7 +45,12 @@ func (p *pod) gaveUp(what string, restarts int) *v1.Pod {
 		}
 		return nil
 	})
-	p.occurred(asked.ReasonRestartLimitExceeded, 1)
+	require.NoError(p.t, harness.Await(p.ctx, "the event of pod "+p.name, patience, func(context.Context) error {
+		if p.occurrences(asked.ReasonRestartLimitExceeded) == 0 { // A kubelet that is killed then records another.
+			return errors.New("there is none")
+		}
+		return nil
+	}))
 	return now
 }
 
