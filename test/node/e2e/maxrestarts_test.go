@@ -135,7 +135,7 @@ var limitDisruptions = []scenario{
 			}
 			return nil
 		}))
-		of := &pod{e2e: e, t: t, name: pods[0].Name, dir: p.dir}
+		of := &pod{e2e: e, t: t, name: pods[0].Name, uid: pods[0].UID, dir: p.dir}
 		of.annotate(asked.MaxRestartsAnnotation, "2")
 		of.gaveUp("Container main", 2)
 		job := p.awaitJob("another pod", func(j *batchv1.Job) bool { return j.Status.Failed == 1 && j.Status.Active == 1 })
