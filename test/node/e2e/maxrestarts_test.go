@@ -31,9 +31,9 @@ func (e *e2e) limitRestarts(t *testing.T) {
 }
 
 // gaveUp waits until the pod has ended because of its limit, and nothing of it runs.
-func (p *pod) gaveUp(what string, restarts int) *v1.Pod {
+func (p *pod) gaveUp(what string, restarts, limit int) *v1.Pod {
 	p.t.Helper()
-	message := fmt.Sprintf("%s was restarted %d times in a row, and annotation %s allows %[2]d", what, restarts, asked.MaxRestartsAnnotation)
+	message := fmt.Sprintf("%s was restarted %d times in a row, and annotation %s allows %d", what, restarts, asked.MaxRestartsAnnotation, limit)
 	now := p.latest("the end", func(now *v1.Pod) error {
 		if s := now.Status; s.Phase != v1.PodFailed || s.Reason != asked.ReasonRestartLimitExceeded || s.Message != message {
 			return fmt.Errorf("phase %s, reason %q, message %q", s.Phase, s.Reason, s.Message)
@@ -71,7 +71,7 @@ var limitDisruptions = []scenario{
 		late := p.event("other", 1, "term") - p.event("main", 4, "exit:3")
 		assert.Less(t, late, 5.0, "seconds from the last exit to SIGTERM")
 		e.crash(t, askedCurve, 0)
-		now := p.gaveUp("Container main", 3)
+		now := p.gaveUp("Container main", 3, 3)
 		p.assertStarts(map[string]int{"main": 4, "other": 1})
 		main := statusOf(now, "main")
 		assert.EqualValues(t, 3, main.RestartCount)
@@ -92,7 +92,7 @@ var limitDisruptions = []scenario{
 			p := e.newPod(t, fmt.Sprint(max))
 			p.annotations = map[string]string{asked.MaxRestartsAnnotation: fmt.Sprint(max)}
 			p.create(podSpec([]v1.Container{container("init", "exit=0")}, triggeringBy(container("main", life), actions[0]), container("other", "")))
-			p.gaveUp("The pod", max)
+			p.gaveUp("The pod", max, max)
 			p.assertStarts(map[string]int{"init": max + 1, "main": max + 1, "other": max + 1})
 		}
 	}},
@@ -114,7 +114,7 @@ var limitDisruptions = []scenario{
 			p := e.newPod(t, tc.name)
 			p.annotations = map[string]string{asked.MaxRestartsAnnotation: "1"}
 			p.create(tc.spec)
-			p.gaveUp("Container "+tc.name, 1)
+			p.gaveUp("Container "+tc.name, 1, 1)
 		}
 		assert.EqualValues(t, 3, e.scrape(t).value(t, metricLimit)-before)
 		// Those of other pods go on.
@@ -137,7 +137,7 @@ var limitDisruptions = []scenario{
 		}))
 		of := &pod{e2e: e, t: t, name: pods[0].Name, uid: pods[0].UID, dir: p.dir}
 		of.annotate(asked.MaxRestartsAnnotation, "2")
-		of.gaveUp("Container main", 2)
+		of.gaveUp("Container main", 2, 2)
 		job := p.awaitJob("another pod", func(j *batchv1.Job) bool { return j.Status.Failed == 1 && j.Status.Active == 1 })
 		assert.Zero(t, failure(job))
 	}},
@@ -149,7 +149,7 @@ var limitDisruptions = []scenario{
 		p := e.createStatic(t, spec)
 		p.annotations = map[string]string{asked.MaxRestartsAnnotation: "1"}
 		p.writeManifest(spec)
-		p.gaveUp("Container main", 1)
+		p.gaveUp("Container main", 1, 1)
 		starts := p.starts("main")
 		e.crash(t, askedCurve, 0)
 		time.Sleep(15 * time.Second)
@@ -167,7 +167,7 @@ var limitDisruptions = []scenario{
 		p.waitsFor("main", 2)
 		e.kubeletArgs = []string{"--feature-gates=" + gateMaxRestarts + "=true"}
 		e.crash(t, askedCurve, 0)
-		p.gaveUp("Container main", 1)
+		p.gaveUp("Container main", 2, 1)
 		p.assertStarts(map[string]int{"main": 3})
 		if *stockFlag == "" {
 			skip(t, "there is no -kubelet-stock")
@@ -182,6 +182,6 @@ var limitDisruptions = []scenario{
 		q.startingWithin("main", 4, 3*patience)
 		e.kubeletArgs, e.Spec.Kubelet = args, ours
 		e.crash(t, askedCurve, 0)
-		q.gaveUp("Container main", 2)
+		q.gaveUp("Container main", 2, 2)
 	}},
 }
