@@ -130,6 +130,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 	if !a.stoppingSince.IsZero() {
 		if next, gone = a.end(a.observation(now, state)); gone {
 			a.report()
+			a.o.MaxRestarts.Forget(a.o.Pod.UID)
 			return time.Time{}, true
 		}
 	}

@@ -90,3 +90,18 @@ func TestMaxRestartsAndRestartAt(t *testing.T) {
 	}
 	require.Equal(t, asked.ReasonRestartLimitExceeded, a.Status().Reason)
 }
+
+// A pod that comes back with its UID is not over at once.
+func TestMaxRestartsForgets(t *testing.T) {
+	limits := &asked.Limits{}
+	for range 2 {
+		s := newScript(time.Second, 1)
+		p := pod(t, `containers: [{name: main}]`)
+		p.Annotations = map[string]string{asked.MaxRestartsAnnotation: "1"}
+		a, err := New(Options{Pod: p, Runtime: s, MaxRestarts: limits})
+		require.NoError(t, err)
+		require.True(t, s.drive(a, time.Hour))
+		require.Equal(t, []time.Duration{0, 1}, inSeconds(s.starts))
+		require.Equal(t, asked.ReasonRestartLimitExceeded, a.Status().Reason)
+	}
+}
