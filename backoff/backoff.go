@@ -28,6 +28,10 @@ type Backoff struct {
 	// Kubernetes documentation says. By default it is immediate, as in the kubelet
 	// (kubernetes/kubernetes#133472). The methods that client-go has ignore it.
 	DelayFirstRestart bool
+	// RulesOf returns the rules of a key that has its own, or nil. It is called for each
+	// decision, mostly with the lock held, so it must be fast and must not call a method of the same
+	// Backoff. Rules that change apply to the present wait too. Nil means that no key has any.
+	RulesOf func(id string) *KeyRules
 
 	// lock guards perItemBackoff. A Mutex costs half as much as an RWMutex here, and
 	// no method holds it for long.
@@ -115,7 +119,7 @@ func (p *Backoff) Next(id string, eventTime time.Time) {
 func (p *Backoff) next(id string, eventTime time.Time, q question, delayFirst bool) (d Decision) {
 	known := p.perItemBackoff[id]
 	e := entryOf(known)
-	if e.look(&q, eventTime); known != nil && p.hasExpired(&e, &q) {
+	if e.look(&q, eventTime); known != nil && p.hasExpired(id, &e, &q) {
 		d.Reset, e.attempts = true, 0
 	}
 	d.Allowed, d.RetryAt, d.Again = true, q.now, e.state == givenBack
@@ -153,7 +157,7 @@ func (p *Backoff) IsInBackOffSince(id string, eventTime time.Time) bool {
 		return false
 	}
 	e.look(&q, eventTime)
-	return !p.hasExpired(e, &q) && q.age < p.delay(id, e.attempts)
+	return !p.hasExpired(id, e, &q) && q.age < p.delay(id, e.attempts)
 }
 
 // IsInBackOffSinceUpdate reports whether eventTime, usually the current time, is less than the
@@ -168,7 +172,7 @@ func (p *Backoff) IsInBackOffSinceUpdate(id string, eventTime time.Time) bool {
 	q := p.ask(p.now())
 	q.age = q.now.Sub(eventTime)
 	delay := p.delay(id, e.attempts)
-	return delay > 0 && !p.hasExpired(e, &q) && saturatingSub(e.since(q.at), q.age) < delay
+	return delay > 0 && !p.hasExpired(id, e, &q) && saturatingSub(e.since(q.at), q.age) < delay
 }
 
 func (p *Backoff) store(id string, e backoffEntry) {

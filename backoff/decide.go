@@ -20,7 +20,8 @@ type Decision struct {
 	// argument now. If Allowed, it is not after now.
 	RetryAt time.Time
 	// Attempt counts the restarts since the last reset, including this one. It is 1
-	// for the first restart, and 0 for a start that is not a restart.
+	// for the first restart, and 0 for a start that is not a restart or follows an exit
+	// that is ignored (KeyRules).
 	Attempt int
 	// Reset reports whether the reset rule has just reset the key. A key that GC
 	// removed by that rule earlier counts as new instead.
@@ -41,21 +42,31 @@ type Decision struct {
 //
 // An event in the future counts as happening now. An eventTime at or before the Unix epoch means
 // unknown: the event counts as happening at the first check that saw it.
-func (p *Backoff) Decide(id string, eventTime, now time.Time) (d Decision) {
+func (p *Backoff) Decide(id string, eventTime, now time.Time) Decision {
+	return p.decide(id, false, eventTime, now)
+}
+
+func (p *Backoff) decide(id string, ignored bool, eventTime, now time.Time) (d Decision) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	known, q := p.perItemBackoff[id], p.ask(now)
+	q.ignored = ignored
 	known.answer(&q, eventTime)
 	p.grant(&d, id, known, &q)
 	return d
 }
 
 // Peek returns the Decision that Decide would return, and changes nothing.
-func (p *Backoff) Peek(id string, eventTime, now time.Time) (d Decision) {
+func (p *Backoff) Peek(id string, eventTime, now time.Time) Decision {
+	return p.peek(id, false, eventTime, now)
+}
+
+func (p *Backoff) peek(id string, ignored bool, eventTime, now time.Time) (d Decision) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	known := p.perItemBackoff[id]
 	e, q := entryOf(known), p.ask(now)
+	q.ignored = ignored
 	known.answer(&q, eventTime)
 	p.rule(&d, id, known != nil, &e, &q)
 	return d
@@ -73,7 +84,7 @@ func (p *Backoff) DecideStart(id string, now time.Time) (d Decision) {
 		p.grant(&d, id, e, &q)
 		return d
 	}
-	if e != nil && e.state != waiting && p.hasExpired(e, &q) {
+	if e != nil && e.state != waiting && p.hasExpired(id, e, &q) {
 		p.remove(id) // the run was long enough
 	} else if e != nil {
 		e.start(running, &q)
@@ -120,7 +131,7 @@ func (p *Backoff) GiveBack(id string, now time.Time) {
 	if e == nil || e.state != granted {
 		return
 	}
-	e.attempts--
+	e.attempts = max(e.attempts-1, 0)
 	e.state, e.last = givenBack, min(e.last, q.at)
 }
 
@@ -166,12 +177,18 @@ func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, q *question
 		if d.Allowed {
 			e.advance(q)
 		}
+		if q.ignored {
+			e.attempts = 0
+		}
 		p.store(id, e)
 	} else if p.rule(d, id, true, known, q); d.Allowed {
 		if d.Reset && !p.DelayFirstRestart {
 			known.attempts = 0
 		}
 		known.advance(q)
+		if q.ignored {
+			known.attempts = 0
+		}
 	}
 	p.report(id, d, q)
 }
@@ -196,7 +213,11 @@ func (p *Backoff) report(id string, d *Decision, q *question) {
 // rule decides the question for a key in state e, which need not be stored. If the
 // key has to wait, rule records the wait in e.
 func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *question) {
-	d.Reset, d.Again = known && p.hasExpired(e, q), e.state == givenBack
+	if q.ignored = q.ignored && e.state != failed; q.ignored {
+		d.ignore(known, e, q)
+		return
+	}
+	d.Reset, d.Again = known && p.hasExpired(id, e, q), e.state == givenBack
 	if !known || d.Reset {
 		if !p.DelayFirstRestart {
 			d.Allowed, d.Attempt, d.RetryAt = true, 1, q.now.Add(-q.age)
@@ -213,6 +234,9 @@ func (p *Backoff) rule(d *Decision, id string, known bool, e *backoffEntry, q *q
 		d.Attempt++
 	}
 	d.Delay = p.delay(id, e.attempts)
+	if e.attempts == 0 && e.ignored {
+		d.Delay = e.interval(q)
+	}
 	left := d.Delay - q.age
 	if e.state == givenBack && q.answered {
 		left = -q.age // the delay had passed when the start was allowed
@@ -229,7 +253,8 @@ func (p *Backoff) delay(id string, attempts int32) time.Duration {
 	if attempts == 0 {
 		return 0
 	}
-	d := doubled(p.defaultDuration, p.maxDuration, int(attempts-1))
+	initial, limit := p.curve(id)
+	d := doubled(initial, limit, int(attempts-1))
 	if p.maxJitterFactor > 0 {
 		// All checks of one wait see the same jitter, because it depends only on the key
 		// and its attempts.
@@ -239,20 +264,23 @@ func (p *Backoff) delay(id string, attempts int32) time.Duration {
 			jitter /= 2 // the factor applies to the previous delay, half of d
 		}
 		// This form of the comparison also handles factors that make jitter NaN.
-		if jitter < float64(p.maxDuration-d) {
+		if jitter < float64(limit-d) {
 			return d + time.Duration(jitter)
 		}
-		return p.maxDuration
+		return limit
 	}
 	return d
 }
 
 // hasExpired applies the reset rule. The difference of the times is right after a step of the clock.
-func (p *Backoff) hasExpired(e *backoffEntry, q *question) bool {
-	return p.expired(q.now.Add(-q.age), q.now.Add(-e.since(q.at)))
+func (p *Backoff) hasExpired(id string, e *backoffEntry, q *question) bool {
+	return p.expired(id, q.now.Add(-q.age), q.now.Add(-e.since(q.at)))
 }
 
-func (p *Backoff) expired(eventTime, lastUpdate time.Time) bool {
+func (p *Backoff) expired(id string, eventTime, lastUpdate time.Time) bool {
+	if r := p.rules(id); r != nil {
+		return FlatReset(r.Reset)(eventTime, lastUpdate, r.Max)
+	}
 	if p.HasExpiredFunc != nil {
 		return p.HasExpiredFunc(eventTime, lastUpdate, p.maxDuration)
 	}

@@ -23,9 +23,11 @@ type backoffEntry struct {
 	// from the Unix epoch.
 	from time.Duration
 	// attempts counts the advances since the last reset. It is 0 only if the first
-	// start failed or was given back.
+	// start failed or was given back, or if ignored is true.
 	attempts int32
 	state    state
+	// ignored reports, if attempts is 0, whether an exit that was ignored set it to that.
+	ignored bool
 	// seen reports whether a check has found that the key has to wait, since the state
 	// or the event that it waits after last changed.
 	seen bool
@@ -76,6 +78,8 @@ type question struct {
 	event, age time.Duration
 	// answered is true if the event is not later than last: the wait counts from last.
 	answered bool
+	// ignored is true if the event is an exit that the key's rules ignore.
+	ignored bool
 }
 
 // see sets the question's event to the one at eventTime, and reports whether its age is

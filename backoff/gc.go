@@ -53,7 +53,10 @@ func (p *Backoff) collectable(id string, e *backoffEntry, q *question) bool {
 		age = e.waited(q.at)
 	}
 	age = saturatingSub(age, p.delay(id, e.attempts))
-	return age >= 0 && p.expired(q.now, q.now.Add(-age))
+	if p.rules(id) != nil && age <= ContainerResetPeriod {
+		return false // a late start has its delay also if the key's reset is short
+	}
+	return age >= 0 && p.expired(id, q.now, q.now.Add(-age))
 }
 
 // shrink replaces the map if few keys are left, because a map does not shrink by

@@ -12,7 +12,7 @@ import (
 // after a restore. It has no grant either: GiveBack does nothing for a restored key.
 type KeyState struct {
 	// Attempts counts the advances of the key since its last reset. It is 0 only
-	// while the first start is due.
+	// while the first start is due, or if Ignored is true.
 	Attempts int `json:"attempts"`
 	// LastUpdate is when the key last advanced. A later start, or a later failed
 	// start, also sets it.
@@ -23,6 +23,8 @@ type KeyState struct {
 	// Due reports whether the last start failed or was given back. WaitingSince is
 	// then zero.
 	Due bool `json:"due,omitempty"`
+	// Ignored reports whether Attempts is 0 because an exit was ignored (KeyRules).
+	Ignored bool `json:"ignored,omitempty"`
 }
 
 // Snapshot returns the state of the key at the time now, and false for an unknown key.
@@ -36,7 +38,7 @@ func (p *Backoff) Snapshot(id string, now time.Time) (KeyState, bool) {
 	at := func(t time.Duration) time.Time {
 		return q.now.Round(0).UTC().Add(-max(saturatingSub(q.at, t), 0))
 	}
-	s := KeyState{Attempts: int(e.attempts), LastUpdate: at(e.last), Due: e.state.due()}
+	s := KeyState{Attempts: int(e.attempts), LastUpdate: at(e.last), Due: e.state.due(), Ignored: e.attempts == 0 && e.ignored}
 	if e.state == waiting {
 		s.WaitingSince = at(e.from)
 	}
@@ -56,8 +58,10 @@ func (p *Backoff) Restore(id string, s KeyState, now time.Time) error {
 	switch {
 	case s.Attempts < 0 || s.Attempts > maxAttempts:
 		return fmt.Errorf("attempts: %d: must be between 0 and %d", s.Attempts, maxAttempts)
-	case s.Attempts == 0 && !s.Due:
-		return fmt.Errorf("attempts: 0: must be at least 1 unless the start is due")
+	case s.Attempts == 0 && !s.Due && !s.Ignored:
+		return fmt.Errorf("attempts: 0: must be at least 1 unless the start is due or an exit was ignored")
+	case s.Attempts > 0 && s.Ignored:
+		return fmt.Errorf("attempts: %d: must be 0 if an exit was ignored", s.Attempts)
 	case s.LastUpdate.Unix() <= 0:
 		return fmt.Errorf("lastUpdate: %s: must be after 1970-01-01T00:00:00Z", s.LastUpdate.Format(time.RFC3339))
 	case s.LastUpdate.After(now):
@@ -71,7 +75,7 @@ func (p *Backoff) Restore(id string, s KeyState, now time.Time) error {
 	}
 	// An interval on the wall clock has the same length on the monotonic clock.
 	ago := func(t time.Time) time.Duration { return saturatingSub(q.at, now.Round(0).Sub(t)) }
-	e := backoffEntry{last: ago(s.LastUpdate), from: wall(s.LastUpdate), attempts: int32(s.Attempts)}
+	e := backoffEntry{last: ago(s.LastUpdate), from: wall(s.LastUpdate), attempts: int32(s.Attempts), ignored: s.Ignored}
 	switch {
 	case s.Due:
 		e.state = failed

@@ -67,7 +67,8 @@ func TestSnapshotRestore(t *testing.T) {
 
 func TestRestoreRefuses(t *testing.T) {
 	for want, s := range map[string]KeyState{
-		"attempts: 0: must be at least 1 unless the start is due":                                 {LastUpdate: start},
+		"attempts: 0: must be at least 1 unless the start is due or an exit was ignored":          {LastUpdate: start},
+		"attempts: 2: must be 0 if an exit was ignored":                                           {Attempts: 2, Ignored: true, LastUpdate: start},
 		"attempts: -7: must be between 0 and 2147483647":                                          {Attempts: -7, LastUpdate: start},
 		"attempts: 2147483648: must be between 0 and 2147483647":                                  {Attempts: 1 << 31, LastUpdate: start},
 		"lastUpdate: 0001-01-01T00:00:00Z: must be after 1970-01-01T00:00:00Z":                    {Attempts: 1},

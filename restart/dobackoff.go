@@ -52,6 +52,8 @@ type EventRecorder interface {
 // those must leave it out. A container without instances waits only if its last
 // start failed. A nil recorder records nothing.
 //
+// An exit with a code that is ignored ([backoff.KeyRules]) is no failure, and no event.
+//
 // DoBackOff corrects doBackOff of pkg/kubelet/kuberuntime and keeps its error
 // texts. There are three differences. The event comes once for each wait and
 // contains its length. A container that was just killed waits like one that exited.
@@ -63,7 +65,10 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 	case last == nil:
 		// Its instances may have been removed while it waited.
 		d = backOff.DecideStart(key, now)
-	case last.State != ContainerStateExited && !alwaysRestarts(pod, container):
+	case last.State == ContainerStateExited:
+		last.recordStart(backOff, key, now)
+		d = backOff.DecideExit(key, last.ExitCode, last.FinishedAt, now)
+	case !alwaysRestarts(pod, container):
 		d = backOff.Force(key, now)
 	default:
 		last.recordStart(backOff, key, now)
@@ -100,7 +105,7 @@ func InBackOff(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus,
 	}
 	key := Key(pod, container)
 	last.recordStart(backOff, key, now)
-	d := backOff.Peek(key, last.exit(), now)
+	d := backOff.PeekExit(key, last.ExitCode, last.FinishedAt, now)
 	if d.Allowed {
 		return false, ""
 	}
@@ -119,7 +124,7 @@ func Due(pod *v1.Pod, container *v1.Container, statuses []ContainerStatus, backO
 		return backOff.Get(key) > 0 && backOff.Peek(key, time.Time{}, now).Allowed
 	case last.State == ContainerStateExited:
 		last.recordStart(backOff, key, now)
-		return backOff.Peek(key, last.exit(), now).Allowed
+		return backOff.PeekExit(key, last.ExitCode, last.FinishedAt, now).Allowed
 	default:
 		return false
 	}

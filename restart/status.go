@@ -28,7 +28,8 @@ type ContainerStatus struct {
 	// ID is the unique ID of the instance. Only package restartpod uses it.
 	ID    string
 	State ContainerState
-	// ExitCode is valid for an instance that exited. The back-off does not depend on it.
+	// ExitCode is valid for an instance that exited. The back-off depends on it only for a
+	// key whose rules ignore some codes.
 	ExitCode int32
 	// StartedAt and FinishedAt are zero or the Unix epoch if the runtime does not
 	// know the time.
