@@ -22,4 +22,11 @@
 //
 // The pod ends as Failed, with the reason RestartLimitExceeded, instead of the sixth restart
 // in a row of one of its containers, or of the pod. See [Limits].
+//
+// # Curves
+//
+//	restart-backoff.kubelet-backoff.github.io/NAME: initial=1s,max=30s,reset=5m,ignore=0
+//
+// The container NAME has a back-off of its own, within bounds and the maximum of the node. An
+// exit code that is ignored is no failure. See [Curves].
 package asked

@@ -124,7 +124,7 @@ func (l *Limits) Forget(uid types.UID) {
 func restarts(b *backoff.Backoff, key string, waits bool, now time.Time) int {
 	state, known := b.Snapshot(key, now)
 	n := state.Attempts
-	if waits {
+	if waits && (!state.Ignored || state.Due || !state.WaitingSince.IsZero()) { // Not after an exit that is ignored.
 		n++
 	}
 	if known && b.DelayFirstRestart {

@@ -71,7 +71,7 @@ func idle(t *testing.T, delayFirst bool, containers ...string) *node {
 	return n
 }
 
-func same(l *asked.Limits) func() *asked.Limits { return func() *asked.Limits { return l } }
+func same[T any](v T) func() T { return func() T { return v } }
 
 // The pod ends at the exit after which it would have waited again.
 func TestMaxRestarts(t *testing.T) {

@@ -27,6 +27,9 @@ const (
 	// KubeletMaxRestartsAnnotation ends a pod after the number of restarts in a row that an
 	// annotation of the pod allows: KEP-3322, alpha. Upstream does not have it.
 	KubeletMaxRestartsAnnotation = "KubeletMaxRestartsAnnotation"
+	// KubeletRestartBackOffAnnotation gives containers the back-off that annotations of the pod
+	// ask for: kubernetes/kubernetes#57291, alpha. Upstream does not have it.
+	KubeletRestartBackOffAnnotation = "KubeletRestartBackOffAnnotation"
 	// ContainerRestartRules allows a restart policy and rules for each container:
 	// KEP-5307, alpha in 1.34, beta and on since 1.35.
 	ContainerRestartRules = "ContainerRestartRules"
