@@ -41,6 +41,10 @@ type Options struct {
 	// MaxRestarts ends the pod after the number of restarts that an annotation of the pod
 	// allows. Several agents may share it. If it is nil, the annotation has no effect.
 	MaxRestarts *asked.Limits
+	// Curves gives containers the back-off that annotations of the pod ask for. RulesOf of
+	// ContainerBackOff must be its Rules; New sets it if ContainerBackOff is nil. Several
+	// agents may share it. If it is nil, the annotations have no effect.
+	Curves *asked.Curves
 	// Annotations returns the present annotations of the pod. A change takes effect in the
 	// next sync, so Runtime.Changed should report it. If Annotations is nil, those of Pod
 	// count.
@@ -185,6 +189,9 @@ func New(o Options) (*Agent, error) {
 		o.Clock = clock.RealClock{}
 	}
 	containers, pods := NewBackOffs(o.Clock, backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
+	if o.Curves != nil {
+		containers.RulesOf = o.Curves.Rules
+	}
 	o.ContainerBackOff, o.PodBackOff = cmp.Or(o.ContainerBackOff, containers), cmp.Or(o.PodBackOff, pods)
 	a := &Agent{
 		o: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), phase: v1.PodRunning, restarting: restartpod.PhaseRunning,

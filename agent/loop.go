@@ -116,6 +116,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 		a.fail("FailedSync", "", err)
 		return now.Add(errorRetry), false
 	}
+	a.o.Curves.Note(a.o.Recorder, a.present(), now)
 	a.observe(state)
 	// A start that State does not show yet was in a sandbox that it may not show either.
 	state.SandboxReady = state.SandboxReady || slices.ContainsFunc(a.containers, func(c container) bool { return c.unseen != nil })
@@ -131,6 +132,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 		if next, gone = a.end(a.observation(now, state)); gone {
 			a.report()
 			a.o.MaxRestarts.Forget(a.o.Pod.UID)
+			a.o.Curves.Forget(a.o.Pod.UID)
 			return time.Time{}, true
 		}
 	}

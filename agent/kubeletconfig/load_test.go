@@ -347,7 +347,7 @@ func TestParseConfigz(t *testing.T) {
 		{"an unknown release", `{"kubeletconfig":{}}`, 0, 0, len(gateOrder), ""},
 		{"a later release with its own fields", `{"kubeletconfig":{"later":{"a":1},"crashLoopBackOff":{}}}`, 50, 0, len(gateOrder), ""},
 		{"the gate is alpha before v1.35", `{"kubeletconfig":{"crashLoopBackOff":{"maxContainerRestartPeriod":"4s"}}}`, 34, 0, len(gateOrder) - 2, ""},
-		{"and may be set", `{"kubeletconfig":{"featureGates":{"KubeletCrashLoopBackOffMax":true},"crashLoopBackOff":{"maxContainerRestartPeriod":"4s"}}}`, 31, 4 * time.Second, 7, ""},
+		{"and may be set", `{"kubeletconfig":{"featureGates":{"KubeletCrashLoopBackOffMax":true},"crashLoopBackOff":{"maxContainerRestartPeriod":"4s"}}}`, 31, 4 * time.Second, 8, ""},
 		{"a gate that is locked later", `{"kubeletconfig":{"featureGates":{"NodeDeclaredFeatures":false,"RestartAllContainersOnContainerExits":false}}}`, 36, 0, len(gateOrder), ""},
 		{"no JSON", `404 page not found`, 37, 0, 0, name + ": invalid character"},
 		{"other JSON", `{"kind":"Status"}`, 37, 0, 0, name + ": kubeletconfig: Required value: this is not the response of a kubelet"},
@@ -395,6 +395,7 @@ func TestNewFeatureGate(t *testing.T) {
 		"KubeletFirstStartsFirst":              "ALPHA",
 		"KubeletRestartAtAnnotation":           "ALPHA",
 		"KubeletMaxRestartsAnnotation":         "ALPHA",
+		"KubeletRestartBackOffAnnotation":      "ALPHA",
 		"KubeletRestartAllContainersBackOff":   "BETA on",
 		"NodeDeclaredFeatures":                 " on",
 	}, got)
