@@ -175,7 +175,7 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 	} else {
 		pods, _ := r.readWorkloads(manifests, stdin)
 		for _, p := range pods {
-			r.addPod(p, restartGates(c.FeatureGate), asks(c.FeatureGate, config.KubeletMaxRestartsAnnotation))
+			r.addPod(p, c.FeatureGate)
 			r.warnOfAnnotations(p, c.FeatureGate)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
@@ -43,6 +44,15 @@ func writeYAML(w io.Writer, r *report) error {
 	return err
 }
 
+// delays returns the delays as text. The last one repeats.
+func delays(list []metav1.Duration) string {
+	var all []string
+	for _, d := range append(slices.Clone(list), list[len(list)-1]) {
+		all = append(all, text.Seconds(d.Duration))
+	}
+	return strings.Join(all, ", ") + " …"
+}
+
 // writeTable writes the report for people. Lines have at most 100 columns, except for
 // long paths.
 func writeTable(w io.Writer, r *report) error {
@@ -54,11 +64,7 @@ func writeTable(w io.Writer, r *report) error {
 		fmt.Fprintf(tab, "  initial\t%s\t%s\n", text.Seconds(initial.Value.Duration), because(initial))
 		fmt.Fprintf(tab, "  maximum\t%s\t%s\n", text.Seconds(maximum.Value.Duration), because(maximum))
 		tab.Flush()
-		delays := make([]string, 0, len(r.Curve.Delays)+1)
-		for _, d := range append(slices.Clone(r.Curve.Delays), maximum.Value) {
-			delays = append(delays, text.Seconds(d.Duration))
-		}
-		fmt.Fprintf(&b, "  delays   %s … from each exit\n", strings.Join(delays, ", "))
+		fmt.Fprintf(&b, "  delays   %s from each exit\n", delays(r.Curve.Delays))
 		fmt.Fprintf(&b, "  reset    after a run of more than %v min\n", backoff.ContainerResetPeriod.Minutes())
 	} else {
 		b.WriteString("INVALID: the kubelet does not start with this configuration\n")

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/cpuset"
@@ -18,6 +19,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 	"github.com/kubelet-backoff/kubelet-backoff/agent/restartrules"
 	"github.com/kubelet-backoff/kubelet-backoff/asked"
+	"github.com/kubelet-backoff/kubelet-backoff/backoff"
 	"github.com/kubelet-backoff/kubelet-backoff/config"
 	"github.com/kubelet-backoff/kubelet-backoff/crashloop/internal/text"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
@@ -41,6 +43,33 @@ type containerReport struct {
 	RestartPolicy v1.ContainerRestartPolicy `json:"restartPolicy"`
 	// Exits ends with an entry for all other exit codes.
 	Exits []exitReport `json:"exits"`
+	// BackOff is missing if the container has that of the node.
+	BackOff *ownBackOff `json:"backOff,omitempty"`
+}
+
+// ownBackOff is the back-off that a container asks for.
+type ownBackOff struct {
+	// Delays lists the delays of the first restarts, as those of the node.
+	Delays []metav1.Duration `json:"delays"`
+	Reset  metav1.Duration   `json:"reset"`
+	// IgnoredExitCodes are the exit codes that are no failure and restart the container.
+	IgnoredExitCodes []int32 `json:"ignoredExitCodes,omitempty"`
+}
+
+func (r *report) ownBackOff(rules *backoff.KeyRules, restarts func(exitCode int32) bool) *ownBackOff {
+	if rules == nil {
+		return nil
+	}
+	own := &ownBackOff{Reset: metav1.Duration{Duration: rules.Reset}}
+	for _, code := range rules.Ignored {
+		if restarts(code) {
+			own.IgnoredExitCodes = append(own.IgnoredExitCodes, code)
+		}
+	}
+	for _, d := range (backoff.Curve{Initial: rules.Initial, Max: rules.Max, DelayFirst: r.curve.DelayFirst}).Delays() {
+		own.Delays = append(own.Delays, metav1.Duration{Duration: d})
+	}
+	return own
 }
 
 // exitReport is the result of an exit.
@@ -72,7 +101,7 @@ func asks(gate featuregate.FeatureGate, annotations featuregate.Feature) bool {
 // another back-off.
 func (r *report) warnOfAnnotations(p podManifest, gate featuregate.FeatureGate) {
 	template := strings.TrimSuffix(p.path.String(), "spec")
-	for _, err := range append(asked.ValidateRestartAt(p.pod), asked.ValidateMaxRestarts(p.pod)...) {
+	for _, err := range slices.Concat(asked.ValidateRestartAt(p.pod), asked.ValidateMaxRestarts(p.pod), asked.ValidateCurves(p.pod)) {
 		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, template+err.Field, err.ErrorBody()))
 	}
 	ignored := func(names []string, without featuregate.Feature) {
@@ -84,14 +113,14 @@ func (r *report) warnOfAnnotations(p podManifest, gate featuregate.FeatureGate) 
 		}
 	}
 	ignored(asked.RestartAtAnnotations(p.pod), config.KubeletRestartAtAnnotation)
+	ignored(asked.CurveAnnotations(p.pod), config.KubeletRestartBackOffAnnotation)
 	if p.pod.Annotations[asked.MaxRestartsAnnotation] != "" {
 		ignored([]string{asked.MaxRestartsAnnotation}, config.KubeletMaxRestartsAnnotation)
 	}
 }
 
-// addPod adds the report of a pod. maxRestarts is true if the pod may limit its restarts.
-func (r *report) addPod(p podManifest, gates restartpod.Gates, maxRestarts bool) {
-	spec := &p.pod.Spec
+func (r *report) addPod(p podManifest, gate featuregate.FeatureGate) {
+	gates, spec := restartGates(gate), &p.pod.Spec
 	_, errs := p.validate(gates, podspec.Support{})
 	for _, err := range errs {
 		r.Errors = append(r.Errors, p.newErrorIssue(err))
@@ -105,11 +134,15 @@ func (r *report) addPod(p podManifest, gates restartpod.Gates, maxRestarts bool)
 		r.Warnings = append(r.Warnings, newIssue(p.file, p.object, w.Field, w.Detail))
 	}
 	pod := podReport{File: p.file, Object: p.object, Containers: []containerReport{}}
-	if n, err := strconv.Atoi(p.pod.Annotations[asked.MaxRestartsAnnotation]); err == nil && maxRestarts && len(asked.ValidateMaxRestarts(p.pod)) == 0 {
+	if n, err := strconv.Atoi(p.pod.Annotations[asked.MaxRestartsAnnotation]); err == nil && asks(gate, config.KubeletMaxRestartsAnnotation) && len(asked.ValidateMaxRestarts(p.pod)) == 0 {
 		pod.MaxRestarts = &n
 	}
 	for _, c := range restartrules.Containers(spec, gates) {
-		pod.Containers = append(pod.Containers, containerReport{Name: c.Name, Kind: c.Kind, RestartPolicy: c.Policy, Exits: exitReports(&c, gates)})
+		container := containerReport{Name: c.Name, Kind: c.Kind, RestartPolicy: c.Policy, Exits: exitReports(&c, gates)}
+		if asks(gate, config.KubeletRestartBackOffAnnotation) {
+			container.BackOff = r.ownBackOff(asked.RulesOf(p.pod, c.Name, r.curve), func(code int32) bool { return gates.OnExit(&c, code) != "" })
+		}
+		pod.Containers = append(pod.Containers, container)
 	}
 	r.Pods = append(r.Pods, pod)
 }
@@ -184,6 +217,16 @@ func writePod(b *bytes.Buffer, pod podReport) {
 		}
 	}
 	tab.Flush()
+	for _, c := range pod.Containers {
+		if own := c.BackOff; own != nil {
+			fmt.Fprintf(b, "  Back-off of %s: %s", text.Printable(c.Name), delays(own.Delays))
+			fmt.Fprintf(b, ", reset after %s", text.Seconds(own.Reset.Duration))
+			if len(own.IgnoredExitCodes) > 0 {
+				fmt.Fprintf(b, ", ignores %s", strings.Trim(fmt.Sprint(own.IgnoredExitCodes), "[]"))
+			}
+			b.WriteString("\n")
+		}
+	}
 	if pod.MaxRestarts != nil {
 		fmt.Fprintf(b, "  The pod fails instead of a restart after %d in a row, of a container or of the pod.\n", *pod.MaxRestarts)
 	}

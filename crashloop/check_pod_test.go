@@ -11,6 +11,8 @@ import (
 	"testing/iotest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kubelet-backoff/kubelet-backoff/agent/kubeletconfig"
 )
 
 func TestCheckStdin(t *testing.T) {
@@ -86,11 +88,13 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add([]byte(`{"apiVersion": "v1", "kind": "Pod"} {"apiVersion": "v1", "kind": "PodList", "items": [{}]}`))
 	f.Add([]byte(`{"apiVersion": "v1", "kind": "List", "items": []}`))
+	gate := kubeletconfig.NewFeatureGate()
+	require.NoError(f, gate.SetFromMap(map[string]bool{"AllAlpha": true}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := &report{}
 		pods, objects := r.readWorkloads([]string{stdinFile}, bytes.NewReader(data))
 		for _, p := range pods {
-			r.addPod(p, allRestartGates, true)
+			r.addPod(p, gate)
 		}
 		require.NotZero(t, len(r.Pods)+len(objects)+len(r.Errors)+len(r.Warnings))
 		for _, pod := range r.Pods {

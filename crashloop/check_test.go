@@ -50,6 +50,9 @@ func TestCheck(t *testing.T) {
 		{"max-restarts", []string{"max-restarts.yaml"}, exitSucceeded},
 		{"max-restarts-on", []string{"--feature-gates", "KubeletMaxRestartsAnnotation=true", "max-restarts.yaml"}, exitSucceeded},
 		{"max-restarts-json", []string{"--feature-gates", "KubeletMaxRestartsAnnotation=true", "-o", "json", "max-restarts.yaml"}, exitSucceeded},
+		{"curves", []string{"curves.yaml"}, exitSucceeded},
+		{"curves-on", []string{"--feature-gates", "KubeletRestartBackOffAnnotation=true", "curves.yaml"}, exitSucceeded},
+		{"curves-json", []string{"--feature-gates", "KubeletRestartBackOffAnnotation=true", "-o", "json", "curves.yaml"}, exitSucceeded},
 		{"restart-at-on", []string{"--feature-gates", "KubeletRestartAtAnnotation=true", "restart-at.yaml"}, exitSucceeded},
 	}
 	for _, tc := range tests {

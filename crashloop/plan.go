@@ -168,6 +168,7 @@ func planPods(o planOptions, load func() (*kubeletconfig.Config, error), manifes
 		plans = r.addPlans(manifests, read, o.restartAt, plan.Options{
 			RestartAt:   o.restartAt != "" || asks(c.FeatureGate, config.KubeletRestartAtAnnotation),
 			MaxRestarts: asks(c.FeatureGate, config.KubeletMaxRestartsAnnotation),
+			Curves:      asks(c.FeatureGate, config.KubeletRestartBackOffAnnotation),
 			Gates:       restartGates(c.FeatureGate), Curve: r.curve,
 			Lives: exits, Recovers: recovers, Begin: begin, For: o.length, Seed: o.seed,
 		})

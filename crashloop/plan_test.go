@@ -100,6 +100,34 @@ main: 2 restarts`)
 	assert.Contains(t, out, "main: 1 restart in")
 }
 
+// A container has the curve of its annotation, also in a status.
+func TestPlanCurves(t *testing.T) {
+	annotated := strings.Replace(planPod, "{name: web}", `{name: web, annotations: {restart-backoff.kubelet-backoff.github.io/main: "initial=2s,max=5s,ignore=0"}}`, 1)
+	gate := []string{"--feature-gates", "KubeletRestartBackOffAnnotation=true", "--for", "30s"}
+	_, out, _ := planned(t, annotated, append(gate, "--exit", "main=1@1s", "-")...)
+	assert.Contains(t, out, `
+12:00:01  1s     main       starts, restart 1
+12:00:02  2s     main       exits with code 1 after 1s
+12:00:02  2s     main       waits until 12:00:04, back-off 2s
+12:00:04  4s     main       starts, restart 2
+12:00:05  5s     main       exits with code 1 after 1s
+12:00:05  5s     main       waits until 12:00:09, back-off 4s
+12:00:09  9s     main       starts, restart 3
+12:00:10  10s    main       exits with code 1 after 1s
+12:00:10  10s    main       waits until 12:00:15, back-off 5s
+`)
+	_, out, _ = planned(t, annotated, append(gate, "--exit", "main=0@250ms", "-")...)
+	assert.Contains(t, out, "main       waits until 12:00:01, back-off 800ms\n")
+	assert.Contains(t, out, "main: 30 restarts in 30s")
+	_, out, _ = planned(t, annotated, "--for", "30s", "--exit", "main=1@1s", "-")
+	assert.Contains(t, out, "main       waits until 12:00:12, back-off 10s\n")
+	status := `status: {phase: Running, containerStatuses: [{name: main, restartCount: 9, state: {waiting: {reason: CrashLoopBackOff,
+  message: back-off 4s restarting failed container=main pod=web_default(x)}}, lastState: {terminated: {exitCode: 1, startedAt: "2026-01-01T11:59:58Z", finishedAt: "2026-01-01T11:59:59Z"}}}]}
+`
+	_, out, errs := planned(t, annotated+status, append(gate, "-")...)
+	assert.Contains(t, out, "main       waits until 12:00:03, back-off 4s\n", errs)
+}
+
 // A wait that somebody has to end is not taken for one that ends.
 func TestPlanMissing(t *testing.T) {
 	const status = "status: {containerStatuses: [{name: main, restartCount: %d, state: {waiting: {reason: CreateContainerConfigError}}}, {name: other, state: {running: {}}}]}"

@@ -49,6 +49,8 @@ type podRun struct {
 	restartAt *asked.Restarts
 	// limits is nil if annotations do not end pods.
 	limits *asked.Limits
+	// curves is nil if annotations give containers no other back-off.
+	curves *asked.Curves
 	// tooMany receives the name of a container that has reached --max-restarts.
 	tooMany chan string
 }
@@ -69,6 +71,10 @@ func newPodRun(o runOptions, gate featuregate.FeatureGate, curve backoff.Curve, 
 	}
 	if asks(gate, config.KubeletMaxRestartsAnnotation) {
 		r.limits = &asked.Limits{}
+	}
+	if asks(gate, config.KubeletRestartBackOffAnnotation) {
+		r.curves = asked.NewCurves(curve)
+		r.containerBackOff.RulesOf = r.curves.Rules
 	}
 	return r
 }
@@ -242,7 +248,7 @@ func (r *podRun) runPod(ctx context.Context, pod *v1.Pod, files podspec.Files) (
 	}
 	defer unlock()
 	o := agent.Options{
-		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, RestartAt: r.restartAt, MaxRestarts: r.limits, GRPC: checkHealth(nil),
+		Pod: pod, Gates: r.gates, ContainerBackOff: r.containerBackOff, PodBackOff: r.podBackOff, RestartAt: r.restartAt, MaxRestarts: r.limits, Curves: r.curves, GRPC: checkHealth(nil),
 		Recorder: r.printer.Recorder(pod), Report: func(s agent.Status) {
 			if r.printer.Status(pod, s); ctx.Err() == nil && r.reachedMaxRestarts(pod, s) {
 				cancel()

@@ -40,6 +40,8 @@ type Options struct {
 	RestartAt bool
 	// MaxRestarts makes an annotation end the pod (package asked).
 	MaxRestarts bool
+	// Curves makes annotations give containers another back-off (package asked).
+	Curves bool
 	// Begin is the current time, and For is the length of the plan.
 	Begin time.Time
 	For   time.Duration
@@ -145,6 +147,11 @@ func Make(o Options) (*Plan, error) {
 	}
 	m.backOff, m.podBackOff = agent.NewBackOffs(nil, o.Curve)
 	m.backOff.SetMetrics(m)
+	if o.Curves {
+		m.curves = asked.NewCurves(o.Curve)
+		m.curves.Note(nil, o.Pod, o.Begin)
+		m.backOff.RulesOf = m.curves.Rules
+	}
 	m.keys[""] = restartpod.New(m.podBackOff, o.Pod, o.Gates).BackOffKey()
 	for _, list := range [][]v1.Container{o.Pod.Spec.InitContainers, o.Pod.Spec.Containers} {
 		for i := range list {
@@ -175,6 +182,8 @@ type maker struct {
 	plan                *Plan
 	containers          []restartpod.Container
 	backOff, podBackOff *backoff.Backoff
+	// curves is nil without Options.Curves.
+	curves *asked.Curves
 	// resets counts the resets of the back-off since the last start.
 	resets int
 	// keys maps each container to its key in the back-off, and waits to the end of the last wait
@@ -210,7 +219,7 @@ func (m *maker) run() error {
 		limits = &asked.Limits{}
 	}
 	a, err := agent.New(agent.Options{
-		Pod: m.Pod, RestartAt: restarts, MaxRestarts: limits, Runtime: m, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
+		Pod: m.Pod, RestartAt: restarts, MaxRestarts: limits, Curves: m.curves, Runtime: m, Gates: m.Gates, ContainerBackOff: m.backOff, PodBackOff: m.podBackOff,
 		Recorder: m, Report: m.report, Earlier: m.Pod.Status,
 		Probe: func(context.Context, string, *v1.Probe) (string, bool, error) { return "", true, nil },
 	})
@@ -286,6 +295,9 @@ func (m *maker) wait(e Entry, b *backoff.Backoff, until time.Time) {
 	m.waits[e.Container] = until
 	if until.After(m.now) {
 		e.Until, e.DelaySeconds = &until, b.Get(m.keys[e.Container]).Seconds()
+		if e.DelaySeconds == 0 { // It waits for the rest of backoff.IgnoredInterval.
+			e.DelaySeconds = until.Sub(m.instances[e.Container].FinishedAt).Seconds()
+		}
 		m.add(e)
 	}
 }

@@ -293,7 +293,22 @@ func (m *maker) checkPast(path *field.Path, t time.Time) error {
 // status does not show the delay, so all its restarts count.
 func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent.Instance, path *field.Path) error {
 	state := backoff.KeyState{Attempts: i.RestartCount, LastUpdate: i.StartedAt}
-	if last := lastExit(s); s.State.Running != nil && last != nil && isSet(last.StartedAt) && last.FinishedAt.Sub(last.StartedAt.Time) > backoff.ContainerResetPeriod {
+	curve, reset := m.Curve, backoff.ContainerResetPeriod
+	var own *backoff.KeyRules
+	if m.curves != nil {
+		own = m.curves.Rules(m.keys[c.Name])
+	}
+	last := lastExit(s)
+	if own != nil {
+		curve.Initial, curve.Max, reset = own.Initial, own.Max, own.Reset
+		if last != nil && slices.Contains(own.Ignored, last.ExitCode) {
+			return nil // The exit has reset the back-off.
+		}
+		if len(own.Ignored) > 0 && i.RestartCount > 0 && s.State.Waiting == nil {
+			m.note("the status does not say which restarts of %s were after exits that are ignored: the plan counts all", s.Name)
+		}
+	}
+	if s.State.Running != nil && last != nil && isSet(last.StartedAt) && last.FinishedAt.Sub(last.StartedAt.Time) > reset {
 		state.Attempts = min(state.Attempts, 1) // The run before this one has reset the back-off.
 	}
 	if m.Curve.DelayFirst && i.RestartCount > 0 {
@@ -312,9 +327,16 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 		case m.Gates.OnExit(c, i.ExitCode) == "":
 			return field.Invalid(path, w.Message, fmt.Sprintf("the container is not restarted after exit code %d: see its restartPolicy and restartPolicyRules", i.ExitCode))
 		default:
-			waits, err := attempts(m.Curve, text[1], path)
-			if err != nil {
+			waits, err := attempts(curve, text[1], path)
+			if err != nil && own == nil {
 				return err
+			}
+			if delay, _ := time.ParseDuration(text[1]); err != nil && len(own.Ignored) > 0 && delay <= backoff.IgnoredInterval {
+				return nil // The exit before the last one has reset the back-off.
+			}
+			if err != nil {
+				m.note("%s waits for %s, which is no delay of its annotation: the plan uses the delay after %d restarts", s.Name, text[1], i.RestartCount)
+				break
 			}
 			if waits > max(state.Attempts, 1) {
 				m.note("%s waits for %s after only %d restarts: the plan uses the delay, not the number", s.Name, text[1], i.RestartCount)
