@@ -30,6 +30,7 @@ var metrics = []string{
 	"kubelet_pod_in_place_restart_phase_duration_seconds",
 	"kubelet_restart_at_annotations_total",
 	"kubelet_restart_limit_exceeded_pods_total",
+	"kubelet_restart_curve_containers",
 }
 
 // named is what may be the name of one of them, or a misspelt one.

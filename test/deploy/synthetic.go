@@ -46,6 +46,7 @@ type kubeletMetrics struct {
 	phaseTime *prometheus.HistogramVec
 	restartAt *prometheus.CounterVec
 	gaveUp    prometheus.Counter
+	curves    prometheus.Gauge
 }
 
 func newKubeletMetrics() *kubeletMetrics {
@@ -62,6 +63,7 @@ func newKubeletMetrics() *kubeletMetrics {
 		phaseTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_in_place_restart_phase_duration_seconds",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2.5, 5, 12, 24, 45, 90, 180, 330, 600}}, []string{"action", "phase"}),
 		gaveUp:    prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_restart_limit_exceeded_pods_total"}),
+		curves:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_restart_curve_containers"}),
 		restartAt: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restart_at_annotations_total"}, []string{"outcome"}),
 	}
 	for _, action := range []string{"RestartPod", "RestartAllContainers"} {
@@ -72,7 +74,7 @@ func newKubeletMetrics() *kubeletMetrics {
 			m.phaseTime.WithLabelValues(action, phase)
 		}
 	}
-	m.registry.MustRegister(m.waiting, m.delay, m.lateness, m.resets, m.keys, m.inPlace, m.phaseTime, m.restartAt, m.gaveUp)
+	m.registry.MustRegister(m.waiting, m.delay, m.lateness, m.resets, m.keys, m.inPlace, m.phaseTime, m.restartAt, m.gaveUp, m.curves)
 	return m
 }
 
@@ -125,6 +127,7 @@ func newSimulation() *simulation {
 	}
 	for i := range 8 {
 		s.at(start.Add(time.Duration(i)*17*time.Minute), s.metrics.gaveUp.Inc)
+		s.at(start.Add(time.Duration(i)*11*time.Minute), s.metrics.curves.Inc)
 	}
 	for i := range 24 {
 		outcome := []string{"honoured", "honoured", "refused", "invalid"}[s.random.IntN(4)]
