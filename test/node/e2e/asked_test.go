@@ -33,10 +33,15 @@ func (e *e2e) honourRestartAt(t *testing.T) {
 // annotate sets an annotation of the pod.
 func (p *pod) annotate(name, value string) {
 	p.t.Helper()
+	require.NoError(p.t, p.change(name, value))
+}
+
+// change returns the error of the API server.
+func (p *pod) change(name, value string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{name: value}}})
 	require.NoError(p.t, err)
 	_, err = p.kube.CoreV1().Pods(metav1.NamespaceDefault).Patch(p.ctx, p.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(p.t, err)
+	return err
 }
 
 func (p *pod) restartAt(at time.Time) {

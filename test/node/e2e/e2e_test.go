@@ -207,7 +207,7 @@ func TestNode(t *testing.T) {
 		})
 	}
 	t.Run("Disruptions", func(t *testing.T) {
-		for _, s := range slices.Concat(disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions, askedDisruptions, limitDisruptions) {
+		for _, s := range slices.Concat(disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions, askedDisruptions, limitDisruptions, curveDisruptions) {
 			t.Run(s.name, func(t *testing.T) { s.report(t, e) })
 		}
 	})
@@ -256,7 +256,7 @@ func (s scenario) report(t *testing.T, e *e2e) {
 func TestScenarioNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range slices.Concat(podScenarios, overScenarios, startScenarios, pullScenarios, doneScenarios, probeScenarios,
-		machineScenarios, disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions, askedDisruptions, limitDisruptions,
+		machineScenarios, disruptions, gateDisruptions, csiDisruptions, staticDisruptions, firstStartDisruptions, doneDisruptions, probeDisruptions, askedDisruptions, limitDisruptions, curveDisruptions,
 		persistScenarios, metricsScenarios, metricsPluginScenarios, crashloopScenarios, crashloopDisruptions) {
 		name := strings.ToLower(s.name)
 		if seen[name] {
