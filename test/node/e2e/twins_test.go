@@ -103,7 +103,8 @@ var twins = []twin{
 	},
 	{
 		name: "cannot-execute", spec: alwaysSpec(nil, executing(container("main"), "/nothing"), container("other", "")),
-		script: []string{"other 1 start", "main 4 exits"},
+		// The fifth exit: crashloop run may end before it reports the wait after the last one.
+		script: []string{"other 1 start", "main 5 exits"},
 	},
 	{
 		name: "two-crash", spec: alwaysSpec(nil, container("main", "exit=1", "exit=1", ""), container("other", "sleep=3s exit=2", "sleep=3s exit=2", "")),
