@@ -50,6 +50,9 @@
 //
 // [NewBackOffWithJitter] adds jitter. The kubelet uses none (docs/results/herd.md).
 //
+// A key may have a curve of its own, and exit codes that are no failure: see [KeyRules] and
+// [Backoff.DecideExit].
+//
 // # Differences from client-go
 //
 // Each row is a defect of client-go v0.37. A test of the same name fails on upstream's type
