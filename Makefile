@@ -120,7 +120,7 @@ reverse: ## remove the series and restore the tree
 refresh: ## write the commits of the branch to the patches
 	@hack/patchset.sh refresh
 
-series: ## write the series of KUBE_VERSION as mails for plain git am: _output/series
+series: ## write the series of KUBE_VERSION in mailbox format for plain git am: _output/series
 	@hack/patchset.sh export
 
 stat: ## count the changed lines of upstream's files

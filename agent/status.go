@@ -52,7 +52,7 @@ type ContainerStatus struct {
 	// hook has ended and its startup probe has passed.
 	Started bool
 	// Ready is the field of v1.ContainerStatus: the container has started, and its
-	// readiness probe, if there is one, has passed. An init container that is no sidecar
+	// readiness probe, if there is one, has passed. An init container that is not a sidecar
 	// is ready after an exit with code 0.
 	Ready bool
 	// LastExit is the last exit of the container. It is the exit of the newest instance

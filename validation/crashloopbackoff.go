@@ -53,7 +53,7 @@ func WarningsForCrashLoopBackOff(s config.Settings, fldPath *field.Path) []Warni
 			Detail: fmt.Sprintf("not honoured: the feature gate %s is off", config.KubeletCrashLoopBackOffMax)})
 	}
 	if c.Initial != config.DefaultInitial || c.Max != config.DefaultMax {
-		warnings = append(warnings, Warning{Detail: "image pulls keep a back-off of their own, 10s to 300s: this one is for container restarts alone"})
+		warnings = append(warnings, Warning{Detail: "image pulls have a separate back-off, 10s to 300s, which this configuration does not change"})
 	}
 	return warnings
 }

@@ -60,7 +60,7 @@ func TestValidateCrashLoopBackOff(t *testing.T) {
 
 func TestWarningsForCrashLoopBackOff(t *testing.T) {
 	ignored := Warning{"crashLoopBackOff.maxContainerRestartPeriod", "not honoured: the feature gate KubeletCrashLoopBackOffMax is off"}
-	images := Warning{"", "image pulls keep a back-off of their own, 10s to 300s: this one is for container restarts alone"}
+	images := Warning{"", "image pulls have a separate back-off, 10s to 300s, which this configuration does not change"}
 	tests := []struct {
 		name string
 		s    config.Settings

@@ -160,7 +160,7 @@ func validateContainer(c *v1.Container, init, windows bool, fldPath *field.Path,
 				field.NotSupported(policyPath, *c.RestartPolicy, []v1.ContainerRestartPolicy{v1.ContainerRestartPolicyAlways})))
 		}
 		if !init && c.RestartPolicy != nil {
-			errs = append(errs, needsGate(config.ContainerRestartRules, field.Forbidden(policyPath, "may not be set for a container that is no sidecar")))
+			errs = append(errs, needsGate(config.ContainerRestartRules, field.Forbidden(policyPath, "may not be set for a container that is not a sidecar")))
 		}
 		if len(c.RestartPolicyRules) > 0 {
 			errs = append(errs, needsGate(config.ContainerRestartRules, field.Forbidden(rulesPath, "may not be set")))
@@ -273,7 +273,7 @@ func Warnings(spec *v1.PodSpec, fldPath *field.Path, gates restartpod.Gates) []v
 			case known && !slices.Contains(actions(gates), rule.Action):
 				warnings = append(warnings, ignored(rulesPath.Index(r), gate, "for its exit codes restartPolicy counts, and no later rule"))
 			case idle.Has(r):
-				warnings = append(warnings, validation.Warning{Field: rulesPath.Index(r).String(), Detail: "has no effect: without it every exit code leads to the same"})
+				warnings = append(warnings, validation.Warning{Field: rulesPath.Index(r).String(), Detail: "has no effect: the result of each exit code is the same without this rule"})
 			}
 		}
 	}

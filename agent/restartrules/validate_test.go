@@ -224,7 +224,7 @@ func TestMissingGateIsNamed(t *testing.T) {
 			[]string{`spec.initContainers[0].restartPolicy: Unsupported value: "Never": supported values: "Always"; needs the feature gate ContainerRestartRules`}},
 		{"policy and rules of a container", regularPod(container(never, rule(restart, in, 1))), gatesOff,
 			[]string{
-				"spec.containers[0].restartPolicy: Forbidden: may not be set for a container that is no sidecar; needs the feature gate ContainerRestartRules",
+				"spec.containers[0].restartPolicy: Forbidden: may not be set for a container that is not a sidecar; needs the feature gate ContainerRestartRules",
 				"spec.containers[0].restartPolicyRules: Forbidden: may not be set; needs the feature gate ContainerRestartRules",
 			}},
 		{"rules of a sidecar", initPod(container(always, rule(restart, in, 1))), rulesOnly,
@@ -281,7 +281,7 @@ func TestAllowStored(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	idle := func(containers string, rule int) validation.Warning {
-		return validation.Warning{Field: fmt.Sprintf("spec.%s[0].restartPolicyRules[%d]", containers, rule), Detail: "has no effect: without it every exit code leads to the same"}
+		return validation.Warning{Field: fmt.Sprintf("spec.%s[0].restartPolicyRules[%d]", containers, rule), Detail: "has no effect: the result of each exit code is the same without this rule"}
 	}
 	onWindows := regularPod(container(never, rule(restart, in, 1), rule(restart, in, 1)))
 	onWindows.NodeSelector = map[string]string{v1.LabelOSStable: "windows"}

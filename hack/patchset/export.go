@@ -20,7 +20,7 @@ func (t *tree) base() string {
 	return t.Commit("HEAD")
 }
 
-// export writes the series that fits the tree as mails.
+// export writes the series that fits the tree in mailbox format.
 func (p *program) export() error {
 	t, s, err := p.findSeries()
 	if err != nil {
@@ -46,7 +46,7 @@ func (p *program) export() error {
 	return nil
 }
 
-// writeMails writes the commits of the series as mails to a directory, and returns their paths.
+// writeMails writes the commits of the series in mailbox format to a directory, and returns their paths.
 func (p *program) writeMails(t *tree, s *series.Series, dir string) (map[string]bool, error) {
 	commits, err := p.compose(t, t.base(), s)
 	if err != nil {

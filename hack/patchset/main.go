@@ -91,7 +91,7 @@ with that patch has no file of its own. New files belong to the library or to pa
 names the place, if they were edited on the branch. With --base the branch starts at that commit, because it was rebased to
 another one, or because you made it yourself for a new release: see docs/rebasing.md.`, cobra.NoArgs,
 		alone(func() error { return p.refresh(base) })).Flags().StringVar(&base, "base", "", "the commit at which the branch starts")
-	add("export", "Write the series as mails for plain git am", "They contain the new files too. They are in _output/series.", cobra.NoArgs, func([]string) error { return p.export() })
+	add("export", "Write the series in mailbox format for plain git am", "They contain the new files too. They are in _output/series.", cobra.NoArgs, func([]string) error { return p.export() })
 	verify := add("verify [--no-build | --no-form]", "Check a series in a scratch clone of the tree", `The form: the commit of each patch, formatted again, is the stored patch; apply makes the same trees as plain git am of the mails; in
 forks with other lines before each function, hunks stay in theirs; and reverse restores everything. The build: after each patch,
 kubelet, kube-apiserver and the packages that it changes type-check, with their tests; at the end both programs build, and go vet

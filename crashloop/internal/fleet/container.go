@@ -185,7 +185,7 @@ func (w *walker) fail(failing bool, exit time.Duration) {
 	}
 }
 
-// away reports whether a dependency of the container is away.
+// away reports whether a dependency of the container is down.
 func (w *walker) away(now time.Duration) bool {
 	for i, out := range w.Outages {
 		if w.hit[i] && out.From <= now && now < out.End() {

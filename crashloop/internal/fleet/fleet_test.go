@@ -207,7 +207,7 @@ func TestOutageAfterRecover(t *testing.T) {
 		{From: time.Hour, Length: 10 * time.Minute, Share: 0.5},  // of all
 		{From: 10 * time.Minute, Length: 2 * time.Minute, Share: 1},
 	}
-	assert.Contains(t, o.String(), "from 5m, a dependency of 50% of the others is away for 1m: 1@2s; from 1h, a dependency of 50% is away for 10m: 1@2s; from 10m, a dependency of 100% is away for 2m: 1@2s;")
+	assert.Contains(t, o.String(), "from 5m, a dependency of 50% of the others is down for 1m: 1@2s; from 1h, a dependency of 50% is down for 10m: 1@2s; from 10m, a dependency of 100% is down for 2m: 1@2s;")
 	c := simulated(t, o).Curves[0]
 	var failed []uint64
 	for i := range c.Recoveries {

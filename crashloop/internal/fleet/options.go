@@ -34,7 +34,7 @@ type Options struct {
 	// Nodes is the number of nodes, Pods the number of pods per node, and Containers the number of
 	// containers per pod.
 	Nodes, Pods, Containers int
-	// Lives has the exits of a container that fails, or whose dependency is away.
+	// Lives has the exits of a container that fails, or whose dependency is down.
 	Lives plan.Lives
 	// Policy is the restart policy of the pods: Always or OnFailure.
 	Policy v1.RestartPolicy
@@ -65,7 +65,7 @@ type Outage struct {
 	Share        float64
 }
 
-// End returns the time at which the dependency is back.
+// End returns the time at which the outage ends.
 func (o Outage) End() time.Duration { return o.From + o.Length }
 
 // Step is the interval over which restarts and requests are counted. It is 10 s because the KEPs
@@ -256,7 +256,7 @@ func (o *Options) String() string {
 		if o.Fail > 0 && !o.ofAll(out) {
 			b.WriteString(" of the others")
 		}
-		fmt.Fprintf(&b, " is away for %s: %s", Short(out.Length), o.Lives)
+		fmt.Fprintf(&b, " is down for %s: %s", Short(out.Length), o.Lives)
 	}
 	if o.Succeed > 0 {
 		fmt.Fprintf(&b, "; %s of the exits succeed", Percent(o.Succeed))

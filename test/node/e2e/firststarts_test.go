@@ -30,7 +30,7 @@ var firstStartDisruptions = []scenario{
 		volume.Containers[0].VolumeMounts = append(volume.Containers[0].VolumeMounts, v1.VolumeMount{Name: "absent", MountPath: "/absent"})
 		image.Containers[0].Image, image.Containers[0].ImagePullPolicy = "node.invalid/absent", v1.PullAlways
 		hanging := []*pod{e.create(t, volume, "volume"), e.create(t, image, "image")}
-		e.create(t, podSpec(nil, container("main", "")), "innocent").running()
+		e.create(t, podSpec(nil, container("main", "")), "healthy").running()
 		allGoOn(crashing)
 		for _, p := range hanging {
 			assert.Zero(t, p.starts("main"), "starts of %s", p.name)

@@ -31,14 +31,14 @@ const (
 	goalTimes = 1.7
 	// memoryMargin is how much more memory ours may use, in bytes.
 	memoryMargin = 5 * mebibyte
-	// innocentMargin is the goal for the ratio of an innocent pod's start to that on
+	// healthyMargin is the goal for the ratio of a healthy pod's start to that on
 	// the idle node.
-	innocentMargin = 1.2
+	healthyMargin = 1.2
 )
 
 // goalNotes explain the goals.
 const goalNotes = `Kubelet CPU and p99 lateness have a limit only with 110 pods. Restarts per second have one if the ideal is at least 1.7 times the
-reference's rate, because otherwise it is out of reach. An innocent pod counts as slower than with the reference if the medians of its start differ
+reference's rate, because otherwise it is out of reach. A healthy pod counts as slower than with the reference if the medians of its start differ
 by more than twice the standard error of the difference. The standard error of a median is 0.93 of the interquartile range, divided by the
 square root of the number of starts.`
 
@@ -58,7 +58,7 @@ func (r Result) goals() (all []Goal) {
 	}
 	part := func(what string, limit float64, of func(Figures) float64) {
 		if stock := of(stock); stock > 0 {
-			add(Goal{What: fmt.Sprintf("%s, part of %s's", what, reference), Limit: limit, Ours: of(ours) / stock})
+			add(Goal{What: fmt.Sprintf("%s, ratio to %s", what, reference), Limit: limit, Ours: of(ours) / stock})
 		}
 	}
 	// If the back-offs differ, lateness cannot be compared.
@@ -74,12 +74,12 @@ func (r Result) goals() (all []Goal) {
 		part("p99 lateness", 0.4, func(f Figures) float64 { return f.Lateness.P99 })
 	}
 	add(Goal{
-		What: fmt.Sprintf("start of an innocent pod, p50, beside %s's", reference), Unit: "s", Limit: stock.Innocent.Median,
-		Tolerance: 2 * math.Hypot(stock.InnocentError, ours.InnocentError), Ours: ours.Innocent.Median,
+		What: fmt.Sprintf("start of a healthy pod, p50, beside %s's", reference), Unit: "s", Limit: stock.Healthy.Median,
+		Tolerance: 2 * math.Hypot(stock.HealthyError, ours.HealthyError), Ours: ours.Healthy.Median,
 	})
 	add(Goal{
-		What: "start of an innocent pod, p50, times that on the idle node", Limit: innocentMargin,
-		Ours: ours.Innocent.Median / ours.Idle.Median,
+		What: "start of a healthy pod, p50, times that on the idle node", Limit: healthyMargin,
+		Ours: ours.Healthy.Median / ours.Idle.Median,
 	})
 	add(Goal{
 		What: fmt.Sprintf("kubelet memory above %s's", reference), Unit: "MB", Limit: memoryMargin / mebibyte,

@@ -20,14 +20,14 @@ func TestGoals(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{
-		"all-fail/110 kubelet CPU per restart, part of stock's: 0.500 (at most 0.500), reached",
-		"all-fail/110 API requests per restart, part of stock's: 0.500 (at most 0.500), reached",
+		"all-fail/110 kubelet CPU per restart, ratio to stock: 0.500 (at most 0.500), reached",
+		"all-fail/110 API requests per restart, ratio to stock: 0.500 (at most 0.500), reached",
 		"all-fail/110 restarts per second, times stock's: 2.000 (at least 1.700), reached",
-		"all-fail/110 p99 lateness, part of stock's: 0.500 (at most 0.400), missed",
-		"all-fail/110 start of an innocent pod, p50, beside stock's: 0.110 s (at most 0.100 s + 0.003 s), missed",
-		"all-fail/110 start of an innocent pod, p50, times that on the idle node: 1.100 (at most 1.200), reached",
+		"all-fail/110 p99 lateness, ratio to stock: 0.500 (at most 0.400), missed",
+		"all-fail/110 start of a healthy pod, p50, beside stock's: 0.110 s (at most 0.100 s + 0.003 s), missed",
+		"all-fail/110 start of a healthy pod, p50, times that on the idle node: 1.100 (at most 1.200), reached",
 		"all-fail/110 kubelet memory above stock's: 0.000 MB (at most 5.000 MB), reached",
-		"all-fail/500 API requests per restart, part of stock's: 0.500 (at most 0.500), reached",
+		"all-fail/500 API requests per restart, ratio to stock: 0.500 (at most 0.500), reached",
 		"all-fail/500 restarts per second, times stock's: 2.000 (at least 1.700), reached",
 	}, all[:9])
 }
@@ -55,7 +55,7 @@ func TestWhereGoalsBind(t *testing.T) {
 			what, _, _ := strings.Cut(g.What, ",")
 			got = append(got, what)
 		}
-		assert.Equal(t, append(tc.want, "start of an innocent pod", "start of an innocent pod", "kubelet memory above "+tc.reference+"'s"), got, "%s, %v", tc.reference, tc.s)
+		assert.Equal(t, append(tc.want, "start of a healthy pod", "start of a healthy pod", "kubelet memory above "+tc.reference+"'s"), got, "%s, %v", tc.reference, tc.s)
 	}
 	for _, labels := range [][]string{{"ours"}, {"ours", jittered}, {"stock"}, {"stock", jittered}} {
 		assert.Empty(t, Result{Labels: labels}.goals(), labels)
@@ -63,11 +63,11 @@ func TestWhereGoalsBind(t *testing.T) {
 }
 
 // A pod counts as slower than with the reference only if chance cannot explain it.
-func TestToleranceOfInnocent(t *testing.T) {
+func TestToleranceOfHealthy(t *testing.T) {
 	beside := func(ours float64) Goal {
 		r := Result{Labels: []string{"stock", "ours"}, Figures: map[string]Figures{
-			"stock": {Innocent: figures.Summary{Median: 0.1}, InnocentError: 0.003},
-			"ours":  {Innocent: figures.Summary{Median: ours}, InnocentError: 0.004},
+			"stock": {Healthy: figures.Summary{Median: 0.1}, HealthyError: 0.003},
+			"ours":  {Healthy: figures.Summary{Median: ours}, HealthyError: 0.004},
 		}}
 		return r.goals()[0]
 	}

@@ -113,7 +113,7 @@ func TestPodsOfMixes(t *testing.T) {
 		assert.Len(t, seen, 20)
 		assert.Equal(t, s.crashing(), crashing, "pods of %s that crash", m.name)
 	}
-	assert.False(t, isMain(memcri.Event{Pod: innocent(1).Name, Container: mainContainer}, usual))
+	assert.False(t, isMain(memcri.Event{Pod: healthy(1).Name, Container: mainContainer}, usual))
 	rule := Scenario{Mix: restartPod, Pods: 1, Action: harness.ActionRestartPod}.forStock().pods()[0].Spec.Containers[0].RestartPolicyRules[0]
 	assert.Equal(t, corev1.ContainerRestartRuleActionRestartAllContainers, rule.Action)
 }
@@ -126,7 +126,7 @@ func TestMeasure(t *testing.T) {
 			lives("all-fail-001", 1, 1.1, 1.2, 1.3, 11.5, 11.6, 12.85, 19, 25),
 			// The restart without a delay is in the window, 0.5 s after the exit.
 			lives("all-fail-002", 9, 9.5, 10, 10.5, 12.5, 13),
-			lives("innocent-001", 0.5), lives("innocent-002", 13.25),
+			lives("healthy-001", 0.5), lives("healthy-002", 13.25),
 		),
 		Samples: []Sample{
 			{At: at(10), Kubelet: 1, APIServer: 5, All: 10, Stolen: 3, KubeletMemory: 10},
@@ -138,8 +138,8 @@ func TestMeasure(t *testing.T) {
 		Requests: map[string]float64{"GET pods": 8, "PATCH pods": 4},
 		Metrics:  map[string]float64{metricSyncs: 16, metricRelists: 5, metricThrottled: 20},
 		Calls:    map[string]memcri.Calls{"StartContainer": {Count: 4}, "ContainerStatus": {Count: 20}},
-		Innocents: []Innocent{
-			{Name: "innocent-001", Created: at(0.25), Idle: true}, {Name: "innocent-002", Created: at(13)}, {Name: "innocent-003", Created: at(19)},
+		HealthyPods: []Healthy{
+			{Name: "healthy-001", Created: at(0.25), Idle: true}, {Name: "healthy-002", Created: at(13)}, {Name: "healthy-003", Created: at(19)},
 		},
 		APIRestarts: 6, Restarts: 7,
 	}
@@ -171,10 +171,10 @@ func TestMeasure(t *testing.T) {
 	assert.InDelta(t, 0.5, f.Relists, 1e-9)
 	assert.InDelta(t, 2, f.Throttled, 1e-9)
 	assert.InDelta(t, 0.25, f.Idle.Mean, 1e-9)
-	assert.InDelta(t, 0.25, f.Innocent.Least, 1e-9)
-	assert.InDelta(t, 3, f.Innocent.Worst, 1e-9, "waited until the end, in vain")
+	assert.InDelta(t, 0.25, f.Healthy.Least, 1e-9)
+	assert.InDelta(t, 3, f.Healthy.Worst, 1e-9, "waited until the end, in vain")
 	assert.Equal(t, 1, f.NotStarted)
-	assert.InDelta(t, 0.93*(3-0.25)/math.Sqrt2, f.InnocentError, 1e-9)
+	assert.InDelta(t, 0.93*(3-0.25)/math.Sqrt2, f.HealthyError, 1e-9)
 	assert.InDelta(t, 10, f.WarmUp, 1e-9)
 	assert.Equal(t, []int{6, 7}, []int{f.APIRestarts, f.AllRestarts})
 
@@ -218,7 +218,7 @@ func TestMeasureReduced(t *testing.T) {
 func TestMeasureHerd(t *testing.T) {
 	s := usual
 	s.Mix = onDependent
-	// The dependency is away from 10 to 14. Moments count from 12 on: one pod starts at
+	// The dependency is down from 10 to 14. Moments count from 12 on: one pod starts at
 	// 12.5 and 14.5, the other at 13, 14 and 15.
 	run := Run{
 		From: at(10), Back: at(14), To: at(16),
@@ -275,13 +275,13 @@ func TestErrorOfMedian(t *testing.T) {
 
 func TestMedianOfRounds(t *testing.T) {
 	rounds := []Figures{
-		{Version: "v1", Restarts: 10, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 3}, Requests: map[string]float64{"GET pods": 1, "PATCH pods": 6}, late: []float64{1}, amid: []float64{1, 2}, InnocentError: 7},
+		{Version: "v1", Restarts: 10, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 3}, Requests: map[string]float64{"GET pods": 1, "PATCH pods": 6}, late: []float64{1}, amid: []float64{1, 2}, HealthyError: 7},
 		{Version: "v1", Restarts: 12, Kubelet: Use{PerRestart: 9}, Lateness: figures.Summary{P99: 1}, Requests: map[string]float64{"GET pods": 3}, late: []float64{2}, cpu: []chart.Point{{X: 1, Y: 2}}, amid: []float64{3, 4}},
 		{Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 4}, Lateness: figures.Summary{P99: 2}, Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, late: []float64{3}, cpu: []chart.Point{{X: 3, Y: 4}}},
 	}
 	assert.Equal(t, Figures{
 		Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 2},
-		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, Costs: map[string]float64{}, Waits: map[string]float64{}, late: []float64{1, 2, 3}, amid: []float64{1, 2, 3, 4}, InnocentError: 0.93, cpu: []chart.Point{{X: 3, Y: 4}},
+		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, Costs: map[string]float64{}, Waits: map[string]float64{}, late: []float64{1, 2, 3}, amid: []float64{1, 2, 3, 4}, HealthyError: 0.93, cpu: []chart.Point{{X: 3, Y: 4}},
 	}, median(rounds))
 	assert.Equal(t, 1.0, rounds[0].Requests["GET pods"])
 	assert.Equal(t, 2.0, rounds[2].Requests["GET pods"])
@@ -344,7 +344,7 @@ func TestRefusedFlags(t *testing.T) {
 		{"-o yaml", `-o "yaml": the formats are text and json`},
 		{"--seconds 0", "--seconds 0: must be positive"},
 		{"--rounds 0", "--rounds 0: must be positive"},
-		{"--away -1", "--away -1: must be positive"},
+		{"--outage -1", "--outage -1: must be positive"},
 		{"--stock a --base b", "--stock and --base exclude each other"},
 		{"--gates A", `--gates "A": "A" is not GATE=true or GATE=false`},
 		{"--only x", `no mix is named "x"`},

@@ -51,7 +51,7 @@ type options struct {
 	stock, base, ours, jittered, apiserver, patched string
 	only, pods, gates                               string
 	work, format, profile, report, svg              string
-	seconds, away, rounds                           int
+	seconds, outage, rounds                         int
 	scenario                                        Scenario
 	runtime                                         memcri.Options
 	keep                                            bool
@@ -70,7 +70,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.StringVar(&o.gates, "gates", "", "set these feature gates of our kubelets, a comma-separated `list` such as A=true,B=false; with the same binary for --base, this measures the gates")
 	f.IntVar(&o.seconds, "seconds", 30, "measure for `N` seconds")
 	f.IntVar(&o.rounds, "rounds", 1, "run each scenario `N` times with each kubelet in turn, and take the median of each figure")
-	f.IntVar(&o.away, "away", 30, "let the dependency be away for `N` seconds; with the default curve, use 300")
+	f.IntVar(&o.outage, "outage", 30, "let the dependency be down for `N` seconds; with the default curve, use 300")
 	f.IntVar(&o.scenario.Nodes, "nodes", 1, "share the pods among `N` nodes, each with a kubelet and a runtime; figures of kubelets are the sums")
 	f.DurationVar(&o.scenario.Maximum, "maximum", time.Second, "the `maximum` of the back-off")
 	f.BoolVar(&o.scenario.Reduced, "reduced", false, "reduce the first delay to a second; with --maximum 60s this is upstream's reduced curve")
@@ -103,8 +103,8 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		return fmt.Errorf("--nodes %d: must be from 1 to %d", o.scenario.Nodes, harness.MaxKubelets)
 	case o.rounds < 1:
 		return fmt.Errorf("--rounds %d: must be positive", o.rounds)
-	case o.away < 1:
-		return fmt.Errorf("--away %d: must be positive", o.away)
+	case o.outage < 1:
+		return fmt.Errorf("--outage %d: must be positive", o.outage)
 	case o.stock != "" && o.base != "":
 		return errors.New("--stock and --base exclude each other")
 	}
@@ -120,7 +120,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	o.scenario.Window = time.Duration(o.seconds) * time.Second
-	selected, err := selectScenarios(o.only, o.pods, o.scenario, time.Duration(o.away)*time.Second)
+	selected, err := selectScenarios(o.only, o.pods, o.scenario, time.Duration(o.outage)*time.Second)
 	if err != nil {
 		return err
 	}

@@ -53,14 +53,14 @@ type Figures struct {
 	Calls           map[string]float64 `json:"calls"`
 	CallsPerRestart float64            `json:"callsPerRestart"`
 	Relists         float64            `json:"relists"`
-	// Innocent and Idle are the times from the creation of an innocent pod to the start
+	// Healthy and Idle are the times from the creation of a healthy pod to the start
 	// of its container, among crashing pods and on the idle node. NotStarted is the number
 	// of pods that did not start; these count with the time until the end.
-	Innocent   figures.Summary `json:"innocent"`
+	Healthy    figures.Summary `json:"healthy"`
 	NotStarted int             `json:"notStarted,omitempty"`
 	Idle       figures.Summary `json:"idle"`
-	// InnocentError is the standard error of the median of Innocent.
-	InnocentError float64 `json:"innocentError"`
+	// HealthyError is the standard error of the median of Healthy.
+	HealthyError float64 `json:"healthyError"`
 	// Recovered is the time from the return of the dependency to the start of the last
 	// container, and RecoveredHalf to the start of the last one of the first half.
 	// Recovery is this time for each container, and RecoveryOfAll for the last one, if
@@ -71,7 +71,7 @@ type Figures struct {
 	Recovery      figures.Summary `json:"recovery,omitzero"`
 	RecoveryOfAll figures.Summary `json:"recoveryOfAll,omitzero"`
 	// PeakAway is the maximum of the kubelet's cores in any second while the dependency
-	// was away, without the first, undelayed restarts. PeakBack is the maximum after its
+	// was down, without the first, undelayed restarts. PeakBack is the maximum after its
 	// return. Busiest is the maximum number of starts in any second of both times.
 	PeakAway float64 `json:"peakAway,omitempty"`
 	PeakBack float64 `json:"peakBack,omitempty"`
@@ -87,7 +87,7 @@ type Figures struct {
 	APIRestarts int `json:"apiRestarts"`
 	AllRestarts int `json:"allRestarts"`
 
-	// amid has the time of each innocent pod. The others are for charts: the lateness of
+	// amid has the time of each healthy pod. The others are for charts: the lateness of
 	// each restart, and the kubelet's cores and the starts of containers over time.
 	amid, late  []float64
 	cpu, starts []chart.Point
@@ -141,7 +141,7 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 	f.Relists = run.Metrics[metricRelists] / f.Seconds
 	f.Throttled = run.Metrics[metricThrottled] / f.Seconds
 	f.Costs, f.Waits = run.Costs, run.Waits
-	f.innocents(run)
+	f.healthyPods(run)
 	if !run.Back.IsZero() {
 		f.recovery(run, s)
 	}
@@ -281,8 +281,8 @@ func countRunning(journal []memcri.Event, s Scenario) int {
 	return n
 }
 
-// innocents computes the figures of innocent pods.
-func (f *Figures) innocents(run Run) {
+// healthyPods computes the figures of healthy pods.
+func (f *Figures) healthyPods(run Run) {
 	started := map[string]time.Time{}
 	for _, e := range run.Journal {
 		if _, seen := started[e.Pod]; !seen && e.What == memcri.Started {
@@ -290,7 +290,7 @@ func (f *Figures) innocents(run Run) {
 		}
 	}
 	var amid, idle []float64
-	for _, i := range run.Innocents {
+	for _, i := range run.HealthyPods {
 		at, found := started[i.Name]
 		if !found {
 			f.NotStarted++
@@ -303,8 +303,8 @@ func (f *Figures) innocents(run Run) {
 			amid = append(amid, took)
 		}
 	}
-	f.Innocent, f.Idle = figures.Summarize(amid), figures.Summarize(idle)
-	f.amid, f.InnocentError = amid, errorOfMedian(amid)
+	f.Healthy, f.Idle = figures.Summarize(amid), figures.Summarize(idle)
+	f.amid, f.HealthyError = amid, errorOfMedian(amid)
 }
 
 // errorOfMedian returns the standard error of a sample's median, estimated from the

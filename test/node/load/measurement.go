@@ -42,10 +42,10 @@ const (
 	telling = 2 * time.Second
 	// profiling is the duration of a profile.
 	profiling = 20 * time.Second
-	// innocentEvery is the interval for creating innocent pods, and the next constant
+	// healthyEvery is the interval for creating healthy pods, and the next constant
 	// their number on the idle node.
-	innocentEvery   = 2 * time.Second
-	innocentsOnIdle = 5
+	healthyEvery      = 2 * time.Second
+	healthyPodsOnIdle = 5
 )
 
 // task is the input of a node.
@@ -84,8 +84,8 @@ type Run struct {
 	Metrics map[string]float64 `json:"metrics"`
 	// Calls counts the calls of the runtime in the window.
 	Calls map[string]memcri.Calls `json:"calls"`
-	// Innocents are the pods that were created on the idle node and in the window.
-	Innocents []Innocent `json:"innocents"`
+	// HealthyPods are the pods that were created on the idle node and in the window.
+	HealthyPods []Healthy `json:"healthyPods"`
 	// APIRestarts is the sum of the restart counts in the API after the window, and
 	// Restarts the number of restarts in the runtime.
 	APIRestarts int `json:"apiRestarts"`
@@ -109,8 +109,8 @@ type Sample struct {
 	APIServerMemory float64   `json:"apiserverMemory"`
 }
 
-// Innocent is a pod that does not crash.
-type Innocent struct {
+// Healthy is a pod that does not crash.
+type Healthy struct {
 	Name    string    `json:"name"`
 	Created time.Time `json:"created"`
 	// Idle reports whether the node had no other pods.
@@ -127,7 +127,7 @@ type measurement struct {
 	run    Run
 	// own counts the requests for pods that this program made since the window began.
 	own map[string]float64
-	// deleted is the number of innocents that are deleted.
+	// deleted is the number of HealthyPods that are deleted.
 	deleted int
 }
 
@@ -166,11 +166,11 @@ func (m *measurement) measure() error {
 	if err := m.startAll(); err != nil {
 		return err
 	}
-	for range innocentsOnIdle {
-		if err := m.createInnocent(true); err != nil {
+	for range healthyPodsOnIdle {
+		if err := m.createHealthy(true); err != nil {
 			return err
 		}
-		if err := m.wait(700*time.Millisecond, m.deleteInnocents); err != nil {
+		if err := m.wait(700*time.Millisecond, m.deleteHealthyPods); err != nil {
 			return err
 		}
 	}
@@ -188,9 +188,9 @@ func (m *measurement) measure() error {
 	if err := m.window(); err != nil {
 		return err
 	}
-	// The last innocent pods also get time to start. Those that have not started then
+	// The last healthy pods also get time to start. Those that have not started then
 	// count with their waits.
-	_ = m.awaitInnocents()
+	_ = m.awaitHealthyPods()
 	if err := m.count(); err != nil {
 		return err
 	}
@@ -364,9 +364,9 @@ func (m *measurement) create(pod *corev1.Pod) error {
 	return m.request(http.MethodPost, "", data, nil)
 }
 
-func (m *measurement) createInnocent(idle bool) error {
-	pod := innocent(len(m.run.Innocents) + 1)
-	m.run.Innocents = append(m.run.Innocents, Innocent{pod.Name, time.Now(), idle})
+func (m *measurement) createHealthy(idle bool) error {
+	pod := healthy(len(m.run.HealthyPods) + 1)
+	m.run.HealthyPods = append(m.run.HealthyPods, Healthy{pod.Name, time.Now(), idle})
 	return m.create(pod)
 }
 
@@ -415,13 +415,13 @@ func (m *measurement) setDependency(present bool) error {
 	return errors.Join(failed...)
 }
 
-// deleteInnocents deletes the innocent pods that have started.
-func (m *measurement) deleteInnocents() error {
+// deleteHealthyPods deletes the healthy pods that have started.
+func (m *measurement) deleteHealthyPods() error {
 	if err := m.readJournal(); err != nil {
 		return err
 	}
-	for ; m.deleted < len(m.run.Innocents); m.deleted++ {
-		name := m.run.Innocents[m.deleted].Name
+	for ; m.deleted < len(m.run.HealthyPods); m.deleted++ {
+		name := m.run.HealthyPods[m.deleted].Name
 		if !slices.ContainsFunc(m.run.Journal, func(e memcri.Event) bool { return e.Pod == name }) {
 			return nil
 		}

@@ -91,7 +91,7 @@ func (s Scenario) pods() (pods []*corev1.Pod) {
 	return pods
 }
 
-// innocent returns a pod that does not crash.
-func innocent(n int) *corev1.Pod {
-	return newPod(fmt.Sprintf("innocent-%03d", n), corev1.RestartPolicyAlways, container(mainContainer))
+// healthy returns a pod that does not crash.
+func healthy(n int) *corev1.Pod {
+	return newPod(fmt.Sprintf("healthy-%03d", n), corev1.RestartPolicyAlways, container(mainContainer))
 }

@@ -96,12 +96,12 @@ func (r Result) rows() []row {
 		summary("  at any moment", "%.3f s", func(f Figures) figures.Summary { return f.RecoveryOfAll })
 		summary("time until one has", "%.3f s", func(f Figures) figures.Summary { return f.Recovery })
 	}
-	add("lateness, least", "%.3f s", func(f Figures) float64 { return f.Lateness.Least })
+	add("lateness, minimum", "%.3f s", func(f Figures) float64 { return f.Lateness.Least })
 	summary("lateness", "%.3f s", func(f Figures) figures.Summary { return f.Lateness })
 	use("kubelet", func(f Figures) Use { return f.Kubelet })
 	if herd {
-		add("  away, without the first 5 s", "%.2f cores", func(f Figures) float64 { return f.PeakAway })
-		add("  since it is back", "%.2f cores", func(f Figures) float64 { return f.PeakBack })
+		add("  during the outage, after 5 s", "%.2f cores", func(f Figures) float64 { return f.PeakAway })
+		add("  after recovery", "%.2f cores", func(f Figures) float64 { return f.PeakBack })
 	}
 	largest("%.3f ms", "per restart, by the profile", func(f Figures) map[string]float64 { return f.Costs })
 	largest("%.1f ms", "waits per restart", func(f Figures) map[string]float64 { return f.Waits })
@@ -111,7 +111,7 @@ func (r Result) rows() []row {
 	add("API server memory, resident", "%.1f MB", func(f Figures) float64 { return f.APIServer.Memory / mebibyte })
 	add("runtime CPU, mean", "%.2f cores", func(f Figures) float64 { return f.Runtime.Cores })
 	add("all other CPU, mean", "%.2f cores", func(f Figures) float64 { return f.Others })
-	add("CPU that a hypervisor took, mean", "%.2f cores", func(f Figures) float64 { return f.Stolen })
+	add("CPU steal, mean", "%.2f cores", func(f Figures) float64 { return f.Stolen })
 	add("API requests per 10 s", "%.0f", func(f Figures) float64 { return f.RequestsPer10s })
 	add("API requests per restart", "%.2f", func(f Figures) float64 { return f.RequestsPerRestart })
 	each("%.2f", func(f Figures) map[string]float64 { return f.Requests })
@@ -120,7 +120,7 @@ func (r Result) rows() []row {
 	add("relists per second", "%.2f", func(f Figures) float64 { return f.Relists })
 	add("CRI calls per restart", "%.2f", func(f Figures) float64 { return f.CallsPerRestart })
 	each("%.2f", func(f Figures) map[string]float64 { return f.Calls })
-	summary("start of an innocent pod", "%.3f s", func(f Figures) figures.Summary { return f.Innocent })
+	summary("start of a healthy pod", "%.3f s", func(f Figures) figures.Summary { return f.Healthy })
 	add("  of them never started", "%.0f", func(f Figures) float64 { return float64(f.NotStarted) })
 	add("  on the idle node, p50", "%.3f s", func(f Figures) float64 { return f.Idle.Median })
 	add("warming up", "%.1f s", func(f Figures) float64 { return f.WarmUp })
@@ -236,7 +236,7 @@ Figures of several rounds are medians.
 	}
 	fmt.Fprintf(w, "\n## In short\n\nEach as %s:\n\n", strings.Join(labels, " / "))
 	tableHead([]string{"mix/pods", "restarts per second", "ideal", "lateness, p99", "kubelet CPU per restart", "API requests per restart",
-		"start of an innocent pod, p50", "on the idle node"})
+		"start of a healthy pod, p50", "on the idle node"})
 	for _, result := range r.Results {
 		each := func(format string, of func(Figures) float64) string {
 			var cells []string
@@ -251,7 +251,7 @@ Figures of several rounds are medians.
 			each("%.2f", func(f Figures) float64 { return f.Lateness.P99 }),
 			each("%.2f", func(f Figures) float64 { return f.Kubelet.PerRestart }),
 			each("%.2f", func(f Figures) float64 { return f.RequestsPerRestart }),
-			each("%.2f", func(f Figures) float64 { return f.Innocent.Median }),
+			each("%.2f", func(f Figures) float64 { return f.Healthy.Median }),
 			each("%.2f", func(f Figures) float64 { return f.Idle.Median }))
 	}
 	for _, p := range pictures {

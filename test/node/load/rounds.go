@@ -23,7 +23,7 @@ func median(rounds []Figures) Figures {
 	for _, r := range rounds {
 		m.late, m.amid = append(m.late, r.late...), append(m.amid, r.amid...)
 	}
-	m.InnocentError = errorOfMedian(m.amid)
+	m.HealthyError = errorOfMedian(m.amid)
 	return m
 }
 

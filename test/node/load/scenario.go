@@ -25,7 +25,7 @@ type Scenario struct {
 	Life time.Duration `json:"life"`
 	// Window is the length of the measurement, which begins when every crashing
 	// container has had two restarts. In the mix dependency it is the time for which the
-	// dependency is away.
+	// dependency is down.
 	Window time.Duration `json:"window"`
 	// Network gives the pods a network of their own, with the plugins bridge and host-local.
 	Network bool `json:"network,omitempty"`
@@ -49,7 +49,7 @@ var mixes = []struct{ name, what string }{
 	{tenth, "one in ten fails, the others run"},
 	{sidecars, "all have a sidecar that runs and a container that fails"},
 	{restartPod, "all restart as a whole: init container, sidecar, and a container that triggers"},
-	{onDependent, "all run, fail when their dependency goes, and recover when it is back"},
+	{onDependent, "all run, fail during the outage of a dependency, and recover after it"},
 }
 
 // name returns the name by which flags select a scenario.
@@ -68,7 +68,7 @@ func (s Scenario) String() string {
 	}
 	window := s.Window.String()
 	if s.Mix == onDependent {
-		window += " away"
+		window = "outage of " + window
 	}
 	curve := fmt.Sprintf("maximum %v", s.Maximum)
 	if s.Reduced {
@@ -126,7 +126,7 @@ func defaultPods(mix string) []int {
 // selectScenarios returns the scenarios of the mixes in a comma-separated list, each
 // with each number of pods in another list. An empty list means the defaults. A name
 // may have its own number, as in all-fail/30.
-func selectScenarios(only, pods string, like Scenario, away time.Duration) ([]Scenario, error) {
+func selectScenarios(only, pods string, like Scenario, outage time.Duration) ([]Scenario, error) {
 	var numbers []int
 	for text := range strings.SplitSeq(pods, ",") {
 		if text = strings.TrimSpace(text); text == "" {
@@ -176,7 +176,7 @@ func selectScenarios(only, pods string, like Scenario, away time.Duration) ([]Sc
 			case restartPod:
 				s.Action = harness.ActionRestartPod
 			case onDependent:
-				s.Window = away
+				s.Window = outage
 			}
 			if s.crashing() == 0 {
 				return nil, fmt.Errorf("%s: one in ten of %d pods is none", m.name, n)

@@ -18,7 +18,7 @@ import (
 func (m *measurement) warmUp() error {
 	said := time.Now()
 	if err := harness.Await(m.Context(), "the second restart of every pod that crashes", 5*time.Minute, func(context.Context) error {
-		if err := m.deleteInnocents(); err != nil {
+		if err := m.deleteHealthyPods(); err != nil {
 			return err
 		}
 		starts, ready, crashing := m.starts(), 0, 0
@@ -45,7 +45,7 @@ func (m *measurement) warmUp() error {
 	}); err != nil {
 		return err
 	}
-	return m.wait(settling, m.deleteInnocents)
+	return m.wait(settling, m.deleteHealthyPods)
 }
 
 // window records the measuring window.
@@ -68,9 +68,9 @@ func (m *measurement) window() error {
 	m.run.From = time.Now()
 	created, heap := time.Now(), time.Now()
 	do := func() error {
-		if time.Since(created) >= innocentEvery {
-			created = created.Add(innocentEvery)
-			if err := m.createInnocent(false); err != nil {
+		if time.Since(created) >= healthyEvery {
+			created = created.Add(healthyEvery)
+			if err := m.createHealthy(false); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (m *measurement) window() error {
 				return err
 			}
 		}
-		return m.deleteInnocents()
+		return m.deleteHealthyPods()
 	}
 	if m.Scenario.Mix == onDependent {
 		err = m.herd(do)
@@ -143,14 +143,14 @@ func (m *measurement) herd(do func() error) error {
 	return m.wait(telling, do)
 }
 
-// awaitInnocents waits until all innocent pods have started.
-func (m *measurement) awaitInnocents() error {
-	return harness.Await(m.Context(), "the start of the last innocent pods", 30*time.Second, func(context.Context) error {
-		if err := m.deleteInnocents(); err != nil {
+// awaitHealthyPods waits until all healthy pods have started.
+func (m *measurement) awaitHealthyPods() error {
+	return harness.Await(m.Context(), "the start of the last healthy pods", 30*time.Second, func(context.Context) error {
+		if err := m.deleteHealthyPods(); err != nil {
 			return err
 		}
 		m.run.End = time.Now()
-		if left := len(m.run.Innocents) - m.deleted; left > 0 {
+		if left := len(m.run.HealthyPods) - m.deleted; left > 0 {
 			return fmt.Errorf("%d have not started", left)
 		}
 		return nil

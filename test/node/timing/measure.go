@@ -25,8 +25,8 @@ type Run struct {
 	// Alone has the same restarts without a kubelet, in scenarios that compare lateness
 	// or restart each pod once.
 	Alone *Alone `json:"alone,omitempty"`
-	// Innocents is nil unless the scenario has innocent pods.
-	Innocents *innocents `json:"innocents,omitempty"`
+	// HealthyPods is nil unless the scenario has healthy pods.
+	HealthyPods *healthyPods `json:"healthyPods,omitempty"`
 	// From and To bound the measuring window, in seconds of uptime.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
@@ -61,12 +61,12 @@ type Figures struct {
 	// created and started containers.
 	Alone       figures.Summary `json:"alone,omitzero"`
 	AloneStarts figures.Summary `json:"aloneStarts,omitzero"`
-	// InnocentIdle and Innocent are the times from the creation of innocent pods to
+	// HealthyIdle and Healthy are the times from the creation of healthy pods to
 	// their start, on the idle node and while others crashed. RestartRate is the number
 	// of restarts of the others per second, and FewestRestarts the minimum number of
 	// restarts of a pod in the window.
-	InnocentIdle   figures.Summary `json:"innocentIdle,omitzero"`
-	Innocent       figures.Summary `json:"innocent,omitzero"`
+	HealthyIdle    figures.Summary `json:"healthyIdle,omitzero"`
+	Healthy        figures.Summary `json:"healthy,omitzero"`
 	RestartRate    float64         `json:"restartRate,omitempty"`
 	FewestRestarts int             `json:"fewestRestarts,omitempty"`
 	// CPUPerRestart is in milliseconds.
@@ -157,7 +157,7 @@ func measure(runs []Run, s Scenario) (Figures, error) {
 			f.ByRestart = append(f.ByRestart, Step{s.Delay(n).Seconds(), figures.Summarize(steps[n]).Mean})
 		}
 	}
-	f.summarizeInnocents(runs)
+	f.summarizeHealthyPods(runs)
 	f.CPUPerRestart = cpu * 1000 / float64(f.Restarts)
 	if requests != nil {
 		f.Requests = map[string]float64{}

@@ -94,12 +94,12 @@ func (m *measurement) run() (run Run, err error) {
 		if err := api.AwaitNode(m.Context(), harness.Name); err != nil {
 			return run, err
 		}
-		if m.scenario.Innocent {
-			idle, err := m.startInnocents(api, "idle", func(n int, _ time.Duration) bool { return n == idleInnocents })
+		if m.scenario.Healthy {
+			idle, err := m.startHealthyPods(api, "idle", func(n int, _ time.Duration) bool { return n == idleHealthyPods })
 			if err != nil {
 				return run, err
 			}
-			run.Innocents = &innocents{Idle: idle}
+			run.HealthyPods = &healthyPods{Idle: idle}
 		}
 		if err := m.createPods(api); err != nil {
 			return run, err
@@ -153,9 +153,9 @@ func (m *measurement) observe(api *harness.APIServer, run *Run) error {
 		return err
 	}
 	s := m.scenario
-	if s.Innocent {
+	if s.Healthy {
 		// They last as long as the window.
-		if run.Innocents.Busy, err = m.startInnocents(api, "busy", func(_ int, elapsed time.Duration) bool { return elapsed >= s.Window }); err != nil {
+		if run.HealthyPods.Busy, err = m.startHealthyPods(api, "busy", func(_ int, elapsed time.Duration) bool { return elapsed >= s.Window }); err != nil {
 			return err
 		}
 	}

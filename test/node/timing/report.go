@@ -75,8 +75,8 @@ func compare(s Scenario, reference string, stock, ours Figures) Comparison {
 	switch {
 	case s.Action != "":
 		compareRestarts(s, reference, stock, ours, criterion)
-	case s.Innocent:
-		compareInnocents(s, reference, stock, ours, criterion)
+	case s.Healthy:
+		compareHealthyPods(s, reference, stock, ours, criterion)
 	case reference == baseLabel:
 		compareCost(s, stock, ours, criterion)
 	default:
@@ -165,8 +165,8 @@ func rows(s Scenario, f ...Figures) []row {
 		return restartRows(s)
 	}
 	var out []row
-	if s.Innocent {
-		out = innocentRows()
+	if s.Healthy {
+		out = healthyRows()
 	}
 	out = append(out,
 		row{"restarts in the window", "%.0f", func(f Figures) float64 { return float64(f.Restarts) }},

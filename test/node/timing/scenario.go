@@ -40,9 +40,9 @@ type Scenario struct {
 	CSI     bool `json:"csi,omitempty"`
 	// RequestLimit is the maximum number of API requests per restart; 0 is no limit.
 	RequestLimit float64 `json:"requestLimit,omitempty"`
-	// Innocent starts innocent pods beside those that crash. FirstStarts enables our gate
+	// Healthy starts healthy pods beside those that crash. FirstStarts enables our gate
 	// that prefers their starts.
-	Innocent    bool `json:"innocent,omitempty"`
+	Healthy     bool `json:"healthy,omitempty"`
 	FirstStarts bool `json:"firstStarts,omitempty"`
 	// RestartRatio is how much of stock's median time a restart of a pod may take, and
 	// WorstRatio how much of stock's worst.
@@ -124,10 +124,10 @@ var scenarios = []Scenario{
 	},
 	// With this many pods the container runtime is the limit.
 	{
-		Name: "innocent", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true,
+		Name: "healthy", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Healthy: true,
 	},
 	{
-		Name: "firststarts", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Innocent: true, FirstStarts: true,
+		Name: "firststarts", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Healthy: true, FirstStarts: true,
 	},
 }
 
@@ -174,8 +174,8 @@ func (s Scenario) String() string {
 	if s.Window > 0 {
 		length = s.Window.String()
 	}
-	if s.Innocent {
-		length += ", innocent pods beside them"
+	if s.Healthy {
+		length += ", healthy pods beside them"
 	}
 	if s.FirstStarts {
 		length += ", ours with " + gateFirstStarts

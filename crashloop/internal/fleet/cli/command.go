@@ -78,7 +78,7 @@ within the budget; 2 wrong usage; 3 a configuration is invalid or cannot be read
 		Example: `  # a node full of failing pods, with three maxima
   crashloop plan fleet --curve default --curve 60s --curve 10s -o html > report.html
 
-  # a service that all pods need is away for 20 minutes
+  # a service that all pods need is down for 20 minutes
   crashloop plan fleet --curve default --curve reduced --exit '1@exp(5s)' --outage 10m,20m
 
   # the lowest maximum for 100 nodes that keeps them below 2000 requests per second

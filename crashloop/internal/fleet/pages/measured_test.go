@@ -199,7 +199,7 @@ func writeHerd(t *testing.T, b *bytes.Buffer) {
 	row := regexp.MustCompile(`(?m)^\| restarts \| (\d+) \| \d+ \| (\d+) \|`).FindStringSubmatch(string(page))
 	require.Len(t, row, 3)
 	b.WriteString(`
-In the runs of [herd.md](herd.md), 110 pods fail when the service that they need goes away, and recover when it is back:
+In the runs of [herd.md](herd.md), 110 pods fail while the service that they need is down, and recover after that:
 
 | maximum | outage | restarts, predicted | measured |
 |---:|---:|---:|---:|

@@ -22,7 +22,7 @@ func Charts(r *fleet.Result) []chart.Chart {
 	restarts := over("Restarts of a container", "time", "restarts, mean of all containers", 1)
 	excess := over("Excess restarts over "+o.Curves[0].Name, "time", "restarts, mean of all containers", 1)
 	requests := over("API requests of all nodes", "time", "requests per 10 s", 1)
-	recovered := over("Containers recovered after the dependency is back", "time since then", "% of the containers", 100)
+	recovered := over("Containers recovered after the outage", "time since then", "% of the containers", 100)
 	var base []chart.Point
 	for i := range r.Curves {
 		name, s := o.Curves[i].Name, &r.Curves[i]

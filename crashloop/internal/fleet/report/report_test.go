@@ -70,12 +70,12 @@ func TestFigures(t *testing.T) {
 }
 
 // Half of the containers exit at 62 s, restart at 62, 74, 96, 138 and 220 s, and wait until 382 s,
-// 82 s after the dependency is back.
+// 82 s after the outage.
 func TestTable(t *testing.T) {
 	o := options(t)
 	o.Fail, o.Outages = 0, []fleet.Outage{{From: time.Minute, Length: 4 * time.Minute, Share: 0.5}}
 	r := New(result(t, o), nil, 5*time.Minute)
-	assert.Equal(t, `2 nodes of 5 pods, 10m; from 1m, a dependency of 50% is away for 4m: 1@2s; restart policy Always; seed 1
+	assert.Equal(t, `2 nodes of 5 pods, 10m; from 1m, a dependency of 50% is down for 4m: 1@2s; restart policy Always; seed 1
 a restart: 5 requests, 10 ms CPU and 1 ms for each request; a kubelet without restarts: 0.1 CPU; of the API server 40 ms for each request
 
     CURVE  INITIAL  MAXIMUM  RESTARTS  EXCESS  REQUESTS/10s  BUSIEST  CPU  BUSIEST    DOWN  FLEET REQUESTS/10s  BUSIEST  API SERVER CPU
