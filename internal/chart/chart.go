@@ -38,8 +38,11 @@ type Series struct {
 	Style  int  // selects the color and dashes; lines of one thing in several charts have the same
 }
 
-// Cell is a rectangle whose Shade is from 0, which is white, to 1.
-type Cell struct{ X0, X1, Y0, Y1, Shade float64 }
+// Cell is a rectangle whose Shade is from 0, which is white, to 1, which is the color of its Style.
+type Cell struct {
+	X0, X1, Y0, Y1, Shade float64
+	Style                 int
+}
 
 // Tick is a value on an axis, and its text.
 type Tick struct {
@@ -333,7 +336,7 @@ func (c Chart) cells(out *pen, x, y scale) {
 	for _, cell := range c.Cells {
 		if x.shows(cell.X0) && x.shows(cell.X1) && y.shows(cell.Y0) && y.shows(cell.Y1) && cell.Shade > 0 {
 			x0, x1, y0, y1 := x.at(cell.X0), x.at(cell.X1), y.at(cell.Y0), y.at(cell.Y1)
-			out.add(`<path d="M%v %vH%vV%vH%[1]vz" fill="#b34700" fill-opacity="%[5]v"/>`, px(x0), px(y0), px(x1), px(y1), px(min(max(0.1, cell.Shade), 1)))
+			out.add(`<path d="M%v %vH%vV%vH%[1]vz" fill="%[6]s" fill-opacity="%[5]v"/>`, px(x0), px(y0), px(x1), px(y1), px(min(max(0.1, cell.Shade), 1)), colors[cell.Style%len(colors)])
 		}
 	}
 }

@@ -310,13 +310,14 @@ func TestStyles(t *testing.T) {
 // Cells are where their values are, and darker if there is more in them.
 func TestCells(t *testing.T) {
 	svg := parse(t, Chart{X: Axis{Max: 10}, Y: Axis{Max: 10}, Cells: []Cell{
-		{0, 4, 0, 5, 0}, {0, 4, 5, 10, 0.5}, {4, 10, 5, 10, 1}, {4, 10, 0, 5, 7}, {0, 1, 0, 1, math.NaN()}, {math.NaN(), 1, 0, 1, 1},
+		{0, 4, 0, 5, 0, Stock}, {0, 4, 5, 10, 0.5, Stock}, {4, 10, 5, 10, 1, Ours}, {4, 10, 0, 5, 7, Ours}, {0, 1, 0, 1, math.NaN(), Stock}, {math.NaN(), 1, 0, 1, 1, Stock},
 	}})
 	assert.NotContains(t, svg.texts(), "no data")
 	opacity := map[string][]float64{}
 	for _, path := range svg.all("path") {
 		if shade := path.attr("fill-opacity"); shade != "" {
 			opacity[shade] = append(opacity[shade], numbers(t, path.attr("d"))...)
+			assert.Equal(t, map[string]string{"0.5": colors[Stock], "1": colors[Ours]}[shade], path.attr("fill"))
 		}
 	}
 	require.Len(t, opacity, 2)

@@ -183,7 +183,7 @@ func heatMap(c *chart.Chart, series []named, step time.Duration) {
 			below[point.T] = point.F
 			most = max(most, shade)
 			x, half := seconds(point.T), step.Seconds()/2
-			c.Cells = append(c.Cells, chart.Cell{X0: max(c.X.Min, x-half), X1: min(c.X.Max, x+half), Y0: at - 0.5, Y1: at + 0.5, Shade: shade})
+			c.Cells = append(c.Cells, chart.Cell{X0: max(c.X.Min, x-half), X1: min(c.X.Max, x+half), Y0: at - 0.5, Y1: at + 0.5, Shade: shade, Style: chart.Other + 1})
 		}
 	}
 	for i := range c.Cells {

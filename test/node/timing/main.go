@@ -23,6 +23,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kubelet-backoff/kubelet-backoff/internal/chart"
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
@@ -60,9 +61,9 @@ func main() {
 
 // options are the flags of both commands.
 type options struct {
-	stock, base, ours, kubelet, apiserver, patched, only, work, format, record string
-	seconds, rounds                                                            int
-	short, keep                                                                bool
+	stock, base, ours, kubelet, apiserver, patched, only, work, format, record, svg string
+	seconds, rounds                                                                 int
+	short, keep                                                                     bool
 }
 
 func execute(ctx context.Context, command string, args []string, out io.Writer) (err error) {
@@ -81,6 +82,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 		f.StringVar(&o.ours, "ours", "", "the patched kubelet `binary`")
 		f.StringVar(&o.only, "only", "", "run only these scenarios, a comma-separated `list` (default: all)")
 		f.BoolVar(&o.short, "short", false, "run only max1s, default up to 40 s and api5, less than a minute each: the form for older releases")
+		f.StringVar(&o.svg, "svg", "", "draw the waits of the scenarios max1s and default to this `file`")
 		f.StringVar(&o.record, "record", "", "the `program` that stores the result for the matrix of releases")
 	} else {
 		f.StringVar(&o.kubelet, "kubelet", "", "the kubelet `binary`")
@@ -150,6 +152,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 // order.
 func timing(ctx context.Context, h *harness.Harness, o options, selected []Scenario, out io.Writer) error {
 	var all []Comparison
+	var charts []chart.Chart
 	hasMaximum := true
 	if o.base == "" {
 		var err error
@@ -188,6 +191,9 @@ func timing(ctx context.Context, h *harness.Harness, o options, selected []Scena
 		}
 		c := compare(s, reference.label, referenceFigures, oursFigures)
 		all = append(all, c)
+		if slices.Contains(pictured, s.Name) {
+			charts = append(charts, lateChart(s, reference, ours))
+		}
 		if o.format == "text" {
 			printComparison(out, c)
 		}
@@ -198,6 +204,11 @@ func timing(ctx context.Context, h *harness.Harness, o options, selected []Scena
 		}
 	} else {
 		printVerdict(out, all)
+	}
+	if o.svg != "" {
+		if err := os.WriteFile(o.svg, chart.SVG(charts...), 0o644); err != nil {
+			return err
+		}
 	}
 	if !passed(all) {
 		return errCriteria

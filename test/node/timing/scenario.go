@@ -149,7 +149,7 @@ func goalCPU(limit float64) Goal {
 
 // String describes the scenario.
 func (s Scenario) String() string {
-	where, pods, maximum, length := "standalone", "1 pod", "default curve", fmt.Sprintf("first %d restarts", s.Restarts)
+	where, pods, length := "standalone", "1 pod", fmt.Sprintf("first %d restarts", s.Restarts)
 	if s.API {
 		where = "with an API server"
 	}
@@ -165,12 +165,6 @@ func (s Scenario) String() string {
 	if s.Pods > 1 {
 		pods = fmt.Sprintf("%d pods", s.Pods)
 	}
-	if s.Reduced {
-		maximum = "reduced decay"
-	}
-	if s.Maximum > 0 {
-		maximum = fmt.Sprintf("maximum %v", s.Maximum)
-	}
 	if s.Window > 0 {
 		length = s.Window.String()
 	}
@@ -180,7 +174,18 @@ func (s Scenario) String() string {
 	if s.FirstStarts {
 		length += ", ours with " + gateFirstStarts
 	}
-	return strings.Join([]string{where, pods, maximum, length}, ", ")
+	return strings.Join([]string{where, pods, s.curve(), length}, ", ")
+}
+
+// curve describes the back-off.
+func (s Scenario) curve() string {
+	switch {
+	case s.Maximum > 0:
+		return fmt.Sprintf("maximum %v", s.Maximum)
+	case s.Reduced:
+		return "reduced decay"
+	}
+	return "default curve"
 }
 
 // short returns the scenarios that show the differences between releases, for older
