@@ -135,7 +135,7 @@ func TestDocs(t *testing.T) {
 						got = consoleOutput(t, root, b)
 					}
 					sameOutput(t, b, got)
-				case "sh", "table":
+				case "sh", "table", "mermaid":
 				case "text":
 					require.NotEmpty(t, b.comment, "line %d: an excerpt of what?", b.line)
 				default:
