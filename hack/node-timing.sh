@@ -10,6 +10,7 @@
 # counts:
 #   SERIES=core KB_OUTPUT_DIR=DIR make kubelet
 #   BASE_KUBELET=DIR/VERSION/kubelet hack/node-timing.sh --rounds 3 --only max1s,api5,restartpod
+# It draws the waits of the scenarios max1s and default to _output/node/late.svg.
 # For older releases, such as "make node-timing KUBE_VERSION=v1.35.8", it runs fewer scenarios, as with --short. Needs root,
 # for containerd.
 
@@ -27,6 +28,8 @@ if [[ -z ${BASE_KUBELET:-} && ($# == 0 || $* == --short) ]]; then
   [[ ${VERSION%.*} == "${newest%.*}" ]] || set -- --short
   set -- "$@" "${record[@]/#-record/--record}"
 fi
+mkdir -p "$OUTPUT_DIR/node"
+set -- "$@" --svg "$OUTPUT_DIR/node/late.svg"
 say "Measuring on a real node"
 cd "$KB_ROOT/test/node"
 # The harness cleans up after itself, and must get a Ctrl-C directly from the terminal.

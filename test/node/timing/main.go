@@ -205,7 +205,7 @@ func timing(ctx context.Context, h *harness.Harness, o options, selected []Scena
 	} else {
 		printVerdict(out, all)
 	}
-	if o.svg != "" {
+	if o.svg != "" && len(charts) > 0 {
 		if err := os.WriteFile(o.svg, chart.SVG(charts...), 0o644); err != nil {
 			return err
 		}
