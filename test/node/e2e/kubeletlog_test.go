@@ -77,11 +77,12 @@ func messagesOf(events []v1.Event) (out []string) {
 }
 
 var (
-	decisionLine = regexp.MustCompile(`"Checked back-off of container" pod="([^"]*)" containerName="([^"]*)" allowed=(\w+) attempt=(\d+) delay="([^"]*)" retryAt="([^"]*)"`)
-	podWaitLine  = regexp.MustCompile(`"Pod waits to be restarted" .*podUID="([^"]*)" reason="back-off (\S+) .*" retryAt="([^"]*)"`)
-	killLine     = regexp.MustCompile(`"Killing container with a grace period" .*podUID="([^"]*)" containerName="([^"]*)" .*gracePeriod=(\d+)`)
-	waitsLine    = regexp.MustCompile(`"Container waits in back-off" .*`)
-	leavesLine   = regexp.MustCompile(`"Container leaves back-off" .*`)
+	decisionLine    = regexp.MustCompile(`"Checked back-off of container" pod="([^"]*)" containerName="([^"]*)" allowed=(\w+) attempt=(\d+) delay="([^"]*)" retryAt="([^"]*)"`)
+	podWaitLine     = regexp.MustCompile(`"Pod waits to be restarted" .*podUID="([^"]*)" reason="back-off (\S+) .*" retryAt="([^"]*)"`)
+	killLine        = regexp.MustCompile(`"Killing container with a grace period" .*podUID="([^"]*)" containerName="([^"]*)" .*gracePeriod=(\d+)`)
+	waitsLine       = regexp.MustCompile(`"Container waits in back-off" .*`)
+	leavesLine      = regexp.MustCompile(`"Container leaves back-off" .*`)
+	probeFailedLine = regexp.MustCompile(`"Probe failed" probeType="([^"]*)" .*podUID="([^"]*)" containerName="([^"]*)"`)
 	// The probers of a container that does not run write this line.
 	notRunningLine = regexp.MustCompile(`"Non-running container probed" .*`)
 )

@@ -6,14 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
@@ -249,19 +247,14 @@ func (p *pod) awaitUnprobed(name string) {
 	}))
 }
 
-// probeFailures returns how often the kubelet has reported that a probe failed, for each
-// "container kind".
-func (p *pod) probeFailures() map[string]int32 {
+// probeFailures returns how often a probe has failed, for each "container kind". It reads the log, because
+// the kubelet sends only 25 events of a pod, and then one in five minutes.
+func (p *pod) probeFailures() map[string]int {
 	p.t.Helper()
-	events, err := p.kube.CoreV1().Events(metav1.NamespaceDefault).List(p.ctx, metav1.ListOptions{
-		FieldSelector: "reason=Unhealthy,involvedObject.uid=" + string(p.uid),
-	})
-	require.NoError(p.t, err)
-	failures := map[string]int32{}
-	for _, e := range events.Items {
-		name := strings.TrimSuffix(strings.TrimPrefix(e.InvolvedObject.FieldPath, "spec.containers{"), "}")
-		if kind, _, failed := strings.Cut(e.Message, " probe failed"); failed {
-			failures[name+" "+kind] += e.Count
+	failures := map[string]int{}
+	for _, m := range probeFailedLine.FindAllStringSubmatch(p.log(), -1) {
+		if m[2] == string(p.uid) {
+			failures[m[3]+" "+m[1]]++
 		}
 	}
 	return failures
