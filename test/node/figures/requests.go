@@ -6,7 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net/http"
+	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -36,6 +39,60 @@ func Requests(ctx context.Context, api *harness.APIServer) (counts map[string]fl
 	return counts, err
 }
 
+// Durations has the number of requests that a server has answered within each time in seconds.
+type Durations map[float64]float64
+
+// RequestDurations returns the durations of the requests that Requests counts.
+func RequestDurations(ctx context.Context, api *harness.APIServer) (d Durations, err error) {
+	err = api.Request(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) error {
+		families, err := ParseMetrics(body)
+		if err != nil {
+			return err
+		}
+		const metric = "apiserver_request_duration_seconds"
+		family, found := families[metric]
+		if !found {
+			return fmt.Errorf("kube-apiserver has no metric %s", metric)
+		}
+		d = durations(family)
+		return nil
+	})
+	return d, err
+}
+
+func durations(family *dto.MetricFamily) Durations {
+	d := Durations{}
+	for _, m := range family.GetMetric() {
+		if kind(m) != "" {
+			for _, b := range m.GetHistogram().GetBucket() {
+				d[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+			}
+		}
+	}
+	return d
+}
+
+// Quantile estimates a quantile of the requests since earlier, as Prometheus does: it takes durations as evenly spread between
+// two bounds. It is 0 if there were none.
+func (d Durations) Quantile(q float64, earlier Durations) float64 {
+	bounds := slices.Sorted(maps.Keys(d))
+	if len(bounds) == 0 {
+		return 0
+	}
+	since := func(bound float64) float64 { return d[bound] - earlier[bound] }
+	rank, below, lower := q*since(bounds[len(bounds)-1]), 0.0, 0.0
+	for _, bound := range bounds {
+		if n := since(bound); n > 0 && n >= rank {
+			if math.IsInf(bound, 1) {
+				return lower
+			}
+			return lower + (bound-lower)*(rank-below)/(n-below)
+		}
+		below, lower = since(bound), bound
+	}
+	return 0
+}
+
 // ParseMetrics reads metrics in Prometheus' text format.
 func ParseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -45,15 +102,23 @@ func ParseMetrics(text io.Reader) (map[string]*dto.MetricFamily, error) {
 func countRequests(family *dto.MetricFamily) map[string]float64 {
 	counts := map[string]float64{}
 	for _, m := range family.GetMetric() {
-		label := map[string]string{}
-		for _, l := range m.GetLabel() {
-			label[l.GetName()] = l.GetValue()
-		}
-		if r := label["resource"]; (r == "pods" || r == "events") && label["verb"] != "WATCH" {
-			counts[label["verb"]+" "+r] += m.GetCounter().GetValue()
+		if k := kind(m); k != "" {
+			counts[k] += m.GetCounter().GetValue()
 		}
 	}
 	return counts
+}
+
+// kind returns the verb and the resource of requests that Requests counts, and otherwise "".
+func kind(m *dto.Metric) string {
+	label := map[string]string{}
+	for _, l := range m.GetLabel() {
+		label[l.GetName()] = l.GetValue()
+	}
+	if r := label["resource"]; (r == "pods" || r == "events") && label["verb"] != "WATCH" {
+		return label["verb"] + " " + r
+	}
+	return ""
 }
 
 // Increase returns the differences of two counts.

@@ -45,6 +45,9 @@ type Figures struct {
 	Requests           map[string]float64 `json:"requests"`
 	RequestsPerRestart float64            `json:"requestsPerRestart"`
 	RequestsPer10s     float64            `json:"requestsPer10s"`
+	// RequestMedian and RequestP99 are estimates of how long the API server took for a request, in milliseconds.
+	RequestMedian float64 `json:"requestMedian"`
+	RequestP99    float64 `json:"requestP99"`
 	// Throttled is the time in seconds, per second, for which requests waited for the
 	// kubelet's own limit, summed over all requests.
 	Throttled float64 `json:"throttled"`
@@ -133,6 +136,7 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 		f.RequestsPerRestart += count / n
 		f.RequestsPer10s += count / f.Seconds * 10
 	}
+	f.RequestMedian, f.RequestP99 = run.RequestMedian*1000, run.RequestP99*1000
 	for method, c := range run.Calls {
 		f.Calls[method] = float64(c.Count) / n
 		f.CallsPerRestart += float64(c.Count) / n

@@ -80,6 +80,9 @@ type Run struct {
 	Heap float64 `json:"heap"`
 	// Requests counts the kubelet's API requests in the window.
 	Requests map[string]float64 `json:"requests"`
+	// RequestMedian and RequestP99 are estimates of their durations at the API server, and of those of the harness, in seconds.
+	RequestMedian float64 `json:"requestMedian"`
+	RequestP99    float64 `json:"requestP99"`
 	// Metrics has the increase of the kubelet's own metrics in the window.
 	Metrics map[string]float64 `json:"metrics"`
 	// Calls counts the calls of the runtime in the window.

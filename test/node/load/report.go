@@ -115,6 +115,8 @@ func (r Result) rows() []row {
 	add("API requests per 10 s", "%.0f", func(f Figures) float64 { return f.RequestsPer10s })
 	add("API requests per restart", "%.2f", func(f Figures) float64 { return f.RequestsPerRestart })
 	each("%.2f", func(f Figures) map[string]float64 { return f.Requests })
+	add("duration of an API request, p50", "%.1f ms", func(f Figures) float64 { return f.RequestMedian })
+	add("duration of an API request, p99", "%.1f ms", func(f Figures) float64 { return f.RequestP99 })
 	add("API requests that wait for the limit", "%.2f", func(f Figures) float64 { return f.Throttled })
 	add("pod syncs per restart", "%.2f", func(f Figures) float64 { return f.Syncs })
 	add("relists per second", "%.2f", func(f Figures) float64 { return f.Relists })

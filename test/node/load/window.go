@@ -54,6 +54,10 @@ func (m *measurement) window() error {
 	if err != nil {
 		return err
 	}
+	durations, err := figures.RequestDurations(m.Context(), m.api)
+	if err != nil {
+		return err
+	}
 	m.own = map[string]float64{}
 	metrics, err := m.metrics()
 	if err != nil {
@@ -110,6 +114,11 @@ func (m *measurement) window() error {
 		return err
 	}
 	m.run.Requests = figures.Increase(requests, last)
+	answered, err := figures.RequestDurations(m.Context(), m.api)
+	if err != nil {
+		return err
+	}
+	m.run.RequestMedian, m.run.RequestP99 = answered.Quantile(0.5, durations), answered.Quantile(0.99, durations)
 	for kind, n := range m.own {
 		if m.run.Requests[kind] -= n; m.run.Requests[kind] <= 0 {
 			delete(m.run.Requests, kind)
