@@ -39,9 +39,11 @@ type cluster struct {
 // node is a node of the cluster.
 type node struct {
 	name, dir string
-	kubelet   *harness.Process
-	runtime   *memcri.Runtime
-	server    *grpc.Server
+	// maximum is the node's longest back-off. Each node of a cluster has another one, as nodes of different pools have.
+	maximum time.Duration
+	kubelet *harness.Process
+	runtime *memcri.Runtime
+	server  *grpc.Server
 	// before has the events of the runtimes that the node has lost, and created the
 	// numbers of the instances that these created.
 	before  []memcri.Event
@@ -89,7 +91,7 @@ func startCluster(t *testing.T, nodes int) *cluster {
 	for i := range nodes {
 		dir, err := n.KubeletDir(i)
 		require.NoError(t, err)
-		own := &node{name: harness.KubeletName(i), dir: dir, created: map[instance]int{}}
+		own := &node{name: harness.KubeletName(i), dir: dir, maximum: time.Second << i, created: map[instance]int{}}
 		own.newRuntime()
 		own.serve(t)
 		c.nodes = append(c.nodes, own)
@@ -153,7 +155,7 @@ func (n *node) serve(t *testing.T) {
 func (n *node) socket() string { return filepath.Join(n.dir, "cri.sock") }
 
 // kubeletConfig is the configuration of each kubelet. Its lease is short, so that a loss is
-// noticed soon, and so is its curve: 0, 1, 2, 2 … s.
+// noticed soon, and so is its curve: 0, 1, 2, 4 … s, up to the node's maximum.
 const kubeletConfig = `address: %s
 port: %d
 authentication:
@@ -161,7 +163,7 @@ authentication:
   webhook: {enabled: false}
 nodeLeaseDurationSeconds: 10
 crashLoopBackOff:
-  maxContainerRestartPeriod: 2s
+  maxContainerRestartPeriod: %v
 featureGates:
   ReduceDefaultCrashLoopBackOffDecay: true
 `
@@ -171,7 +173,7 @@ func (c *cluster) startKubelet(t *testing.T, n *node, program string) {
 	t.Helper()
 	port, err := harness.FreePort()
 	require.NoError(t, err)
-	config := fmt.Sprintf(kubeletConfig, harness.IP, port)
+	config := fmt.Sprintf(kubeletConfig, harness.IP, port, n.maximum)
 	for _, gate := range []string{harness.GateMaximum, harness.GateRestartPod} {
 		knows, err := harness.Knows(c.ctx, program, gate)
 		require.NoError(t, err)
