@@ -228,6 +228,6 @@ func writePod(b *bytes.Buffer, pod podReport) {
 		}
 	}
 	if pod.MaxRestarts != nil {
-		fmt.Fprintf(b, "  The pod fails instead of a restart after %d in a row, of a container or of the pod.\n", *pod.MaxRestarts)
+		fmt.Fprintf(b, "  After %d restarts in a row of a container or of the pod, the pod fails.\n", *pod.MaxRestarts)
 	}
 }

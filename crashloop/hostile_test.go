@@ -164,8 +164,8 @@ func TestManifestLimits(t *testing.T) {
 		fmt.Fprintf(&items, "{metadata: {name: a%d}},", i)
 	}
 	for _, tc := range []struct{ name, manifest, want string }{
-		{"lists in lists", lists, "List: items: a list in 3 lists, which is the limit"},
-		{"containers", fmt.Sprintf(pod, strings.Repeat("{name: a},", 60_000)), "Pod a: spec: 60000 containers, with which the file has more than 1000: that is the limit"},
+		{"lists in lists", lists, "List: items: lists nested more than 3 deep, which is the limit"},
+		{"containers", fmt.Sprintf(pod, strings.Repeat("{name: a},", 60_000)), "Pod a: spec: with these 60000 containers the file has more than 1000, which is the limit"},
 		{"documents", strings.Repeat("a: 1\n---\n", 400_000), "more than 1000 objects, which is the limit"},
 		{"objects after end markers", strings.Repeat("{}\n...\n", 400_000), "more than 1000 objects, which is the limit"},
 		{"items", "{apiVersion: v1, kind: PodList, items: [" + items.String() + "]}", "more than 1000 objects, which is the limit"},

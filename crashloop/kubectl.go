@@ -54,7 +54,7 @@ func newPluginCommand(now func() time.Time) *cobra.Command {
 		Short:       "Show how the kubelets of a cluster restart containers",
 		Long: `Show how the kubelets of a cluster restart containers.
 
-top needs list, with -w also watch, on pods, and list on events, without which it
+top needs list on pods, with -w also watch, and list on events, without which it
 counts fewer restarts. status and check need get on nodes/proxy, and plan also get
 on pods. restart needs get and patch on pods. nodes/proxy allows more: whoever has
 it can run commands in all containers of the nodes.`,

@@ -57,7 +57,7 @@ func newPluginCheck(c *cluster) *cobra.Command {
 		Long: `Print the restart back-off of the configuration with which the kubelet of a node
 runs. The API server reads it from the node's /configz, which includes the drop-ins
 and flags. Feature gates that are not set have the defaults of a kubelet of this
-project and of the node's release. A warning says if the kubelet seems to be none.
+project and of the node's release. A warning appears if the kubelet seems not to be one.
 
 Exit status: 0 the configuration was read; 1 it could not be read; 2 wrong usage;
 3 it is not valid.`,

@@ -24,7 +24,7 @@ func newPluginRestart(c *cluster, now func() time.Time) *cobra.Command {
 		Use:   "restart POD [-c CONTAINER]",
 		Short: "End the back-off of a pod's containers",
 		Long: `End the back-off of a pod's containers, or of one of them, or of a restart of the
-whole pod. The back-off then starts over. The command sets the annotation
+whole pod. The back-off starts over (once in ten minutes). This sets the annotation
 ` + asked.RestartAtAnnotation + ` of the pod, or
 ` + asked.RestartAtPrefix + `CONTAINER, to the present time of the API
 server. The kubelet must be one of this project with the feature gate
@@ -36,7 +36,7 @@ Exit status: 0 the annotation was set; 1 it could not be set, or nothing waits; 
 wrong usage.`,
 		Example: `  kubectl crashloop restart POD
 
-  # what became of it
+  # the outcome
   kubectl events --for pod/POD`,
 		Args: cobra.ExactArgs(1),
 

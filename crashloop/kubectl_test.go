@@ -173,8 +173,8 @@ default    slow  main       3     5        CrashLoopBackOff  12:00:30 (in 30s)  
 {"namespace":"default","pod":"slow","container":"main","exitCode":3,"attempt":5,"state":"CrashLoopBackOff","delaySeconds":40,"waitsUntil":"2026-01-01T12:00:30Z","restartsLastHour":4}
 `, "", exitSucceeded, ""},
 		{"a pod that does not exist", "top slow none", "", "error: namespace default has no pod \"none\"\n", exitFailed, ""},
-		{"names and all namespaces", "top -A slow", "", "error: names of pods are not possible with --all-namespaces or --selector\nSee 'kubectl crashloop top --help'.\n", exitUsage, ""},
-		{"names and a selector", "top -l a=b slow", "", "error: names of pods are not possible with --all-namespaces or --selector\nSee 'kubectl crashloop top --help'.\n", exitUsage, ""},
+		{"names and all namespaces", "top -A slow", "", "error: names of pods cannot be combined with --all-namespaces or --selector\nSee 'kubectl crashloop top --help'.\n", exitUsage, ""},
+		{"names and a selector", "top -l a=b slow", "", "error: names of pods cannot be combined with --all-namespaces or --selector\nSee 'kubectl crashloop top --help'.\n", exitUsage, ""},
 		{"an unknown format", "top -o wide", "", "error: no output format \"wide\": use json, table\nSee 'kubectl crashloop top --help'.\n", exitUsage, ""},
 		{"another namespace", "top -n shop", "", "error: namespaces/shop/events not found\n", exitFailed, ""},
 	}

@@ -60,7 +60,7 @@ line follows for each change.
 EXIT is the code of the last exit. ATTEMPT is the restart count, plus one for a
 container that waits: the number of the restart that it waits for. WAITS UNTIL is
 the time of the exit plus the delay in the status, or 'within DELAY' if the status
-has no such time. A time that is past is that of a kubelet that restarts late.
+has no such time. A time in the past means that the kubelet restarts late.
 
 RESTARTS(1H) is exact after an hour of --watch, and for a pod that is younger than an
 hour and not static. Otherwise it counts the kubelet's events and is a lower bound
@@ -76,7 +76,7 @@ could not be asked; 2 wrong usage; 141 nobody reads the output any more.`,
 		ValidArgsFunction: c.complete("pods", anyNumber),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if len(names) > 0 && (t.all || t.selector != "") {
-				return errors.New("names of pods are not possible with --all-namespaces or --selector")
+				return errors.New("names of pods cannot be combined with --all-namespaces or --selector")
 			}
 			if err := c.connect(); err != nil {
 				return failed(err)

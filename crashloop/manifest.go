@@ -188,7 +188,7 @@ func (r *reader) found(name string, object runtime.Object) {
 	if pod != nil {
 		n := len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
 		if r.containers += n; r.containers > maxContainers {
-			r.Errors = append(r.Errors, newIssue(r.file, name, path.String(), fmt.Sprintf("%d containers, with which the file has more than %d: that is the limit", n, maxContainers)))
+			r.Errors = append(r.Errors, newIssue(r.file, name, path.String(), fmt.Sprintf("with these %d containers the file has more than %d, which is the limit", n, maxContainers)))
 			return
 		}
 	}
@@ -248,7 +248,7 @@ func (r *reader) read(name string, data []byte, depth int) {
 	}
 	if list, ok := object.(*v1.List); ok {
 		if depth == maxLists {
-			r.Errors = append(r.Errors, newIssue(file, name, "items", fmt.Sprintf("a list in %d lists, which is the limit", maxLists)))
+			r.Errors = append(r.Errors, newIssue(file, name, "items", fmt.Sprintf("lists nested more than %d deep, which is the limit", maxLists)))
 			return
 		}
 		for i, item := range list.Items {

@@ -70,7 +70,7 @@ The last LIFE repeats:
 With --recover, an instance that starts after that time does not exit. Without
 --exit, a container that has exited before repeats its last run; in a pod that
 never ran, init containers succeed and the first container fails, each after a
-second. --restart-at shows what the annotation for the end of a wait would do.
+second. --restart-at shows what the annotation that ends a wait would do.
 
 Exit status: 0 the plan was printed; 1 it could not be written; 2 wrong usage;
 3 a manifest, a status or the configuration is invalid.`,
@@ -106,8 +106,8 @@ func addPlanFlags(cmd *cobra.Command, o *planOptions) {
 	flags.StringArrayVar(&o.exits, "exit", nil, "the runs of a container")
 	flags.StringArrayVar(&o.recovers, "recover", nil, "the time after which new instances of a container do not exit")
 	cli.Duration(flags, &o.length, "for", time.Hour, "the length of the plan")
-	flags.StringVar(&o.at, "at", "", "the begin of the plan, in RFC 3339 format (default now)")
-	flags.StringVar(&o.restartAt, "restart-at", "", "plan as if the pods had the annotation "+asked.RestartAtAnnotation+" with this time, and the gate for it were on: in RFC 3339 format, or a time after the begin such as 5m")
+	flags.StringVar(&o.at, "at", "", "the start of the plan, in RFC 3339 format (default now)")
+	flags.StringVar(&o.restartAt, "restart-at", "", "plan as if the pods had the annotation "+asked.RestartAtAnnotation+" with this time, and the gate for it were on: in RFC 3339 format, or a time after the start of the plan, such as 5m")
 	flags.Uint64Var(&o.seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	usage.Output(cmd, &o.output, []string{outputJSON, outputTable})
 	usage.Name(cmd, map[string]string{"exit": "NAME=LIFE,...", "recover": "NAME=AFTER", "at": "TIME", "restart-at": "TIME", "seed": "N"})

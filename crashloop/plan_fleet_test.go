@@ -18,11 +18,11 @@ func TestFlagErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"plan fleet --nodes 1e9":                       `invalid argument "1e9" for "--nodes" flag: must be a whole number such as 1`,
 		"plan fleet --pods 1.5":                        `invalid argument "1.5" for "--pods" flag: must be a whole number such as 110`,
-		"plan fleet --containers 99999999999999999999": `invalid argument "99999999999999999999" for "--containers" flag: must be a whole number such as 1, and not as large`,
+		"plan fleet --containers 99999999999999999999": `invalid argument "99999999999999999999" for "--containers" flag: must be a whole number such as 1, and smaller`,
 		"plan fleet --seed -1":                         `invalid argument "-1" for "--seed" flag: must be a whole number that is not negative such as 1`,
 		"plan --seed x -":                              `invalid argument "x" for "--seed" flag: must be a whole number that is not negative such as 1`,
 		"plan fleet --requests-per-restart x":          `invalid argument "x" for "--requests-per-restart" flag: must be a number such as ` + fmt.Sprint(fleet.MeasuredCosts.RequestsPerRestart),
-		"plan fleet --request-limit 1e400":             `invalid argument "1e400" for "--request-limit" flag: must be a number such as 100, and not as large`,
+		"plan fleet --request-limit 1e400":             `invalid argument "1e400" for "--request-limit" flag: must be a number such as 100, and smaller`,
 		"plan fleet --feature-gates a=b":               `invalid argument "a=b" for "--feature-gates" flag: invalid value of a: b: must be true or false`,
 		"plan --feature-gates a=b -":                   `invalid argument "a=b" for "--feature-gates" flag: invalid value of a: b: must be true or false`,
 		"run --max-restarts x -":                       `invalid argument "x" for "--max-restarts" flag: must be a whole number such as -1`,

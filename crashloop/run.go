@@ -45,9 +45,9 @@ func newRunCommand() *cobra.Command {
 		Long: `Run the pods of the manifests until they end or you press Ctrl-C. Pods behave as on
 a node with a kubelet of this project: order of init containers, sidecars and
 containers, restart policies and rules, back-off, restarts of the whole pod,
-hooks, grace periods, startup and liveness probes. A Deployment, StatefulSet,
+hooks, grace periods and probes. A Deployment, StatefulSet,
 DaemonSet, ReplicaSet, ReplicationController, Job, CronJob or PodTemplate runs as
-one pod. An object that is controlled by another one of the input is skipped.
+one pod. An object that another object in the input controls is skipped.
 ConfigMaps and Secrets come from the manifests; a missing one counts as empty,
 with a warning. Volumes that need a cluster are empty directories.
 
@@ -58,8 +58,8 @@ is looked up on this machine. It gets only PATH and HOME from
 the environment. A container sees its own processes, its volumes at their mountPath,
 its own /tmp, and the programs of this machine read-only (/usr, /etc, /opt), but no
 other files; --host-dir adds a directory. Without a workingDir it runs in the
-current directory if it sees that. The pod has its own network, on which only its
-containers and probes are; --host-network gives it that of this machine. --pids-limit
+current directory if it sees that. The pod has its own network, shared only by its
+containers and probes; --host-network gives it that of this machine. --pids-limit
 and --memory-limit limit what it can take from this machine. All processes end with
 crashloop, even if it is killed. With --unconfined there is no sandbox, and the pods
 can do whatever their user can do.

@@ -31,7 +31,7 @@ func TestMakeCurves(t *testing.T) {
 		{"runs after a failure", "ignore=0", status("4", running, "1"), "1@20s", "10s Exit main 1\n10s Wait main 80s until 1m30s\n", "does not say which restarts of main were after exits that are ignored"},
 		{"waits for the rest of a second", "ignore=0", status("500", waiting("642ms"), "0"), "0@90s", "0s Start main 501\n", ""},
 		{"waits for the rest of a second after a failure", "ignore=0", status("500", waiting("642ms"), "1"), "1@20s", "0s Start main 501\n20s Exit main 1\n20s Wait main 10s until 30s\n", ""},
-		{"waits on another curve", "initial=3s,max=30s", status("5", waiting("40s"), "1"), "1@90s", "0s Wait main 30s until 20s\n20s Start main 6\n", "no delay of its annotation"},
+		{"waits on another curve", "initial=3s,max=30s", status("5", waiting("40s"), "1"), "1@90s", "0s Wait main 30s until 20s\n20s Start main 6\n", "not a delay of its annotation"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := options(t, tc.pod).with(t, "main", tc.lives)

@@ -335,7 +335,7 @@ func (m *maker) restore(c *restartpod.Container, s *v1.ContainerStatus, i *agent
 				return nil // The exit before the last one has reset the back-off.
 			}
 			if err != nil {
-				m.note("%s waits for %s, which is no delay of its annotation: the plan uses the delay after %d restarts", s.Name, text[1], i.RestartCount)
+				m.note("%s waits for %s, which is not a delay of its annotation: the plan uses the delay after %d restarts", s.Name, text[1], i.RestartCount)
 				break
 			}
 			if waits > max(state.Attempts, 1) {

@@ -75,7 +75,7 @@ func Error(_ *cobra.Command, err error) error {
 			valid = kind + " such as " + invalid.GetFlag().DefValue
 		}
 		if errors.Is(err, strconv.ErrRange) {
-			valid += ", and not as large"
+			valid += ", and smaller"
 		}
 	} else if text, _, found = strings.Cut(text, ", err: strconv.ParseBool"); found {
 		text += ": " // The error is about a feature gate.

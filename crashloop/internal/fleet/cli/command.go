@@ -65,7 +65,7 @@ A CURVE is one of
   250ms/1m     an initial delay and a maximum, also one that a kubelet does not support
   FILE         the curve of a KubeletConfiguration
 
-Excess is the difference to the first curve. All containers exit as --exit says, with
+Excess is the difference from the first curve. All containers exit as --exit says, with
 a LIFE as in 'crashloop plan'. With --outage the containers run, except that a SHARE
 of them fails for LENGTH, beginning at FROM. With --fail only a share of the containers
 fails, from the start; instances that start after --recover run like the others.
@@ -106,13 +106,13 @@ within the budget; 2 wrong usage; 3 a configuration is invalid or cannot be read
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.curves, "curve", nil, "a curve to compare; the first is the reference of the excess (default \"default\")")
+	flags.StringArrayVar(&o.curves, "curve", nil, "a curve to compare; the excess is counted from the first (default \"default\")")
 	gatesFlag(flags, &o.gates)
 	flags.IntVar(&o.Nodes, "nodes", 1, "the number of nodes")
 	flags.IntVar(&o.Pods, "pods", 110, "the number of pods of a node")
 	flags.IntVar(&o.Containers, "containers", 1, "the number of containers of a pod")
 	flags.StringVar(&o.exit, "exit", "1@10s", "the exits of a container that fails; the last LIFE repeats")
-	share(flags, &o.Fail, "fail", 1, "the share of the containers that fail from the start (with --outage 0)")
+	share(flags, &o.Fail, "fail", 1, "the share of the containers that fail from the start (default 0 with --outage)")
 	share(flags, &o.Succeed, "succeed", 0, "the share of these exits that have code 0")
 	flags.StringVar(&o.policy, "restart-policy", string(v1.RestartPolicyAlways), "Always, or OnFailure: containers that exit with 0 are not restarted")
 	Duration(flags, &o.Recover, "recover", 0, "the time after which containers of --fail no longer fail when they start (default never)")
@@ -121,13 +121,13 @@ within the budget; 2 wrong usage; 3 a configuration is invalid or cannot be read
 	Duration(flags, &o.For, "for", time.Hour, "the simulated time")
 	flags.Uint64Var(&o.Seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
 	flags.Float64Var(&o.RequestsPerRestart, "requests-per-restart", o.RequestsPerRestart, "the API requests of a restart")
-	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the most API requests that a kubelet sends per second; 0 is no limit")
+	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the maximum number of API requests that a kubelet sends per second; 0 means no limit")
 	Duration(flags, &o.CPUPerRestart, "cpu-per-restart", o.CPUPerRestart, "the processor time of the kubelet for a restart, without its requests")
 	Duration(flags, &o.CPUPerRequest, "cpu-per-request", o.CPUPerRequest, "the processor time of the kubelet for an API request")
 	share(flags, &o.CPUIdle, "cpu-idle", o.CPUIdle, "the processors that a kubelet needs without restarts")
 	Duration(flags, &o.APIServerCPUPerRequest, "apiserver-cpu-per-request", o.APIServerCPUPerRequest, "the processor time of the API server for an API request")
-	perSecond(flags, &o.requests, "budget-requests", "the most API requests of all nodes per second")
-	usage.Var(flags, &o.cpu, "budget-cpu", "SHARE", "", "the most processor time that a kubelet uses, as a share of one processor", parseProcessors)
+	perSecond(flags, &o.requests, "budget-requests", "the maximum number of API requests per second of all nodes")
+	usage.Var(flags, &o.cpu, "budget-cpu", "SHARE", "", "the maximum processor time that a kubelet uses, as a share of one processor", parseProcessors)
 	Duration(flags, &o.window, "budget-window", 5*time.Minute, "the time over which a budget is averaged")
 	usage.Output(cmd, &o.format, formats)
 	Duration(flags, &o.step, "step", 0, "the time from one row to the next (default about a dozen rows)")

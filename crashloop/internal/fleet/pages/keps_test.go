@@ -74,8 +74,8 @@ func figuresOf(t *testing.T) []figure {
 		{both, "Risks", "of 110 pods", "2750", n(110 * 5 * later(b)), "4 excess restarts, see above"},
 		{perNode, "Risks", "excess restarts in the first 5 min, maximum 1 s", "305", n(excess(c, 0, 5*m)), "299 restarts a second apart fit into 300 s; less 4 of today's"},
 		{perNode, "Risks", "excess every 5 min after", "310", n(later(c)), "300 in 300 s, less 1 of today's"},
-		{perNode, "Risks", "excess requests of a pod in 5 min", "~1550", "~" + n(5*later(c)), "310 restarts, see above"},
-		{perNode, "Risks", "of 110 pods", "170500", n(110 * 5 * later(c)), "310 restarts, see above"},
+		{perNode, "Risks", "excess requests of a pod in 5 min", "~1550", "~" + n(5*later(c)), "299 excess restarts, see above"},
+		{perNode, "Risks", "of 110 pods", "170500", n(110 * 5 * later(c)), "299 excess restarts, see above"},
 		{perNode, "Risks", "the same in 10 s", "~568", fmt.Sprintf("~%.0f", sum(one[30:60])/30-sum(steps(documented(today), 0, 90*m)[480:510])/30), "170500 in 300 s are 568 in a second, and 5683 in 10 s"},
 
 		{both, "Design Details", "restarts in 30 min, exits after 9:59.59", "2", n(within(restarts(today, 9*m+59*s+590*ms), 0, 30*m)), ""},
@@ -94,7 +94,7 @@ func figuresOf(t *testing.T) []figure {
 		{all, "Relationship with 123602", "waits of restarts 1 to 3 in the transcript", "2s, 16s, 26s", observed(today, 3), "the stock kubelet was late for each restart, including the first"},
 
 		{both, "Alternatives", "catch-up delay at the 6th retry in seconds, 10 min, initial 1s", "569", n(catchUp(a)), ""},
-		{maximum, "Scalability", "requests, factor, 110 pods, maximum 0s", "up to 30", "-", "not a valid maximum, and kubeAPIQPS limits the requests: 104 requests/s at 1 s (load.md)"},
+		{maximum, "Scalability", "requests, factor, 110 pods, maximum 0s", "up to 30", "-", "not a valid maximum, and kubeAPIQPS and eventRecordQPS limit the requests: 104 requests/s at 1 s (load.md)"},
 		{all, "Scalability", "CPU of the kubelet, factor, 110 pods, maximum 0s", "2", fmt.Sprintf("%.1f", full.Kubelet.Cores/few.Kubelet.Cores), "not a valid maximum; ours compares 110 failing pods with 11, at 1 s (load.md)"},
 	}
 	return append(list, conflicts()...)
