@@ -3,8 +3,10 @@
 package deploy
 
 import (
+	"math"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,5 +25,46 @@ func TestEverythingIsExplained(t *testing.T) {
 	for _, alert := range alerts {
 		require.Contains(t, string(doc), "`"+string(alert[1])+"`")
 		require.Contains(t, string(tests), string(alert[1]))
+	}
+}
+
+// The queries for metrics of others have results. The recording of a kubelet is one of make node-e2e, with containers that crash
+// and pods that restart in place (docs/results/kubelet-restart.md). That of kube-state-metrics is written by hand, with the
+// labels of its documentation.
+func TestQueries(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/operators.md")
+	require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		recording string
+		none      string // is in a query without a result
+	}{
+		"Upstream's metrics": {"kubelet.prom.gz", "code!~"},
+		"kube-state-metrics": {"kube-state-metrics.prom", "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, section, found := strings.Cut(string(doc), "\n### "+name+"\n")
+			require.True(t, found)
+			section, _, _ = strings.Cut(section, "\n##")
+			scrapes, err := ReadRecording("testdata/" + tc.recording)
+			require.NoError(t, err)
+			db, err := NewDatabase(scrapes)
+			require.NoError(t, err)
+			defer db.Close()
+			queries := regexp.MustCompile("(?m)^\\| ([^|]+) \\| `([^`]+)` \\|$").FindAllStringSubmatch(section, -1)
+			require.Len(t, queries, strings.Count(section, "\n|")-2, "every row has a query")
+			for _, query := range queries {
+				series, err := db.Query(query[2], db.Step())
+				require.NoError(t, err, query[1])
+				values := 0
+				for _, s := range series {
+					for _, p := range s.Floats {
+						if !math.IsNaN(p.F) { // A quantile of no observations.
+							values++
+						}
+					}
+				}
+				require.Equal(t, strings.Contains(query[2], tc.none), values == 0, query[1])
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
@@ -360,8 +362,11 @@ func waitingIn(p *pod) (n int) {
 	return n
 }
 
-// recordingFlag is for the pictures of the dashboard in docs/results.
+// recordingFlag is for the pictures of the dashboard in docs/results, and for the queries in docs/operators.md.
 var recordingFlag = flag.String("recording", "", "the file to which the scenario Metrics/Recording writes scrapes, for draw of test/deploy")
+
+// recorded matches the metrics that the dashboard and docs/operators.md need.
+var recorded = regexp.MustCompile("^(kubelet_(restart|pod_in_place|http|pod_start|pod_worker|runtime_operations)_|process_|rest_client_requests_total)")
 
 // recordingScenarios runs pods that crash in different ways for five minutes, and records
 // the metrics. It runs only with -recording.
@@ -381,6 +386,13 @@ var recordingScenarios = []scenario{
 			e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=3s exit=42"), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "")), "all")
 		}
 		e.create(t, podSpec([]v1.Container{container("init1", "exit=0", "exit=1")}, triggeringBy(container("main", "sleep=60s exit=42"), harness.ActionRestartPod)), "failing")
+		// kubelet_pod_start_sli_duration_seconds leaves out pods with a hostPath, which all others have.
+		stateless := podSpec(nil, container("main", ""))
+		for _, name := range []string{"pod", "data"} {
+			stateless.Volumes = append(stateless.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+		}
+		_, err = e.kube.CoreV1().Pods(metav1.NamespaceDefault).Create(e.ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stateless"}, Spec: stateless}, metav1.CreateOptions{})
+		require.NoError(t, err)
 		whole := e.create(t, podSpec(nil, triggeringBy(container("main", "sleep=10s exit=42"), harness.ActionRestartPod), container("other", "")), "deleted")
 		for start := time.Now(); time.Since(start) < 5*time.Minute; time.Sleep(time.Second) {
 			if whole != nil && time.Since(start) > 3*time.Minute {
@@ -392,8 +404,7 @@ var recordingScenarios = []scenario{
 			_, err = fmt.Fprintf(file, "# scrape %s\n", time.Now().UTC().Format(time.RFC3339Nano))
 			require.NoError(t, err)
 			for line := range bytes.Lines(text) {
-				if name := bytes.TrimPrefix(line, []byte("# TYPE ")); bytes.HasPrefix(name, []byte("kubelet_restart_backoff_")) ||
-					bytes.HasPrefix(name, []byte("kubelet_pod_in_place_restart")) || bytes.HasPrefix(name, []byte("process_start_time_seconds")) {
+				if recorded.Match(bytes.TrimPrefix(line, []byte("# TYPE "))) {
 					_, err = file.Write(line)
 					require.NoError(t, err)
 				}
