@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -133,4 +134,25 @@ func TestDist(t *testing.T) {
 	p.fails(t, nil, []string{"not committed", "new.txt"}, "make", "dist")
 	require.NoError(t, os.RemoveAll(filepath.Join(p.dir, ".git")))
 	p.fails(t, nil, []string{"not a git repository"}, "make", "dist")
+}
+
+// TestDistKubelet: the kubelet of a release, with the list that the pinned tool makes of it.
+func TestDistKubelet(t *testing.T) {
+	p := newProject(t)
+	const tool = "github.com/CycloneDX/cyclonedx-gomod"
+	write(p.dir, map[string]string{
+		"hack/tools/go.mod":                           "module tools\n\ngo 1.24\n\ntool " + tool + "/cmd/cyclonedx-gomod\n\nrequire " + tool + " v1.0.0\n\nreplace " + tool + " => ./hack/tools/fake\n",
+		"hack/tools/fake/go.mod":                      "module " + tool + "\n\ngo 1.24\n",
+		"hack/tools/fake/cmd/cyclonedx-gomod/main.go": "package main\n\nimport (\n\t\"fmt\"\n\t\"os\"\n)\n\nfunc main() {\n\tif err := os.WriteFile(os.Args[7], fmt.Append(nil, os.Args[1:]), 0o644); err != nil {\n\t\tpanic(err)\n\t}\n}\n",
+	})
+	p.git(p.dir, "init", "-q")
+	p.git(p.dir, "add", "-A", ".")
+	p.git(p.dir, "commit", "-q", "-m", "all")
+	// A part of the series in the environment does not make another kubelet.
+	p.with(t, []string{"SKIP=late", "SERIES=core", "KUBE_ROOT=/none"}, "hack/dist.sh", "--kubelet")
+	file := filepath.Join(p.dir, "_output/dist/kubelet-v1.37.1+kubelet-backoff-"+runtime.GOOS+"-"+runtime.GOARCH)
+	assert.Equal(t, "Kubernetes v1.37.1+kubelet-backoff 1 37 clean\npatched 1\n", p.ok(t, file))
+	assert.Equal(t, "[bin -json -noserial -version v1.37.1+kubelet-backoff -output "+file+".cdx.json "+file+"]", read(file+".cdx.json"))
+	assert.Contains(t, read(filepath.Join(p.tree(), kubelet)), "return false", "the patch late")
+	p.fails(t, nil, []string{`unknown argument "--kubelets"`}, "hack/dist.sh", "--kubelets")
 }
