@@ -25,5 +25,5 @@ mkdir -p "$state"
 CGO_ENABLED=0 GOWORK=off go build -C "$KB_ROOT/test/node" -o "$state/load" ./load
 # The harness cleans up after itself, and must get a Ctrl-C directly from the terminal.
 trap - EXIT INT TERM HUP
-exec "$state/load" --work "$state" "${REFERENCE[@]}" --ours "$OUT/kubelet" --jittered "$OUT/kubelet-jittered" \
+exec "$state/load" --work "$state" --sources "$KB_ROOT/test/node" "${REFERENCE[@]}" --ours "$OUT/kubelet" --jittered "$OUT/kubelet-jittered" \
   --apiserver "$OUT/stock/kube-apiserver" --apiserver-patched "$OUT/kube-apiserver" "$@"

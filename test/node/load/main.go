@@ -50,7 +50,7 @@ func main() {
 type options struct {
 	stock, base, ours, jittered, apiserver, patched string
 	only, pods, gates                               string
-	work, format, profile, report, svg              string
+	work, sources, format, profile, report, svg     string
 	seconds, outage, rounds                         int
 	scenario                                        Scenario
 	runtime                                         memcri.Options
@@ -77,6 +77,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.DurationVar(&o.scenario.Life, "life", 20*time.Millisecond, "how `long` a failing container runs")
 	f.BoolVar(&o.scenario.Network, "network", false, "give the pods a network of their own, with the plugins bridge and host-local")
 	f.StringVar(&o.profile, "profile", "", "write profiles of each kubelet to this `folder`; they cover a time after the window, but block profiling is on all the time")
+	f.StringVar(&o.sources, "sources", "", "the `folder` test/node of the repository, from which network plugins are built (default: the current folder)")
 	f.StringVar(&o.work, "work", "", "the `folder` for state and logs (default: _output/node of the repository)")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs even if nothing fails")
 	f.StringVar(&o.report, "report", "", "write a report in Markdown to this `file`, such as load.md, and one in JSON beside it")
@@ -142,6 +143,11 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 		programs = append(programs, harness.Program{Flag: "--apiserver-patched", Path: &o.patched})
 	}
 	needs := harness.Needs{APIServer: true}
+	if o.sources != "" {
+		if err := os.Chdir(o.sources); err != nil {
+			return fmt.Errorf("--sources: %w", err)
+		}
+	}
 	if o.scenario.Network {
 		// The network plugins are built with it.
 		needs.Runtime = harness.DefaultRuntime
@@ -163,7 +169,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 }
 
 // paths are the flags with paths of this machine, which do not affect the measurement.
-var paths = []string{"stock", "base", "ours", "jittered", "apiserver", "apiserver-patched", "work", "report", "svg", "profile", "keep", "o"}
+var paths = []string{"stock", "base", "ours", "jittered", "apiserver", "apiserver-patched", "work", "sources", "report", "svg", "profile", "keep", "o"}
 
 // command returns the command that repeats the measurement.
 func command(f *flag.FlagSet) string {
