@@ -321,6 +321,7 @@ func TestCommand(t *testing.T) {
 	}{
 		{[]string{"--stock", "/x", "--apiserver", "/y", "--keep", "-o", "json", "--svg", "d"}, "make node-load"},
 		{[]string{"--ours", "/x", "--pods", "30,110", "--only", "half"}, "hack/node-load.sh --only half --pods 30,110"},
+		{[]string{"--sources", "/x", "--network", "--reduced=false", "--pods", "30"}, "hack/node-load.sh --network --pods 30 --reduced=false"},
 	} {
 		var o options
 		f := o.flags()

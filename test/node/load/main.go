@@ -176,7 +176,14 @@ func command(f *flag.FlagSet) string {
 	var args []string
 	f.Visit(func(f *flag.Flag) {
 		if !slices.Contains(paths, f.Name) {
-			args = append(args, "--"+f.Name, f.Value.String())
+			arg := "--" + f.Name
+			// A boolean flag takes its value only after "=".
+			if b, ok := f.Value.(interface{ IsBoolFlag() bool }); !ok || !b.IsBoolFlag() {
+				arg += " " + f.Value.String()
+			} else if f.Value.String() != "true" {
+				arg += "=" + f.Value.String()
+			}
+			args = append(args, arg)
 		}
 	})
 	if len(args) == 0 {
