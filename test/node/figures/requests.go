@@ -23,41 +23,33 @@ import (
 // any, because there is no scheduler and no controller. It leaves out watches,
 // because they count when they end, which does not depend on restarts.
 func Requests(ctx context.Context, api *harness.APIServer) (counts map[string]float64, err error) {
+	family, err := familyOf(ctx, api, "apiserver_request_total")
+	return countRequests(family), err
+}
+
+// familyOf returns the metrics of the server with a name.
+func familyOf(ctx context.Context, api *harness.APIServer, name string) (family *dto.MetricFamily, err error) {
 	err = api.Request(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) error {
 		families, err := ParseMetrics(body)
 		if err != nil {
 			return err
 		}
-		const metric = "apiserver_request_total"
-		family, found := families[metric]
-		if !found {
-			return fmt.Errorf("kube-apiserver has no metric %s", metric)
+		found := false
+		if family, found = families[name]; !found {
+			return fmt.Errorf("kube-apiserver has no metric %s", name)
 		}
-		counts = countRequests(family)
 		return nil
 	})
-	return counts, err
+	return family, err
 }
 
 // Durations has the number of requests that a server has answered within each time in seconds.
 type Durations map[float64]float64
 
 // RequestDurations returns the durations of the requests that Requests counts.
-func RequestDurations(ctx context.Context, api *harness.APIServer) (d Durations, err error) {
-	err = api.Request(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) error {
-		families, err := ParseMetrics(body)
-		if err != nil {
-			return err
-		}
-		const metric = "apiserver_request_duration_seconds"
-		family, found := families[metric]
-		if !found {
-			return fmt.Errorf("kube-apiserver has no metric %s", metric)
-		}
-		d = durations(family)
-		return nil
-	})
-	return d, err
+func RequestDurations(ctx context.Context, api *harness.APIServer) (Durations, error) {
+	family, err := familyOf(ctx, api, "apiserver_request_duration_seconds")
+	return durations(family), err
 }
 
 func durations(family *dto.MetricFamily) Durations {
