@@ -25,7 +25,7 @@ if [[ $# == 1 ]]; then
   name=kubelet-$VERSION+kubelet-backoff-$(go env GOOS)-$(go env GOARCH)
   cp "$OUTPUT_DIR/$VERSION/kubelet" "$OUTPUT_DIR/dist/$name"
   cyclonedx=$(GOWORK=off go tool -modfile="$KB_HACK/tools/go.mod" -n cyclonedx-gomod) || exit 1
-  "$cyclonedx" bin -json -noserial -version "$VERSION+kubelet-backoff" -output "$OUTPUT_DIR/dist/$name.cdx.json" "$OUTPUT_DIR/dist/$name" || exit 1
+  "$cyclonedx" bin -json -noserial -notimestamp -version "$VERSION+kubelet-backoff" -output "$OUTPUT_DIR/dist/$name.cdx.json" "$OUTPUT_DIR/dist/$name" || exit 1
   say "$OUTPUT_DIR/dist/$name"
   exit 0
 fi

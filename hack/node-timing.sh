@@ -29,7 +29,7 @@ if [[ -z ${BASE_KUBELET:-} && ($# == 0 || $* == --short) ]]; then
   set -- "$@" "${record[@]/#-record/--record}"
 fi
 mkdir -p "$OUTPUT_DIR/node"
-set -- "$@" --svg "$OUTPUT_DIR/node/late.svg"
+set -- --svg "$OUTPUT_DIR/node/late.svg" "$@"
 say "Measuring on a real node"
 cd "$KB_ROOT/test/node"
 # The harness cleans up after itself, and must get a Ctrl-C directly from the terminal.

@@ -143,7 +143,7 @@ func TestDistKubelet(t *testing.T) {
 	write(p.dir, map[string]string{
 		"hack/tools/go.mod":                           "module tools\n\ngo 1.24\n\ntool " + tool + "/cmd/cyclonedx-gomod\n\nrequire " + tool + " v1.0.0\n\nreplace " + tool + " => ./hack/tools/fake\n",
 		"hack/tools/fake/go.mod":                      "module " + tool + "\n\ngo 1.24\n",
-		"hack/tools/fake/cmd/cyclonedx-gomod/main.go": "package main\n\nimport (\n\t\"fmt\"\n\t\"os\"\n)\n\nfunc main() {\n\tif err := os.WriteFile(os.Args[7], fmt.Append(nil, os.Args[1:]), 0o644); err != nil {\n\t\tpanic(err)\n\t}\n}\n",
+		"hack/tools/fake/cmd/cyclonedx-gomod/main.go": "package main\n\nimport (\n\t\"fmt\"\n\t\"os\"\n)\n\nfunc main() {\n\tif err := os.WriteFile(os.Args[8], fmt.Append(nil, os.Args[1:]), 0o644); err != nil {\n\t\tpanic(err)\n\t}\n}\n",
 	})
 	p.git(p.dir, "init", "-q")
 	p.git(p.dir, "add", "-A", ".")
@@ -152,7 +152,7 @@ func TestDistKubelet(t *testing.T) {
 	p.with(t, []string{"SKIP=late", "SERIES=core", "KUBE_ROOT=/none"}, "hack/dist.sh", "--kubelet")
 	file := filepath.Join(p.dir, "_output/dist/kubelet-v1.37.1+kubelet-backoff-"+runtime.GOOS+"-"+runtime.GOARCH)
 	assert.Equal(t, "Kubernetes v1.37.1+kubelet-backoff 1 37 clean\npatched 1\n", p.ok(t, file))
-	assert.Equal(t, "[bin -json -noserial -version v1.37.1+kubelet-backoff -output "+file+".cdx.json "+file+"]", read(file+".cdx.json"))
+	assert.Equal(t, "[bin -json -noserial -notimestamp -version v1.37.1+kubelet-backoff -output "+file+".cdx.json "+file+"]", read(file+".cdx.json"))
 	assert.Contains(t, read(filepath.Join(p.tree(), kubelet)), "return false", "the patch late")
 	p.fails(t, nil, []string{`unknown argument "--kubelets"`}, "hack/dist.sh", "--kubelets")
 }

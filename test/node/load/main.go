@@ -109,7 +109,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	case o.stock != "" && o.base != "":
 		return errors.New("--stock and --base exclude each other")
 	}
-	for _, path := range []*string{&o.profile, &o.report, &o.svg} {
+	for _, path := range []*string{&o.profile, &o.report, &o.svg, &o.work, &o.stock, &o.base, &o.ours, &o.jittered, &o.apiserver, &o.patched} {
 		if *path == "" {
 			continue
 		}
