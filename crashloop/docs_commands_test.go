@@ -151,16 +151,9 @@ func hasFlag(cmd *cobra.Command, name string) bool {
 // requireFlags requires that the program in dir names all flags of the command line.
 func requireFlags(t *testing.T, command, dir, line string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(repository, dir, "*.go"))
-	require.NoError(t, err)
-	require.NotEmpty(t, files, command)
-	var source strings.Builder
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		source.Write(text)
-	}
+	source := goFiles(t, dir)
+	require.NotEmpty(t, source, command)
 	for _, flag := range flags(line) {
-		require.Contains(t, source.String(), `"`+flag+`"`, command)
+		require.Contains(t, source, `"`+flag+`"`, command)
 	}
 }

@@ -31,9 +31,9 @@ func TestEverythingIsExplained(t *testing.T) {
 	}
 }
 
-// The queries for metrics of others have results, which may be NaN: a quantile of no observations. The recording of a kubelet is one of make node-e2e, with containers that crash
-// and pods that restart in place (docs/results/kubelet-restart.md). That of kube-state-metrics is written by hand, with the
-// labels of its documentation.
+// The queries for metrics of others have results, which may be NaN: a quantile of no observations. The recording of a kubelet
+// is one of make node-e2e, with containers that crash and pods that restart in place (docs/results/kubelet-restart.md). That
+// of kube-state-metrics is written by hand, with the labels of its documentation.
 func TestQueries(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/operators.md")
 	require.NoError(t, err)

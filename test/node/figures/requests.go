@@ -19,38 +19,34 @@ import (
 )
 
 // Requests returns the number of requests for pods and events that the server has
-// answered, by verb and resource. After the pods are created, only the kubelet sends
+// answered, by verb and resource, and how long it took for them. After the pods are created, only the kubelet sends
 // any, because there is no scheduler and no controller. It leaves out watches,
 // because they count when they end, which does not depend on restarts.
-func Requests(ctx context.Context, api *harness.APIServer) (counts map[string]float64, err error) {
-	family, err := familyOf(ctx, api, "apiserver_request_total")
-	return countRequests(family), err
-}
-
-// familyOf returns the metrics of the server with a name.
-func familyOf(ctx context.Context, api *harness.APIServer, name string) (family *dto.MetricFamily, err error) {
+func Requests(ctx context.Context, api *harness.APIServer) (counts map[string]float64, d Durations, err error) {
 	err = api.Request(ctx, http.MethodGet, "/metrics", nil, func(body io.Reader) error {
 		families, err := ParseMetrics(body)
 		if err != nil {
 			return err
 		}
-		found := false
-		if family, found = families[name]; !found {
-			return fmt.Errorf("kube-apiserver has no metric %s", name)
+		for _, metric := range []string{metricRequests, metricDurations} {
+			if families[metric] == nil {
+				return fmt.Errorf("kube-apiserver has no metric %s", metric)
+			}
 		}
+		counts, d = countRequests(families[metricRequests]), durations(families[metricDurations])
 		return nil
 	})
-	return family, err
+	return counts, d, err
 }
+
+// The metrics of kube-apiserver that Requests reads.
+const (
+	metricRequests  = "apiserver_request_total"
+	metricDurations = "apiserver_request_duration_seconds"
+)
 
 // Durations has the number of requests that a server has answered within each time in seconds.
 type Durations map[float64]float64
-
-// RequestDurations returns the durations of the requests that Requests counts.
-func RequestDurations(ctx context.Context, api *harness.APIServer) (Durations, error) {
-	family, err := familyOf(ctx, api, "apiserver_request_duration_seconds")
-	return durations(family), err
-}
 
 func durations(family *dto.MetricFamily) Durations {
 	d := Durations{}

@@ -50,11 +50,7 @@ func (m *measurement) warmUp() error {
 
 // window records the measuring window.
 func (m *measurement) window() error {
-	requests, err := figures.Requests(m.Context(), m.api)
-	if err != nil {
-		return err
-	}
-	durations, err := figures.RequestDurations(m.Context(), m.api)
+	requests, durations, err := figures.Requests(m.Context(), m.api)
 	if err != nil {
 		return err
 	}
@@ -110,14 +106,11 @@ func (m *measurement) window() error {
 		return err
 	}
 	m.run.Metrics = figures.Increase(metrics, last)
-	if last, err = figures.Requests(m.Context(), m.api); err != nil {
-		return err
-	}
-	m.run.Requests = figures.Increase(requests, last)
-	answered, err := figures.RequestDurations(m.Context(), m.api)
+	last, answered, err := figures.Requests(m.Context(), m.api)
 	if err != nil {
 		return err
 	}
+	m.run.Requests = figures.Increase(requests, last)
 	m.run.RequestMedian, m.run.RequestP99 = answered.Quantile(0.5, durations), answered.Quantile(0.99, durations)
 	for kind, n := range m.own {
 		if m.run.Requests[kind] -= n; m.run.Requests[kind] <= 0 {

@@ -247,7 +247,7 @@ type sample struct {
 
 func (m *measurement) sample(api *harness.APIServer) (s sample, err error) {
 	if api != nil {
-		if s.requests, err = figures.Requests(m.Context(), api); err != nil {
+		if s.requests, _, err = figures.Requests(m.Context(), api); err != nil {
 			return s, err
 		}
 	}
