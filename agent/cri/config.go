@@ -77,7 +77,7 @@ func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: r.pod.Name, Namespace: r.pod.Namespace, Uid: string(r.pod.UID), Attempt: attempt},
 		LogDirectory: filepath.Join(r.dir, podfiles.Logs),
 		Labels:       labels, Annotations: annotations,
-		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: r.cgroupParent, SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 			NamespaceOptions: namespaces(r.pod),
 			Privileged: slices.ContainsFunc(slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers), func(c v1.Container) bool {
 				return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)

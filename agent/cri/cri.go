@@ -37,6 +37,8 @@ const (
 	// stop. The shim of containerd 2.2, one per pod, hangs forever if it gets many stops
 	// at once.
 	stopPeriod = 100 * time.Millisecond
+	// slice is the systemd unit of all pods.
+	slice = "crashloop.slice"
 )
 
 // StatusFile is the file in the directory of a pod for agent.Options.StatusFile.
@@ -50,7 +52,9 @@ type Runtime struct {
 	dir     string
 	runtime criapi.RuntimeService
 	images  criapi.ImageManagerService
-	changed chan struct{}
+	// cgroupParent is of the pod's sandboxes. It is empty for the runtime's default.
+	cgroupParent string
+	changed      chan struct{}
 	// stops is a semaphore: it has a value while a stop of an instance begins.
 	stops chan struct{}
 	logs  *followers
@@ -104,6 +108,9 @@ func newRuntime(ctx context.Context, runtime criapi.RuntimeService, images criap
 	if err := r.removeOthers(ctx); err != nil {
 		return nil, err
 	}
+	if err := r.findCgroupParent(ctx); err != nil {
+		return nil, err
+	}
 	if err := podspec.MakeVolumes(pod, dir, -1); err != nil {
 		return nil, err
 	}
@@ -147,6 +154,20 @@ func (r *Runtime) removeOthers(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// findCgroupParent sets cgroupParent. With the systemd cgroup driver containerd has no
+// default. A runtime that cannot report its driver, such as containerd 1.7, gets none
+// either.
+func (r *Runtime) findCgroupParent(ctx context.Context) error {
+	config, err := r.runtime.RuntimeConfig(ctx)
+	if status.Code(err) == codes.Unimplemented {
+		return nil
+	}
+	if config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+		r.cgroupParent = slice
+	}
+	return err
 }
 
 // Close disconnects and leaves the pod as it is. After Close, output is not called.

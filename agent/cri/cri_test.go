@@ -221,6 +221,29 @@ func TestHostNetwork(t *testing.T) {
 	require.Empty(t, f.sandbox.Hostname, "the node's")
 }
 
+// With the systemd driver, containerd refuses a sandbox without a slice.
+func TestCgroupParent(t *testing.T) {
+	of := func(f *fakeRuntime) string {
+		r, _ := open(t, f, testPod("main"), t.TempDir())
+		require.NoError(t, r.CreateSandbox(t.Context()))
+		return f.sandbox.Linux.CgroupParent
+	}
+	driver := func(d runtimeapi.CgroupDriver) *fakeRuntime {
+		f := newFake()
+		f.FakeLinuxConfiguration = &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: d}
+		return f
+	}
+	require.Equal(t, "crashloop.slice", of(driver(runtimeapi.CgroupDriver_SYSTEMD)))
+	require.Empty(t, of(driver(runtimeapi.CgroupDriver_CGROUPFS)))
+	old := driver(runtimeapi.CgroupDriver_SYSTEMD)
+	old.InjectError("RuntimeConfig", status.Error(codes.Unimplemented, "unknown method"))
+	require.Empty(t, of(old))
+	broken := newFake()
+	broken.InjectError("RuntimeConfig", status.Error(codes.Unavailable, "no connection"))
+	_, err := newRuntime(t.Context(), broken, nil, testPod("main"), t.TempDir(), nil)
+	require.ErrorContains(t, err, "no connection")
+}
+
 func TestStartFails(t *testing.T) {
 	r, f, _ := started(t, testPod("main"))
 	f.exit(r.start(t, 0, 0), 3)
