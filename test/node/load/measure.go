@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -29,6 +30,8 @@ type Figures struct {
 	// window.
 	Lateness figures.Summary `json:"lateness"`
 	First    figures.Summary `json:"first,omitzero"`
+	// Slowest is the mean of the one in a hundred that are latest.
+	Slowest Parts `json:"slowest"`
 	// Kubelet, APIServer and Runtime have the resource use of the processes.
 	Kubelet   Use `json:"kubelet"`
 	APIServer Use `json:"apiserver"`
@@ -94,6 +97,42 @@ type Figures struct {
 	// each restart, and the kubelet's cores and the starts of containers over time.
 	amid, late  []float64
 	cpu, starts []chart.Point
+}
+
+// Parts are the parts of a lateness, in seconds: from the end of the back-off until the
+// kubelet was told of the exit, if that was later, until it asked the runtime for a
+// container, and until this one started.
+type Parts struct {
+	Exit    float64 `json:"exit"`
+	Kubelet float64 `json:"kubelet"`
+	Runtime float64 `json:"runtime"`
+}
+
+func (p Parts) all() float64 { return p.Exit + p.Kubelet + p.Runtime }
+
+// partsOf returns the parts of the lateness of a start whose back-off ended at due.
+func partsOf(e memcri.Event, due time.Time) (p Parts) {
+	if e.Told.After(due) {
+		p.Exit = e.Told.Sub(due).Seconds()
+		due = e.Told
+	}
+	p.Kubelet, p.Runtime = e.Asked.Sub(due).Seconds(), e.At.Sub(e.Asked).Seconds()
+	return p
+}
+
+// slowest returns the mean of the one in a hundred that are latest, at least of one.
+func slowest(all []Parts) (mean Parts) {
+	if len(all) == 0 {
+		return mean
+	}
+	slices.SortFunc(all, func(a, b Parts) int { return cmp.Compare(b.all(), a.all()) })
+	n := (len(all) + 99) / 100
+	for _, p := range all[:n] {
+		mean.Exit += p.Exit / float64(n)
+		mean.Kubelet += p.Kubelet / float64(n)
+		mean.Runtime += p.Runtime / float64(n)
+	}
+	return mean
 }
 
 // Use is the resource use of a process in the window.
@@ -227,6 +266,7 @@ func (f *Figures) restarts(run Run, s Scenario) error {
 	}
 	all := map[string]*history{}
 	var late, first []float64
+	var parts []Parts
 	for _, e := range run.Journal {
 		if !isMain(e, s) {
 			continue
@@ -255,10 +295,11 @@ func (f *Figures) restarts(run Run, s Scenario) error {
 			first = append(first, wait.Seconds())
 		} else {
 			late = append(late, (wait - s.delay(n)).Seconds())
+			parts = append(parts, partsOf(e, h.exited.Add(s.delay(n))))
 		}
 	}
 	f.late = late
-	f.Lateness, f.First = figures.Summarize(late), figures.Summarize(first)
+	f.Lateness, f.First, f.Slowest = figures.Summarize(late), figures.Summarize(first), slowest(parts)
 	return nil
 }
 

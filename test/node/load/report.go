@@ -98,6 +98,11 @@ func (r Result) rows() []row {
 	}
 	add("lateness, minimum", "%.3f s", func(f Figures) float64 { return f.Lateness.Least })
 	summary("lateness", "%.3f s", func(f Figures) figures.Summary { return f.Lateness })
+	add("lateness, worst", "%.3f s", func(f Figures) float64 { return f.Lateness.Worst })
+	add("lateness, mean of the latest 1 %", "%.3f s", func(f Figures) float64 { return f.Slowest.all() })
+	add("  until the exit is reported", "%.3f s", func(f Figures) float64 { return f.Slowest.Exit })
+	add("  until the kubelet asks for the container", "%.3f s", func(f Figures) float64 { return f.Slowest.Kubelet })
+	add("  until the container runs", "%.3f s", func(f Figures) float64 { return f.Slowest.Runtime })
 	use("kubelet", func(f Figures) Use { return f.Kubelet })
 	if herd {
 		add("  during the outage, after 5 s", "%.2f cores", func(f Figures) float64 { return f.PeakAway })

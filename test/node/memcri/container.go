@@ -35,6 +35,9 @@ type container struct {
 	state                            runtimeapi.ContainerState
 	createdAt, startedAt, finishedAt time.Time
 	code                             int32
+	// asked is when the kubelet asked for it. told is when it was told that it had exited, and
+	// toldBefore that the instance before had.
+	asked, told, toldBefore time.Time
 	// end is the timer for the exit by itself. done is closed at the exit.
 	end  *time.Timer
 	done chan struct{}
@@ -46,7 +49,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateCon
 	key := sm.GetUid() + "/" + m.GetName()
 	c := &container{
 		id: newID(), name: fmt.Sprintf("%s_%s_%s_%s_%d", m.GetName(), sm.GetName(), sm.GetNamespace(), sm.GetUid(), m.GetAttempt()),
-		config: config, state: runtimeapi.ContainerState_CONTAINER_CREATED, done: make(chan struct{}),
+		config: config, state: runtimeapi.ContainerState_CONTAINER_CREATED, done: make(chan struct{}), asked: time.Now(),
 	}
 	r.mu.Lock()
 	c.sandbox = r.sandboxes[req.GetPodSandboxId()]
@@ -74,6 +77,10 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateCon
 	}
 	r.instances[key]++
 	c.life, c.createdAt = life, time.Now()
+	if before := r.newest[key]; before != nil {
+		c.toldBefore = before.told
+	}
+	r.newest[key] = c
 	r.containers[c.id] = c
 	r.publish(c, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: c.id}, nil
@@ -217,6 +224,9 @@ func (r *Runtime) ContainerStatus(_ context.Context, req *runtimeapi.ContainerSt
 	c := r.containers[req.GetContainerId()]
 	if c == nil {
 		return nil, notFound("container", req.GetContainerId())
+	}
+	if c.state == runtimeapi.ContainerState_CONTAINER_EXITED && c.told.IsZero() {
+		c.told = time.Now()
 	}
 	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, nil
 }

@@ -37,6 +37,10 @@ type Event struct {
 	Attempt uint32 `json:"attempt"`
 	What    string `json:"what"`
 	Code    int32  `json:"code,omitempty"`
+	// Told and Asked are of a start: when a ContainerStatus first told the kubelet that the
+	// instance before had exited, if any, and when the kubelet asked for this instance.
+	Told  time.Time `json:"told,omitzero"`
+	Asked time.Time `json:"asked,omitzero"`
 }
 
 // Calls has the number of calls of a method, and their total time in seconds.
@@ -47,9 +51,14 @@ type Calls struct {
 
 func (r *Runtime) record(c *container, at time.Time, what string) {
 	labels := c.config.GetLabels()
-	r.journal = append(r.journal, Event{
-		at, labels[labelUID], labels[labelPod], labels[labelContainer], c.config.GetMetadata().GetAttempt(), what, c.code,
-	})
+	e := Event{
+		At: at, UID: labels[labelUID], Pod: labels[labelPod], Container: labels[labelContainer], Attempt: c.config.GetMetadata().GetAttempt(),
+		What: what, Code: c.code,
+	}
+	if what == Started {
+		e.Told, e.Asked = c.toldBefore, c.asked
+	}
+	r.journal = append(r.journal, e)
 }
 
 // Journal returns the events so far, without the first ones, as many as after says.

@@ -51,7 +51,9 @@ type Runtime struct {
 	// instances is the number of instances that each container has had, by pod UID and
 	// container name. It selects the life.
 	instances map[string]int
-	images    map[string]*runtimeapi.Image
+	// newest has the newest instance of each container, by the same keys.
+	newest map[string]*container
+	images map[string]*runtimeapi.Image
 	// away has the dependencies that are absent.
 	away        map[string]bool
 	journal     []Event
@@ -67,7 +69,7 @@ func New(o Options) *Runtime {
 	r := &Runtime{
 		options:   o,
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
-		names: map[string]bool{}, instances: map[string]int{}, images: map[string]*runtimeapi.Image{},
+		names: map[string]bool{}, instances: map[string]int{}, newest: map[string]*container{}, images: map[string]*runtimeapi.Image{},
 		away: map[string]bool{}, calls: map[string]Calls{},
 		subscribers: map[chan *runtimeapi.ContainerEventResponse]bool{},
 	}

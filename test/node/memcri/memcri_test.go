@@ -88,7 +88,7 @@ func TestLivesAreLived(t *testing.T) {
 
 		var told []Event
 		for _, e := range k.Journal(0) {
-			e.At = time.Time{}
+			e.At, e.Told, e.Asked = time.Time{}, time.Time{}, time.Time{}
 			told = append(told, e)
 		}
 		event := func(attempt uint32, what string, code int32) Event {
@@ -98,6 +98,11 @@ func TestLivesAreLived(t *testing.T) {
 			event(0, Started, 0), event(0, Exited, 3), event(1, Started, 0), event(1, Exited, 0), event(2, Started, 0), event(7, Started, 0),
 		}, told)
 		assert.Equal(k, started, k.Journal(0)[0].At)
+		// The first start follows no exit. Nobody asked for the status of the third instance.
+		ended := started.Add(2 * time.Second)
+		assert.Equal(k, []time.Time{{}, ended, ended.Add(25 * time.Millisecond)}, []time.Time{k.Journal(0)[0].Told, k.Journal(0)[2].Told, k.Journal(0)[4].Told})
+		assert.Zero(k, k.Journal(0)[5].Told)
+		assert.Equal(k, []time.Time{began.Add(40 * time.Millisecond), ended}, []time.Time{k.Journal(0)[0].Asked, k.Journal(0)[2].Asked})
 		assert.Len(k, k.Journal(4), 2)
 		assert.Empty(k, k.Journal(40))
 	})
