@@ -20,8 +20,11 @@ type Scrape struct {
 	Metrics []byte
 }
 
-// Prefixes are the prefixes of the names of the recorded metrics.
-var Prefixes = []string{"kubelet_restart_", "kubelet_pod_in_place_restart", "process_start_time_seconds"}
+// Prefixes are the prefixes of the names of the recorded metrics: those in the dashboard.
+var Prefixes = []string{
+	"kubelet_restart_", "kubelet_pod_in_place_restart", "kubelet_runtime_operations_total", "kubelet_pod_worker_duration_seconds",
+	"kubelet_pod_start_sli_duration_seconds", "rest_client_requests_total", "process_cpu_seconds_total", "process_start_time_seconds",
+}
 
 // scrapeMark is the start of the line before each scrape of a recording. It is a
 // comment of the text format.
