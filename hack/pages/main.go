@@ -278,15 +278,12 @@ This page has the results of the checks of each series, on the release that it w
 
 `)
 	summary(w, all, latest)
-	fmt.Fprintln(w)
 	for _, c := range checks {
 		fmt.Fprintf(w, "* %s: %s\n", c.Name, c.What)
 	}
 	fmt.Fprint(w, "\n## Which release has which patch\n\n")
-	columns := []string{"patch"}
-	var names, why []string
+	var names []string
 	for _, s := range all {
-		columns = append(columns, s.Name)
 		for i, q := range s.Patches {
 			if !slices.Contains(names, q.Name) {
 				names = slices.Insert(names, min(i, len(names)), q.Name)
@@ -304,24 +301,33 @@ This page has the results of the checks of each series, on the release that it w
 			}
 		}
 	}
-	head(w, columns...)
+	head(w, "patch", "releases", "reason")
 	for _, name := range names {
-		cells := []string{name}
+		// The releases that lack the patch, by the reason, which are sorted like all.
+		var have, why []string
+		lack := map[string][]string{}
 		for _, s := range all {
 			reason := reasons[s][name]
-			if i := index(s, name); i >= 0 {
-				cells = append(cells, strconv.Itoa(s.Patches[i].Number))
-			} else if reason != "" {
-				cells = append(cells, "–")
-				why = append(why, fmt.Sprintf("* %s lacks %s: %s", s.Name, name, reason))
-			} else {
+			switch {
+			case index(s, name) >= 0:
+				have = append(have, s.Name)
+			case reason != "":
+				if lack[reason] == nil {
+					why = append(why, reason)
+				}
+				lack[reason] = append(lack[reason], s.Name)
+			default:
 				return fmt.Errorf("%s has no patch %q, and no line \"# left out: %s: REASON\"", filepath.Join(s.Dir, "series"), name, name)
 			}
 		}
-		row(w, cells...)
-	}
-	if why != nil {
-		fmt.Fprintf(w, "\n%s\n", strings.Join(why, "\n"))
+		releases := strings.Join(have, ", ")
+		if n := len(have); n > 1 && all[n-1].Name == have[n-1] {
+			releases = have[n-1] + " and later"
+		}
+		for i, reason := range why {
+			why[i] = "not in " + strings.Join(lack[reason], ", ") + ": " + reason
+		}
+		row(w, name, releases, strings.Join(why, "; "))
 	}
 	return nil
 }

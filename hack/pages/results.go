@@ -173,22 +173,25 @@ func head(w io.Writer, cells ...string) {
 	row(w, slices.Repeat([]string{"---"}, len(cells))...)
 }
 
-// summary prints the results as a table.
+// summary prints the results, as tables that fit a page.
 func summary(w io.Writer, all []*series.Series, results map[string]map[string]*Result) {
-	columns := []string{"release"}
-	for _, c := range checks {
-		columns = append(columns, c.Name)
-	}
-	head(w, columns...)
-	for _, s := range all {
-		cells := []string{s.Tag}
-		for _, c := range checks {
-			cell := results[s.Tag][c.Name].cell()
-			if c.skips(s) {
-				cell = "–"
-			}
-			cells = append(cells, cell)
+	for some := range slices.Chunk(checks, 4) {
+		columns := []string{"release"}
+		for _, c := range some {
+			columns = append(columns, c.Name)
 		}
-		row(w, cells...)
+		head(w, columns...)
+		for _, s := range all {
+			cells := []string{s.Tag}
+			for _, c := range some {
+				cell := results[s.Tag][c.Name].cell()
+				if c.skips(s) {
+					cell = "–"
+				}
+				cells = append(cells, cell)
+			}
+			row(w, cells...)
+		}
+		fmt.Fprintln(w)
 	}
 }
