@@ -187,7 +187,7 @@ func TestMeasure(t *testing.T) {
 }
 
 // The first two are on time and late in the runtime; the third waits for everything.
-func TestSlowest(t *testing.T) {
+func TestLatest(t *testing.T) {
 	journal := lives("all-fail-001", 1, 2, 2, 3, 4, 5, 6.5, 7, 10)
 	for i, times := range map[int][2]float64{2: {2, 2}, 4: {3.5, 4}, 6: {5.25, 6.25}, 8: {8.5, 9.25}} {
 		journal[i].Told, journal[i].Asked = at(times[0]), at(times[1])
@@ -195,13 +195,13 @@ func TestSlowest(t *testing.T) {
 	f, err := measure(Run{From: at(0), To: at(20), Journal: journal}, usual)
 	require.NoError(t, err)
 	assert.InDelta(t, 2, f.Lateness.Worst, 1e-9)
-	assert.Equal(t, Parts{Exit: 0.5, Kubelet: 0.75, Runtime: 0.75}, f.Slowest)
+	assert.Equal(t, Parts{Exit: 0.5, Kubelet: 0.75, Runtime: 0.75}, f.Latest)
 	all := make([]Parts, 101)
 	for i := range all {
 		all[i].Runtime = float64(i)
 	}
-	assert.Equal(t, Parts{Runtime: 99.5}, slowest(all))
-	assert.Zero(t, slowest(nil))
+	assert.Equal(t, Parts{Runtime: 99.5}, latest(all))
+	assert.Zero(t, latest(nil))
 }
 
 // A stock kubelet restarts pods as a whole without a delay.

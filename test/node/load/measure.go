@@ -30,8 +30,8 @@ type Figures struct {
 	// window.
 	Lateness figures.Summary `json:"lateness"`
 	First    figures.Summary `json:"first,omitzero"`
-	// Slowest is the mean of the one in a hundred that are latest.
-	Slowest Parts `json:"slowest"`
+	// Latest is the mean of the latest 1 % of all restarts.
+	Latest Parts `json:"latest"`
 	// Kubelet, APIServer and Runtime have the resource use of the processes.
 	Kubelet   Use `json:"kubelet"`
 	APIServer Use `json:"apiserver"`
@@ -120,8 +120,8 @@ func partsOf(e memcri.Event, due time.Time) (p Parts) {
 	return p
 }
 
-// slowest returns the mean of the one in a hundred that are latest, at least of one.
-func slowest(all []Parts) (mean Parts) {
+// latest returns the mean of the latest 1 %, at least of one.
+func latest(all []Parts) (mean Parts) {
 	if len(all) == 0 {
 		return mean
 	}
@@ -299,7 +299,7 @@ func (f *Figures) restarts(run Run, s Scenario) error {
 		}
 	}
 	f.late = late
-	f.Lateness, f.First, f.Slowest = figures.Summarize(late), figures.Summarize(first), slowest(parts)
+	f.Lateness, f.First, f.Latest = figures.Summarize(late), figures.Summarize(first), latest(parts)
 	return nil
 }
 
