@@ -245,15 +245,15 @@ their curves with numbers and graphs. This page computes them with the code that
 today's restarts, as in "Front loaded decay", include their end and not their beginning. Unless a row says otherwise, a container exits at once and
 its first restart waits for the initial delay, as documented. The kubelet makes the first restart at once.
 
-| KEP | section | quantity | KEP | ours | reason for a difference |
-|---|---|---|---:|---:|---|
+| KEP, section | quantity | KEP | ours | why they differ |
+|---|---|---:|---:|---|
 `, same, len(list))
 	for _, f := range list {
 		ours := f.ours
 		if f.why != "" && ours != "-" {
 			ours = "**" + ours + "**"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", f.keps, f.section, f.quantity, f.theirs, ours, f.why)
+		fmt.Fprintf(&b, "| %s, %s | %s | %s | %s | %s |\n", f.keps, f.section, f.quantity, f.theirs, ours, f.why)
 	}
 	b.WriteString("\n## Graphs\n\nThe text of the KEPs does not include the pictures. These graphs use the curves that the text names, and the model in their title.\n")
 	for _, g := range graphs() {

@@ -78,9 +78,10 @@ func TestMeasured(t *testing.T) {
 This page compares the predictions of ` + "`crashloop plan fleet`" + ` for a node with measurements of the patched kubelet: with a maximum of 1 s in [load.md](load.md), and
 with 4 s and 10 s in [plan/load-4s.md](plan/load-4s.md) and [plan/load-10s.md](plan/load-10s.md), which begin with their commands. The
 costs of a restart come from the four rows marked ¹: the requests from tenth/110 with a maximum of 1 s, the CPU from the other three. The restarts depend only on the curve.
+Each figure is predicted / measured.
 
-| maximum | mix/pods | restarts/s, predicted | measured | requests per 10 s | measured | CPU | measured | |
-|---:|---|---:|---:|---:|---:|---:|---:|---|
+| mix/pods, maximum | restarts/s | requests per 10 s | CPU in cores | why they differ |
+|---|---:|---:|---:|---|
 `)
 	for _, file := range []string{"load.json", "plan/load-4s.json", "plan/load-10s.json"} {
 		for _, r := range readLoad(t, filepath.Join(results, file)).Results {
@@ -114,8 +115,8 @@ costs of a restart come from the four rows marked ¹: the requests from tenth/11
 					assert.InEpsilon(t, f.RequestsPer10s, p.requests, 0.15, "%s: requests", r.Name)
 				}
 			}
-			fmt.Fprintf(&b, "| %s | %s%s | %.1f | %.1f | %.0f | %.0f | %.2f | %.2f | %s |\n",
-				fleet.Short(r.Scenario.Maximum), r.Name, mark, p.restarts, f.PerSecond, p.requests, f.RequestsPer10s, p.cores, f.Kubelet.Cores, why)
+			fmt.Fprintf(&b, "| %s, %s%s | %.1f / %.1f | %.0f / %.0f | %.2f / %.2f | %s |\n",
+				r.Name, fleet.Short(r.Scenario.Maximum), mark, p.restarts, f.PerSecond, p.requests, f.RequestsPer10s, p.cores, f.Kubelet.Cores, why)
 		}
 	}
 	writeFleet(t, &b)
@@ -130,8 +131,8 @@ func writeFleet(t *testing.T, b *bytes.Buffer) {
 	b.WriteString(`
 In [plan/fleet.md](plan/fleet.md), several kubelets share an API server. Its CPU is that of ` + "`API SERVER CPU`" + ` in a plan:
 
-| nodes | maximum | mix/pods | requests per 10 s, predicted | measured | CPU of the API server, predicted | measured | |
-|---:|---:|---|---:|---:|---:|---:|---|
+| nodes | mix/pods, maximum | requests per 10 s | CPU of the API server in cores | why they differ |
+|---:|---|---:|---:|---|
 `)
 	for _, r := range readLoad(t, results+"/plan/fleet.json").Results {
 		f := r.Figures["ours"]
@@ -144,8 +145,8 @@ In [plan/fleet.md](plan/fleet.md), several kubelets share an API server. Its CPU
 			assert.InEpsilon(t, f.RequestsPer10s, p.requests, 0.2, "%s: requests", r.Name)
 			assert.InEpsilon(t, f.APIServer.Cores, p.apiServer, 0.2, "%s: CPU of the API server", r.Name)
 		}
-		fmt.Fprintf(b, "| %d | %s | %s | %.0f | %.0f | %.2f | %.2f | %s |\n",
-			r.Scenario.Nodes, fleet.Short(r.Scenario.Maximum), r.Name, p.requests, f.RequestsPer10s, p.apiServer, f.APIServer.Cores, why)
+		fmt.Fprintf(b, "| %d | %s, %s | %.0f / %.0f | %.2f / %.2f | %s |\n",
+			r.Scenario.Nodes, r.Name, fleet.Short(r.Scenario.Maximum), p.requests, f.RequestsPer10s, p.apiServer, f.APIServer.Cores, why)
 	}
 }
 
