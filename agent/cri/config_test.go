@@ -47,9 +47,7 @@ func TestConfig(t *testing.T) {
 			"kubelet-backoff.github.io/managed-by": "crashloop",
 		},
 		Annotations: map[string]string{"note": "n", "kubelet-backoff.github.io/dir": r.dir},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: slice, SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces, Privileged: true},
-		},
+		Linux:       &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces, Privileged: true}},
 	}, f.sandbox)
 	require.Equal(t, &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "main", Attempt: 3},

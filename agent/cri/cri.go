@@ -37,8 +37,8 @@ const (
 	// stop. The shim of containerd 2.2, one per pod, hangs forever if it gets many stops
 	// at once.
 	stopPeriod = 100 * time.Millisecond
-	// slice is the systemd unit of all pods.
-	slice = "crashloop.slice"
+	// slice is the path of the systemd unit of all pods, as a kubelet passes its own.
+	slice = "/crashloop.slice"
 )
 
 // StatusFile is the file in the directory of a pod for agent.Options.StatusFile.
@@ -164,10 +164,14 @@ func (r *Runtime) findCgroupParent(ctx context.Context) error {
 	if status.Code(err) == codes.Unimplemented {
 		return nil
 	}
-	if config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+	if err != nil {
+		return err
+	}
+	// The zero value of a driver is systemd, so an empty response would be one with it.
+	if config.Linux != nil && config.Linux.CgroupDriver == runtimeapi.CgroupDriver_SYSTEMD {
 		r.cgroupParent = slice
 	}
-	return err
+	return nil
 }
 
 // Close disconnects and leaves the pod as it is. After Close, output is not called.

@@ -233,8 +233,9 @@ func TestCgroupParent(t *testing.T) {
 		f.FakeLinuxConfiguration = &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: d}
 		return f
 	}
-	require.Equal(t, "crashloop.slice", of(driver(runtimeapi.CgroupDriver_SYSTEMD)))
+	require.Equal(t, "/crashloop.slice", of(driver(runtimeapi.CgroupDriver_SYSTEMD)))
 	require.Empty(t, of(driver(runtimeapi.CgroupDriver_CGROUPFS)))
+	require.Empty(t, of(newFake()), "it reports no driver")
 	old := driver(runtimeapi.CgroupDriver_SYSTEMD)
 	old.InjectError("RuntimeConfig", status.Error(codes.Unimplemented, "unknown method"))
 	require.Empty(t, of(old))
