@@ -112,11 +112,12 @@ func TestDashboard(t *testing.T) {
 				for _, db := range databases {
 					expr := target.Expression(db.RateInterval())
 					require.NotContains(t, expr, "$", "a variable without a value")
-					if matrix, err = db.Query(expr, db.Step()); len(matrix) > 0 {
+					matrix, err = db.Query(expr, db.Step())
+					require.NoError(t, err, expr)
+					if len(matrix) > 0 {
 						break
 					}
 				}
-				require.NoError(t, err, target.Expr)
 				require.NotEmpty(t, matrix, target.Expr)
 				legends := map[string]bool{}
 				numbers := 0

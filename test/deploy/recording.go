@@ -20,10 +20,11 @@ type Scrape struct {
 	Metrics []byte
 }
 
-// Prefixes are the prefixes of the names of the recorded metrics: those in the dashboard.
+// Prefixes are the prefixes of the names of the recorded metrics: those in the
+// dashboard, and the start of the process.
 var Prefixes = []string{
 	"kubelet_restart_", "kubelet_pod_in_place_restart", "kubelet_runtime_operations_total", "kubelet_pod_worker_duration_seconds",
-	"kubelet_pod_start_sli_duration_seconds", "rest_client_requests_total", "process_cpu_seconds_total", "process_start_time_seconds",
+	"rest_client_requests_total", "process_cpu_seconds_total", "process_start_time_seconds",
 }
 
 // scrapeMark is the start of the line before each scrape of a recording. It is a
