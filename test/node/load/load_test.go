@@ -195,12 +195,12 @@ func TestLatest(t *testing.T) {
 	f, err := measure(Run{From: at(0), To: at(20), Journal: journal}, usual)
 	require.NoError(t, err)
 	assert.InDelta(t, 2, f.Lateness.Worst, 1e-9)
-	assert.Equal(t, Parts{Exit: 0.5, Kubelet: 0.75, Runtime: 0.75}, f.Latest)
+	assert.Equal(t, Parts{All: 2, Exit: 0.5, Kubelet: 0.75, Runtime: 0.75}, f.Latest)
 	all := make([]Parts, 101)
 	for i := range all {
-		all[i].Runtime = float64(i)
+		all[i].All, all[i].Runtime = float64(i), float64(i)
 	}
-	assert.Equal(t, Parts{Runtime: 99.5}, latest(all))
+	assert.Equal(t, Parts{All: 99.5, Runtime: 99.5}, latest(all))
 	assert.Zero(t, latest(nil))
 }
 

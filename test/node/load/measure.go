@@ -30,7 +30,7 @@ type Figures struct {
 	// window.
 	Lateness figures.Summary `json:"lateness"`
 	First    figures.Summary `json:"first,omitzero"`
-	// Latest is the mean of the latest 1 % of all restarts.
+	// Latest is the mean of the latest 1 % of the restarts in Lateness.
 	Latest Parts `json:"latest"`
 	// Kubelet, APIServer and Runtime have the resource use of the processes.
 	Kubelet   Use `json:"kubelet"`
@@ -100,18 +100,18 @@ type Figures struct {
 }
 
 // Parts are the parts of a lateness, in seconds: from the end of the back-off until the
-// kubelet was told of the exit, if that was later, until it asked the runtime for a
-// container, and until this one started.
+// kubelet reads the exit, if that is later, until it asks the runtime for the container,
+// which includes the containers before it if the pod restarts, and until it starts.
 type Parts struct {
+	All     float64 `json:"all"`
 	Exit    float64 `json:"exit"`
 	Kubelet float64 `json:"kubelet"`
 	Runtime float64 `json:"runtime"`
 }
 
-func (p Parts) all() float64 { return p.Exit + p.Kubelet + p.Runtime }
-
 // partsOf returns the parts of the lateness of a start whose back-off ended at due.
 func partsOf(e memcri.Event, due time.Time) (p Parts) {
+	p.All = e.At.Sub(due).Seconds()
 	if e.Told.After(due) {
 		p.Exit = e.Told.Sub(due).Seconds()
 		due = e.Told
@@ -125,9 +125,10 @@ func latest(all []Parts) (mean Parts) {
 	if len(all) == 0 {
 		return mean
 	}
-	slices.SortFunc(all, func(a, b Parts) int { return cmp.Compare(b.all(), a.all()) })
+	slices.SortFunc(all, func(a, b Parts) int { return cmp.Compare(b.All, a.All) })
 	n := (len(all) + 99) / 100
 	for _, p := range all[:n] {
+		mean.All += p.All / float64(n)
 		mean.Exit += p.Exit / float64(n)
 		mean.Kubelet += p.Kubelet / float64(n)
 		mean.Runtime += p.Runtime / float64(n)

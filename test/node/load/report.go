@@ -99,8 +99,8 @@ func (r Result) rows() []row {
 	add("lateness, minimum", "%.3f s", func(f Figures) float64 { return f.Lateness.Least })
 	summary("lateness", "%.3f s", func(f Figures) figures.Summary { return f.Lateness })
 	add("lateness, worst", "%.3f s", func(f Figures) float64 { return f.Lateness.Worst })
-	add("lateness, mean of the latest 1 %", "%.3f s", func(f Figures) float64 { return f.Latest.all() })
-	add("  until the runtime reports the exit", "%.3f s", func(f Figures) float64 { return f.Latest.Exit })
+	add("lateness, mean of the latest 1 %", "%.3f s", func(f Figures) float64 { return f.Latest.All })
+	add("  until the kubelet reads the exit", "%.3f s", func(f Figures) float64 { return f.Latest.Exit })
 	add("  until the kubelet creates the container", "%.3f s", func(f Figures) float64 { return f.Latest.Kubelet })
 	add("  until the container runs", "%.3f s", func(f Figures) float64 { return f.Latest.Runtime })
 	use("kubelet", func(f Figures) Use { return f.Kubelet })
@@ -136,14 +136,14 @@ func (r Result) rows() []row {
 	return all
 }
 
-// cells returns the cells of a line: the figures, and the ratio of each to the
-// previous one.
+// cells returns the cells of a line: the figures, and the ratio of ours to the reference.
+// The jittered kubelet has no ratio, so that the line fits a page.
 func (r Result) cells(line row) (cells []string) {
 	for _, label := range r.Labels {
 		cells = append(cells, fmt.Sprintf(line.format, line.of(r.Figures[label])))
 	}
-	for i := 1; i < len(r.Labels); i++ {
-		cells = append(cells, ratio(line.of(r.Figures[r.Labels[i]]), line.of(r.Figures[r.Labels[i-1]])))
+	if len(r.Labels) > 1 {
+		cells = append(cells, ratio(line.of(r.Figures[r.Labels[1]]), line.of(r.Figures[r.Labels[0]])))
 	}
 	return cells
 }
@@ -151,8 +151,8 @@ func (r Result) cells(line row) (cells []string) {
 // heads returns the column headers.
 func (r Result) heads() []string {
 	heads := slices.Clone(r.Labels)
-	for i := 1; i < len(r.Labels); i++ {
-		heads = append(heads, r.Labels[i]+"/"+r.Labels[i-1])
+	if len(r.Labels) > 1 {
+		heads = append(heads, r.Labels[1]+"/"+r.Labels[0])
 	}
 	return heads
 }
@@ -168,7 +168,7 @@ func ratio(ours, stock float64) string {
 func (r Result) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %v\n", r.Name, r.Scenario)
 	line := func(what string, cells []string) {
-		fmt.Fprintf(w, "  %-38s", what)
+		fmt.Fprintf(w, "  %-41s", what)
 		for _, c := range cells {
 			fmt.Fprintf(w, " %12s", c)
 		}

@@ -35,8 +35,8 @@ type container struct {
 	state                            runtimeapi.ContainerState
 	createdAt, startedAt, finishedAt time.Time
 	code                             int32
-	// asked is when the kubelet asked for it. told is when it was told that it had exited, and
-	// toldBefore that the instance before had.
+	// asked is when the kubelet asked for it. told is when it first read that it had exited,
+	// and toldBefore that the last one that had started before had.
 	asked, told, toldBefore time.Time
 	// end is the timer for the exit by itself. done is closed at the exit.
 	end  *time.Timer
@@ -53,6 +53,12 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateCon
 	}
 	r.mu.Lock()
 	c.sandbox = r.sandboxes[req.GetPodSandboxId()]
+	if before := r.newest[key]; before != nil {
+		c.toldBefore = before.told
+		if before.startedAt.IsZero() {
+			c.toldBefore = before.toldBefore
+		}
+	}
 	life, err := lifeOf(config.GetArgs(), r.instances[key])
 	switch {
 	case c.sandbox == nil:
@@ -77,9 +83,6 @@ func (r *Runtime) CreateContainer(ctx context.Context, req *runtimeapi.CreateCon
 	}
 	r.instances[key]++
 	c.life, c.createdAt = life, time.Now()
-	if before := r.newest[key]; before != nil {
-		c.toldBefore = before.told
-	}
 	r.newest[key] = c
 	r.containers[c.id] = c
 	r.publish(c, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)

@@ -38,7 +38,7 @@ type Event struct {
 	What    string `json:"what"`
 	Code    int32  `json:"code,omitempty"`
 	// Told and Asked are of a start: when a ContainerStatus first told the kubelet that the
-	// instance before had exited, if any, and when the kubelet asked for this instance.
+	// instance before had exited, if one did, and when the kubelet asked for this instance.
 	Told  time.Time `json:"told,omitzero"`
 	Asked time.Time `json:"asked,omitzero"`
 }
