@@ -89,7 +89,7 @@ func figuresOf(t *testing.T) []figure {
 		{both, "Front loaded decay", "their sum", "10", n(until(restarts(documented(curve(1*s, 30*s)), 0), 0, a[4]) - 5), "10 without today's restart at the end of the fifth window"},
 		{perNode + ", " + current, "Recovery threshold", "run that resets the back-off, twice the maximum of 5m, 1m, 1s", "10m, 2m, 2s", proportional(300*s, 60*s, 1*s), ""},
 		{all, "Recovery threshold", "the flat threshold in seconds", "300", n(int(threshold(today) / s)), "the KEPs say 10 minutes everywhere else"},
-		{all, "Recovery threshold", "granularity of the kubelet's loops", "1 to 10 s", "-", "true for the stock kubelet; patch 3 wakes the pod worker when the back-off ends (timing.md has the lateness)"},
+		{all, "Recovery threshold", "granularity of the kubelet's loops", "1 to 10 s", "-", "true for the stock kubelet; the patch requeue wakes the pod worker when the back-off ends (timing.md has the lateness)"},
 		{all, "Relationship with 123602", "delays of restarts 1 to 5 as observed", "0s, 10s, 20s, 40s, 80s", observed(today, 5), ""},
 		{all, "Relationship with 123602", "waits of restarts 1 to 3 in the transcript", "2s, 16s, 26s", observed(today, 3), "the stock kubelet was late for each restart, including the first"},
 
@@ -245,7 +245,7 @@ their curves with numbers and graphs. This page computes them with the code that
 today's restarts, as in "Front loaded decay", include their end and not their beginning. Unless a row says otherwise, a container exits at once and
 its first restart waits for the initial delay, as documented. The kubelet makes the first restart at once.
 
-| KEP, section | quantity | KEP | ours | why they differ |
+| KEP: section | quantity | KEP | ours | why they differ |
 |---|---|---:|---:|---|
 `, same, len(list))
 	for _, f := range list {
@@ -253,7 +253,7 @@ its first restart waits for the initial delay, as documented. The kubelet makes 
 		if f.why != "" && ours != "-" {
 			ours = "**" + ours + "**"
 		}
-		fmt.Fprintf(&b, "| %s, %s | %s | %s | %s | %s |\n", f.keps, f.section, f.quantity, f.theirs, ours, f.why)
+		fmt.Fprintf(&b, "| %s: %s | %s | %s | %s | %s |\n", f.keps, f.section, f.quantity, f.theirs, ours, f.why)
 	}
 	b.WriteString("\n## Graphs\n\nThe text of the KEPs does not include the pictures. These graphs use the curves that the text names, and the model in their title.\n")
 	for _, g := range graphs() {
