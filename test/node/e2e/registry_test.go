@@ -145,11 +145,14 @@ func (e *e2e) startRegistry(t *testing.T) *imageRegistry {
 func (r *imageRegistry) answer(name string, pulls bool) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	status := cmp.Or(r.answers[name], http.StatusNotFound)
 	all := r.pulled[name]
-	// A runtime repeats a question at once if the registry fails.
-	repeats := len(all) > 0 && all[len(all)-1].status >= http.StatusInternalServerError && time.Since(all[len(all)-1].at) < 5*time.Second
-	if pulls && !repeats {
+	// A runtime repeats a question at once if the registry fails. The pull fails even if the
+	// registry works by then.
+	if last := len(all) - 1; last >= 0 && all[last].status >= http.StatusInternalServerError && time.Since(all[last].at) < 5*time.Second {
+		return all[last].status
+	}
+	status := cmp.Or(r.answers[name], http.StatusNotFound)
+	if pulls {
 		r.pulled[name] = append(all, pull{time.Now(), status})
 	}
 	return status
