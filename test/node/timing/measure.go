@@ -25,6 +25,9 @@ type Run struct {
 	// Alone has the same restarts without a kubelet, in scenarios that compare lateness
 	// or restart each pod once.
 	Alone *Alone `json:"alone,omitempty"`
+	// Replaced has the times, in seconds, from the deletion of a pod until all containers of
+	// a new one have started, in scenarios that restart each pod once and have an API server.
+	Replaced []float64 `json:"replaced,omitempty"`
 	// HealthyPods is nil unless the scenario has healthy pods.
 	HealthyPods *healthyPods `json:"healthyPods,omitempty"`
 	// From and To bound the measuring window, in seconds of uptime.
@@ -61,6 +64,8 @@ type Figures struct {
 	// created and started containers.
 	Alone       figures.Summary `json:"alone,omitzero"`
 	AloneStarts figures.Summary `json:"aloneStarts,omitzero"`
+	// Replaced covers pods that were deleted and created again instead.
+	Replaced figures.Summary `json:"replaced,omitzero"`
 	// HealthyIdle and Healthy are the times from the creation of healthy pods to
 	// their start, on the idle node and while others crashed. RestartRate is the number
 	// of restarts of the others per second, and FewestRestarts the minimum number of

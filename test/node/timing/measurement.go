@@ -130,7 +130,7 @@ func (m *measurement) run() (run Run, err error) {
 // observe waits for the beginning and the end of the measuring window.
 func (m *measurement) observe(api *harness.APIServer, run *Run) error {
 	if m.scenario.Action != "" {
-		return m.observeRestarts(run)
+		return m.observeRestarts(api, run)
 	}
 	// The window begins when every pod has had its first restart, which has no delay.
 	// So it does not include the start-up of the kubelet. A run that ends after a number

@@ -58,6 +58,10 @@ func TestMeasureRestarts(t *testing.T) {
 	if err != nil || f.Restarts != 2 || f.PodRestart.Median != 1 || f.PodRestart.Worst != 1.5 {
 		t.Errorf("figures = %+v, %v, want 2 restarts of 0.5 and 1.5 s", f, err)
 	}
+	run.Replaced = []float64{3, 5}
+	if f, err = measure([]Run{run}, Scenario{Action: harness.ActionRestartPod, Pods: 2}); err != nil || f.Replaced.Median != 4 {
+		t.Errorf("figures = %+v, %v, want new pods after 4 s", f, err)
+	}
 	run.Alone = &Alone{Journal: journalOf(t, "1 main start, 2 main exit:42, 2.25 main start"), Starts: []float64{0.125}}
 	f, err = measure([]Run{run, run}, Scenario{Action: harness.ActionRestartPod, Pods: 2})
 	if err != nil || f.Restarts != 4 || f.Alone.Count != 2 || f.Alone.Median != 0.25 || f.AloneStarts.Median != 0.125 {
@@ -108,19 +112,21 @@ func TestRestartCriteria(t *testing.T) {
 }
 
 func TestPrintRestarts(t *testing.T) {
-	all, err := selectScenarios("restartpod, restartloop", 0)
+	all, err := selectScenarios("restartpod, restartcsi, restartloop", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	printComparison(&out, compare(all[0], stockLabel, Figures{Restarts: 10, PodRestart: figures.Summary{Median: 2}}, Figures{Restarts: 10, PodRestart: figures.Summary{Median: 1.1}, Alone: figures.Summary{Median: 0.3}, AloneStarts: figures.Summary{Median: 0.2}}))
-	printComparison(&out, compare(all[1], stockLabel, Figures{Restarts: 30}, Figures{Restarts: 3}))
+	printComparison(&out, compare(all[1], stockLabel, Figures{Replaced: figures.Summary{Median: 4}}, Figures{Replaced: figures.Summary{Median: 3}}))
+	printComparison(&out, compare(all[2], stockLabel, Figures{Restarts: 30}, Figures{Restarts: 3}))
 	assertReport(t, out.String(),
 		"restartpod: standalone, RestartPod (stock: RestartAllContainers), 10 pods, each triggered once",
 		"trigger to all running, median           2.000 s     1.100 s       0.550",
 		"the same without a kubelet, median       0.000 s     0.300 s",
 		"  of that four starts                    0.000 s     0.200 s",
 		"goal  trigger to all running, median at most 0.440 s: 1.100 s, missed (does not decide)",
+		"a new pod instead, median                4.000 s     3.000 s       0.750",
 		"restartloop: standalone, RestartAllContainers, 1 pod, always triggered, first 1m0s",
 		"restarts of the pod                           30           3       0.100",
 		"pass  as many restarts as the delays leave room for: stock 30.00, ours 3.00, limit 3.00",
