@@ -108,6 +108,23 @@ func TestLivesAreLived(t *testing.T) {
 	})
 }
 
+// An instance that never started does not hide when the kubelet read the last exit.
+func TestToldAfterAFailedStart(t *testing.T) {
+	onRuntime(t, Options{}, func(k kubelet) {
+		sandbox, config := k.sandbox("pod")
+		first := k.run(sandbox, config, "main", 0, "exit=1")
+		time.Sleep(time.Second)
+		k.status(first)
+		told := time.Now()
+		time.Sleep(time.Second)
+		_, err := k.create(sandbox, config, "main", 1, "exit=1")
+		require.NoError(k, err)
+		k.run(sandbox, config, "main", 2, "exit=1")
+		journal := k.Journal(0)
+		assert.Equal(k, told, journal[2].Told)
+	})
+}
+
 func TestStop(t *testing.T) {
 	onRuntime(t, Options{Stop: 10 * time.Millisecond}, func(k kubelet) {
 		sandbox, config := k.sandbox("pod")
