@@ -79,7 +79,7 @@ func (m *measurement) startHealthy(api *harness.APIServer, name string) (float64
 	if err != nil {
 		return 0, err
 	}
-	if err := api.Request(m.Context(), http.MethodPost, "/api/v1/namespaces/default/pods", data, nil); err != nil {
+	if err := api.Request(m.Context(), http.MethodPost, podsPath, data, nil); err != nil {
 		return 0, err
 	}
 	// The recorded time is exact, even if it is read late.
@@ -103,7 +103,7 @@ func (m *measurement) startHealthy(api *harness.APIServer, name string) (float64
 	if err := os.Remove(m.Path(startsDir, name)); err != nil {
 		return 0, err
 	}
-	return started - created, api.Request(m.Context(), http.MethodDelete, "/api/v1/namespaces/default/pods/"+name, nil, nil)
+	return started - created, api.Request(m.Context(), http.MethodDelete, podsPath+"/"+name, nil, nil)
 }
 
 // summarizeHealthyPods adds the figures of healthy pods in the runs.

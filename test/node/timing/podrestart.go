@@ -168,22 +168,22 @@ func (m *measurement) observeRestarts(api *harness.APIServer, run *Run) error {
 // pods in place. It returns the time until every container of the new pod has started. A
 // controller takes longer: it must first see that the pod has failed.
 func (m *measurement) replacePod(api *harness.APIServer, i int) (float64, error) {
-	const path = "/api/v1/namespaces/default/pods"
-	pods := m.pods()
-	old := pods[i].Name
-	pods[i].Name = "new-" + old
-	withRestartRules(pods, m.scenario, m.Path(journalsDir))
+	pod := m.pods()[i]
+	old := pod.Name
+	pod.Name = "new-" + old
+	// The folder of a journal has the name of its pod.
+	withRestartRules([]*corev1.Pod{pod}, m.scenario, m.Path(journalsDir))
 	began := time.Now()
-	if err := api.Request(m.Context(), http.MethodDelete, path+"/"+old, nil, nil); err != nil {
+	if err := api.Request(m.Context(), http.MethodDelete, podsPath+"/"+old, nil, nil); err != nil {
 		return 0, err
 	}
-	if err := api.Create(m.Context(), path, pods[i]); err != nil {
+	if err := api.Create(m.Context(), podsPath, pod); err != nil {
 		return 0, err
 	}
-	if err := m.awaitStarts(pods[i], 1); err != nil {
+	if err := m.awaitStarts(pod, 1); err != nil {
 		return 0, err
 	}
-	journal, err := m.journal(pods[i])
+	journal, err := m.journal(pod)
 	if err != nil {
 		return 0, err
 	}

@@ -17,6 +17,9 @@ import (
 // startsDir is the folder to which crashers write their start times.
 const startsDir = "starts"
 
+// podsPath is the path of all pods in the API.
+const podsPath = "/api/v1/namespaces/" + metav1.NamespaceDefault + "/pods"
+
 // scenarioConfig returns the configuration that the scenario adds to the one of every
 // kubelet of a node. It disables the kubelet's server.
 func (m *measurement) scenarioConfig() string {
@@ -107,7 +110,7 @@ func (m *measurement) writeManifests() error {
 // createPods creates the scenario's pods.
 func (m *measurement) createPods(api *harness.APIServer) error {
 	for _, pod := range m.pods() {
-		if err := api.Create(m.Context(), "/api/v1/namespaces/default/pods", pod); err != nil {
+		if err := api.Create(m.Context(), podsPath, pod); err != nil {
 			return err
 		}
 	}
