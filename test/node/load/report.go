@@ -235,10 +235,11 @@ Figures of several rounds are medians.
 	// The jittered kubelet has one mix only.
 	labels := slices.MaxFunc(r.Results, func(a, b Result) int { return len(a.Labels) - len(b.Labels) }).Labels
 	if names, table, reached, of := allGoals(r.Results); of > 0 {
-		fmt.Fprintf(w, "\n## Goals\n\n%d of %d are reached. %s\n\n", reached, of, goalNotes)
+		fmt.Fprintf(w, "\n## Goals\n\n%d of %d are reached. %s\n", reached, of, goalNotes)
 		const columns = 4
 		for i := 0; i < len(names); i += columns {
 			end := min(i+columns, len(names))
+			fmt.Fprintln(w)
 			tableHead(append([]string{"goal"}, names[i:end]...))
 			for _, line := range table {
 				cells := line[1+i : 1+end]
@@ -246,12 +247,9 @@ Figures of several rounds are medians.
 					fmt.Fprintf(w, "| %s | %s |\n", line[0], strings.Join(cells, " | "))
 				}
 			}
-			fmt.Fprintln(w)
 		}
-	} else {
-		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "## In short\n\nEach as %s:\n\n", strings.Join(labels, " / "))
+	fmt.Fprintf(w, "\n## In short\n\nEach as %s:\n\n", strings.Join(labels, " / "))
 	each := func(result Result, format string, of func(Figures) float64) string {
 		var cells []string
 		for _, label := range result.Labels {
