@@ -57,8 +57,6 @@ type podRestarts struct {
 	runtime kuberuntime.ContainerStopper
 	// exits, if not nil, finds exits of these pods before the next relist of all pods.
 	exits interface {
-		// podAdded is called for each pod that is added. The lock is held.
-		podAdded()
 		// synced is called after a sync that changed the pod.
 		synced(uid types.UID)
 	}
@@ -132,9 +130,6 @@ func (r *podRestarts) set(uid types.UID, p *podRestart) *podRestart {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.pods[uid] = p
-	if r.exits != nil {
-		r.exits.podAdded()
-	}
 	return p
 }
 

@@ -1,3 +1,6 @@
+// The clock of a synctest bubble needs timers of Go 1.23 and newer.
+//go:debug asynctimerchan=0
+
 /*
 Copyright The Kubernetes Authors.
 
@@ -20,8 +23,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -31,23 +32,12 @@ import (
 // The test helpers in this file depend on the Kubernetes release.
 
 type plegForTest struct {
-	pleg.PodLifecycleEventGenerator
+	*pleg.GenericPLEG
 }
 
 func newPLEGForTest(runtime kubecontainer.Runtime, events chan *pleg.PodLifecycleEvent, cache kubecontainer.Cache) plegForTest {
 	duration := &pleg.RelistDuration{RelistPeriod: time.Second, RelistThreshold: time.Minute}
-	return plegForTest{pleg.NewGenericPLEG(runtime, events, duration, cache, clock.RealClock{})}
+	return plegForTest{pleg.NewGenericPLEG(runtime, events, duration, cache, clock.RealClock{}).(*pleg.GenericPLEG)}
 }
 
-func (p plegForTest) start(ctx context.Context) { p.Start(ctx) }
-func (p plegForTest) relist(uid types.UID)      { p.RequestRelist(klog.New(nil), uid) }
-
-type relister struct {
-	pleg.PodLifecycleEventGenerator
-	relists chan types.UID
-}
-
-func (r relister) RequestRelist(logger klog.Logger, uid types.UID) {
-	logger.Error(nil, "would be logged if the queue were full")
-	r.relists <- uid
-}
+func (p plegForTest) relist(context.Context) { p.Relist() }

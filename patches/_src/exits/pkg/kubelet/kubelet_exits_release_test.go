@@ -20,8 +20,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -31,20 +29,12 @@ import (
 // The test helpers in this file depend on the Kubernetes release.
 
 type plegForTest struct {
-	pleg.PodLifecycleEventGenerator
+	*pleg.GenericPLEG
 }
 
 func newPLEGForTest(runtime kubecontainer.Runtime, events chan *pleg.PodLifecycleEvent, cache kubecontainer.Cache) plegForTest {
 	duration := &pleg.RelistDuration{RelistPeriod: time.Second, RelistThreshold: time.Minute}
-	return plegForTest{pleg.NewGenericPLEG(klog.New(nil), runtime, events, duration, cache, clock.RealClock{})}
+	return plegForTest{pleg.NewGenericPLEG(runtime, events, duration, cache, clock.RealClock{}).(*pleg.GenericPLEG)}
 }
 
-func (p plegForTest) start(context.Context) { p.Start() }
-func (p plegForTest) relist(uid types.UID)  { p.RequestRelist(uid) }
-
-type relister struct {
-	pleg.PodLifecycleEventGenerator
-	relists chan types.UID
-}
-
-func (r relister) RequestRelist(uid types.UID) { r.relists <- uid }
+func (p plegForTest) relist(ctx context.Context) { p.Relist(ctx) }

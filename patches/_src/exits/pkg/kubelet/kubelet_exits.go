@@ -1,0 +1,107 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"k8s.io/kubernetes/pkg/features"
+)
+
+// exitRelistPause is the pause after each relist of all pods that an exitWatch makes.
+const exitRelistPause = 100 * time.Millisecond
+
+// exitWatch makes the PLEG relist all pods when the container runtime reports that
+// a container exited. The next periodic relist would find this up to a second later.
+//
+// The events of the runtime are hints, which may be lost, late or doubled. The
+// periodic relists continue and find what the events omit. Events are read without
+// delay, because containerd blocks while one waits for its reader.
+type exitWatch struct {
+	// stream sends the events of the runtime until the connection breaks.
+	stream func(ctx context.Context, events chan *runtimeapi.ContainerEventResponse) error
+	relist func(ctx context.Context)
+	// relistPod, if not nil, is called for each exit. It reports whether it relists
+	// the pod itself.
+	relistPod func(uid types.UID) bool
+	// live is true from the first event of a stream until the stream breaks.
+	live atomic.Bool
+}
+
+// startExitWatch starts the exitWatch, which ends with the context.
+func (kl *Kubelet) startExitWatch(ctx context.Context) {
+	gate := utilfeature.DefaultFeatureGate
+	if !gate.Enabled(features.KubeletRelistOnExit) || gate.Enabled(features.EventedPLEG) {
+		return
+	}
+	// A runtime without events is not an error.
+	silent := klog.New(nil)
+	kl.exits.stream = func(ctx context.Context, events chan *runtimeapi.ContainerEventResponse) error {
+		return kl.runtimeService.GetContainerEvents(klog.NewContext(ctx, silent), events, nil)
+	}
+	kl.exits.relist = kl.relist
+	kl.exits.start(ctx, kl.clock)
+}
+
+func (w *exitWatch) start(ctx context.Context, clock clock.Clock) {
+	exited := make(chan struct{}, 1)
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		select {
+		case <-exited:
+			w.relist(ctx)
+		case <-ctx.Done():
+		}
+	}, exitRelistPause)
+
+	retry := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 10, Cap: 5 * time.Minute}
+	go retry.DelayWithReset(clock, time.Hour).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		err := w.follow(ctx, exited)
+		klog.FromContext(ctx).V(4).Info("No events from the container runtime", "err", err)
+		return false, nil
+	})
+}
+
+// follow sends to exited, unless it is full, for each exit until the event stream breaks.
+func (w *exitWatch) follow(ctx context.Context, exited chan<- struct{}) error {
+	defer w.live.Store(false)
+	events, broken := make(chan *runtimeapi.ContainerEventResponse, 100), make(chan error, 1)
+	go func() {
+		defer close(events)
+		broken <- w.stream(ctx, events)
+	}()
+	for e := range events {
+		w.live.Store(true)
+		if e.ContainerEventType != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT ||
+			w.relistPod != nil && w.relistPod(types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid())) {
+			continue
+		}
+		select {
+		case exited <- struct{}{}:
+		default:
+		}
+	}
+	return <-broken
+}

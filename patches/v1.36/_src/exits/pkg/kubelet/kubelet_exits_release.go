@@ -1,0 +1,30 @@
+/*
+Copyright The Kubernetes Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubelet
+
+import (
+	"context"
+
+	"k8s.io/kubernetes/pkg/kubelet/pleg"
+)
+
+// relist makes the PLEG relist all pods.
+func (kl *Kubelet) relist(context.Context) {
+	if p, ok := kl.pleg.(*pleg.GenericPLEG); ok {
+		p.Relist()
+	}
+}
