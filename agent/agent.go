@@ -64,16 +64,16 @@ type Options struct {
 	// GRPC runs a gRPC probe. Its results are those of Probe. If GRPC is nil, every
 	// gRPC probe returns an error, because this package does not import gRPC.
 	GRPC func(ctx context.Context, address, service string) (output string, ok bool, err error)
-	// StatusFile is the file in which the agent saves the pod's status for the next
-	// agent. It is "" if the containers end with this agent. The file of a pod with another
+	// StatusFile is the file in which the agent saves the pod's status and back-offs for the
+	// next agent. Its directory must exist. It is "" if the containers end with this agent. The file of a pod with another
 	// UID is replaced.
 	StatusFile string
 	// Earlier is the status that an earlier agent left. The agent uses its Conditions
 	// and StartTime, and Started and Ready of its statuses of containers. It is ignored if
 	// StatusFile is set.
 	Earlier v1.PodStatus
-	// Clock is the clock of Run. If it is nil, it is the real clock. The back-offs do
-	// not use their own clocks: the agent passes the time to them.
+	// Clock is the clock of Run. If it is nil, it is the real clock. The agent passes its
+	// time to the back-offs. Only their GC reads their own clocks.
 	Clock clock.Clock
 }
 
@@ -122,6 +122,9 @@ type Agent struct {
 	// not with the pod: restart.ContainerStatus.StoppedByAgent.
 	stopped map[string]bool
 
+	// podBackOff is the result of restart.SaveBackOff for the pod at the last start.
+	podBackOff string
+
 	// again is true if another sync is needed at once.
 	again bool
 	// ip is the IP of the last State.
@@ -151,6 +154,8 @@ type container struct {
 	// unseen is the last start until State shows its instance, and then nil. Until then,
 	// instance is an earlier one or nil, and no container is started or stopped for it.
 	unseen *unseen
+	// backOff is the result of restart.SaveBackOff at the last start.
+	backOff string
 	// failedAt is the time of the last failed start. If the start created nothing,
 	// failedAt and missingUntil are the time of the next attempt.
 	failedAt, missingUntil time.Time
@@ -165,8 +170,9 @@ type container struct {
 
 // NewBackOffs returns the back-offs of a node with this curve: one for containers, and
 // one for restarts of whole pods. The first restart of a pod never waits, whatever
-// curve.DelayFirst is. The clock may be nil if only agents use the back-offs. The keys of
-// pods that have ended stay until GC removes them: call it once a minute.
+// curve.DelayFirst is. The keys of pods that have ended stay until GC removes them: call it
+// once a minute. GC reads the clock, which must show the time of the agents. Nil is the real
+// clock: with Step in virtual time, GC would end waits.
 func NewBackOffs(c clock.Clock, curve backoff.Curve) (containers, pods *backoff.Backoff) {
 	containers = restart.NewBackOff(c, curve)
 	curve.DelayFirst = false

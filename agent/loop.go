@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kubelet-backoff/kubelet-backoff/asked"
+	"github.com/kubelet-backoff/kubelet-backoff/restart"
 	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
@@ -122,6 +123,7 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 	state.SandboxReady = state.SandboxReady || slices.ContainsFunc(a.containers, func(c container) bool { return c.unseen != nil })
 	a.report()
 	if !a.recovered {
+		restart.RestorePodBackOff(a.o.PodBackOff, a.machine.BackOffKey(), a.podBackOff, now)
 		a.machine.Recover(a.conditions, a.observation(now, state).Containers, now)
 		a.recovered = true
 	}

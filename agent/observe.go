@@ -164,7 +164,7 @@ func (a *Agent) timePodRestart() {
 }
 
 // finalPhase returns Succeeded or Failed if the pod has ended, else Running. It keeps
-// the behaviour of getPhase of pkg/kubelet, but ignores the exits of the previous run.
+// the behavior of getPhase of pkg/kubelet, but ignores the exits of the previous run.
 func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 	if a.restarting == restartpod.PhaseFailed {
 		return v1.PodFailed
@@ -184,7 +184,7 @@ func (a *Agent) finalPhase(o restartpod.Observation) v1.PodPhase {
 }
 
 // phaseOfDeleted returns the phase of a pod that was deleted before it ended, after all
-// containers have stopped. It keeps the behaviour of getPhase of pkg/kubelet and of
+// containers have stopped. It keeps the behavior of getPhase of pkg/kubelet and of
 // TerminatePod of its status manager: no container will be restarted, so the exit code of
 // a container in back-off counts, and a container that did not run in the current run of
 // the pod has failed.

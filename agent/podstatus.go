@@ -24,7 +24,7 @@ import (
 // among them those that the pod's readiness gates name. IDs of instances are those of the
 // Runtime.
 //
-// It keeps the behaviour of generateAPIPodStatus of pkg/kubelet and of package
+// It keeps the behavior of generateAPIPodStatus of pkg/kubelet and of package
 // pkg/kubelet/status: a terminal phase stays, a pod that has ended is not ready even if
 // containers still run, an initialized pod stays so during a restart, a restart count does
 // not decrease, and a container without an exit in a pod that has ended was lost.

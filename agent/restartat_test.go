@@ -33,13 +33,13 @@ func TestRestartAt(t *testing.T) {
 			annotations = map[string]string{asked.RestartAtAnnotation: s.begin.Add(450 * time.Second).Format(time.RFC3339)}
 			s.drive(a, 100*time.Second)
 			require.Equal(t, []time.Duration{450, 461, 482}, inSeconds(s.starts[7:]))
-			var honoured int
+			var honored int
 			for len(events.Events) > 0 {
 				if strings.HasPrefix(<-events.Events, "Normal "+asked.EventBackOffEnded) {
-					honoured++
+					honored++
 				}
 			}
-			require.Equal(t, 1, honoured)
+			require.Equal(t, 1, honored)
 		})
 	}
 }

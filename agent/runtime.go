@@ -82,7 +82,7 @@ type State struct {
 // Instance is the newest instance of a container.
 type Instance struct {
 	// ContainerStatus holds the unique ID of the instance, its state, exit code, times
-	// and RestartCount, the number that was passed to Start. The agent sets Name,
+	// and RestartCount, the number that was passed to Start. The agent sets Name, BackOff,
 	// Started and StoppedByAgent.
 	restart.ContainerStatus
 	// Reason is set if the instance did not exit by itself: ReasonStartError or
@@ -106,12 +106,17 @@ const (
 type WaitingError struct {
 	// Reason is the reason in v1.ContainerStateWaiting.
 	Reason string
-	// Err is the cause.
+	// Err is the cause. It may be nil.
 	Err error
 }
 
-// Error returns the reason and the text of the cause.
-func (e *WaitingError) Error() string { return e.Reason + ": " + e.Err.Error() }
+// Error returns the reason and the text of the cause, if there is one.
+func (e *WaitingError) Error() string {
+	if e.Err == nil {
+		return e.Reason
+	}
+	return e.Reason + ": " + e.Err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *WaitingError) Unwrap() error { return e.Err }

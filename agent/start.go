@@ -63,8 +63,9 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 	var statuses []restart.ContainerStatus // The back-off counts from the exit of this instance.
 	if i := c.instance; i != nil && !c.old {
 		s := i.ContainerStatus
-		s.Name = c.Name
+		s.Name, s.BackOff = c.Name, c.backOff
 		statuses = []restart.ContainerStatus{s}
+		restart.RestoreBackOff(a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
 	}
 	wait, message, err := restart.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
 	key := restart.Key(a.o.Pod, c.spec)
@@ -176,6 +177,8 @@ func (a *Agent) start(c *container) {
 	if c.hook = nil; c.spec.Lifecycle != nil && c.spec.Lifecycle.PostStart != nil {
 		c.hook = &startHook{}
 	}
+	c.backOff = restart.SaveBackOff(a.o.ContainerBackOff, restart.Key(a.o.Pod, c.spec), a.now())
+	a.podBackOff = restart.SaveBackOff(a.o.PodBackOff, a.machine.BackOffKey(), a.now())
 	id, err := a.o.Runtime.Start(a.starting, c.spec, restarts)
 	if err == nil {
 		c.unseen = &unseen{ID: id, Restarts: restarts, Until: a.now().Add(startLimit)}

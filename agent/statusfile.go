@@ -46,8 +46,10 @@ func (a *Agent) load() error {
 		a.stopped[id] = true
 	}
 	for i := range a.containers {
-		a.containers[i].unseen = status.Unseen[a.containers[i].Name]
+		c := &a.containers[i]
+		c.unseen, c.backOff = status.Unseen[c.Name], status.BackOffs[c.Name]
 	}
+	a.podBackOff = status.PodBackOff
 	return nil
 }
 
@@ -60,22 +62,29 @@ type savedStatus struct {
 	StoppedByAgent []string `json:"stoppedByAgent,omitempty"`
 	// Unseen maps the names of containers to their starts.
 	Unseen map[string]*unseen `json:"unseen,omitempty"`
+	// BackOffs maps the names of containers to container.backOff.
+	BackOffs   map[string]string `json:"backOffs,omitempty"`
+	PodBackOff string            `json:"podBackOff,omitempty"`
 }
 
 // save writes what the next agent cannot get from the runtime: the conditions, the
-// results of the probes, the instances that an agent stopped, and the starts that State
-// does not show yet. An error does not stop the pod. Its risk is described at
+// results of the probes, the instances that an agent stopped, the starts that State does
+// not show yet, and the back-offs. An error does not stop the pod. Its risk is described at
 // restartpod.Plan.Conditions.
 func (a *Agent) save() {
 	if a.o.StatusFile == "" {
 		return
 	}
 	startTime := metav1.NewTime(a.startedAt)
-	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}, UID: a.o.Pod.UID, Unseen: map[string]*unseen{}}
+	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}, UID: a.o.Pod.UID, Unseen: map[string]*unseen{},
+		BackOffs: map[string]string{}, PodBackOff: a.podBackOff}
 	for i := range a.containers {
 		c := &a.containers[i]
 		if c.unseen != nil {
 			status.Unseen[c.Name] = c.unseen
+		}
+		if c.backOff != "" {
+			status.BackOffs[c.Name] = c.backOff
 		}
 		if c.instance == nil {
 			continue

@@ -154,6 +154,9 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 			a.beginStop(o.Now, c, true, o.GracePeriod, "Stopping container "+c.Name)
 		}
 	}
+	if a.stoppingSince.After(o.Now) {
+		a.stoppingSince = o.Now // the clock stepped back
+	}
 	kills, next := o.Stop(a.stoppingSince)
 	for _, k := range kills {
 		a.kill(o.Now, &a.containers[k.Container], k)

@@ -35,7 +35,7 @@ const (
 )
 
 // Support lists the fields of a pod that the runtime supports.
-var Support = podspec.Support{Name: "cri", Honoured: []string{
+var Support = podspec.Support{Name: "cri", Honored: []string{
 	"spec.hostname",
 	"spec.hostIPC",
 	"spec.hostNetwork",
@@ -65,7 +65,7 @@ func (r *Runtime) selector() map[string]string {
 	}
 }
 
-// sandboxConfig keeps the behaviour of generatePodSandboxConfig of
+// sandboxConfig keeps the behavior of generatePodSandboxConfig of
 // pkg/kubelet/kuberuntime for the fields of Support.
 func (r *Runtime) sandboxConfig(attempt uint32) *runtimeapi.PodSandboxConfig {
 	labels, annotations := map[string]string{}, map[string]string{}
@@ -108,7 +108,7 @@ func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 	}
 }
 
-// containerConfig keeps the behaviour of generateContainerConfig of
+// containerConfig keeps the behavior of generateContainerConfig of
 // pkg/kubelet/kuberuntime for the fields of Support.
 func (r *Runtime) containerConfig(c *v1.Container, restarts int, image, podIP string) (*runtimeapi.ContainerConfig, error) {
 	env, err := podspec.Environment(r.pod, c, podIP)

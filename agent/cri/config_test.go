@@ -90,7 +90,7 @@ func TestSupport(t *testing.T) {
 	c.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{Level: "s0"}
 	warnings, _ = podspec.Validate(pod, Support)
 	require.Len(t, warnings, 1)
-	require.Equal(t, "not honoured by the cri runtime: spec.containers[0].securityContext.seLinuxOptions", warnings[0])
+	require.Equal(t, "not honored by the cri runtime: spec.containers[0].securityContext.seLinuxOptions", warnings[0])
 }
 
 func TestResources(t *testing.T) {

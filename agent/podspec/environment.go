@@ -23,7 +23,7 @@ const maxEnvironment = 2 << 20
 
 // Environment returns the environment variables of a container, in the order of the
 // spec. It resolves references to fields of the pod, and expands $(NAME) with the earlier
-// variables. If a name has several values, the last one counts. It keeps the behaviour of
+// variables. If a name has several values, the last one counts. It keeps the behavior of
 // makeEnvironmentVariables of pkg/kubelet, except for services. It returns an error, which
 // names the variable, for a source that Objects.Resolve should have resolved, for a value
 // of more than 128 KiB or with a NUL, and for more than 2 MiB in total.
@@ -63,7 +63,7 @@ func Environment(pod *v1.Pod, c *v1.Container, podIP string) ([]v1.EnvVar, error
 	return env, nil
 }
 
-// fieldValue keeps the behaviour of podFieldSelectorRuntimeValue of pkg/kubelet and,
+// fieldValue keeps the behavior of podFieldSelectorRuntimeValue of pkg/kubelet and,
 // for all labels or annotations, of ExtractFieldPathAsString of pkg/fieldpath.
 func fieldValue(pod *v1.Pod, fieldPath, podIP string) (string, error) {
 	switch fieldPath {

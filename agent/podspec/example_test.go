@@ -44,7 +44,7 @@ spec:
 	fmt.Println(podspec.Command(c, env))
 
 	// Output:
-	// warning: not honoured by the process runtime: spec.containers[0].image, spec.nodeName
+	// warning: not honored by the process runtime: spec.containers[0].image, spec.nodeName
 	// error: spec.containers[0].livenessProbe.periodSeconds: Invalid value: -1: must be between 1 and 2147483647, inclusive
 	// [/bin/echo hello worker]
 }

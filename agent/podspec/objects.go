@@ -98,7 +98,7 @@ func (f Files) Write(dir string) error {
 // The pod must be valid: see Validate. A missing object that is not optional counts as
 // empty, and Resolve returns a warning. It returns an error for a key that an object does
 // not have, and for an environment or a command that is too long after expansion. It
-// keeps the behaviour of makeEnvironmentVariables of pkg/kubelet and of the volume
+// keeps the behavior of makeEnvironmentVariables of pkg/kubelet and of the volume
 // plugins.
 func (o Objects) Resolve(pod *v1.Pod) (files Files, warnings []string, errs field.ErrorList) {
 	r := resolver{pod: pod, objects: o, missing: map[string]bool{}}

@@ -21,14 +21,14 @@ import (
 type Support struct {
 	// Name is the name of the runtime in messages.
 	Name string
-	// Honoured lists the fields that have their documented effect.
-	Honoured []string
+	// Honored lists the fields that have their documented effect.
+	Honored []string
 	// NeedsCommand is true for a runtime without images: every container needs a command.
 	NeedsCommand bool
 }
 
-// honouredByAgent lists the fields that the agent handles.
-var honouredByAgent = []string{
+// honoredByAgent lists the fields that the agent handles.
+var honoredByAgent = []string{
 	"spec.restartPolicy",
 	"spec.terminationGracePeriodSeconds",
 	"spec.activeDeadlineSeconds",
@@ -68,7 +68,7 @@ var honouredByAgent = []string{
 }
 
 // refusedByAgent maps fields that must not be ignored to the reason why the agent does
-// not support them. The Honoured fields of a runtime take precedence.
+// not support them. The Honored fields of a runtime take precedence.
 var refusedByAgent = map[string]string{
 	"spec.ephemeralContainers":                      "may only be added to a running pod",
 	"spec.containers.env.valueFrom.fileKeyRef":      "files of variables are not supported: set value",
@@ -100,10 +100,10 @@ var noEffect = map[string]any{
 	"spec.volumes.emptyDir.medium":                   string(v1.StorageMediumDefault),
 }
 
-// sorter sorts the fields of a spec into honoured, refused and ignored fields.
+// sorter sorts the fields of a spec into honored, refused and ignored fields.
 type sorter struct {
-	honoured map[string]bool
-	refused  map[string]string
+	honored map[string]bool
+	refused map[string]string
 	// parents is the set of fields that have entries for fields below them.
 	parents map[string]bool
 
@@ -117,14 +117,14 @@ type sorter struct {
 // check returns an error for each refused field of a spec, and a warning that lists the
 // fields without effect. The warning leaves out fields for which errs has an error.
 func (s Support) check(spec map[string]any, errs field.ErrorList) (warnings []string, refused field.ErrorList) {
-	f := sorter{honoured: map[string]bool{}, refused: maps.Clone(refusedByAgent), parents: map[string]bool{}, earlier: errs, ignored: map[string][]string{}}
-	for _, name := range slices.Concat(honouredByAgent, s.Honoured) {
-		f.honoured[name] = true
+	f := sorter{honored: map[string]bool{}, refused: maps.Clone(refusedByAgent), parents: map[string]bool{}, earlier: errs, ignored: map[string][]string{}}
+	for _, name := range slices.Concat(honoredByAgent, s.Honored) {
+		f.honored[name] = true
 	}
-	for _, name := range s.Honoured {
+	for _, name := range s.Honored {
 		delete(f.refused, name)
 	}
-	names := slices.Concat(slices.Collect(maps.Keys(f.honoured)), slices.Collect(maps.Keys(f.refused)), slices.Collect(maps.Keys(noEffect)))
+	names := slices.Concat(slices.Collect(maps.Keys(f.honored)), slices.Collect(maps.Keys(f.refused)), slices.Collect(maps.Keys(noEffect)))
 	for _, name := range names {
 		for i, r := range name {
 			if r == '.' {
@@ -140,18 +140,18 @@ func (s Support) check(spec map[string]any, errs field.ErrorList) (warnings []st
 	for _, name := range slices.Sorted(maps.Keys(f.ignored)) {
 		ignored = append(ignored, onePath(f.ignored[name]))
 	}
-	return []string{fmt.Sprintf("not honoured by the %s runtime: %s", s.Name, strings.Join(ignored, ", "))}, f.errs
+	return []string{fmt.Sprintf("not honored by the %s runtime: %s", s.Name, strings.Join(ignored, ", "))}, f.errs
 }
 
-// sort sorts the value of a field. honoured reports whether a field above it is honoured.
-func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
+// sort sorts the value of a field. honored reports whether a field above it is honored.
+func (f *sorter) sort(value any, name string, path *field.Path, honored bool) {
 	entry := name // The name in the lists.
 	if rest, ok := strings.CutPrefix(name, "spec.initContainers"); ok {
 		entry = "spec.containers" + rest
 	}
 	if list, ok := value.([]any); ok && f.parents[entry] {
 		for i, item := range list {
-			f.sort(item, name, path.Index(i), honoured)
+			f.sort(item, name, path.Index(i), honored)
 		}
 		return
 	}
@@ -165,10 +165,10 @@ func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 		f.errs = append(f.errs, field.Forbidden(path, reason))
 		return
 	}
-	honoured = honoured || f.honoured[entry]
+	honored = honored || f.honored[entry]
 	if object, ok := value.(map[string]any); ok && f.parents[entry] {
 		for _, key := range slices.Sorted(maps.Keys(object)) {
-			f.sort(object[key], name+"."+key, path.Child(key), honoured)
+			f.sort(object[key], name+"."+key, path.Child(key), honored)
 		}
 		return
 	}
@@ -176,7 +176,7 @@ func (f *sorter) sort(value any, name string, path *field.Path, honoured bool) {
 		rest, ok := strings.CutPrefix(err.Field, path.String())
 		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 	})
-	if !honoured && !hasError {
+	if !honored && !hasError {
 		f.ignored[name] = append(f.ignored[name], path.String())
 	}
 }

@@ -34,7 +34,7 @@ import (
 // With the zero Support, which is for no runtime, it only returns the errors that every
 // runtime has.
 func Validate(pod *v1.Pod, support Support) (warnings []string, errs field.ErrorList) {
-	// Default has set these values, and some runtimes do not honour them.
+	// Default has set these values, and some runtimes do not honor them.
 	withoutDefaults := pod.DeepCopy()
 	for _, c := range Containers(&withoutDefaults.Spec) {
 		if c.ImagePullPolicy == defaultPullPolicy(c.Image) {

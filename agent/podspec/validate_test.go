@@ -14,7 +14,7 @@ import (
 )
 
 // processSupport is as the Support of agent/process.
-var processSupport = Support{Name: "process", NeedsCommand: true, Honoured: []string{"spec.hostNetwork", "spec.containers.volumeMounts.readOnly"}}
+var processSupport = Support{Name: "process", NeedsCommand: true, Honored: []string{"spec.hostNetwork", "spec.containers.volumeMounts.readOnly"}}
 
 func errorTexts(t *testing.T, manifest string, support Support) (warnings, errs []string) {
 	t.Helper()
@@ -40,7 +40,7 @@ func TestValidate(t *testing.T) {
 		want     []string
 	}{
 		{name: "minimal", spec: `containers: [{...}]`},
-		{name: "all honoured fields", metadata: "name: web, namespace: shop, labels: {app: web}", spec: `
+		{name: "all honored fields", metadata: "name: web, namespace: shop, labels: {app: web}", spec: `
   restartPolicy: Never
   terminationGracePeriodSeconds: 0
   activeDeadlineSeconds: 1
@@ -256,7 +256,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestNotHonoured(t *testing.T) {
+func TestNotHonored(t *testing.T) {
 	tests := []struct {
 		name    string
 		spec    string
@@ -271,7 +271,7 @@ func TestNotHonoured(t *testing.T) {
   containers:
   - {name: a, command: [serve], resources: {limits: {cpu: "1"}}}
   - {name: b, command: [serve], image: i, imagePullPolicy: Never, resources: {limits: {cpu: "1"}}, tty: true}`,
-			want: []string{"not honoured by the process runtime: spec.containers[1].image, spec.containers[1].imagePullPolicy, spec.containers[*].resources, spec.containers[1].tty, spec.initContainers[0].image, spec.nodeName, spec.nodeSelector"},
+			want: []string{"not honored by the process runtime: spec.containers[1].image, spec.containers[1].imagePullPolicy, spec.containers[*].resources, spec.containers[1].tty, spec.initContainers[0].image, spec.nodeName, spec.nodeSelector"},
 		},
 		{name: "fields of a list in a container", spec: `
   volumes: [{name: a, emptyDir: {medium: Memory}}, {name: b, emptyDir: {sizeLimit: 1Gi}}]
@@ -282,10 +282,10 @@ func TestNotHonoured(t *testing.T) {
     volumeMounts: [{name: a, mountPath: /a}, {name: b, mountPath: /b, readOnly: true}]
     envFrom: [{secretRef: {name: s, optional: true}}]
     env: [{name: A, valueFrom: {configMapKeyRef: {name: c, key: k, optional: true}}}]`,
-			want: []string{"not honoured by the process runtime: spec.containers[0].ports[*].hostPort, spec.volumes[0].emptyDir.medium, spec.volumes[1].emptyDir.sizeLimit"},
+			want: []string{"not honored by the process runtime: spec.containers[0].ports[*].hostPort, spec.volumes[0].emptyDir.medium, spec.volumes[1].emptyDir.sizeLimit"},
 		},
 		{name: "readiness gates change nothing here", spec: `{containers: [{..., readinessProbe: {grpc: {port: 1}}}], readinessGates: [{conditionType: a}]}`,
-			want: []string{"not honoured by the process runtime: spec.readinessGates"},
+			want: []string{"not honored by the process runtime: spec.readinessGates"},
 		},
 		{name: "fields that an API server sets", spec: `
   dnsPolicy: ClusterFirst
@@ -305,13 +305,13 @@ func TestNotHonoured(t *testing.T) {
     terminationMessagePath: /dev/termination-log
     terminationMessagePolicy: File
     volumeMounts: [{name: kube-api-access-x7z2p, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}]`,
-			want: []string{"not honoured by the process runtime: spec.volumes[0].projected.sources[0].serviceAccountToken"},
+			want: []string{"not honored by the process runtime: spec.volumes[0].projected.sources[0].serviceAccountToken"},
 		},
-		{name: "a runtime that honours more",
+		{name: "a runtime that honors more",
 			spec: `{hostNetwork: true, containers: [{name: main, image: i, stdin: true, tty: true, lifecycle: {stopSignal: SIGINT}, securityContext: {runAsUser: 1, procMount: Default}}]}`,
-			support: Support{Name: "other", Honoured: []string{"spec.hostNetwork", "spec.containers.image", "spec.containers.stdin", "spec.containers.lifecycle.stopSignal",
+			support: Support{Name: "other", Honored: []string{"spec.hostNetwork", "spec.containers.image", "spec.containers.stdin", "spec.containers.lifecycle.stopSignal",
 				"spec.containers.securityContext.runAsUser"}},
-			want: []string{"not honoured by the other runtime: spec.containers[0].securityContext.procMount, spec.containers[0].tty"},
+			want: []string{"not honored by the other runtime: spec.containers[0].securityContext.procMount, spec.containers[0].tty"},
 		},
 	}
 	for _, tc := range tests {
@@ -347,8 +347,8 @@ spec:
 
 func TestRefused(t *testing.T) {
 	support := Support{
-		Name:     "other",
-		Honoured: []string{"spec.containers.image", "spec.containers.lifecycle", "spec.os"},
+		Name:    "other",
+		Honored: []string{"spec.containers.image", "spec.containers.lifecycle", "spec.os"},
 	}
 	warnings, errs := errorTexts(t, `{metadata: {name: a}, spec: {os: {name: windows}, containers: [{name: main, image: i, lifecycle: {preStop: {tcpSocket: {port: 1}}, stopSignal: SIGINT}}]}}`, support)
 	require.Empty(t, warnings)
@@ -356,7 +356,7 @@ func TestRefused(t *testing.T) {
 		"spec.containers[0].lifecycle.preStop.tcpSocket: Forbidden: a hook cannot use tcpSocket, in the kubelet either",
 		"spec.containers[0].lifecycle.stopSignal: Forbidden: containers are stopped with SIGTERM: remove it",
 		"spec.os.name: Forbidden: containers are Linux processes",
-	}, errs, "a field below an honoured field may be refused")
+	}, errs, "a field below an honored field may be refused")
 
 	_, errs = errorTexts(t, `{metadata: {name: a}, spec: {containers: [{name: main}]}}`, support)
 	require.Equal(t, []string{"spec.containers[0].image: Required value"}, errs)

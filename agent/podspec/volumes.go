@@ -60,7 +60,7 @@ func Mounts(pod *v1.Pod, c *v1.Container, env []v1.EnvVar) []v1.VolumeMount {
 // Source returns the path to mount for a volume mount: the directory of the volume, or
 // its subPath. It creates a missing subPath as a directory. It returns an error if the
 // subPath leads out of the volume, also through a symbolic link that a container has
-// made. It keeps the behaviour of pkg/volume/util/subpath, but does not protect against a
+// made. It keeps the behavior of pkg/volume/util/subpath, but does not protect against a
 // link that is made between this call and the mount.
 func Source(volume string, m *v1.VolumeMount) (string, error) {
 	if m.SubPath == "" {

@@ -6,7 +6,7 @@ import "github.com/kubelet-backoff/kubelet-backoff/agent/podspec"
 
 // Support lists the fields of a pod that the runtime supports. Validate rejects the values
 // of these fields that the runtime cannot provide.
-var Support = podspec.Support{Name: "process", NeedsCommand: true, Honoured: []string{
+var Support = podspec.Support{Name: "process", NeedsCommand: true, Honored: []string{
 	"spec.hostNetwork", "spec.hostPID", "spec.hostIPC", "spec.hostname",
 	"spec.securityContext.runAsUser", "spec.securityContext.runAsGroup", "spec.securityContext.runAsNonRoot",
 	"spec.securityContext.supplementalGroups", "spec.securityContext.fsGroup",
