@@ -38,7 +38,8 @@
 //
 // These functions are the agent's:
 //   - containers calls [Containers] and adds each Status from the runtime.
-//   - writeStatus writes plan.Conditions and plan.Waiting, and regards plan.Old.
+//   - writeStatus writes plan.Conditions and plan.Waiting. A status that plan.Old marks
+//     becomes the last state of its container.
 //   - stop skips an instance that is already being stopped.
 //   - start creates the sandbox if it is not ready. Before each start it asks
 //     restart.DoBackOff, without statuses of the previous run. It returns when

@@ -88,7 +88,7 @@ func (r *toyRuntime) start(name string, now time.Time) {
 	r.started++
 	id := fmt.Sprintf("%s-%d", name, r.started)
 	fmt.Println("start", id)
-	r.newest[name] = &restart.ContainerStatus{ID: id, State: restart.ContainerStateRunning, Started: true, StartedAt: now}
+	r.newest[name] = &restart.ContainerStatus{Name: name, ID: id, State: restart.ContainerStateRunning, Started: true, StartedAt: now}
 	if name == "setup" {
 		r.exit(name, 0, now)
 	}

@@ -52,7 +52,7 @@ type Machine struct {
 // New returns the machine of a pod that is not being restarted. It reads the UID
 // and the name of the pod.
 //
-// b keeps the pod's back-off under the key "pod/" plus the UID, which is never the
+// b must not be nil. It keeps the pod's back-off under the key "pod/" plus the UID, which is never the
 // key of a container. Any number of pods may share b. If b delays first restarts,
 // it delays the first restart of a pod too. Avoid that: KEP-5532 promises the same
 // back-off as for containers, and its users rely on a fast first restart.
@@ -184,6 +184,9 @@ func (m *Machine) terminate(o *Observation, p *Plan) {
 		if !o.Held {
 			m.stopSince = stopSince
 		}
+	} else if stopSince.After(o.Now) {
+		// The clock stepped back. The grace period ends as it did, counted from now.
+		stopSince, m.stopSince = o.Now, o.Now
 	}
 	p.Kill, p.Next = o.stop(stopSince, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")
 	if p.Kill != nil {

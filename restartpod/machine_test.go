@@ -282,6 +282,32 @@ func TestGracePeriodBeginsWithTheStop(t *testing.T) {
 	}
 }
 
+// A clock that steps back makes the grace period of a restart begin again once, and not
+// with each step.
+func TestGracePeriodAfterClockStepsBack(t *testing.T) {
+	const grace = 30 * time.Second
+	m := newTestMachine()
+	containers := asbx()
+	for i := range containers {
+		containers[i].Status = &restart.ContainerStatus{ID: containers[i].Name + "#1", State: restart.ContainerStateRunning, Started: true, StartedAt: epoch}
+	}
+	containers[3].Status = exitedWith("x#1", 88)
+	for _, step := range []struct {
+		after, grace time.Duration
+		kills        int // sidecars are stopped last, until the grace period has passed
+	}{
+		{0, grace, 2},
+		{20 * time.Second, 10 * time.Second, 2},
+		{-time.Hour, grace, 2},
+		{-time.Hour + 25*time.Second, 5 * time.Second, 2},
+		{-time.Hour + 30*time.Second, MinimumGracePeriod, 3},
+	} {
+		p := m.Step(Observation{Now: epoch.Add(step.after), Containers: containers, GracePeriod: grace})
+		require.Len(t, p.Kill, step.kills, step.after)
+		assert.Equal(t, step.grace, p.Kill[0].Grace, step.after)
+	}
+}
+
 // While containers are being stopped, GC must not forget the back-off of the pod.
 func TestBackOffSurvivesGCWhileStopping(t *testing.T) {
 	now := epoch

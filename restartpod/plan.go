@@ -141,7 +141,8 @@ type Kill struct {
 // containers are stopped first, then the sidecars from the last to the first. After
 // the grace period, Stop returns all that are left. Ephemeral containers are not
 // included. A restart of the pod uses the same order. Agents that delete a pod
-// should call Stop. It corrects terminationOrdering of pkg/kubelet/kuberuntime,
+// should call Stop. If the clock steps back to a time before since, pass that time
+// from then on: otherwise the grace period begins again with each call. Stop corrects terminationOrdering of pkg/kubelet/kuberuntime,
 // which runs the preStop hooks of sidecars while regular containers are still
 // running.
 func (o *Observation) Stop(since time.Time) (kills []Kill, next time.Time) {

@@ -54,7 +54,8 @@ type Gates struct {
 	// ContainerRestartRules enables container-level restart policies and rules.
 	// Without it, only sidecars have their own policy.
 	ContainerRestartRules bool
-	// RestartPod is the gate RestartPodOnContainerExits.
+	// RestartPod is the gate RestartPodOnContainerExits. Like RestartAllContainers, it has
+	// no effect without ContainerRestartRules.
 	RestartPod bool
 	// RestartAllContainers is the gate RestartAllContainersOnContainerExits.
 	RestartAllContainers bool
@@ -75,7 +76,8 @@ const (
 // Observation.Containers, without statuses: first init containers and sidecars,
 // then regular containers, then ephemeral containers, each in the order of the
 // spec. The function rules returns the restart rules of a container, which only newer
-// versions of k8s.io/api have. Nil means that no container has any.
+// versions of k8s.io/api have. Nil means that no container has any. As in KEP-5307, a
+// container has rules only if it has a restart policy of its own too.
 func Containers(spec *v1.PodSpec, gates Gates, rules func(*v1.Container) []Rule) []Container {
 	containers := make([]Container, 0, len(spec.InitContainers)+len(spec.Containers)+len(spec.EphemeralContainers))
 	for i := range spec.InitContainers {
@@ -133,13 +135,16 @@ func match(rules []Rule, exitCode int32) Action {
 
 // OnExit returns the action for an exit of the container with exitCode: one of the
 // three actions, or "" if the container is not started again. The first matching
-// rule decides. The restart policy decides instead in three cases: the gate of the
-// rule's action is off, the action is unknown, or the action is for the whole pod
+// rule decides. The restart policy decides instead in three cases: the gate
+// ContainerRestartRules or that of the rule's action is off, the action is unknown, or the action is for the whole pod
 // and the agent stopped the container (Status.StoppedByAgent). A later rule never
 // decides. OnExit corrects ContainerShouldRestart of pkg/api/v1/pod, which treats
 // the actions for the whole pod like Restart.
 func (g Gates) OnExit(c *Container, exitCode int32) Action {
-	action := match(c.Rules, exitCode)
+	action := Action("")
+	if g.ContainerRestartRules {
+		action = match(c.Rules, exitCode)
+	}
 	stopped := c.Status != nil && c.Status.StoppedByAgent
 	switch {
 	case action == ActionRestartPod && g.RestartPod && !stopped,

@@ -78,6 +78,8 @@ func TestOnExit(t *testing.T) {
 		"gate off, Never":                {without: "RestartPod", policy: never, rules: both, code: 88, want: ""},
 		"gate off, Always":               {without: "RestartPod", policy: always, rules: both, code: 88, want: restartOne},
 		"other gate off":                 {without: "RestartAllContainers", policy: never, rules: both, code: 88, want: restartPod},
+		"no rules, Never":                {without: "ContainerRestartRules", policy: never, rules: both, code: 0, want: ""},
+		"no rules, RestartPod":           {without: "ContainerRestartRules", policy: onFailure, rules: both, code: 88, want: restartOne},
 		"second gate off, Never":         {without: "RestartAllContainers", policy: never, rules: both, code: 99, want: ""},
 		"second gate off, OnFailure":     {without: "RestartAllContainers", policy: onFailure, rules: both, code: 99, want: restartOne},
 		"action without meaning":         {policy: never, rules: []Rule{rule("Reboot", in, 1)}, code: 1, want: ""},
@@ -102,6 +104,8 @@ func TestOnExit(t *testing.T) {
 				gates.RestartPod = false
 			case "RestartAllContainers":
 				gates.RestartAllContainers = false
+			case "ContainerRestartRules":
+				gates.ContainerRestartRules = false
 			}
 			kind := test.kind
 			if kind == "" {
