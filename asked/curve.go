@@ -36,7 +36,8 @@ const (
 // maxCurve is the length of the longest value of CurvePrefix that can be valid.
 const maxCurve = 256
 
-// Curves are the back-offs that the containers of a node ask for. Set RulesOf of the node's
+// Curves are the back-offs that the containers of a node ask for, made by NewCurves. A nil
+// *Curves ignores the annotations. Set RulesOf of the node's
 // backoff.Backoff to Rules, and call Note for a pod before each decision about its containers. The
 // methods are safe for concurrent use.
 type Curves struct {
@@ -67,6 +68,9 @@ func NewCurves(node backoff.Curve) *Curves {
 
 // Rules returns the rules of a key of the back-off, or nil if its container asks for none.
 func (c *Curves) Rules(key string) *backoff.KeyRules {
+	if c == nil {
+		return nil
+	}
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	return c.rules[key]
@@ -74,7 +78,7 @@ func (c *Curves) Rules(key string) *backoff.KeyRules {
 
 // Note reads the annotations of a pod. A container with an invalid value has the curve of the
 // node. Note records an annotation that has no effect as an event of the pod, once, and at most
-// one event in RestartAtInterval. recorder may be nil. A nil *Curves ignores the annotations.
+// one event in RestartAtInterval. recorder may be nil.
 //
 // Curves remembers a pod that had an annotation until Forget, or until another pod is noted when
 // it has not been noted for an hour.
@@ -125,7 +129,7 @@ func (c *Curves) note(pod *v1.Pod, now time.Time) (events []event) {
 	return events
 }
 
-// Forget forgets a pod that is gone. A nil *Curves knows none.
+// Forget forgets a pod that is gone.
 func (c *Curves) Forget(uid types.UID) {
 	if c != nil {
 		c.lock.Lock()
@@ -146,6 +150,9 @@ func (c *Curves) forget(uid types.UID) {
 // Count returns the number of containers that have a back-off of their own, of pods that were
 // noted in the last ten minutes.
 func (c *Curves) Count(now time.Time) (n int) {
+	if c == nil {
+		return 0
+	}
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	for _, p := range c.pods {
@@ -199,9 +206,14 @@ func RulesOf(pod *v1.Pod, container string, node backoff.Curve) *backoff.KeyRule
 
 // CurveAnnotations returns the names of the pod's annotations with a back-off, sorted.
 func CurveAnnotations(pod *v1.Pod) []string {
-	return slices.DeleteFunc(sets.List(sets.KeySet(pod.Annotations)), func(name string) bool {
-		return !strings.HasPrefix(name, CurvePrefix)
-	})
+	var names []string
+	for name := range pod.Annotations {
+		if strings.HasPrefix(name, CurvePrefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // ValidateCurves returns an error for each of CurveAnnotations that has no effect: its value is

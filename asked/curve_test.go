@@ -273,6 +273,8 @@ func TestCurvesHostile(t *testing.T) {
 	require.Equal(t, [2]int{1, 1}, [2]int{pods, rules})
 	(*asked.Curves)(nil).Note(nil, late, at(0))
 	(*asked.Curves)(nil).Forget("late")
+	assert.Nil(t, (*asked.Curves)(nil).Rules("key"))
+	assert.Zero(t, (*asked.Curves)(nil).Count(at(0)))
 }
 
 // Exits that are ignored do not count for the limit of restarts.

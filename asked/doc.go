@@ -2,7 +2,7 @@
 
 // Package asked implements what a pod may ask of its back-off by annotation
 // (kubernetes/kubernetes#57291; KEP-5593 leaves it to later work). Whoever may update the pod
-// may set the annotations. A node that does not honour them ignores them.
+// may set the annotations. A node that does not honor them ignores them.
 //
 // # Restart at
 //

@@ -118,7 +118,7 @@ func TestMaxRestartsInARow(t *testing.T) {
 		if waits && start == 3 { // at the beginning of the second wait
 			n.now -= 10
 			n.pod.Annotations[asked.RestartAtAnnotation] = at(n.now).Format(time.RFC3339)
-			require.Contains(t, n.ask("main", at(n.now+10)), "honoured")
+			require.Contains(t, n.ask("main", at(n.now+10)), "honored")
 		}
 		return false
 	})

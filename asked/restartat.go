@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	backoff "github.com/kubelet-backoff/kubelet-backoff/backoff"
@@ -45,8 +44,8 @@ const (
 type Outcome string
 
 const (
-	// Honoured means that the wait has ended.
-	Honoured Outcome = "honoured"
+	// Honored means that the wait has ended.
+	Honored Outcome = "honored"
 	// Refused means that the time is less than RestartAtInterval from another one of the
 	// pod that ended a wait.
 	Refused Outcome = "refused"
@@ -72,10 +71,10 @@ type Restarts struct {
 
 // requests is what Restarts knows of a pod.
 type requests struct {
-	// answered has the last time that was honoured or refused, by container; "" is the
+	// answered has the last time that was honored or refused, by container; "" is the
 	// pod. An earlier one does not count.
 	answered map[string]time.Time
-	// last is the last time that was honoured for any of them. startsOver is true if that
+	// last is the last time that was honored for any of them. startsOver is true if that
 	// starts curves over, and resetAt is when the last one began to do so.
 	last, resetAt time.Time
 	startsOver    bool
@@ -197,7 +196,7 @@ func (r *Restarts) endWait(pod *v1.Pod, container string, since time.Time, backO
 	if container == "" {
 		what = "Back-off of the pod's restart"
 	}
-	return now, Honoured, event{v1.EventTypeNormal, EventBackOffEnded, fmt.Sprintf("%s ends %s early: annotation %s is %s",
+	return now, Honored, event{v1.EventTypeNormal, EventBackOffEnded, fmt.Sprintf("%s ends %s early: annotation %s is %s",
 		what, max(retryAt.Sub(now), 0).Round(time.Millisecond), annotation, pod.Annotations[annotation])}
 }
 
@@ -224,9 +223,14 @@ func (r *Restarts) keep(uid types.UID, p *requests, now time.Time) {
 // RestartAtAnnotations returns the names of the pod's annotations that ask for the end of a
 // wait, sorted.
 func RestartAtAnnotations(pod *v1.Pod) []string {
-	return slices.DeleteFunc(sets.List(sets.KeySet(pod.Annotations)), func(name string) bool {
-		return name != RestartAtAnnotation && !strings.HasPrefix(name, RestartAtPrefix)
-	})
+	var names []string
+	for name := range pod.Annotations {
+		if name == RestartAtAnnotation || strings.HasPrefix(name, RestartAtPrefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // ValidateRestartAt returns an error for each of RestartAtAnnotations that has no effect: its

@@ -160,7 +160,7 @@ func TestRestartAtEndsWait(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("waits until %.0f", begun+80), n.sync("main"))
 
 	n.annotate(asked.RestartAtAnnotation, stamp(begun+29))
-	require.Equal(t, fmt.Sprintf("waits until %.0f honoured: Normal BackOffEnded Back-off of container main ends 50s early: annotation kubelet-backoff.github.io/restart-at is %s", n.now, stamp(begun+29)),
+	require.Equal(t, fmt.Sprintf("waits until %.0f honored: Normal BackOffEnded Back-off of container main ends 50s early: annotation kubelet-backoff.github.io/restart-at is %s", n.now, stamp(begun+29)),
 		n.sync("main"))
 	require.Equal(t, "starts", n.sync("main"))
 
@@ -187,7 +187,7 @@ func TestRestartAt(t *testing.T) {
 			n.annotate(asked.RestartAtAnnotation, stamp(exit+20))
 			assert.Equal(t, waits(exit+20), n.sync("main"))
 			n.now = exit + 20
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 			assert.Equal(t, "starts", n.sync("main"))
 			assert.Equal(t, waits(n.now+10), n.sync("main"))
 		},
@@ -204,21 +204,21 @@ func TestRestartAt(t *testing.T) {
 			assert.Equal(t, waits(exit+80), n.sync("main"))
 			// The other annotation still counts.
 			n.annotate(asked.RestartAtPrefix+"main", stamp(exit+1))
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 			assert.Equal(t, "starts", n.sync("main"))
 			n.advance("main", "80s")
 			n.now++
 			n.annotate(asked.RestartAtAnnotation, stamp(n.now))
 			n.annotate(asked.RestartAtPrefix+"main", "9999-12-31T23:59:59Z")
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 		},
 		"another time zone": func(t *testing.T, n *node, exit float64) {
 			n.annotate(asked.RestartAtAnnotation, at(exit+1).In(time.FixedZone("", 3600*5+1800)).Format(time.RFC3339Nano))
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 		},
 		"a later time within 10 s": func(t *testing.T, n *node, exit float64) {
 			n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 			assert.Equal(t, "starts", n.sync("main"))
 			again := n.now + 10
 			n.now += 5
@@ -231,38 +231,38 @@ func TestRestartAt(t *testing.T) {
 			assert.Equal(t, "starts", n.sync("main"))
 			n.now += 1
 			n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-			assert.Contains(t, n.sync("main"), " honoured: ", "the refused one does not count for the 10 s")
+			assert.Contains(t, n.sync("main"), " honored: ", "the refused one does not count for the 10 s")
 		},
 		"the clock steps back": func(t *testing.T, n *node, exit float64) {
 			n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 			assert.Equal(t, "starts", n.sync("main"))
 			// The clock steps back, so the exit is earlier than the time that has counted.
 			asked := n.now
 			n.now -= 2
 			n.newest["main"] = exitedAt(n.newest["main"], n.now)
 			for n.now < asked+3 {
-				assert.NotContains(t, n.sync("main"), "honoured", n.now)
+				assert.NotContains(t, n.sync("main"), "honored", n.now)
 				n.now += 0.5
 			}
 		},
 		"the kubelet restarts before the start": func(t *testing.T, n *node, exit float64) {
 			n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 			n.boot(false)
-			assert.Contains(t, n.sync("main"), " honoured: ", "it had not counted yet")
+			assert.Contains(t, n.sync("main"), " honored: ", "it had not counted yet")
 			assert.Equal(t, "starts", n.sync("main"))
 		},
 		"the kubelet restarts after the start": func(t *testing.T, n *node, exit float64) {
 			n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 			assert.Equal(t, "starts", n.sync("main"))
 			n.boot(false)
 			assert.Equal(t, waits(n.now+10), n.sync("main"), "the curve has started over, and the time has counted")
 		},
 		"the start fails": func(t *testing.T, n *node, exit float64) {
 			n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-			assert.Contains(t, n.sync("main"), " honoured: ")
+			assert.Contains(t, n.sync("main"), " honored: ")
 			c, failed := &n.pod.Spec.Containers[0], n.newest["main"]
 			assert.Equal(t, "starts", n.sync("main"))
 			n.newest["main"] = failed
@@ -272,7 +272,7 @@ func TestRestartAt(t *testing.T) {
 			assert.Equal(t, waits(n.now+10), n.sync("main"))
 			n.now += 9.999
 			n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-			assert.Contains(t, n.sync("main"), " honoured: ", "retry at %s", retryAt)
+			assert.Contains(t, n.sync("main"), " honored: ", "retry at %s", retryAt)
 			assert.Equal(t, "starts", n.sync("main"))
 		},
 		"invalid": func(t *testing.T, n *node, exit float64) {
@@ -285,7 +285,7 @@ func TestRestartAt(t *testing.T) {
 			assert.Contains(t, text, " invalid: ")
 			assert.Less(t, len(text), 1024, "the API refuses longer messages of events")
 			n.annotate(asked.RestartAtPrefix+"main", stamp(n.now))
-			assert.Contains(t, n.sync("main"), " honoured: ", "one invalid annotation does not spoil the other")
+			assert.Contains(t, n.sync("main"), " honored: ", "one invalid annotation does not spoil the other")
 		},
 		"with another container's": func(t *testing.T, n *node, exit float64) {
 			n.annotate(asked.RestartAtPrefix+"other", stamp(n.now))
@@ -315,7 +315,7 @@ func TestRestartAtDelayedFirstRestart(t *testing.T) {
 	n.advance("main", "80s")
 	n.now++
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	assert.Contains(t, n.sync("main"), " honoured: ")
+	assert.Contains(t, n.sync("main"), " honored: ")
 	assert.Equal(t, "starts", n.sync("main"))
 	assert.Equal(t, fmt.Sprintf("waits until %.0f", n.now+20), n.sync("main"))
 }
@@ -327,9 +327,9 @@ func TestRestartAtSeveralContainers(t *testing.T) {
 	n.advance("two", "40s")
 	n.now++
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	assert.Contains(t, n.sync("one"), " honoured: ")
+	assert.Contains(t, n.sync("one"), " honored: ")
 	n.now += 3
-	assert.Contains(t, n.sync("two"), " honoured: ")
+	assert.Contains(t, n.sync("two"), " honored: ")
 	for _, c := range []string{"one", "two"} {
 		assert.Equal(t, "starts", n.sync(c))
 		assert.Equal(t, fmt.Sprintf("waits until %.0f", n.now+10), n.sync(c))
@@ -340,7 +340,7 @@ func TestRestartAtSeveralContainers(t *testing.T) {
 	n.backOff.Decide("pod/u1", at(n.now-2), at(n.now-2))
 	d := n.backOff.Decide("pod/u1", at(n.now-1), at(n.now))
 	require.False(t, d.Allowed)
-	assert.Equal(t, fmt.Sprintf("waits until %.0f honoured: Normal BackOffEnded Back-off of the pod's restart ends 9s early: annotation kubelet-backoff.github.io/restart-at is %s", n.now, stamp(n.now)),
+	assert.Equal(t, fmt.Sprintf("waits until %.0f honored: Normal BackOffEnded Back-off of the pod's restart ends 9s early: annotation kubelet-backoff.github.io/restart-at is %s", n.now, stamp(n.now)),
 		n.ask("", d.RetryAt))
 	assert.True(t, n.backOff.Decide("pod/u1", at(n.now-1), at(n.now)).Allowed)
 	// A pod that does not wait is not touched.
@@ -394,7 +394,7 @@ func TestRestartAtStartsCurveOverOnce(t *testing.T) {
 	n.sync("main")
 	n.now += 10
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	assert.Contains(t, n.sync("main"), " honoured: ")
+	assert.Contains(t, n.sync("main"), " honored: ")
 	assert.Equal(t, "starts", n.sync("main"))
 	assert.Equal(t, fmt.Sprintf("waits until %.0f", n.now+10), n.sync("main"))
 }
@@ -412,7 +412,7 @@ func TestRestartAtStartsCurvesOver(t *testing.T) {
 	n.advance("two", "80s")
 	n.now++
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	all(" honoured: ")
+	all(" honored: ")
 	all("starts")
 	all(fmt.Sprintf("waits until %.0f", n.now+10))
 	n.now += 11
@@ -420,7 +420,7 @@ func TestRestartAtStartsCurvesOver(t *testing.T) {
 	all(fmt.Sprintf("waits until %.0f", n.now+20))
 	n.now += 5
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	all(" honoured: ")
+	all(" honored: ")
 	all("starts")
 	all(fmt.Sprintf("waits until %.0f", n.now+40))
 }
@@ -441,8 +441,8 @@ func TestRestartAtBacklog(t *testing.T) {
 				n.annotate(annotation, stamp(n.now+seconds))
 			}
 			n.now += 35
-			assert.Contains(t, n.sync("one"), " honoured: ")
-			assert.Contains(t, n.sync("two"), " honoured: ")
+			assert.Contains(t, n.sync("one"), " honored: ")
+			assert.Contains(t, n.sync("two"), " honored: ")
 		})
 	}
 }
@@ -469,7 +469,7 @@ func TestRestartAtWarnings(t *testing.T) {
 		assert.Equal(t, 1, count, text)
 	}
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	require.Contains(t, n.sync("one"), " honoured: ")
+	require.Contains(t, n.sync("one"), " honored: ")
 	refused, events := 0, 0
 	for range 50 {
 		n.now += 0.1
@@ -490,7 +490,7 @@ func TestRestartAtClockSetRight(t *testing.T) {
 	n.advance("main", "80s")
 	n.now++
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	assert.Contains(t, n.sync("main"), " honoured: ")
+	assert.Contains(t, n.sync("main"), " honored: ")
 	n.now -= 3600
 	n.backOff = restart.NewBackOff(testingclock.NewFakeClock(start), backoff.Curve{Initial: 10 * time.Second, Max: 300 * time.Second})
 	delete(n.newest, "main")
@@ -499,7 +499,7 @@ func TestRestartAtClockSetRight(t *testing.T) {
 	n.now++
 	assert.Equal(t, fmt.Sprintf("waits until %.0f", n.now+79), n.sync("main"), "the answered time is in the future now")
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	assert.Contains(t, n.sync("main"), " honoured: ")
+	assert.Contains(t, n.sync("main"), " honored: ")
 }
 
 // A wait that counts from the last start goes on, because the container may run.
@@ -529,7 +529,7 @@ func TestRestartAtForgets(t *testing.T) {
 			n.backOff.Decide(key, at(0), at(0))
 			d := n.backOff.Decide(key, at(0.5), at(1))
 			_, outcome := n.restarts.EndWait(nil, pod, "main", n.backOff, key, d.RetryAt, at(1))
-			assert.Equal(t, asked.Honoured, outcome)
+			assert.Equal(t, asked.Honored, outcome)
 		}()
 	}
 	wait.Wait()
@@ -538,7 +538,7 @@ func TestRestartAtForgets(t *testing.T) {
 	n.advance("main", "80s")
 	n.now++
 	n.annotate(asked.RestartAtAnnotation, stamp(n.now))
-	assert.Contains(t, n.sync("main"), " honoured: ")
+	assert.Contains(t, n.sync("main"), " honored: ")
 	assert.Equal(t, 1, n.restarts.Len())
 }
 

@@ -16,8 +16,8 @@ import (
 // the first method call. The methods are safe for concurrent use. The zero value never makes a
 // key wait.
 type Backoff struct {
-	// Clock is read by the methods that do not take the time as an argument. Nil
-	// means the real clock.
+	// Clock is read by the methods that do not take the time as an argument, and by the
+	// others if that is the zero time. Nil means the real clock.
 	Clock clock.Clock
 	// HasExpiredFunc reports whether an event at eventTime resets a key that last advanced at
 	// lastUpdate; see FlatReset. If it holds for a time, it must hold for later ones. Nil means

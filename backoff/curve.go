@@ -4,12 +4,13 @@ package backoff
 
 import "time"
 
-// Curve describes the delays of a key that is never reset. The k-th delay is
-// Initial doubled k-1 times, but at most Max.
+// Curve describes the delays of a key that is never reset. The k-th delay that is not
+// zero is Initial doubled k-1 times, but at most Max.
 type Curve struct {
-	// Initial is the shortest delay that is not zero. Initial <= Max.
+	// Initial is the shortest delay that is not zero. If it is more than Max, all delays
+	// are Max.
 	Initial time.Duration
-	// Max is the longest delay.
+	// Max is the longest delay. With 0 or less, nothing waits.
 	Max time.Duration
 	// DelayFirst makes the first restart wait for Initial. Otherwise it is
 	// immediate, and the second waits for Initial.

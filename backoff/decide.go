@@ -27,9 +27,10 @@ type Decision struct {
 	// removed by that rule earlier counts as new instead.
 	Reset bool
 	// FirstWait is true for the first check that found this restart waiting, and
-	// false for all later checks.
+	// false for all later checks, and for Fail.
 	FirstWait bool
-	// Again reports whether this start was allowed before and given back.
+	// Again reports whether the last start was allowed before and given back. If the event is
+	// another one, this start may have to wait nevertheless.
 	Again bool
 }
 
@@ -105,8 +106,8 @@ func (p *Backoff) Force(id string, now time.Time) (d Decision) {
 }
 
 // Fail records that a start of the key failed: the one that Decide or DecideStart allowed, or the
-// first one. The failure counts as an exit now. The returned Decision is about the next attempt,
-// which one of the two must still allow.
+// first one. The failure counts as an exit now, so a wait counts from the last Fail. The returned
+// Decision is about the next attempt, which Decide or DecideStart must still allow.
 func (p *Backoff) Fail(id string, now time.Time) (d Decision) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -177,18 +178,12 @@ func (p *Backoff) grant(d *Decision, id string, known *backoffEntry, q *question
 		if d.Allowed {
 			e.advance(q)
 		}
-		if q.ignored {
-			e.attempts = 0
-		}
 		p.store(id, e)
 	} else if p.rule(d, id, true, known, q); d.Allowed {
 		if d.Reset && !p.DelayFirstRestart {
 			known.attempts = 0
 		}
 		known.advance(q)
-		if q.ignored {
-			known.attempts = 0
-		}
 	}
 	p.report(id, d, q)
 }

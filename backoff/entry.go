@@ -154,6 +154,9 @@ func (e *backoffEntry) wait(q *question) {
 // advance moves the key to its next delay and records the event as answered.
 func (e *backoffEntry) advance(q *question) {
 	e.attempts = min(e.attempts, maxAttempts-1) + 1
+	if q.ignored {
+		e.attempts = 0
+	}
 	e.event = q.event
 	e.start(granted, q)
 }

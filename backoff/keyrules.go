@@ -16,7 +16,7 @@ type KeyRules struct {
 	// Initial and Max are the delays, as in Curve.
 	Initial, Max time.Duration
 	// Reset is the length of a run after which the key starts over, as for FlatReset. With 0,
-	// no restart waits.
+	// each run that takes any time is long enough, and only failed starts wait.
 	Reset time.Duration
 	// Ignored are exit codes that are no failure. After such an exit the key restarts at once
 	// and starts over: the delay after the next failure is that of a first one. But each start

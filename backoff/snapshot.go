@@ -11,8 +11,9 @@ import (
 // Attempts and the curve of the Backoff that the state is restored to. Jitter may therefore differ
 // after a restore. It has no grant either: GiveBack does nothing for a restored key.
 type KeyState struct {
-	// Attempts counts the advances of the key since its last reset. It is 0 only
-	// while the first start is due, or if Ignored is true.
+	// Attempts counts the advances of the key since its last reset. With DelayFirstRestart,
+	// the first event counts as one too. It is 0 only while the first start is due, or if
+	// Ignored is true.
 	Attempts int `json:"attempts"`
 	// LastUpdate is when the key last advanced. A later start, or a later failed
 	// start, also sets it.
@@ -45,7 +46,9 @@ func (p *Backoff) Snapshot(id string, now time.Time) (KeyState, bool) {
 	return s, true
 }
 
-// Restore sets the key to the given state, and replaces a known key. The first check
+// Restore sets the key to the given state, and replaces a known key. A caller whose clock may
+// have been set back between Snapshot and Restore must first replace times after now by now, as
+// restart.RestoreBackOff does. The first check
 // that finds it waiting sets FirstWait. Restore returns an error and changes nothing for
 // a state that Snapshot cannot have returned before now. The error names the field, its
 // value and what would be valid.

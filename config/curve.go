@@ -59,7 +59,7 @@ type Curve struct {
 	backoff.Curve
 	InitialReason Reason
 	MaxReason     Reason
-	// Ignored is true if MaxContainerRestartPeriod is set but not honoured
+	// Ignored is true if MaxContainerRestartPeriod is set but not honored
 	// because the gate KubeletCrashLoopBackOffMax is off.
 	Ignored bool
 }
@@ -104,5 +104,5 @@ func (c Curve) Warning() string {
 	if !c.Ignored {
 		return ""
 	}
-	return "crashLoopBackOff.maxContainerRestartPeriod is set and not honoured: the feature gate KubeletCrashLoopBackOffMax is off"
+	return "crashLoopBackOff.maxContainerRestartPeriod is set and not honored: the feature gate KubeletCrashLoopBackOffMax is off"
 }

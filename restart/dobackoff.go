@@ -43,12 +43,13 @@ type EventRecorder interface {
 // statuses have an exit. Pass the error of that start to StartFailed.
 //
 // The statuses must be those of all instances in the pod from the time when the
-// start was decided. Only the newest instance matters. The delay counts from its
+// start was decided. Only the newest instance of the container matters, the one with the
+// highest RestartCount, and one that was created and never started does not. The delay counts from its
 // exit. If it has not exited, the delay counts from now: a caller that starts a
 // container with a running instance has just killed it. Such a container waits only
 // if it is restarted regardless of its exit code. Otherwise it may have exited with
 // 0 when it was killed, and nobody would start it after the wait. This depends on
-// the container's own restart policy, if it has one. A node that does not honour
+// the container's own restart policy, if it has one. A node that does not honor
 // those must leave it out. A container without instances waits only if its last
 // start failed. A nil recorder records nothing.
 //

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package restart decides when a node agent may restart a container. It is
-// what the kubelet's runtime manager and pod workers do with a back-off.
+// what the kubelet's runtime manager and pod workers do with a back-off. Whether the
+// container is restarted at all is decided before, by its restart policy and rules:
+// see Gates.OnExit and Plan.Start of package restartpod.
 //
 //   - [NewBackOff] returns the back-off of a node's containers. [Key] is the key
 //     of a container in it.

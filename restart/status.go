@@ -23,9 +23,11 @@ const (
 // ContainerStatus describes an instance of a container, the current one or an earlier
 // one. It corresponds to Status of pkg/kubelet/container.
 type ContainerStatus struct {
-	// Name is the container's name in the pod. Package restartpod does not use it.
+	// Name is the container's name in the pod. DoBackOff and RestoreBackOff ignore a
+	// status with another name. Package restartpod does not use it.
 	Name string
-	// ID is the unique ID of the instance. Only package restartpod uses it.
+	// ID is the unique ID of the instance. Only package restartpod uses it, to tell the
+	// instances before a restart of the pod from those after it. It must not be empty.
 	ID    string
 	State ContainerState
 	// ExitCode is valid for an instance that exited. The back-off depends on it only for a
@@ -41,7 +43,8 @@ type ContainerStatus struct {
 	BackOff string
 	// Started is true for a running container after its startup probe and its
 	// postStart hook have succeeded, or immediately if it has neither. It
-	// corresponds to the field of v1.ContainerStatus. Only package restartpod uses it.
+	// corresponds to the field of v1.ContainerStatus. Only package restartpod uses it: a
+	// restart of the pod ends when all regular containers have started.
 	Started bool
 	// StoppedByAgent is true if the agent ended the instance, or is ending it,
 	// because of a failed probe, a resize or a changed spec. An exit from before the

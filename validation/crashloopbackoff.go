@@ -43,14 +43,14 @@ type Warning struct {
 
 // WarningsForCrashLoopBackOff returns warnings about the crashLoopBackOff of a
 // KubeletConfiguration. fldPath is its path. It warns if the maximum is not
-// honoured because the gate is off. It also warns that another initial delay or
+// honored because the gate is off. It also warns that another initial delay or
 // maximum than the default applies only to containers and not to image pulls.
 func WarningsForCrashLoopBackOff(s config.Settings, fldPath *field.Path) []Warning {
 	var warnings []Warning
 	c := config.Resolve(s)
 	if c.Ignored {
 		warnings = append(warnings, Warning{Field: fldPath.Child("maxContainerRestartPeriod").String(),
-			Detail: fmt.Sprintf("not honoured: the feature gate %s is off", config.KubeletCrashLoopBackOffMax)})
+			Detail: fmt.Sprintf("not honored: the feature gate %s is off", config.KubeletCrashLoopBackOffMax)})
 	}
 	if c.Initial != config.DefaultInitial || c.Max != config.DefaultMax {
 		warnings = append(warnings, Warning{Detail: "image pulls have a separate back-off, 10s to 300s, which this configuration does not change"})

@@ -39,7 +39,7 @@ func TestValidateCrashLoopBackOff(t *testing.T) {
 		{name: "KEP-5593, invalid per node config, 301s", period: maximum(301 * time.Second), want: "5m1s"},
 		{name: "KEP-4603 of 2024, invalid per node config, 301s", period: maximum(301 * time.Second), want: "5m1s"},
 		{name: "KEP-4603 of 2024, invalid per node config, reduced, 301s", period: maximum(301 * time.Second), reduced: true, want: "5m1s"},
-		{name: "not honoured, so not wrong", period: maximum(301 * time.Second), gateOff: true},
+		{name: "not honored, so not wrong", period: maximum(301 * time.Second), gateOff: true},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestValidateCrashLoopBackOff(t *testing.T) {
 }
 
 func TestWarningsForCrashLoopBackOff(t *testing.T) {
-	ignored := Warning{"crashLoopBackOff.maxContainerRestartPeriod", "not honoured: the feature gate KubeletCrashLoopBackOffMax is off"}
+	ignored := Warning{"crashLoopBackOff.maxContainerRestartPeriod", "not honored: the feature gate KubeletCrashLoopBackOffMax is off"}
 	images := Warning{"", "image pulls have a separate back-off, 10s to 300s, which this configuration does not change"}
 	tests := []struct {
 		name string
@@ -80,7 +80,7 @@ func TestWarningsForCrashLoopBackOff(t *testing.T) {
 	}
 }
 
-// A valid, honoured maximum takes effect unchanged, and an invalid one would be
+// A valid, honored maximum takes effect unchanged, and an invalid one would be
 // changed.
 func FuzzValidateCrashLoopBackOff(f *testing.F) {
 	for _, n := range []int64{0, -1, 1, int64(time.Second), int64(300 * time.Second), -1 << 63, 1<<63 - 1} {
