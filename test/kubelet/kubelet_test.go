@@ -104,7 +104,7 @@ type outcome struct {
 	// curve is what the patched kubelet logs, or else what the configuration that
 	// the kubelet logs has. It is empty when the kubelet does not start.
 	curve string
-	// warns says that the kubelet warns of a maximum that is not honoured.
+	// warns says that the kubelet warns of a maximum that is not honored.
 	warns bool
 	// err is why the kubelet does not start; of the expected one, a part.
 	err string
@@ -131,7 +131,7 @@ func (o outcome) String() string {
 
 var (
 	curveLine   = regexp.MustCompile(`\] "Container restart back-off" delays="(.*)" initial="(.*)" initialReason="(.*)" maximum="(.*)" maximumReason="(.*)"$`)
-	warningLine = regexp.MustCompile(`\] "Warning: crashLoopBackOff\.maxContainerRestartPeriod is set and not honoured: `)
+	warningLine = regexp.MustCompile(`\] "Container restart back-off is not as configured" warning="crashLoopBackOff\.maxContainerRestartPeriod is set and not honored: `)
 	maximumLine = regexp.MustCompile(`^\t  maxContainerRestartPeriod: (.*)$`)
 	// startedLine comes once the configuration is valid, and before the kubelet
 	// touches anything.

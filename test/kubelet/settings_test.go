@@ -27,7 +27,7 @@ type setting struct {
 var kepRows = map[string]int{"5593": 6, "4603-2024": 10, "4603": 5}
 
 var settings = []setting{
-	{"today's behaviour", "5593/1 4603-2024/1 4603/1", "10s", []string{maxOff, normal}, "", outcome{curve: defaultCurve}},
+	{"today's behavior", "5593/1 4603-2024/1 4603/1", "10s", []string{maxOff, normal}, "", outcome{curve: defaultCurve}},
 	{"new default only", "4603-2024/2 4603/2", "1s", []string{maxOff, reduced}, "", outcome{curve: reducedCurve}},
 	{"faster per node config", "5593/2 4603-2024/3", "2s", []string{maxOn, normal}, "2s", outcome{curve: "[0s 2s], initial 2s Clamped, maximum 2s PerNodeMaximum"}},
 	{"faster per node config", "4603-2024/4 4603/3", "2s", []string{maxOn, reduced}, "2s", outcome{curve: "[0s 1s 2s], initial 1s ReducedDecay, maximum 2s PerNodeMaximum"}},

@@ -29,39 +29,33 @@ import (
 	backoffconfig "k8s.io/kubernetes/pkg/kubelet/backoff/config"
 )
 
-// delayFirstContainerRestart is added by another patch, so there are kubelets
-// that do not know the gate. Enabled would panic for these.
-const delayFirstContainerRestart featuregate.Feature = "KubeletDelayFirstContainerRestart"
-
 // LogCrashLoopBackOff logs the container restart back-off of the node, and a
-// warning for a setting that is not honoured. The gates must be final.
+// warning for a setting that is not honored. The gates must be final.
 func LogCrashLoopBackOff(logger klog.Logger, kubeCfg *kubeletconfiginternal.KubeletConfiguration) {
-	curve := crashLoopBackOffCurve(kubeCfg, utilfeature.DefaultMutableFeatureGate)
+	curve := crashLoopBackOffCurve(kubeCfg, utilfeature.DefaultFeatureGate)
 	logger.Info("Container restart back-off", "delays", fmt.Sprint(curve.Delays()),
 		"initial", curve.Initial, "initialReason", curve.InitialReason,
 		"maximum", curve.Max, "maximumReason", curve.MaxReason)
 	if warning := curve.Warning(); warning != "" {
-		logger.Info("Warning: "+warning, "maxContainerRestartPeriod", kubeCfg.CrashLoopBackOff.MaxContainerRestartPeriod.Duration)
+		logger.Info("Container restart back-off is not as configured", "warning", warning, "maxContainerRestartPeriod", kubeCfg.CrashLoopBackOff.MaxContainerRestartPeriod.Duration)
 	}
 }
 
 // resolveCrashLoopBackOff returns the maximum and the initial delay before a
 // container is restarted. It replaces newCrashLoopBackOff.
 func resolveCrashLoopBackOff(kubeCfg *kubeletconfiginternal.KubeletConfiguration) (time.Duration, time.Duration) {
-	curve := crashLoopBackOffCurve(kubeCfg, utilfeature.DefaultMutableFeatureGate)
+	curve := crashLoopBackOffCurve(kubeCfg, utilfeature.DefaultFeatureGate)
 	return curve.Max, curve.Initial
 }
 
-func crashLoopBackOffCurve(kubeCfg *kubeletconfiginternal.KubeletConfiguration, gates featuregate.MutableFeatureGate) backoffconfig.Curve {
+func crashLoopBackOffCurve(kubeCfg *kubeletconfiginternal.KubeletConfiguration, gates featuregate.FeatureGate) backoffconfig.Curve {
 	settings := backoffconfig.Settings{
 		KubeletCrashLoopBackOffMax:         gates.Enabled(features.KubeletCrashLoopBackOffMax),
 		ReduceDefaultCrashLoopBackOffDecay: gates.Enabled(features.ReduceDefaultCrashLoopBackOffDecay),
+		KubeletDelayFirstContainerRestart:  gates.Enabled(features.KubeletDelayFirstContainerRestart),
 	}
 	if period := kubeCfg.CrashLoopBackOff.MaxContainerRestartPeriod; period != nil {
 		settings.MaxContainerRestartPeriod = &period.Duration
-	}
-	if _, known := gates.GetAll()[delayFirstContainerRestart]; known {
-		settings.KubeletDelayFirstContainerRestart = gates.Enabled(delayFirstContainerRestart)
 	}
 	return backoffconfig.Resolve(settings)
 }

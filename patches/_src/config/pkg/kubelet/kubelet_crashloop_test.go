@@ -25,7 +25,6 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/component-base/featuregate"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/klog/v2/ktesting"
 
@@ -65,33 +64,15 @@ func TestResolveCrashLoopBackOffWithoutMaximum(t *testing.T) {
 	assert.Equal(t, backoffconfig.DefaultMax, maximumForE2E, "what e2e tests take for the maximum")
 }
 
-// The gate of another patch is honoured if that patch is applied, and is not
-// looked up otherwise.
 func TestCrashLoopBackOffCurveDelaysFirst(t *testing.T) {
-	for name, tc := range map[string]struct {
-		known, enabled bool
-	}{
-		"unknown": {false, false},
-		"off":     {true, false},
-		"on":      {true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			gates := featuregate.NewFeatureGate()
-			specs := map[featuregate.Feature]featuregate.FeatureSpec{
-				features.KubeletCrashLoopBackOffMax:         {},
-				features.ReduceDefaultCrashLoopBackOffDecay: {},
-			}
-			if tc.known {
-				specs[delayFirstContainerRestart] = featuregate.FeatureSpec{Default: tc.enabled}
-			}
-			require.NoError(t, gates.Add(specs))
-			assert.Equal(t, tc.enabled, crashLoopBackOffCurve(configWithMaximum(0), gates).DelayFirst)
-		})
+	for _, enabled := range []bool{false, true} {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletDelayFirstContainerRestart, enabled)
+		assert.Equal(t, enabled, crashLoopBackOffCurve(configWithMaximum(0), utilfeature.DefaultFeatureGate).DelayFirst)
 	}
 }
 
 func TestLogCrashLoopBackOff(t *testing.T) {
-	const warning = "Warning: crashLoopBackOff.maxContainerRestartPeriod is set and not honoured"
+	const warning = `warning="crashLoopBackOff.maxContainerRestartPeriod is set and not honored`
 	tests := map[string]struct {
 		maxGate bool
 		period  time.Duration

@@ -28,7 +28,7 @@ const (
 	// documented, instead of being immediate. Has no effect without KubeletStrictCrashLoopBackOff.
 	KubeletDelayFirstContainerRestart featuregate.Feature = "KubeletDelayFirstContainerRestart"
 
-	// issue: https://github.com/kubernetes/kubernetes/issues/123602
+	// issue: https://github.com/kubernetes/kubernetes/issues/142032
 	//
 	// Makes a container that the kubelet killed after a failed probe wait like one that exited. A
 	// start that failed after something was created is retried on the CrashLoopBackOff curve. If

@@ -220,7 +220,7 @@ func TestDoBackOffNotStrict(t *testing.T) {
 }
 
 // A killed container waits only if its restart is certain: by its own policy if the
-// node honours it, and otherwise by the pod's.
+// node honors it, and otherwise by the pod's.
 func TestDoBackOffAfterAKill(t *testing.T) {
 	always, onFailure := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicy("OnFailure")
 	tests := map[string]struct {
