@@ -111,7 +111,7 @@ func TestRunManifests(t *testing.T) {
 	}{
 		{
 			file:     "run-invalid.yaml",
-			warnings: []string{"not honoured by the process runtime: spec.containers[0].image"},
+			warnings: []string{"not honored by the process runtime: spec.containers[0].image"},
 			errors: []string{
 				"spec.containers[0].command: Required value: the process runtime uses no image: set a command of this machine",
 				`spec.containers[0].volumeMounts[0].name: Not found: "setings"`,
@@ -122,7 +122,7 @@ func TestRunManifests(t *testing.T) {
 		},
 		{
 			file:     "run-ignored.yaml",
-			warnings: []string{"not honoured by the process runtime: spec.containers[*].image, spec.containers[*].resources, spec.nodeName"},
+			warnings: []string{"not honored by the process runtime: spec.containers[*].image, spec.containers[*].resources, spec.nodeName"},
 		},
 	}
 	for _, tc := range tests {

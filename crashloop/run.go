@@ -41,7 +41,7 @@ func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run [--config FILE] [--config-dir DIR] [--curve CURVE] [--feature-gates GATES] [--runtime-endpoint URL] [--host-dir DIR] [--host-network] [--pids-limit N] [--memory-limit QUANTITY] [--unconfined] [--root-dir DIR] [--timeout DURATION] [--max-restarts N] [--command NAME=COMMAND] [-o FORMAT] [-f FILE|DIR|-] [-R] MANIFEST ...",
-		Short: "Run pods on this machine with the kubelet's restart behaviour",
+		Short: "Run pods on this machine with the kubelet's restart behavior",
 		Long: `Run the pods of the manifests until they end or you press Ctrl-C. Pods behave as on
 a node with a kubelet of this project: order of init containers, sidecars and
 containers, restart policies and rules, back-off, restarts of the whole pod,
@@ -160,7 +160,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 			support = cri.Support
 		}
 		pods = r.addPods(manifests, stdin, commands, restartGates(c.FeatureGate), support)
-		r.addGatesNotHonoured(c.FeatureGate)
+		r.addGatesNotHonored(c.FeatureGate)
 		for _, p := range pods {
 			r.warnOfAnnotations(p, c.FeatureGate)
 		}
@@ -200,12 +200,12 @@ func (r *report) logIssues(issues issueWriter) bool {
 	return len(r.Errors) == 0
 }
 
-// addGatesNotHonoured warns of disabled gates with which a kubelet has upstream's
-// behaviour. crashloop run does not implement that behaviour.
-func (r *report) addGatesNotHonoured(gates featuregate.FeatureGate) {
+// addGatesNotHonored warns of disabled gates with which a kubelet has upstream's
+// behavior. crashloop run does not implement that behavior.
+func (r *report) addGatesNotHonored(gates featuregate.FeatureGate) {
 	for _, gate := range []featuregate.Feature{config.KubeletStrictCrashLoopBackOff, config.KubeletRestartAllContainersBackOff} {
 		if !gates.Enabled(gate) {
-			r.Warnings = append(r.Warnings, newIssue("", "", "featureGates", string(gate)+"=false is not honoured: crashloop run only has the behaviour with the gate enabled"))
+			r.Warnings = append(r.Warnings, newIssue("", "", "featureGates", string(gate)+"=false is not honored: crashloop run only has the behavior with the gate enabled"))
 		}
 	}
 }

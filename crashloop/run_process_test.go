@@ -406,14 +406,14 @@ func TestRunLogsOnFullDisk(t *testing.T) {
 	require.Empty(t, processesOf(c.pod.Name))
 }
 
-// Gates for upstream's behaviour have a warning: run does not honour them.
+// Gates for upstream's behavior have a warning: run does not honor them.
 func TestRunWarnsOfGates(t *testing.T) {
 	t.Parallel()
 	c := newCommand(t, []*v1.Pod{newPod(never, script("main", "exit 0"))}, "--feature-gates", "KubeletStrictCrashLoopBackOff=false,KubeletRestartAllContainersBackOff=false", "-").start().read()
 	c.until("end")
 	require.Equal(t, exitSucceeded, c.wait())
-	require.Equal(t, `{"severity":"warning","field":"featureGates","detail":"KubeletStrictCrashLoopBackOff=false is not honoured: crashloop run only has the behaviour with the gate enabled"}
-{"severity":"warning","field":"featureGates","detail":"KubeletRestartAllContainersBackOff=false is not honoured: crashloop run only has the behaviour with the gate enabled"}
+	require.Equal(t, `{"severity":"warning","field":"featureGates","detail":"KubeletStrictCrashLoopBackOff=false is not honored: crashloop run only has the behavior with the gate enabled"}
+{"severity":"warning","field":"featureGates","detail":"KubeletRestartAllContainersBackOff=false is not honored: crashloop run only has the behavior with the gate enabled"}
 `, c.errors())
 }
 

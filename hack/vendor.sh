@@ -66,14 +66,14 @@ while IFS= read -r file; do
     die "$file of $version differs from $KB_ROOT: the tag has moved since the module cache got it." "Remove cache/download/$module and $module@$version from $(go env GOMODCACHE)."
 done < <(find "vendor/$module" -type f)
 if [[ -d LICENSES/vendor ]]; then
-  licence=vendor/$module/LICENSE
-  mkdir -p "LICENSES/${licence%/*}"
+  license=vendor/$module/LICENSE
+  mkdir -p "LICENSES/${license%/*}"
   {
-    printf '= %s licensed under: =\n\n' "${licence%/*}"
-    cat "$licence"
-    printf '\n= %s %s\n' "$licence" "$(md5sum <"$licence" | cut -d' ' -f1)"
-  } >"LICENSES/$licence"
-  git add -f "LICENSES/$licence"
+    printf '= %s licensed under: =\n\n' "${license%/*}"
+    cat "$license"
+    printf '\n= %s %s\n' "$license" "$(md5sum <"$license" | cut -d' ' -f1)"
+  } >"LICENSES/$license"
+  git add -f "LICENSES/$license"
 fi
 git add -f -A vendor
 git add -u

@@ -58,7 +58,7 @@ boilerplate() {
     mapfile -t files < <(git diff --name-only --diff-filter=d --no-renames "$BASE" HEAD)
     python3 hack/boilerplate/boilerplate.py --rootdir="$TREE" --boilerplate-dir="$TREE/hack/boilerplate" "${files[@]}"
   ) >"$OUTPUT_DIR/boilerplate.out" || die "upstream's boilerplate.py fails:" "$(<"$OUTPUT_DIR/boilerplate.out")"
-  [[ ! -s $OUTPUT_DIR/boilerplate.out ]] || die "files without upstream's licence header:" "$(<"$OUTPUT_DIR/boilerplate.out")"
+  [[ ! -s $OUTPUT_DIR/boilerplate.out ]] || die "files without upstream's license header:" "$(<"$OUTPUT_DIR/boilerplate.out")"
   rm -f "$OUTPUT_DIR/boilerplate.out"
   note "upstream's boilerplate.py passes"
 }

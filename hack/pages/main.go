@@ -76,7 +76,7 @@ func command() *cobra.Command {
 		}).Flags().BoolVar(&write, "write", false, "write it to docs/")
 	}
 	page("stat", "Print the changed lines of upstream's files, of KUBE_VERSION or the newest release", stat, func(p *pages, text string) error { return p.intoPage("make stat", text) })
-	page("deviations", "Print how the kubelet's behaviour differs from upstream: the messages of the patches", deviations,
+	page("deviations", "Print how the kubelet's behavior differs from upstream: the messages of the patches", deviations,
 		func(p *pages, text string) error { return p.write("docs/deviations.md", text) })
 	page("matrix", "Print the patches of each release, and the results of the checks", matrix, (*pages).saveMatrix)
 	var seconds int
@@ -199,7 +199,7 @@ func stat(w io.Writer, p *pages) error {
 	return nil
 }
 
-// deviations prints the messages of the patches: how each patch of the newest series changes the behaviour of the kubelet, and
+// deviations prints the messages of the patches: how each patch of the newest series changes the behavior of the kubelet, and
 // why. If the message of another release differs, it prints that one too.
 func deviations(w io.Writer, p *pages) error {
 	all := p.all

@@ -130,7 +130,7 @@ func newSimulation() *simulation {
 		s.at(start.Add(time.Duration(i)*11*time.Minute), s.metrics.curves.Inc)
 	}
 	for i := range 24 {
-		outcome := []string{"honoured", "honoured", "refused", "invalid"}[s.random.IntN(4)]
+		outcome := []string{"honored", "honored", "refused", "invalid"}[s.random.IntN(4)]
 		s.at(start.Add(time.Duration(i)*5*time.Minute), func() { s.metrics.restartAt.WithLabelValues(outcome).Inc() })
 	}
 	return s

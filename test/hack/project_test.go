@@ -99,7 +99,7 @@ var library = map[string]string{
 	"patches/v1.37/BASE":                     "tag: v1.37.1\n",
 	"patches/_src/decide/pkg/kubelet/our.go": "package kubelet\n\n// Ours is ours.\nfunc Ours() int { return 1 }\n",
 	"go.mod":                                 "module github.com/kubelet-backoff/kubelet-backoff\n\ngo 1.22.0\n",
-	"LICENSE":                                "a licence\n",
+	"LICENSE":                                "a license\n",
 	".gitignore":                             "/_output/\n",
 }
 

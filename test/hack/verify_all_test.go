@@ -70,7 +70,7 @@ func TestVerifyAll(t *testing.T) {
 
 	// What upstream's script finds is a failure of the check.
 	edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 2 - 1", "return 1")
-	for text, words := range map[string]string{"echo pkg/kubelet/our.go\n": "files without upstream's licence header:\n       pkg/kubelet/our.go", "exit 3\n": "upstream's boilerplate.py fails"} {
+	for text, words := range map[string]string{"echo pkg/kubelet/our.go\n": "files without upstream's license header:\n       pkg/kubelet/our.go", "exit 3\n": "upstream's boilerplate.py fails"} {
 		env = boilerplate(t, text)
 		fails("patches", words, version+" patches fails", older+" patches fails")
 	}

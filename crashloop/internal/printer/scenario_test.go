@@ -104,7 +104,7 @@ func scenario(p *printed) {
 		p.Status(pod, s)
 	}
 
-	p.Warn(nil, "", "NotHonoured", "not honoured by the process runtime: spec.containers.image")
+	p.Warn(nil, "", "NotHonored", "not honored by the process runtime: spec.containers.image")
 	report(agent.Status{Phase: v1.PodPending})
 	recorder.Eventf(ref("spec.initContainers{setup}"), v1.EventTypeNormal, "Started", "Container started")
 	setup.State = running()

@@ -175,16 +175,16 @@ func TestFilesOf(t *testing.T) {
 }
 
 func TestRender(t *testing.T) {
-	const licence = "/*\nCopyright The Kubernetes Authors.\n*/\n\n"
+	const license = "/*\nCopyright The Kubernetes Authors.\n*/\n\n"
 	for name, tc := range map[string]struct{ source, want string }{
-		"header":     {spdx + "package p\n", licence + "package p\n"},
+		"header":     {spdx + "package p\n", license + "package p\n"},
 		"no header":  {"// Package p is p.\npackage p\n", "// Package p is p.\npackage p\n"},
-		"constraint": {spdx + "//go:build linux\n\npackage p\n", "//go:build linux\n\n" + licence + "package p\n"},
+		"constraint": {spdx + "//go:build linux\n\npackage p\n", "//go:build linux\n\n" + license + "package p\n"},
 		"an import":  {"package p\n\nimport " + library + "backoff\"\n", "package p\n\nimport \"k8s.io/client-go/util/backoff\"\n"},
 		"imports, in order again": {"package p\n\nimport (\n\t\"fmt\"\n\n\tx " + library + "agent/kuberuntime\"\n\t" + library + "backoff\"\n\t\"k8s.io/a\"\n)\n",
 			"package p\n\nimport (\n\t\"fmt\"\n\n\t\"k8s.io/a\"\n\t\"k8s.io/client-go/util/backoff\"\n\tx \"k8s.io/kubernetes/pkg/kubelet/kuberuntime\"\n)\n"},
 		"not ours":      {"package p\n\nimport \"github.com/kubelet-backoff/kubelet-backoff-x\"\n", "package p\n\nimport \"github.com/kubelet-backoff/kubelet-backoff-x\"\n"},
-		"in the header": {spdx + "// Copyright YEAR is ours.\npackage p\n", licence + "// Copyright YEAR is ours.\npackage p\n"},
+		"in the header": {spdx + "// Copyright YEAR is ours.\npackage p\n", license + "// Copyright YEAR is ours.\npackage p\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := store(t, map[string]string{"backoff/rules.go": tc.source})

@@ -127,7 +127,7 @@ var (
 	importLine = regexp.MustCompile(`(?m)^((?:import |\t)(?:[\w.]+ )?")github\.com/kubelet-backoff/kubelet-backoff/([^"\n]+)"`)
 )
 
-// render returns a file of the library as it is in the tree: with upstream's licence header, and imports of the copied packages.
+// render returns a file of the library as it is in the tree: with upstream's license header, and imports of the copied packages.
 func (p Store) render(rules []*rule, file string) ([]byte, error) {
 	src, err := os.ReadFile(file)
 	if err != nil {

@@ -24,8 +24,8 @@ const gateRestartAt = "KubeletRestartAtAnnotation"
 // askedCurve has the delays 0, 10, 20, 40 and 60 s.
 var askedCurve = harness.Curve{Maximum: time.Minute}
 
-// honourRestartAt starts the kubelet with the gate.
-func (e *e2e) honourRestartAt(t *testing.T) {
+// honorRestartAt starts the kubelet with the gate.
+func (e *e2e) honorRestartAt(t *testing.T) {
 	e.requireGate(t, gateRestartAt)
 	e.useCurve(t, askedCurve, "--feature-gates="+gateRestartAt+"=true")
 }
@@ -69,7 +69,7 @@ func (p *pod) occurred(reason string, n int32) {
 // askedDisruptions are about what pods ask for by annotation.
 var askedDisruptions = []scenario{
 	{"RestartAt", func(t *testing.T, e *e2e) {
-		e.honourRestartAt(t)
+		e.honorRestartAt(t)
 		p := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")))
 		p.waitsFor("main", 3)
 		// Neither an invalid value nor a time before the exit ends the wait.
@@ -119,7 +119,7 @@ var askedDisruptions = []scenario{
 		if len(actions) == 0 {
 			skip(t, "this kubelet restarts no pods in place")
 		}
-		e.honourRestartAt(t)
+		e.honorRestartAt(t)
 		const life = "after=other sleep=1s exit=42"
 		p := e.create(t, podSpec(nil, triggeringBy(container("main", life, life, life, life, life, ""), actions[0]), container("other", "")))
 		p.waitsFor("other", 2)
@@ -136,7 +136,7 @@ var askedDisruptions = []scenario{
 	// A pod that asks all the time gets one restart in ten seconds. The first request starts the
 	// curve over, so one more may come by itself.
 	{"RestartAtAllTheTime", func(t *testing.T, e *e2e) {
-		e.honourRestartAt(t)
+		e.honorRestartAt(t)
 		p := e.create(t, alwaysSpec(nil, container("main", "exit=3")))
 		p.waitsFor("main", 2)
 		before, begin := p.starts("main"), time.Now()
@@ -154,7 +154,7 @@ var askedDisruptions = []scenario{
 	}},
 
 	{"RestartAtOfStaticPod", func(t *testing.T, e *e2e) {
-		e.honourRestartAt(t)
+		e.honorRestartAt(t)
 		spec := alwaysSpec(nil, container("main", "exit=3"))
 		p := e.createStatic(t, spec)
 		p.waitsFor("main", 3)
@@ -174,7 +174,7 @@ var askedDisruptions = []scenario{
 		}
 		e.requireGate(t, gateRestartAt)
 		k := e.newPlugin(t)
-		e.honourRestartAt(t)
+		e.honorRestartAt(t)
 		p := e.create(t, alwaysSpec(nil, container("main", "exit=3")))
 		p.waitsFor("main", 3)
 		k.fails("nobody", `cannot get resource "pods"`, "restart", p.name)
@@ -190,7 +190,7 @@ var askedDisruptions = []scenario{
 		if *stockFlag == "" {
 			skip(t, "there is no -kubelet-stock")
 		}
-		e.honourRestartAt(t)
+		e.honorRestartAt(t)
 		p := e.create(t, alwaysSpec(nil, container("main", "exit=3")))
 		p.waitsFor("main", 3)
 		ours, args := e.Spec.Kubelet, e.kubeletArgs

@@ -124,7 +124,7 @@ var curveDisruptions = []scenario{
 		p.occurred(asked.EventInvalidAnnotation, 1)
 	}},
 
-	// The API server refuses what the kubelet would not honour.
+	// The API server refuses what the kubelet would not honor.
 	{"CurvesAdmission", func(t *testing.T, e *e2e) {
 		old := e.createAsking(t, map[string]string{asked.CurvePrefix + "main": "initial=2ms"}, alwaysSpec(nil, container("main"), container("other")))
 		e.applyPolicy(t)

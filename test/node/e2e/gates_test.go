@@ -14,7 +14,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
-// The gates that restore upstream's behaviour for RestartAllContainers, and for
+// The gates that restore upstream's behavior for RestartAllContainers, and for
 // containers that the kubelet itself stopped.
 const (
 	gateRestartAllContainers        = "RestartAllContainersOnContainerExits"

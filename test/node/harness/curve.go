@@ -17,7 +17,7 @@ type Curve struct {
 
 // Delay returns the curve's delay before restart n, counted from 0. It does not use
 // the library, because a bug there would then change the expectation as well as the
-// behaviour.
+// behavior.
 func (c Curve) Delay(n int) time.Duration {
 	if n <= 0 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Life is the behaviour of an instance of a container. Its text form is a list of words,
+// Life is the behavior of an instance of a container. Its text form is a list of words,
 // separated by spaces:
 //
 //	sleep=D  it runs for D

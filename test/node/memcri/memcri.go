@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package memcri is a CRI runtime that keeps its pods in memory. It runs no process:
-// scripts define the behaviour of its containers. So a small machine can have as many
+// scripts define the behavior of its containers. So a small machine can have as many
 // crashing pods as a kubelet supports, and a measurement shows only the kubelet.
 //
 // A container's arguments are its lives, see Life. The first instance has the first

@@ -34,10 +34,10 @@ type restartCurves struct {
 	curves *asked.Curves
 }
 
-// honourCurves gives containers the back-off that they ask for, within that of the node, if the
+// honorCurves gives containers the back-off that they ask for, within that of the node, if the
 // gate and the one that it needs are on. Call it when the back-off has been made, and before the
 // first sync.
-func (kl *Kubelet) honourCurves(initial, max time.Duration) {
+func (kl *Kubelet) honorCurves(initial, max time.Duration) {
 	if utilfeature.DefaultFeatureGate.Enabled(features.KubeletRestartBackOffAnnotation) && kl.restartBackOff != nil {
 		kl.curves = asked.NewCurves(backoff.Curve{Initial: initial, Max: max})
 		kl.restartBackOff.RulesOf = kl.curves.Rules

@@ -47,7 +47,7 @@ func TestNoteCurves(t *testing.T) {
 		recorder, clock := record.NewFakeRecorder(10), testingclock.NewFakeClock(now)
 		kl := &Kubelet{recorder: recorder, clock: clock}
 		kl.restartBackOff = restart.NewBackOff(clock, backoff.Curve{Initial: 10 * time.Second, Max: time.Minute})
-		kl.honourCurves(10*time.Second, time.Minute)
+		kl.honorCurves(10*time.Second, time.Minute)
 		kl.noteCurves(pod)
 		for i, delay := range want {
 			key := restart.Key(pod, &pod.Spec.Containers[i])

@@ -25,10 +25,10 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/metrics"
 )
 
-// honourRestartAt makes the runtime manager end waits at the times that pods ask for, if the
+// honorRestartAt makes the runtime manager end waits at the times that pods ask for, if the
 // gate and the one that it needs are on. Call it when the back-offs have been made, and before
 // the first sync.
-func (kl *Kubelet) honourRestartAt(runtime kuberuntime.KubeGenericRuntime) {
+func (kl *Kubelet) honorRestartAt(runtime kuberuntime.KubeGenericRuntime) {
 	if utilfeature.DefaultFeatureGate.Enabled(features.KubeletRestartAtAnnotation) && kl.restartBackOff != nil {
 		kuberuntime.UseRestarts(runtime, &asked.Restarts{}, kl.podBackOff())
 		metrics.RegisterRestartAt()

@@ -58,7 +58,7 @@ func (m *kubeGenericRuntimeManager) endWait(ctx context.Context, pod *v1.Pod, co
 	}
 	until, outcome := m.restartAt.EndWait(m.recorderFor(ctx), pod, name, b, key, retryAt, b.Clock.Now())
 	metrics.CountRestartAt(outcome)
-	if outcome == asked.Honoured {
+	if outcome == asked.Honored {
 		klog.FromContext(ctx).V(2).Info("Back-off ends as the pod asked", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name)
 	}
 	if until.Before(retryAt) {

@@ -28,7 +28,7 @@ import (
 var restartAtAnnotations = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      KubeletSubsystem,
 	Name:           "restart_at_annotations_total",
-	Help:           "Number of answers to restart-at annotations of waiting containers and pods: honoured, refused because the time is less than ten seconds from another one of the pod, or invalid.",
+	Help:           "Number of answers to restart-at annotations of waiting containers and pods: honored, refused because the time is less than ten seconds from another one of the pod, or invalid.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"outcome"})
 
@@ -38,7 +38,7 @@ var registerRestartAt sync.Once
 func RegisterRestartAt() {
 	registerRestartAt.Do(func() {
 		legacyregistry.MustRegister(restartAtAnnotations)
-		for _, outcome := range []asked.Outcome{asked.Honoured, asked.Refused, asked.Invalid} {
+		for _, outcome := range []asked.Outcome{asked.Honored, asked.Refused, asked.Invalid} {
 			restartAtAnnotations.WithLabelValues(string(outcome))
 		}
 	})

@@ -33,14 +33,14 @@ func TestRestartAtMetrics(t *testing.T) {
 	RegisterRestartAt()
 	restartAtAnnotations.Reset()
 	defer restartAtAnnotations.Reset()
-	CountRestartAt(asked.Honoured)
+	CountRestartAt(asked.Honored)
 	CountRestartAt(asked.Refused)
 	CountRestartAt(asked.Refused)
 	CountRestartAt("")
 	require.NoError(t, testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
-# HELP kubelet_restart_at_annotations_total [ALPHA] Number of answers to restart-at annotations of waiting containers and pods: honoured, refused because the time is less than ten seconds from another one of the pod, or invalid.
+# HELP kubelet_restart_at_annotations_total [ALPHA] Number of answers to restart-at annotations of waiting containers and pods: honored, refused because the time is less than ten seconds from another one of the pod, or invalid.
 # TYPE kubelet_restart_at_annotations_total counter
-kubelet_restart_at_annotations_total{outcome="honoured"} 1
+kubelet_restart_at_annotations_total{outcome="honored"} 1
 kubelet_restart_at_annotations_total{outcome="refused"} 2
 `), "kubelet_restart_at_annotations_total"))
 }
