@@ -156,7 +156,7 @@ func (p *pages) intoPage(command, table string) error {
 // generated matches files that upstream's generators write.
 var generated = regexp.MustCompile(`^api/openapi-spec/|/zz_generated\.|/generated\.proto$|/types_swagger_doc_generated\.go$|/applyconfigurations/|/container/testing/(mocks|runtime_mock)\.go$|^test/compatibility_lifecycle/reference/`)
 
-// stat prints a table with the changed lines of upstream's files, by patch and file.
+// stat prints a table with the changed lines of upstream's files, by patch and file, and with the lines of the new files.
 func stat(w io.Writer, p *pages) error {
 	s := p.all[0]
 	if v := os.Getenv("KUBE_VERSION"); v != "" {
@@ -167,11 +167,18 @@ func stat(w io.Writer, p *pages) error {
 		s = p.all[i]
 	}
 	fmt.Fprintf(w, "| patch of %s | file | lines |\n|---|---|---|\n", s.Name)
-	total := map[string]int{}
+	total, code, tests := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, q := range s.Patches {
 		part, err := q.Part()
 		if err != nil {
 			return err
+		}
+		for path, f := range q.Files {
+			of := code
+			if strings.HasSuffix(path, "_test.go") {
+				of = tests
+			}
+			of[part] += bytes.Count(f.Content, []byte("\n"))
 		}
 		label := fmt.Sprintf("%d %s", q.Number, q.Name)
 		byHand := func(file string) int {
@@ -196,6 +203,9 @@ func stat(w io.Writer, p *pages) error {
 		fmt.Fprintf(w, "| all of %s | | %d |\n", part, total[part])
 	}
 	fmt.Fprintf(w, "| all | (generated) | %d |\n", total[""])
+	for _, part := range series.Parts {
+		fmt.Fprintf(w, "| new files of %s | without tests | %d |\n| | tests | %d |\n", part, code[part], tests[part])
+	}
 	return nil
 }
 

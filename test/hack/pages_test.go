@@ -169,7 +169,8 @@ func TestStat(t *testing.T) {
 	const table = "|---|---|---|\n" +
 		"| 1 rules | staging/src/k8s.io/client-go/util/flowcontrol/backoff.go | 4 |\n" +
 		"| 2 decide | pkg/kubelet/kubelet.go | 4 |\n| 3 late | pkg/kubelet/kubelet.go | 2 |\n|  | pkg/a/zz_generated.go (generated) | 1 |\n" +
-		"| all of core | | 8 |\n| all of cost | | 2 |\n| all of asked | | 0 |\n| all | (generated) | 1 |\n"
+		"| all of core | | 8 |\n| all of cost | | 2 |\n| all of asked | | 0 |\n| all | (generated) | 1 |\n" +
+		"| new files of core | without tests | 16 |\n| | tests | 13 |\n| new files of cost | without tests | 0 |\n| | tests | 0 |\n| new files of asked | without tests | 0 |\n| | tests | 0 |\n"
 	assert.Equal(t, "| patch of v1.37 | file | lines |\n"+table, p.ok(t, "hack/pages.sh", "stat"))
 	for _, v := range []string{"v1.36.2", "1.36", "v1.36.9"} {
 		assert.Contains(t, p.with(t, []string{"KUBE_VERSION=" + v}, "hack/pages.sh", "stat"), "| patch of v1.36 | file | lines |\n|---|---|---|\n| 1 late |")
