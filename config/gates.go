@@ -18,6 +18,16 @@ const (
 	// failed liveness probe, and one that failed to start. Beta, on. Off restores
 	// upstream's doBackOff. Upstream does not have the gate.
 	KubeletStrictCrashLoopBackOff = "KubeletStrictCrashLoopBackOff"
+	// KubeletRelistOnExit makes the kubelet see exits when the runtime reports them: beta, on.
+	// Off restores the look at the runtime once a second. Upstream does not have it.
+	KubeletRelistOnExit = "KubeletRelistOnExit"
+	// KubeletCachedStatusInBackOff makes the end of a wait act on the known status of the pod:
+	// kubernetes/kubernetes#123602, beta, on. Off restores the wait for a newer status. Upstream
+	// does not have it.
+	KubeletCachedStatusInBackOff = "KubeletCachedStatusInBackOff"
+	// KubeletPatchPodStatusWithoutGet makes the kubelet write the status of a pod without reading
+	// it first: beta, on. Upstream does not have it.
+	KubeletPatchPodStatusWithoutGet = "KubeletPatchPodStatusWithoutGet"
 	// KubeletFirstStartsFirst makes restarts wait for first starts of pods: alpha.
 	// Upstream does not have it.
 	KubeletFirstStartsFirst = "KubeletFirstStartsFirst"

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -122,6 +123,13 @@ func completeGates(known []string) cobra.CompletionFunc {
 	}
 }
 
+// askedGates has the patch of each gate that the default series does not have.
+var askedGates = map[string]string{
+	config.KubeletRestartAtAnnotation:      "restartat",
+	config.KubeletMaxRestartsAnnotation:    "maxrestarts",
+	config.KubeletRestartBackOffAnnotation: "curves",
+}
+
 // report is the output of check. Scripts read its JSON form: later versions may add
 // fields; they do not rename or remove any.
 type report struct {
@@ -173,6 +181,7 @@ func check(o checkOptions, manifests []string, stdin io.Reader) *report {
 			r.Warnings = append(r.Warnings, newIssue(manifestName(file), "", "", "skipped: the configuration is not valid"))
 		}
 	} else {
+		r.warnOfConfig(c)
 		pods, _ := r.readWorkloads(manifests, stdin)
 		for _, p := range pods {
 			r.addPod(p, c.FeatureGate)
@@ -243,6 +252,26 @@ func (r *report) addConfig(source cli.Source, load func() (*kubeletconfig.Config
 		r.Curve.Delays = append(r.Curve.Delays, metav1.Duration{Duration: d})
 	}
 	return c
+}
+
+// warnOfConfig warns of what other kubelets, or all of them, do not accept.
+func (r *report) warnOfConfig(c *kubeletconfig.Config) {
+	for _, g := range c.Gates {
+		if patch := askedGates[string(g.Name)]; patch != "" && g.SetBy == g.Name {
+			r.Warnings = append(r.Warnings, newIssue(g.Source.File, "", "featureGates", string(g.Name)+": a kubelet without the optional patch "+patch+" (SERIES=all) does not start with this gate"))
+		}
+	}
+	if !isOfKubelet(r.curve) {
+		r.Warnings = append(r.Warnings, newIssue("", "", "--curve", fmt.Sprintf("%s/%s: no kubelet has this curve: the maximum is from %s to %s, and the initial delay %s, %s, or the maximum if that is shorter",
+			text.Seconds(r.curve.Initial), text.Seconds(r.curve.Max), text.Seconds(config.LeastMaxContainerRestartPeriod), text.Seconds(config.GreatestMaxContainerRestartPeriod),
+			text.Seconds(config.DefaultInitial), text.Seconds(config.ReducedInitial))))
+	}
+}
+
+// isOfKubelet reports whether a configuration of a kubelet has the curve.
+func isOfKubelet(c backoff.Curve) bool {
+	return c.Max >= config.LeastMaxContainerRestartPeriod && c.Max <= config.GreatestMaxContainerRestartPeriod &&
+		(c.Initial == min(config.DefaultInitial, c.Max) || c.Initial == min(config.ReducedInitial, c.Max))
 }
 
 // addErrors adds an error of a configuration, or all errors of an aggregate.

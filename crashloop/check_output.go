@@ -68,6 +68,7 @@ func writeTable(w io.Writer, r *report) error {
 		fmt.Fprintf(&b, "  reset    after a run of more than %v min\n", backoff.ContainerResetPeriod.Minutes())
 	} else {
 		b.WriteString("INVALID: the kubelet does not start with this configuration\n")
+		writeIssues(&b, "ERRORS", r.Errors)
 	}
 	if len(r.FeatureGates) > 0 {
 		b.WriteString("\n")
@@ -82,7 +83,9 @@ func writeTable(w io.Writer, r *report) error {
 		writePod(&b, pod)
 	}
 	writeIssues(&b, "WARNINGS", r.Warnings)
-	writeIssues(&b, "ERRORS", r.Errors)
+	if r.Curve != nil {
+		writeIssues(&b, "ERRORS", r.Errors)
+	}
 	_, err := w.Write(b.Bytes())
 	return err
 }

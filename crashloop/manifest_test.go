@@ -201,8 +201,8 @@ func TestManifestFolders(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(empty, "below"), 0o700))
 	for _, args := range [][]string{{"-f", empty}, {"-R", "-f", empty}, {empty}} {
 		var stdout, stderr bytes.Buffer
-		require.Equal(t, exitSucceeded, run(append([]string{"run"}, args...), nil, &stdout, &stderr))
-		require.Equal(t, "warning: "+empty+": "+noManifest+"\n", stderr.String())
+		require.Equal(t, exitRefused, run(append([]string{"run"}, args...), nil, &stdout, &stderr))
+		require.Equal(t, "warning: "+empty+": "+noManifest+"\nerror: nothing to run: no manifest has a pod or a pod template\n", stderr.String())
 	}
 
 	var stdout, stderr bytes.Buffer

@@ -160,6 +160,9 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 			support = cri.Support
 		}
 		pods = r.addPods(manifests, stdin, commands, restartGates(c.FeatureGate), support)
+		if len(pods) == 0 && len(r.Errors) == 0 {
+			r.Errors = append(r.Errors, newIssue("", "", "", "nothing to run: no manifest has a pod or a pod template"))
+		}
 		r.addGatesNotHonored(c.FeatureGate)
 		for _, p := range pods {
 			r.warnOfAnnotations(p, c.FeatureGate)

@@ -436,7 +436,7 @@ func TestRunRefuses(t *testing.T) {
 		{"other-kinds", []string{"testdata/run-other-kinds.yaml", "testdata/missing.yaml"}, exitRefused},
 		{"same-name", []string{"testdata/run-same-name.yaml", "testdata/run-ignored.yaml"}, exitRefused},
 		{"malformed", []string{"testdata/pods-malformed.yaml"}, exitRefused},
-		{"stdin", []string{"-"}, exitSucceeded},
+		{"stdin", []string{"-"}, exitRefused},
 		{"config", []string{"--config", "testdata/slow.yaml", "testdata/run-ignored.yaml"}, exitRefused},
 		{"no-manifest", nil, exitUsage},
 		{"format", []string{"-o", "yaml", "testdata/run-ignored.yaml"}, exitUsage},

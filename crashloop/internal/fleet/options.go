@@ -204,7 +204,7 @@ func checkShare(s float64) error {
 	if s >= 0 && s <= 1 {
 		return nil
 	}
-	return fmt.Errorf("the share %v must be from 0 to 1", s)
+	return fmt.Errorf("the share %v must be from 0 to 1, such as 0.02 or 2%%", s)
 }
 
 // all returns the number of containers of all nodes.
