@@ -49,6 +49,15 @@ const mebibyte = 1 << 20
 func (r Result) rows() []row {
 	var all []row
 	add := func(what, format string, of func(Figures) float64) { all = append(all, row{what, format, of}) }
+	// known adds a line unless it is 0 for each kubelet, which means that it was not measured or does not exist.
+	known := func(what, format string, of func(Figures) float64) {
+		for _, f := range r.Figures {
+			if of(f) != 0 {
+				add(what, format, of)
+				return
+			}
+		}
+	}
 	summary := func(what, format string, of func(Figures) figures.Summary) {
 		add(what+", p50", format, func(f Figures) float64 { return of(f).Median })
 		add(what+", p99", format, func(f Figures) float64 { return of(f).P99 })
@@ -86,7 +95,7 @@ func (r Result) rows() []row {
 	add("restarts in the window", "%.0f", func(f Figures) float64 { return float64(f.Restarts) })
 	if !herd {
 		add("restarts per second", "%.1f", func(f Figures) float64 { return f.PerSecond })
-		add("  ideal", "%.1f", func(f Figures) float64 { return f.Ideal })
+		known("  ideal", "%.1f", func(f Figures) float64 { return f.Ideal })
 	}
 	if herd {
 		summary("first restart (delay 0)", "%.3f s", func(f Figures) figures.Summary { return f.First })
@@ -99,10 +108,10 @@ func (r Result) rows() []row {
 	add("lateness, minimum", "%.3f s", func(f Figures) float64 { return f.Lateness.Least })
 	summary("lateness", "%.3f s", func(f Figures) figures.Summary { return f.Lateness })
 	add("lateness, worst", "%.3f s", func(f Figures) float64 { return f.Lateness.Worst })
-	add("lateness, mean of the latest 1 %", "%.3f s", func(f Figures) float64 { return f.Latest.All })
-	add("  until the kubelet reads the exit", "%.3f s", func(f Figures) float64 { return f.Latest.Exit })
-	add("  until the kubelet creates the container", "%.3f s", func(f Figures) float64 { return f.Latest.Kubelet })
-	add("  until the container runs", "%.3f s", func(f Figures) float64 { return f.Latest.Runtime })
+	known("lateness, mean of the latest 1 %", "%.3f s", func(f Figures) float64 { return f.Latest.All })
+	known("  until the kubelet reads the exit", "%.3f s", func(f Figures) float64 { return f.Latest.Exit })
+	known("  until the kubelet creates the container", "%.3f s", func(f Figures) float64 { return f.Latest.Kubelet })
+	known("  until the container runs", "%.3f s", func(f Figures) float64 { return f.Latest.Runtime })
 	use("kubelet", func(f Figures) Use { return f.Kubelet })
 	if herd {
 		add("  during the outage, after 5 s", "%.2f cores", func(f Figures) float64 { return f.PeakAway })
@@ -120,8 +129,8 @@ func (r Result) rows() []row {
 	add("API requests per 10 s", "%.0f", func(f Figures) float64 { return f.RequestsPer10s })
 	add("API requests per restart", "%.2f", func(f Figures) float64 { return f.RequestsPerRestart })
 	each("%.2f", func(f Figures) map[string]float64 { return f.Requests })
-	add("duration of an API request, p50", "%.1f ms", func(f Figures) float64 { return f.RequestMedian })
-	add("duration of an API request, p99", "%.1f ms", func(f Figures) float64 { return f.RequestP99 })
+	known("duration of an API request, p50", "%.1f ms", func(f Figures) float64 { return f.RequestMedian })
+	known("duration of an API request, p99", "%.1f ms", func(f Figures) float64 { return f.RequestP99 })
 	add("API requests that wait for the limit", "%.2f", func(f Figures) float64 { return f.Throttled })
 	add("pod syncs per restart", "%.2f", func(f Figures) float64 { return f.Syncs })
 	add("relists per second", "%.2f", func(f Figures) float64 { return f.Relists })

@@ -20,6 +20,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -38,3 +39,20 @@ func newPLEGForTest(runtime kubecontainer.Runtime, events chan *pleg.PodLifecycl
 }
 
 func (p plegForTest) relist(ctx context.Context) { p.Relist(ctx) }
+
+func (r *exitsRuntime) GetPods(ctx context.Context, _ bool) ([]*kubecontainer.Pod, error) {
+	pod, err := r.GetPod(ctx, r.uid)
+	return []*kubecontainer.Pod{pod}, err
+}
+
+func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
+	pod := &kubecontainer.Pod{ID: r.uid, Timestamp: time.Now()}
+	r.addContainers(pod)
+	return pod, nil
+}
+
+func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
+	status := r.statusOf(func(id kubecontainer.ContainerID) bool { return pod.FindContainerByID(id) != nil })
+	status.TimeStamp = pod.Timestamp
+	return status, nil
+}

@@ -19,7 +19,6 @@ limitations under the License.
 package kubelet
 
 import (
-	"context"
 	"math/rand"
 	"slices"
 	"sync"
@@ -67,23 +66,6 @@ func (r *exitsRuntime) newest(name string) *kubecontainer.Status {
 		}
 	}
 	return nil
-}
-
-func (r *exitsRuntime) GetPods(ctx context.Context, _ bool) ([]*kubecontainer.Pod, error) {
-	pod, err := r.GetPod(ctx, r.uid)
-	return []*kubecontainer.Pod{pod}, err
-}
-
-func (r *exitsRuntime) GetPod(context.Context, types.UID) (*kubecontainer.Pod, error) {
-	pod := &kubecontainer.Pod{ID: r.uid, Timestamp: time.Now()}
-	r.addContainers(pod)
-	return pod, nil
-}
-
-func (r *exitsRuntime) GetPodStatus(_ context.Context, pod *kubecontainer.Pod) (*kubecontainer.PodStatus, error) {
-	status := r.statusOf(func(id kubecontainer.ContainerID) bool { return pod.FindContainerByID(id) != nil })
-	status.TimeStamp = pod.Timestamp
-	return status, nil
 }
 
 // addContainers adds the known containers to pod.

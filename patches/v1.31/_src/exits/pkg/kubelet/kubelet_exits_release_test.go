@@ -23,6 +23,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -41,3 +42,13 @@ func newPLEGForTest(runtime kubecontainer.Runtime, events chan *pleg.PodLifecycl
 }
 
 func (p plegForTest) relist(context.Context) { p.Relist() }
+
+func (r *exitsRuntime) GetPods(context.Context, bool) ([]*kubecontainer.Pod, error) {
+	pod := &kubecontainer.Pod{ID: r.uid}
+	r.addContainers(pod)
+	return []*kubecontainer.Pod{pod}, nil
+}
+
+func (r *exitsRuntime) GetPodStatus(context.Context, types.UID, string, string) (*kubecontainer.PodStatus, error) {
+	return r.statusOf(func(kubecontainer.ContainerID) bool { return true }), nil
+}
