@@ -71,6 +71,14 @@ func (m *measurement) startHealthy(api *harness.APIServer, name string) (float64
 	pod.Name = name
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	pod.Spec.Containers[0].Args = []string{"/starts/" + name}
+	for i := range m.scenario.Inits {
+		init := fmt.Sprintf("init-%d", i+1)
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
+			Name: init, Image: harness.ActorImage, ImagePullPolicy: corev1.PullNever, Args: []string{"exit=0"},
+			Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: init}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "starts", MountPath: "/pod"}},
+		})
+	}
 	data, err := json.Marshal(pod)
 	if err != nil {
 		return 0, err
@@ -134,6 +142,12 @@ func (f *Figures) summarizeHealthyPods(runs []Run) {
 
 // compareHealthyPods applies the criteria for healthy pods.
 func compareHealthyPods(s Scenario, reference string, stock, ours Figures, criterion criterionFunc) {
+	if s.Inits > 0 {
+		limit := s.InitRatio * stock.HealthyIdle.Median
+		criterion(fmt.Sprintf("start of a pod with %d init containers, median, at most %g of %s's", s.Inits, s.InitRatio, reference), "s",
+			stock.HealthyIdle.Median, ours.HealthyIdle.Median, limit, ours.HealthyIdle.Median <= limit)
+		return
+	}
 	limit := restartRate * stock.RestartRate
 	criterion(fmt.Sprintf("restarts per second at least %g of %s's", restartRate, reference), "/s",
 		stock.RestartRate, ours.RestartRate, limit, ours.RestartRate >= limit)

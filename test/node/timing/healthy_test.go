@@ -4,6 +4,8 @@ package main
 
 import (
 	"testing"
+
+	"github.com/kubelet-backoff/kubelet-backoff/test/node/figures"
 )
 
 func TestHealthyPods(t *testing.T) {
@@ -40,6 +42,18 @@ func TestHealthyPods(t *testing.T) {
 		tc.ours(&ours)
 		if got := passed([]Comparison{compare(s, "stock", f, ours)}); got != tc.want {
 			t.Errorf("%s: passed = %v, want %v", tc.what, got, tc.want)
+		}
+	}
+}
+
+// Only the time on the idle node decides on init containers.
+func TestInitContainers(t *testing.T) {
+	s := Scenario{Pods: 1, Healthy: true, Inits: 5, InitRatio: 0.4}
+	stock := Figures{HealthyIdle: figures.Summary{Median: 5}, RestartRate: 1}
+	for median, want := range map[float64]bool{1.9: true, 2.1: false} {
+		c := []Comparison{compare(s, "stock", stock, Figures{HealthyIdle: figures.Summary{Median: median}})}
+		if got := passed(c); got != want || len(c[0].Criteria) != 1 {
+			t.Errorf("%g s: passed = %v with %d criteria, want %v with one", median, got, len(c[0].Criteria), want)
 		}
 	}
 }

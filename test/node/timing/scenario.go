@@ -44,6 +44,10 @@ type Scenario struct {
 	// that prefers their starts.
 	Healthy     bool `json:"healthy,omitempty"`
 	FirstStarts bool `json:"firstStarts,omitempty"`
+	// Inits is the number of init containers of a healthy pod, each of which succeeds at
+	// once, and InitRatio how much of stock's median time its start on the idle node may take.
+	Inits     int     `json:"inits,omitempty"`
+	InitRatio float64 `json:"initRatio,omitempty"`
 	// RestartRatio is how much of stock's median time a restart of a pod may take, and
 	// WorstRatio how much of stock's worst.
 	RestartRatio float64 `json:"restartRatio,omitempty"`
@@ -122,6 +126,10 @@ var scenarios = []Scenario{
 	{
 		Name: "restartloop", Action: corev1.ContainerRestartRuleActionRestartAllContainers, Pods: 1, Window: 60 * time.Second,
 	},
+	// The kubelet must see the end of each init container before it starts the next one.
+	{
+		Name: "init", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 1, Window: 20 * time.Second, Healthy: true, Inits: 5, InitRatio: 0.4,
+	},
 	// With this many pods the container runtime is the limit.
 	{
 		Name: "healthy", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Healthy: true,
@@ -170,6 +178,9 @@ func (s Scenario) String() string {
 	}
 	if s.Healthy {
 		length += ", healthy pods beside them"
+	}
+	if s.Inits > 0 {
+		length += fmt.Sprintf(" with %d init containers each", s.Inits)
 	}
 	if s.FirstStarts {
 		length += ", ours with " + gateFirstStarts
