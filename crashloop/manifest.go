@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -222,7 +223,7 @@ func (r *reader) read(name string, data []byte, depth int) {
 		r.Errors = append(r.Errors, newIssue(file, name, "apiVersion", "must be set"))
 		return
 	case err != nil && !isStrict:
-		r.Errors = append(r.Errors, newIssue(file, name, "", oneLine(err)))
+		r.Errors = append(r.Errors, newDecodeIssue(file, name, err))
 		return
 	}
 
@@ -264,6 +265,23 @@ func (r *reader) read(name string, data []byte, depth int) {
 		}
 		return nil
 	}))
+}
+
+// newDecodeIssue returns the issue of an object that cannot be decoded.
+func newDecodeIssue(file, object string, err error) issueReport {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong) && wrong.Field != "":
+		must := map[reflect.Kind]string{reflect.Slice: "a list", reflect.Map: "an object", reflect.Struct: "an object", reflect.String: "a string", reflect.Bool: "true or false"}[wrong.Type.Kind()]
+		detail := fmt.Sprintf("must be %s, and is a %s", cmp.Or(must, "a number"), wrong.Value)
+		if must == "a string" && (wrong.Value == "number" || wrong.Value == "bool") {
+			detail += ": quote it"
+		}
+		return newIssue(file, object, wrong.Field, detail)
+	case strings.HasPrefix(err.Error(), "couldn't get version/kind"):
+		return newIssue(file, object, "", "must be an object with apiVersion and kind, as strings")
+	}
+	return newIssue(file, object, "", oneLine(err))
 }
 
 // oneLine joins the lines of a YAML error.
