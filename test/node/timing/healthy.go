@@ -76,8 +76,11 @@ func (m *measurement) startHealthy(api *harness.APIServer, name string) (float64
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
 			Name: init, Image: harness.ActorImage, ImagePullPolicy: corev1.PullNever, Args: []string{"exit=0"},
 			Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: init}},
-			VolumeMounts: []corev1.VolumeMount{{Name: "starts", MountPath: "/pod"}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "pod", MountPath: "/pod"}},
 		})
+	}
+	if m.scenario.Inits > 0 {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "pod", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
 	data, err := json.Marshal(pod)
 	if err != nil {

@@ -31,11 +31,19 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// exitRelistPause is the pause after each relist of all pods that an exitWatch makes.
-const exitRelistPause = 100 * time.Millisecond
+const (
+	// exitRelistPause is the minimum pause after a relist of all pods that an exitWatch
+	// makes. A relist that takes longer has a pause as long, because a relist of one pod
+	// cannot be made at the same time.
+	exitRelistPause = 100 * time.Millisecond
+	// longestExitRetry is the longest pause between two attempts to read the events.
+	longestExitRetry = 5 * time.Minute
+)
 
 // exitWatch makes the PLEG relist all pods when the container runtime reports that
 // a container exited. The next periodic relist would find this up to a second later.
+// It makes another relist after a pause: the pod may have been in a sync, at whose end
+// its worker needs a newer status.
 //
 // The events of the runtime are hints, which may be lost, late or doubled. The
 // periodic relists continue and find what the events omit. Events are read without
@@ -47,6 +55,8 @@ type exitWatch struct {
 	// relistPod, if not nil, is called for each exit. It reports whether it relists
 	// the pod itself.
 	relistPod func(uid types.UID) bool
+	// exited is full if a container exited since the last relist began.
+	exited chan struct{}
 	// live is true from the first event of a stream until the stream breaks.
 	live atomic.Bool
 }
@@ -67,26 +77,42 @@ func (kl *Kubelet) startExitWatch(ctx context.Context) {
 }
 
 func (w *exitWatch) start(ctx context.Context, clock clock.Clock) {
-	exited := make(chan struct{}, 1)
-	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+	w.exited = make(chan struct{}, 1)
+	sleep := func(d time.Duration) {
 		select {
-		case <-exited:
-			w.relist(ctx)
+		case <-clock.After(d):
 		case <-ctx.Done():
 		}
-	}, exitRelistPause)
+	}
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		select {
+		case <-w.exited:
+		case <-ctx.Done():
+			return
+		}
+		for range 2 {
+			began := clock.Now()
+			w.relist(ctx)
+			sleep(max(exitRelistPause, clock.Since(began)))
+		}
+	}, 0)
 
-	retry := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 10, Cap: 5 * time.Minute}
-	go retry.DelayWithReset(clock, time.Hour).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		err := w.follow(ctx, exited)
-		klog.FromContext(ctx).V(4).Info("No events from the container runtime", "err", err)
-		return false, nil
-	})
+	first := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 10, Cap: longestExitRetry}
+	retry := first
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		live, err := w.follow(ctx)
+		if live {
+			retry = first
+		}
+		delay := retry.Step()
+		klog.FromContext(ctx).V(4).Info("No events from the container runtime", "err", err, "retryAfter", delay)
+		sleep(delay)
+	}, 0)
 }
 
-// follow sends to exited, unless it is full, for each exit until the event stream breaks.
-func (w *exitWatch) follow(ctx context.Context, exited chan<- struct{}) error {
-	defer w.live.Store(false)
+// follow calls noteExit for each exit until the event stream breaks, and reports whether
+// the stream had an event.
+func (w *exitWatch) follow(ctx context.Context) (live bool, err error) {
 	events, broken := make(chan *runtimeapi.ContainerEventResponse, 100), make(chan error, 1)
 	go func() {
 		defer close(events)
@@ -94,14 +120,18 @@ func (w *exitWatch) follow(ctx context.Context, exited chan<- struct{}) error {
 	}()
 	for e := range events {
 		w.live.Store(true)
-		if e.ContainerEventType != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT ||
-			w.relistPod != nil && w.relistPod(types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid())) {
-			continue
-		}
-		select {
-		case exited <- struct{}{}:
-		default:
+		if e.ContainerEventType == runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT &&
+			(w.relistPod == nil || !w.relistPod(types.UID(e.GetPodSandboxStatus().GetMetadata().GetUid()))) {
+			w.noteExit()
 		}
 	}
-	return <-broken
+	return w.live.Swap(false), <-broken
+}
+
+// noteExit makes a relist of all pods begin as soon as possible.
+func (w *exitWatch) noteExit() {
+	select {
+	case w.exited <- struct{}{}:
+	default:
+	}
 }

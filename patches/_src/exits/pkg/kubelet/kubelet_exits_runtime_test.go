@@ -39,6 +39,9 @@ type exitsRuntime struct {
 	t      *testing.T
 	uid    types.UID
 	random *rand.Rand
+	// names are the containers, and each instance lives for less than lives.
+	names []string
+	lives time.Duration
 
 	lock      sync.Mutex
 	instances []*kubecontainer.Status
@@ -97,7 +100,7 @@ func (r *exitsRuntime) statusOf(asked func(kubecontainer.ContainerID) bool) *kub
 
 // sync starts the containers that have ended according to the status.
 func (r *exitsRuntime) sync(podStatus *kubecontainer.PodStatus) {
-	for _, name := range []string{"a", "b"} {
+	for _, name := range r.names {
 		s := podStatus.FindContainerStatusByName(name)
 		if s != nil && s.State != kubecontainer.ContainerStateExited {
 			continue
@@ -118,7 +121,7 @@ func (r *exitsRuntime) sync(podStatus *kubecontainer.PodStatus) {
 		if len(r.instances) > 6 {
 			r.instances = r.instances[1:]
 		}
-		lives := time.Duration(r.random.Int63n(int64(300 * time.Millisecond)))
+		lives := time.Duration(r.random.Int63n(int64(r.lives)))
 		r.lock.Unlock()
 		time.AfterFunc(lives, func() {
 			r.lock.Lock()

@@ -19,7 +19,6 @@ package kubelet
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -33,8 +32,13 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
-// podExitPause is the pause after each relist of pods that podExits requests.
-const podExitPause = 20 * time.Millisecond
+const (
+	// podExitPause is the pause after each relist of pods that podExits requests.
+	podExitPause = 20 * time.Millisecond
+	// mostPodRelists is how many pods are relisted alone at once. More are found faster by
+	// a relist of all pods, and the PLEG drops requests beyond 200.
+	mostPodRelists = 10
+)
 
 // podExits makes the PLEG relist a pod that may be restarted in place when one of its
 // containers exited. Such a pod does not wait for a relist of all pods.
@@ -43,13 +47,14 @@ type podExits struct {
 	clock  clock.Clock
 	pods   *podRestarts
 	relist func(uid types.UID)
+	// relistAll makes a relist of all pods begin as soon as possible.
+	relistAll func()
 	// reported reports whether the runtime reports exits.
 	reported func() bool
-	// relists has the numbers of relists since the last start, by the UIDs of the
-	// pods that synced relists. The values are of the type *atomic.Int32.
-	relists sync.Map
 
 	lock sync.Mutex
+	// relists has the number of relists of each pod that synced relists.
+	relists map[types.UID]int
 	// exited has the pods with exits since the last request. some is full while it is
 	// not empty.
 	exited sets.Set[types.UID]
@@ -59,7 +64,7 @@ type podExits struct {
 // newPodExits returns the podExits of a kubelet that ends with the context, and adds
 // it to the exitWatch.
 func (kl *Kubelet) newPodExits(ctx context.Context) *podExits {
-	e := &podExits{ctx: ctx, clock: kl.clock, pods: kl.podRestarts, relist: kl.requestRelist, reported: kl.exits.live.Load}
+	e := &podExits{ctx: ctx, clock: kl.clock, pods: kl.podRestarts, relist: kl.requestRelist, relistAll: kl.exits.noteExit, reported: kl.exits.live.Load}
 	e.start()
 	if utilfeature.DefaultFeatureGate.Enabled(features.PLEGOnDemandRelist) {
 		kl.exits.relistPod = e.relistPod
@@ -68,7 +73,7 @@ func (kl *Kubelet) newPodExits(ctx context.Context) *podExits {
 }
 
 func (e *podExits) start() {
-	e.exited, e.some = sets.New[types.UID](), make(chan struct{}, 1)
+	e.relists, e.exited, e.some = map[types.UID]int{}, sets.New[types.UID](), make(chan struct{}, 1)
 	go wait.UntilWithContext(e.ctx, e.relistExited, podExitPause)
 }
 
@@ -83,6 +88,10 @@ func (e *podExits) relistExited(ctx context.Context) {
 	exited := e.exited
 	e.exited = sets.New[types.UID]()
 	e.lock.Unlock()
+	if len(exited) > mostPodRelists {
+		e.relistAll()
+		return
+	}
 	for uid := range exited {
 		e.relist(uid)
 	}
@@ -109,26 +118,45 @@ func (e *podExits) relistPod(uid types.UID) bool {
 	return true
 }
 
-// synced makes the PLEG relist a pod several times within the next second,
-// if containers of its present run were started and the runtime does not report
-// when they end. Otherwise the end of an init container would be seen only at the
-// next relist of all pods, and the next container would start up to a second late.
+// synced makes the PLEG relist a pod several times within the next second, if
+// containers of its present run were started. Otherwise the end of an init container
+// that the runtime does not report would be seen only at the next relist of all pods,
+// and the next container would start up to a second late. If the runtime reports exits,
+// only the last of these relists is made, because a report may get lost.
 func (e *podExits) synced(uid types.UID) {
 	p := e.pods.get(uid)
-	if p == nil || p.plan.Phase != restartpod.PhaseStartup || e.reported() {
+	if p == nil || p.plan.Phase != restartpod.PhaseStartup {
 		return
 	}
-	count, relisting := e.relists.LoadOrStore(uid, &atomic.Int32{})
-	relists := count.(*atomic.Int32)
-	relists.Store(0)
-	if relisting {
+	const last = 4
+	first := 1
+	if e.reported() {
+		first = last
+	}
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	_, relisting := e.relists[uid]
+	if e.relists[uid] = first; relisting {
 		return
 	}
 	go func() {
 		defer utilruntime.HandleCrashWithContext(e.ctx)
-		defer e.relists.Delete(uid)
-		for n := relists.Add(1); n <= 4; n = relists.Add(1) {
-			<-e.clock.After(25 * time.Millisecond << n)
+		for {
+			e.lock.Lock()
+			n := e.relists[uid]
+			e.relists[uid]++
+			if n > last {
+				delete(e.relists, uid)
+			}
+			e.lock.Unlock()
+			if n > last {
+				return
+			}
+			select {
+			case <-e.clock.After(25 * time.Millisecond << n):
+			case <-e.ctx.Done():
+				return
+			}
 			e.relist(uid)
 		}
 	}()

@@ -20,6 +20,7 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -33,8 +34,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
-func newPodExitsForTest(ctx context.Context, relist func(types.UID)) *podExits {
-	e := &podExits{ctx: ctx, clock: clock.RealClock{}, pods: newPodRestarts(clock.RealClock{}, nil, time.Second, time.Minute), relist: relist}
+func newPodExitsForTest(ctx context.Context, relist func(types.UID), relistAll func()) *podExits {
+	e := &podExits{ctx: ctx, clock: clock.RealClock{}, pods: newPodRestarts(clock.RealClock{}, nil, time.Second, time.Minute), relist: relist, relistAll: relistAll}
 	e.start()
 	return e
 }
@@ -54,6 +55,10 @@ func TestPodExits(t *testing.T) {
 			lock.Lock()
 			defer lock.Unlock()
 			relisted = append(relisted, uid)
+		}, func() {
+			lock.Lock()
+			defer lock.Unlock()
+			relisted = append(relisted, "all")
 		})
 		e.pods.set("a", &podRestart{})
 		e.pods.set("b", &podRestart{})
@@ -79,6 +84,17 @@ func TestPodExits(t *testing.T) {
 		require.Empty(t, seen(), "the sync that stops containers sees their ends itself")
 		e.pods.get("a").stopping.Store(false)
 
+		// Many pods are relisted together.
+		for n := range mostPodRelists + 1 {
+			uid := types.UID(fmt.Sprint("many-", n))
+			e.pods.set(uid, &podRestart{})
+			e.relistPod(uid)
+		}
+		time.Sleep(podExitPause)
+		all := seen()
+		require.Equal(t, types.UID("all"), all[len(all)-1])
+		require.LessOrEqual(t, len(all), 2)
+
 		// Many exits cause a few relists, the last one after the last exit.
 		for range 99 {
 			e.relistPod("a")
@@ -102,7 +118,7 @@ func TestPodExitsHearOfExits(t *testing.T) {
 
 func TestPodExitsStartOnce(t *testing.T) {
 	testStartsOnce(t, func(ctx context.Context, e *exitsTest, relists plegForTest, pod types.UID) func() {
-		exits := newPodExitsForTest(ctx, relists.relistPod)
+		exits := newPodExitsForTest(ctx, relists.relistPod, e.noteExit)
 		exits.pods.set(pod, &podRestart{})
 		e.relistPod = exits.relistPod
 		relists.start(ctx)
@@ -122,16 +138,26 @@ func relistsTest(t *testing.T) (*restartTest, *podExits, <-chan types.UID) {
 	return r, exits, relists
 }
 
-// A pod in Startup is not relisted repeatedly if the runtime reports exits.
-func TestNoRelistInStartupWithEvents(t *testing.T) {
-	r, exits, _ := relistsTest(t)
+// A pod in Startup is relisted once, and late, if the runtime reports exits.
+func TestOneRelistInStartupWithEvents(t *testing.T) {
+	r, exits, relists := relistsTest(t)
 	r.exit("x", 88)
 	require.NoError(t, r.sync())
 	require.Equal(t, restartpod.PhaseStartup, r.kubelet.podRestarts.get(r.pod.UID).plan.Phase)
 	r.kubelet.exits.live.Store(true)
 	exits.synced(r.pod.UID)
-	_, relisting := exits.relists.Load(r.pod.UID)
-	require.False(t, relisting)
+	require.Eventually(t, r.fake.fakeClock.HasWaiters, time.Minute, time.Millisecond)
+	r.fake.fakeClock.Step(400 * time.Millisecond)
+	require.Equal(t, r.pod.UID, <-relists)
+	require.Eventually(t, exits.idle, time.Minute, time.Millisecond)
+	require.False(t, r.fake.fakeClock.HasWaiters())
+}
+
+// idle reports whether synced relists no pod.
+func (e *podExits) idle() bool {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	return len(e.relists) == 0
 }
 
 // The relists in Startup come from one goroutine per pod and use the kubelet's
@@ -154,6 +180,6 @@ func TestRelistInStartup(t *testing.T) {
 		r.fake.fakeClock.Step(after * time.Millisecond)
 		require.Equal(t, r.pod.UID, <-relists, n)
 	}
-	require.Eventually(t, func() bool { _, relisting := exits.relists.Load(r.pod.UID); return !relisting }, time.Minute, time.Millisecond)
+	require.Eventually(t, exits.idle, time.Minute, time.Millisecond)
 	require.False(t, r.fake.fakeClock.HasWaiters())
 }
