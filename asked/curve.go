@@ -206,14 +206,7 @@ func RulesOf(pod *v1.Pod, container string, node backoff.Curve) *backoff.KeyRule
 
 // CurveAnnotations returns the names of the pod's annotations with a back-off, sorted.
 func CurveAnnotations(pod *v1.Pod) []string {
-	var names []string
-	for name := range pod.Annotations {
-		if strings.HasPrefix(name, CurvePrefix) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	return annotationsOf(pod, func(name string) bool { return strings.HasPrefix(name, CurvePrefix) })
 }
 
 // ValidateCurves returns an error for each of CurveAnnotations that has no effect: its value is

@@ -223,9 +223,13 @@ func (r *Restarts) keep(uid types.UID, p *requests, now time.Time) {
 // RestartAtAnnotations returns the names of the pod's annotations that ask for the end of a
 // wait, sorted.
 func RestartAtAnnotations(pod *v1.Pod) []string {
-	var names []string
+	return annotationsOf(pod, func(name string) bool { return name == RestartAtAnnotation || strings.HasPrefix(name, RestartAtPrefix) })
+}
+
+// annotationsOf returns the names of the pod's annotations that match, sorted.
+func annotationsOf(pod *v1.Pod, match func(name string) bool) (names []string) {
 	for name := range pod.Annotations {
-		if name == RestartAtAnnotation || strings.HasPrefix(name, RestartAtPrefix) {
+		if match(name) {
 			names = append(names, name)
 		}
 	}

@@ -185,7 +185,7 @@ func (m *Machine) terminate(o *Observation, p *Plan) {
 			m.stopSince = stopSince
 		}
 	} else if stopSince.After(o.Now) {
-		// The clock stepped back. The grace period ends as it did, counted from now.
+		// The clock stepped back. The grace period begins again, once.
 		stopSince, m.stopSince = o.Now, o.Now
 	}
 	p.Kill, p.Next = o.stop(stopSince, m.conditions[0].Type == PodRestarting, ", the pod is being restarted")

@@ -55,7 +55,7 @@ type exitWatch struct {
 	// relistPod, if not nil, is called for each exit. It reports whether it relists
 	// the pod itself.
 	relistPod func(uid types.UID) bool
-	// exited is full if a container exited since the last relist began.
+	// exited is full if a container exited since the exitWatch last woke.
 	exited chan struct{}
 	// live is true from the first event of a stream until the stream breaks.
 	live atomic.Bool

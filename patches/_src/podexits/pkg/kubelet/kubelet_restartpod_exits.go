@@ -53,7 +53,7 @@ type podExits struct {
 	reported func() bool
 
 	lock sync.Mutex
-	// relists has the number of relists of each pod that synced relists.
+	// relists has the number of the next relist of each pod that synced relists.
 	relists map[types.UID]int
 	// exited has the pods with exits since the last request. some is full while it is
 	// not empty.
