@@ -72,12 +72,8 @@ func (m *measurement) startHealthy(api *harness.APIServer, name string) (float64
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	pod.Spec.Containers[0].Args = []string{"/starts/" + name}
 	for i := range m.scenario.Inits {
-		init := fmt.Sprintf("init-%d", i+1)
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
-			Name: init, Image: harness.ActorImage, ImagePullPolicy: corev1.PullNever, Args: []string{"exit=0"},
-			Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: init}},
-			VolumeMounts: []corev1.VolumeMount{{Name: "pod", MountPath: "/pod"}},
-		})
+		mounts := []corev1.VolumeMount{{Name: "pod", MountPath: "/pod"}}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, actor(fmt.Sprintf("init-%d", i+1), mounts, "exit=0"))
 	}
 	if m.scenario.Inits > 0 {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "pod", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})

@@ -65,13 +65,7 @@ func withRestartRules(pods []*corev1.Pod, s Scenario, dir string) {
 	if s.CSI {
 		mounts = append(mounts, corev1.VolumeMount{Name: "data", MountPath: "/data"})
 	}
-	container := func(name string, lives ...string) corev1.Container {
-		return corev1.Container{
-			Name: name, Image: harness.ActorImage, ImagePullPolicy: corev1.PullNever, Args: lives,
-			Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: name}},
-			VolumeMounts: mounts,
-		}
-	}
+	container := func(name string, lives ...string) corev1.Container { return actor(name, mounts, lives...) }
 	exit := fmt.Sprintf("exit=%d", triggerExit)
 	main := container(trigger, exit)
 	if s.Window == 0 {

@@ -90,6 +90,16 @@ func (m *measurement) pods() []*corev1.Pod {
 	return pods
 }
 
+// actor returns a container that follows the lives, as in images/actor. One of the mounts must be
+// /pod, for its journal.
+func actor(name string, mounts []corev1.VolumeMount, lives ...string) corev1.Container {
+	return corev1.Container{
+		Name: name, Image: harness.ActorImage, ImagePullPolicy: corev1.PullNever, Args: lives,
+		Env:          []corev1.EnvVar{{Name: "CONTAINER", Value: name}},
+		VolumeMounts: mounts,
+	}
+}
+
 // writeManifests writes the pods to the folder of a standalone kubelet's static pods.
 func (m *measurement) writeManifests() error {
 	if err := os.MkdirAll(m.Path("manifests"), 0o755); err != nil {
