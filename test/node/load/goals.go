@@ -24,8 +24,8 @@ type Goal struct {
 }
 
 const (
-	// goalPods is the number of pods for which some of the goals are set.
-	goalPods = 110
+	// goalContainers is the number of containers for which some of the goals are set.
+	goalContainers = 110
 	// goalTimes is the goal for the ratio of the restarts, in scenarios where the ideal
 	// is at least this multiple of the reference.
 	goalTimes = 1.7
@@ -37,7 +37,7 @@ const (
 )
 
 // goalNotes explain the goals.
-const goalNotes = `Kubelet CPU and p99 lateness have a limit only with 110 pods. Restarts per second have one if the ideal is at least 1.7 times the
+const goalNotes = `Kubelet CPU and p99 lateness have a limit only with 110 containers. Restarts per second have one if the ideal is at least 1.7 times the
 reference's rate, because otherwise it is out of reach. A healthy pod counts as slower than with the reference if the medians of its start differ
 by more than twice the standard error of the difference. The standard error of a median is 0.93 of the interquartile range, divided by the
 square root of the number of starts.`
@@ -63,14 +63,14 @@ func (r Result) goals() (all []Goal) {
 	}
 	// If the back-offs differ, lateness cannot be compared.
 	alike := reference != "stock" || r.Scenario.forStock() == r.Scenario
-	if r.Scenario.Pods == goalPods {
+	if r.Scenario.mains() == goalContainers {
 		part("kubelet CPU per restart", 0.5, func(f Figures) float64 { return f.Kubelet.PerRestart })
 	}
 	part("API requests per restart", 0.5, func(f Figures) float64 { return f.RequestsPerRestart })
 	if alike && stock.PerSecond > 0 && ours.Ideal >= goalTimes*stock.PerSecond {
 		add(Goal{What: fmt.Sprintf("restarts per second, times %s's", reference), Limit: goalTimes, AtLeast: true, Ours: ours.PerSecond / stock.PerSecond})
 	}
-	if alike && r.Scenario.Pods == goalPods {
+	if alike && r.Scenario.mains() == goalContainers {
 		part("p99 lateness", 0.4, func(f Figures) float64 { return f.Lateness.P99 })
 	}
 	add(Goal{

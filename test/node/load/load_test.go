@@ -65,11 +65,11 @@ func TestSelectScenarios(t *testing.T) {
 		return strings.Join(names, ", ")
 	}
 	for _, tc := range []struct{ only, pods, want string }{
-		{"", "", "all-fail/30 30s, all-fail/110 30s, all-fail/500 30s, half/110 30s, tenth/110 30s, sidecars/110 30s, restartpod/110 30s, dependency/110 12s"},
+		{"", "", "all-fail/30 30s, all-fail/110 30s, all-fail/500 30s, half/110 30s, tenth/110 30s, sidecars/110 30s, dense/11 30s, restartpod/110 30s, dependency/110 12s"},
 		{"dependency, half", "30,60", "half/30 30s, half/60 30s, dependency/30 12s, dependency/60 12s"},
 		{"all-fail/5,tenth", "40", "all-fail/5 30s, tenth/40 30s"},
 		{"all-fail/5,all-fail/6", "", "all-fail/5 30s, all-fail/6 30s"},
-		{"none", "", `no mix is named "none": must be one of all-fail, half, tenth, sidecars, restartpod, dependency`},
+		{"none", "", `no mix is named "none": must be one of all-fail, half, tenth, sidecars, dense, restartpod, dependency`},
 		{"half/x", "", `--only "half/x": "x" is not a number of pods`},
 		{"half", "0", `--pods "0": "0" is not a number of pods`},
 		{"tenth", "9", "tenth: one in ten of 9 pods is none"},
@@ -97,12 +97,11 @@ func TestPodsOfMixes(t *testing.T) {
 			assert.False(t, seen[pod.Name], "two pods are named %s", pod.Name)
 			seen[pod.Name] = true
 			assert.Equal(t, harness.KubeletName(0), pod.Spec.NodeName)
-			assert.True(t, isMain(memcri.Event{Pod: pod.Name, Container: pod.Spec.Containers[0].Name}, s), "%s is not looked at", pod.Name)
 			for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
 				for _, text := range c.Args {
 					life, err := memcri.ParseLife(text)
 					require.NoError(t, err)
-					if c.Name == mainContainer && life.Exits {
+					if s.measures(pod.Name, c.Name) && life.Exits {
 						crashing++
 						assert.Equal(t, s.Life, life.Sleep)
 						assert.Equal(t, m.name == onDependent, life.Needs == dependency)
@@ -180,7 +179,7 @@ func TestMeasure(t *testing.T) {
 
 	run.Journal = append(lives("all-fail-001", 11), lives("all-fail-001", 12)...)
 	_, err = measure(run, usual)
-	assert.EqualError(t, err, "pod all-fail-001: the container was started at 2026-01-02 03:04:17 +0000 UTC, while it ran")
+	assert.EqualError(t, err, "pod all-fail-001: main was started at 2026-01-02 03:04:17 +0000 UTC, while it ran")
 	run.Journal = nil
 	_, err = measure(run, usual)
 	assert.EqualError(t, err, "the measuring window has no restart")
@@ -257,6 +256,22 @@ func TestMeasureHerd(t *testing.T) {
 	assert.Equal(t, 1, countRunning(run.Journal[:len(run.Journal)-1], s))
 	require.Len(t, f.starts, 6*4+1)
 	assert.Equal(t, []chart.Point{{X: 0, Y: 0}, {X: 0.25, Y: 0}, {X: 0.5, Y: 1}, {X: 0.75, Y: 0}, {X: 1, Y: 1}}, f.starts[:5])
+}
+
+// Containers of one pod count one by one.
+func TestMeasureDense(t *testing.T) {
+	s := usual
+	s.Mix, s.Pods = dense, 1
+	second := lives("dense-001", 1, 10, 10.5, 10.6, 12.5)
+	for i := range second {
+		second[i].Container = mainContainer + "-2"
+	}
+	run := Run{From: at(10), To: at(16), Journal: join(lives("dense-001", 1, 10, 11, 11.1, 13), second)}
+	f, err := measure(run, s)
+	require.NoError(t, err)
+	assert.Equal(t, 4, f.Restarts)
+	assert.Equal(t, 2, f.First.Count)
+	assert.Equal(t, 2, countRunning(run.Journal, s))
 }
 
 // The peaks do not include the first restarts after the loss of the dependency.

@@ -208,7 +208,7 @@ func (f *Figures) recovery(run Run, s Scenario) {
 	starts := map[string][]time.Time{}
 	for _, e := range run.Journal {
 		if isMain(e, s) && e.What == memcri.Started {
-			starts[e.UID] = append(starts[e.UID], e.At)
+			starts[idOf(e)] = append(starts[idOf(e)], e.At)
 		}
 	}
 	after := func(moment time.Time) (waits []float64) {
@@ -272,17 +272,17 @@ func (f *Figures) restarts(run Run, s Scenario) error {
 		if !isMain(e, s) {
 			continue
 		}
-		h := all[e.UID]
+		h := all[idOf(e)]
 		if h == nil {
 			h = &history{}
-			all[e.UID] = h
+			all[idOf(e)] = h
 		}
 		if e.What == memcri.Exited {
 			h.exited, h.running = e.At, false
 			continue
 		}
 		if h.running {
-			return fmt.Errorf("pod %s: the container was started at %v, while it ran", e.Pod, e.At)
+			return fmt.Errorf("pod %s: %s was started at %v, while it ran", e.Pod, e.Container, e.At)
 		}
 		h.running = true
 		n := h.starts - 1
@@ -305,17 +305,21 @@ func (f *Figures) restarts(run Run, s Scenario) error {
 }
 
 // isMain reports whether an event is of a container that the scenario measures.
-func isMain(e memcri.Event, s Scenario) bool {
-	return e.Container == mainContainer && strings.HasPrefix(e.Pod, s.Mix)
+func isMain(e memcri.Event, s Scenario) bool { return s.measures(e.Pod, e.Container) }
+
+func (s Scenario) measures(pod, container string) bool {
+	return strings.HasPrefix(container, mainContainer) && strings.HasPrefix(pod, s.Mix)
 }
 
-// countRunning returns the number of pods whose main container runs at the end of a
-// journal.
+// idOf identifies the container of an event in all its instances.
+func idOf(e memcri.Event) string { return e.UID + "/" + e.Container }
+
+// countRunning returns the number of main containers that run at the end of a journal.
 func countRunning(journal []memcri.Event, s Scenario) int {
 	running := map[string]bool{}
 	for _, e := range journal {
 		if isMain(e, s) {
-			running[e.UID] = e.What == memcri.Started
+			running[idOf(e)] = e.What == memcri.Started
 		}
 	}
 	n := 0

@@ -435,20 +435,20 @@ func (m *measurement) deleteHealthyPods() error {
 	return nil
 }
 
-// starts returns how often the main container of each of the pods has started.
+// starts returns how often each main container has started.
 func (m *measurement) starts() map[string]int {
 	starts := map[string]int{}
 	for _, e := range m.run.Journal {
 		if m.isStart(e) {
-			starts[e.Pod]++
+			starts[idOf(e)]++
 		}
 	}
 	return starts
 }
 
-// isStart reports whether a container of the mix has started.
+// isStart reports whether a main container has started.
 func (m *measurement) isStart(e memcri.Event) bool {
-	return e.What == memcri.Started && e.Container == mainContainer && strings.HasPrefix(e.Pod, m.Scenario.Mix)
+	return e.What == memcri.Started && isMain(e, m.Scenario)
 }
 
 // The names of the kubelet's metrics.

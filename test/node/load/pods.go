@@ -14,7 +14,7 @@ import (
 const (
 	// image can be any name, because the runtime has every image.
 	image = "localhost/kubelet-backoff/memory:test"
-	// mainContainer is the name of the container that crashes.
+	// mainContainer is the name of the container that crashes. If there are more, theirs begin with it.
 	mainContainer = "main"
 	// dependency is the dependency of the containers in the mix dependency.
 	dependency = "database"
@@ -68,6 +68,10 @@ func (s Scenario) pods() (pods []*corev1.Pod) {
 			sidecar := container("sidecar")
 			sidecar.RestartPolicy = &always
 			pod.Spec.InitContainers = []corev1.Container{sidecar}
+		case dense:
+			for n := 2; n <= inPod; n++ {
+				pod.Spec.Containers = append(pod.Spec.Containers, container(fmt.Sprintf("%s-%d", mainContainer, n), fails))
+			}
 		case restartPod:
 			never := corev1.ContainerRestartPolicyNever
 			sidecar := container("sidecar")

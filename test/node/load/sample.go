@@ -153,7 +153,7 @@ func (m *measurement) countOnce() error {
 		}
 		for _, pod := range list.Items {
 			for _, s := range pod.Status.ContainerStatuses {
-				if s.Name == mainContainer && strings.HasPrefix(pod.Name, m.Scenario.Mix) {
+				if m.Scenario.measures(pod.Name, s.Name) {
 					m.run.APIRestarts += int(s.RestartCount)
 				}
 			}

@@ -39,6 +39,7 @@ const (
 	half        = "half"
 	tenth       = "tenth"
 	sidecars    = "sidecars"
+	dense       = "dense"
 	restartPod  = "restartpod"
 	onDependent = "dependency"
 )
@@ -48,6 +49,7 @@ var mixes = []struct{ name, what string }{
 	{half, "half exit with 0 (Always), half with 1 (OnFailure)"},
 	{tenth, "one in ten fails, the others run"},
 	{sidecars, "all have a sidecar that runs and a container that fails"},
+	{dense, "all have ten containers that fail"},
 	{restartPod, "all restart as a whole: init container, sidecar, and a container that triggers"},
 	{onDependent, "all run, fail during the outage of a dependency, and recover after it"},
 }
@@ -83,12 +85,23 @@ func (s Scenario) String() string {
 
 func (s Scenario) nodes() int { return max(1, s.Nodes) }
 
-// crashing returns the number of pods that crash.
+// inPod is the number of main containers in each pod of the mix dense. KEP-4603 asks for pods with many containers.
+const inPod = 10
+
+// mains returns the number of main containers.
+func (s Scenario) mains() int {
+	if s.Mix == dense {
+		return inPod * s.Pods
+	}
+	return s.Pods
+}
+
+// crashing returns the number of main containers that crash.
 func (s Scenario) crashing() int {
 	if s.Mix == tenth {
 		return s.Pods / 10
 	}
-	return s.Pods
+	return s.mains()
 }
 
 // ideal returns the number of restarts per second if each was on time and took no
@@ -115,10 +128,13 @@ func (s Scenario) forStock() Scenario {
 }
 
 // defaultPods are the numbers of pods of a mix by default. The scenarios of 30 and 500
-// differ from those of 110 only in the number.
+// differ from those of 110 only in the number. The mix dense has as many containers as others.
 func defaultPods(mix string) []int {
-	if mix == allFail {
+	switch mix {
+	case allFail:
 		return []int{30, 110, 500}
+	case dense:
+		return []int{110 / inPod}
 	}
 	return []int{110}
 }

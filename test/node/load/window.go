@@ -13,11 +13,11 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
 )
 
-// warmUp waits until every pod has started, and every crashing pod has restarted
+// warmUp waits until every container has started, and every crashing one has restarted
 // twice. The second restart has a delay.
 func (m *measurement) warmUp() error {
 	said := time.Now()
-	if err := harness.Await(m.Context(), "the second restart of every pod that crashes", 5*time.Minute, func(context.Context) error {
+	if err := harness.Await(m.Context(), "the second restart of every container that crashes", 5*time.Minute, func(context.Context) error {
 		if err := m.deleteHealthyPods(); err != nil {
 			return err
 		}
@@ -33,10 +33,10 @@ func (m *measurement) warmUp() error {
 		if m.Scenario.Mix == onDependent {
 			crashing = m.Scenario.crashing()
 		}
-		if ready == m.Scenario.Pods && crashing >= m.Scenario.crashing() {
+		if ready == m.Scenario.mains() && crashing >= m.Scenario.crashing() {
 			return nil
 		}
-		err := fmt.Errorf("%d of %d pods have started, %d of %d were restarted twice", ready, m.Scenario.Pods, crashing, m.Scenario.crashing())
+		err := fmt.Errorf("%d of %d containers have started, %d of %d were restarted twice", ready, m.Scenario.mains(), crashing, m.Scenario.crashing())
 		if time.Since(said) > 10*time.Second {
 			said = time.Now()
 			m.say("%v", err)
@@ -134,9 +134,9 @@ func (m *measurement) herd(do func() error) error {
 		return err
 	}
 	limit := time.Now().Add(2*m.Scenario.Maximum + 2*time.Minute)
-	for running := 0; running < m.Scenario.Pods; running = countRunning(m.run.Journal, m.Scenario) {
+	for running := 0; running < m.Scenario.mains(); running = countRunning(m.run.Journal, m.Scenario) {
 		if time.Now().After(limit) {
-			return fmt.Errorf("%d of %d pods run %v after the dependency came back", running, m.Scenario.Pods, time.Since(m.run.Back))
+			return fmt.Errorf("%d of %d containers run %v after the dependency came back", running, m.Scenario.mains(), time.Since(m.run.Back))
 		}
 		if err := m.wait(sampling, do); err != nil {
 			return err
