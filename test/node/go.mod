@@ -9,6 +9,7 @@ replace github.com/kubelet-backoff/kubelet-backoff => ../..
 require (
 	github.com/container-storage-interface/spec v1.12.0
 	github.com/containernetworking/cni v1.3.0
+	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/kubelet-backoff/kubelet-backoff v0.0.0

@@ -52,9 +52,10 @@ type Image struct {
 }
 
 var (
-	actorImage = Image{Program: "actor", Reference: ActorImage}
-	images     = []Image{
-		{Program: "crasher", Reference: CrasherImage},
+	actorImage   = Image{Program: "actor", Reference: ActorImage}
+	crasherImage = Image{Program: "crasher", Reference: CrasherImage}
+	images       = []Image{
+		crasherImage,
 		actorImage,
 		{Program: "pause", Reference: pauseImage},
 	}

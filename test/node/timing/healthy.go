@@ -78,6 +78,13 @@ func (m *measurement) startHealthy(api *harness.APIServer, name string) (float64
 	if m.scenario.Inits > 0 {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "pod", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
+	if m.registry != nil {
+		image, err := m.registry.Add(name, m.scenario.ImageSize)
+		if err != nil {
+			return 0, err
+		}
+		pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = image, corev1.PullAlways
+	}
 	data, err := json.Marshal(pod)
 	if err != nil {
 		return 0, err

@@ -31,6 +31,8 @@ type measurement struct {
 	*harness.Node
 	label    string
 	scenario Scenario
+	// registry has the images of healthy pods, if these are downloaded.
+	registry *harness.Registry
 }
 
 // nodeMain runs in the process that the harness started.
@@ -43,7 +45,7 @@ func nodeMain(in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(n.Spec.Task, &t); err != nil {
 		return fmt.Errorf("reading the node's task: %w", err)
 	}
-	m := &measurement{n, t.Label, t.Scenario}
+	m := &measurement{Node: n, label: t.Label, scenario: t.Scenario}
 	run, err := m.run()
 	if err != nil {
 		if c := context.Cause(n.Context()); c != nil {
@@ -86,6 +88,12 @@ func (m *measurement) run() (run Run, err error) {
 			if err := api.Create(m.Context(), "/apis/storage.k8s.io/v1/csidrivers", driver.Object()); err != nil {
 				return run, err
 			}
+		}
+		if m.scenario.ImageSize > 0 {
+			if m.registry, err = m.StartRegistry(); err != nil {
+				return run, err
+			}
+			defer m.registry.Stop()
 		}
 		m.say("starting the kubelet %s", run.Version)
 		if err := m.StartKubelet(m.scenarioConfig(), "--kubeconfig="+api.Kubeconfig); err != nil {

@@ -48,6 +48,8 @@ type Scenario struct {
 	// once, and InitRatio how much of stock's median time its start on the idle node may take.
 	Inits     int     `json:"inits,omitempty"`
 	InitRatio float64 `json:"initRatio,omitempty"`
+	// ImageSize is the size in bytes of an image that the node downloads for each healthy pod.
+	ImageSize int64 `json:"imageSize,omitempty"`
 	// RestartRatio is how much of stock's median time a restart of a pod may take, and
 	// WorstRatio how much of stock's worst.
 	RestartRatio float64 `json:"restartRatio,omitempty"`
@@ -134,6 +136,10 @@ var scenarios = []Scenario{
 	{
 		Name: "healthy", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Healthy: true,
 	},
+	// KEP-4603 asks what large downloads cost under the fastest restarts.
+	{
+		Name: "pulls", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 30, Window: 40 * time.Second, Healthy: true, ImageSize: 64 << 20,
+	},
 	{
 		Name: "firststarts", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Healthy: true, FirstStarts: true,
 	},
@@ -181,6 +187,9 @@ func (s Scenario) String() string {
 	}
 	if s.Inits > 0 {
 		length += fmt.Sprintf(" with %d init containers each", s.Inits)
+	}
+	if s.ImageSize > 0 {
+		length += fmt.Sprintf(", each with an image of %d MiB to download", s.ImageSize>>20)
 	}
 	if s.FirstStarts {
 		length += ", ours with " + gateFirstStarts
