@@ -5,9 +5,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,30 +21,38 @@ import (
 // TestDocsLinks check commands and links.
 func TestDocsKEPs(t *testing.T) {
 	goTest := regexp.MustCompile("`(Test\\w+)` in `([^`]+)`")
-	scenario := regexp.MustCompile("SCENARIO=([A-Za-z]+)(?:/([A-Za-z]+))?")
+	scenario := regexp.MustCompile("`(?:make node-e2e SCENARIO=)?(Pods|Disruptions|Persist|Metrics|Machine)/(\\w+)`")
 	scenarios := goFiles(t, "test/node/e2e")
 	rows := 0
-	for line := range strings.Lines(repositoryFile(t, "docs/keps.md")) {
-		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| section |") {
-			continue
+	// A row without something that shows it needs a note. Notes follow their table.
+	for section := range strings.SplitSeq(repositoryFile(t, "docs/keps.md"), "\n## ") {
+		notes := 0
+		for line := range strings.Lines(section) {
+			if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| section |") {
+				continue
+			}
+			cells := strings.Split(strings.TrimSuffix(strings.TrimPrefix(strings.ReplaceAll(line, `\|`, ""), "| "), " |\n"), " | ")
+			require.Len(t, cells, 4, line)
+			rows++
+			shown, note := cells[2], strings.TrimSpace(cells[3])
+			if note != "" {
+				notes++
+				assert.Equal(t, strconv.Itoa(notes), note, "notes are numbered in their order: %s", line)
+				assert.Contains(t, section, "\n"+note+". ", "no such note: %s", line)
+			}
+			if shown == "not met" {
+				assert.NotEmpty(t, note, "no reason: %s", line)
+				continue
+			}
+			assert.Regexp(t, "`|\\]\\(", shown, "nothing to run or to read: %s", line)
+			for _, m := range goTest.FindAllStringSubmatch(shown, -1) {
+				assert.Contains(t, testsIn(t, m[2]), "func "+m[1]+"(", line)
+			}
+			for _, m := range scenario.FindAllStringSubmatch(shown, -1) {
+				assert.True(t, strings.Contains(scenarios, "\t{\""+m[2]+"\","), "no scenario %s: %s", m[2], line)
+			}
 		}
-		cells := strings.Split(strings.Trim(strings.ReplaceAll(line, `\|`, ""), "| \n"), " | ")
-		require.GreaterOrEqual(t, len(cells), 3, line)
-		require.LessOrEqual(t, len(cells), 4, line)
-		rows++
-		shown, reason := cells[2], strings.Join(cells[3:], "")
-		if shown == "not met" {
-			assert.NotEmpty(t, reason, line)
-			continue
-		}
-		assert.Regexp(t, "`|\\]\\(", shown, "nothing to run or to read: %s", line)
-		for _, m := range goTest.FindAllStringSubmatch(shown, -1) {
-			assert.Contains(t, testsIn(t, m[2]), "func "+m[1]+"(", line)
-		}
-		for _, m := range scenario.FindAllStringSubmatch(shown, -1) {
-			assert.Contains(t, scenarios, `"`+m[1]+`"`, line)
-			assert.Contains(t, scenarios, m[2], line)
-		}
+		assert.NotContains(t, section, fmt.Sprintf("\n%d. ", notes+1), "a note without a row")
 	}
 	assert.Greater(t, rows, 100)
 }
