@@ -47,58 +47,6 @@ type Options struct {
 	// RestartPod each allow their action, and allow rules on sidecars (KEP-5532,
 	// user story 2). Without ContainerRestartRules they have no effect.
 	restartpod.Gates
-	// AnyExitCodes accepts the same lists of exit codes as upstream: empty, with
-	// duplicates, or with codes that no container exits with. It is for objects
-	// that already have them (AllowStored).
-	AnyExitCodes bool
-}
-
-// AllowStored returns the options for an update of an object with the old pod
-// spec. Fields and values in use in old stay allowed, so that the rest of the
-// object can be updated after a gate was turned off. Nil means a new object and
-// changes nothing. It corresponds to GetValidationOptionsFromPodSpecAndMeta of
-// pkg/api/pod, and also covers RestartPod and exit codes.
-func (o Options) AllowStored(old *v1.PodSpec) Options {
-	if old == nil {
-		return o
-	}
-	sidecarRules := false
-	for i := range old.InitContainers {
-		c := &old.InitContainers[i]
-		o.allow(c, old)
-		if isSidecar(c) {
-			sidecarRules = sidecarRules || len(c.RestartPolicyRules) > 0
-		} else if c.RestartPolicy != nil {
-			o.ContainerRestartRules = true
-		}
-	}
-	for i := range old.Containers {
-		c := &old.Containers[i]
-		o.allow(c, old)
-		if c.RestartPolicy != nil {
-			o.ContainerRestartRules = true
-		}
-	}
-	if sidecarRules && !o.RestartPod {
-		o.RestartAllContainers = true
-	}
-	return o
-}
-
-// allow allows the rules of a stored container of the pod.
-func (o *Options) allow(c *v1.Container, spec *v1.PodSpec) {
-	for _, rule := range c.RestartPolicyRules {
-		o.ContainerRestartRules = true
-		switch rule.Action {
-		case v1.ContainerRestartRuleActionRestartAllContainers:
-			o.RestartAllContainers = true
-		case actionRestartPod:
-			o.RestartPod = true
-		}
-		if rule.ExitCodes != nil && len(validateExitCodes(rule.ExitCodes.Values, isWindows(spec), nil)) > 0 {
-			o.AnyExitCodes = true
-		}
-	}
 }
 
 // actions returns the actions that the gates allow.
@@ -120,8 +68,7 @@ func actions(gates restartpod.Gates) []v1.ContainerRestartRuleAction {
 // that are forbidden here. A restartPolicy of the pod that is not set is valid
 // here, because defaulting sets it.
 //
-// Exit codes are validated more strictly than upstream, unless AnyExitCodes is
-// set. A rule must have at least one exit code, without duplicates, each between
+// Exit codes are validated more strictly than upstream. A rule must have at least one exit code, without duplicates, each between
 // 0 and 255. On Windows there is no range. spec.os or the node selector
 // identifies a Windows pod.
 func Validate(spec *v1.PodSpec, fldPath *field.Path, opts Options) field.ErrorList {
@@ -208,10 +155,7 @@ func validateRule(rule *v1.ContainerRestartRule, fldPath *field.Path, windows bo
 	if n := len(values); n > maxExitCodesPerRule {
 		return append(errs, field.TooMany(path.Child("values"), n, maxExitCodesPerRule))
 	}
-	if !opts.AnyExitCodes {
-		errs = append(errs, validateExitCodes(values, windows, path.Child("values"))...)
-	}
-	return errs
+	return append(errs, validateExitCodes(values, windows, path.Child("values"))...)
 }
 
 // validateExitCodes has the checks that upstream lacks.

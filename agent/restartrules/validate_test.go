@@ -37,7 +37,6 @@ var (
 	withAll   = Options{Gates: restartpod.Gates{ContainerRestartRules: true, RestartAllContainers: true}}
 	withPod   = Options{Gates: restartpod.Gates{ContainerRestartRules: true, RestartPod: true}}
 	gatesOn   = Options{Gates: restartpod.Gates{ContainerRestartRules: true, RestartAllContainers: true, RestartPod: true}}
-	anyCodes  = Options{Gates: rulesOnly.Gates, AnyExitCodes: true}
 )
 
 func rule(action v1.ContainerRestartRuleAction, operator v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.ContainerRestartRule {
@@ -137,9 +136,6 @@ func TestValidate(t *testing.T) {
 		{name: "255 exit codes", spec: regularPod(container(never, rule(restart, in, codes(255)...))), opts: gatesOn},
 		{name: "256 exit codes", spec: regularPod(container(never, rule(restart, in, codes(256)...))), opts: gatesOn,
 			want: field.ErrorList{field.TooMany(field.NewPath(rulePath+".exitCodes.values"), 256, 255)}},
-		{name: "256 exit codes, AnyExitCodes", spec: regularPod(container(never, rule(restart, in, make([]int32, 256)...))),
-			opts: anyCodes,
-			want: field.ErrorList{field.TooMany(field.NewPath(rulePath+".exitCodes.values"), 256, 255)}},
 		{name: "no exit codes", spec: regularPod(container(never, rule(restart, notIn))), opts: gatesOn,
 			want: field.ErrorList{field.Required(field.NewPath(rulePath+".exitCodes.values"), "")}},
 		{name: "least and greatest exit code", spec: regularPod(container(never, rule(restart, in, 0, 255))), opts: gatesOn},
@@ -155,8 +151,6 @@ func TestValidate(t *testing.T) {
 			want: field.ErrorList{field.Duplicate(field.NewPath(rulePath+".exitCodes.values[2]"), int32(3))}},
 		{name: "duplicate exit codes on Windows", spec: windows(regularPod(container(never, rule(restart, in, 300, 300)))), opts: gatesOn,
 			want: field.ErrorList{field.Duplicate(field.NewPath(rulePath+".exitCodes.values[1]"), int32(300))}},
-		{name: "what upstream takes, AnyExitCodes", opts: anyCodes,
-			spec: regularPod(container(never, rule(restart, in), rule(restart, in, 3, 3), rule(restart, notIn, -1)))},
 
 		// Numbers of rules, and several errors at once.
 		{name: "20 rules", spec: regularPod(container(never, slices.Repeat([]v1.ContainerRestartRule{rule(restart, in, 42)}, 20)...)), opts: gatesOn},
@@ -242,39 +236,6 @@ func TestMissingGateIsNamed(t *testing.T) {
 				got = append(got, err.Error())
 			}
 			assert.Equal(t, tc.want, got)
-		})
-	}
-}
-
-func TestAllowStored(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		opts Options
-		old  *v1.PodSpec
-		want Options
-	}{
-		{"new object", gatesOff, nil, gatesOff},
-		{"nothing in use", gatesOff, regularPod(container("")), gatesOff},
-		{"init container", gatesOff, initPod(container("")), gatesOff},
-		{"sidecar", gatesOff, initPod(container(always)), gatesOff},
-		{"what is allowed stays allowed", gatesOn, regularPod(container("")), gatesOn},
-		{"policy of a container", gatesOff, regularPod(container(always)), rulesOnly},
-		{"policy of an init container", gatesOff, initPod(container(never)), rulesOnly},
-		{"rules of a container", gatesOff, regularPod(container(never, rule(restart, in, 1))), rulesOnly},
-		{"RestartAllContainers", gatesOff, regularPod(container(never, rule(restartAllContainers, in, 1))), withAll},
-		{"RestartPod", gatesOff, regularPod(container(never, rule(restartPod, in, 1))), withPod},
-		{"RestartPod in an init container", rulesOnly, initPod(container(never, rule(restartPod, in, 1))), withPod},
-		{"sidecar with Restart", rulesOnly, initPod(container(always, rule(restart, in, 1))), withAll},
-		{"sidecar with RestartPod", rulesOnly, initPod(container(always, rule(restartPod, in, 1))), withPod},
-		{"exit codes that upstream takes", rulesOnly, regularPod(container(never, rule(restart, in, 1, 1))),
-			anyCodes},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := tc.opts.AllowStored(tc.old)
-			assert.Equal(t, tc.want, got)
-			if tc.old != nil {
-				assert.Empty(t, Validate(tc.old, nil, got), "what is stored is valid")
-			}
 		})
 	}
 }

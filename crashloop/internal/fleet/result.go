@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -22,7 +21,7 @@ type CurveResult struct {
 	// in thousandths.
 	Restarts, Requests []uint64
 	// Peak is the greatest number of restarts of one node in one Step.
-	Peak Peak
+	Peak uint64
 	// Completed is the number of containers that ended with success.
 	Completed uint64
 	// UpMillis and DownMillis are the times in which containers ran and waited, in milliseconds.
@@ -31,18 +30,6 @@ type CurveResult struct {
 	Resolution time.Duration
 	// Recoveries has one entry for each outage and, if Recover is set, one for it.
 	Recoveries []Recovery
-}
-
-// Peak is a number of restarts of a node in a step. Of equal peaks the first node and step count.
-type Peak struct {
-	Restarts   uint64
-	Node, Step int
-}
-
-func (p *Peak) add(q Peak) {
-	if cmp.Or(cmp.Compare(q.Restarts, p.Restarts), cmp.Compare(p.Node, q.Node), cmp.Compare(p.Step, q.Step)) > 0 {
-		*p = q
-	}
 }
 
 // Recovery has the times from the end of an outage, or from Recover, to the starts of the
@@ -63,7 +50,7 @@ func newResult(o Options) *Result {
 	r := &Result{Options: o}
 	steps := int((o.For + Step - 1) / Step)
 	for _, c := range o.Curves {
-		sums := CurveResult{Restarts: make([]uint64, steps), Requests: make([]uint64, steps), Peak: noPeak}
+		sums := CurveResult{Restarts: make([]uint64, steps), Requests: make([]uint64, steps)}
 		// No wait exceeds the maximum, so this gives about 3000 counts.
 		sums.Resolution = max(time.Millisecond, (c.Max/3000 + time.Millisecond - 1).Truncate(time.Millisecond))
 		for _, back := range o.returns() {
@@ -73,9 +60,6 @@ func newResult(o Options) *Result {
 	}
 	return r
 }
-
-// noPeak is less than any peak.
-var noPeak = Peak{Node: math.MaxInt, Step: math.MaxInt}
 
 // mostCounts bounds the counts of a Recovery. Only containers that fail long after Recover exceed it.
 const mostCounts = 100_000
@@ -118,7 +102,7 @@ func (r *Result) add(other *Result) {
 			s.Restarts[step] += o.Restarts[step]
 			s.Requests[step] += o.Requests[step]
 		}
-		s.Peak.add(o.Peak)
+		s.Peak = max(s.Peak, o.Peak)
 		s.Completed += o.Completed
 		s.UpMillis += o.UpMillis
 		s.DownMillis += o.DownMillis

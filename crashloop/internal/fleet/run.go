@@ -68,7 +68,7 @@ func (n *node) run(number int) {
 	for step, restarts := range n.steps {
 		n.sums.Restarts[step] += restarts
 		n.sums.Requests[step] += n.Costs.millis(restarts, Step)
-		n.sums.Peak.add(Peak{restarts, number, step})
+		n.sums.Peak = max(n.sums.Peak, restarts)
 	}
 }
 

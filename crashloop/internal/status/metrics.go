@@ -44,10 +44,6 @@ const (
 	metricStart = "process_start_time_seconds"
 )
 
-// optionalLabel is the cause of the lateness. Older kubelets do not have it. The report
-// adds up all causes.
-const optionalLabel = "cause"
-
 // metrics lists the type and the labels of each metric.
 var metrics = []struct {
 	name   string
@@ -56,7 +52,7 @@ var metrics = []struct {
 }{
 	{metricWaiting, dto.MetricType_GAUGE, nil},
 	{metricDelay, dto.MetricType_HISTOGRAM, []string{"type"}},
-	{metricLateness, dto.MetricType_HISTOGRAM, []string{"type", optionalLabel}},
+	{metricLateness, dto.MetricType_HISTOGRAM, []string{"type"}},
 	{metricResets, dto.MetricType_COUNTER, []string{"type"}},
 	{metricKeys, dto.MetricType_GAUGE, []string{"type"}},
 	{metricAsked, dto.MetricType_COUNTER, []string{"outcome"}},
@@ -327,7 +323,7 @@ func labelValues(m *dto.Metric, names []string) ([]string, error) {
 		values[i] = pair.GetValue()
 	}
 	for i, name := range names {
-		if values[i] == "" && name != optionalLabel {
+		if values[i] == "" {
 			return nil, fmt.Errorf("missing label %s", name)
 		}
 	}

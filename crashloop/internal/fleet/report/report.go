@@ -133,14 +133,14 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 			requests += float64(n) / 1000
 			busiest = max(busiest, float64(n)/1000)
 		}
-		perStep, peak := float64(fleet.Step)/float64(o.For), o.Costs.Requests(s.Peak.Restarts, fleet.Step)
+		perStep, peak := float64(fleet.Step)/float64(o.For), o.Costs.Requests(s.Peak, fleet.Step)
 		curve := Curve{
 			Name: c.Name, InitialSeconds: c.Initial.Seconds(), MaximumSeconds: c.Max.Seconds(), DelayFirst: c.DelayFirst,
 			Restarts: s.Total(), RestartsPerContainer: total / all,
 			RequestsNode: requests * perStep / float64(o.Nodes), RequestsFleet: requests * perStep,
 			RequestsNodeBusiest: peak, RequestsFleetBusiest: busiest,
 			CPU:          o.Costs.CPU(total/float64(o.Nodes), requests/float64(o.Nodes), o.For),
-			CPUBusiest:   o.Costs.CPU(float64(s.Peak.Restarts), peak, fleet.Step),
+			CPUBusiest:   o.Costs.CPU(float64(s.Peak), peak, fleet.Step),
 			APIServerCPU: requests * o.APIServerCPUPerRequest.Seconds() / o.For.Seconds(),
 			Completed:    s.Completed, Series: series(s, all, o.For, step, base),
 		}

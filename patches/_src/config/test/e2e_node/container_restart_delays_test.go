@@ -45,7 +45,7 @@ import (
 // of a back-off only in its next periodic sync is up to ten seconds late.
 const restartLateness = 5 * time.Second
 
-var _ = SIGDescribe("Container Restart Delays", framework.WithSerial(), func() {
+var _ = SIGDescribe("Container Restart Delays", func() {
 	f := framework.NewDefaultFramework("container-restart-delays")
 	f.NamespacePodSecurityLevel = admissionapi.LevelBaseline
 
@@ -84,7 +84,7 @@ var _ = SIGDescribe("Container Restart Delays", framework.WithSerial(), func() {
 			delays: []time.Duration{0, 10 * time.Second, 20 * time.Second},
 		},
 	} {
-		f.Context(tc.node, f.WithFeatureGate(features.KubeletCrashLoopBackOffMax), func() {
+		f.Context(tc.node, f.WithSerial(), f.WithFeatureGate(features.KubeletCrashLoopBackOffMax), func() {
 			tempSetCurrentKubeletConfig(f, func(_ context.Context, config *kubeletconfig.KubeletConfiguration) {
 				config.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: tc.period}
 				if config.FeatureGates == nil {
@@ -100,7 +100,29 @@ var _ = SIGDescribe("Container Restart Delays", framework.WithSerial(), func() {
 			})
 		})
 	}
+
+	// It changes nothing of the node, so it can run on any.
+	f.It("should restart a failing container after the delays of the node's configuration", f.WithNodeConformance(), func(ctx context.Context) {
+		config, err := getCurrentKubeletConfig(ctx)
+		framework.ExpectNoError(err)
+		expectRestartDelays(ctx, f, configuredRestartDelays(config))
+	})
 })
+
+// configuredRestartDelays returns the delays before the first three restarts.
+func configuredRestartDelays(config *kubeletconfig.KubeletConfiguration) []time.Duration {
+	initial, longest := 10*time.Second, 300*time.Second
+	if config.FeatureGates[string(features.ReduceDefaultCrashLoopBackOffDecay)] {
+		initial, longest = time.Second, 60*time.Second
+	}
+	// A kubelet does not start with the field set and its gate off, unless the gate is off explicitly.
+	on, set := config.FeatureGates[string(features.KubeletCrashLoopBackOffMax)]
+	if period := config.CrashLoopBackOff.MaxContainerRestartPeriod; period != nil && (on || !set) {
+		longest = period.Duration
+	}
+	initial = min(initial, longest)
+	return []time.Duration{0, initial, min(2*initial, longest)}
+}
 
 // expectRestartDelays creates a pod whose container fails at once each time, and expects
 // these delays before its first restarts.
