@@ -60,8 +60,9 @@ func TestCheckManifestForms(t *testing.T) {
 		{"a document after an end marker", podB + "...\n" + podB, []string{"Pod b", "Pod b"}, nil, nil},
 		{"a comment after an end marker", podB + "... # the end\n# really\n", []string{"Pod b"}, nil, nil},
 		{"JSON after an end marker", "# first\n...\r\n" + podA + podA + "\n...\n" + podB + "...\n---\n" + podB, []string{"Pod a", "Pod a", "Pod b", "Pod b"}, nil, nil},
-		{"a string for a list", strings.Replace(podB, "containers:", "hostAliases: x, containers:", 1), nil, []string{"stdin: document 1: spec.hostAliases: must be a list, and is a string"}, nil},
-		{"a number for a name", strings.Replace(podB, "name: b", "name: 5", 1), nil, []string{"stdin: document 1: metadata.name: must be a string, and is a number: quote it"}, nil},
+		{"a string for a list", strings.Replace(podB, "containers:", "hostAliases: x, containers:", 1), nil, []string{"stdin: document 1: spec.hostAliases: must be a list, not a string"}, nil},
+		{"a number for a name", strings.Replace(podB, "name: b", "name: 5", 1), nil, []string{"stdin: document 1: metadata.name: must be a string, not a number: quote it"}, nil},
+		{"a list for a string", strings.Replace(podB, "name: b", "name: [b]", 1), nil, []string{"stdin: document 1: metadata.name: must be a string, not a list"}, nil},
 		{"no object after an end marker", podB + "...\ntext\n", []string{"Pod b"}, []string{"stdin: document 2: must be an object with apiVersion and kind, as strings"}, nil},
 		{"dots in a text", podB + "# ...\nstatus:\n  message: |\n    a\n    ...\n  reason: ...\n", []string{"Pod b"}, nil, nil},
 	}

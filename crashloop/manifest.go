@@ -273,7 +273,8 @@ func newDecodeIssue(file, object string, err error) issueReport {
 	switch {
 	case errors.As(err, &wrong) && wrong.Field != "":
 		must := map[reflect.Kind]string{reflect.Slice: "a list", reflect.Map: "an object", reflect.Struct: "an object", reflect.String: "a string", reflect.Bool: "true or false"}[wrong.Type.Kind()]
-		detail := fmt.Sprintf("must be %s, and is a %s", cmp.Or(must, "a number"), wrong.Value)
+		is := map[string]string{"array": "a list", "object": "an object"}[wrong.Value]
+		detail := fmt.Sprintf("must be %s, not %s", cmp.Or(must, "a number"), cmp.Or(is, "a "+wrong.Value))
 		if must == "a string" && (wrong.Value == "number" || wrong.Value == "bool") {
 			detail += ": quote it"
 		}
