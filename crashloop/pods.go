@@ -192,7 +192,8 @@ func (r *issues) readPods(files []string, stdin io.Reader, commands map[string]s
 // image, and returns these containers and a warning about each. A stand-in runs if the
 // container would be restarted after a success, and otherwise succeeds.
 func (p *podManifest) addStandIns() (standIns []*v1.Container, warnings []issueReport) {
-	const runs = `echo "$0"; trap 'exit 0' TERM; while :; do /bin/sleep 1000 & wait; done`
+	// The trap comes first: PID 1 of a namespace ignores a SIGTERM before it.
+	const runs = `trap 'exit 0' TERM; echo "$0"; while :; do /bin/sleep 1000 & wait; done`
 	for path, c := range podspec.Containers(&p.pod.Spec) {
 		if len(c.Command) > 0 {
 			continue
