@@ -160,7 +160,7 @@ func TestMeasuredCosts(t *testing.T) {
 	find := func(file, name string) row {
 		for _, r := range measured(t, file).Results {
 			if r.Name == name {
-				f := r.Figures["ours"]
+				f := r.Figures["patched"]
 				require.NotZero(t, f.PerSecond)
 				return row{f.PerSecond, f.Kubelet.Cores, f.RequestsPerRestart, f.APIServer.Cores / f.PerSecond / f.RequestsPerRestart}
 			}

@@ -44,11 +44,11 @@ square root of the number of starts.`
 
 // goals returns the goals of a scenario.
 func (r Result) goals() (all []Goal) {
-	if len(r.Labels) < 2 || r.Labels[0] == "ours" || r.Labels[1] != "ours" {
+	if len(r.Labels) < 2 || r.Labels[0] == patched || r.Labels[1] != patched {
 		return nil
 	}
 	reference := r.Labels[0]
-	stock, ours := r.Figures[reference], r.Figures["ours"]
+	stock, ours := r.Figures[reference], r.Figures[patched]
 	add := func(g Goal) {
 		g.Reached = g.Ours <= g.Limit+g.Tolerance
 		if g.AtLeast {

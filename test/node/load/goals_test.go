@@ -49,7 +49,7 @@ func TestWhereGoalsBind(t *testing.T) {
 		{Scenario{Mix: restartPod, Pods: 110, Action: harness.ActionRestartPod}, "base", 50, 107, []string{cpu, requests, restarts, late}},
 	} {
 		f := Figures{PerSecond: tc.perSecond, Ideal: tc.ideal, RequestsPerRestart: 1, Kubelet: Use{PerRestart: 1}, Lateness: figures.Summary{P99: 1}}
-		r := Result{Scenario: tc.s, Labels: []string{tc.reference, "ours", jittered}, Figures: map[string]Figures{tc.reference: f, "ours": f}}
+		r := Result{Scenario: tc.s, Labels: []string{tc.reference, patched, jittered}, Figures: map[string]Figures{tc.reference: f, patched: f}}
 		var got []string
 		for _, g := range r.goals() {
 			what, _, _ := strings.Cut(g.What, ",")
@@ -57,7 +57,7 @@ func TestWhereGoalsBind(t *testing.T) {
 		}
 		assert.Equal(t, append(tc.want, "start of a healthy pod", "start of a healthy pod", "kubelet memory above "+tc.reference+"'s"), got, "%s, %v", tc.reference, tc.s)
 	}
-	for _, labels := range [][]string{{"ours"}, {"ours", jittered}, {"stock"}, {"stock", jittered}} {
+	for _, labels := range [][]string{{patched}, {patched, jittered}, {"stock"}, {"stock", jittered}} {
 		assert.Empty(t, Result{Labels: labels}.goals(), labels)
 	}
 }
@@ -65,9 +65,9 @@ func TestWhereGoalsBind(t *testing.T) {
 // A pod counts as slower than with the reference only if chance cannot explain it.
 func TestToleranceOfHealthy(t *testing.T) {
 	beside := func(ours float64) Goal {
-		r := Result{Labels: []string{"stock", "ours"}, Figures: map[string]Figures{
+		r := Result{Labels: []string{"stock", patched}, Figures: map[string]Figures{
 			"stock": {Healthy: figures.Summary{Median: 0.1}, HealthyError: 0.003},
-			"ours":  {Healthy: figures.Summary{Median: ours}, HealthyError: 0.004},
+			patched: {Healthy: figures.Summary{Median: ours}, HealthyError: 0.004},
 		}}
 		return r.goals()[0]
 	}

@@ -367,7 +367,7 @@ func TestCommand(t *testing.T) {
 func TestSubjects(t *testing.T) {
 	for _, m := range mixes {
 		s := Scenario{Mix: m.name}
-		assert.True(t, subject{label: "ours"}.runs(s))
+		assert.True(t, subject{label: patched}.runs(s))
 		assert.Equal(t, m.name == onDependent, subject{label: jittered}.runs(s))
 	}
 }

@@ -130,7 +130,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	for _, s := range []struct {
 		label, flag string
 		path        *string
-	}{{"stock", "--stock", &o.stock}, {"base", "--base", &o.base}, {"ours", "--ours", &o.ours}, {jittered, "--jittered", &o.jittered}} {
+	}{{"stock", "--stock", &o.stock}, {"base", "--base", &o.base}, {patched, "--ours", &o.ours}, {jittered, "--jittered", &o.jittered}} {
 		if *s.path != "" {
 			programs = append(programs, harness.Program{Flag: s.flag, Path: s.path})
 			subjects = append(subjects, subject{s.label, s.path})
@@ -198,8 +198,11 @@ type subject struct {
 	path  *string
 }
 
-// jittered is ours with jitter.
-const jittered = "jittered"
+// patched is the label of our kubelet in figures, and jittered that of ours with jitter.
+const (
+	patched  = "patched"
+	jittered = "jittered"
+)
 
 // runs reports whether to measure the kubelet with a scenario. Jitter is for pods that
 // fail once at the same instant; it does not spread pods that fail all the time.
@@ -309,7 +312,7 @@ func observe(ctx context.Context, h *harness.Harness, o options, s Scenario, kub
 		sp.APIServer = o.patched
 	}
 	t := task{Label: kubelet.label, Scenario: s, Runtime: o.runtime, Profile: o.profile}
-	if kubelet.label == "ours" || kubelet.label == jittered {
+	if kubelet.label == patched || kubelet.label == jittered {
 		t.Gates = o.gates
 	}
 	if sp.Task, err = json.Marshal(t); err != nil {

@@ -44,10 +44,10 @@ func example() Report {
 			PeakBack:           0.25,
 		}
 	}
-	r := Report{Command: "make node-load", Machine: Machine{Date: "2026-01-02"}, Runtime: memcri.Options{Sandbox: 40 * time.Millisecond, Slots: 4}, Versions: map[string]string{"stock": "v1.37.1", "ours": "v1.37.1+x"}}
+	r := Report{Command: "make node-load", Machine: Machine{Date: "2026-01-02"}, Runtime: memcri.Options{Sandbox: 40 * time.Millisecond, Slots: 4}, Versions: map[string]string{"stock": "v1.37.1", patched: "v1.37.1+x"}}
 	for _, s := range []Scenario{{Mix: allFail, Pods: 110}, {Mix: allFail, Pods: 500}, {Mix: onDependent, Pods: 110}} {
 		s.Maximum, s.Window = time.Second, 30*time.Second
-		result := Result{Name: s.name(), Scenario: s, Labels: []string{"stock", "ours"}, Figures: map[string]Figures{"stock": f(1), "ours": f(2)}, Note: "a note."}
+		result := Result{Name: s.name(), Scenario: s, Labels: []string{"stock", patched}, Figures: map[string]Figures{"stock": f(1), patched: f(2)}, Note: "a note."}
 		if s.Mix == onDependent {
 			result.Labels = append(result.Labels, jittered)
 			result.Figures[jittered] = f(4)
@@ -66,7 +66,7 @@ func TestReport(t *testing.T) {
 	}
 	for _, want := range []string{
 		"all-fail/110: 110 pods, all fail at once; maximum 1s, a run of 0s, 30s\n",
-		"                                                   stock         ours   ours/stock\n",
+		"                                                   stock      patched patched/stock\n",
 		"  kubelet CPU per restart                       10.00 ms      5.00 ms        0.500\n",
 		"    per restart, by the profile: large          8.000 ms     4.000 ms        0.500\n" +
 			"    per restart, by the profile: small          1.000 ms     1.000 ms        1.000\n" +
@@ -75,7 +75,7 @@ func TestReport(t *testing.T) {
 		"    ContainerStatus                                 5.00         2.50        0.500\n",
 		"  goal  p99 lateness, ratio to stock: 0.500 (at most 0.400), missed\n",
 		"  a note.\n",
-		"                                                   stock         ours     jittered   ours/stock\n",
+		"                                                   stock      patched     jittered patched/stock\n",
 		"  starts, most in 1 s                                 60           60           60        1.000\n",
 		"  time until half have recovered",
 		"  time until all have recovered",
@@ -85,20 +85,20 @@ func TestReport(t *testing.T) {
 	}
 	report.markdown(&markdown, []string{"load/restarts.svg"})
 	for _, want := range []string{
-		"* ours: v1.37.1+x\n* stock: v1.37.1\n",
+		"* patched: v1.37.1+x\n* stock: v1.37.1\n",
 		"* command: `make node-load`, on 2026-01-02\n",
 		"* runtime: 40ms for a sandbox, 0s to create a container, 0s to start it, 0s to stop; at most 4 of these at once\n",
 		"## Goals\n\n14 of 19 are reached. Kubelet CPU",
 		"| goal | all-fail/110 | all-fail/500 | dependency/110 |\n|---|---:|---:|---:|\n| kubelet CPU per restart, ratio to stock: at most 0.500 | 0.500 | – | 0.500 |\n",
 		"| p99 lateness, ratio to stock: at most 0.400 | 0.500, **missed** |",
 		"| start of a healthy pod, p50, beside stock's: at most 0.100 s + 0.003 s | 0.110 s, **missed** |",
-		"## In short\n\nEach as stock / ours / jittered:",
+		"## In short\n\nEach as stock / patched / jittered:",
 		"| all-fail/110 | 50.0 / 100.0 (107.8) | 2.00 / 1.00 s | 10.00 / 5.00 ms | 3.00 / 1.50 |\n",
 		"| all-fail/110 | 0.10 / 0.11 s | 0.10 / 0.10 s |\n",
 		"![restarts](load/restarts.svg)",
 		"## dependency/110\n\n110 pods, all run, fail during the outage of a dependency, and recover after it; maximum 1s, a run of 0s, outage of 30s. Note: a note.\n",
-		"| | stock | ours | ours/stock |\n|---|---:|---:|---:|\n",
-		"| | stock | ours | jittered | ours/stock |\n|---|---:|---:|---:|---:|\n",
+		"| | stock | patched | patched/stock |\n|---|---:|---:|---:|\n",
+		"| | stock | patched | jittered | patched/stock |\n|---|---:|---:|---:|---:|\n",
 		"| – GET pods | 3.00 | 1.50 | 0.500 |\n",
 	} {
 		assert.Contains(t, strings.ReplaceAll(markdown.String(), "|  |", "| |"), want)
@@ -118,7 +118,7 @@ func TestReport(t *testing.T) {
 	var again Report
 	require.NoError(t, json.Unmarshal(js.Bytes(), &again))
 	assert.Equal(t, report.Results[0].Goals, again.Results[0].Goals)
-	assert.Equal(t, report.Results[0].Figures["ours"].Kubelet, again.Results[0].Figures["ours"].Kubelet)
+	assert.Equal(t, report.Results[0].Figures[patched].Kubelet, again.Results[0].Figures[patched].Kubelet)
 }
 
 func TestReportFiles(t *testing.T) {
@@ -157,7 +157,7 @@ func TestCharts(t *testing.T) {
 	by := charts(example().Results)[0]
 	assert.Equal(t, []chart.Series{
 		{Name: "stock", Style: chart.Stock, Points: []chart.Point{{X: 110, Y: 50}, {X: 500, Y: 50}}},
-		{Name: "ours", Style: chart.Ours, Points: []chart.Point{{X: 110, Y: 100}, {X: 500, Y: 100}}},
+		{Name: patched, Style: chart.Ours, Points: []chart.Point{{X: 110, Y: 100}, {X: 500, Y: 100}}},
 		{Name: "ideal", Style: chart.Other + 1, Points: []chart.Point{{X: 110, Y: 107.8}, {X: 500, Y: 107.8}}},
 	}, by.Series)
 	assert.Equal(t, []chart.Point{{X: 0, Y: 100. / 3}, {X: 1, Y: 200. / 3}, {X: 2, Y: 100}}, distribution([]float64{2, -1, 1}))

@@ -21,7 +21,7 @@ type picture struct {
 }
 
 // styles are those of the lines.
-var styles = map[string]int{"stock": chart.Stock, "ours": chart.Ours, jittered: chart.Other, "ideal": chart.Other + 1, "base": chart.Other + 2}
+var styles = map[string]int{"stock": chart.Stock, patched: chart.Ours, jittered: chart.Other, "ideal": chart.Other + 1, "base": chart.Other + 2}
 
 // draw returns a chart without lines.
 func draw(name, title, x, y string) picture {

@@ -85,7 +85,7 @@ Each figure is predicted / measured.
 `)
 	for _, file := range []string{"load.json", "plan/load-4s.json", "plan/load-10s.json"} {
 		for _, r := range readLoad(t, filepath.Join(results, file)).Results {
-			f, ok := r.Figures["ours"]
+			f, ok := r.Figures["patched"]
 			p, can := predict(t, r)
 			if !ok || !can {
 				continue
@@ -135,7 +135,7 @@ In [plan/fleet.md](plan/fleet.md), several kubelets share an API server. Its CPU
 |---:|---|---:|---:|---|
 `)
 	for _, r := range readLoad(t, results+"/plan/fleet.json").Results {
-		f := r.Figures["ours"]
+		f := r.Figures["patched"]
 		p, ok := predict(t, r)
 		require.True(t, ok, r.Name)
 		why := ""

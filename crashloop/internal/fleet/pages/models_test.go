@@ -161,7 +161,7 @@ func (l load) of(t testing.TB, name string) figures {
 	t.Helper()
 	for _, r := range l.Results {
 		if r.Name == name {
-			return r.Figures["ours"]
+			return r.Figures["patched"]
 		}
 	}
 	require.Fail(t, "load.json has no "+name)
