@@ -10,12 +10,12 @@ set -euo pipefail
 KB_ROOT=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd -P)
 export KB_ROOT
 program=${PROGRAM:-patchset}
-# For tests: a directory with the built programs.
-[[ -z ${KB_PROGRAM_DIR:-} ]] || exec "$KB_PROGRAM_DIR/$program" "$@"
 if ! command -v go >/dev/null; then
   printf 'error: missing on PATH: go\n       go: install Go 1.26 or newer and put its bin directory on PATH\n' >&2
   exit 1
 fi
+# For tests: a directory with the built programs.
+[[ -z ${KB_PROGRAM_DIR:-} ]] || exec "$KB_PROGRAM_DIR/$program" "$@"
 # `go run` would not forward signals and exit codes. The build ignores Go settings that are meant for other modules.
 binary=$KB_ROOT/_output/bin/$program
 (cd "$KB_ROOT/hack" && GOFLAGS=-buildvcs=false GOWORK=off GO111MODULE=on go build -o "$binary" "./$program")

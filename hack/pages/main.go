@@ -21,7 +21,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/git"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
@@ -109,18 +108,15 @@ func command() *cobra.Command {
 
 // open loads all series. The pages are about whole series: SERIES and SKIP are only for apply.
 func open() (*pages, error) {
-	g, err := git.New(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	p := &pages{}
-	if p.Store, err = series.Open(g); err != nil {
+	var p pages
+	var err error
+	if p.Store, err = series.Open(context.Background()); err != nil {
 		return nil, err
 	}
 	if p.all, err = p.LoadAll(); err == nil && len(p.all) == 0 {
 		err = fmt.Errorf("there is no series in %s/patches", p.Root)
 	}
-	return p, err
+	return &p, err
 }
 
 // of returns the series that was made on a release.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -17,11 +18,11 @@ func (p *program) apply(keep bool) error {
 		return err
 	}
 	branch, digest := t.seriesBranch(), s.Digest()
-	if err := t.requireHere(branch); err != nil {
-		return err
-	}
-	is, tip, current := t.state(branch), t.Commit("refs/heads/"+branch), t.branch() == branch
+	was, tip, current := t.state(branch), t.Commit("refs/heads/"+branch), t.branch() == branch
+	is, worktree := was, t.Try("for-each-ref", "--format=%(worktreepath)", "refs/heads/"+branch)
 	switch {
+	case worktree != "" && !current:
+		return fmt.Errorf("%s is checked out in %s: reverse the series there", branch, worktree)
 	case tip != "" && is.Tip == "":
 		return fmt.Errorf("%s has a branch %s that \"make apply\" did not make: rename or delete it", t.Dir, branch)
 	case keep && current && (tip != is.Tip || t.requireIdle() != nil):
@@ -47,17 +48,21 @@ func (p *program) apply(keep bool) error {
 	if err != nil {
 		return err
 	}
-	is.Tip, is.Digest, is.Whole = commits[len(commits)-1], digest, len(s.Skipped) == 0
+	is = state{Base: is.Base, From: is.From, Tip: commits[len(commits)-1], Before: tip, Digest: digest, Whole: len(s.Skipped) == 0}
 	// This comes before the branch, because a branch without a state counts as the user's.
-	if err := t.setState("--add", branch, is); err != nil {
+	if err := t.setState(branch, is); err != nil {
 		return err
 	}
 	if err := p.checkOut(t, is.Tip, "-B", branch, is.Tip); err != nil {
-		t.forget(branch)
+		// Git may have moved the branch before it failed, and then the new state is right.
+		if t.Git = t.Uninterrupted(); t.Commit("refs/heads/"+branch) == tip {
+			err = errors.Join(err, t.setState(branch, was))
+		}
 		return err
 	}
 	p.Say("%s is checked out, %d commits on %.12s", branch, len(commits), is.Base)
-	return t.setState("--replace-all", branch, is)
+	is.Before = ""
+	return t.setState(branch, is)
 }
 
 // reverse checks out what was checked out before apply, and deletes the branch.
@@ -78,12 +83,9 @@ func (p *program) reverse() error {
 	branch := t.seriesBranch()
 	is, tip := t.state(branch), t.Commit("refs/heads/"+branch)
 	if is.Tip == "" {
-		t.forget(branch)
+		_ = t.setState(branch, state{})
 		p.Say("Nothing to reverse: no series is applied to %s", t.Dir)
 		return nil
-	}
-	if err := t.requireHere(branch); err != nil {
-		return err
 	}
 	if extra, err := t.Lines("log", "--format=%h %s", tip, "^"+is.Tip, "^"+is.Base); err != nil || len(extra) > 0 {
 		return cmp.Or(err, sys.Error(branch+" has commits that no patch has:", append(extra,

@@ -4,9 +4,7 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,7 +14,7 @@ import (
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/semver"
-	"golang.org/x/mod/zip"
+	"golang.org/x/mod/sumdb/dirhash"
 
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
@@ -32,10 +30,7 @@ func (p *program) fetch(pin bool) error {
 	if err != nil {
 		return err
 	}
-	if version == "" {
-		return errors.New("set KUBE_VERSION to the release to fetch, such as KUBE_VERSION=v1.37.1")
-	}
-	unlock, err := sys.Lock(p.ctx, filepath.Join(p.Output, ".fetch.lock"), func() { p.Say("Waiting for another fetch in %s to end", p.Output) })
+	unlock, err := p.Lock(p.ctx, filepath.Join(p.Output, ".fetch.lock"), "fetch")
 	if err != nil {
 		return err
 	}
@@ -58,21 +53,17 @@ func (p *program) fetch(pin bool) error {
 		return nil
 	}
 	p.Say("Making a git repository of it, tagged %s", version)
-	g := p.Git.In(d.dir)
-	if err := g.Run("init -q --template= -b base ."); err != nil {
+	// The commit is the same on every machine.
+	g := p.Git.In(d.dir).With("GIT_AUTHOR_NAME=kubelet-backoff", "GIT_AUTHOR_EMAIL=noreply@kubelet-backoff.invalid",
+		"GIT_AUTHOR_DATE=@946684800 +0000", "GIT_COMMITTER_DATE=@946684800 +0000").Input("kubernetes " + version + " from the Go module proxy")
+	if err := g.Run("init -q --template= -b base .", "config core.autocrlf false"); err != nil {
 		return err
 	}
 	// These override the tree's .gitattributes, so that git does not convert files.
 	if err := sys.Write(filepath.Join(d.dir, ".git/info/attributes"), []byte("* -text -ident -eol -filter -working-tree-encoding\n")); err != nil {
 		return err
 	}
-	if err := g.Run("config core.autocrlf false", "add -f -A ."); err != nil {
-		return err
-	}
-	if err := g.Release("kubernetes " + version + " from the Go module proxy"); err != nil {
-		return err
-	}
-	if err := g.Run("tag "+version, "repack -q -a -d"); err != nil {
+	if err := g.Run("add -f -A .", "commit -q -F -", "tag "+version, "repack -q -a -d"); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(dest), 0o777); err != nil {
@@ -88,7 +79,6 @@ type download struct {
 	work, dir string
 	sums      string                    // kubernetes.sum, in the format of go.sum
 	hashes    map[module.Version]string // in that file
-	goMod     []byte
 }
 
 var goLine = regexp.MustCompile(`(?m)^go .*$`)
@@ -122,9 +112,6 @@ func (d *download) get(version string, pin bool) error {
 	if err := os.RemoveAll(filepath.Join(d.dir, "vendor")); err != nil {
 		return err
 	}
-	if d.goMod, err = os.ReadFile(filepath.Join(d.dir, "go.mod")); err != nil {
-		return err
-	}
 	work, err := os.ReadFile(filepath.Join(d.dir, "go.work"))
 	if err != nil {
 		return fmt.Errorf("kubernetes %s: %w; releases before 1.30 have none, and no series fits them", version, err)
@@ -132,9 +119,6 @@ func (d *download) get(version string, pin bool) error {
 	var modules []module.Version
 	for _, m := range stagingModule.FindAllStringSubmatch(string(work), -1) {
 		modules = append(modules, module.Version{Path: m[1], Version: "v0." + strings.TrimPrefix(version, "v1.")})
-		if err := os.RemoveAll(filepath.Join(d.dir, "staging/src", m[1])); err != nil {
-			return err
-		}
 	}
 	d.Say("Fetching its %d staging modules", len(modules))
 	if err := d.unpack(pinned, got, filepath.Join(d.dir, "staging/src"), modules...); err != nil || !pin {
@@ -153,8 +137,7 @@ func (d *download) get(version string, pin bool) error {
 // unpack downloads modules and unpacks them: one module to the directory, several below it. It compares their hashes.
 func (d *download) unpack(pinned bool, got map[module.Version]string, dir string, modules ...module.Version) error {
 	// A separate module, so that go neither reads nor writes an enclosing one.
-	cwd := filepath.Join(d.work, "cwd")
-	if err := sys.Write(filepath.Join(cwd, "go.mod"), []byte("module scratch\n")); err != nil {
+	if err := sys.Write(filepath.Join(d.work, "go.mod"), []byte("module scratch\n")); err != nil {
 		return err
 	}
 	// No variable is empty, because go would then use the value that `go env -w` wrote.
@@ -167,14 +150,11 @@ func (d *download) unpack(pinned bool, got map[module.Version]string, dir string
 	for _, m := range modules {
 		args = append(args, m.String())
 	}
-	if err := sys.Need("go"); err != nil {
-		return err
-	}
-	out, failed := d.Long(d.ctx, cwd, env, "go", args...)
-	found := map[string]struct{ Path, Zip, Sum, Error string }{}
+	out, failed := d.Long(d.ctx, d.work, env, "go", args...)
+	found := map[string]struct{ Path, Dir, Error string }{}
 	// There may be warnings between the objects.
 	for _, object := range regexp.MustCompile(`(?ms)^\{\n.*?^\}$`).FindAllString(out, -1) {
-		var m struct{ Path, Zip, Sum, Error string }
+		var m struct{ Path, Dir, Error string }
 		if err := json.Unmarshal([]byte(object), &m); err != nil {
 			return fmt.Errorf("go mod download -json: %w", err)
 		}
@@ -187,28 +167,29 @@ func (d *download) unpack(pinned bool, got map[module.Version]string, dir string
 		}
 		// Nothing needs the samples, which the proxy may lack. A workspace needs the go.mod of every module that it names.
 		if strings.HasPrefix(m.Path, "k8s.io/sample-") && (is.Error != "" || pinned && d.hashes[m] == "") {
+			mod, _ := os.ReadFile(filepath.Join(d.dir, "go.mod"))
 			d.Note("an empty module replaces %s, which the proxy lacks", m)
-			if err := sys.Write(filepath.Join(to, "go.mod"), fmt.Appendf(nil, "module %s\n\n%s\n", m.Path, goLine.Find(d.goMod))); err != nil {
+			if err := sys.Write(filepath.Join(to, "go.mod"), fmt.Appendf(nil, "module %s\n\n%s\n", m.Path, goLine.Find(mod))); err != nil {
 				return err
 			}
 			continue
 		}
-		if is.Zip == "" {
+		if is.Dir == "" {
 			return sys.Error(fmt.Sprintf("%s cannot be downloaded:", m), is.Error, sys.LastLines(out, 5), fmt.Sprint(failed),
 				fmt.Sprintf("Check that it is a release, or use a git checkout of it: KUBE_ROOT=/path/to/kubernetes. Without hashes in %s, GONOSUMDB='k8s.io/*' is for modules that the checksum database lacks.", d.sums))
 		}
-		if pinned && d.hashes[m] != is.Sum {
-			return sys.Error(fmt.Sprintf("%s has the wrong hash:", m), "expected  "+d.hashes[m]+"  ("+d.sums+")", "actual    "+is.Sum)
+		// That of the files which are copied: the module cache may have been edited.
+		sum, err := dirhash.HashDir(is.Dir, m.String(), dirhash.Hash1)
+		if err != nil {
+			return err
 		}
-		got[m] = is.Sum
-		if err := zip.Unzip(to, m, is.Zip); err != nil {
+		if pinned && d.hashes[m] != sum {
+			return sys.Error(fmt.Sprintf("%s has the wrong hash:", m), "expected  "+d.hashes[m]+"  ("+d.sums+")", "actual    "+sum)
+		}
+		got[m] = sum
+		if err := os.CopyFS(to, os.DirFS(is.Dir)); err != nil {
 			return fmt.Errorf("%s: %w", m, err)
 		}
 	}
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		return os.Chmod(path, 0o644)
-	})
+	return nil
 }

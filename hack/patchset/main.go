@@ -13,16 +13,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/git"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
@@ -38,7 +37,7 @@ type program struct {
 
 func newProgram(ctx context.Context) (*program, error) {
 	p := &program{
-		ctx: ctx, Log: sys.Log{Out: os.Stdout, ErrOut: os.Stderr}, kubeRoot: os.Getenv("KUBE_ROOT"), kubeVersion: os.Getenv("KUBE_VERSION"),
+		ctx: ctx, Log: sys.Log{Out: os.Stdout}, kubeRoot: os.Getenv("KUBE_ROOT"), kubeVersion: os.Getenv("KUBE_VERSION"),
 		pick: series.Pick{Parts: os.Getenv("SERIES"), Skip: os.Getenv("SKIP")},
 	}
 	var err error
@@ -47,10 +46,7 @@ func newProgram(ctx context.Context) (*program, error) {
 			return nil, fmt.Errorf("KUBE_VERSION: %w", err)
 		}
 	}
-	g, err := git.New(ctx)
-	if err == nil {
-		p.Store, err = series.Open(g)
-	}
+	p.Store, err = series.Open(ctx)
 	return p, err
 }
 
@@ -70,7 +66,7 @@ the series' branch to the patches. The tree is KUBE_ROOT, a git checkout, or els
 	}
 	alone := func(run func() error) func([]string) error {
 		return func([]string) error {
-			unlock, err := sys.Lock(p.ctx, filepath.Join(p.Output, ".tree.lock"), func() { p.Say("Waiting for another apply, reverse or refresh in %s to end", p.Output) })
+			unlock, err := p.Lock(p.ctx, filepath.Join(p.Output, ".tree.lock"), "apply, reverse or refresh")
 			if err != nil {
 				return err
 			}
@@ -92,8 +88,8 @@ names the place, if they were edited on the branch. With --base the branch start
 another one, or because you made it yourself for a new release: see docs/rebasing.md.`, cobra.NoArgs,
 		alone(func() error { return p.refresh(base) })).Flags().StringVar(&base, "base", "", "the commit at which the branch starts")
 	add("export", "Write the series in mailbox format for plain git am", "They contain the new files too. They are in _output/series.", cobra.NoArgs, func([]string) error { return p.export() })
-	verify := add("verify [--no-build | --no-form]", "Check a series in a scratch clone of the tree", `The form: the commit of each patch, formatted again, is the stored patch; apply makes the same trees as plain git am of the mails; in
-forks with other lines before each function, hunks stay in theirs; and reverse restores everything. The build: after each patch,
+	verify := add("verify [--no-build | --no-form]", "Check a series in a scratch clone of the tree", `The form: the commit of each patch, formatted again, is the stored patch; apply makes the same trees as plain git am of the mails; each
+hunk fits only its place; and reverse restores everything. The build: after each patch,
 kubelet, kube-apiserver and the packages that it changes type-check, with their tests; at the end both programs build, and go vet
 passes.`, cobra.NoArgs, func([]string) error { return p.verify(!noForm, !noBuild) })
 	verify.Flags().BoolVar(&noBuild, "no-build", false, "check only the form")
@@ -109,27 +105,18 @@ a release with a series.`, cobra.NoArgs,
 }
 
 func main() {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
-	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		// Under nohup, SIGHUP stays ignored.
-		if !signal.Ignored(s) {
-			signal.Notify(signals, s)
-		}
-	}
-	interrupted := errors.New("interrupted")
-	go func() {
-		<-signals
-		cancel(interrupted)
-	}()
+	// Under nohup, SIGHUP stays ignored.
+	signals := slices.DeleteFunc([]os.Signal{syscall.SIGINT, syscall.SIGHUP}, signal.Ignored)
+	ctx, stop := signal.NotifyContext(context.Background(), append(signals, syscall.SIGTERM)...)
+	defer stop()
 	p, err := newProgram(ctx)
 	if err == nil {
 		err = p.command().Execute()
 	}
 	if err != nil {
 		// The interruption is the cause of any other error.
-		if context.Cause(ctx) == interrupted {
-			fmt.Fprintln(os.Stderr, interrupted)
+		if ctx.Err() != nil {
+			fmt.Fprintln(os.Stderr, "interrupted")
 			os.Exit(130)
 		}
 		fmt.Fprintln(os.Stderr, "error: "+sys.Indent(err.Error(), "       "))

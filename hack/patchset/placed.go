@@ -4,17 +4,20 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/git"
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
 
 // hunk is a hunk of a diff.
 type hunk struct {
-	path, function string // function is the line that git shows in the header
-	lines          []string
+	function string // the line that git shows in the header
+	lines    []string
 }
 
 var (
@@ -26,19 +29,19 @@ var (
 	goName = regexp.MustCompile(`^func (?:\([^)]*?\*?(\w+)(?:\[[^)]*\])?\) )?(\w+)`)
 )
 
-// readHunks returns the hunks of a diff.
-func readHunks(diff string) (hunks []*hunk) {
+// readHunks returns the hunks of a diff, by the path of their file.
+func readHunks(diff string) map[string][]*hunk {
 	_, diff, _ = strings.Cut("\n"+diff, "\ndiff --git ")
-	path := ""
+	hunks, path := map[string][]*hunk{}, ""
 	for _, line := range strings.Split(diff, "\n") {
-		if m := hunkLine.FindStringSubmatch(line); m != nil {
-			hunks = append(hunks, &hunk{path: path, function: m[1]})
+		if m := hunkLine.FindStringSubmatch(line); m != nil && path != "" {
+			hunks[path] = append(hunks[path], &hunk{function: m[1]})
 		} else if strings.HasPrefix(line, "diff --git ") {
 			path = ""
 		} else if m := fileLine.FindStringSubmatch(line); m != nil && path == "" {
 			path = m[1]
-		} else if path != "" && len(hunks) > 0 && line != "" && strings.Contains(" +-", line[:1]) {
-			hunks[len(hunks)-1].lines = append(hunks[len(hunks)-1].lines, line)
+		} else if n := len(hunks[path]); n > 0 && line != "" && strings.Contains(" +-", line[:1]) {
+			hunks[path][n-1].lines = append(hunks[path][n-1].lines, line)
 		}
 	}
 	return hunks
@@ -52,38 +55,37 @@ func nameOf(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// requirePlaced returns an error if a hunk is not in the function that it was made for. Git takes the nearest place that its lines
-// fit, which may be in another function if the fork has other lines there. is has the hunks as git sees them in the patched tree,
-// and before the files without the patch.
-func requirePlaced(patch string, made, is []*hunk, before map[string]string) error {
-	of := func(hunks []*hunk, path string) (all []*hunk) {
-		for _, h := range hunks {
-			if h.path == path {
-				all = append(all, h)
-			}
-		}
-		return all
+// requirePlaced returns an error if a hunk of the patch is not in the function that it was made for. Git takes the nearest place that
+// its lines fit, which may be in another function if the fork has other lines there.
+func requirePlaced(g git.Git, q *series.Patch, commit string) error {
+	mail, err := g.Mail(commit)
+	if err != nil {
+		return err
 	}
-	for _, h := range made {
-		now, theirs, ours := &hunk{function: "an unknown place: it is joined with another hunk"}, of(made, h.path), of(is, h.path)
-		if len(theirs) == len(ours) {
-			now = ours[slices.Index(theirs, h)]
-		}
-		fits, namesakes := h.fits(before[h.path]), 0
-		for line := range strings.Lines(before[h.path]) {
-			if topLevel.MatchString(line) && nameOf(line) == nameOf(h.function) {
-				namesakes++
+	made, is := readHunks(q.Mail), readHunks(mail)
+	for _, path := range slices.Sorted(maps.Keys(made)) {
+		before, _, _ := g.Both("show", commit+"^:"+path)
+		for i, h := range made[path] {
+			now := &hunk{function: "an unknown place: it is joined with another hunk"}
+			if len(is[path]) == len(made[path]) {
+				now = is[path][i]
 			}
+			fits, namesakes := h.fits(before), 0
+			for line := range strings.Lines(before) {
+				if topLevel.MatchString(line) && nameOf(line) == nameOf(h.function) {
+					namesakes++
+				}
+			}
+			named := nameOf(h.function) == nameOf(now.function)
+			// Two functions of that name: one may be a copy in a comment.
+			twins := namesakes > 1 && goName.MatchString(h.function)
+			if named && (namesakes < 2 || fits == 1 && !twins) || !h.inside() && fits == 1 {
+				continue
+			}
+			return sys.Error(fmt.Sprintf("%s: a hunk of %s is misplaced", q.Name, path),
+				fmt.Sprintf("It was made for %q. Git put it in %q. Places that its lines fit: %d.", h.function, now.function, fits),
+				"The tree has other lines around the place that it was made for. Apply the series with git am -3, and resolve the conflict there.")
 		}
-		named := nameOf(h.function) == nameOf(now.function)
-		// Two functions of that name: one may be a copy in a comment.
-		twins := namesakes > 1 && goName.MatchString(h.function)
-		if named && (namesakes < 2 || fits == 1 && !twins) || !h.inside() && fits == 1 {
-			continue
-		}
-		return sys.Error(fmt.Sprintf("%s: a hunk of %s is misplaced", patch, h.path),
-			fmt.Sprintf("It was made for %q. Git put it in %q. Places that its lines fit: %d.", h.function, now.function, fits),
-			"The tree has other lines around the place that it was made for. Apply the series with git am -3, and resolve the conflict there.")
 	}
 	return nil
 }
@@ -101,13 +103,16 @@ func (h *hunk) inside() bool {
 	return false
 }
 
-// fits counts the places in the file that the old lines of the hunk fit.
-func (h *hunk) fits(file string) int {
+// old returns the lines of the file that the hunk has, each after a line feed.
+func (h *hunk) old() string {
 	var old strings.Builder
 	for _, line := range h.lines {
 		if line[0] != '+' {
 			old.WriteString("\n" + line[1:])
 		}
 	}
-	return strings.Count("\n"+file, old.String()+"\n")
+	return old.String()
 }
+
+// fits counts the places in the file that the old lines of the hunk fit.
+func (h *hunk) fits(file string) int { return strings.Count("\n"+file, h.old()+"\n") }

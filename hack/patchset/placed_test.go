@@ -76,46 +76,45 @@ func repository(t *testing.T) (*program, git.Git) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, g.In(dir).Do("init", "-q"))
-	return &program{Store: series.Store{Git: g}}, g.In(dir).With("GIT_INDEX_FILE=" + filepath.Join(dir, ".git/index.of.test"))
+	return &program{Store: series.Store{Git: g, Output: t.TempDir()}}, g.In(dir).With("GIT_INDEX_FILE=" + filepath.Join(dir, ".git/index.of.test"))
 }
 
-// has makes the index have exactly these files.
-func has(t *testing.T, x git.Git, files map[string]string) {
+// treeOf returns a tree of exactly these files.
+func treeOf(t *testing.T, x git.Git, files map[string]string) string {
 	t.Helper()
 	require.NoError(t, x.Do("read-tree", "--empty"))
-	staged := map[string]git.File{}
 	for path, content := range files {
-		f, err := x.Store("100644", []byte(content))
+		blob, err := x.Store([]byte(content))
 		require.NoError(t, err)
-		staged[path] = f
+		require.NoError(t, x.Do("update-index", "--add", "--cacheinfo", "100644,"+blob+","+path))
 	}
-	require.NoError(t, x.Stage(staged))
+	tree, err := x.Out("write-tree")
+	require.NoError(t, err)
+	return tree
 }
 
 // patchOf returns the patch that changes files.
 func patchOf(t *testing.T, x git.Git, from, to map[string]string) string {
 	t.Helper()
-	has(t, x, from)
-	tree, err := x.Out("write-tree")
-	require.NoError(t, err)
-	has(t, x, to)
-	diff, err := x.DiffIndex(tree)
+	diff, _, err := x.Both("diff-tree", "-p", "--full-index", "--no-renames", treeOf(t, x, from), treeOf(t, x, to))
 	require.NoError(t, err)
 	return diff
 }
 
-// apply applies a diff to the files. It returns p.go as it is then.
-func apply(t *testing.T, p *program, x git.Git, diff string, files map[string]string) (string, error) {
+// apply applies a diff to the files. It returns p.go as it is then, and the commit.
+func apply(t *testing.T, p *program, x git.Git, diff string, files map[string]string) (now, commit string, err error) {
 	t.Helper()
 	q := &series.Patch{Name: "x", Mail: "From: A <a@example.com>\nDate: Fri, 20 Nov 2026 12:00:00 +0100\nSubject: x\n\n---\n" + diff}
 	require.NoError(t, p.Parse(q))
-	has(t, x, files)
-	if err := p.applyHunks(x, q); err != nil {
-		return "", err
-	}
-	now, _, err := x.Both("show", ":p.go")
+	base, err := x.With(q.Author...).Out("commit-tree", "-m", "base", treeOf(t, x, files))
 	require.NoError(t, err)
-	return now, nil
+	commits, err := p.compose(&tree{Git: x}, base, &series.Series{Patches: []*series.Patch{q}})
+	if err != nil {
+		return "", "", err
+	}
+	now, _, err = x.Both("show", commits[0]+":p.go")
+	require.NoError(t, err)
+	return now, commits[0], nil
 }
 
 // Git puts a hunk in the nearest place that its lines fit. A place in another function is an error.
@@ -172,7 +171,7 @@ func TestPlaced(t *testing.T) {
 				fork = tc.fork
 			}
 			diff := patchOf(t, x, map[string]string{"p.go": original}, map[string]string{"p.go": tc.patch(original)})
-			now, err := apply(t, p, x, diff, map[string]string{"p.go": fork(original)})
+			now, _, err := apply(t, p, x, diff, map[string]string{"p.go": fork(original)})
 			if tc.error == nil {
 				require.NoError(t, err)
 				assert.Equal(t, fork(tc.patch(original)), now)
@@ -198,16 +197,16 @@ func TestPlacedInAnyOrder(t *testing.T) {
 	}
 	diff := mail.String()
 	require.Less(t, strings.Index(diff, "a/p.go"), strings.Index(diff, "a/a.go"))
-	now, err := apply(t, p, x, diff, from)
+	now, commit, err := apply(t, p, x, diff, from)
 	require.NoError(t, err)
 	assert.Equal(t, to["p.go"], now)
-	paths, err := x.Lines("ls-files")
+	paths, err := x.Lines("ls-tree", "--name-only", commit)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a.go", "new.go", "p.go"}, paths)
 
 	// Each hunk is still compared with the one that it has become.
 	from["p.go"] = strings.Replace(from["p.go"], "func (c *container) start", "func (c *container) run", 1)
-	_, err = apply(t, p, x, diff, from)
+	_, _, err = apply(t, p, x, diff, from)
 	assert.ErrorContains(t, err, "a hunk of p.go is misplaced")
 }
 
@@ -215,10 +214,9 @@ func TestPlacedInAnyOrder(t *testing.T) {
 func TestReadHunks(t *testing.T) {
 	mail := "Subject: x\n\n@@ -1 +1 @@ none\n+++ b/none.go\n\ndiff --git a/a.go b/a.go\n--- a/a.go\n+++ b/a.go\n@@ -1,2 +1,3 @@\n x\n+y\n+++ b/z\n z\n@@ -9 +10 @@ func f() {\n-x\n+y\n" +
 		"\\ No newline at end of file\ndiff --git a/b.go b/b.go\n--- a/b.go\n+++ b/b.go\n@@ -3,0 +4 @@ func g() {\n+x\n"
-	assert.Equal(t, []*hunk{
-		{path: "a.go", lines: []string{" x", "+y", "+++ b/z", " z"}},
-		{path: "a.go", function: "func f() {", lines: []string{"-x", "+y"}},
-		{path: "b.go", function: "func g() {", lines: []string{"+x"}},
+	assert.Equal(t, map[string][]*hunk{
+		"a.go": {{lines: []string{" x", "+y", "+++ b/z", " z"}}, {function: "func f() {", lines: []string{"-x", "+y"}}},
+		"b.go": {{function: "func g() {", lines: []string{"+x"}}},
 	}, readHunks(mail))
 	assert.Empty(t, readHunks("Subject: x\n\n@@ -1 +1 @@ none\n"))
 }

@@ -65,45 +65,21 @@ func (p *program) find() (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("KUBE_ROOT=%s: %w", p.kubeRoot, err)
 	}
-	t := &tree{Git: p.Git.In(dir)}
-	mod, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
-	if !strings.HasPrefix(string(mod), "module k8s.io/kubernetes\n") && !strings.Contains(string(mod), "\nmodule k8s.io/kubernetes\n") {
-		return nil, fmt.Errorf("%s is not a kubernetes source tree: its go.mod must say \"module k8s.io/kubernetes\"", dir)
-	}
-	// The tree may be inside another repository.
-	if !sys.Exists(filepath.Join(dir, ".git")) {
-		return nil, sys.Error(dir+" is not a git checkout. This makes one of it:",
-			fmt.Sprintf("git -C '%s' init -q && git -C '%[1]s' add -f -A . && git -C '%[1]s' commit -q -m kubernetes", dir))
-	}
-	if err := t.Do("rev-parse", "-q", "--verify", "HEAD^{commit}"); err != nil {
-		return nil, fmt.Errorf("git cannot read a commit of %s: %w", dir, err)
-	}
 	base, _ := os.ReadFile(filepath.Join(dir, baseVersion))
 	m := minorVersion.FindStringSubmatch(string(base))
 	if m == nil {
-		return nil, fmt.Errorf("%s has no DefaultKubeBinaryVersion in %s: releases before 1.31 have no series", dir, baseVersion)
+		return nil, fmt.Errorf("%s is not a source tree of kubernetes 1.31 or newer: it has no DefaultKubeBinaryVersion in %s", dir, baseVersion)
+	}
+	// The tree may be inside another repository.
+	t := &tree{Git: p.Git.In(dir)}
+	if err := t.With("GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)).Do("rev-parse", "-q", "--verify", "HEAD^{commit}"); err != nil {
+		return nil, sys.Error("git cannot read a commit: "+err.Error(), "If "+dir+" is not a git checkout, this makes one of it:",
+			fmt.Sprintf("git -C '%s' init -q && git -C '%[1]s' add -f -A . && git -C '%[1]s' commit -q -m kubernetes", dir))
 	}
 	if t.minor = "v" + m[1]; p.kubeVersion != "" && semver.MajorMinor(p.kubeVersion) != t.minor {
 		return nil, fmt.Errorf("KUBE_VERSION is %s, but %s has the sources of kubernetes %s", p.kubeVersion, dir, m[1])
 	}
 	return t, nil
-}
-
-// load loads the series that fits the tree.
-func (p *program) load(t *tree) (*series.Series, error) {
-	dir := filepath.Join(p.Root, "patches", t.minor)
-	if !slices.Contains(p.Dirs(), dir) {
-		var there []string
-		for _, dir := range p.Dirs() {
-			there = append(there, filepath.Base(dir))
-		}
-		return nil, fmt.Errorf("no series fits %s, which has the sources of kubernetes %s: there are series for %s", t.Dir, t.minor, strings.Join(there, ", "))
-	}
-	s, err := p.Load(dir, p.pick)
-	if err != nil {
-		return nil, err
-	}
-	return s, p.CheckDependencies(s)
 }
 
 // findSeries returns the tree and the series that fits it, and restores the tree if a command was killed.
@@ -112,8 +88,19 @@ func (p *program) findSeries() (*tree, *series.Series, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := p.load(t)
-	return t, s, cmp.Or(err, p.recover(t))
+	dir := filepath.Join(p.Root, "patches", t.minor)
+	if !slices.Contains(p.Dirs(), dir) {
+		var there []string
+		for _, dir := range p.Dirs() {
+			there = append(there, filepath.Base(dir))
+		}
+		return nil, nil, fmt.Errorf("no series fits %s, which has the sources of kubernetes %s: there are series for %s", t.Dir, t.minor, strings.Join(there, ", "))
+	}
+	s, err := p.Load(dir, p.pick)
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, s, cmp.Or(s.CheckDependencies(), p.recover(t))
 }
 
 // seriesBranch returns the name of the branch of the series that fits the tree.
@@ -126,57 +113,44 @@ type state struct {
 	Base   string // the commit to which the series was applied
 	From   string // what was checked out before: refs/heads/x, or a commit
 	Tip    string // the last commit of the series
+	Before string // the one before, while a command moves the branch
 	Digest string // of the patches and their files
 	Whole  bool   // whether these are all patches
 }
 
-// The state is in the section of the branch in git's configuration, so that deleting the branch deletes it. While a command moves
-// the branch, there are two: the one before, and the one after.
-func (t *tree) states(branch string) (all []state) {
-	for line := range strings.Lines(t.Try("config", "--local", "--get-all", "branch."+branch+".kubeletBackoff")) {
-		var is state
-		if json.Unmarshal([]byte(line), &is) == nil {
-			all = append(all, is)
-		}
-	}
-	return all
-}
-
-// state returns the state of the branch, or an empty one if apply did not make it.
-func (t *tree) state(branch string) state {
-	all := t.states(branch)
-	if len(all) == 0 || t.Commit("refs/heads/"+branch) == "" {
+// state returns the state of the branch, or an empty one if apply did not make it. It is in the section of the branch in git's
+// configuration, so that deleting the branch deletes it.
+func (t *tree) state(branch string) (is state) {
+	head := t.Commit("refs/heads/" + branch)
+	if head == "" || json.Unmarshal([]byte(t.Try("config", "--local", "--get", "branch."+branch+".kubeletBackoff")), &is) != nil {
 		return state{}
 	}
-	head := t.Commit("refs/heads/" + branch)
-	return all[max(0, slices.IndexFunc(all, func(is state) bool { return is.Tip == head }))]
+	if head == is.Before {
+		is.Tip, is.Digest = head, ""
+	}
+	return is
 }
 
-// setState writes a state with git config --add or --replace-all.
-func (t *tree) setState(how, branch string, is state) error {
+// setState stores the state of a branch, or removes an empty one.
+func (t *tree) setState(branch string, is state) error {
+	key := "branch." + branch + ".kubeletBackoff"
+	if is == (state{}) {
+		return t.Do("config", "--local", "--unset-all", key)
+	}
 	text, err := json.Marshal(is)
 	if err != nil {
 		return err
 	}
-	return t.Do("config", "--local", how, "branch."+branch+".kubeletBackoff", string(text))
+	return t.Do("config", "--local", "--replace-all", key, string(text))
 }
 
-// forget removes the states that are not that of the branch.
-func (t *tree) forget(branch string) {
-	is := t.state(branch)
-	t.Uninterrupted().OK("config", "--local", "--unset-all", "branch."+branch+".kubeletBackoff")
-	if is.Tip != "" {
-		_ = t.setState("--add", branch, is)
+// current returns the state of the series that is checked out. If there is none, it has only the commit to which it would be applied.
+func (t *tree) current() state {
+	is := t.state(t.seriesBranch())
+	if t.branch() != t.seriesBranch() || is.Tip == "" {
+		return state{Base: t.Commit("HEAD")}
 	}
-}
-
-// requireHere refuses a branch that is checked out in another worktree.
-func (t *tree) requireHere(branch string) error {
-	at := t.Try("for-each-ref", "--format=%(worktreepath)", "refs/heads/"+branch)
-	if at != "" && t.branch() != branch {
-		return fmt.Errorf("%s is checked out in %s: reverse the series there", branch, at)
-	}
-	return nil
+	return is
 }
 
 // requireIdle refuses a tree in the middle of a git operation, or with changes that are not committed.
@@ -207,18 +181,14 @@ func (t *tree) requireAbsent(to string) error {
 		return err
 	}
 	var there []string
-	for path, f := range changed {
-		for at, itself := path, true; f.Blob == "" && at != "."; at, itself = filepath.Dir(at), false {
+	for path, status := range changed {
+		for at, itself := path, true; status == "D" && at != "."; at, itself = filepath.Dir(at), false {
 			if info, err := os.Lstat(filepath.Join(t.Dir, at)); err == nil && (itself || !info.IsDir()) && !t.OK("--literal-pathspecs", "ls-files", "--error-unmatch", "--", at) {
 				there = append(there, at)
 			}
 		}
 	}
-	if there == nil {
-		return nil
-	}
-	slices.Sort(there)
-	return sys.Error("files that git does not track are in the way in "+t.Dir+". Move them away first:", slices.Compact(there)...)
+	return sys.Problem(there, "files that git does not track are in the way in "+t.Dir+". Move them away first:")
 }
 
 // checkOut checks out a commit, with the arguments of git checkout. If that fails, it restores the tree; if it is killed, the next
@@ -232,20 +202,22 @@ func (p *program) checkOut(t *tree, to string, args ...string) error {
 	if err := t.Do("update-ref", t.pending(), to); err != nil {
 		return err
 	}
-	if err := t.Do(append([]string{"checkout", "-q", "--no-overwrite-ignore"}, args...)...); err != nil {
+	_, said, err := t.Both(append([]string{"checkout", "-q", "--no-overwrite-ignore"}, args...)...)
+	if err != nil {
 		return errors.Join(err, p.recover(t))
 	}
-	return t.Do("update-ref", "-d", t.pending())
+	// If the disk is full, git goes on, and succeeds.
+	if strings.Contains(said, "error: ") {
+		err = sys.Error("git could not write all files of "+t.Dir+". Make room, and run git reset --hard there:", said)
+	}
+	return errors.Join(err, t.Do("update-ref", "-d", t.pending()))
 }
 
 // recover restores the files that a killed checkout has left. A checkout that git has completed stays.
 func (p *program) recover(t *tree) error {
-	if !t.OK("show-ref", "-q", "--verify", t.pending()) {
-		return nil
-	}
 	to := t.Commit(t.pending())
 	if to == "" {
-		return fmt.Errorf("%s of %s, the commit that a killed command was checking out, is gone: restore the tree with git", t.pending(), t.Dir)
+		return nil
 	}
 	if to != t.Commit("HEAD") {
 		p.Say("A command that changed %s was killed, or failed: restoring the tree", t.Dir)
@@ -307,19 +279,17 @@ func (t *tree) restore(to string) error {
 
 // printTree prints variables for a shell.
 func (p *program) printTree(applied bool) error {
-	out := p.Out
-	p.Out = p.ErrOut
+	p.Out = os.Stderr
 	t, err := p.find()
 	if err != nil {
 		return err
 	}
-	branch, head := t.seriesBranch(), t.Commit("HEAD")
-	is := t.state(branch)
-	if t.branch() != branch || is.Tip == "" {
+	branch, head, is := t.branch(), t.Commit("HEAD"), t.current()
+	if is.Tip == "" {
 		if applied {
 			return fmt.Errorf("the patches are not applied to %s: run \"make apply\" first", t.Dir)
 		}
-		branch, is = "", state{Base: head}
+		branch = ""
 	}
 	// The nearest tag may be a fork's, such as v1.37.1-acme.3.
 	version := regexp.MustCompile(`^v1\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?`).FindString(t.Try("describe", "--tags", "--abbrev=0", "--match", t.minor+".*", is.Base))
@@ -339,20 +309,19 @@ func (p *program) printTree(applied bool) error {
 	time := func(commit string) string { return t.Try("log", "-1", "--format=%ct", commit) }
 	for _, v := range [][2]string{{"TREE", t.Dir}, {"VERSION", version}, {"BRANCH", branch}, {"BASE", is.Base}, {"BASE_TIME", time(is.Base)},
 		{"COMMIT", head}, {"COMMIT_TIME", time(head)}, {"TREE_STATE", status}, {"EXACT", exact}} {
-		fmt.Fprintf(out, "%s='%s'\n", v[0], strings.ReplaceAll(v[1], "'", `'\''`))
+		fmt.Printf("%s='%s'\n", v[0], strings.ReplaceAll(v[1], "'", `'\''`))
 	}
 	return nil
 }
 
 func (p *program) printPackages() error {
-	out := p.Out
-	p.Out = p.ErrOut
+	p.Out = os.Stderr
 	_, s, err := p.findSeries()
 	if err != nil {
 		return err
 	}
 	for _, name := range series.Packages(s.Patches...) {
-		fmt.Fprintln(out, name)
+		fmt.Println(name)
 	}
 	return nil
 }

@@ -7,15 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
 
-	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/git"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
@@ -31,11 +27,6 @@ type verifier struct {
 
 // verify checks the form of the series, its build, or both.
 func (p *program) verify(form, build bool) error {
-	if build {
-		if err := sys.Need("go"); err != nil {
-			return err
-		}
-	}
 	q := *p
 	q.pick = series.Pick{Parts: series.Everything}
 	t, s, err := q.findSeries()
@@ -49,7 +40,7 @@ func (p *program) verify(form, build bool) error {
 	defer remove()
 	p.Say("Verifying %s in a clone of %s", s.Dir, t.Dir)
 	q.kubeRoot, q.Output = filepath.Join(work, "kubernetes"), work
-	v := &verifier{program: &q, s: s, base: t.base()}
+	v := &verifier{program: &q, s: s, base: t.current().Base}
 	if err := p.Git.In(work).Do("clone", "-q", "--shared", "--no-checkout", t.Dir, q.kubeRoot); err != nil {
 		return err
 	}
@@ -73,7 +64,7 @@ func (p *program) verify(form, build bool) error {
 	}
 	var steps []func() error
 	if form {
-		steps = []func() error{v.formatted, v.gitAm, v.forks}
+		steps = []func() error{v.formatted, v.gitAm, v.placed}
 	}
 	if build {
 		steps = append(steps, v.typeCheck, v.build)
@@ -104,44 +95,25 @@ func (v *verifier) snapshot() (all string, err error) {
 	return all, nil
 }
 
-// problem returns an error with the problems, or nil if there are none.
-func problem(problems []string, say string) error {
-	if len(problems) == 0 {
-		return nil
-	}
-	return sys.Error(say, problems...)
-}
-
-// formatted checks that the stored patches are the formatted commits, and change only files of the release.
+// formatted checks that the stored patches are the formatted commits.
 func (v *verifier) formatted() error {
 	if v.t.Commit("refs/tags/"+v.s.Tag) != v.base || len(v.s.Dropped) > 0 {
 		v.Note("skipped: the stored bytes are those of the whole series on %s", v.s.Tag)
 		return nil
 	}
-	isNew := map[string]bool{}
 	var problems []string
-	for _, q := range v.s.Patches {
-		for path := range q.Files {
-			isNew[path] = true
-		}
-	}
 	for i, q := range v.s.Patches {
-		for path := range q.Hunks {
-			if !v.t.OK("cat-file", "-e", v.base+":"+path) {
-				problems = append(problems, fmt.Sprintf("%s has a hunk in %s, which is not a file of the release: it belongs in the library or in _src", q.File, path))
-			}
-		}
-		again, err := v.format(v.t.Git, v.commits[i], func(path string) bool { return isNew[path] })
+		again, err := v.t.format(v.base, v.commits[i])
 		if err != nil {
 			return err
 		}
 		// Blobs and line numbers of an inherited patch are those of its release.
-		if q.Mail != again.Mail && (filepath.Dir(q.File) == v.s.Dir || !series.Same(q.Mail, again.Mail)) {
+		if q.Mail != again && (filepath.Dir(q.File) == v.s.Dir || !series.Same(q.Mail, again)) {
 			problems = append(problems, q.File+" differs from the formatted commit: run \"make refresh\"")
 		}
 	}
 	v.Note("formatting the %d commits again gives the stored patches", len(v.commits))
-	return problem(problems, "the patches are not as refresh writes them:")
+	return sys.Problem(problems, "the patches are not as refresh writes them:")
 }
 
 // gitAm applies the mails as a user without this repository would.
@@ -155,7 +127,7 @@ func (v *verifier) gitAm() error {
 	if err := v.t.Do("checkout", "-q", "-B", "am", v.base); err != nil {
 		return err
 	}
-	if err := v.t.Do(append([]string{"am", "-q", "--committer-date-is-author-date"}, slices.Sorted(maps.Keys(files))...)...); err != nil {
+	if err := v.t.Do(append([]string{"am", "-q", "--committer-date-is-author-date"}, files...)...); err != nil {
 		return fmt.Errorf("plain git am of the mails fails: %w", err)
 	}
 	trees := func(tip string) string { return v.t.Try("log", "--format=%T", v.base+".."+tip) }
@@ -166,70 +138,26 @@ func (v *verifier) gitAm() error {
 	return cmp.Or(v.t.Do("checkout", "-q", branch), v.t.Do("branch", "-q", "-D", "am"))
 }
 
-// forks composes the series on three forks, which have 1 to 100 more lines at the top of, and between the functions of, each Go file
-// that the series changes. The result must have the same lines more, and every hunk in its place.
-func (v *verifier) forks() error {
-	taken := map[string]string{} // the lines of the hunks in each file
-	for _, q := range v.s.Patches {
-		for _, h := range readHunks(q.Mail) {
-			if strings.HasSuffix(h.path, ".go") {
-				taken[h.path] += "\n" + strings.Join(h.lines, "\n") + "\n"
+// placed checks that the old lines of each hunk fit no other place of its file. So git finds that place in a fork with more lines too. The
+// same change of several places has as many hunks.
+func (v *verifier) placed() error {
+	var problems []string
+	for i, q := range v.s.Patches {
+		for path, hunks := range readHunks(q.Mail) {
+			before, _, _ := v.t.Both("show", v.commits[i]+"^:"+path)
+			same := map[string]int{}
+			for _, h := range hunks {
+				same[h.old()]++
 			}
-		}
-	}
-	for round := range 3 {
-		fork, want := map[string]git.File{}, map[string]git.File{}
-		for path := range taken {
-			for rev, files := range map[string]map[string]git.File{v.base: fork, v.commits[len(v.commits)-1]: want} {
-				content, _, err := v.t.Both("cat-file", "blob", rev+":"+path)
-				if err != nil {
-					return err
-				}
-				if files[path], err = v.t.Store("100644", []byte(withMoreLines(content, taken[path], round))); err != nil {
-					return err
+			for _, h := range hunks {
+				if n := h.fits(before); n > same[h.old()] {
+					problems = append(problems, fmt.Sprintf("%s: a hunk of %s, in %q, fits %d places: give it more lines", q.File, path, h.function, n))
 				}
 			}
 		}
-		x := v.t.With("GIT_INDEX_FILE="+filepath.Join(v.Output, "index"), "GIT_AUTHOR_NAME=fork", "GIT_AUTHOR_EMAIL=fork@localhost")
-		if err := cmp.Or(x.Do("read-tree", v.base), x.Stage(fork)); err != nil {
-			return err
-		}
-		base, err := x.CommitIndex(v.base, "A fork")
-		if err != nil {
-			return err
-		}
-		commits, err := v.compose(v.t, base, v.s)
-		if err != nil {
-			return fmt.Errorf("on a fork with more lines: %w", err)
-		}
-		for path := range want {
-			if got := v.t.Try("rev-parse", commits[len(commits)-1]+":"+path); got != want[path].Blob {
-				return fmt.Errorf("on a fork with more lines, a hunk of %s is in another place", path)
-			}
-		}
 	}
-	v.Note("the hunks are in place on three forks with more lines")
-	return nil
-}
-
-// withMoreLines adds comment lines to a Go file, after the package clause and before each function, unless a hunk has the line. The
-// number of lines depends on that line and the round.
-func withMoreLines(content, taken string, round int) string {
-	var b strings.Builder
-	for line := range strings.Lines(content) {
-		more := ""
-		if free := !strings.Contains(taken, " "+line) && !strings.Contains(taken, "+"+line) && !strings.Contains(taken, "-"+line); free {
-			more = strings.Repeat("// a line of the fork\n", 1+(int(crc32.ChecksumIEEE([]byte(line)))+37*round)%100)
-		}
-		if strings.HasPrefix(line, "func ") {
-			b.WriteString(more)
-		}
-		b.WriteString(line)
-		if strings.HasPrefix(line, "package ") {
-			b.WriteString(more)
-		}
-	}
-	return b.String()
+	v.Note("each hunk fits one place")
+	return sys.Problem(problems, "git may put hunks in other places of a fork:")
 }
 
 // typeCheck type-checks, after each patch, kubelet, kube-apiserver, and the packages that the patch changes, with their tests. It
@@ -252,8 +180,7 @@ func (v *verifier) typeCheck() error {
 				problems = append(problems, strings.TrimPrefix(err.Error(), v.t.Dir+"/"))
 			}
 		})
-		slices.Sort(problems)
-		if err := problem(slices.Compact(problems), "type errors after "+q.Name+":"); err != nil {
+		if err := sys.Problem(problems, "type errors after "+q.Name+":"); err != nil {
 			return err
 		}
 	}

@@ -45,8 +45,8 @@ func TestRoundTrip(t *testing.T) {
 			out, err := p.try(nil, "hack/patchset.sh", "apply")
 			require.Error(t, err, out)
 			require.Contains(t, out, "is not a git checkout")
-			_, command, ok := strings.Cut(out, "\n")
-			require.True(t, ok)
+			out = strings.TrimSpace(out)
+			command := out[strings.LastIndex(out, "\n")+1:]
 			p.with(t, []string{"GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=U", "GIT_CONFIG_KEY_1=user.email", "GIT_CONFIG_VALUE_1=u@x"},
 				"bash", "-c", command)
 			return p
@@ -130,10 +130,10 @@ func TestRefuses(t *testing.T) {
 		"no commit": {do: func(t *testing.T, p project) {
 			require.NoError(t, os.RemoveAll(filepath.Join(p.root, ".git")))
 			p.git(p.root, "init", "-q")
-		}, words: []string{"git cannot read a commit of"}},
+		}, words: []string{"git cannot read a commit"}},
 		"no kubernetes": {do: func(t *testing.T, p project) {
-			edit(t, filepath.Join(p.root, "go.mod"), "k8s.io/kubernetes", "example.com")
-		}, words: []string{"is not a kubernetes source tree", "module k8s.io/kubernetes"}},
+			require.NoError(t, os.Remove(filepath.Join(p.root, base)))
+		}, words: []string{"is not a source tree of kubernetes"}},
 		"a missing tree":        {env: []string{"KUBE_ROOT=/no/such/dir"}, words: []string{"KUBE_ROOT=/no/such/dir: ", "no such file or directory"}},
 		"no release":            {do: func(t *testing.T, p project) { minor(t, p, "const Default", "const Other") }, words: []string{"has no DefaultKubeBinaryVersion"}},
 		"a release of no serie": {do: func(t *testing.T, p project) { minor(t, p, "1.37", "1.36") }, words: []string{"no series fits", "v1.36", "there are series for v1.37"}},
@@ -386,4 +386,14 @@ func TestBrackets(t *testing.T) {
 	assert.Contains(t, p.patchset(t, "export"), "3 mails")
 	assert.NoFileExists(t, filepath.Join(p.dir, "_output/series/v1.37/0009-old.patch"))
 	p.patchset(t, "reverse")
+}
+
+// TestFullDisk: git checkout succeeds although it could not write a file.
+func TestFullDisk(t *testing.T) {
+	p := newProject(t).clone(t)
+	env := gitAt(t, "$3 == checkout", `"$git" "$@" && echo "error: unable to write file pkg/x" >&2; exit 0`)
+	p.fails(t, env, []string{"git could not write all files of " + p.root, "unable to write file pkg/x"}, "hack/patchset.sh", "apply")
+	p.patchset(t, "apply")
+	p.patchset(t, "reverse")
+	p.noLeftovers(t)
 }

@@ -94,7 +94,7 @@ func TestKilledBeforeEachCommand(t *testing.T) {
 							p.patchset(t, "apply")
 						}
 						count := filepath.Join(t.TempDir(), "count")
-						env := gitAt(t, fmt.Sprintf(`$2 == %q* && $3 != %s && $* != *\ --get-all\ * ]] && echo x >>%q && [[ $(wc -l <%q) == %d`, p.root, readers, count, count, n), what)
+						env := gitAt(t, fmt.Sprintf(`$2 == %q* && $3 != %s && $* != *\ --get\ * ]] && echo x >>%q && [[ $(wc -l <%q) == %d`, p.root, readers, count, count, n), what)
 						out, err := p.try(env, "hack/patchset.sh", command)
 						if n%2 == 0 {
 							p.patchset(t, "apply")

@@ -175,13 +175,15 @@ func TestRefreshRefuses(t *testing.T) {
 		words []string
 		args  []string
 	}{
+		// The patches must not go before apply refuses the series.
+		"no commit":             {do: func(_ *testing.T, p project) { p.git(p.root, "reset", "-q", "--hard", "HEAD~3") }, words: []string{"has no patch to apply"}},
 		"a file of the library": {do: rewrite(1, decided, "package kuberuntime\n\n// Well.\n"), words: []string{decided + ", whose source is ", "kuberuntime/decide.go"}},
 		"a file of _src":        {do: rewrite(1, our, "package kubelet\n"), words: []string{our + ", whose source is ", "patches/_src/decide/" + our}},
 		"a new file":            {do: rewrite(0, "pkg/kubelet/new.go", "package kubelet\n"), words: []string{"patches/_src/late/pkg/kubelet/new.go"}},
 		"a new file in a new commit": {do: func(_ *testing.T, p project) {
 			p.commit(p.root, "more", "A <a@x>", "none", map[string]string{"new.go": "x\n"})
 		}, words: []string{"new.go", "patches/_src/more/new.go"}},
-		"a new file of another patch": {do: rewrite(0, our, "package kubelet\n"), words: []string{our, "patches/_src/late/" + our}},
+		"a new file of another patch": {do: rewrite(0, our, "package kubelet\n"), words: []string{our, "patches/_src/decide/" + our}},
 		"the mode of a new file": {do: func(t *testing.T, p project) {
 			require.NoError(t, os.Chmod(filepath.Join(p.root, our), 0o755))
 			p.amend(1)
@@ -237,7 +239,7 @@ func TestRefreshRefuses(t *testing.T) {
 			edit(t, filepath.Join(p.root, kubelet), "return false", "return !true")
 			p.git(p.root, "commit", "-q", "-a", "--fixup", "HEAD~1")
 		}, words: []string{"must be squashed first", "rebase -i --autosquash"}},
-		"an empty commit": {do: func(_ *testing.T, p project) { p.git(p.root, "commit", "-q", "--allow-empty", "-m", "empty") }, words: []string{"(empty) changes nothing"}},
+		"an empty commit": {do: func(_ *testing.T, p project) { p.git(p.root, "commit", "-q", "--allow-empty", "-m", "empty") }, words: []string{"empty changes nothing"}},
 		"the same subject": {do: func(t *testing.T, p project) {
 			edit(t, filepath.Join(p.root, "go.work"), "use", "// x\nuse")
 			p.commit(p.root, "kubelet: not late", "A <a@x>", "none", nil)
@@ -318,7 +320,7 @@ func TestRefreshKilled(t *testing.T) {
 		p.commit(p.root, "kubelet: a fourth", "A <a@example.com>", "late", nil)
 		edit(t, filepath.Join(p.dir, "backoff/rules.go"), "return 1", "return 2")
 		count := filepath.Join(t.TempDir(), "count")
-		env := gitAt(t, fmt.Sprintf(`$3 == @(config|update-ref|checkout) && $* != *\ --get-all\ * ]] && echo x >>%q && [[ $(wc -l <%q) == %d`, count, count, n), kill)
+		env := gitAt(t, fmt.Sprintf(`$3 == @(config|update-ref|checkout) && $* != *\ --get\ * ]] && echo x >>%q && [[ $(wc -l <%q) == %d`, count, count, n), kill)
 		out, err := p.try(env, "hack/patchset.sh", "refresh")
 		if ended = err == nil; ended {
 			require.Greater(t, n, 4, out)

@@ -21,7 +21,7 @@ func TestVerify(t *testing.T) {
 		p := newProject(t).clone(t)
 		before := p.snapshot(t, p.root)
 		out := p.patchset(t, "verify")
-		for _, word := range []string{"formatting the 3 commits again gives the stored patches", "plain git am makes the same trees", "on three forks with more lines",
+		for _, word := range []string{"formatting the 3 commits again gives the stored patches", "plain git am makes the same trees", "each hunk fits one place",
 			"Type-checking after decide, with the tests of 2 packages", "Building kubelet and kube-apiserver", "is in order"} {
 			assert.Contains(t, out, word)
 		}
@@ -56,7 +56,7 @@ func TestVerify(t *testing.T) {
 		"subject":        {"late.patch", "Subject: [PATCH] ", "Subject: [PATCH 3/3] ", nil, []string{"late.patch differs"}},
 		"index":          {"late.patch", "\nindex ", "\nindex 1", nil, []string{"late"}},
 		"library":        {"late.patch", "diff --git ", newFile(decided) + "diff --git ", nil, []string{decided}},
-		"new file":       {"late.patch", "+\treturn false\n }\n", "+\treturn false\n }\n" + newFile("pkg/kubelet/new.go"), nil, []string{"has a hunk in pkg/kubelet/new.go, which is not a file of the release"}},
+		"new file":       {"late.patch", "+\treturn false\n }\n", "+\treturn false\n }\n" + newFile("pkg/kubelet/new.go"), nil, []string{"late.patch differs from the formatted commit"}},
 		"type error":     {"late.patch", "+\treturn false", "+\treturn 7", []string{"--no-form"}, []string{"type errors after late:", kubelet + ":"}},
 		"type of a test": {"../_src/decide/pkg/kubelet/our.go", "package kubelet", "package other", []string{"--no-form"}, []string{"type errors after decide:"}},
 		"application":    {"late.patch", "-\treturn true", "-\treturn maybe", nil, []string{"late", "does not apply", kubelet}},
@@ -84,6 +84,6 @@ func TestVerify(t *testing.T) {
 		edit(t, p.series("late.patch"), "@@ -20,5 +20,5 @@", "@@ -44,5 +44,5 @@")
 		p.patchset(t, "apply")
 		p.patchset(t, "refresh")
-		p.refuses(t, nil, []string{"on a fork with more lines: late: a hunk of " + kubelet + " is misplaced"}, "verify", "--no-build")
+		p.refuses(t, nil, []string{"late.patch: a hunk of " + kubelet, "fits 4 places"}, "verify", "--no-build")
 	})
 }

@@ -37,12 +37,9 @@ var settings = []string{
 
 // New returns a Git without a directory. When ctx is done, it starts no command.
 func New(ctx context.Context) (Git, error) {
-	if err := sys.Need("git"); err != nil {
-		return Git{}, err
-	}
 	out, err := exec.Command("git", "version").Output()
 	if err != nil {
-		return Git{}, fmt.Errorf("git version: %w", err)
+		return Git{}, sys.Error("missing on PATH: git", err.Error(), "git: on Debian or Ubuntu: apt-get install git")
 	}
 	v := regexp.MustCompile(`\d+\.\d+`).FindString(string(out))
 	if v != "" && semver.Compare("v"+v, "v2.32") < 0 {
@@ -155,73 +152,39 @@ func (g Git) Commit(rev string) string {
 	return g.Try("rev-parse", "-q", "--verify", rev+"^{commit}")
 }
 
-// Release commits the index as the release itself. The commit is the same on every machine.
-func (g Git) Release(message string) error {
-	const date = "@946684800 +0000"
-	return g.With("GIT_AUTHOR_NAME=kubelet-backoff", "GIT_AUTHOR_EMAIL=noreply@kubelet-backoff.invalid", "GIT_AUTHOR_DATE="+date, "GIT_COMMITTER_DATE="+date).
-		Do("commit", "-q", "--no-verify", "-m", message)
-}
+// mailOptions give the same bytes on every machine. With --sparse, git also takes a commit all of whose changes are left out.
+var mailOptions = []string{"format-patch", "--stdout", "--always", "--sparse", "-1", "--zero-commit", "--no-signature", "-N", "--no-stat",
+	"--no-attach", "--no-thread", "--no-cover-letter", "--no-base", "--no-notes", "--no-from", "--subject-prefix=PATCH", "--full-index", "-U3",
+	"--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv",
+	"--binary", "--src-prefix=a/", "--dst-prefix=b/"}
 
-// diffOptions and mailOptions give the same bytes on every machine.
-var (
-	diffOptions = []string{"--full-index", "-U3", "--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic", "--no-renames",
-		"--no-color", "--no-ext-diff", "--no-textconv", "--binary", "--src-prefix=a/", "--dst-prefix=b/"}
-	mailOptions = append([]string{"--zero-commit", "--no-signature", "-N", "--no-stat", "--no-attach", "--no-thread", "--no-cover-letter",
-		"--no-base", "--no-notes", "--no-from", "--subject-prefix=PATCH"}, diffOptions...)
-)
-
-// Mail returns a commit as a mail for `git am`.
-func (g Git) Mail(commit string) (string, error) {
-	out, _, err := g.Both(append(append([]string{"format-patch", "--stdout", "--always", "-1"}, mailOptions...), commit)...)
+// Mail returns a commit as a mail for `git am`, without its changes of these files.
+func (g Git) Mail(commit string, without ...string) (string, error) {
+	args := slices.Concat(mailOptions, []string{commit, "--", "."})
+	for _, path := range without {
+		args = append(args, ":(exclude,literal)"+path)
+	}
+	out, _, err := g.Both(args...)
 	return out, err
 }
 
-// Diff returns the changes of a commit in these files.
-func (g Git) Diff(commit string, paths []string) (string, error) {
-	out, _, err := g.Both(slices.Concat([]string{"--literal-pathspecs", "diff-tree", "-p"}, diffOptions, []string{commit + "^", commit, "--"}, paths)...)
-	return out, err
-}
-
-// DiffIndex returns the changes from a tree to the index that GIT_INDEX_FILE names.
-func (g Git) DiffIndex(tree string) (string, error) {
-	out, _, err := g.Both(slices.Concat([]string{"diff-index", "--cached", "-p"}, diffOptions, []string{tree})...)
-	return out, err
-}
-
-// File is the mode of a file and its blob in git. A missing file has none.
-type File struct{ Mode, Blob string }
-
-// Changed returns the paths in which two trees differ, with their files in the second tree. A removed file has no blob.
-func (g Git) Changed(from, to string) (map[string]File, error) {
-	out, err := g.Out("diff-tree", "-r", "-z", "--no-renames", from, to)
+// Changed returns the paths in which two trees differ, with what happened to each: "A" for added, "D" for deleted, or another letter.
+func (g Git) Changed(from, to string) (map[string]string, error) {
+	out, err := g.Out("diff-tree", "-r", "-z", "--name-status", "--no-renames", from, to)
 	if err != nil {
 		return nil, err
 	}
-	files := map[string]File{}
-	fields := strings.Split(strings.TrimRight(out, "\x00"), "\x00")
+	changed := map[string]string{}
+	fields := strings.Split(out, "\x00")
 	for i := 0; i+1 < len(fields); i += 2 {
-		f := strings.Fields(fields[i]) // :old-mode new-mode old-blob new-blob status
-		files[fields[i+1]] = File{f[1], f[3]}
-		if f[4] == "D" {
-			files[fields[i+1]] = File{}
-		}
+		changed[fields[i+1]] = fields[i]
 	}
-	return files, nil
+	return changed, nil
 }
 
-// Store writes a file into the repository.
-func (g Git) Store(mode string, content []byte) (File, error) {
-	blob, err := g.Input(string(content)).Out("hash-object", "-w", "--no-filters", "--stdin")
-	return File{mode, blob}, err
-}
-
-// Stage puts files into the index that GIT_INDEX_FILE names.
-func (g Git) Stage(files map[string]File) error {
-	var in strings.Builder
-	for path, f := range files {
-		fmt.Fprintf(&in, "%s %s\t%s\x00", f.Mode, f.Blob, path)
-	}
-	return g.Input(in.String()).Do("update-index", "-z", "--index-info")
+// Store writes a file into the repository, and returns its blob.
+func (g Git) Store(content []byte) (string, error) {
+	return g.Input(string(content)).Out("hash-object", "-w", "--no-filters", "--stdin")
 }
 
 // CommitIndex commits the index that GIT_INDEX_FILE names. It returns the parent if the trees are equal.

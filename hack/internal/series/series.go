@@ -4,6 +4,8 @@
 package series
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -32,16 +34,14 @@ type Store struct {
 }
 
 // Open finds this repository: KB_ROOT, which hack/patchset.sh sets.
-func Open(g git.Git) (Store, error) {
-	p := Store{Root: os.Getenv("KB_ROOT"), Output: os.Getenv("KB_OUTPUT_DIR"), Git: g}
-	if p.Root == "" {
+func Open(ctx context.Context) (p Store, err error) {
+	if p.Root = os.Getenv("KB_ROOT"); p.Root == "" {
 		return p, errors.New("KB_ROOT must be the path of this repository: run hack/patchset.sh")
 	}
-	if p.Output == "" {
-		p.Output = filepath.Join(p.Root, "_output")
+	if p.Git, err = git.New(ctx); err != nil {
+		return p, err
 	}
-	var err error
-	p.Output, err = filepath.Abs(p.Output)
+	p.Output, err = filepath.Abs(cmp.Or(os.Getenv("KB_OUTPUT_DIR"), filepath.Join(p.Root, "_output")))
 	return p, err
 }
 
@@ -85,8 +85,6 @@ const (
 	Everything = "all"
 )
 
-var defaultParts = []string{Core, Cost}
-
 // Parts are the parts of a series, in their order.
 var Parts = []string{Core, Cost, Asked}
 
@@ -101,20 +99,12 @@ func Release(text string) (string, error) {
 	return v, nil
 }
 
-// Glob returns the paths below a directory that match the pattern. Unlike for filepath.Glob, a "[" in the directory's path is just that.
-func Glob(dir, pattern string) ([]string, error) {
-	found, err := fs.Glob(os.DirFS(dir), pattern)
-	for i := range found {
-		found[i] = filepath.Join(dir, found[i])
-	}
-	return found, err
-}
-
 // Dirs returns the directories with a series, oldest first.
 func (p Store) Dirs() []string {
-	files, _ := Glob(filepath.Join(p.Root, "patches"), "v*/BASE")
+	// Unlike for filepath.Glob, a "[" in the root's path is just that.
+	files, _ := fs.Glob(os.DirFS(p.Root), "patches/v*/BASE")
 	for i := range files {
-		files[i] = filepath.Dir(files[i])
+		files[i] = filepath.Join(p.Root, filepath.Dir(files[i]))
 	}
 	slices.SortFunc(files, func(a, b string) int { return semver.Compare(filepath.Base(a), filepath.Base(b)) })
 	return files
@@ -189,10 +179,7 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 			s.Dropped = append(s.Dropped, m[1])
 		}
 	}
-	skip, parts := words(pick.Skip), words(pick.Parts)
-	if len(parts) == 0 {
-		parts = defaultParts
-	}
+	skip, parts := words(pick.Skip), words(cmp.Or(strings.TrimSpace(pick.Parts), Core+" "+Cost))
 	for _, part := range parts {
 		if part != Everything && !slices.Contains(Parts, part) {
 			return nil, fmt.Errorf("SERIES=%q: there is no %q, only %s and %s", pick.Parts, part, strings.Join(Parts, ", "), Everything)
@@ -309,45 +296,28 @@ func (q *Patch) Subject() string {
 }
 
 // Trailer returns the value of a trailer, or "" if the message has none.
-func (p Store) Trailer(q *Patch, key string) string {
-	for line := range strings.Lines(p.Git.In(os.TempDir()).Input(q.Text).Try("interpret-trailers", "--parse")) {
-		if value, ok := strings.CutPrefix(line, key+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+func (q *Patch) Trailer(key string) string {
+	m := regexp.MustCompile(`(?m)^` + key + `: (.*)$`).FindStringSubmatch(q.Text)
+	return append(m, "", "")[1]
 }
-
-// part matches the trailer with the part of the series.
-var part = regexp.MustCompile(`(?m)^Series: (.*)$`)
 
 // Part returns the part of the series that the patch belongs to.
 func (q *Patch) Part() (string, error) {
-	m := append(part.FindStringSubmatch(q.Text), "", "")
-	if slices.Contains(Parts, m[1]) {
-		return m[1], nil
+	part := q.Trailer("Series")
+	if slices.Contains(Parts, part) {
+		return part, nil
 	}
-	return "", fmt.Errorf("%s must have a trailer \"Series: PART\", where PART is one of %s, not %q", q.File, strings.Join(Parts, ", "), m[1])
-}
-
-// Default returns the series without the patches that are not applied by default.
-func (s *Series) Default() *Series {
-	d := *s
-	d.Patches = slices.DeleteFunc(slices.Clone(s.Patches), func(q *Patch) bool {
-		part, err := q.Part()
-		return err == nil && !slices.Contains(defaultParts, part)
-	})
-	return &d
+	return "", fmt.Errorf("%s must have a trailer \"Series: PART\", where PART is one of %s, not %q", q.File, strings.Join(Parts, ", "), part)
 }
 
 // CheckDependencies returns an error if the series lacks a patch that another one depends on, or has it later. The error also
 // names the patches that depend on that one in turn.
-func (p Store) CheckDependencies(s *Series) error {
+func (s *Series) CheckDependencies() error {
 	complete := map[string]bool{"none": true}
 	var problems, leaveOut []string
 	for _, q := range s.Patches {
 		complete[q.Name] = true
-		for _, word := range words(p.Trailer(q, "Depends-On")) {
+		for _, word := range words(q.Trailer("Depends-On")) {
 			if !complete[word] {
 				problems = append(problems, fmt.Sprintf("%s depends on %s, which the series does not have before it", q.Name, word))
 				complete[q.Name] = false
@@ -387,23 +357,20 @@ func Same(a, b string) bool {
 // package of the directory that contains testdata.
 func Packages(patches ...*Patch) []string {
 	var packages []string
-	add := func(file string) {
-		dir, _, below := strings.Cut(file, "/testdata/")
-		if !below {
-			dir = path.Dir(file)
-		}
-		if rest, ok := strings.CutPrefix(dir, "staging/src/"); ok && (below || strings.HasSuffix(file, ".go")) {
-			packages = append(packages, rest)
-		} else if below || strings.HasSuffix(file, ".go") {
-			packages = append(packages, "./"+dir)
-		}
-	}
 	for _, q := range patches {
-		for file := range q.Hunks {
-			add(file)
-		}
-		for file := range q.Files {
-			add(file)
+		for _, file := range slices.AppendSeq(slices.Collect(maps.Keys(q.Hunks)), maps.Keys(q.Files)) {
+			dir, _, below := strings.Cut(file, "/testdata/")
+			if !below && !strings.HasSuffix(file, ".go") {
+				continue
+			}
+			if !below {
+				dir = path.Dir(file)
+			}
+			if rest, ok := strings.CutPrefix(dir, "staging/src/"); ok {
+				packages = append(packages, rest)
+			} else {
+				packages = append(packages, "./"+dir)
+			}
 		}
 	}
 	slices.Sort(packages)

@@ -32,16 +32,17 @@ func (p Store) FilesOf(s *Series, name string) (map[string]Source, error) {
 		if r.Patch != name {
 			continue
 		}
-		found, _ := Glob(filepath.Join(p.Root, r.From), "*.go")
-		for _, file := range found {
-			if !r.takes(filepath.Base(file)) {
+		found, _ := fs.Glob(os.DirFS(filepath.Join(p.Root, r.From)), "*.go")
+		for _, name := range found {
+			if !r.takes(name) {
 				continue
 			}
+			file := filepath.Join(p.Root, r.From, name)
 			content, err := p.render(s.mirror, file)
 			if err != nil {
 				return nil, err
 			}
-			files[path.Join(r.To, filepath.Base(file))] = Source{file, content}
+			files[path.Join(r.To, name)] = Source{file, content}
 		}
 	}
 	copies := maps.Clone(files)

@@ -15,16 +15,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Log prints what a command does.
-type Log struct{ Out, ErrOut io.Writer }
+type Log struct{ Out io.Writer }
 
 // Say prints a step that starts or is done.
 func (l Log) Say(format string, args ...any) { fmt.Fprintf(l.Out, "==> "+format+"\n", args...) }
@@ -42,6 +41,15 @@ func Error(message string, details ...string) error {
 	return errors.New(message)
 }
 
+// Problem returns an error with the problems, in order and each once, or nil if there are none.
+func Problem(problems []string, message string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	slices.Sort(problems)
+	return Error(message, slices.Compact(problems)...)
+}
+
 // Indent prefixes all lines except the first with by.
 func Indent(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
@@ -49,18 +57,6 @@ func Indent(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"
 func LastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-// Need returns an error if a tool is missing; the error says how to install it.
-func Need(tool string) error {
-	if _, err := exec.LookPath(tool); err == nil {
-		return nil
-	}
-	hint := "on Debian or Ubuntu: apt-get install " + tool
-	if tool == "go" {
-		hint = "install Go 1.26 or newer and put its bin directory on PATH"
-	}
-	return Error("missing on PATH: "+tool, tool+": "+hint)
 }
 
 // Exists reports whether there is anything at path, also a link to nothing.
@@ -103,33 +99,28 @@ func Write(path string, data []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// Lock takes an exclusive lock on a file. If it has to wait, it calls waiting once. The programs that are started before unlock is
-// called inherit the lock. If this one is killed, they keep it until they end.
-func Lock(ctx context.Context, file string, waiting func()) (unlock func(), err error) {
+// Lock takes an exclusive lock on a file. If it has to wait, it says so once. The programs that are started before unlock is called
+// inherit the lock, because the file is open without O_CLOEXEC. If this one is killed, they keep it until they end.
+func (l Log) Lock(ctx context.Context, file, what string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o666)
+	fd, err := syscall.Open(file, syscall.O_CREAT|syscall.O_RDWR, 0o666)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	for said := false; syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil; said = true {
+	for said := false; syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) != nil; said = true {
 		if !said {
-			waiting()
+			l.Say("Waiting for another %s in %s to end", what, filepath.Dir(file))
 		}
 		select {
 		case <-ctx.Done():
-			f.Close()
 			return nil, context.Cause(ctx)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	_, err = unix.FcntlInt(f.Fd(), unix.F_SETFD, 0)
-	return func() {
-		// Closing the file is not enough while a program that was started has it.
-		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
-		f.Close()
-	}, err
+	// Closing the file is not enough while a program that was started has it.
+	return func() { _ = syscall.Flock(fd, syscall.LOCK_UN) }, nil
 }
 
 // Lines returns the lines of a file that is edited by hand, without comments and empty lines. A missing file has none.
