@@ -169,8 +169,16 @@ func requireUnedited(t *tree, s *series.Series, patches []*series.Patch, is stat
 		return nil
 	}
 	var known, edited []string
+	files := map[string]string{}
 	for _, q := range patches {
 		known = append(known, q.Mail)
+		// The series may no longer name it.
+		if text, err := os.ReadFile(q.File); err == nil {
+			files[q.File] = string(text)
+		}
+	}
+	for _, q := range s.Patches {
+		files[q.File] = q.Mail
 	}
 	commits, err := t.Lines("rev-list", is.Base+".."+is.Tip)
 	if err != nil {
@@ -184,11 +192,11 @@ func requireUnedited(t *tree, s *series.Series, patches []*series.Patch, is stat
 		known = append(known, mail)
 	}
 	place := regexp.MustCompile(`(?m)^@@ .*$`) // a fork may have another signature in it
-	for _, q := range s.Patches {
+	for file, text := range files {
 		if !slices.ContainsFunc(known, func(mail string) bool {
-			return series.Same(place.ReplaceAllString(q.Mail, ""), place.ReplaceAllString(mail, ""))
+			return series.Same(place.ReplaceAllString(text, ""), place.ReplaceAllString(mail, ""))
 		}) {
-			edited = append(edited, q.File)
+			edited = append(edited, file)
 		}
 	}
 	return sys.Problem(edited, "patches have been edited since they were applied. Restore them, or name the branch's commits (git branch mine), then \"make reverse\", \"make apply\" and git cherry-pick:")

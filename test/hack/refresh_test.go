@@ -176,7 +176,13 @@ func TestRefreshRefuses(t *testing.T) {
 		args  []string
 	}{
 		// The patches must not go before apply refuses the series.
-		"no commit":             {do: func(_ *testing.T, p project) { p.git(p.root, "reset", "-q", "--hard", "HEAD~3") }, words: []string{"has no patch to apply"}},
+		"no commit": {do: func(_ *testing.T, p project) { p.git(p.root, "reset", "-q", "--hard", "HEAD~3") }, words: []string{"has no patch to apply"}},
+		"a patch that the series no longer names": {do: func(t *testing.T, p project) {
+			edit(t, p.series("late.patch"), "return false", "return !true")
+			edit(t, p.series("series"), "late\n", "")
+			// The name that its commit gives it.
+			require.NoError(t, os.Rename(p.series("late.patch"), p.series("kubelet-not-late.patch")))
+		}, words: []string{"patches have been edited", "kubelet-not-late.patch"}},
 		"a file of the library": {do: rewrite(1, decided, "package kuberuntime\n\n// Well.\n"), words: []string{decided + ", whose source is ", "kuberuntime/decide.go"}},
 		"a file of _src":        {do: rewrite(1, our, "package kubelet\n"), words: []string{our + ", whose source is ", "patches/_src/decide/" + our}},
 		"a new file":            {do: rewrite(0, "pkg/kubelet/new.go", "package kubelet\n"), words: []string{"patches/_src/late/pkg/kubelet/new.go"}},
