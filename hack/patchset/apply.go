@@ -48,7 +48,7 @@ func (p *program) apply(keep bool) error {
 	if err != nil {
 		return err
 	}
-	is = state{Base: is.Base, From: is.From, Tip: commits[len(commits)-1], Before: tip, Digest: digest, Whole: len(s.Skipped) == 0}
+	is = state{Base: is.Base, From: is.From, Tip: commits[len(commits)-1], Before: &was, Digest: digest, Whole: len(s.Skipped) == 0}
 	// This comes before the branch, because a branch without a state counts as the user's.
 	if err := t.setState(branch, is); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (p *program) apply(keep bool) error {
 		return err
 	}
 	p.Say("%s is checked out, %d commits on %.12s", branch, len(commits), is.Base)
-	is.Before = ""
+	is.Before = nil
 	return t.setState(branch, is)
 }
 

@@ -3,10 +3,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
@@ -33,12 +35,6 @@ func (p *program) writeMails(t *tree, s *series.Series, dir string) (files []str
 	if err != nil {
 		return nil, err
 	}
-	old, _ := fs.Glob(os.DirFS(dir), "*.patch")
-	for _, name := range old {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			return nil, err
-		}
-	}
 	for i, q := range s.Patches {
 		mail, err := t.Mail(commits[i])
 		if err != nil {
@@ -50,5 +46,11 @@ func (p *program) writeMails(t *tree, s *series.Series, dir string) (files []str
 			return nil, err
 		}
 	}
-	return files, nil
+	there, _ := fs.Glob(os.DirFS(dir), "*.patch")
+	for _, name := range there {
+		if file := filepath.Join(dir, name); !slices.Contains(files, file) {
+			err = errors.Join(err, os.Remove(file))
+		}
+	}
+	return files, err
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -151,10 +152,10 @@ func (d *download) unpack(pinned bool, got map[module.Version]string, dir string
 		args = append(args, m.String())
 	}
 	out, failed := d.Long(d.ctx, d.work, env, "go", args...)
-	found := map[string]struct{ Path, Dir, Error string }{}
+	found := map[string]struct{ Path, Dir, Sum, Error string }{}
 	// There may be warnings between the objects.
 	for _, object := range regexp.MustCompile(`(?ms)^\{\n.*?^\}$`).FindAllString(out, -1) {
-		var m struct{ Path, Dir, Error string }
+		var m struct{ Path, Dir, Sum, Error string }
 		if err := json.Unmarshal([]byte(object), &m); err != nil {
 			return fmt.Errorf("go mod download -json: %w", err)
 		}
@@ -180,8 +181,8 @@ func (d *download) unpack(pinned bool, got map[module.Version]string, dir string
 		}
 		// That of the files which are copied: the module cache may have been edited.
 		sum, err := dirhash.HashDir(is.Dir, m.String(), dirhash.Hash1)
-		if err != nil {
-			return err
+		if err != nil || sum != is.Sum {
+			return cmp.Or(err, fmt.Errorf("%s was edited: go clean -modcache, and fetch it again", is.Dir))
 		}
 		if pinned && d.hashes[m] != sum {
 			return sys.Error(fmt.Sprintf("%s has the wrong hash:", m), "expected  "+d.hashes[m]+"  ("+d.sums+")", "actual    "+sum)

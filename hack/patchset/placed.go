@@ -76,7 +76,8 @@ func requirePlaced(g git.Git, q *series.Patch, commit string) error {
 					namesakes++
 				}
 			}
-			named := nameOf(h.function) == nameOf(now.function)
+			// Git may have swapped hunks whose old lines are equal.
+			named := nameOf(h.function) == nameOf(now.function) && slices.Equal(h.added(), now.added())
 			// Two functions of that name: one may be a copy in a comment.
 			twins := namesakes > 1 && goName.MatchString(h.function)
 			if named && (namesakes < 2 || fits == 1 && !twins) || !h.inside() && fits == 1 {
@@ -101,6 +102,13 @@ func (h *hunk) inside() bool {
 		}
 	}
 	return false
+}
+
+// added returns the lines that the hunk adds, sorted: a diff may begin an equal change a line later.
+func (h *hunk) added() []string {
+	added := slices.DeleteFunc(slices.Clone(h.lines), func(line string) bool { return line[0] != '+' })
+	slices.Sort(added)
+	return added
 }
 
 // old returns the lines of the file that the hunk has, each after a line feed.

@@ -228,3 +228,21 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+// The functions are equal, so git would put each hunk into the other function, which is nearer in the fork.
+func TestPlacedTwins(t *testing.T) {
+	p, x := repository(t)
+	file := func(comments int, cpu, memory string) map[string]string {
+		body := func(limit string) string { return "\ta()\n\tb()\n\tc()\n\t" + limit + "(x)\n\td()\n\te()\n\tf()\n}\n" }
+		return map[string]string{"p.go": "package p\n\n" + strings.Repeat("// about\n", comments) + "\nfunc CPU() {\n" + body(cpu) + "\nfunc Memory() {\n" + body(memory)}
+	}
+	diff := patchOf(t, x, file(20, "limit", "limit"), file(20, "limitCPU", "limitMemory"))
+	for _, comments := range []int{20, 8, 9, 10, 11, 12, 30, 32} {
+		now, _, err := apply(t, p, x, diff, file(comments, "limit", "limit"))
+		if err == nil {
+			assert.Equal(t, file(comments, "limitCPU", "limitMemory")["p.go"], now, "%d comments", comments)
+		} else {
+			assert.ErrorContains(t, err, "is misplaced", "%d comments", comments)
+		}
+	}
+}

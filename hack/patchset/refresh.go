@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -51,14 +52,9 @@ func (p *program) refresh(base string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.requireSources(t, patches, start, cmp.Or(is.Tip, start)); err != nil {
-		return err
-	}
-	if err := requireUnedited(t, s, patches, is); err != nil {
-		return err
-	}
-	// Nothing is written if apply would refuse it.
-	if _, err := p.compose(t, start, &series.Series{Dir: s.Dir, Patches: patches}); err != nil {
+	// Nothing is written if apply would refuse it, or make other files.
+	commits, refused := p.compose(t, start, &series.Series{Dir: s.Dir, Patches: patches})
+	if err := cmp.Or(p.requireSources(t, s, patches, start, commits, is), refused, requireUnedited(t, s, patches, is)); err != nil {
 		return err
 	}
 	p.Say("Refreshing %s from %s in %s (%d commits)", s.Dir, branch, t.Dir, len(patches))
@@ -128,57 +124,56 @@ func (p *program) read(t *tree, s *series.Series, start string) (patches []*seri
 	return patches, nil
 }
 
-// requireSources returns an error if a new file was edited on the branch since the commit was, and not in its source.
-func (p *program) requireSources(t *tree, patches []*series.Patch, start, was string) error {
-	edited, err := t.Changed(was, "HEAD")
+// requireSources returns an error if a commit has other new files than apply makes of their sources, unless only the sources have
+// changed since apply. composed has the commits that apply makes, or nothing if it refuses them.
+func (p *program) requireSources(t *tree, s *series.Series, patches []*series.Patch, start string, composed []string, is state) error {
+	commits, err := t.Lines("rev-list", "--reverse", "--topo-order", start+"..HEAD")
 	if err != nil {
 		return err
 	}
+	at := func(rev, path string) string { return t.Try("--literal-pathspecs", "ls-tree", rev, "--", path) }
 	var problems []string
-	for path := range edited {
-		if t.OK("cat-file", "-e", start+":"+path) {
-			continue
+	before, sources := map[string]series.Source{}, map[string]series.Source{}
+	for _, q := range s.Patches {
+		maps.Copy(before, q.Files)
+	}
+	for i, commit := range commits {
+		maps.Copy(sources, patches[i].Files)
+		changed, err := t.Changed(append(composed, slices.Repeat([]string{start}, len(commits))...)[i], commit)
+		if err != nil {
+			return err
 		}
-		subject, source := t.Try("--literal-pathspecs", "log", "-1", "--format=%s", start+"..HEAD", "--", path), series.Source{}
-		for _, q := range patches {
-			if f, ok := q.Files[path]; ok {
-				source = f
-			} else if source.Path == "" && q.Subject() == subject {
-				source.Path = filepath.Join(p.Root, "patches/_src", q.Name, path)
+		for path, status := range changed {
+			source, has := sources[path]
+			blob := t.Input(string(source.Content)).Try("hash-object", "--no-filters", "--stdin")
+			// A file of the release is not new, and one whose source is still here needs its patch.
+			same := at(commit, path) == at(cmp.Or(is.Tip, start), path)
+			lost := !has && (before[path].Path != "" || at(cmp.Or(is.Base, start), path) != "")
+			if composed == nil && status != "A" || same && !lost || has && strings.HasPrefix(at(commit, path), "100644 blob "+blob+"\t") {
+				continue
 			}
-		}
-		now, want := t.Try("--literal-pathspecs", "ls-tree", "HEAD", "--", path), ""
-		if source.Content != nil {
-			blob, err := t.Store(source.Content)
-			if err != nil {
-				return err
-			}
-			want = "100644 blob " + blob + "\t"
-		}
-		if !strings.HasPrefix(now, want) || want == "" && now != "" {
-			problems = append(problems, path+", whose source is "+source.Path)
+			problems = append(problems, path+", whose source is "+cmp.Or(source.Path, before[path].Path, filepath.Join(p.Root, "patches/_src", patches[i].Name, path)))
 		}
 	}
-	return sys.Problem(problems, "files were edited on the branch that have their source here. Make the edit there, and take it back on the branch, or make the same one:")
+	return sys.Problem(problems, "files on the branch are not those that apply makes of their sources here. Make an edit there, and take it back on the branch, or make the same one:")
 }
 
 // requireUnedited returns an error if a patch file has been edited since apply, and refresh would overwrite that. After a killed
 // refresh, some files are already those that it writes.
 func requireUnedited(t *tree, s *series.Series, patches []*series.Patch, is state) error {
-	if is.Tip == "" {
+	if is.Tip == "" || is.Digest == s.Digest() {
 		return nil
 	}
 	var known, edited []string
 	files := map[string]string{}
 	for _, q := range patches {
 		known = append(known, q.Mail)
-		// The series may no longer name it.
+	}
+	// The series may no longer name a file that refresh would write.
+	for _, q := range slices.Concat(patches, s.Patches) {
 		if text, err := os.ReadFile(q.File); err == nil {
 			files[q.File] = string(text)
 		}
-	}
-	for _, q := range s.Patches {
-		files[q.File] = q.Mail
 	}
 	commits, err := t.Lines("rev-list", is.Base+".."+is.Tip)
 	if err != nil {
@@ -219,19 +214,19 @@ func (p *program) writeSeries(s *series.Series, patches []*series.Patch) error {
 			}
 		}
 	}
-	for _, q := range s.Patches {
-		if !slices.Contains(names, q.Name) && filepath.Dir(q.File) == s.Dir {
-			p.Note("removing %s", q.File)
-			if err := os.Remove(q.File); err != nil {
-				return err
-			}
-		}
-	}
 	text, _ := os.ReadFile(filepath.Join(s.Dir, "series"))
 	comments := regexp.MustCompile(`(?m)^#.*`).FindAllString(string(text), -1)
 	if comments == nil {
 		comments = []string{"# The patches, in this order. Comment a line out to leave that patch out."}
 	}
 	lines := slices.Concat(comments[:1], names, comments[1:])
-	return sys.Write(filepath.Join(s.Dir, "series"), []byte(strings.Join(lines, "\n")+"\n"))
+	err := sys.Write(filepath.Join(s.Dir, "series"), []byte(strings.Join(lines, "\n")+"\n"))
+	// A series that names a patch without a file could not be read.
+	for _, q := range s.Patches {
+		if err == nil && !slices.Contains(names, q.Name) && filepath.Dir(q.File) == s.Dir {
+			p.Note("removing %s", q.File)
+			err = os.Remove(q.File)
+		}
+	}
+	return err
 }

@@ -72,8 +72,8 @@ func (p *program) find() (*tree, error) {
 	}
 	// The tree may be inside another repository.
 	t := &tree{Git: p.Git.In(dir)}
-	if err := t.With("GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)).Do("rev-parse", "-q", "--verify", "HEAD^{commit}"); err != nil {
-		return nil, sys.Error("git cannot read a commit: "+err.Error(), "If "+dir+" is not a git checkout, this makes one of it:",
+	if !sys.Exists(filepath.Join(dir, ".git")) || !t.OK("rev-parse", "-q", "--verify", "HEAD^{commit}") {
+		return nil, sys.Error("git cannot read a commit of "+dir, "If it is not a git checkout, this makes one of it:",
 			fmt.Sprintf("git -C '%s' init -q && git -C '%[1]s' add -f -A . && git -C '%[1]s' commit -q -m kubernetes", dir))
 	}
 	if t.minor = "v" + m[1]; p.kubeVersion != "" && semver.MajorMinor(p.kubeVersion) != t.minor {
@@ -113,7 +113,7 @@ type state struct {
 	Base   string // the commit to which the series was applied
 	From   string // what was checked out before: refs/heads/x, or a commit
 	Tip    string // the last commit of the series
-	Before string // the one before, while a command moves the branch
+	Before *state // the one before, while a command moves the branch
 	Digest string // of the patches and their files
 	Whole  bool   // whether these are all patches
 }
@@ -125,8 +125,8 @@ func (t *tree) state(branch string) (is state) {
 	if head == "" || json.Unmarshal([]byte(t.Try("config", "--local", "--get", "branch."+branch+".kubeletBackoff")), &is) != nil {
 		return state{}
 	}
-	if head == is.Before {
-		is.Tip, is.Digest = head, ""
+	if is.Before != nil && head == is.Before.Tip {
+		return *is.Before
 	}
 	return is
 }
@@ -207,7 +207,7 @@ func (p *program) checkOut(t *tree, to string, args ...string) error {
 		return errors.Join(err, p.recover(t))
 	}
 	// If the disk is full, git goes on, and succeeds.
-	if strings.Contains(said, "error: ") {
+	if strings.Contains(said, "error: unable to ") {
 		err = sys.Error("git could not write all files of "+t.Dir+". Make room, and run git reset --hard there:", said)
 	}
 	return errors.Join(err, t.Do("update-ref", "-d", t.pending()))

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -273,4 +274,22 @@ func TestKilledWhileGitRuns(t *testing.T) {
 	assert.Contains(t, out, branch+" is deleted")
 	assert.Equal(t, before, p.snapshot(t, p.root))
 	p.noLeftovers(t)
+}
+
+// TestKilledOnAnotherBase: the branch has not moved, so its state is that of the apply before.
+func TestKilledOnAnotherBase(t *testing.T) {
+	p := newProject(t).clone(t)
+	p.git(p.root, "checkout", "-q", "-b", "fork")
+	p.patchset(t, "apply")
+	branch := strings.TrimSpace(p.git(p.root, "branch", "--show-current"))
+	p.git(p.root, "checkout", "-q", "-")
+	p.git(p.root, "checkout", "-q", "-b", "other")
+	edit(t, filepath.Join(p.root, "go.work"), "use", "// x\nuse")
+	p.git(p.root, "commit", "-q", "-a", "-m", "other")
+	out, err := p.try(gitAt(t, "$3 == update-ref", kill), "hack/patchset.sh", "apply")
+	require.Error(t, err, out)
+	p.git(p.root, "checkout", "-q", branch)
+	assert.Contains(t, p.patchset(t, "refresh"), "Already applied")
+	p.patchset(t, "reverse")
+	assert.Equal(t, "fork", strings.TrimSpace(p.git(p.root, "branch", "--show-current")))
 }

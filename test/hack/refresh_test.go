@@ -177,6 +177,33 @@ func TestRefreshRefuses(t *testing.T) {
 	}{
 		// The patches must not go before apply refuses the series.
 		"no commit": {do: func(_ *testing.T, p project) { p.git(p.root, "reset", "-q", "--hard", "HEAD~3") }, words: []string{"has no patch to apply"}},
+		// Their files would be in no patch.
+		"a patch of another name": {do: func(t *testing.T, p project) {
+			p.git(p.root, "reset", "-q", "--hard", "HEAD~1")
+			p.git(p.root, "commit", "-q", "--amend", "-m", "kubelet: decide", "-m", "Series: core\nDepends-On: rules")
+		}, words: []string{decided + ", whose source is ", our + ", whose source is "}},
+		"two patches in one": {do: func(t *testing.T, p project) {
+			p.git(p.root, "reset", "-q", "--hard", "HEAD~1")
+			message := p.git(p.root, "log", "-1", "--format=%B", "HEAD~1")
+			p.git(p.root, "reset", "-q", "--soft", "HEAD~2")
+			p.git(p.root, "commit", "-q", "-m", message)
+		}, words: []string{decided + ", whose source is "}},
+		"a directory that is a link now": {do: func(t *testing.T, p project) {
+			require.NoError(t, os.RemoveAll(filepath.Join(p.root, "cmd/kube-apiserver")))
+			require.NoError(t, os.Symlink("kubelet", filepath.Join(p.root, "cmd/kube-apiserver")))
+			p.git(p.root, "add", "-A")
+			p.amend(0)
+		}, words: []string{"cmd/kube-apiserver"}},
+		"a file that the new base lacks": {do: func(t *testing.T, p project) {
+			base, tip := p.git(p.root, "rev-parse", "HEAD~3"), p.git(p.root, "rev-parse", "HEAD")
+			p.git(p.root, "reset", "-q", "--hard", base)
+			p.git(p.root, "rm", "-q", "cmd/kube-apiserver/main.go")
+			p.git(p.root, "commit", "-q", "-m", "newer")
+			p.git(p.root, "tag", "newer")
+			p.git(p.root, "cherry-pick", base+".."+tip)
+			p.git(p.root, "checkout", base, "--", "cmd/kube-apiserver/main.go")
+			p.git(p.root, "commit", "-q", "--amend", "--no-edit")
+		}, args: []string{"--base", "newer"}, words: []string{"cmd/kube-apiserver/main.go"}},
 		"a patch that the series no longer names": {do: func(t *testing.T, p project) {
 			edit(t, p.series("late.patch"), "return false", "return !true")
 			edit(t, p.series("series"), "late\n", "")

@@ -56,7 +56,7 @@ func TestVendor(t *testing.T) {
 
 	assert.Contains(t, p.patchset(t, "apply", "--keep"), "using it as it is")
 	p.fails(t, nil, []string{"has " + libraryPath + " already"}, "hack/vendor.sh")
-	p.refuses(t, nil, []string{"files were edited on the branch that have their source here", decided}, "refresh")
+	p.refuses(t, nil, []string{"files on the branch are not those that apply makes", decided}, "refresh")
 	p.refuses(t, nil, []string{"vendor: " + libraryPath, "git reset --hard " + tip[:12]}, "reverse")
 	p.git(p.root, "reset", "-q", "--hard", tip)
 	p.patchset(t, "reverse")

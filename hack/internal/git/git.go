@@ -156,7 +156,7 @@ func (g Git) Commit(rev string) string {
 var mailOptions = []string{"format-patch", "--stdout", "--always", "--sparse", "-1", "--zero-commit", "--no-signature", "-N", "--no-stat",
 	"--no-attach", "--no-thread", "--no-cover-letter", "--no-base", "--no-notes", "--no-from", "--subject-prefix=PATCH", "--full-index", "-U3",
 	"--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv",
-	"--binary", "--src-prefix=a/", "--dst-prefix=b/"}
+	"--binary", "--src-prefix=a/", "--dst-prefix=b/", "-O/dev/null"}
 
 // Mail returns a commit as a mail for `git am`, without its changes of these files.
 func (g Git) Mail(commit string, without ...string) (string, error) {

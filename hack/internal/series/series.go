@@ -179,7 +179,10 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 			s.Dropped = append(s.Dropped, m[1])
 		}
 	}
-	skip, parts := words(pick.Skip), words(cmp.Or(strings.TrimSpace(pick.Parts), Core+" "+Cost))
+	skip, parts := words(pick.Skip), words(pick.Parts)
+	if len(parts) == 0 {
+		parts = []string{Core, Cost}
+	}
 	for _, part := range parts {
 		if part != Everything && !slices.Contains(Parts, part) {
 			return nil, fmt.Errorf("SERIES=%q: there is no %q, only %s and %s", pick.Parts, part, strings.Join(Parts, ", "), Everything)
@@ -297,8 +300,9 @@ func (q *Patch) Subject() string {
 
 // Trailer returns the value of a trailer, or "" if the message has none.
 func (q *Patch) Trailer(key string) string {
-	m := regexp.MustCompile(`(?m)^` + key + `: (.*)$`).FindStringSubmatch(q.Text)
-	return append(m, "", "")[1]
+	// The last one counts, because the message may have such a line too. It goes on in lines that begin with a space.
+	all := regexp.MustCompile(`(?m)^`+key+`:[ \t]*(.*(?:\n[ \t].*)*)$`).FindAllStringSubmatch(q.Text, -1)
+	return append([][]string{{"", ""}}, all...)[len(all)][1]
 }
 
 // Part returns the part of the series that the patch belongs to.

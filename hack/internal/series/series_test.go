@@ -248,3 +248,16 @@ func TestRelease(t *testing.T) {
 		assert.Equal(t, want == "", err != nil, text)
 	}
 }
+
+func TestTrailer(t *testing.T) {
+	for text, want := range map[string]string{
+		"x\n\nDepends-On: a, b\nSeries: core":    "a, b",
+		"x\n\nDepends-On:a":                      "a",
+		"x\n\nDepends-On: a,\n b\nSeries: core":  "a,\n b",
+		"x\n\nDepends-On: none\n\nDepends-On: a": "a",
+		"x\n\nNot-Depends-On: a":                 "",
+	} {
+		q := &Patch{Text: text}
+		assert.Equal(t, want, q.Trailer("Depends-On"), text)
+	}
+}
