@@ -65,7 +65,7 @@ func applied(s *series.Series) *series.Series {
 	d := *s
 	d.Patches = slices.DeleteFunc(slices.Clone(s.Patches), func(q *series.Patch) bool {
 		part, err := q.Part()
-		return err == nil && part == series.Asked
+		return err == nil && !slices.Contains(series.DefaultParts, part)
 	})
 	return &d
 }

@@ -85,6 +85,9 @@ const (
 	Everything = "all"
 )
 
+// DefaultParts are the parts that are applied by default.
+var DefaultParts = []string{Core, Cost}
+
 // Parts are the parts of a series, in their order.
 var Parts = []string{Core, Cost, Asked}
 
@@ -181,7 +184,7 @@ func (p Store) Load(dir string, pick Pick) (*Series, error) {
 	}
 	skip, parts := words(pick.Skip), words(pick.Parts)
 	if len(parts) == 0 {
-		parts = []string{Core, Cost}
+		parts = DefaultParts
 	}
 	for _, part := range parts {
 		if part != Everything && !slices.Contains(Parts, part) {
