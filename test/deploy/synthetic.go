@@ -56,7 +56,7 @@ func newKubeletMetrics() *kubeletMetrics {
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_restart_backoff_delay_seconds",
 			Buckets: []float64{0, 1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 60, 80, 160, 300}}, []string{"type"}),
 		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_restart_backoff_lateness_seconds",
-			Buckets: []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}}, []string{"type", "cause"}),
+			Buckets: []float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}}, []string{"type"}),
 		resets:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restart_backoff_resets_total"}, []string{"type"}),
 		keys:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_restart_backoff_keys"}, []string{"type"}),
 		inPlace: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_in_place_restarts_total"}, []string{"action", "outcome"}),
@@ -250,6 +250,6 @@ func (m keyMetrics) KeyReset()   { m.resets.WithLabelValues(m.kind).Inc() }
 func (m keyMetrics) RestartAllowed(_ string, delay, late time.Duration) {
 	m.delay.WithLabelValues(m.kind).Observe(delay.Seconds())
 	if delay > 0 {
-		m.lateness.WithLabelValues(m.kind, "other").Observe(late.Seconds())
+		m.lateness.WithLabelValues(m.kind).Observe(late.Seconds())
 	}
 }

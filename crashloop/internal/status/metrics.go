@@ -93,9 +93,6 @@ type backOffStatus struct {
 	Keys     uint64       `json:"keys"`
 	Delays   distribution `json:"delays"`
 	Lateness distribution `json:"lateness"`
-
-	// lateness is the source of Lateness.
-	lateness *dto.Histogram
 }
 
 // inPlaceStatus sums up the in-place pod restarts with one action.
@@ -288,9 +285,7 @@ func (r *Report) add(name string, values []string, m *dto.Metric, backOffs map[s
 		s.Delays, err = newDistribution(m.GetHistogram())
 		s.Restarts = s.Delays.Count
 	case metricLateness:
-		if s.lateness, err = sum(s.lateness, m.GetHistogram()); err == nil {
-			s.Lateness, err = newDistribution(s.lateness)
-		}
+		s.Lateness, err = newDistribution(m.GetHistogram())
 	case metricResets:
 		s.Resets, err = count(m.GetCounter().GetValue())
 	case metricKeys:
@@ -339,27 +334,6 @@ func count(value float64) (uint64, error) {
 }
 
 func noDistribution() distribution { return distribution{Buckets: []bucketStatus{}} }
-
-// sum returns the sum of two histograms. a may be nil.
-func sum(a, b *dto.Histogram) (*dto.Histogram, error) {
-	if a == nil {
-		return b, nil
-	}
-	if !slices.EqualFunc(a.GetBucket(), b.GetBucket(), func(a, b *dto.Bucket) bool { return a.GetUpperBound() == b.GetUpperBound() }) {
-		return nil, errors.New("the buckets differ between causes")
-	}
-	both := &dto.Histogram{
-		SampleCount: new(a.GetSampleCount() + b.GetSampleCount()),
-		SampleSum:   new(a.GetSampleSum() + b.GetSampleSum()),
-	}
-	for i, bucket := range a.GetBucket() {
-		both.Bucket = append(both.Bucket, &dto.Bucket{
-			UpperBound:      bucket.UpperBound,
-			CumulativeCount: new(bucket.GetCumulativeCount() + b.GetBucket()[i].GetCumulativeCount()),
-		})
-	}
-	return both, nil
-}
 
 func newDistribution(h *dto.Histogram) (distribution, error) {
 	d := noDistribution()
