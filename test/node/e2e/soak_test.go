@@ -71,7 +71,7 @@ func TestSoak(t *testing.T) {
 	s.crash(t, soakCurve, 0)
 	// A first round, so that caches, connections and folders are there at the start.
 	s.deletePods(t, s.createPods(t, "first"))
-	before := s.inventory(t)
+	before := s.inventory(t, "before")
 	harness.Progress("before: %v", before)
 	// Those of the first round are still to be collected.
 	before.Keys = 0
@@ -88,7 +88,7 @@ func TestSoak(t *testing.T) {
 	s.deletePods(t, pods)
 	var after inventory
 	err = harness.Await(s.ctx, "the state of the start", collected, func(context.Context) error {
-		after = s.inventory(t)
+		after = s.inventory(t, "after")
 		return after.exceeds(before)
 	})
 	harness.Progress("after: %v", after)
@@ -303,10 +303,12 @@ type inventory struct {
 	Goroutines, OpenFiles, Keys, Files, Cgroups, Mounts int
 }
 
-func (s *soak) inventory(t *testing.T) (i inventory) {
+// inventory also writes the kubelet's heap profile to the logs, so that two can be compared.
+func (s *soak) inventory(t *testing.T, name string) (i inventory) {
 	// This profile makes the kubelet collect garbage.
-	_, err := s.fromKubelet("debug/pprof/heap").Param("gc", "1").DoRaw(s.ctx)
+	heap, err := s.fromKubelet("debug/pprof/heap").Param("gc", "1").DoRaw(s.ctx)
 	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(s.Spec.Logs, "heap-"+name+".pprof"), heap, 0o644))
 	m := s.scrape(t)
 	sum := func(name string) (sum float64) {
 		require.Contains(t, m, name)
@@ -317,12 +319,12 @@ func (s *soak) inventory(t *testing.T) (i inventory) {
 	}
 	i.Heap = sum("go_memstats_heap_alloc_bytes")
 	i.Goroutines, i.OpenFiles, i.Keys = int(sum("go_goroutines")), int(sum("process_open_fds")), int(sum(metricKeys))
-	count := func(dir string, counts func(fs.DirEntry) bool) (n int) {
-		require.NoError(t, filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+	count := func(dir string, counts func(path string, e fs.DirEntry) bool) (n int) {
+		require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			if err == nil && counts(entry) {
+			if err == nil && counts(path, entry) {
 				n++
 			}
 			return err
@@ -330,9 +332,13 @@ func (s *soak) inventory(t *testing.T) (i inventory) {
 		return n
 	}
 	// A kubelet that is killed while it writes a file leaves one that begins with a dot.
-	i.Files = count(s.Path("kubelet"), func(e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), ".") }) +
-		count(s.Path("pod-logs"), func(fs.DirEntry) bool { return true })
-	i.Cgroups = count("/sys/fs/cgroup", fs.DirEntry.IsDir)
+	i.Files = count(s.Path("kubelet"), func(_ string, e fs.DirEntry) bool { return !strings.HasPrefix(e.Name(), ".") }) +
+		count(s.Path("pod-logs"), func(string, fs.DirEntry) bool { return true })
+	// A containerd that is killed while it starts a container leaves an empty cgroup below its
+	// own. A container that is left has mounts, too.
+	i.Cgroups = count("/sys/fs/cgroup", func(path string, e fs.DirEntry) bool {
+		return e.IsDir() && !strings.Contains(path, "/k8s.io/")
+	})
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	require.NoError(t, err)
 	i.Mounts = strings.Count(string(mounts), "\n")
