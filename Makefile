@@ -23,7 +23,7 @@ help: ## print this
 	  KUBE_ROOT "an existing git checkout or source tree to use instead of fetching one" \
 	  SERIES "parts of the series: core, cost, asked, or all (now: $${SERIES:-core cost})" \
 	  SKIP "names of patches to leave out, e.g. SKIP=\"images hosts\"" \
-	  SCENARIO "a regular expression: which scenarios node-e2e runs, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
+	  SCENARIO "a regular expression: which scenarios node-e2e and node-vm run, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
 	  RUNTIME "the container runtime of node-e2e and node-vm: containerd, crio (with crun) or crio-runc (now: $${RUNTIME:-containerd})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
@@ -96,7 +96,7 @@ node-e2e: ## restart pods in place on a real node, in each scenario (root)
 node-soak: ## kill the parts of a full node for two hours, while its pods crash (root)
 	@hack/node-e2e.sh Soak
 
-node-vm: ## the same in a virtual machine with systemd and cgroup v2 (no root)
+node-vm: ## the scenarios of node-e2e in a virtual machine with systemd and cgroup v2 (no root)
 	@hack/node-vm.sh '$(SCENARIO)'
 
 node-skew: ## take a real node through kubelets of several releases, stock and ours (root)
