@@ -29,21 +29,26 @@ import (
 	"k8s.io/utils/clock"
 
 	"k8s.io/kubernetes/pkg/features"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 )
 
 const (
 	// exitRelistPause is the minimum pause after a relist of all pods that an exitWatch
 	// makes. A relist that takes longer has a pause as long, because a relist of one pod
 	// cannot be made at the same time.
-	exitRelistPause = 100 * time.Millisecond
+	exitRelistPause = 200 * time.Millisecond
+	// exitRelists is how long the exitWatch makes relists after that for an exit. Then it
+	// is time for a periodic one.
+	exitRelists = time.Second
 	// longestExitRetry is the longest pause between two attempts to read the events.
 	longestExitRetry = 5 * time.Minute
 )
 
 // exitWatch makes the PLEG relist all pods when the container runtime reports that
 // a container exited. The next periodic relist would find this up to a second later.
-// It makes another relist after a pause: the pod may have been in a sync, at whose end
-// its worker needs a newer status.
+// If the pod is in a sync, its worker waits for a status from after the sync. For a
+// second after an exit, the exitWatch therefore makes another relist whenever a pod
+// worker waits for a newer status.
 //
 // The events of the runtime are hints, which may be lost, late or doubled. The
 // periodic relists continue and find what the events omit. Events are read without
@@ -52,6 +57,8 @@ type exitWatch struct {
 	// stream sends the events of the runtime until the connection breaks.
 	stream func(ctx context.Context, events chan *runtimeapi.ContainerEventResponse) error
 	relist func(ctx context.Context)
+	// awaited reports whether a pod worker waits for a newer status.
+	awaited func() bool
 	// relistPod, if not nil, is called for each exit. It reports whether it relists
 	// the pod itself.
 	relistPod func(uid types.UID) bool
@@ -73,6 +80,7 @@ func (kl *Kubelet) startExitWatch(ctx context.Context) {
 		return kl.runtimeService.GetContainerEvents(klog.NewContext(ctx, silent), events, nil)
 	}
 	kl.exits.relist = kl.relist
+	kl.exits.awaited = func() bool { return kubecontainer.IsAwaited(kl.podCache) }
 	kl.exits.start(ctx, kl.clock)
 }
 
@@ -84,16 +92,24 @@ func (w *exitWatch) start(ctx context.Context, clock clock.Clock) {
 		case <-ctx.Done():
 		}
 	}
+	relist := func() {
+		began := clock.Now()
+		w.relist(ctx)
+		sleep(max(exitRelistPause, clock.Since(began)))
+	}
 	go wait.UntilWithContext(ctx, func(ctx context.Context) {
 		select {
 		case <-w.exited:
 		case <-ctx.Done():
 			return
 		}
-		for range 2 {
-			began := clock.Now()
-			w.relist(ctx)
-			sleep(max(exitRelistPause, clock.Since(began)))
+		relist()
+		for found := clock.Now(); len(w.exited) == 0 && clock.Since(found) < exitRelists && ctx.Err() == nil; {
+			if w.awaited() {
+				relist()
+			} else {
+				sleep(exitRelistPause)
+			}
 		}
 	}, 0)
 
