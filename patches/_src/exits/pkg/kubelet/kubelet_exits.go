@@ -37,9 +37,12 @@ const (
 	// makes. A relist that takes longer has a pause as long, because a relist of one pod
 	// cannot be made at the same time.
 	exitRelistPause = 200 * time.Millisecond
-	// exitRelists is how long the exitWatch makes relists after that for an exit. Then it
-	// is time for a periodic one.
-	exitRelists = time.Second
+	// exitFollowed is how long the exitWatch looks for pod workers that wait for a newer
+	// status, after the relist for an exit. A worker that begins to wait later waits for a
+	// periodic relist, as does an exit if the relist fails.
+	exitFollowed = time.Second
+	// exitLook is the pause between two such looks.
+	exitLook = 20 * time.Millisecond
 	// longestExitRetry is the longest pause between two attempts to read the events.
 	longestExitRetry = 5 * time.Minute
 )
@@ -104,11 +107,17 @@ func (w *exitWatch) start(ctx context.Context, clock clock.Clock) {
 			return
 		}
 		relist()
-		for found := clock.Now(); len(w.exited) == 0 && clock.Since(found) < exitRelists && ctx.Err() == nil; {
+		for found := clock.Now(); clock.Since(found) < exitFollowed; {
+			select {
+			case <-clock.After(exitLook):
+			case <-w.exited:
+				w.noteExit() // for the next round, which begins at once
+				return
+			case <-ctx.Done():
+				return
+			}
 			if w.awaited() {
 				relist()
-			} else {
-				sleep(exitRelistPause)
 			}
 		}
 	}, 0)

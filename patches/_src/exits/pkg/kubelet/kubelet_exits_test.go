@@ -135,16 +135,19 @@ func TestExitWatch(t *testing.T) {
 		time.Sleep(exitRelistPause)
 		require.Equal(t, 1, e.seen())
 		e.waits.Store(false)
-		time.Sleep(time.Minute)
+		time.Sleep(exitRelistPause + exitLook/2)
 		require.Zero(t, e.seen())
-		e.waits.Store(true) // a sync that has nothing to do with an exit
+		stream <- event(exitEvent, "a")
+		require.Equal(t, 1, e.seen(), "at once, between two looks")
+		time.Sleep(exitRelistPause + exitFollowed + exitLook)
+		e.waits.Store(true) // a sync that has nothing to do with the exit
 		time.Sleep(time.Minute)
 		require.Zero(t, e.seen())
 
 		stream <- &runtimeapi.ContainerEventResponse{ContainerEventType: exitEvent}
 		require.Equal(t, 1, e.seen(), "an exit without a pod")
 		time.Sleep(time.Minute)
-		require.InDelta(t, exitRelists/exitRelistPause, e.seen(), 1)
+		require.InDelta(t, exitFollowed/(exitLook+exitRelistPause), e.seen(), 1)
 		e.waits.Store(false)
 
 		// Many exits are found together, the last one by a relist after it.
@@ -164,7 +167,7 @@ func TestExitWatch(t *testing.T) {
 		for range 500 {
 			stream <- event(exitEvent, "a")
 		}
-		for second, relists := range []int{1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0} {
+		for second, relists := range []int{1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0} {
 			require.Equal(t, relists, e.seen(), second)
 			time.Sleep(time.Second)
 		}
@@ -271,10 +274,19 @@ func TestExitWatchAndGates(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				runtime := eventless{asked: &atomic.Int32{}}
-				kl := &Kubelet{clock: clock.RealClock{}, runtimeService: runtime}
+				cache := kubecontainer.NewCache()
+				kl := &Kubelet{clock: clock.RealClock{}, runtimeService: runtime, podCache: cache}
 				kl.startExitWatch(t.Context())
 				synctest.Wait()
 				require.Equal(t, tc.want, runtime.asked.Load())
+				if tc.want == 0 {
+					return
+				}
+				require.False(t, kl.exits.awaited())
+				go func() { _, _ = cache.GetNewerThan("pod", time.Now()) }()
+				synctest.Wait()
+				require.True(t, kl.exits.awaited())
+				cache.UpdateTime(time.Now().Add(time.Second))
 			})
 		})
 	}

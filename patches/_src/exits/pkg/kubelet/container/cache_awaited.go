@@ -16,9 +16,17 @@ limitations under the License.
 
 package container
 
-// IsAwaited reports whether GetNewerThan of a cache waits, for any pod. It is true for a
-// cache that is not from NewCache.
-func IsAwaited(c ROCache) bool {
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// IsAwaited reports whether a call of GetNewerThan waits, for any pod. It is true if that
+// is unknown, for a cache that is not from NewCache.
+func IsAwaited(c interface {
+	GetNewerThan(types.UID, time.Time) (*PodStatus, error)
+}) bool {
 	known, ok := c.(*cache)
 	if !ok {
 		return true

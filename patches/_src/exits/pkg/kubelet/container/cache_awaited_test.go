@@ -33,5 +33,5 @@ func TestIsAwaited(t *testing.T) {
 	require.True(t, IsAwaited(c), "it is no newer")
 	c.UpdateTime(now.Add(2 * time.Second))
 	require.False(t, IsAwaited(c))
-	require.True(t, IsAwaited(struct{ ROCache }{}))
+	require.True(t, IsAwaited(struct{ Cache }{}))
 }
