@@ -27,7 +27,7 @@ const KubeletFirstStartsFirst featuregate.Feature = "KubeletFirstStartsFirst"
 
 var firstStartsFeatureGates = map[featuregate.Feature]featuregate.VersionedSpecs{
 	KubeletFirstStartsFirst: {
-		{Version: version.MustParse("1.31"), Default: false, PreRelease: featuregate.Alpha},
+		{Version: version.MustParse("1.34"), Default: true, PreRelease: featuregate.Beta},
 	},
 }
 

@@ -38,8 +38,13 @@ const (
 	// checkTerminated is how often a restart that waits checks that its pod need not be
 	// terminated.
 	checkTerminated = 200 * time.Millisecond
-	// longestStart is how long a start counts at most. A postStart hook may take any time.
-	longestStart = 5 * time.Second
+	// longestStart is how long a start counts at most, and longestWithHook how long if the
+	// container has a postStart hook, which may take any time.
+	longestStart    = 5 * time.Second
+	longestWithHook = time.Second
+	// afterSandbox is how long the start of a pod still counts when its sandbox is made. The
+	// first container follows.
+	afterSandbox = 200 * time.Millisecond
 )
 
 // startTurns counts the starts of a node's containers. At most two restarts per CPU are
@@ -48,8 +53,9 @@ const (
 // the order of arrival, and is made after ten seconds at the latest, or when the pod must be
 // terminated. It then counts too. First starts do not wait, nor does a sandbox that is made
 // again, which does not count. A start counts from the request to create the container until
-// the runtime has started it or it has failed, but no longer than five seconds. The zero
-// value is ready for use.
+// the runtime has started it or it has failed, but no longer than five seconds, or one second
+// if it has a postStart hook. The start of a sandbox counts a little longer, until its pod's
+// first container follows. The zero value is ready for use.
 type startTurns struct {
 	lock             sync.Mutex
 	firsts, restarts int
@@ -111,8 +117,8 @@ func (t *startTurns) room(cpus int) bool {
 }
 
 // take waits for the turn of a start and returns a function to call at its end. It stops
-// waiting if over returns true.
-func (t *startTurns) take(first bool, over func() bool) func() {
+// waiting if over returns true. The start counts no longer than longest.
+func (t *startTurns) take(first bool, longest time.Duration, over func() bool) func() {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
 		return func() {}
 	}
@@ -122,7 +128,7 @@ func (t *startTurns) take(first bool, over func() bool) func() {
 		t.leave(turn)
 	}
 	end := sync.OnceFunc(func() { t.end(first, cpus) })
-	timer := time.AfterFunc(longestStart, end)
+	timer := time.AfterFunc(longest, end)
 	return func() {
 		timer.Stop()
 		end()
@@ -152,7 +158,15 @@ func wait(turn <-chan struct{}, over func() bool) {
 // takeTurn is take for a container that is about to be created.
 func (m *kubeGenericRuntimeManager) takeTurn(pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) func() {
 	again := podStatus.Restart.InProgress() || podStatus.FindContainerStatusByName(container.Name) != nil
-	return m.take(!again, func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) })
+	return m.take(!again, longest(container), func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) })
+}
+
+// longest returns how long the start of the container counts at most.
+func longest(container *v1.Container) time.Duration {
+	if container.Lifecycle != nil && container.Lifecycle.PostStart != nil {
+		return longestWithHook
+	}
+	return longestStart
 }
 
 // takeFirstTurn is take for a sandbox that is about to be created. One that replaces an
@@ -161,5 +175,6 @@ func (m *kubeGenericRuntimeManager) takeFirstTurn(attempt uint32) func() {
 	if attempt > 0 {
 		return func() {}
 	}
-	return m.take(true, nil)
+	end := m.take(true, longestStart, nil)
+	return func() { time.AfterFunc(afterSandbox, end) }
 }

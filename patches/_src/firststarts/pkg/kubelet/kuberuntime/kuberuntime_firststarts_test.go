@@ -18,6 +18,7 @@ package kuberuntime
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -83,6 +84,11 @@ func TestTakeTurn(t *testing.T) {
 		"ran":                {func() func() { return m.takeTurn(&v1.Pod{}, podStatus, &v1.Container{Name: "ran"}) }, 0, 1},
 		"in a pod's restart": {func() func() { return m.takeTurn(&v1.Pod{}, restarting, &v1.Container{Name: "old"}) }, 0, 1},
 	}
+	counted := func() [2]int {
+		m.lock.Lock()
+		defer m.lock.Unlock()
+		return [2]int{m.firsts, m.restarts}
+	}
 	for _, gate := range []bool{false, true} {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, gate)
 		for name, tc := range takes {
@@ -91,10 +97,10 @@ func TestTakeTurn(t *testing.T) {
 			if gate {
 				want = [2]int{tc.firsts, tc.restarts}
 			}
-			require.Equal(t, want, [2]int{m.firsts, m.restarts}, name)
+			require.Equal(t, want, counted(), name)
 			end()
 			end()
-			require.Equal(t, [2]int{}, [2]int{m.firsts, m.restarts}, name)
+			require.Eventually(t, func() bool { return counted() == [2]int{} }, 10*time.Second, time.Millisecond, name)
 		}
 	}
 }
@@ -104,9 +110,26 @@ func TestTakeTurn(t *testing.T) {
 func TestTakeTurnOfTerminatedPod(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
 	turns := startTurns{restarts: 1 << 20}
-	end := turns.take(false, func() bool { return true })
+	end := turns.take(false, longestStart, func() bool { return true })
 	require.Equal(t, 1<<20+1, turns.restarts)
 	require.Empty(t, turns.waiting)
 	end()
 	require.Equal(t, 1<<20, turns.restarts)
+}
+
+// The container that follows a sandbox finds the start of its pod still counted.
+func TestSandboxCountsOn(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
+	var m kubeGenericRuntimeManager
+	m.takeFirstTurn(0)()
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	require.Equal(t, 1, m.firsts)
+}
+
+func TestLongest(t *testing.T) {
+	hook := func(l *v1.Lifecycle) time.Duration { return longest(&v1.Container{Lifecycle: l}) }
+	require.Equal(t, longestStart, hook(nil))
+	require.Equal(t, longestStart, hook(&v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}))
+	require.Equal(t, longestWithHook, hook(&v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}))
 }
