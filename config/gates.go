@@ -28,7 +28,7 @@ const (
 	// KubeletPatchPodStatusWithoutGet makes the kubelet write the status of a pod without reading
 	// it first: beta, on. Upstream does not have it.
 	KubeletPatchPodStatusWithoutGet = "KubeletPatchPodStatusWithoutGet"
-	// KubeletFirstStartsFirst makes restarts wait for first starts of pods: alpha.
+	// KubeletFirstStartsFirst makes restarts wait for first starts of pods: beta, on since 1.34.
 	// Upstream does not have it.
 	KubeletFirstStartsFirst = "KubeletFirstStartsFirst"
 	// KubeletRestartAtAnnotation ends a wait at the time that an annotation of the pod has:

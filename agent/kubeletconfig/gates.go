@@ -80,7 +80,7 @@ func newFeatureGate(minor uint) featuregate.MutableVersionedFeatureGate {
 			config.KubeletRelistOnExit:                  {since(oldestMinor, beta)},
 			config.KubeletCachedStatusInBackOff:         {since(oldestMinor, beta)},
 			config.KubeletPatchPodStatusWithoutGet:      {since(oldestMinor, beta)},
-			config.KubeletFirstStartsFirst:              {since(oldestMinor, alpha)},
+			config.KubeletFirstStartsFirst:              {since(34, beta)},
 			config.KubeletRestartAtAnnotation:           {since(oldestMinor, alpha)},
 			config.KubeletMaxRestartsAnnotation:         {since(oldestMinor, alpha)},
 			config.KubeletRestartBackOffAnnotation:      {since(oldestMinor, alpha)},

@@ -14,10 +14,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
-const gateFirstStarts = "KubeletFirstStartsFirst"
-
-// firstStartDisruptions run with a kubelet whose restarts wait for first starts, and with
-// more crashing pods than it may restart at once.
+// firstStartDisruptions run with more crashing pods than the kubelet may restart at once.
 var firstStartDisruptions = []scenario{
 	{"FirstStartsHang", func(t *testing.T, e *e2e) {
 		crashing := e.crashingAtOnce(t)
@@ -46,10 +43,10 @@ var firstStartDisruptions = []scenario{
 	}},
 }
 
-// crashingAtOnce restarts the kubelet with the gate for first starts, and creates pods
-// that crash whenever they run.
+// crashingAtOnce restarts the kubelet with a maximum of 1 s, and creates pods that crash
+// whenever they run.
 func (e *e2e) crashingAtOnce(t *testing.T) (pods []*pod) {
-	e.useCurve(t, harness.Curve{Reduced: true, Maximum: time.Second}, "--feature-gates="+gateFirstStarts+"=true")
+	e.useCurve(t, harness.Curve{Reduced: true, Maximum: time.Second})
 	for i := range 8 * runtime.NumCPU() {
 		pods = append(pods, e.create(t, alwaysSpec(nil, container("main", "exit=1")), fmt.Sprint("crashing", i)))
 	}

@@ -40,7 +40,6 @@ func (s Scenario) forStock(hasMaximum bool) Scenario {
 	if s.Action == harness.ActionRestartPod {
 		s.Action = corev1.ContainerRestartRuleActionRestartAllContainers
 	}
-	s.FirstStarts = false
 	return s
 }
 

@@ -172,7 +172,7 @@ func TestForOlderRelease(t *testing.T) {
 			t.Errorf("%s: stock has not the maximum that it could have", s.Name)
 		}
 	}
-	if s := (measurement{scenario: Scenario{Curve: harness.Curve{Maximum: time.Second}, FirstStarts: true}}); !strings.Contains(s.scenarioConfig(), "{KubeletCrashLoopBackOffMax: true, KubeletFirstStartsFirst: true}") {
+	if s := (measurement{scenario: Scenario{Curve: harness.Curve{Maximum: time.Second}, Action: harness.ActionRestartPod}}); !strings.Contains(s.scenarioConfig(), "{KubeletCrashLoopBackOffMax: true, RestartPodOnContainerExits: true}") {
 		t.Errorf("two gates: %q", s.scenarioConfig())
 	}
 }

@@ -35,9 +35,6 @@ func (m *measurement) scenarioConfig() string {
 	if m.scenario.Action == harness.ActionRestartPod {
 		gates = append(gates, harness.GateRestartPod)
 	}
-	if m.scenario.FirstStarts {
-		gates = append(gates, gateFirstStarts)
-	}
 	if gates != nil {
 		config += "featureGates: {" + strings.Join(gates, ": true, ") + ": true}\n"
 	}

@@ -198,10 +198,10 @@ func TestSelectScenarios(t *testing.T) {
 		window time.Duration
 		want   string
 	}{
-		{"", 0, "max1s 1m0s, max4s 1m0s, default 0s, reduced 0s, api5 2m0s, api20 1m0s, restartall 0s, restartpod 0s, restartcni 0s, restartcsi 0s, restartloop 1m0s, init 20s, healthy 1m0s, pulls 40s, firststarts 1m0s"},
+		{"", 0, "max1s 1m0s, max4s 1m0s, default 0s, reduced 0s, api5 2m0s, api20 1m0s, restartall 0s, restartpod 0s, restartcni 0s, restartcsi 0s, restartloop 1m0s, init 20s, healthy 1m0s, pulls 40s"},
 		{"api5, max1s", 30 * time.Second, "max1s 30s, api5 30s"},
 		{"default", 30 * time.Second, "default 0s"},
-		{"max2s", 0, `no scenario is named "max2s"; there are: max1s, max4s, default, reduced, api5, api20, restartall, restartpod, restartcni, restartcsi, restartloop, init, healthy, pulls, firststarts`},
+		{"max2s", 0, `no scenario is named "max2s"; there are: max1s, max4s, default, reduced, api5, api20, restartall, restartpod, restartcni, restartcsi, restartloop, init, healthy, pulls`},
 	} {
 		if got := names(tc.list, tc.window); got != tc.want {
 			t.Errorf("selectScenarios(%q, %v) = %s, want %s", tc.list, tc.window, got, tc.want)

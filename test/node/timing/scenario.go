@@ -40,10 +40,8 @@ type Scenario struct {
 	CSI     bool `json:"csi,omitempty"`
 	// RequestLimit is the maximum number of API requests per restart; 0 is no limit.
 	RequestLimit float64 `json:"requestLimit,omitempty"`
-	// Healthy starts healthy pods beside those that crash. FirstStarts enables our gate
-	// that prefers their starts.
-	Healthy     bool `json:"healthy,omitempty"`
-	FirstStarts bool `json:"firstStarts,omitempty"`
+	// Healthy starts healthy pods beside those that crash.
+	Healthy bool `json:"healthy,omitempty"`
 	// Inits is the number of init containers of a healthy pod, each of which succeeds at
 	// once, and InitRatio how much of stock's median time its start on the idle node may take.
 	Inits     int     `json:"inits,omitempty"`
@@ -140,9 +138,6 @@ var scenarios = []Scenario{
 	{
 		Name: "pulls", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 30, Window: 40 * time.Second, Healthy: true, ImageSize: 64 << 20,
 	},
-	{
-		Name: "firststarts", Curve: harness.Curve{Maximum: time.Second}, API: true, Pods: 100, Window: 60 * time.Second, Healthy: true, FirstStarts: true,
-	},
 }
 
 var goalPodRestart = Goal{"trigger to all running, median", "s", 0.44, func(f Figures) float64 { return f.PodRestart.Median }}
@@ -190,9 +185,6 @@ func (s Scenario) String() string {
 	}
 	if s.ImageSize > 0 {
 		length += fmt.Sprintf(", each with an image of %d MiB to download", s.ImageSize>>20)
-	}
-	if s.FirstStarts {
-		length += ", ours with " + gateFirstStarts
 	}
 	return strings.Join([]string{where, pods, s.curve(), length}, ", ")
 }
