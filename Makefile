@@ -24,7 +24,7 @@ help: ## print this
 	  SERIES "parts of the series: core, cost, asked, or all (now: $${SERIES:-core cost})" \
 	  SKIP "names of patches to leave out, e.g. SKIP=\"images hosts\"" \
 	  SCENARIO "a regular expression: which scenarios node-e2e and node-vm run, e.g. Deleted or Pods/Deleted (now: $${SCENARIO:-all})" \
-	  RUNTIME "the container runtime of node-e2e and node-vm: containerd, crio (with crun) or crio-runc (now: $${RUNTIME:-containerd})" \
+	  RUNTIME "the container runtime of node-e2e, node-timing and node-vm: containerd, crio (with crun) or crio-runc (now: $${RUNTIME:-containerd})" \
 	  FUZZTIME "how long to fuzz each target (now: $(FUZZTIME))"
 
 kubelet: ## fetch, apply and build: _output/VERSION/kubelet

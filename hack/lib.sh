@@ -283,3 +283,13 @@ build_for_tests() {
   show_errors "$WORK/log"
   die "$what cannot be built in $src"
 }
+
+# runtime_needs sets needs to the programs that the container runtime in RUNTIME needs.
+runtime_needs() {
+  case $RUNTIME in
+    containerd) needs=(runc) ;;
+    crio) needs=(crun conmon skopeo gcc) ;;
+    crio-runc) needs=(runc conmon skopeo gcc) ;;
+    *) die "RUNTIME=$RUNTIME is none of containerd, crio and crio-runc" ;;
+  esac
+}

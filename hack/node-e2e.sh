@@ -76,12 +76,7 @@ case ${1:-} in
     ;;
 esac
 
-case $RUNTIME in
-  containerd) needs=(runc) ;;
-  crio) needs=(crun conmon skopeo gcc) ;;
-  crio-runc) needs=(runc conmon skopeo gcc) ;;
-  *) die "RUNTIME=$RUNTIME is none of containerd, crio and crio-runc" ;;
-esac
+runtime_needs
 if [[ $RUNTIME != containerd ]]; then
   [[ ${1:-} != Upstream ]] || die "upstream's tests run with containerd only"
   upstream='' run=${run/|Upstream/}

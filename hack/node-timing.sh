@@ -12,18 +12,20 @@
 #   BASE_KUBELET=DIR/VERSION/kubelet hack/node-timing.sh --rounds 3 --only max1s,api5,restartpod
 # It draws the waits of the scenarios max1s and default to _output/node/late.svg.
 # For older releases, such as "make node-timing KUBE_VERSION=v1.35.8", it runs fewer scenarios, as with --short. Needs root,
-# for containerd.
+# for the container runtime. RUNTIME=crio in the environment uses CRI-O with crun instead of containerd, RUNTIME=crio-runc CRI-O
+# with runc.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 # Check what the harness needs before the build, which takes minutes.
 [[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
-need go runc etcd
+runtime_needs
+need go etcd "${needs[@]}"
 prepare_kubelets kubelet kube-apiserver
 # A run with the stock kubelet as the reference, whole or in the short form, is a check of the series. For an older release
 # the short form is the default, because the newest release covers the rest.
-if [[ -z ${BASE_KUBELET:-} && ($# == 0 || $* == --short) ]]; then
+if [[ -z ${BASE_KUBELET:-} && $RUNTIME == containerd && ($# == 0 || $* == --short) ]]; then
   newest=$(releases | head -n1)
   [[ ${VERSION%.*} == "${newest%.*}" ]] || set -- --short
   set -- "$@" "${record[@]/#-record/--record}"
@@ -34,5 +36,5 @@ say "Measuring on a real node"
 cd "$KB_ROOT/test/node"
 # The harness cleans up after itself, and must get a Ctrl-C directly from the terminal.
 trap - EXIT INT TERM HUP
-exec go run ./timing timing "${REFERENCE[@]}" --ours "$OUT/kubelet" --apiserver "$OUT/stock/kube-apiserver" \
+exec go run ./timing timing --runtime "$RUNTIME" "${REFERENCE[@]}" --ours "$OUT/kubelet" --apiserver "$OUT/stock/kube-apiserver" \
   --apiserver-patched "$OUT/kube-apiserver" "$@"

@@ -34,9 +34,9 @@ var errCriteria = errors.New("some criteria do not hold")
 const usage = `usage:
   timing timing --stock KUBELET|--base KUBELET --ours KUBELET --apiserver KUBE_APISERVER
                 [--apiserver-patched KUBE_APISERVER]
-                [--only LIST | --short] [--rounds N] [--seconds N] [--work DIR] [--keep] [-o text|json]
+                [--only LIST | --short] [--rounds N] [--seconds N] [--runtime NAME] [--work DIR] [--keep] [-o text|json]
   timing run --kubelet KUBELET --scenario NAME [--apiserver KUBE_APISERVER]
-                [--seconds N] [--work DIR] [--keep] [-o text|json]
+                [--seconds N] [--runtime NAME] [--work DIR] [--keep] [-o text|json]
 `
 
 func main() {
@@ -61,7 +61,7 @@ func main() {
 
 // options are the flags of both commands.
 type options struct {
-	stock, base, ours, kubelet, apiserver, patched, only, work, format, record, svg string
+	stock, base, ours, kubelet, apiserver, patched, runtime, only, work, format, record, svg string
 	seconds, rounds                                                                 int
 	short, keep                                                                     bool
 }
@@ -71,6 +71,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	f := flag.NewFlagSet(command, flag.ContinueOnError)
 	f.StringVar(&o.apiserver, "apiserver", "", "the kube-apiserver `binary`; the api scenarios need it")
 	f.StringVar(&o.patched, "apiserver-patched", "", "the patched kube-apiserver `binary`; restartcsi needs it")
+	f.StringVar(&o.runtime, "runtime", harness.DefaultRuntime, "the container `runtime`: containerd (with runc), crio (with crun) or crio-runc")
 	f.StringVar(&o.work, "work", "", "the `folder` for binaries, state and logs (default: _output/node of the repository)")
 	f.IntVar(&o.seconds, "seconds", 0, "measure for `N` seconds instead of the scenario's own time")
 	f.BoolVar(&o.keep, "keep", false, "keep the logs even if nothing fails")
@@ -131,7 +132,7 @@ func execute(ctx context.Context, command string, args []string, out io.Writer) 
 	if slices.ContainsFunc(selected, func(s Scenario) bool { return s.API && s.Action == harness.ActionRestartPod }) {
 		programs = append(programs, harness.Program{Flag: "--apiserver-patched", Path: &o.patched})
 	}
-	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{Runtime: harness.DefaultRuntime, APIServer: api})
+	h, err := harness.NewHarness(ctx, o.work, programs, harness.Needs{Runtime: o.runtime, APIServer: api})
 	if err != nil {
 		return err
 	}
@@ -267,7 +268,7 @@ func single(ctx context.Context, h *harness.Harness, o options, selected []Scena
 
 // observe runs a node that measures a scenario, and returns its result.
 func observe(ctx context.Context, h *harness.Harness, o options, s Scenario, label, kubelet string) (run Run, err error) {
-	sp := harness.Spec{Kubelet: kubelet, APIServer: o.apiserver, Network: s.Network}
+	sp := harness.Spec{Kubelet: kubelet, APIServer: o.apiserver, Runtime: o.runtime, Network: s.Network}
 	if s.Action == harness.ActionRestartPod && s.API {
 		sp.APIServer = o.patched
 	}

@@ -65,7 +65,7 @@ func (m *measurement) run() (run Run, err error) {
 		return run, err
 	}
 	run.Kubelet = m.Spec.Kubelet
-	m.say("starting containerd")
+	m.say("starting the container runtime")
 	if err := m.StartRuntime(); err != nil {
 		return run, err
 	}
