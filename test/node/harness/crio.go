@@ -58,7 +58,7 @@ func (c crio) needs(built bool) map[string]string {
 const crioState = "/run/crio"
 
 // crioConfig has no path that another CRI-O on the machine may use. The log has each
-// request and its answer.
+// request and its answer. By default CRI-O sends no events.
 const crioConfig = `[crio]
 root = %[1]q
 runroot = "%[2]s/storage"
@@ -95,6 +95,7 @@ hooks_dir = []
 cdi_spec_dirs = [%[7]q]
 irqbalance_config_restore_file = "disable"
 disable_hostport_mapping = true
+enable_pod_events = true
 
 [crio.runtime.runtimes.%[9]s]
 runtime_path = %[11]q

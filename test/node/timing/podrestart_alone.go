@@ -197,7 +197,7 @@ func (p *alonePod) start(ctx context.Context, attempt uint32, dir string) (took 
 	for _, c := range slices.Concat(p.spec.InitContainers, p.spec.Containers) {
 		config := &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: attempt},
-			Image:    &runtimeapi.ImageSpec{Image: c.Image},
+			Image:    &runtimeapi.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image},
 			Args:     c.Args,
 			Mounts:   []*runtimeapi.Mount{{HostPath: dir, ContainerPath: c.VolumeMounts[0].MountPath}},
 			LogPath:  fmt.Sprintf("%s-%d.log", c.Name, attempt),
