@@ -208,12 +208,12 @@ func (p *Backoff) now() time.Time {
 
 // ask returns a question at the time now, about no event yet.
 func (p *Backoff) ask(now time.Time) question {
-	q := question{now: now, at: monotonic(now)}
-	if q.at == math.MinInt64 {
+	at := monotonic(now)
+	if at == math.MinInt64 {
 		// A caller passed the zero time by mistake. With it, everything known of the
 		// key would seem a long time ago.
-		q.now = p.now()
-		q.at = monotonic(q.now)
+		now = p.now()
+		at = monotonic(now)
 	}
-	return q
+	return question{now: now, at: at}
 }
