@@ -105,6 +105,16 @@ func (e *backoffEntry) look(q *question, eventTime time.Time) {
 // earlier ones: they count from that start. An event before the one that the key waits after changes
 // nothing, unless the time of the latter was unknown. e may be nil.
 func (e *backoffEntry) answer(q *question, eventTime time.Time) {
+	q.event = wall(eventTime)
+	if e != nil && q.event == e.event && q.event != unknownEvent {
+		// Most checks are about the same event as the one before. They need no see, which is slow.
+		if e.state == waiting {
+			q.age = e.waited(q.at)
+		} else {
+			q.age, q.answered = max(e.since(q.at), 0), true
+		}
+		return
+	}
 	known := q.see(eventTime)
 	if e == nil {
 		if !known {
@@ -115,13 +125,12 @@ func (e *backoffEntry) answer(q *question, eventTime time.Time) {
 	// last is in the future if a call with a later time overtook this one, or if the
 	// clock stepped back and has no monotonic reading.
 	since := max(e.since(q.at), 0)
-	same := q.event == e.event && q.event != unknownEvent
 	switch {
-	case e.state == waiting && (same || !known || since < q.age):
+	case e.state == waiting && (!known || since < q.age):
 		q.age = e.waited(q.at)
 	case e.state == waiting && e.event != unknownEvent:
 		q.age = min(q.age, e.waited(q.at))
-	case same, known && since < q.age, e.state.due() && (!known || since == q.age):
+	case known && since < q.age, e.state.due() && (!known || since == q.age):
 		// The answered event is remembered: after a step of the wall clock it may look later.
 		q.event, q.age, q.answered = cmp.Or(q.event, e.event), since, true // unknownEvent is 0
 	case known:
