@@ -27,6 +27,8 @@ import (
 
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
+	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
 
 const (
@@ -38,40 +40,39 @@ const (
 	// checkTerminated is how often a restart that waits checks that its pod need not be
 	// terminated.
 	checkTerminated = 200 * time.Millisecond
-	// longestStart is how long a start counts at most, and longestWithHook how long if the
-	// container has a postStart hook, which may take any time.
-	longestStart    = 5 * time.Second
-	longestWithHook = time.Second
+	// longestStart is how long a start counts at most.
+	longestStart = 5 * time.Second
 	// afterSandbox is how long the start of a pod still counts when its sandbox is made. The
 	// first container follows.
 	afterSandbox = 200 * time.Millisecond
 )
 
-// startTurns counts the starts of a node's containers. At most two restarts per CPU are
-// made at once, and while a container or a sandbox is started for the first time, one for
-// two CPUs, but at least one. A restart beyond that waits in its pod's worker for its turn, in
-// the order of arrival, and is made after ten seconds at the latest, or when the pod must be
-// terminated. It then counts too. First starts do not wait, nor does a sandbox that is made
-// again, which does not count. A start counts from the request to create the container until
-// the runtime has started it or it has failed, but no longer than five seconds, or one second
-// if it has a postStart hook. The start of a sandbox counts a little longer, until its pod's
-// first container follows. The zero value is ready for use.
+// startTurns counts the starts of a node's containers. Restarts of containers that crash
+// repeatedly take turns: at most two per CPU are made at once, and while another container or
+// the sandbox of a new pod is started, one for two CPUs, but at least one. A restart beyond
+// that waits in its pod's worker for its turn, in the order of arrival. After ten seconds it is
+// made without one and counts too, and if the pod must be terminated it is not made. Other
+// starts do not wait: first starts, restarts that had no back-off, those of a whole pod, and
+// those of critical pods. Nor does a sandbox that is made again, which does not count. A start
+// counts until the runtime has started the container or it has failed, but no longer than five
+// seconds. The start of a sandbox counts a little longer, until its pod's first container
+// follows. The zero value is ready for use.
 type startTurns struct {
 	lock             sync.Mutex
-	firsts, restarts int
+	others, restarts int
 	// waiting has a channel for each restart that waits. It is closed when the restart has
 	// its turn, and is then counted.
 	waiting []chan struct{}
 }
 
-// begin counts a start and returns nil. If a restart has to wait, it returns the channel
-// that is closed at its turn.
-func (t *startTurns) begin(first bool, cpus int) chan struct{} {
+// begin counts a start and returns nil. If the start has to wait, begin returns the channel that
+// is closed at its turn. Only restarts of crashing containers wait.
+func (t *startTurns) begin(crashing bool, cpus int) chan struct{} {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	switch {
-	case first:
-		t.firsts++
+	case !crashing:
+		t.others++
 	case len(t.waiting) == 0 && t.room(cpus):
 		t.restarts++
 	default:
@@ -83,13 +84,13 @@ func (t *startTurns) begin(first bool, cpus int) chan struct{} {
 }
 
 // end ends a start that is counted.
-func (t *startTurns) end(first bool, cpus int) {
+func (t *startTurns) end(crashing bool, cpus int) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	if first {
-		t.firsts--
-	} else {
+	if crashing {
 		t.restarts--
+	} else {
+		t.others--
 	}
 	for len(t.waiting) > 0 && t.room(cpus) {
 		t.restarts++
@@ -110,63 +111,72 @@ func (t *startTurns) leave(turn chan struct{}) {
 
 // room reports whether one more restart may be made.
 func (t *startTurns) room(cpus int) bool {
-	if t.firsts > 0 {
+	if t.others > 0 {
 		return t.restarts < max(cpus/2, 1)
 	}
 	return t.restarts < 2*cpus
 }
 
-// take waits for the turn of a start and returns a function to call at its end. It stops
-// waiting if over returns true. The start counts no longer than longest.
-func (t *startTurns) take(first bool, longest time.Duration, over func() bool) func() {
+// take waits for the turn of a start, and returns a function to call at its end. If over
+// returns true meanwhile, it returns nil, and the start must not be made.
+func (t *startTurns) take(crashing bool, over func() bool) func() {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
 		return func() {}
 	}
 	cpus := runtime.NumCPU()
-	if turn := t.begin(first, cpus); turn != nil {
-		wait(turn, over)
+	turn := t.begin(crashing, cpus)
+	made := turn == nil || wait(turn, over)
+	if turn != nil {
 		t.leave(turn)
 	}
-	end := sync.OnceFunc(func() { t.end(first, cpus) })
-	timer := time.AfterFunc(longest, end)
+	end := sync.OnceFunc(func() { t.end(crashing, cpus) })
+	if !made {
+		end()
+		return nil
+	}
+	timer := time.AfterFunc(longestStart, end)
 	return func() {
 		timer.Stop()
 		end()
 	}
 }
 
-// wait waits for a turn as long as a restart may wait.
-func wait(turn <-chan struct{}, over func() bool) {
+// wait waits for a turn as long as a restart may wait, and reports whether to make it.
+func wait(turn <-chan struct{}, over func() bool) bool {
 	late := time.NewTimer(longestTurn)
 	defer late.Stop()
 	check := time.NewTicker(checkTerminated)
 	defer check.Stop()
-	for {
+	for !over() {
 		select {
 		case <-turn:
-			return
+			return !over()
 		case <-late.C:
-			return
+			return !over()
 		case <-check.C:
-			if over() {
-				return
-			}
 		}
 	}
+	return false
 }
 
-// takeTurn is take for a container that is about to be created.
-func (m *kubeGenericRuntimeManager) takeTurn(pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) func() {
-	again := podStatus.Restart.InProgress() || podStatus.FindContainerStatusByName(container.Name) != nil
-	return m.take(!again, longest(container), func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) })
-}
-
-// longest returns how long the start of the container counts at most.
-func longest(container *v1.Container) time.Duration {
-	if container.Lifecycle != nil && container.Lifecycle.PostStart != nil {
-		return longestWithHook
+// takeTurn is take for a container of the pod. Its configuration must be made afterwards,
+// because the node may change while a restart waits.
+func (m *kubeGenericRuntimeManager) takeTurn(pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) (func(), error) {
+	end := m.take(m.crashing(pod, podStatus, container), func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) })
+	if end == nil {
+		return nil, kubecontainer.ErrCrashLoopBackOff
 	}
-	return longestStart
+	return end, nil
+}
+
+// crashing reports whether the start of the container is a restart that takes a turn.
+func (m *kubeGenericRuntimeManager) crashing(pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) bool {
+	if m.restartBackOff == nil || podStatus.Restart.InProgress() || kubetypes.IsCriticalPod(pod) {
+		return false
+	}
+	// The first attempt after a reset had no delay.
+	state, _ := m.restartBackOff.Snapshot(restart.Key(pod, container), m.restartBackOff.Clock.Now())
+	return state.Attempts > 1
 }
 
 // takeFirstTurn is take for a sandbox that is about to be created. One that replaces an
@@ -175,6 +185,6 @@ func (m *kubeGenericRuntimeManager) takeFirstTurn(attempt uint32) func() {
 	if attempt > 0 {
 		return func() {}
 	}
-	end := m.take(true, longestStart, nil)
+	end := m.take(false, nil)
 	return func() { time.AfterFunc(afterSandbox, end) }
 }

@@ -22,11 +22,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
+	"k8s.io/kubernetes/pkg/apis/scheduling"
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 func TestStartTurns(t *testing.T) {
@@ -41,80 +47,112 @@ func TestStartTurns(t *testing.T) {
 		}
 	}
 	for range 2 * cpus {
-		require.Nil(t, turns.begin(false, cpus))
+		require.Nil(t, turns.begin(true, cpus))
 	}
-	first, second := turns.begin(false, cpus), turns.begin(false, cpus)
-	require.Nil(t, turns.begin(true, cpus), "a first start does not wait")
+	first, second := turns.begin(true, cpus), turns.begin(true, cpus)
+	require.Nil(t, turns.begin(false, cpus), "a first start does not wait")
 	for range 2*cpus - 2 {
-		turns.end(false, cpus)
-		require.False(t, came(first), "fewer while a first start runs")
+		turns.end(true, cpus)
+		require.False(t, came(first), "fewer during another start")
 	}
-	turns.end(false, cpus)
+	turns.end(true, cpus)
 	require.True(t, came(first), "the one that came first")
 	require.False(t, came(second))
-	third := turns.begin(false, cpus)
+	third := turns.begin(true, cpus)
 	require.Equal(t, 2, turns.restarts)
 	turns.leave(second)
-	require.Equal(t, 3, turns.restarts, "it goes on without a turn")
+	require.Equal(t, 3, turns.restarts, "it is made without a turn")
 	turns.leave(first)
 	require.Equal(t, 3, turns.restarts, "it had its turn")
-	turns.end(true, cpus)
-	require.True(t, came(third), "no first start any more")
+	turns.end(false, cpus)
+	require.True(t, came(third), "no other start any more")
 	require.False(t, came(second))
 	require.Equal(t, 4, turns.restarts)
 
 	var one startTurns
-	require.Nil(t, one.begin(true, 1))
-	require.Nil(t, one.begin(false, 1), "one at least")
-	require.NotNil(t, one.begin(false, 1))
+	require.Nil(t, one.begin(false, 1))
+	require.Nil(t, one.begin(true, 1), "one at least")
+	require.NotNil(t, one.begin(true, 1))
+}
+
+// crashingManager is a runtime manager whose back-off has made a start of "crashing" wait, and has
+// allowed one restart of "restarted".
+func crashingManager(pod *v1.Pod) *kubeGenericRuntimeManager {
+	now := time.Now()
+	b := backoff.NewFakeBackOff(time.Second, time.Minute, testingclock.NewFakeClock(now))
+	b.Next(restart.Key(pod, &v1.Container{Name: "restarted"}), now)
+	b.Next(restart.Key(pod, &v1.Container{Name: "crashing"}), now)
+	b.Next(restart.Key(pod, &v1.Container{Name: "crashing"}), now)
+	return &kubeGenericRuntimeManager{containerBackOff: containerBackOff{b}, podStateProvider: newFakePodStateProvider()}
+}
+
+func (t *startTurns) counted() [2]int {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	return [2]int{t.others, t.restarts}
 }
 
 // A start is counted once, and ends once.
 func TestTakeTurn(t *testing.T) {
-	podStatus := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "ran"}}}
-	restarting := &kubecontainer.PodStatus{Restart: &kubecontainer.PodRestart{LastCounts: map[string]int{"old": 1}}}
-	var m kubeGenericRuntimeManager
-	takes := map[string]struct {
-		take             func() func()
-		firsts, restarts int
-	}{
-		"new":                {func() func() { return m.takeTurn(&v1.Pod{}, podStatus, &v1.Container{Name: "new"}) }, 1, 0},
-		"sandbox":            {func() func() { return m.takeFirstTurn(0) }, 1, 0},
-		"sandbox again":      {func() func() { return m.takeFirstTurn(1) }, 0, 0},
-		"ran":                {func() func() { return m.takeTurn(&v1.Pod{}, podStatus, &v1.Container{Name: "ran"}) }, 0, 1},
-		"in a pod's restart": {func() func() { return m.takeTurn(&v1.Pod{}, restarting, &v1.Container{Name: "old"}) }, 0, 1},
+	pod, critical := &v1.Pod{}, &v1.Pod{Spec: v1.PodSpec{Priority: ptr.To(scheduling.SystemCriticalPriority)}}
+	m := crashingManager(pod)
+	var status kubecontainer.PodStatus
+	takeTurn := func(pod *v1.Pod, status *kubecontainer.PodStatus, name string) func() {
+		end, err := m.takeTurn(pod, status, &v1.Container{Name: name})
+		require.NoError(t, err)
+		return end
 	}
-	counted := func() [2]int {
-		m.lock.Lock()
-		defer m.lock.Unlock()
-		return [2]int{m.firsts, m.restarts}
+	takes := map[string]struct {
+		take func() func()
+		want [2]int
+	}{
+		"new":                       {func() func() { return takeTurn(pod, &status, "new") }, [2]int{1, 0}},
+		"sandbox":                   {func() func() { return m.takeFirstTurn(0) }, [2]int{1, 0}},
+		"sandbox again":             {func() func() { return m.takeFirstTurn(1) }, [2]int{}},
+		"restarted without a delay": {func() func() { return takeTurn(pod, &status, "restarted") }, [2]int{1, 0}},
+		"crashing":                  {func() func() { return takeTurn(pod, &status, "crashing") }, [2]int{0, 1}},
+		"critical":                  {func() func() { return takeTurn(critical, &status, "crashing") }, [2]int{1, 0}},
+		"in a pod's restart": {func() func() {
+			return takeTurn(pod, &kubecontainer.PodStatus{Restart: &kubecontainer.PodRestart{LastCounts: map[string]int{}}}, "crashing")
+		}, [2]int{1, 0}},
 	}
 	for _, gate := range []bool{false, true} {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, gate)
 		for name, tc := range takes {
-			end := tc.take()
-			want := [2]int{}
-			if gate {
-				want = [2]int{tc.firsts, tc.restarts}
+			want := tc.want
+			if !gate {
+				want = [2]int{}
 			}
-			require.Equal(t, want, counted(), name)
+			end := tc.take()
+			require.Equal(t, want, m.counted(), name)
 			end()
 			end()
-			require.Eventually(t, func() bool { return counted() == [2]int{} }, 10*time.Second, time.Millisecond, name)
+			require.Eventually(t, func() bool { return m.counted() == [2]int{} }, 10*time.Second, time.Millisecond, name)
 		}
 	}
 }
 
-// A restart whose pod must be terminated does not wait on. Like every other one that goes
-// on without a turn, it is counted until its end.
+// A restart whose pod must be terminated is not made, also if its turn comes at the same time, and
+// is not counted.
 func TestTakeTurnOfTerminatedPod(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
-	turns := startTurns{restarts: 1 << 20}
-	end := turns.take(false, longestStart, func() bool { return true })
-	require.Equal(t, 1<<20+1, turns.restarts)
-	require.Empty(t, turns.waiting)
-	end()
-	require.Equal(t, 1<<20, turns.restarts)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}}
+	m := crashingManager(pod)
+	m.restarts = 1 << 20
+	m.podStateProvider.(*fakePodStateProvider).removed[pod.UID] = struct{}{}
+	_, err := m.takeTurn(pod, &kubecontainer.PodStatus{}, &v1.Container{Name: "crashing"})
+	require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
+	require.Equal(t, [2]int{0, 1 << 20}, m.counted())
+	require.Empty(t, m.waiting)
+
+	turn := make(chan struct{})
+	asked := 0
+	require.False(t, wait(turn, func() bool {
+		if asked++; asked == 1 {
+			close(turn)
+		}
+		return asked > 1
+	}))
 }
 
 // The container that follows a sandbox finds the start of its pod still counted.
@@ -122,14 +160,5 @@ func TestSandboxCountsOn(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
 	var m kubeGenericRuntimeManager
 	m.takeFirstTurn(0)()
-	m.lock.Lock()
-	defer m.lock.Unlock()
-	require.Equal(t, 1, m.firsts)
-}
-
-func TestLongest(t *testing.T) {
-	hook := func(l *v1.Lifecycle) time.Duration { return longest(&v1.Container{Lifecycle: l}) }
-	require.Equal(t, longestStart, hook(nil))
-	require.Equal(t, longestStart, hook(&v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}))
-	require.Equal(t, longestWithHook, hook(&v1.Lifecycle{PostStart: &v1.LifecycleHandler{}}))
+	require.Equal(t, [2]int{1, 0}, m.counted())
 }
