@@ -17,6 +17,7 @@ limitations under the License.
 package kuberuntime
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -47,19 +48,20 @@ const (
 	afterSandbox = 200 * time.Millisecond
 )
 
+// errPodTerminating is why a container is not started.
+var errPodTerminating = errors.New("PodTerminating")
+
 // startTurns counts the starts of a node's containers. Restarts of containers that crash
-// repeatedly take turns: at most two per CPU are made at once, and while another container or
-// the sandbox of a new pod is started, one for two CPUs, but at least one. A restart beyond
-// that waits in its pod's worker for its turn, in the order of arrival. After ten seconds it is
-// made without one and counts too, and if the pod must be terminated it is not made. Other
-// starts do not wait: first starts, restarts that had no back-off, those of a whole pod, and
-// those of critical pods. Nor does a sandbox that is made again, which does not count. A start
-// counts until the runtime has started the container or it has failed, but no longer than five
-// seconds. The start of a sandbox counts a little longer, until its pod's first container
+// repeatedly take turns: at most four per CPU are made at once, and while a container or a
+// sandbox is started for the first time, one for two CPUs, but at least one. A restart beyond
+// that waits in its pod's worker for its turn, in the order of arrival. After ten seconds, or
+// when the pod must be terminated, it waits no longer and counts too. Nothing else waits. A
+// start counts until the runtime has started the container or it has failed, but no longer than
+// five seconds. The start of a sandbox counts a little longer, until its pod's first container
 // follows. The zero value is ready for use.
 type startTurns struct {
 	lock             sync.Mutex
-	others, restarts int
+	firsts, restarts int
 	// waiting has a channel for each restart that waits. It is closed when the restart has
 	// its turn, and is then counted.
 	waiting []chan struct{}
@@ -72,7 +74,7 @@ func (t *startTurns) begin(crashing bool, cpus int) chan struct{} {
 	defer t.lock.Unlock()
 	switch {
 	case !crashing:
-		t.others++
+		t.firsts++
 	case len(t.waiting) == 0 && t.room(cpus):
 		t.restarts++
 	default:
@@ -90,7 +92,7 @@ func (t *startTurns) end(crashing bool, cpus int) {
 	if crashing {
 		t.restarts--
 	} else {
-		t.others--
+		t.firsts--
 	}
 	for len(t.waiting) > 0 && t.room(cpus) {
 		t.restarts++
@@ -111,29 +113,21 @@ func (t *startTurns) leave(turn chan struct{}) {
 
 // room reports whether one more restart may be made.
 func (t *startTurns) room(cpus int) bool {
-	if t.others > 0 {
+	if t.firsts > 0 {
 		return t.restarts < max(cpus/2, 1)
 	}
-	return t.restarts < 2*cpus
+	return t.restarts < 4*cpus
 }
 
-// take waits for the turn of a start, and returns a function to call at its end. If over
-// returns true meanwhile, it returns nil, and the start must not be made.
+// take waits for the turn of a start, and returns a function to call at its end. It stops
+// waiting if over returns true.
 func (t *startTurns) take(crashing bool, over func() bool) func() {
-	if !utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst) {
-		return func() {}
-	}
 	cpus := runtime.NumCPU()
-	turn := t.begin(crashing, cpus)
-	made := turn == nil || wait(turn, over)
-	if turn != nil {
+	if turn := t.begin(crashing, cpus); turn != nil {
+		wait(turn, over)
 		t.leave(turn)
 	}
 	end := sync.OnceFunc(func() { t.end(crashing, cpus) })
-	if !made {
-		end()
-		return nil
-	}
 	timer := time.AfterFunc(longestStart, end)
 	return func() {
 		timer.Stop()
@@ -141,8 +135,8 @@ func (t *startTurns) take(crashing bool, over func() bool) func() {
 	}
 }
 
-// wait waits for a turn as long as a restart may wait, and reports whether to make it.
-func wait(turn <-chan struct{}, over func() bool) bool {
+// wait waits for a turn as long as a restart may wait.
+func wait(turn <-chan struct{}, over func() bool) {
 	late := time.NewTimer(longestTurn)
 	defer late.Stop()
 	check := time.NewTicker(checkTerminated)
@@ -150,39 +144,57 @@ func wait(turn <-chan struct{}, over func() bool) bool {
 	for !over() {
 		select {
 		case <-turn:
-			return !over()
+			return
 		case <-late.C:
-			return !over()
+			return
 		case <-check.C:
 		}
 	}
-	return false
 }
 
-// takeTurn is take for a container of the pod. Its configuration must be made afterwards,
-// because the node may change while a restart waits.
+func firstStartsFirst() bool {
+	return utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst)
+}
+
+// takeTurn waits until a container of the pod may be started, and returns a function to call when
+// it is. It returns an error if the pod must be terminated. The configuration of the container
+// must be made afterwards, because the node may change while a restart waits.
 func (m *kubeGenericRuntimeManager) takeTurn(pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) (func(), error) {
-	end := m.take(m.crashing(pod, podStatus, container), func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) })
-	if end == nil {
-		return nil, kubecontainer.ErrCrashLoopBackOff
+	if !firstStartsFirst() {
+		return func() {}, nil
 	}
-	return end, nil
+	started := func() {}
+	over := func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) }
+	switch {
+	case podStatus.Restart.InProgress():
+	case m.crashesRepeatedly(pod, container):
+		if !kubetypes.IsCriticalPod(pod) {
+			started = m.take(true, over)
+		}
+	case podStatus.FindContainerStatusByName(container.Name) == nil:
+		started = m.take(false, over)
+	}
+	if over() {
+		started()
+		return nil, errPodTerminating
+	}
+	return started, nil
 }
 
-// crashing reports whether the start of the container is a restart that takes a turn.
-func (m *kubeGenericRuntimeManager) crashing(pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) bool {
-	if m.restartBackOff == nil || podStatus.Restart.InProgress() || kubetypes.IsCriticalPod(pod) {
+// crashesRepeatedly reports whether the back-off has counted more than one attempt to restart
+// the container since it was reset.
+func (m *kubeGenericRuntimeManager) crashesRepeatedly(pod *v1.Pod, container *v1.Container) bool {
+	if m.restartBackOff == nil {
 		return false
 	}
-	// The first attempt after a reset had no delay.
 	state, _ := m.restartBackOff.Snapshot(restart.Key(pod, container), m.restartBackOff.Clock.Now())
 	return state.Attempts > 1
 }
 
-// takeFirstTurn is take for a sandbox that is about to be created. One that replaces an
-// earlier sandbox does not start a new pod.
+// takeFirstTurn counts the start of a sandbox that is about to be created, and returns a function
+// to call when it is. A sandbox that replaces an earlier one does not start a new pod.
 func (m *kubeGenericRuntimeManager) takeFirstTurn(attempt uint32) func() {
-	if attempt > 0 {
+	if attempt > 0 || !firstStartsFirst() {
 		return func() {}
 	}
 	end := m.take(false, nil)

@@ -17,6 +17,7 @@ limitations under the License.
 package kuberuntime
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -46,14 +47,14 @@ func TestStartTurns(t *testing.T) {
 			return false
 		}
 	}
-	for range 2 * cpus {
+	for range 4 * cpus {
 		require.Nil(t, turns.begin(true, cpus))
 	}
 	first, second := turns.begin(true, cpus), turns.begin(true, cpus)
 	require.Nil(t, turns.begin(false, cpus), "a first start does not wait")
-	for range 2*cpus - 2 {
+	for range 4*cpus - 2 {
 		turns.end(true, cpus)
-		require.False(t, came(first), "fewer during another start")
+		require.False(t, came(first), "fewer during a first start")
 	}
 	turns.end(true, cpus)
 	require.True(t, came(first), "the one that came first")
@@ -65,7 +66,7 @@ func TestStartTurns(t *testing.T) {
 	turns.leave(first)
 	require.Equal(t, 3, turns.restarts, "it had its turn")
 	turns.end(false, cpus)
-	require.True(t, came(third), "no other start any more")
+	require.True(t, came(third), "no first start any more")
 	require.False(t, came(second))
 	require.Equal(t, 4, turns.restarts)
 
@@ -75,28 +76,29 @@ func TestStartTurns(t *testing.T) {
 	require.NotNil(t, one.begin(true, 1))
 }
 
-// crashingManager is a runtime manager whose back-off has made a start of "crashing" wait, and has
-// allowed one restart of "restarted".
+// crashingManager is a runtime manager that has counted two restarts of the container crashing, and
+// one of the container restarted.
 func crashingManager(pod *v1.Pod) *kubeGenericRuntimeManager {
 	now := time.Now()
 	b := backoff.NewFakeBackOff(time.Second, time.Minute, testingclock.NewFakeClock(now))
-	b.Next(restart.Key(pod, &v1.Container{Name: "restarted"}), now)
-	b.Next(restart.Key(pod, &v1.Container{Name: "crashing"}), now)
-	b.Next(restart.Key(pod, &v1.Container{Name: "crashing"}), now)
+	for _, name := range []string{"restarted", "crashing", "crashing"} {
+		b.Next(restart.Key(pod, &v1.Container{Name: name}), now)
+	}
 	return &kubeGenericRuntimeManager{containerBackOff: containerBackOff{b}, podStateProvider: newFakePodStateProvider()}
 }
 
 func (t *startTurns) counted() [2]int {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	return [2]int{t.others, t.restarts}
+	return [2]int{t.firsts, t.restarts}
 }
 
 // A start is counted once, and ends once.
 func TestTakeTurn(t *testing.T) {
 	pod, critical := &v1.Pod{}, &v1.Pod{Spec: v1.PodSpec{Priority: ptr.To(scheduling.SystemCriticalPriority)}}
 	m := crashingManager(pod)
-	var status kubecontainer.PodStatus
+	ran := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "restarted"}, {Name: "crashing"}}}
+	restarting := &kubecontainer.PodStatus{ContainerStatuses: ran.ContainerStatuses, Restart: &kubecontainer.PodRestart{LastCounts: map[string]int{}}}
 	takeTurn := func(pod *v1.Pod, status *kubecontainer.PodStatus, name string) func() {
 		end, err := m.takeTurn(pod, status, &v1.Container{Name: name})
 		require.NoError(t, err)
@@ -106,15 +108,13 @@ func TestTakeTurn(t *testing.T) {
 		take func() func()
 		want [2]int
 	}{
-		"new":                       {func() func() { return takeTurn(pod, &status, "new") }, [2]int{1, 0}},
-		"sandbox":                   {func() func() { return m.takeFirstTurn(0) }, [2]int{1, 0}},
-		"sandbox again":             {func() func() { return m.takeFirstTurn(1) }, [2]int{}},
-		"restarted without a delay": {func() func() { return takeTurn(pod, &status, "restarted") }, [2]int{1, 0}},
-		"crashing":                  {func() func() { return takeTurn(pod, &status, "crashing") }, [2]int{0, 1}},
-		"critical":                  {func() func() { return takeTurn(critical, &status, "crashing") }, [2]int{1, 0}},
-		"in a pod's restart": {func() func() {
-			return takeTurn(pod, &kubecontainer.PodStatus{Restart: &kubecontainer.PodRestart{LastCounts: map[string]int{}}}, "crashing")
-		}, [2]int{1, 0}},
+		"new":                {func() func() { return takeTurn(pod, ran, "new") }, [2]int{1, 0}},
+		"sandbox":            {func() func() { return m.takeFirstTurn(0) }, [2]int{1, 0}},
+		"sandbox again":      {func() func() { return m.takeFirstTurn(1) }, [2]int{}},
+		"restarted once":     {func() func() { return takeTurn(pod, ran, "restarted") }, [2]int{}},
+		"crashing":           {func() func() { return takeTurn(pod, ran, "crashing") }, [2]int{0, 1}},
+		"critical":           {func() func() { return takeTurn(critical, ran, "crashing") }, [2]int{}},
+		"in a pod's restart": {func() func() { return takeTurn(pod, restarting, "crashing") }, [2]int{}},
 	}
 	for _, gate := range []bool{false, true} {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, gate)
@@ -132,33 +132,39 @@ func TestTakeTurn(t *testing.T) {
 	}
 }
 
-// A restart whose pod must be terminated is not made, also if its turn comes at the same time, and
-// is not counted.
+// A restart that waits is made at its turn.
+func TestTakeWaits(t *testing.T) {
+	turns := startTurns{restarts: 4 * runtime.NumCPU()}
+	made := make(chan func())
+	go func() { made <- turns.take(true, func() bool { return false }) }()
+	require.Eventually(t, func() bool {
+		turns.lock.Lock()
+		defer turns.lock.Unlock()
+		return len(turns.waiting) == 1
+	}, 5*time.Second, time.Millisecond)
+	turns.end(true, runtime.NumCPU())
+	select {
+	case end := <-made:
+		require.Equal(t, [2]int{0, 4 * runtime.NumCPU()}, turns.counted())
+		end()
+		require.Equal(t, [2]int{0, 4*runtime.NumCPU() - 1}, turns.counted())
+	case <-time.After(longestTurn / 2):
+		t.Error("no turn")
+	}
+}
+
+// A container whose pod must be terminated does not wait, is not started and does not count.
 func TestTakeTurnOfTerminatedPod(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}}
 	m := crashingManager(pod)
 	m.restarts = 1 << 20
 	m.podStateProvider.(*fakePodStateProvider).removed[pod.UID] = struct{}{}
-	_, err := m.takeTurn(pod, &kubecontainer.PodStatus{}, &v1.Container{Name: "crashing"})
-	require.ErrorIs(t, err, kubecontainer.ErrCrashLoopBackOff)
-	require.Equal(t, [2]int{0, 1 << 20}, m.counted())
-	require.Empty(t, m.waiting)
-
-	turn := make(chan struct{})
-	asked := 0
-	require.False(t, wait(turn, func() bool {
-		if asked++; asked == 1 {
-			close(turn)
-		}
-		return asked > 1
-	}))
-}
-
-// The container that follows a sandbox finds the start of its pod still counted.
-func TestSandboxCountsOn(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
-	var m kubeGenericRuntimeManager
-	m.takeFirstTurn(0)()
-	require.Equal(t, [2]int{1, 0}, m.counted())
+	ran := &kubecontainer.PodStatus{ContainerStatuses: []*kubecontainer.Status{{Name: "crashing"}}}
+	for _, name := range []string{"crashing", "new"} {
+		_, err := m.takeTurn(pod, ran, &v1.Container{Name: name})
+		require.ErrorIs(t, err, errPodTerminating)
+		require.Equal(t, [2]int{0, 1 << 20}, m.counted())
+		require.Empty(t, m.waiting)
+	}
 }
