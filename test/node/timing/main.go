@@ -62,8 +62,8 @@ func main() {
 // options are the flags of both commands.
 type options struct {
 	stock, base, ours, kubelet, apiserver, patched, runtime, only, work, format, record, svg string
-	seconds, rounds                                                                 int
-	short, keep                                                                     bool
+	seconds, rounds                                                                          int
+	short, keep                                                                              bool
 }
 
 func execute(ctx context.Context, command string, args []string, out io.Writer) (err error) {
