@@ -19,7 +19,7 @@
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 # Check what the harness needs before the build, which takes minutes.
-[[ $(id -u) == 0 ]] || die "node-timing needs root: it runs containerd and kubelets"
+[[ $(id -u) == 0 ]] || die "node-timing needs root: it runs a container runtime and kubelets"
 runtime_needs
 need go etcd "${needs[@]}"
 prepare_kubelets kubelet kube-apiserver
