@@ -43,8 +43,9 @@ const (
 	checkTerminated = 200 * time.Millisecond
 	// longestStart is how long a start counts at most.
 	longestStart = 5 * time.Second
-	// afterSandbox is how long the start of a pod still counts when its sandbox is made. The
-	// first container follows.
+	// afterSandbox is how long the start of a sandbox still counts when it is made, unless a
+	// container of its pod starts before. Without it, the restarts that wait would begin
+	// just before that container.
 	afterSandbox = 200 * time.Millisecond
 )
 
@@ -57,14 +58,17 @@ var errPodTerminating = errors.New("PodTerminating")
 // that waits in its pod's worker for its turn, in the order of arrival. After ten seconds, or
 // when the pod must be terminated, it waits no longer and counts too. Nothing else waits. A
 // start counts until the runtime has started the container or it has failed, but no longer than
-// five seconds. The start of a sandbox counts a little longer, until its pod's first container
-// follows. The zero value is ready for use.
+// five seconds. The start of a sandbox counts until its pod's first container starts. The zero value
+// is ready for use.
 type startTurns struct {
 	lock             sync.Mutex
 	firsts, restarts int
 	// waiting has a channel for each restart that waits. It is closed when the restart has
 	// its turn, and is then counted.
 	waiting []chan struct{}
+	// sandboxes has the function that ends the start of a sandbox, by the UID of its pod,
+	// from when it is made until afterSandbox.
+	sandboxes sync.Map
 }
 
 // begin counts a start and returns nil. If the start has to wait, begin returns the channel that
@@ -119,7 +123,7 @@ func (t *startTurns) room(cpus int) bool {
 	return t.restarts < 4*cpus
 }
 
-// take waits for the turn of a start, and returns a function to call at its end. It stops
+// take waits for the turn of a start, and returns a function to call at its end. A restart stops
 // waiting if over returns true.
 func (t *startTurns) take(crashing bool, over func() bool) func() {
 	cpus := runtime.NumCPU()
@@ -172,7 +176,10 @@ func (m *kubeGenericRuntimeManager) takeTurn(pod *v1.Pod, podStatus *kubecontain
 			started = m.take(true, over)
 		}
 	case podStatus.FindContainerStatusByName(container.Name) == nil:
-		started = m.take(false, over)
+		started = m.take(false, nil)
+		if end, ok := m.sandboxes.LoadAndDelete(pod.UID); ok {
+			end.(func())()
+		}
 	}
 	if over() {
 		started()
@@ -193,10 +200,16 @@ func (m *kubeGenericRuntimeManager) crashesRepeatedly(pod *v1.Pod, container *v1
 
 // takeFirstTurn counts the start of a sandbox that is about to be created, and returns a function
 // to call when it is. A sandbox that replaces an earlier one does not start a new pod.
-func (m *kubeGenericRuntimeManager) takeFirstTurn(attempt uint32) func() {
+func (m *kubeGenericRuntimeManager) takeFirstTurn(pod *v1.Pod, attempt uint32) func() {
 	if attempt > 0 || !firstStartsFirst() {
 		return func() {}
 	}
 	end := m.take(false, nil)
-	return func() { time.AfterFunc(afterSandbox, end) }
+	return func() {
+		m.sandboxes.Store(pod.UID, end)
+		time.AfterFunc(afterSandbox, func() {
+			m.sandboxes.Delete(pod.UID)
+			end()
+		})
+	}
 }

@@ -109,8 +109,8 @@ func TestTakeTurn(t *testing.T) {
 		want [2]int
 	}{
 		"new":                {func() func() { return takeTurn(pod, ran, "new") }, [2]int{1, 0}},
-		"sandbox":            {func() func() { return m.takeFirstTurn(0) }, [2]int{1, 0}},
-		"sandbox again":      {func() func() { return m.takeFirstTurn(1) }, [2]int{}},
+		"sandbox":            {func() func() { return m.takeFirstTurn(pod, 0) }, [2]int{1, 0}},
+		"sandbox again":      {func() func() { return m.takeFirstTurn(pod, 1) }, [2]int{}},
 		"restarted once":     {func() func() { return takeTurn(pod, ran, "restarted") }, [2]int{}},
 		"crashing":           {func() func() { return takeTurn(pod, ran, "crashing") }, [2]int{0, 1}},
 		"critical":           {func() func() { return takeTurn(critical, ran, "crashing") }, [2]int{}},
@@ -130,6 +130,29 @@ func TestTakeTurn(t *testing.T) {
 			require.Eventually(t, func() bool { return m.counted() == [2]int{} }, 10*time.Second, time.Millisecond, name)
 		}
 	}
+}
+
+// The start of a sandbox counts until the first container of its pod starts.
+func TestTakeFirstTurn(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletFirstStartsFirst, true)
+	pod, other := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod"}}, &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "other"}}
+	m := crashingManager(pod)
+	ended := 0
+	m.sandboxes.Store(pod.UID, func() { ended++ })
+	for i, pod := range []*v1.Pod{other, pod, pod} {
+		_, err := m.takeTurn(pod, &kubecontainer.PodStatus{}, &v1.Container{Name: "first"})
+		require.NoError(t, err)
+		require.Equal(t, min(i, 1), ended)
+	}
+	require.Equal(t, [2]int{3, 0}, m.counted(), "the containers count")
+
+	m.takeFirstTurn(other, 0)()
+	_, ok := m.sandboxes.Load(other.UID)
+	require.True(t, ok)
+	require.Eventually(t, func() bool {
+		_, ok := m.sandboxes.Load(other.UID)
+		return !ok
+	}, 10*time.Second, time.Millisecond, "a container that never starts")
 }
 
 // A restart that waits is made at its turn.
