@@ -31,12 +31,12 @@ type Costs struct {
 // all-fail/110 used with a maximum of 10 s, and all-fail/110 with 1 s. The limit is the sum of
 // kubeAPIQPS and eventRecordQPS of a KubeletConfiguration, each 50 by default.
 var MeasuredCosts = Costs{
-	RequestsPerRestart:     4.3,
+	RequestsPerRestart:     4.89,
 	RequestLimit:           100,
-	CPUPerRestart:          5700 * time.Microsecond,
-	CPUPerRequest:          900 * time.Microsecond,
-	CPUIdle:                0.05,
-	APIServerCPUPerRequest: 4900 * time.Microsecond,
+	CPUPerRestart:          4800 * time.Microsecond,
+	CPUPerRequest:          650 * time.Microsecond,
+	CPUIdle:                0.055,
+	APIServerCPUPerRequest: 4000 * time.Microsecond,
 }
 
 func (c Costs) validate() error {

@@ -97,13 +97,12 @@ Each figure is predicted / measured.
 			switch {
 			case r.Scenario.Pods > 110:
 				why = "both cores were busy: a plan does not model the limits of a node"
-			case r.Scenario.Mix == "sidecars":
-				why = "restarts are late, and a plan assumes that they are on time"
 			default:
 				assert.InEpsilon(t, f.PerSecond, p.restarts, 0.1, "%s: restarts", r.Name)
 				within := 0.2
 				if r.Name == "tenth/110" && r.Scenario.Maximum == s {
-					within = 0.25 // Its CPU is not one of those from which the costs come.
+					// Its CPU is not one of those from which the costs come, and a plan has no cost of a relist.
+					within, why = 0.35, "4.2 relists per second, where all-fail/110 with 10 s has 2.4 for as many restarts: a plan does not model relists"
 				}
 				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, within, "%s: CPU", r.Name)
 				switch {
@@ -158,7 +157,7 @@ func writeRecommended(t *testing.T, b *bytes.Buffer) {
 
 For a node of 110 pods whose containers all exit after 20 ms, and limits for the kubelet's CPU in each five minutes, as in
 ` + "`crashloop plan fleet --exit 1@20ms --budget-cpu 0.3`" + `. Keep at least the
-margin by which measured CPU exceeds the prediction in the first table: the maximum of 4 s for 0.30 cores has measured 0.32 there.
+margin by which measured CPU exceeds the prediction in the first table.
 
 | CPU limit | lowest maximum | CPU | margin | CPU of the next lower maximum |
 |---:|---:|---:|---:|---:|
