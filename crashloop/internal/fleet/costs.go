@@ -27,15 +27,16 @@ type Costs struct {
 // MeasuredCosts are the rounded costs of the patched kubelet in docs/results. A test compares them
 // with load.json and plan/load-10s.json. RequestsPerRestart and APIServerCPUPerRequest are from
 // the mix tenth/110 with a maximum of 1 s, in which no request waits for the client's limits. The
-// three CPU values of the kubelet are those with which CPU returns what the mixes tenth/110 and
-// all-fail/110 used with a maximum of 10 s, and all-fail/110 with 1 s. The limit is the sum of
-// kubeAPIQPS and eventRecordQPS of a KubeletConfiguration, each 50 by default.
+// three CPU values of the kubelet are those with which CPU returns what tenth/110 used with a
+// maximum of 10 s, all-fail/110 with 1 s, and a weighted mean of tenth/110 with 1 s and all-fail/110
+// with 10 s, which have as many restarts. The limit is the sum of kubeAPIQPS and eventRecordQPS of a
+// KubeletConfiguration, each 50 by default.
 var MeasuredCosts = Costs{
 	RequestsPerRestart:     4.89,
 	RequestLimit:           100,
-	CPUPerRestart:          4800 * time.Microsecond,
-	CPUPerRequest:          650 * time.Microsecond,
-	CPUIdle:                0.055,
+	CPUPerRestart:          4300 * time.Microsecond,
+	CPUPerRequest:          1200 * time.Microsecond,
+	CPUIdle:                0.05,
 	APIServerCPUPerRequest: 4000 * time.Microsecond,
 }
 

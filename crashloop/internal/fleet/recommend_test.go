@@ -171,8 +171,12 @@ func TestMeasuredCosts(t *testing.T) {
 	c := MeasuredCosts
 	assert.InDelta(t, find(loadJSON, "tenth/110").requests, c.RequestsPerRestart, 0.005, "RequestsPerRestart")
 	assert.InDelta(t, 1000*find(loadJSON, "tenth/110").perRequest, c.APIServerCPUPerRequest.Seconds()*1000, 0.051, "APIServerCPUPerRequest in ms")
+	// Two mixes have as many restarts, but not the same CPU. The mean is the one with the least squares of relative errors.
+	apart, together := find(loadJSON, "tenth/110"), find(load10sJSON, "all-fail/110")
+	a, b := 1/apart.cores/apart.cores, 1/together.cores/together.cores
+	more := row{rate: (a*apart.rate + b*together.rate) / (a + b), cores: (a*apart.cores + b*together.cores) / (a + b)}
 	// Solve the three equations idle + rate x restart + requests x request = cores.
-	few, more, most := find(load10sJSON, "tenth/110"), find(load10sJSON, "all-fail/110"), find(loadJSON, "all-fail/110")
+	few, most := find(load10sJSON, "tenth/110"), find(loadJSON, "all-fail/110")
 	requests := func(r row) float64 { return min(r.rate*c.RequestsPerRestart, c.RequestLimit) }
 	r1, q1, c1 := more.rate-few.rate, requests(more)-requests(few), more.cores-few.cores
 	r2, q2, c2 := most.rate-more.rate, requests(most)-requests(more), most.cores-more.cores
