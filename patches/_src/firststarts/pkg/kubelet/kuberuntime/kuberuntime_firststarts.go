@@ -17,6 +17,7 @@ limitations under the License.
 package kuberuntime
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -24,7 +25,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
 
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -33,42 +36,42 @@ import (
 )
 
 const (
-	// longestTurn is how long a restart waits for its turn at most. The pod's worker waits
-	// with it, and so does a change of the pod: in a sync that restarts several
-	// containers, as long for each. With a hundred pods that crash all the time, a turn
-	// comes after six seconds on two CPUs.
+	// longestTurn is how long after the start of a sync its restarts wait for their turn
+	// at most. The pod's worker waits with them, and so does a change of the pod. With a
+	// hundred pods that crash all the time, a turn comes after six seconds on two CPUs.
 	longestTurn = 10 * time.Second
-	// checkTerminated is how often a restart that waits checks that its pod need not be
-	// terminated.
-	checkTerminated = 200 * time.Millisecond
-	// longestStart is how long a start counts at most.
-	longestStart = 5 * time.Second
-	// afterSandbox is how long the start of a sandbox still counts when it is made, unless a
-	// container of its pod starts before. Without it, the restarts that wait would begin
-	// just before that container.
-	afterSandbox = 200 * time.Millisecond
+	// checkEnded is how often a restart that waits checks that its pod has not ended.
+	checkEnded = 200 * time.Millisecond
+	// longestStart is how long a start counts at most. One that takes longer does not keep
+	// the runtime busy, but hangs.
+	longestStart = 30 * time.Second
+	// untilNext is how long a first start still counts when it is made and another one of
+	// the same pod is to follow, unless that one begins before. Without it, the restarts
+	// that wait would begin just before it.
+	untilNext = 200 * time.Millisecond
 )
 
-// errPodTerminating is why a container is not started.
-var errPodTerminating = errors.New("PodTerminating")
+// errPodEnded is why a container is not started.
+var errPodEnded = errors.New("PodEnded")
 
 // startTurns counts the starts of a node's containers. Restarts of containers that crash
 // repeatedly take turns: at most four per CPU are made at once, and while a container or a
 // sandbox is started for the first time, one for two CPUs, but at least one. A restart beyond
-// that waits in its pod's worker for its turn, in the order of arrival. After ten seconds, or
-// when the pod must be terminated, it waits no longer and counts too. Nothing else waits. A
-// start counts until the runtime has started the container or it has failed, but no longer than
-// five seconds. The start of a sandbox counts until its pod's first container starts. The zero value
-// is ready for use.
+// that waits in its pod's worker for its turn, in the order of arrival, and only what follows in
+// the same pod waits with it. Ten seconds after the sync began, or when the pod has ended, it
+// waits no longer and counts too. A start counts until the runtime has started the container or
+// it has failed, but no longer than thirty seconds. If another first start of the pod is to
+// follow, a first start counts until that one begins, but no longer than 200 ms after it was
+// made. The zero value is ready for use.
 type startTurns struct {
 	lock             sync.Mutex
 	firsts, restarts int
 	// waiting has a channel for each restart that waits. It is closed when the restart has
 	// its turn, and is then counted.
 	waiting []chan struct{}
-	// sandboxes has the function that ends the start of a sandbox, by the UID of its pod,
-	// from when it is made until afterSandbox.
-	sandboxes sync.Map
+	// made has a pointer to the function that ends a first start, by the UID of its pod,
+	// from when it is made until the next one begins or untilNext has passed.
+	made sync.Map
 }
 
 // begin counts a start and returns nil. If the start has to wait, begin returns the channel that
@@ -123,14 +126,41 @@ func (t *startTurns) room(cpus int) bool {
 	return t.restarts < 4*cpus
 }
 
-// take waits for the turn of a start, and returns a function to call at its end. A restart stops
-// waiting if over returns true.
-func (t *startTurns) take(crashing bool, over func() bool) func() {
+// takeFirst counts a first start of a pod, and returns a function to call when it is made or has
+// failed. next is whether another one of the pod is to follow.
+func (t *startTurns) takeFirst(uid types.UID) func(next bool) {
 	cpus := runtime.NumCPU()
-	if turn := t.begin(crashing, cpus); turn != nil {
-		wait(turn, over)
+	t.begin(false, cpus)
+	if end, ok := t.made.LoadAndDelete(uid); ok {
+		(*end.(*func()))()
+	}
+	end := t.counts(false, cpus)
+	return func(next bool) {
+		if !next {
+			end()
+			return
+		}
+		t.made.Store(uid, &end)
+		time.AfterFunc(untilNext, func() {
+			t.made.CompareAndDelete(uid, &end)
+			end()
+		})
+	}
+}
+
+// takeRestart waits for the turn of a restart until a time or until ended returns true, and
+// returns a function to call when it is made.
+func (t *startTurns) takeRestart(until time.Time, ended func() bool) func() {
+	cpus := runtime.NumCPU()
+	if turn := t.begin(true, cpus); turn != nil {
+		wait(turn, until, ended)
 		t.leave(turn)
 	}
+	return t.counts(true, cpus)
+}
+
+// counts returns the function that ends a start, and calls it after longestStart.
+func (t *startTurns) counts(crashing bool, cpus int) func() {
 	end := sync.OnceFunc(func() { t.end(crashing, cpus) })
 	timer := time.AfterFunc(longestStart, end)
 	return func() {
@@ -139,13 +169,12 @@ func (t *startTurns) take(crashing bool, over func() bool) func() {
 	}
 }
 
-// wait waits for a turn as long as a restart may wait.
-func wait(turn <-chan struct{}, over func() bool) {
-	late := time.NewTimer(longestTurn)
+func wait(turn <-chan struct{}, until time.Time, ended func() bool) {
+	late := time.NewTimer(time.Until(until))
 	defer late.Stop()
-	check := time.NewTicker(checkTerminated)
+	check := time.NewTicker(checkEnded)
 	defer check.Stop()
-	for !over() {
+	for !ended() {
 		select {
 		case <-turn:
 			return
@@ -160,32 +189,62 @@ func firstStartsFirst() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst)
 }
 
+type syncStart struct{}
+
+// withSyncStart returns a context for a sync of a pod that begins now.
+func withSyncStart(ctx context.Context) context.Context {
+	return context.WithValue(ctx, syncStart{}, time.Now())
+}
+
 // takeTurn waits until a container of the pod may be started, and returns a function to call when
-// it is. It returns an error if the pod must be terminated. The configuration of the container
-// must be made afterwards, because the node may change while a restart waits.
-func (m *kubeGenericRuntimeManager) takeTurn(pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) (func(), error) {
+// it is or has failed. It returns an error if the pod has ended. ctx is from withSyncStart;
+// otherwise takeTurn does not wait. The configuration of the container must be made afterwards,
+// because the node may change while a restart waits.
+func (m *kubeGenericRuntimeManager) takeTurn(ctx context.Context, pod *v1.Pod, podStatus *kubecontainer.PodStatus, container *v1.Container) (func(bool), error) {
 	if !firstStartsFirst() {
-		return func() {}, nil
+		return func(bool) {}, nil
 	}
-	started := func() {}
-	over := func() bool { return m.podStateProvider.IsPodTerminationRequested(pod.UID) }
-	switch {
-	case podStatus.Restart.InProgress():
-	case m.crashesRepeatedly(pod, container):
-		if !kubetypes.IsCriticalPod(pod) {
-			started = m.take(true, over)
-		}
-	case podStatus.FindContainerStatusByName(container.Name) == nil:
-		started = m.take(false, nil)
-		if end, ok := m.sandboxes.LoadAndDelete(pod.UID); ok {
-			end.(func())()
-		}
+	asked := time.Now()
+	end := func(bool) {}
+	ended := func() bool { return m.hasEnded(pod, time.Now()) }
+	first := podStatus.FindContainerStatusByName(container.Name) == nil
+	restarts := first && podStatus.Restart.InProgress()
+	crashes := !restarts && m.crashesRepeatedly(pod, container)
+	if crashes && !kubetypes.IsCriticalPod(pod) {
+		began, _ := ctx.Value(syncStart{}).(time.Time)
+		made := m.takeRestart(began.Add(longestTurn), ended)
+		end = func(bool) { made() }
 	}
-	if over() {
-		started()
-		return nil, errPodTerminating
+	if ended() {
+		end(false)
+		return nil, errPodEnded
 	}
-	return started, nil
+	if first && !restarts && !crashes {
+		made := m.takeFirst(pod.UID)
+		all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+		at := slices.IndexFunc(all, func(c v1.Container) bool { return c.Name == container.Name })
+		end = func(started bool) { made(started && at >= 0 && at < len(all)-1) }
+	}
+	turn := time.Now()
+	var once sync.Once
+	return func(started bool) {
+		once.Do(func() {
+			end(started)
+			klog.FromContext(ctx).V(4).Info("Start of container is over", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", container.Name,
+				"started", started, "waited", turn.Sub(asked), "took", time.Since(turn))
+		})
+	}, nil
+}
+
+// hasEnded reports whether no container of the pod may be started any more. Only the pod's next
+// sync ends it when its activeDeadlineSeconds have passed. In its first sync, and if it is static,
+// its start time is unknown here.
+func (m *kubeGenericRuntimeManager) hasEnded(pod *v1.Pod, now time.Time) bool {
+	if m.podStateProvider.IsPodTerminationRequested(pod.UID) {
+		return true
+	}
+	seconds, start := pod.Spec.ActiveDeadlineSeconds, pod.Status.StartTime
+	return seconds != nil && start != nil && now.Sub(start.Time) >= time.Duration(*seconds)*time.Second
 }
 
 // crashesRepeatedly reports whether the back-off has counted more than one attempt to restart
@@ -195,21 +254,18 @@ func (m *kubeGenericRuntimeManager) crashesRepeatedly(pod *v1.Pod, container *v1
 		return false
 	}
 	state, _ := m.restartBackOff.Snapshot(restart.Key(pod, container), m.restartBackOff.Clock.Now())
+	if m.restartBackOff.DelayFirstRestart {
+		return state.Attempts > 2 // the first exit counts as one
+	}
 	return state.Attempts > 1
 }
 
 // takeFirstTurn counts the start of a sandbox that is about to be created, and returns a function
-// to call when it is. A sandbox that replaces an earlier one does not start a new pod.
-func (m *kubeGenericRuntimeManager) takeFirstTurn(pod *v1.Pod, attempt uint32) func() {
+// to call with the result. A sandbox that replaces an earlier one does not start a new pod.
+func (m *kubeGenericRuntimeManager) takeFirstTurn(pod *v1.Pod, attempt uint32) func(error) {
 	if attempt > 0 || !firstStartsFirst() {
-		return func() {}
+		return func(error) {}
 	}
-	end := m.take(false, nil)
-	return func() {
-		m.sandboxes.Store(pod.UID, end)
-		time.AfterFunc(afterSandbox, func() {
-			m.sandboxes.Delete(pod.UID)
-			end()
-		})
-	}
+	made := m.takeFirst(pod.UID)
+	return func(err error) { made(err == nil) }
 }
