@@ -12,15 +12,12 @@ import (
 // encode appends everything in the state that affects its future. Times are
 // relative to now, and all times beyond a certain age are equal.
 func (st *state) encode(b []byte, tick time.Duration) []byte {
+	oldest := st.reset/tick + 2
 	age := func(t time.Time) byte {
-		oldest := byte(st.reset/tick) + 2
 		if t.IsZero() {
 			return 255
 		}
-		if d := st.now.Sub(t) / tick; d < time.Duration(oldest) {
-			return byte(d)
-		}
-		return oldest
+		return byte(min(st.now.Sub(t)/tick, oldest))
 	}
 	flag := func(v bool, bit int) byte {
 		if v {
@@ -51,6 +48,10 @@ func (st *state) encode(b []byte, tick time.Duration) []byte {
 			b = append(b, flag(isTrue, 0)|flag(c.Status == "", 1)|flag(c.Reason == ReasonPodFailed, 2))
 		}
 	}
+	ended := 0
+	if st.triggered {
+		ended = st.endedAt().Compare(st.triggeredAt)
+	}
 	b = append(b, m.phase[0], byte(len(m.conditions)),
 		only(terminating, m.since), only(terminating, m.stopSince), only(terminating && !m.passed, m.exitedAt), only(crashes, written),
 		flag(m.passed, 0)|flag(st.backoffSet, 1)|flag(st.sandboxLost, 2)|flag(st.deleted, 3)|
@@ -58,7 +59,7 @@ func (st *state) encode(b []byte, tick time.Duration) []byte {
 		byte(st.generation), byte(min(st.inARow, 3)), only(st.triggered, st.triggeredAt), only(st.inARow > 0, st.startedUpAt),
 		byte(st.exits), byte(st.crashes), byte(st.deletions), byte(st.lostWrites), byte(st.lostSandboxes), byte(st.stops),
 		flag(st.ended, 0)|flag(st.now.Nanosecond() > 0, 1)|flag(st.restartAt.Unix() == m.since.Unix(), 2)|flag(st.finished, 3)|
-			flag(st.triggered && st.endedAt().After(st.triggeredAt), 4)|flag(st.triggered && st.endedAt().Equal(st.triggeredAt), 5))
+			flag(ended > 0, 4)|flag(st.triggered && ended == 0, 5))
 	if st.backoffSet {
 		b = append(b, byte(min(st.backoff.Attempts, 3)), age(st.backoff.LastUpdate), age(st.backoff.WaitingSince))
 	}

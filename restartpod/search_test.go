@@ -114,36 +114,85 @@ func (s *search) run() (worlds int, found *violation) {
 		int8(s.exits), int8(s.crashes), int8(s.deletions), int8(s.lostWrites), int8(s.lostSandboxes), int8(s.stops),
 	}}
 	first.node, _ = add(&first, -1, event{})
-	frontier := []state{first}
+	var todo queue
+	*todo.slot() = first
+	todo.push()
 	var events []event
-	for len(frontier) > 0 {
-		var next []state
-		for i := range frontier {
-			st := &frontier[i]
-			if p := st.machine.phase; st.generation >= s.restarts && (p == PhaseRunning || p == PhaseDone) {
-				continue
+	var stepped state
+	var steps []state // after 0, 1 … actions of the next step
+	for st := todo.pop(); st != nil; st = todo.pop() {
+		if p := st.machine.phase; st.generation >= s.restarts && (p == PhaseRunning || p == PhaseDone) {
+			continue
+		}
+		violated := func(invariant string, e event) (int, *violation) {
+			nodes = append(nodes, node{parent: st.node, event: e})
+			return len(seen), &violation{invariant, s.script(nodes, int32(len(nodes)-1))}
+		}
+		stepped, steps = *st, steps[:0]
+		if broken := stepped.act(s, func() { steps = append(steps, stepped) }); broken != "" {
+			return violated(broken, event{kind: eventStep})
+		}
+		fair := s.fair(st, stepped.changed(st))
+		events = s.events(st, len(steps)-1, events[:0])
+		for _, e := range events {
+			after := todo.slot()
+			switch e.kind {
+			case eventStep, eventLostWrite:
+				*after = stepped
+			case eventCrash:
+				*after = steps[e.actions]
+			default:
+				*after = *st
 			}
-			fair, actions := s.fair(st)
-			events = s.events(st, actions, events[:0])
-			for _, e := range events {
-				after := *st
-				if broken := s.apply(&after, e); broken != "" {
-					nodes = append(nodes, node{parent: st.node, event: e})
-					return len(seen), &violation{broken, s.script(nodes, int32(len(nodes)-1))}
-				}
-				id, fresh := add(&after, st.node, e)
-				if e == fair {
-					nodes[st.node].fair = id
-				}
-				if fresh {
-					after.node = id
-					next = append(next, after)
-				}
+			if broken := s.apply(after, st, e); broken != "" {
+				return violated(broken, e)
+			}
+			id, fresh := add(after, st.node, e)
+			if e == fair {
+				nodes[st.node].fair = id
+			}
+			if fresh {
+				after.node = id
+				todo.push()
 			}
 		}
-		frontier = next
 	}
 	return len(seen), s.live(nodes)
+}
+
+// queue has the states that are still to be visited, in chunks, because copying millions of
+// states when it grows takes longer than visiting them.
+type queue struct {
+	chunks, spare []*[512]state
+	// read is the next state of the first chunk, and written the end of the last one.
+	read, written int
+}
+
+// slot returns the place for a state, which push then adds.
+func (q *queue) slot() *state {
+	if len(q.chunks) == 0 || q.written == len(q.chunks[0]) {
+		chunk := new([512]state)
+		if n := len(q.spare); n > 0 {
+			chunk, q.spare = q.spare[n-1], q.spare[:n-1]
+		}
+		q.chunks, q.written = append(q.chunks, chunk), 0
+	}
+	return &q.chunks[len(q.chunks)-1][q.written]
+}
+
+func (q *queue) push() { q.written++ }
+
+// pop returns the state that was added first, or nil. It is valid until the next pop.
+func (q *queue) pop() *state {
+	if len(q.chunks) > 0 && q.read == len(q.chunks[0]) {
+		q.spare = append(q.spare, q.chunks[0])
+		q.chunks, q.read = q.chunks[1:], 0
+	}
+	if len(q.chunks) == 0 || len(q.chunks) == 1 && q.read == q.written {
+		return nil
+	}
+	q.read++
+	return &q.chunks[0][q.read-1]
 }
 
 // live checks I9: fair events lead from every world to a settled one.
@@ -232,52 +281,44 @@ func (s *search) events(st *state, actions int, events []event) []event {
 
 // fair returns the next event if only expected events happen: a container that
 // is being killed ends, the agent steps, init containers succeed, time passes.
-// It also returns the number of actions in the next step.
-func (s *search) fair(st *state) (e event, actions int) {
-	after := *st
-	actions, broken := after.act(s, -1, false)
+// steps is whether a step changes something.
+func (s *search) fair(st *state, steps bool) event {
 	for i := range st.template {
 		switch c := &st.containers[i]; {
 		case c.alive() && c.killing:
-			return event{kind: eventExit, container: int8(i), code: 137}, actions
+			return event{kind: eventExit, container: int8(i), code: 137}
 		case c.alive() && c.byAgent:
-			return event{kind: eventExit, container: int8(i), code: 88}, actions
+			return event{kind: eventExit, container: int8(i), code: 88}
 		}
 	}
-	if broken == "" && after.changed(st) {
-		return event{kind: eventStep}, actions
+	if steps {
+		return event{kind: eventStep}
 	}
 	for i := range st.template {
 		c := &st.containers[i]
 		if c.alive() && !c.started {
-			return event{kind: eventStarted, container: int8(i)}, actions
+			return event{kind: eventStarted, container: int8(i)}
 		}
 		if c.alive() && st.template[i].Kind == KindInit {
-			return event{kind: eventExit, container: int8(i)}, actions
+			return event{kind: eventExit, container: int8(i)}
 		}
 	}
-	return event{kind: eventTick}, actions
+	return event{kind: eventTick}
 }
 
 func (st *state) changed(before *state) bool {
 	return st.machine.phase != before.machine.phase || st.containers != before.containers || st.conditions != before.conditions
 }
 
-// apply applies an event and returns the invariant that it violates, or "".
-func (s *search) apply(st *state, e event) string {
+// apply applies an event and returns the invariant that it violates, or "". The actions of the
+// agent are those since before.
+func (s *search) apply(st, before *state, e event) string {
 	switch e.kind {
-	case eventStep:
-		_, broken := st.act(s, -1, false)
-		return broken
 	case eventLostWrite:
 		st.lostWrites--
-		_, broken := st.act(s, -1, true)
-		return broken
+		st.conditions = before.conditions
 	case eventCrash:
 		st.crashes--
-		if _, broken := st.act(s, int(e.actions), false); broken != "" {
-			return broken
-		}
 		before := st.machine.phase
 		st.crash(st.gates)
 		if s.mutate != nil && s.mutate.recover != nil {
@@ -314,10 +355,10 @@ func (s *search) unit() time.Duration {
 	return cmp.Or(s.tick, time.Second)
 }
 
-// act steps the machine, checks the plan and carries out its first limit actions,
-// or all of them if limit is -1. Writing the condition is one action. It returns
-// the number of actions carried out, and the violated invariant, or "".
-func (st *state) act(s *search, limit int, loseWrite bool) (actions int, broken string) {
+// act steps the machine, checks the plan and carries out its actions. Writing the condition is
+// one action. It calls each before the first action and after each one. It returns the violated
+// invariant, or "".
+func (st *state) act(s *search, each func()) (broken string) {
 	w := &st.world
 	before := w.machine.phase
 	o := w.observe()
@@ -329,32 +370,25 @@ func (st *state) act(s *search, limit int, loseWrite bool) (actions int, broken 
 		s.mutate.after(w, &p)
 	}
 	if broken := w.checkPlan(before, &p); broken != "" {
-		return 0, broken
+		return broken
 	}
-	if !w.written(p.Conditions) && actions != limit {
-		actions++
-		if !loseWrite {
-			w.writeConditions(p.Conditions)
-		}
+	each()
+	if !w.written(p.Conditions) {
+		w.writeConditions(p.Conditions)
+		each()
 	}
 	for _, k := range p.Kill {
-		if actions == limit {
-			return actions, ""
-		}
-		actions++
 		w.kill(k)
+		each()
 	}
 	for _, i := range p.Start {
-		if actions == limit {
-			return actions, ""
-		}
-		actions++
 		if broken := w.checkStart(i); broken != "" {
-			return actions, broken
+			return broken
 		}
 		w.start(i)
+		each()
 	}
-	return actions, ""
+	return ""
 }
 
 // script returns the events that lead to a node, in the format of the transcripts.

@@ -219,8 +219,15 @@ func (tr *transcript) begin(t *testing.T, d *datadriven.TestData) {
 // printed form.
 func (tr *transcript) step(t *testing.T, d *datadriven.TestData, actions int, lostWrite bool) (p Plan, shown string) {
 	look := &mutation{after: func(w *world, plan *Plan) { p, shown = *plan, w.describe(*plan) }}
-	if _, broken := tr.act(&search{mutate: look}, actions, lostWrite); broken != "" {
+	before, steps := tr.state, []state(nil)
+	if broken := tr.act(&search{mutate: look}, func() { steps = append(steps, tr.state) }); broken != "" {
 		d.Fatalf(t, "%s\n%s%s", broken, shown, tr.String())
+	}
+	if actions >= 0 && actions < len(steps) {
+		tr.state = steps[actions]
+	}
+	if lostWrite {
+		tr.conditions = before.conditions
 	}
 	for _, k := range p.Kill {
 		if tr.containers[k.Container].killing && tr.stops[k.Container].IsZero() {

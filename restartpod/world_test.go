@@ -138,8 +138,10 @@ func newWorld(spec *podSpec, gates Gates, initial, limit, reset time.Duration) w
 }
 
 func (p *pod) newMachine(gates Gates) *Machine {
-	return New(p.curve, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: "uid"}}, gates)
+	return New(p.curve, thePod, gates)
 }
+
+var thePod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", UID: "uid"}}
 
 // delay returns the delay of the k-th restart in a row.
 func (p *pod) delay(k int) time.Duration {
@@ -263,9 +265,9 @@ func (w *world) triggers(i int) bool {
 // onExit returns the action for the exit of the container. An exit that the agent
 // caused does not restart the pod.
 func (w *world) onExit(i int) Action {
-	c := w.template[i]
-	a := w.gates.OnExit(&c, w.containers[i].code)
+	a := w.gates.OnExit(&w.template[i], w.containers[i].code)
 	if w.containers[i].byAgent && a != ActionRestart {
+		c := w.template[i]
 		c.Rules = nil
 		a = w.gates.OnExit(&c, w.containers[i].code)
 	}
