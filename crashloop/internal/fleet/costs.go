@@ -32,12 +32,12 @@ type Costs struct {
 // with 10 s, which have as many restarts. The limit is the sum of kubeAPIQPS and eventRecordQPS of a
 // KubeletConfiguration, each 50 by default.
 var MeasuredCosts = Costs{
-	RequestsPerRestart:     4.89,
+	RequestsPerRestart:     4.67,
 	RequestLimit:           100,
-	CPUPerRestart:          4300 * time.Microsecond,
-	CPUPerRequest:          1200 * time.Microsecond,
+	CPUPerRestart:          4900 * time.Microsecond,
+	CPUPerRequest:          1100 * time.Microsecond,
 	CPUIdle:                0.05,
-	APIServerCPUPerRequest: 4000 * time.Microsecond,
+	APIServerCPUPerRequest: 3800 * time.Microsecond,
 }
 
 func (c Costs) validate() error {
