@@ -55,6 +55,15 @@ func errorsOf(log string, p *pod) (found []string) {
 	return found
 }
 
+func TestErrorsOf(t *testing.T) {
+	p := &pod{name: "whole", uid: "664201c8"}
+	failed := `E1127 20:59:58.2 7 remote_runtime.go:657] "ContainerStatus from runtime service failed" err="rpc error: code = Unavailable" pod="whole"` + "\n"
+	log := `I1127 20:59:58.1 7 kubelet.go:1] "SyncLoop" pod="whole"` + "\n" +
+		strings.Replace(failed, "Unavailable", "NotFound", 1) +
+		strings.Replace(failed, "whole", "other", 1) + failed
+	assert.Equal(t, []string{failed}, errorsOf(log, p))
+}
+
 // backOffEvents returns the pod's events with reason BackOff. If name is not empty, it
 // returns only those of that container.
 func (p *pod) backOffEvents(name string) (found []v1.Event) {
