@@ -42,26 +42,33 @@ func (e *e2e) kubeletLog(t *testing.T) func() string {
 	}
 }
 
-// errorsOf returns the lines at error level about a pod. It leaves out that of upstream's client of
-// the runtime when a container was removed after a relist had listed it: upstream's getPodContainerStatuses
-// ignores that error, because it is normal.
+// missing is the error of upstream's client of the runtime for a container that does not exist.
+var missing = regexp.MustCompile(`"ContainerStatus from runtime service failed" .*code = NotFound .*containerID="(\w+)"`)
+
+// errorsOf returns the lines at error level about a pod. It leaves out that a container is missing
+// which the kubelet removed after a relist had listed it: upstream's getPodContainerStatuses ignores
+// that error, because it is normal.
 func errorsOf(log string, p *pod) (found []string) {
 	for line := range strings.Lines(log) {
-		removed := strings.Contains(line, `"ContainerStatus from runtime service failed"`) && strings.Contains(line, "code = NotFound")
-		if strings.HasPrefix(line, "E") && !removed && (strings.Contains(line, p.name) || strings.Contains(line, string(p.uid))) {
-			found = append(found, line)
+		if !strings.HasPrefix(line, "E") || !strings.Contains(line, p.name) && !strings.Contains(line, string(p.uid)) {
+			continue
 		}
+		if m := missing.FindStringSubmatch(line); m != nil && strings.Contains(log, fmt.Sprintf(`"RemoveContainer" containerID=%q`, m[1])) {
+			continue
+		}
+		found = append(found, line)
 	}
 	return found
 }
 
 func TestErrorsOf(t *testing.T) {
 	p := &pod{name: "whole", uid: "664201c8"}
-	failed := `E1127 20:59:58.2 7 remote_runtime.go:657] "ContainerStatus from runtime service failed" err="rpc error: code = Unavailable" pod="whole"` + "\n"
-	log := `I1127 20:59:58.1 7 kubelet.go:1] "SyncLoop" pod="whole"` + "\n" +
-		strings.Replace(failed, "Unavailable", "NotFound", 1) +
-		strings.Replace(failed, "whole", "other", 1) + failed
-	assert.Equal(t, []string{failed}, errorsOf(log, p))
+	failed := func(code, pod, id string) string {
+		return fmt.Sprintf(`E1127 20:59:58.2 7 remote_runtime.go:657] "ContainerStatus from runtime service failed" err="rpc error: code = %s desc = not found" pod=%q containerID=%q`+"\n", code, pod, id)
+	}
+	log := `I1127 20:59:58.1 7 scope.go:118] "RemoveContainer" containerID="d3df"` + "\n" +
+		failed("NotFound", "whole", "d3df") + failed("NotFound", "whole", "40e5") + failed("Unavailable", "whole", "d3df") + failed("Unavailable", "other", "d3df")
+	assert.Equal(t, []string{failed("NotFound", "whole", "40e5"), failed("Unavailable", "whole", "d3df")}, errorsOf(log, p))
 }
 
 // backOffEvents returns the pod's events with reason BackOff. If name is not empty, it
