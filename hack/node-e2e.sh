@@ -25,22 +25,22 @@ if [[ ${1:-} == --build-upstream ]]; then
   exit
 fi
 
-# scenarios TEST SCENARIO prints the -run pattern for a test. Its groups of scenarios have the names below.
+groups='Pods|Machine|Disruptions|Persist|Metrics'
+
+# scenarios TEST SCENARIO prints the -run pattern for a test.
 scenarios() {
-  case $2 in
-    Pods | Machine | Disruptions | Persist | Metrics | */*) printf '^%s$/%s' "$1" "$2" ;;
-    *) printf '^%s$/[^/]*/(%s)' "$1" "$2" ;;
-  esac
+  if [[ $2 =~ ^($groups)$|/ ]]; then printf '^%s$/%s' "$1" "$2"; else printf '^%s$/[^/]*/(%s)' "$1" "$2"; fi
 }
 
 # require_scenario TEST SCENARIO fails before the long build if there is no such scenario. Each scenario is a line of a list
 # "var ...Scenarios" or "var ...Disruptions" in test/node/e2e. Those of TestCrashloopRun are in the lists "crashloop...".
 require_scenario() {
   local group='' name=$2 names
-  case $2 in
-    Pods | Machine | Disruptions | Persist | Metrics) group=$2 name='' ;;
-    */*) group=${2%%/*} name=${2#*/} ;;
-  esac
+  if [[ $2 =~ ^($groups)$ ]]; then
+    group=$2 name=''
+  elif [[ $2 == */* ]]; then
+    group=${2%%/*} name=${2#*/}
+  fi
   # Parts after a further slash select subtests of a scenario.
   names=$(awk -v test="$1" -v wanted_group="$group" -v wanted="${name%%/*}" '
     /^var .*= \[\]scenario\{/ {
@@ -128,16 +128,25 @@ if [[ -n $kubelet ]]; then
     tag=$(upstream_tag busybox)
     args+=(-e2e-node "$out/e2e_node.test" -busybox "$busybox" -busybox-tag "$tag")
   fi
+elif [[ -n ${NODE_VM:-} ]]; then
+  apply_series # The series has the result, although no kubelet runs.
+else
+  record=()
 fi
-# Only a whole run is a check of the series. In the virtual machine, which is slow, the group Pods is one too.
-if (($# > 1)) || [[ -n ${1:-} && ${NODE_VM:+$1} != Pods ]]; then record=(); fi
+# Only a whole run is a check of the series. In the virtual machine, where it takes hours, a group of scenarios is a part of one.
+part=''
+[[ -z ${NODE_VM:-} ]] || part="|$groups|CrashloopRun"
+(($# < 2)) && [[ ${1:-} =~ ^($part)$ ]] || record=()
 case ${NODE_VM:+vm-}$RUNTIME in
   containerd | vm-containerd | crio) ;;
   *) record=() ;;
 esac
-if [[ -n ${NODE_VM:-} ]]; then VM_ONLY=${1:-}; else args+=("${record[@]}"); fi
 limit=2h parallel=6
-# More at once take so long there that requests of the API server time out.
-[[ -z ${NODE_VM:-} ]] || parallel=2
+if [[ -n ${NODE_VM:-} ]]; then
+  # More at once take so long there that requests of the API server time out.
+  VM_PART=${1:-} limit=$((VM_MINUTES - 5))m parallel=2
+else
+  args+=("${record[@]}")
+fi
 [[ ${1:-} != Soak ]] || args+=(-soak 2h) limit=4h
 run_e2e "${args[@]}" -runtime "$RUNTIME" -test.run "$run" -test.parallel "$parallel" -test.timeout "$limit" "${@:2}"

@@ -13,8 +13,8 @@ VM_PACKAGES=(
 )
 # Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
 VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
-# For the page of make matrix: the group of scenarios that runs, or empty.
-VM_ONLY=''
+# The part of the check that runs, which make matrix shows, or empty.
+VM_PART=''
 
 # vm_needs fails if a program is missing that makes or runs the machine.
 vm_needs() {
@@ -124,8 +124,7 @@ RUN
   status=$(<"$new/status")
   # shellcheck disable=SC2154 # apply_series sets record.
   if ((${#record[@]} > 0)); then
-    stored=(record node-vm)
-    [[ -z $VM_ONLY ]] || stored+=("only $VM_ONLY")
+    stored=(record "node-vm${VM_PART:+/$VM_PART}")
     [[ $status == 0 ]] || stored+=(--failed)
     "${record[1]}" "${stored[@]}" || exit 1
   fi

@@ -354,7 +354,7 @@ func (p *pages) saveMatrix(page string) error {
 		}
 		var passed []string
 		for _, c := range checks {
-			if r := latest[s.Tag][c.Name]; r != nil && r.Passed {
+			if r := c.of(latest[s.Tag]); r != nil && r.Passed && !r.partly {
 				passed = append(passed, c.Name)
 			}
 		}

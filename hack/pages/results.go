@@ -24,28 +24,64 @@ type check struct {
 	Name, What string
 	// exact is true if the check depends on the bytes of the patch files, and not only on the code.
 	exact bool
+	// parts can run one by one, because all of them together take hours. Each has a result of its own.
+	parts []string
 }
 
 // checks are in the order of the columns: later ones take longer. hack/verify-all.sh runs the first five, and the others store
 // their results themselves.
 var checks = []check{
-	{"patches", "apply, reformat, plain git am, one place for each hunk, and reverse", true},
-	{"tests", "upstream's tests and ours of the packages that the patches touch, with the race detector", false},
-	{"build", "type-check kubelet, kube-apiserver and tests after each patch; build both programs and run go vet after the last one", false},
-	{"others", "apply to these other patch versions, and reverse", true},
-	{"vendor", "the same tests, and a build of kubelet, with the library in vendor", false},
-	{"node-timing", "restarts on a real node, compared with the stock kubelet", false},
-	{"node-e2e", "pods on a real node, in every scenario", false},
-	{"node-crio", "the same with CRI-O and crun instead of containerd and runc", false},
-	{"node-vm", "the same as node-e2e in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; \"only Pods\" is without disruptions", false},
-	{"node-conformance", "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes", false},
-	{"node-skew", "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release", false},
-	{"node-cluster", "workloads in a cluster of three nodes with the control plane of this release, whose kubelets are replaced, stock and patched, while pods crash and nodes are drained and lost", false},
+	{Name: "patches", What: "apply, reformat, plain git am, one place for each hunk, and reverse", exact: true},
+	{Name: "tests", What: "upstream's tests and ours of the packages that the patches touch, with the race detector"},
+	{Name: "build", What: "type-check kubelet, kube-apiserver and tests after each patch; build both programs and run go vet after the last one"},
+	{Name: "others", What: "apply to these other patch versions, and reverse", exact: true},
+	{Name: "vendor", What: "the same tests, and a build of kubelet, with the library in vendor"},
+	{Name: "node-timing", What: "restarts on a real node, compared with the stock kubelet"},
+	{Name: "node-e2e", What: "pods on a real node, in every scenario"},
+	{Name: "node-crio", What: "the same with CRI-O and crun instead of containerd and runc"},
+	{Name: "node-vm", What: "the same as node-e2e in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; some run only in part", parts: []string{"Pods", "Machine", "Disruptions", "Persist", "Metrics", "CrashloopRun"}},
+	{Name: "node-conformance", What: "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes"},
+	{Name: "node-skew", What: "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release"},
+	{Name: "node-cluster", What: "workloads in a cluster of three nodes with the control plane of this release, whose kubelets are replaced, stock and patched, while pods crash and nodes are drained and lost"},
 }
 
 // skips reports whether a series does not need the check.
 func (c check) skips(s *series.Series) bool {
 	return c.Name == "others" && len(s.Applies) == 0 || c.Name == "vendor" && !s.Vendor
+}
+
+// names returns the names of the check's results: its own, and those of its parts.
+func (c check) names() []string {
+	names := []string{c.Name}
+	for _, part := range c.parts {
+		names = append(names, c.Name+"/"+part)
+	}
+	return names
+}
+
+// of returns the result of the check, which may consist of those of its parts, or nil.
+func (c check) of(results map[string]*Result) *Result {
+	whole := results[c.Name]
+	var passed, failed []string
+	for _, part := range c.parts {
+		r := results[c.Name+"/"+part]
+		switch {
+		case r == nil || whole != nil && whole.At.After(r.At):
+		case r.Passed:
+			passed = append(passed, part)
+		default:
+			failed = append(failed, part)
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return &Result{Details: strings.Join(failed, ", ")}
+	case len(passed) > 0 && len(passed) == len(c.parts):
+		return &Result{Passed: true}
+	case whole == nil && len(passed) > 0:
+		return &Result{Passed: true, partly: true, Details: "only " + strings.Join(passed, ", ")}
+	}
+	return whole
 }
 
 // Result is the result of a check. A clone stores those of its own checks in _output. The repository has those on the page of make
@@ -58,6 +94,8 @@ type Result struct {
 	At      time.Time `json:"at"`
 	// Details are printed in the matrix after the result.
 	Details string `json:"details,omitempty"`
+	// partly is true if not all parts of the check have run.
+	partly bool
 }
 
 // applied returns the series without the patches that are not applied by default.
@@ -87,7 +125,7 @@ func identity(s *series.Series, name string) string {
 }
 
 func (p *pages) file(s *series.Series, check string) string {
-	return filepath.Join(p.Output, "releases", s.Tag, check+".json")
+	return filepath.Join(p.Output, "releases", s.Tag, strings.ReplaceAll(check, "/", "-")+".json")
 }
 
 // result returns the result of a check of the series in its current state in this clone, or nil.
@@ -102,7 +140,7 @@ func (p *pages) result(s *series.Series, check string) *Result {
 
 // record stores the result of a check, unless the series has changed since the check began.
 func (p *pages) record(name string, r Result) error {
-	if !slices.ContainsFunc(checks, func(c check) bool { return c.Name == name }) {
+	if !slices.ContainsFunc(checks, func(c check) bool { return slices.Contains(c.names(), name) }) {
 		return fmt.Errorf("there is no check %q", name)
 	}
 	r.Series = os.Getenv("KB_CHECKED")
@@ -145,12 +183,14 @@ func (p *pages) read() (map[string]map[string]*Result, error) {
 	for _, s := range p.all {
 		latest[s.Tag] = map[string]*Result{}
 		for _, c := range checks {
-			r := p.result(s, c.Name)
-			if old := stored[s.Tag][c.Name]; old != nil && old.Series == identity(s, c.Name) && (r == nil || old.At.After(r.At)) {
-				r = old
-			}
-			if r != nil {
-				latest[s.Tag][c.Name] = r
+			for _, name := range c.names() {
+				r := p.result(s, name)
+				if old := stored[s.Tag][name]; old != nil && old.Series == identity(s, name) && (r == nil || old.At.After(r.At)) {
+					r = old
+				}
+				if r != nil {
+					latest[s.Tag][name] = r
+				}
 			}
 		}
 	}
@@ -194,7 +234,7 @@ func summary(w io.Writer, all []*series.Series, results map[string]map[string]*R
 		for _, s := range all {
 			cells := []string{s.Tag}
 			for _, c := range some {
-				cell := results[s.Tag][c.Name].cell()
+				cell := c.of(results[s.Tag]).cell()
 				if c.skips(s) {
 					cell = "–"
 				}
