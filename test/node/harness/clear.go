@@ -162,6 +162,19 @@ func cgroupsOf(dir string) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
+// RemoveLeftCgroups removes the cgroups of containers that no longer exist, which the
+// runtime left when it was killed, and returns their number. There must be no
+// containers.
+func (n *Node) RemoveLeftCgroups() (int, error) {
+	groups, err := cgroupsOf(n.Spec.Dir)
+	if err != nil {
+		return 0, err
+	}
+	return len(groups), Await(n.ctx, "the removal of the cgroups that the runtime left", 10*time.Second, func(context.Context) error {
+		return removeCgroups(groups)
+	})
+}
+
 // removeCgroups removes cgroups without processes, and their parent if it is then
 // empty. The kernel removes the files in a cgroup with it.
 func removeCgroups(groups []string) error {

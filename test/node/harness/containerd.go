@@ -115,11 +115,12 @@ func (containerd) state(dir string) []string {
 }
 
 // The kubelet runs without cgroups per QoS class, so containerd creates each cgroup
-// below its namespace. A container that still exists has a bundle of the same name.
-func (containerd) cgroups(dir string) ([]string, error) {
-	bundles, err := filepath.Glob(filepath.Join(containerdState(dir), "io.containerd.runtime.v2.task", containerdNamespace, "*"))
-	for i, bundle := range bundles {
-		bundles[i] = filepath.Join(containerdNamespace, filepath.Base(bundle))
+// below its namespace. A containerd that is killed while it starts a container leaves
+// one.
+func (containerd) cgroups(dir string) (found []string, err error) {
+	ids, err := loggedIDs(dir)
+	for _, id := range ids {
+		found = append(found, filepath.Join(containerdNamespace, id))
 	}
-	return bundles, err
+	return found, err
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"syscall"
 )
@@ -186,27 +185,12 @@ func (crio) load(n *Node, image Image, reference string) error {
 
 func (crio) state(string) []string { return []string{crioState} }
 
-var crioID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
-
 // With cgroup v1, CRI-O leaves cgroups of containers and sandboxes that it has removed,
 // so only its log has the names of all.
 func (crio) cgroups(dir string) (found []string, err error) {
-	logs, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "logs", filepath.Base(dir)+"-*", runtimeLog))
-	if err != nil {
-		return nil, err
+	ids, err := loggedIDs(dir)
+	for _, id := range ids {
+		found = append(found, "crio/crio-"+id, "crio-"+id, "crio-conmon-"+id)
 	}
-	seen := map[string]bool{}
-	for _, log := range logs {
-		text, err := os.ReadFile(log)
-		if err != nil {
-			return nil, err
-		}
-		for _, id := range crioID.FindAll(text, -1) {
-			if id := string(id); !seen[id] {
-				seen[id] = true
-				found = append(found, "crio/crio-"+id, "crio-"+id, "crio-conmon-"+id)
-			}
-		}
-	}
-	return found, nil
+	return found, err
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -229,4 +230,24 @@ func (n *Node) RunRuntime() (err error) {
 		_, err := runtimeapi.NewRuntimeServiceClient(conn).Version(ctx, &runtimeapi.VersionRequest{})
 		return err
 	})
+}
+
+var loggedID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// loggedIDs returns the IDs of the containers and sandboxes of a node, also of those that
+// its runtime has removed: only its log has all of them.
+func loggedIDs(dir string) (ids []string, err error) {
+	logs, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "logs", filepath.Base(dir)+"-*", runtimeLog))
+	if err != nil {
+		return nil, err
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, loggedID.FindAllString(string(text), -1)...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
 }
