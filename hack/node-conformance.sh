@@ -7,17 +7,25 @@
 # the tests and the API server of its own tree. Ours must pass each spec that the stock kubelet passes. It builds the
 # images for the specs from the tree (agnhost and pause) and from busybox, and skips specs that need other images or
 # a registry. Before these it runs the specs that the series adds to test/e2e_node, with our kubelet, which must pass all of
-# them. With --own it runs only these, in a few minutes. Needs root, for containerd.
+# them. With --own it runs only these, in a few minutes. Needs root, for containerd. node-vm.sh Conformance runs upstream's specs in
+# a virtual machine.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || show_help
-[[ $(id -u) == 0 ]] || die "node-conformance needs root: it runs containerd and kubelets"
-need go runc etcd
+need go
+if [[ -n ${NODE_VM:-} ]]; then
+  vm_needs
+else
+  [[ $(id -u) == 0 ]] || die "node-conformance needs root: it runs containerd and a kubelet"
+  need runc etcd
+fi
 need_busybox
 [[ -z ${BASE_KUBELET:-} ]] || die "node-conformance takes no BASE_KUBELET: it compares with the stock kubelet"
+[[ $RUNTIME == containerd ]] || die "node-conformance runs with containerd only"
 own=''
 if [[ ${1:-} == --own ]]; then
+  [[ -z ${NODE_VM:-} ]] || die "the specs of the series do not run in the virtual machine"
   own=1
   shift
 fi
@@ -33,7 +41,9 @@ else
 fi
 # SERIES and SKIP may leave these specs out, and older releases have no RestartPod.
 specs='Container Restart Delays|Pod Restart In Place'
-if grep -qE "SIGDescribe\(\"($specs)\"" "$TREE"/test/e2e_node/*_test.go; then
+if [[ -n ${NODE_VM:-} ]]; then
+  args=()
+elif grep -qE "SIGDescribe\(\"($specs)\"" "$TREE"/test/e2e_node/*_test.go; then
   args=(-own "$specs")
 elif [[ -n $own ]]; then
   die "the series that is applied to $TREE has no specs"
@@ -55,6 +65,11 @@ for image in glibc-dns-testing httpd nginx; do
   for tag in $(upstream_tags "$image"); do images+=,$image:$tag; done
 done
 # Only a whole run is a check of the series.
-[[ -n $own ]] || (($# > 0)) || set -- "${record[@]}"
+[[ -z $own ]] && (($# == 0)) || record=()
+if [[ -n ${NODE_VM:-} ]]; then
+  VM_CHECK='node-vm-conformance'
+else
+  args+=("${record[@]}")
+fi
 run_e2e -conformance "$folders" "${args[@]}" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
   -images "${images#,}" -test.run '^TestConformance$' -test.timeout 90m "$@"

@@ -128,14 +128,14 @@ if [[ -n $kubelet ]]; then
     tag=$(upstream_tag busybox)
     args+=(-e2e-node "$out/e2e_node.test" -busybox "$busybox" -busybox-tag "$tag")
   fi
-elif [[ -n ${NODE_VM:-} ]]; then
+elif [[ -n ${NODE_VM:-} && -z ${KUBE_ROOT:-} ]]; then
   apply_series # The series has the result, although no kubelet runs.
 else
   record=()
 fi
 # Only a whole run is a check of the series. In the virtual machine, where it takes hours, a group of scenarios is a part of one.
 part=''
-[[ -z ${NODE_VM:-} ]] || part="|$groups|CrashloopRun"
+[[ -z ${NODE_VM:-} ]] || part="|$groups|CrashloopRun|Twins"
 (($# < 2)) && [[ ${1:-} =~ ^($part)$ ]] || record=()
 case ${NODE_VM:+vm-}$RUNTIME in
   containerd | vm-containerd | crio) ;;
@@ -144,7 +144,7 @@ esac
 limit=2h parallel=6
 if [[ -n ${NODE_VM:-} ]]; then
   # More at once take so long there that requests of the API server time out.
-  VM_PART=${1:-} limit=$((VM_MINUTES - 5))m parallel=2
+  VM_CHECK+=${1:+/$1} limit=${VM_MINUTES}m parallel=2
 else
   args+=("${record[@]}")
 fi

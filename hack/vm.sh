@@ -13,8 +13,8 @@ VM_PACKAGES=(
 )
 # Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
 VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
-# The part of the check that runs, which make matrix shows, or empty.
-VM_PART=''
+# The check that runs, or the part of one, for make matrix.
+VM_CHECK='node-vm'
 
 # vm_needs fails if a program is missing that makes or runs the machine.
 vm_needs() {
@@ -67,10 +67,10 @@ UNIT
   printf '%s\n' "$stamp" >"$vm/stamp"
 }
 
-# run_in_vm STATE ARGUMENT... runs $STATE/e2e.test in the machine. It copies files among the arguments. The logs of a failed run
-# come to $STATE/logs.
+# run_in_vm STATE ARGUMENT... runs $STATE/e2e.test in the machine. It copies files among the arguments, and of folders with a
+# comma between the kubelet and upstream's tests. The logs of a failed run come to $STATE/logs.
 run_in_vm() {
-  local state=$1 new arg args=() node qemu status stored
+  local state=$1 new arg args=() node qemu status='' stored i dirs problem=''
   shift
   vm_base
   "$state/e2e.test" -build -runtime "$RUNTIME" -work "$state" || exit 1
@@ -82,6 +82,14 @@ run_in_vm() {
       mkdir "$node/${#args[@]}"
       cp "$arg" "$node/${#args[@]}"
       arg=/node/${#args[@]}/${arg##*/}
+    elif [[ $arg == /*,/* ]]; then
+      IFS=, read -ra dirs <<<"$arg"
+      for i in "${!dirs[@]}"; do
+        mkdir "$node/${#args[@]}-$i"
+        cp "${dirs[i]}/kubelet" "${dirs[i]}/e2e_node.test" "$node/${#args[@]}-$i"
+        dirs[i]=/node/${#args[@]}-$i
+      done
+      arg=$(IFS=,; echo "${dirs[*]}")
     fi
     args+=("$arg")
   done
@@ -111,7 +119,7 @@ RUN
   on_exit "kill $qemu 2>/dev/null; wait"
   tail -c +1 --pid="$qemu" -s 0.2 -f "$new/console" | sed -u 's/\r//' &
   # A signal ends only wait, not a command in the foreground.
-  wait "$qemu" || die "the virtual machine did not end by itself within $VM_MINUTES minutes"
+  wait "$qemu" || problem="the virtual machine did not end by itself within $VM_MINUTES minutes"
   wait
   debugfs -R "rdump /logs $new" "$new/disk" >"$new/log" 2>&1
   if [[ -d $new/logs ]]; then
@@ -120,13 +128,14 @@ RUN
     note "logs of the virtual machine: $state/logs"
   fi
   debugfs -R "dump /status $new/status" "$new/disk" >"$new/log" 2>&1
-  [[ -s $new/status ]] || die "the virtual machine ended before the test"
-  status=$(<"$new/status")
+  [[ ! -s $new/status ]] || status=$(<"$new/status")
+  [[ -n $status$problem ]] || problem='the virtual machine ended before the test'
   # shellcheck disable=SC2154 # apply_series sets record.
   if ((${#record[@]} > 0)); then
-    stored=(record "node-vm${VM_PART:+/$VM_PART}")
+    stored=(record "$VM_CHECK")
     [[ $status == 0 ]] || stored+=(--failed)
     "${record[1]}" "${stored[@]}" || exit 1
   fi
+  [[ -z $problem ]] || die "$problem"
   exit "$status"
 }

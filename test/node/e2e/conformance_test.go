@@ -109,7 +109,7 @@ func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) erro
 		if err := errors.Join(os.WriteFile(names, []byte(strings.Join(specs, "\n")), 0o644), os.RemoveAll(report)); err != nil {
 			return nil, err
 		}
-		sp := harness.Spec{Kubelet: filepath.Join(dir, "kubelet"), Network: true}
+		sp := harness.Spec{Kubelet: filepath.Join(dir, "kubelet"), Network: true, Machine: *machineFlag}
 		if err := h.Run(ctx, title, sp, os.Stdout, append(os.Args[1:], "-inside", "-conformance", dir, "-own", own, "-specs", names, "-report", report)...); err != nil {
 			return nil, err
 		}
@@ -172,7 +172,8 @@ func readStates(file string) (specStates, error) {
 		return nil, err
 	}
 	var suites []struct {
-		SpecReports []struct {
+		SpecialSuiteFailureReasons []string
+		SpecReports                []struct {
 			ContainerHierarchyTexts    []string
 			LeafNodeText, LeafNodeType string
 			State                      string
@@ -184,6 +185,10 @@ func readStates(file string) (specStates, error) {
 	}
 	states := specStates{}
 	for _, suite := range suites {
+		// Specs that did not run because the time was over look like excluded ones.
+		if reasons := suite.SpecialSuiteFailureReasons; len(reasons) > 0 {
+			return nil, fmt.Errorf("%s: the specs did not run to their end: %s", file, strings.Join(reasons, "; "))
+		}
 		for _, s := range suite.SpecReports {
 			if s.LeafNodeType == "It" && (s.State != "skipped" || s.NumAttempts > 0) {
 				states[strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")] = s.State
@@ -241,6 +246,9 @@ func compareStates(w io.Writer, stock, ours specStates) error {
 			worse++
 		}
 	}
+	if counts["passed"] == nil || counts["passed"][0] == 0 {
+		return errors.New("no spec passes with the stock kubelet: something is wrong with the node")
+	}
 	if worse > 0 {
 		return fmt.Errorf("%d specs pass with the stock kubelet, and not with ours", worse)
 	}
@@ -257,6 +265,8 @@ func TestConformance(t *testing.T) {
 	ran.Add(1)
 	n, err := theNode()
 	require.NoError(t, err)
+	// On a machine it would not end with the node.
+	t.Cleanup(func() { n.RuntimeProcess.Kill() })
 	images, err := conformanceImages(*busyboxFlag, strings.Split(*imagesFlag, ","))
 	require.NoError(t, err)
 	for _, i := range images {
@@ -265,6 +275,9 @@ func TestConformance(t *testing.T) {
 	specs, err := os.ReadFile(*specsFlag)
 	require.NoError(t, err)
 	which, processes := []string{"--label-filter=" + *labelsFlag, "--skip=" + otherSpecs}, 12
+	if n.Spec.Machine {
+		processes = 4
+	}
 	var settings []string
 	if *ownFlag != "" {
 		// They are Serial, or measure time.
@@ -281,7 +294,7 @@ func TestConformance(t *testing.T) {
 	}
 	report := filepath.Join(n.Spec.Logs, "conformance")
 	require.NoError(t, os.Mkdir(report, 0o755))
-	args := append(which, fmt.Sprintf("--procs=%d", processes), "--json-report=report.json", "--output-dir="+report, "--no-color", "--timeout=40m",
+	args := append(which, fmt.Sprintf("--procs=%d", processes), "--json-report=report.json", "--output-dir="+report, "--no-color", "--timeout=80m",
 		filepath.Join(*conformanceFlag, "e2e_node.test"), "--")
 	err = runUpstream(t, n, *ginkgoFlag, slices.Concat(args, settings, upstreamArgs(t, n, report)), filepath.Join(n.Spec.Logs, "conformance.log"))
 	var exit *exec.ExitError
@@ -370,6 +383,8 @@ func TestCompareStates(t *testing.T) {
 	}
 	assert.NotContains(t, out.String(), "| a |")
 	assert.NoError(t, compareStates(io.Discard, ours, stock), "a spec that only ours passes is not an error")
+	broken := specStates{"a": "failed"}
+	assert.ErrorContains(t, compareStates(io.Discard, broken, broken), "no spec passes with the stock kubelet")
 }
 
 func TestReadStates(t *testing.T) {
@@ -385,4 +400,7 @@ func TestReadStates(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`[]`), 0o644))
 	_, err = readStates(file)
 	assert.ErrorContains(t, err, "no spec that ran")
+	require.NoError(t, os.WriteFile(file, []byte(`[{"SpecialSuiteFailureReasons": ["Suite Timeout Elapsed"], "SpecReports": [{"LeafNodeType": "It", "State": "passed", "NumAttempts": 1}]}]`), 0o644))
+	_, err = readStates(file)
+	assert.ErrorContains(t, err, "did not run to their end: Suite Timeout Elapsed")
 }

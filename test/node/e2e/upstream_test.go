@@ -70,10 +70,15 @@ func upstreamArgs(t *testing.T, n *harness.Node, report string) []string {
 	config := n.Path("upstream.yaml")
 	base := n.KubeletConfig(n.RuntimeSocket(), 10248, n.Path("upstream-logs"))
 	require.NoError(t, os.WriteFile(config, []byte(base), 0o644))
+	// They would move the kubelet and others to cgroups of their own.
+	cgroups := "--system-cgroups= --kubelet-cgroups= --runtime-cgroups="
+	if !n.Spec.Machine {
+		cgroups = "--cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups="
+	}
 	return []string{
 		"--prepull-images=false", "--report-dir=" + report, "--node-name=" + harness.Name,
 		"--container-runtime-endpoint=unix://" + n.RuntimeSocket(), "--kubelet-config-file=" + config,
-		"--kubelet-flags=--hostname-override=" + harness.Name + " --node-ip=" + harness.IP + " --cgroup-root=/ --cgroups-per-qos=false --enforce-node-allocatable= --system-cgroups=",
+		"--kubelet-flags=--hostname-override=" + harness.Name + " --node-ip=" + harness.IP + " " + cgroups,
 	}
 }
 
