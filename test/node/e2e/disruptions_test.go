@@ -214,13 +214,15 @@ var disruptions = []scenario{
 		long := fmt.Sprintf("sleep=%v exit=42", shortReset+2*time.Second)
 		p := e.create(t, podSpec(nil, triggering(container("main", "exit=42", "exit=42", "exit=42", long, "exit=42", ""))))
 		p.event("main", 6, "start")
+		var delays time.Duration
 		for i, k := range []int{0, 1, 2, 0, 1} {
 			p.assertWaited("main", i+1, curve(k))
+			delays += curve(k)
 		}
 		// This kubelet has restarted no other pod.
 		h := e.scrape(t).histogram(t, metricDelay, "pod")
 		assert.EqualValues(t, 5, h.GetSampleCount(), "restarts of the pod")
-		assert.InDelta(t, 0+1+2+0+1, h.GetSampleSum(), 0.001, "seconds of delay of the pod")
+		assert.InDelta(t, delays.Seconds(), h.GetSampleSum(), 0.001, "seconds of delay of the pod")
 	}},
 
 	// The kubelet treats pods as crashloop run does.
