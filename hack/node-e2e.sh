@@ -145,6 +145,8 @@ limit=2h parallel=6
 if [[ -n ${NODE_VM:-} ]]; then
   # More at once take so long there that requests of the API server time out.
   VM_CHECK+=${1:+/$1} limit=${VM_MINUTES}m parallel=2
+  # Why a scenario failed is printed at once, because the machine may crash before the end.
+  args+=(-test.v)
 else
   args+=("${record[@]}")
 fi

@@ -88,9 +88,9 @@ func TestSoak(t *testing.T) {
 	s.deletePods(t, pods)
 	// The kubelet keeps statistics of each cgroup, which would count as its memory.
 	harness.Progress("without pods: %v", s.inventory(t, "left"))
-	left, err := s.RemoveLeftCgroups()
+	cgroups, processes, err := s.EndLeft()
 	require.NoError(t, err)
-	harness.Progress("the runtime had left %d cgroups", left)
+	harness.Progress("the runtime had left %d cgroups and %d processes", cgroups, processes)
 	var after inventory
 	err = harness.Await(s.ctx, "the state of the start", collected, func(context.Context) error {
 		after = s.inventory(t, "after")

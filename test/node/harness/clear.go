@@ -162,15 +162,27 @@ func cgroupsOf(dir string) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
-// RemoveLeftCgroups removes the cgroups of containers that no longer exist, which the
-// runtime left when it was killed, and returns their number. There must be no
-// containers.
-func (n *Node) RemoveLeftCgroups() (int, error) {
+// EndLeft ends the processes of containers that the runtime has lost, because it was
+// killed while it started them, removes their cgroups, and returns the numbers of both.
+// There must be no other containers.
+func (n *Node) EndLeft() (cgroups, processes int, err error) {
 	groups, err := cgroupsOf(n.Spec.Dir)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return len(groups), Await(n.ctx, "the removal of the cgroups that the runtime left", 10*time.Second, func(context.Context) error {
+	left := map[int]bool{}
+	for _, group := range groups {
+		// It may have just ended.
+		text, _ := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+		for _, field := range strings.Fields(string(text)) {
+			// With another PID namespace the number is 0.
+			if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+				left[pid] = true
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	return len(groups), len(left), Await(n.ctx, "the removal of the cgroups that the runtime left", 10*time.Second, func(context.Context) error {
 		return removeCgroups(groups)
 	})
 }

@@ -115,8 +115,8 @@ func (containerd) state(dir string) []string {
 }
 
 // The kubelet runs without cgroups per QoS class, so containerd creates each cgroup
-// below its namespace. A containerd that is killed while it starts a container leaves
-// one.
+// below its namespace. A containerd that is killed while it starts a container loses
+// it.
 func (containerd) cgroups(dir string) (found []string, err error) {
 	ids, err := loggedIDs(dir)
 	for _, id := range ids {
