@@ -133,7 +133,7 @@ RUN
   # shellcheck disable=SC2154 # apply_series sets record.
   if ((${#record[@]} > 0)); then
     stored=(record "$VM_CHECK")
-    [[ $status == 0 ]] || stored+=(--failed)
+    [[ $status == 0 && -z $problem ]] || stored+=(--failed)
     "${record[1]}" "${stored[@]}" || exit 1
   fi
   [[ -z $problem ]] || die "$problem"

@@ -162,9 +162,9 @@ func cgroupsOf(dir string) ([]string, error) {
 	return slices.Compact(found), nil
 }
 
-// EndLeft ends the processes of containers that the runtime has lost, because it was
-// killed while it started them, removes their cgroups, and returns the numbers of both.
-// There must be no other containers.
+// EndLeft ends the processes of containers that the runtime has lost, because the kubelet
+// was killed while they were started. It removes their cgroups, and returns the numbers of
+// both. There must be no other containers.
 func (n *Node) EndLeft() (cgroups, processes int, err error) {
 	groups, err := cgroupsOf(n.Spec.Dir)
 	if err != nil {

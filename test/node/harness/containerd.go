@@ -115,8 +115,8 @@ func (containerd) state(dir string) []string {
 }
 
 // The kubelet runs without cgroups per QoS class, so containerd creates each cgroup
-// below its namespace. A containerd that is killed while it starts a container loses
-// it.
+// below its namespace. A start that is cancelled, because the kubelet is killed,
+// leaves one that only the log knows (containerd issue 11674).
 func (containerd) cgroups(dir string) (found []string, err error) {
 	ids, err := loggedIDs(dir)
 	for _, id := range ids {

@@ -13,7 +13,7 @@ import (
 )
 
 // The cgroups of a node are found by its log alone, because containerd forgets a container
-// that it was starting when it was killed.
+// whose start is cancelled.
 func TestContainerdCgroups(t *testing.T) {
 	work := t.TempDir()
 	log := func(run, text string) {
