@@ -41,15 +41,15 @@ else
 fi
 # SERIES and SKIP may leave these specs out, and older releases have no RestartPod.
 specs='Container Restart Delays|Pod Restart In Place'
+args=()
 if [[ -n ${NODE_VM:-} ]]; then
-  args=()
+  note "skipped: the specs of the series, which run outside the virtual machine"
 elif grep -qE "SIGDescribe\(\"($specs)\"" "$TREE"/test/e2e_node/*_test.go; then
   args=(-own "$specs")
 elif [[ -n $own ]]; then
   die "the series that is applied to $TREE has no specs"
 else
   note "skipped: the specs of the series, because the series that is applied has none"
-  args=()
 fi
 for of in "${trees[@]}"; do
   to=$OUT/e2e_node.test
