@@ -77,9 +77,7 @@ func (h *Harness) clear(dir string) error {
 		return err
 	}
 	h.cgroups = append(h.cgroups, groups...)
-	if err := Await(ctx, "the removal of the node's cgroups", 10*time.Second, func(context.Context) error {
-		return removeCgroups(groups)
-	}); err != nil {
+	if err := removeCgroups(ctx, groups); err != nil {
 		return err
 	}
 	if err := removeFixedPaths(dir); err != nil {
@@ -134,13 +132,15 @@ func remains(prefix string) []error {
 // machine may use the same parent, so only cgroups that are named after this node's
 // containers belong to it.
 func cgroupsOf(dir string) ([]string, error) {
+	ids, err := loggedIDs(dir)
+	if err != nil {
+		return nil, err
+	}
 	var names []string
 	for _, r := range runtimes {
-		own, err := r.cgroups(dir)
-		if err != nil {
-			return nil, err
+		for _, id := range ids {
+			names = append(names, r.cgroups(id)...)
 		}
-		names = append(names, own...)
 	}
 	all, err := mounts()
 	if err != nil {
@@ -182,21 +182,21 @@ func (n *Node) EndLeft() (cgroups, processes int, err error) {
 			}
 		}
 	}
-	return len(groups), len(left), Await(n.ctx, "the removal of the cgroups that the runtime left", 10*time.Second, func(context.Context) error {
-		return removeCgroups(groups)
-	})
+	return len(groups), len(left), removeCgroups(n.ctx, groups)
 }
 
-// removeCgroups removes cgroups without processes, and their parent if it is then
-// empty. The kernel removes the files in a cgroup with it.
-func removeCgroups(groups []string) error {
-	var failed []error
-	for _, group := range groups {
-		if err := syscall.Rmdir(group); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			failed = append(failed, fmt.Errorf("cgroup %s: %w", group, err))
+// removeCgroups waits until cgroups have no processes, and removes them, and their parent
+// if it is then empty. The kernel removes the files in a cgroup with it.
+func removeCgroups(ctx context.Context, groups []string) error {
+	return Await(ctx, "the removal of the node's cgroups", 10*time.Second, func(context.Context) error {
+		var failed []error
+		for _, group := range groups {
+			if err := syscall.Rmdir(group); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				failed = append(failed, fmt.Errorf("cgroup %s: %w", group, err))
+			}
+			// This fails while the parent has other cgroups, and then it must stay.
+			_ = syscall.Rmdir(filepath.Dir(group))
 		}
-		// This fails while the parent has other cgroups, and then it must stay.
-		_ = syscall.Rmdir(filepath.Dir(group))
-	}
-	return errors.Join(failed...)
+		return errors.Join(failed...)
+	})
 }

@@ -117,10 +117,6 @@ func (containerd) state(dir string) []string {
 // The kubelet runs without cgroups per QoS class, so containerd creates each cgroup
 // below its namespace. A start that is cancelled, because the kubelet is killed,
 // leaves one that only the log knows (containerd issue 11674).
-func (containerd) cgroups(dir string) (found []string, err error) {
-	ids, err := loggedIDs(dir)
-	for _, id := range ids {
-		found = append(found, filepath.Join(containerdNamespace, id))
-	}
-	return found, err
+func (containerd) cgroups(id string) []string {
+	return []string{filepath.Join(containerdNamespace, id)}
 }

@@ -185,12 +185,7 @@ func (crio) load(n *Node, image Image, reference string) error {
 
 func (crio) state(string) []string { return []string{crioState} }
 
-// With cgroup v1, CRI-O leaves cgroups of containers and sandboxes that it has removed,
-// so only its log has the names of all.
-func (crio) cgroups(dir string) (found []string, err error) {
-	ids, err := loggedIDs(dir)
-	for _, id := range ids {
-		found = append(found, "crio/crio-"+id, "crio-"+id, "crio-conmon-"+id)
-	}
-	return found, err
+// With cgroup v1, CRI-O leaves those of containers and sandboxes that it has removed.
+func (crio) cgroups(id string) []string {
+	return []string{"crio/crio-" + id, "crio-" + id, "crio-conmon-" + id}
 }

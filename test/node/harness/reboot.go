@@ -4,7 +4,6 @@ package harness
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // ofPod reports whether a process belongs to a pod, or watches a container of one.
@@ -48,9 +46,7 @@ func (n *Node) Reboot() error {
 	if err != nil {
 		return err
 	}
-	if err := Await(n.ctx, "the removal of the cgroups", 10*time.Second, func(context.Context) error {
-		return removeCgroups(groups)
-	}); err != nil {
+	if err := removeCgroups(n.ctx, groups); err != nil {
 		return err
 	}
 	state := n.runtime.state(n.Spec.Dir)

@@ -36,9 +36,9 @@ type containerRuntime interface {
 	load(n *Node, image Image, reference string) error
 	// state returns the folders of a node that a reboot of the machine empties.
 	state(dir string) []string
-	// cgroups returns paths in a cgroup file system, of the cgroups that the containers of
-	// a node may have.
-	cgroups(dir string) ([]string, error)
+	// cgroups returns paths in a cgroup file system, of the cgroups that the container or
+	// sandbox with an ID may have.
+	cgroups(id string) []string
 }
 
 // DefaultRuntime is the name of the runtime of a spec without one.

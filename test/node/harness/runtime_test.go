@@ -14,7 +14,7 @@ import (
 
 // The cgroups of a node are found by its log alone, because containerd forgets a container
 // whose start is cancelled.
-func TestContainerdCgroups(t *testing.T) {
+func TestLoggedIDs(t *testing.T) {
 	work := t.TempDir()
 	log := func(run, text string) {
 		dir := filepath.Join(work, "logs", run)
@@ -24,10 +24,11 @@ func TestContainerdCgroups(t *testing.T) {
 	id := func(c string) string { return strings.Repeat(c, 64) }
 	log("run-1-e2e", `msg="connecting to shim `+id("b")+`"`+"\n"+`msg="container \"`+id("a")+`\""`+"\n"+id("b")+"\nsha256:"+strings.Repeat("c", 40))
 	log("run-12-e2e", id("d"))
-	found, err := containerd{}.cgroups(filepath.Join(work, "run-1"))
+	found, err := loggedIDs(filepath.Join(work, "run-1"))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"k8s.io/" + id("a"), "k8s.io/" + id("b")}, found)
-	found, err = containerd{}.cgroups(filepath.Join(work, "run-2"))
+	assert.Equal(t, []string{id("a"), id("b")}, found)
+	assert.Equal(t, []string{"k8s.io/" + id("a")}, containerd{}.cgroups(id("a")))
+	found, err = loggedIDs(filepath.Join(work, "run-2"))
 	require.NoError(t, err)
 	assert.Empty(t, found)
 }
