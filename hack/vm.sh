@@ -94,13 +94,17 @@ run_in_vm() {
     args+=("$arg")
   done
   cp -r "$state/bin" "$state/e2e.test" "$node"
+  # The tests read files of the repository from test/node, as they do outside.
+  mkdir -p "$node/test/node"
+  cp -r "$KB_ROOT/deploy" "$node"
   # Pods can swap only if the machine does. The file with the status is the last thing, so that it proves the end.
   cat >"$node/run" <<RUN
 #!/bin/sh
 cd /node
 fallocate -l 512M swap && chmod 600 swap && mkswap swap >/dev/null && swapon swap
-./e2e.test -machine -work /node$(printf ' %q' "${args[@]}")
-echo \$? >status
+cd test/node
+/node/e2e.test -machine -work /node$(printf ' %q' "${args[@]}")
+echo \$? >/node/status
 sync
 RUN
   chmod +x "$node/run"
