@@ -10,7 +10,7 @@
 # CrashloopRun/Killed or CrashloopRun/Pods/Killed for those of crashloop run, which need no kubelet; Twins for those that
 # compare both. Soak kills the parts of a full node for two hours, or for TIME with -soak TIME; it is not part of a whole run.
 # Persist/Upgrade switches from the stock kubelet to ours and back. It uses STOCK_KUBELET=FILE in the environment, or the
-# kubelet that make node-timing built, and is skipped if neither exists.
+# kubelet that make node-timing built. If neither exists, it is skipped and the result of the run is not stored.
 # RUNTIME=crio in the environment uses CRI-O with crun instead of containerd, and RUNTIME=crio-runc CRI-O with runc.
 # Needs root, for the container runtime.
 
@@ -122,7 +122,12 @@ if [[ -n $kubelet ]]; then
     -apiserver "$out/kube-apiserver" -controller-manager "$out/kube-controller-manager"
   )
   stock=${STOCK_KUBELET:-$out/stock/kubelet}
-  [[ -z ${STOCK_KUBELET:-} && ! -e $stock ]] || args+=(-kubelet-stock "$(realpath -- "$stock")")
+  if [[ -n ${STOCK_KUBELET:-} || -e $stock ]]; then
+    args+=(-kubelet-stock "$(realpath -- "$stock")")
+  elif [[ ${1:-} =~ ^(Persist)?$ ]]; then
+    note "without a stock kubelet the scenario Upgrade is skipped, and the result is not stored"
+    record=()
+  fi
   [[ -z ${NODE_VM:-} ]] || args+=(-device-plugin "$plugin")
   if [[ -n $upstream ]]; then
     tag=$(upstream_tag busybox)
