@@ -213,19 +213,25 @@ releases() { sed -n 's/^tag: *//p' "$KB_ROOT"/patches/v*/BASE | sort -rV; }
 # ---- kubelets to compare --------------------------------------------------------------------------------------------
 
 # prepare_kubelets PROGRAM...: applies the series unless it is applied, builds the programs from the patched tree, and builds
-# the reference: the stock kubelet and kube-apiserver. With BASE_KUBELET=FILE in the environment, that kubelet replaces the
-# stock one. Sets OUT, the directory of the programs, and REFERENCE, the flag that names the reference kubelet.
+# the reference: the stock ones of kubelet and kube-apiserver among the programs. With BASE_KUBELET=FILE in the environment,
+# that kubelet replaces the stock one. Sets OUT, the directory of the programs, and REFERENCE, the flag that names the
+# reference kubelet.
 prepare_kubelets() {
-  local base='' release=(kubelet kube-apiserver)
+  local base='' program stock=()
   if [[ -n ${BASE_KUBELET:-} ]]; then
     base=$(realpath -- "$BASE_KUBELET")
     [[ -x $base ]] || die "BASE_KUBELET=$BASE_KUBELET is not an executable file"
-    release=(kube-apiserver)
   fi
+  for program; do
+    case $program in
+      kubelet) [[ -n $base ]] || stock+=(kubelet) ;;
+      kube-apiserver) stock+=(kube-apiserver) ;;
+    esac
+  done
   "$KB_HACK/build.sh" --check || exit 1
   apply_series
   "$KB_HACK/build.sh" "$@" || exit 1
-  "$KB_HACK/build.sh" --stock "${release[@]}" || exit 1
+  ((${#stock[@]} == 0)) || "$KB_HACK/build.sh" --stock "${stock[@]}" || exit 1
   OUT=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
   REFERENCE=(--stock "$OUT/stock/kubelet")
   [[ -z $base ]] || REFERENCE=(--base "$base")
