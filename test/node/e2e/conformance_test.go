@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -18,9 +19,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
@@ -295,15 +298,23 @@ func TestConformance(t *testing.T) {
 	}
 	report := filepath.Join(n.Spec.Logs, "conformance")
 	require.NoError(t, os.Mkdir(report, 0o755))
+	log := filepath.Join(n.Spec.Logs, "conformance.log")
+	ctx, cancel := context.WithCancel(n.Context())
+	defer cancel()
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		if data, err := os.ReadFile(log); err == nil {
+			harness.Progress("%d specs have run", bytes.Count(data, []byte("•"))) // ginkgo prints one for each
+		}
+	}, 2*time.Minute)
 	args := append(which, fmt.Sprintf("--procs=%d", processes), "--json-report=report.json", "--output-dir="+report, "--no-color", "--timeout=80m",
 		filepath.Join(*conformanceFlag, "e2e_node.test"), "--")
-	err = runUpstream(t, n, *ginkgoFlag, slices.Concat(args, settings, upstreamArgs(t, n, report)), filepath.Join(n.Spec.Logs, "conformance.log"))
+	err = runUpstream(t, n, *ginkgoFlag, slices.Concat(args, settings, upstreamArgs(t, n, report)), log)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		require.NoError(t, err)
 	}
 	data, err := os.ReadFile(filepath.Join(report, "report.json"))
-	require.NoError(t, err, "the end of the log:\n%s", harness.Tail(filepath.Join(n.Spec.Logs, "conformance.log")))
+	require.NoError(t, err, "the end of the log:\n%s", harness.Tail(log))
 	require.NoError(t, os.WriteFile(*reportFlag, data, 0o644))
 	states, err := readStates(*reportFlag)
 	require.NoError(t, err)
