@@ -52,6 +52,10 @@ var (
 // resets a back-off. For other kubelets it is ten minutes.
 const shortReset = 15 * time.Second
 
+// hookGrace is the grace period, in seconds, of pods whose preStop hooks or SIGTERM handlers use it
+// up. The hook must run before it is over.
+var hookGrace = int64(4)
+
 // ran is the number of scenarios that ran. Upstream's tests count as one.
 var ran atomic.Int32
 
@@ -63,6 +67,7 @@ func TestMain(m *testing.M) {
 		patience = 3 * patience
 		usual = harness.Curve{Maximum: 20 * time.Second}
 		slow = harness.Curve{Maximum: 40 * time.Second}
+		hookGrace = 30
 	}
 	if *insideFlag {
 		code := m.Run()
