@@ -76,8 +76,10 @@ staticPodPath: %s
 crashLoopBackOff:
   maxContainerRestartPeriod: %s
 featureGates:
-  ReduceDefaultCrashLoopBackOffDecay: %v
 `
+
+// gateReduced switches to the reduced curve. A stock kubelet before v1.33 does not have it.
+const gateReduced = "ReduceDefaultCrashLoopBackOffDecay"
 
 // gatesOfRules are the gates of restart rules, which are off by default in older releases.
 var gatesOfRules = []string{"ContainerRestartRules", gateRestartAllContainers, "NodeDeclaredFeatures"}
@@ -104,8 +106,11 @@ func (e *e2e) startKubelet(t *testing.T, off ...string) { e.startKubeletWith(t, 
 func (e *e2e) startKubeletWith(t *testing.T, curve harness.Curve, off ...string) {
 	manifests := e.Path("manifests")
 	require.NoError(t, os.MkdirAll(manifests, 0o755))
-	config := fmt.Sprintf(e2eKubeletConfig, harness.IP, manifests, curve.Maximum, curve.Reduced)
-	gates := append([]string{harness.GateMaximum, harness.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...)
+	config := fmt.Sprintf(e2eKubeletConfig, harness.IP, manifests, curve.Maximum)
+	if !curve.Reduced {
+		off = append(slices.Clone(off), gateReduced)
+	}
+	gates := append([]string{gateReduced, harness.GateMaximum, harness.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...)
 	for _, gate := range known(t, e.Node, e.Spec.Kubelet, gates) {
 		config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
 	}
