@@ -217,21 +217,21 @@ releases() { sed -n 's/^tag: *//p' "$KB_ROOT"/patches/v*/BASE | sort -rV; }
 # that kubelet replaces the stock one. Sets OUT, the directory of the programs, and REFERENCE, the flag that names the
 # reference kubelet.
 prepare_kubelets() {
-  local base='' program stock=()
+  local base='' program reference=()
   if [[ -n ${BASE_KUBELET:-} ]]; then
     base=$(realpath -- "$BASE_KUBELET")
     [[ -x $base ]] || die "BASE_KUBELET=$BASE_KUBELET is not an executable file"
   fi
   for program; do
     case $program in
-      kubelet) [[ -n $base ]] || stock+=(kubelet) ;;
-      kube-apiserver) stock+=(kube-apiserver) ;;
+      kubelet) [[ -n $base ]] || reference+=(kubelet) ;;
+      kube-apiserver) reference+=(kube-apiserver) ;;
     esac
   done
   "$KB_HACK/build.sh" --check || exit 1
   apply_series
   "$KB_HACK/build.sh" "$@" || exit 1
-  ((${#stock[@]} == 0)) || "$KB_HACK/build.sh" --stock "${stock[@]}" || exit 1
+  ((${#reference[@]} == 0)) || "$KB_HACK/build.sh" --stock "${reference[@]}" || exit 1
   OUT=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
   REFERENCE=(--stock "$OUT/stock/kubelet")
   [[ -z $base ]] || REFERENCE=(--base "$base")
