@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -45,17 +46,23 @@ func skewedVersions(ctx context.Context) string {
 }
 
 // runSkew runs TestSkew with the patched API server, and with the stock one, which does
-// not have the action RestartPod.
+// not have the action RestartPod, and before v1.35 none that restarts a pod.
 func runSkew(ctx context.Context, h *harness.Harness) error {
+	stockAction := v1.ContainerRestartRuleActionRestartAllContainers
+	if has, err := harness.Knows(ctx, *stockAPIServerFlag, gateRestartAllContainers); err != nil {
+		return err
+	} else if !has {
+		stockAction = ""
+	}
 	var failed []error
 	for _, with := range []struct {
 		title, apiserver string
 		action           v1.ContainerRestartRuleAction
 	}{
 		{"skew", *apiserverFlag, harness.ActionRestartPod},
-		{"skew, stock API server", *stockAPIServerFlag, v1.ContainerRestartRuleActionRestartAllContainers},
+		{"skew, stock API server", *stockAPIServerFlag, stockAction},
 	} {
-		harness.Progress("%s: %s", with.title, with.action)
+		harness.Progress("%s: %s", with.title, cmp.Or(with.action, "no restart of a pod"))
 		sp := harness.Spec{Kubelet: skewed()[0], APIServer: with.apiserver, Network: true}
 		failed = append(failed, h.Run(ctx, with.title, sp, os.Stdout, append(os.Args[1:], "-inside", "-action", string(with.action))...))
 	}
@@ -81,10 +88,13 @@ func TestSkew(t *testing.T) {
 	running := e.create(t, alwaysSpec(nil, container("main", "")), "running")
 	crashing := e.create(t, alwaysSpec(nil, container("main", "exit=3"), container("other", "")), "crashing")
 	pods := []*pod{running, crashing}
-	restarting := func(name string) *pod {
+	restarting := func(name string) []*pod {
+		if *actionFlag == "" {
+			return nil
+		}
 		p := e.create(t, podSpec(nil, triggering(container("main", "wait=go exit=42")), container("other", "")), name)
 		pods = append(pods, p)
-		return p
+		return []*pod{p}
 	}
 	oldest := restarting("restarting")
 	running.running()
@@ -109,7 +119,7 @@ func TestSkew(t *testing.T) {
 
 		// One pod is from the previous kubelet, and one from this one.
 		own := restarting(fmt.Sprintf("restarting-%d", i))
-		for _, p := range []*pod{oldest, own} {
+		for _, p := range slices.Concat(oldest, own) {
 			e.skewedRestart(t, p, step, patched(version))
 		}
 		for _, p := range pods {
