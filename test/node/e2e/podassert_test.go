@@ -106,8 +106,11 @@ func (p *pod) assertReleased(sandbox string, before harness.PodNetwork) {
 	require.Len(p.t, before.Interfaces, 1, "interfaces of sandbox %s", sandbox)
 	after := p.networkOf(sandbox)
 	assert.Empty(p.t, after.Addresses, "addresses that are reserved for sandbox %s, which had %v", sandbox, before.Addresses)
-	// The kubelet may stop a sandbox twice, and a plugin must allow that.
-	assert.Equal(p.t, []string{"ADD", "DEL"}, slices.Compact(after.Calls), "calls of the network plugins for sandbox %s", sandbox)
+	calls := "^ADD DEL$"
+	if *machineFlag { // A kubelet that is so busy may stop a sandbox more than once, and a plugin must allow that.
+		calls = "^ADD( DEL)+$"
+	}
+	assert.Regexp(p.t, calls, strings.Join(after.Calls, " "), "calls of the network plugins for sandbox %s", sandbox)
 	_, err := net.InterfaceByName(strings.Fields(before.Interfaces[0])[1])
 	assert.Error(p.t, err, "the interface of sandbox %s still exists", sandbox)
 }

@@ -112,8 +112,8 @@ func (n *Node) RunKubelet(s KubeletSpec) (*Process, error) {
 		"--v=2",
 	}, s.Args...)
 	if n.Spec.Machine {
-		// For GC an instance that has not started yet is the newest dead one, so it removes the one before it, with its log. A start
-		// takes so long there that this happens.
+		// For GC an instance that has not started yet is the newest dead one, so it removes
+		// the one before it, with its log. A start takes so long there that this happens.
 		args = append(args, "--minimum-container-ttl-duration=1m")
 	}
 	if err := os.WriteFile(path("kubelet.yaml"), []byte(config), 0o644); err != nil {
