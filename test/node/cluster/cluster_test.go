@@ -165,7 +165,7 @@ nodeLeaseDurationSeconds: 10
 crashLoopBackOff:
   maxContainerRestartPeriod: %v
 featureGates:
-  ReduceDefaultCrashLoopBackOffDecay: true
+  ` + harness.GateReduced + `: true
 `
 
 // startKubelet starts a kubelet on the node, and waits until the node is ready with it.

@@ -78,9 +78,6 @@ crashLoopBackOff:
 featureGates:
 `
 
-// gateReduced switches to the reduced curve. A stock kubelet before v1.33 does not have it.
-const gateReduced = "ReduceDefaultCrashLoopBackOffDecay"
-
 // gatesOfRules are the gates of restart rules, which are off by default in older releases.
 var gatesOfRules = []string{"ContainerRestartRules", gateRestartAllContainers, "NodeDeclaredFeatures"}
 
@@ -108,9 +105,9 @@ func (e *e2e) startKubeletWith(t *testing.T, curve harness.Curve, off ...string)
 	require.NoError(t, os.MkdirAll(manifests, 0o755))
 	config := fmt.Sprintf(e2eKubeletConfig, harness.IP, manifests, curve.Maximum)
 	if !curve.Reduced {
-		off = append(slices.Clone(off), gateReduced)
+		off = append(slices.Clone(off), harness.GateReduced)
 	}
-	gates := append([]string{gateReduced, harness.GateMaximum, harness.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...)
+	gates := append([]string{harness.GateReduced, harness.GateMaximum, harness.GateRestartPod, gateRestartAllContainersBackOff, gateStrictBackOff}, gatesOfRules...)
 	for _, gate := range known(t, e.Node, e.Spec.Kubelet, gates) {
 		config += fmt.Sprintf("  %s: %v\n", gate, !slices.Contains(off, gate))
 	}

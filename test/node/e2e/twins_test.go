@@ -210,7 +210,7 @@ func eachTwin(t *testing.T, e *e2e, run func(*testing.T, twin)) {
 const twinsConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 crashLoopBackOff: {maxContainerRestartPeriod: %s}
-featureGates: {ReduceDefaultCrashLoopBackOffDecay: %v, ` + harness.GateMaximum + `: true, ContainerRestartRules: true, ` + harness.GateRestartPod + `: true, ` + gateRestartAllContainers + `: true}
+featureGates: {` + harness.GateReduced + `: %v, ` + harness.GateMaximum + `: true, ContainerRestartRules: true, ` + harness.GateRestartPod + `: true, ` + gateRestartAllContainers + `: true}
 `
 
 // act executes the script.

@@ -7,11 +7,14 @@ import "time"
 // GateMaximum is the gate for a maximum. It is off by default before v1.35.
 const GateMaximum = "KubeletCrashLoopBackOffMax"
 
+// GateReduced is the gate for the reduced curve. Stock kubelets have it since v1.33.
+const GateReduced = "ReduceDefaultCrashLoopBackOffDecay"
+
 // Curve is the configuration of a kubelet's back-off.
 type Curve struct {
 	// Maximum is crashLoopBackOff.maxContainerRestartPeriod; zero leaves it unset.
 	Maximum time.Duration `json:"maximum"`
-	// Reduced switches the gate ReduceDefaultCrashLoopBackOffDecay on.
+	// Reduced switches GateReduced on.
 	Reduced bool `json:"reduced"`
 }
 

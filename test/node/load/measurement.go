@@ -305,7 +305,7 @@ crashLoopBackOff:
 		gates += "  " + harness.GateRestartPod + ": true\n"
 	}
 	if s.Reduced {
-		gates += "  ReduceDefaultCrashLoopBackOffDecay: true\n"
+		gates += "  " + harness.GateReduced + ": true\n"
 	}
 	if gates != "" {
 		config += "featureGates:\n" + gates

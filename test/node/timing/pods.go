@@ -26,7 +26,7 @@ func (m *measurement) scenarioConfig() string {
 	config := "enableServer: false\nauthentication:\n  webhook: {enabled: false}\n"
 	var gates []string
 	if m.scenario.Reduced {
-		gates = append(gates, "ReduceDefaultCrashLoopBackOffDecay")
+		gates = append(gates, harness.GateReduced)
 	}
 	if maximum := m.scenario.Maximum; maximum > 0 {
 		config += fmt.Sprintf("crashLoopBackOff:\n  maxContainerRestartPeriod: %v\n", maximum)
