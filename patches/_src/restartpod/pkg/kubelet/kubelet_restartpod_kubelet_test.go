@@ -84,6 +84,10 @@ type restartTest struct {
 	lastStopped map[string]string
 	stoppedAt   kuberuntime.StopTime
 	readStopped int
+	// stop, if not nil, is what SyncPod does before it would start containers.
+	stop func()
+	// held has the regular containers that do not start in the last SyncPod.
+	held map[string]bool
 }
 
 // restartablePod has the policy Never, an init container "a", a sidecar "s", and
@@ -161,6 +165,14 @@ func (r *restartTest) syncPod(pod *v1.Pod, podStatus *kubecontainer.PodStatus, r
 		r.synced = append(r.synced, s.Name)
 	}
 	result := r.result
+	if r.stop != nil {
+		r.stop()
+	}
+	r.held = map[string]bool{}
+	for i := range r.pod.Spec.Containers {
+		c := &r.pod.Spec.Containers[i]
+		r.held[c.Name] = podStatus.Restart.Wait(r.pod, c) != nil
+	}
 	r.saved = ""
 	if restart := podStatus.Restart; restart != nil {
 		r.counts, r.saved = restart.LastCounts, restart.BackOff

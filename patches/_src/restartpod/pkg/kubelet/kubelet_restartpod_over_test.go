@@ -316,6 +316,121 @@ func TestRestartPodStoppedByKubelet(t *testing.T) {
 	}
 }
 
+// An exit before the kubelet begins to stop the container is the container's own, although
+// the kubelet does not know of it: the exit has made the probe or the postStart hook fail.
+func TestRestartPodExitsBeforeItIsStopped(t *testing.T) {
+	killed := &kubecontainer.SyncResult{Action: kubecontainer.KillContainer, Target: "x"}
+	failed := &kubecontainer.SyncResult{Action: kubecontainer.KillContainer, Target: "x", Error: kubecontainer.ErrKillContainer}
+	hook := &kubecontainer.SyncResult{Action: kubecontainer.StartContainer, Target: "x", Error: restart.NewBackoffError(kuberuntime.ErrPostStartHook, time.Now())}
+	for name, test := range map[string]struct {
+		result *kubecontainer.SyncResult
+		// since is when the container exits, after the stop has begun.
+		since time.Duration
+		// stepped is the step of the clock at the end of the stop.
+		stepped  time.Duration
+		unstored bool
+		restarts bool
+	}{
+		"before":                       {result: killed, since: -time.Millisecond, restarts: true},
+		"before, and it fails":         {result: failed, since: -time.Millisecond, restarts: true},
+		"in the stop, which fails":     {result: failed, since: time.Millisecond},
+		"long after it fails":          {result: failed, since: time.Hour},
+		"in the stop":                  {result: killed, since: time.Millisecond},
+		"long after":                   {result: killed, since: time.Hour},
+		"clock steps forward":          {result: killed, since: time.Millisecond, stepped: time.Hour},
+		"clock steps back":             {result: killed, since: time.Millisecond, stepped: -time.Hour},
+		"before, and it is not stored": {result: killed, since: -time.Millisecond, unstored: true},
+		"before, in a hook":            {result: hook, since: -time.Millisecond, restarts: true},
+		"in the stop, in a hook":       {result: hook, since: time.Millisecond},
+		"in a hook, and not stored":    {result: hook, since: -time.Millisecond, unstored: true},
+	} {
+		for _, action := range []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
+			t.Run(string(action)+" "+name, func(t *testing.T) {
+				if action == v1.ContainerRestartRuleActionRestartAllContainers {
+					needsRestartAllContainers(t)
+				}
+				r := newRestartTest(t, restartablePod(action), nil)
+				r.run()
+				r.fake.fakeClock.Step(time.Minute)
+				instance := "test://x-0"
+				if test.result == hook {
+					instance = "test://x-1"
+					r.exit("x", 0)
+				}
+				begun := r.fake.fakeClock.Now()
+				if !test.unstored {
+					r.lastStopped, r.stoppedAt = map[string]string{"x": instance}, stopTime(begun)
+				}
+				r.result.SyncResults = []*kubecontainer.SyncResult{test.result}
+				r.fake.fakeClock.SetTime(begun.Add(test.stepped))
+				_ = r.sync()
+				require.Empty(t, r.stopped)
+				r.result.SyncResults = nil
+				if test.result == hook {
+					r.start("x")
+				}
+				r.fake.fakeClock.SetTime(begun.Add(test.stepped + test.since))
+				r.exit("x", 88)
+				r.fake.fakeClock.SetTime(begun.Add(test.stepped + 2*time.Hour))
+				for range 2 {
+					require.NoError(t, r.sync())
+					require.Equal(t, test.restarts, len(r.stopped) > 0)
+				}
+			})
+		}
+	}
+}
+
+// The first attempt to stop a container may have ended it, also if only the second is stored.
+func TestRestartPodStoppedTwice(t *testing.T) {
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
+	r.run()
+	r.result.SyncResults = []*kubecontainer.SyncResult{{Action: kubecontainer.KillContainer, Target: "x", Error: kubecontainer.ErrKillContainer}}
+	_ = r.sync()
+	stale := r.podStatus()
+	r.exit("x", 88)
+	r.fake.fakeClock.Step(time.Second)
+	r.lastStopped, r.stoppedAt = map[string]string{"x": "test://x-0"}, stopTime(r.fake.fakeClock.Now())
+	r.result.SyncResults[0].Error = nil
+	_, tCtx := ktesting.NewTestContext(t)
+	_, _, _ = r.kubelet.syncPodForTest(tCtx, r.pod, stale)
+	r.result.SyncResults = nil
+	require.NoError(t, r.sync())
+	require.Empty(t, r.stopped)
+}
+
+// The probe of a container that exits fails with it, and the runtime manager stops the
+// container before the runtime shows the exit. It must not start it again in the same sync.
+func TestRestartPodExitsInItsProbe(t *testing.T) {
+	for name, since := range map[string]time.Duration{"before the stop": -time.Millisecond, "in the stop": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
+			always := v1.ContainerRestartPolicyAlways
+			pod.Spec.Containers[0].RestartPolicy = &always
+			r := newRestartTest(t, pod, nil)
+			r.run()
+			r.fake.fakeClock.Step(time.Minute)
+			begun := r.fake.fakeClock.Now()
+			r.stop = func() {
+				r.lastStopped, r.stoppedAt = map[string]string{"x": "test://x-0"}, stopTime(begun)
+				r.fake.fakeClock.SetTime(begun.Add(since))
+				r.exit("x", 88)
+				r.fake.fakeClock.SetTime(begun.Add(time.Second))
+			}
+			r.result.SyncResults = []*kubecontainer.SyncResult{{Action: kubecontainer.KillContainer, Target: "x"}}
+			_ = r.sync()
+			r.stop, r.result.SyncResults = nil, nil
+			require.Equal(t, since < 0, r.held["x"])
+			require.False(t, r.held["y"], "it has not been stopped")
+			if since > 0 {
+				r.start("x")
+			}
+			require.NoError(t, r.sync())
+			require.Equal(t, since < 0, len(r.stopped) > 0)
+		})
+	}
+}
+
 // stopTime returns the time of a stop that begins now and takes up to a minute.
 func stopTime(now time.Time) kuberuntime.StopTime {
 	return kuberuntime.StopTime{From: now, Until: now.Add(time.Minute)}

@@ -67,9 +67,11 @@ type podRestarts struct {
 
 // podRestart is the restart of one pod. Only the pod's worker uses it.
 type podRestart struct {
-	gates   restartpod.Gates
-	machine *restartpod.Machine
-	plan    restartpod.Plan
+	restarts *podRestarts
+	uid      types.UID
+	gates    restartpod.Gates
+	machine  *restartpod.Machine
+	plan     restartpod.Plan
 	// containers are the containers of the plan.
 	containers []restartpod.Container
 	// stopped has the IDs of instances that the kubelet stopped and that the
@@ -134,7 +136,7 @@ func (r *podRestarts) set(uid types.UID, p *podRestart) *podRestart {
 }
 
 func (r *podRestarts) newRestart(pod *v1.Pod) *podRestart {
-	return &podRestart{gates: r.gates, machine: restartpod.New(r.backOff, pod, r.gates)}
+	return &podRestart{restarts: r, uid: pod.UID, gates: r.gates, machine: restartpod.New(r.backOff, pod, r.gates)}
 }
 
 // add creates the restart of a pod that has none, and returns it. It does so only
@@ -154,7 +156,7 @@ func (r *podRestarts) add(pod *v1.Pod, conditions []v1.PodCondition, podStatus *
 	p := r.newRestart(pod)
 	for _, s := range podStatus.ContainerStatuses {
 		if id, when := r.runtime.LastStopped(pod.UID, s.Name); id == s.ID.String() {
-			p.noteStoppedAt(s.ID, when)
+			p.noteStopped(s.ID, when)
 		}
 	}
 	p.observe(r.containers(pod), podStatus, nil)
@@ -262,7 +264,7 @@ func (r *podRestarts) gc(known func(types.UID) bool) {
 
 // noteResult records which containers the runtime manager has stopped in a sync
 // with this result. podStatus is the pod's status before the sync. The exits of
-// these containers restart no pod. noteResult also adds the containers stopped for
+// these containers restart no pod, unless they came before the stops. noteResult also adds the containers stopped for
 // a restart to the result: after such a sync the statuses must be read again.
 func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kubecontainer.PodSyncResult) {
 	if p == nil {
@@ -277,7 +279,11 @@ func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kube
 		s := podStatus.FindContainerStatusByName(name)
 		switch {
 		case r.Action == kubecontainer.KillContainer && s != nil && s.State != kubecontainer.ContainerStateExited:
-			p.noteStopped(s.ID)
+			when, noted := p.stopped[s.ID]
+			if !noted || !when.From.IsZero() {
+				when = p.stopTime(name, s.ID)
+			}
+			p.noteStopped(s.ID, when)
 		case r.Action == kubecontainer.StartContainer && r.Error == nil:
 			delete(p.hookFailed, name)
 		case r.Action == kubecontainer.StartContainer && errors.Is(r.Error, kuberuntime.ErrPostStartHook):
@@ -295,7 +301,7 @@ func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kube
 // noteStops records which of the containers that ran at the start of the sync were
 // stopped in it, other than for the restart: all of them if the pod's cgroup was
 // missing.
-func (p *podRestart) noteStops(runtime kuberuntime.ContainerStopper, uid types.UID, podStatus *kubecontainer.PodStatus) {
+func (p *podRestart) noteStops(podStatus *kubecontainer.PodStatus) {
 	for _, s := range podStatus.ContainerStatuses {
 		if s.State == kubecontainer.ContainerStateExited || slices.ContainsFunc(p.killed, func(r *kubecontainer.SyncResult) bool { return r.Target == s.Name }) {
 			continue
@@ -303,17 +309,24 @@ func (p *podRestart) noteStops(runtime kuberuntime.ContainerStopper, uid types.U
 		if _, noted := p.stopped[s.ID]; noted {
 			continue
 		}
-		if id, when := runtime.LastStopped(uid, s.Name); id == s.ID.String() {
-			p.noteStoppedAt(s.ID, when)
+		if id, when := p.restarts.runtime.LastStopped(p.uid, s.Name); id == s.ID.String() {
+			p.noteStopped(s.ID, when)
 		}
 	}
 }
 
-func (p *podRestart) noteStopped(id kubecontainer.ContainerID) {
-	p.noteStoppedAt(id, kuberuntime.StopTime{})
+// stopTime returns the time of a stop that this kubelet has made. It has no end, because the
+// kubelet repeats a stop that fails. It is zero if it could not be stored, or if the clock is
+// before its beginning: after a step back, times do not show what came first.
+func (p *podRestart) stopTime(name string, id kubecontainer.ContainerID) kuberuntime.StopTime {
+	last, when := p.restarts.runtime.LastStopped(p.uid, name)
+	if last != id.String() || p.restarts.clock.Now().Before(when.From) {
+		return kuberuntime.StopTime{}
+	}
+	return kuberuntime.StopTime{From: when.From}
 }
 
-func (p *podRestart) noteStoppedAt(id kubecontainer.ContainerID, when kuberuntime.StopTime) {
+func (p *podRestart) noteStopped(id kubecontainer.ContainerID, when kuberuntime.StopTime) {
 	if p.stopped == nil {
 		p.stopped = map[kubecontainer.ContainerID]kuberuntime.StopTime{}
 	}
@@ -330,13 +343,14 @@ func (p *podRestart) observe(containers []restartpod.Container, podStatus *kubec
 		if s == nil {
 			continue
 		}
+		when, byKubelet := stopped[s.ID]
 		if before, ok := p.hookFailed[s.Name]; ok && before != s.ID {
 			delete(p.hookFailed, s.Name)
-			p.noteStopped(s.ID)
-		} else if when, ok := stopped[s.ID]; ok && (s.State != kubecontainer.ContainerStateExited || when.Ends(s.FinishedAt)) {
-			p.noteStoppedAt(s.ID, when)
+			when, byKubelet = p.stopTime(s.Name, s.ID), true
 		}
-		_, byKubelet := p.stopped[s.ID]
+		if byKubelet = byKubelet && (s.State != kubecontainer.ContainerStateExited || when.Ends(s.FinishedAt)); byKubelet {
+			p.noteStopped(s.ID, when)
+		}
 		status := kuberuntime.CrashLoopStatus(s)
 		status.ID = s.ID.String()
 		status.Started = s.State == kubecontainer.ContainerStateRunning && (started == nil || started(s.Name, s.ID))

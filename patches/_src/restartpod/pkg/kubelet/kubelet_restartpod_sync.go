@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 )
 
 // restartSync is one sync of a pod that may be restarted in place. stepRestart returns
@@ -50,7 +51,7 @@ func (kl *Kubelet) stepRestart(ctx context.Context, pod *v1.Pod, podStatus *kube
 		// matters.
 		p = kl.podRestarts.set(pod.UID, kl.podRestarts.newRestart(pod))
 		for _, s := range podStatus.ContainerStatuses {
-			p.noteStopped(s.ID)
+			p.noteStopped(s.ID, kuberuntime.StopTime{})
 		}
 	}
 	if p = kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID), true); p != nil {
@@ -74,10 +75,41 @@ func (s *restartSync) syncPod(ctx context.Context, podStatus *kubecontainer.PodS
 	if s.err != nil {
 		return kubecontainer.PodSyncResult{}
 	}
-	podStatus = s.kl.podRestarts.saveBackOff(p, p.present(podStatus))
+	podStatus = s.holdEnded(ctx, s.kl.podRestarts.saveBackOff(p, p.present(podStatus)))
 	result := sync(p.withoutTriggers(s.pod), podStatus)
 	p.noteResult(podStatus, &result)
 	return result
+}
+
+// holdEnded returns podStatus for a sync in which no container starts again that had ended
+// when the sync stopped it. The probe of a container fails with it, before the runtime shows
+// the exit. The next sync sees which rule applies to the exit.
+func (s *restartSync) holdEnded(ctx context.Context, podStatus *kubecontainer.PodStatus) *kubecontainer.PodStatus {
+	with := *podStatus
+	with.Restart = &kubecontainer.PodRestart{}
+	if podStatus.Restart != nil {
+		*with.Restart = *podStatus.Restart
+	}
+	with.Restart.Hold = func(name string) *kubecontainer.BackoffError {
+		before := podStatus.FindContainerStatusByName(name)
+		if before == nil || before.State != kubecontainer.ContainerStateRunning {
+			return nil
+		}
+		when := s.restart.stopTime(name, before.ID)
+		if when.From.IsZero() {
+			return nil
+		}
+		fresh, err := s.kl.freshPodStatus(ctx, s.pod)
+		if err != nil {
+			return nil
+		}
+		c := fresh.FindContainerStatusByName(name)
+		if c == nil || c.ID != before.ID || c.State != kubecontainer.ContainerStateExited || when.Ends(c.FinishedAt) {
+			return nil
+		}
+		return kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, s.kl.clock.Now())
+	}
+	return &with
 }
 
 // endSync updates what the sync returns, and records what the sync has stopped.
@@ -86,7 +118,7 @@ func (s *restartSync) endSync(isTerminal *bool, err *error) {
 	if p == nil {
 		return
 	}
-	p.noteStops(s.kl.podRestarts.runtime, s.pod.UID, s.podStatus)
+	p.noteStops(s.podStatus)
 	switch {
 	case s.err == nil:
 		*err = p.withBackOff(*err)

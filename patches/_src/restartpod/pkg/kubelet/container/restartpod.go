@@ -35,6 +35,8 @@ type PodRestart struct {
 	// BackOff, if not empty, is the pod's back-off as stored in the containers that
 	// are started.
 	BackOff string
+	// Hold, if not nil, returns why a container must not start in this sync, or nil.
+	Hold func(name string) *BackoffError
 }
 
 // InProgress reports whether the pod is being restarted. It may be called on nil.
@@ -47,6 +49,9 @@ func (r *PodRestart) Wait(pod *v1.Pod, container *v1.Container) *BackoffError {
 		return c.Name == container.Name
 	}) {
 		return nil
+	}
+	if r.Waits == nil && r.Hold != nil {
+		return r.Hold(container.Name)
 	}
 	return r.Waits
 }

@@ -51,21 +51,21 @@ type ContainerStopper interface {
 
 // StopTime is the time in which a stop ends a container. An exit before it came before the
 // stop began, and an exit after it has another cause: the kubelet ended before it stopped
-// the container.
+// the container. A zero Until is no end, so the zero StopTime ends everything.
 type StopTime struct{ From, Until time.Time }
 
 // Ends reports whether the stop may be the cause of an exit at a time. An unknown time is
 // zero or the Unix epoch. A time without fractions is that of a runtime that knows only
-// seconds. The zero StopTime ends everything.
+// seconds.
 func (t StopTime) Ends(exit time.Time) bool {
-	if exit.Unix() <= 0 || t == (StopTime{}) {
+	if exit.Unix() <= 0 {
 		return true
 	}
 	latest := exit
 	if exit.Nanosecond() == 0 {
 		latest = exit.Add(time.Second - 1)
 	}
-	return !latest.Before(t.From) && !exit.After(t.Until)
+	return !latest.Before(t.From) && (t.Until.IsZero() || !exit.After(t.Until))
 }
 
 // stoppedDir is the directory below that of a pod with a file for each container that
@@ -77,16 +77,29 @@ const stoppedDir = "stopped-by-kubelet"
 // container. It may take long on a busy node.
 const stoppedSlack = time.Minute
 
+// exitPause returns for how long a stop waits before it begins. A probe or a hook that runs in
+// the container ends with it, and the runtime reports that before it notes the end of the
+// container, which may take some 20 ms.
+func exitPause(reason containerKillReason) time.Duration {
+	switch reason {
+	case reasonStartupProbe, reasonLivenessProbe, reasonFailedPostStartHook:
+		return 200 * time.Millisecond
+	default:
+		return 0
+	}
+}
+
 // noteStopped stores that the kubelet is about to stop an instance of a container
-// within gracePeriod seconds, for a kubelet that starts later.
-func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string, gracePeriod int64) {
-	if !podutil.PodCouldRestart(&pod.Spec) && !podutil.AllContainersCouldRestart(&pod.Spec) {
+// within gracePeriod seconds, for the syncs after the stop and for a kubelet that starts later.
+func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string, gracePeriod int64, reason containerKillReason) {
+	if !mayRestartPod(&pod.Spec) {
 		return
 	}
+	time.Sleep(exitPause(reason))
 	dir := filepath.Join(m.runtimeHelper.GetPodDir(pod.UID), stoppedDir)
 	from := time.Now()
-	if last, when := m.LastStopped(pod.UID, name); last == id.String() {
-		// An earlier attempt may have ended it.
+	if last, when := m.LastStopped(pod.UID, name); last == id.String() && from.Before(when.Until) {
+		// An earlier attempt, in whose time this one is, may have ended it.
 		from = when.From
 	}
 	// The pod's directory exists, except if the pod is gone.
@@ -102,6 +115,20 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Unable to store that the kubelet stops the container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "err", err)
 	}
+}
+
+// mayRestartPod reports whether a rule restarts the pod. In the pod that SyncPod gets, the rules
+// of a container that the kubelet stopped before have no action, because they do not apply to
+// that exit.
+func mayRestartPod(spec *v1.PodSpec) bool {
+	for c := range podutil.ContainerIter(spec, podutil.InitContainers|podutil.Containers) {
+		for _, rule := range c.RestartPolicyRules {
+			if rule.Action != v1.ContainerRestartRuleActionRestart {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // LastStopped implements ContainerStopper.

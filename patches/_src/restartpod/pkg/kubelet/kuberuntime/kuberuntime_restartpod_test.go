@@ -81,6 +81,16 @@ func TestStopTime(t *testing.T) {
 	} {
 		require.Equal(t, tc.ends, stop.Ends(tc.exit), tc.exit)
 		require.True(t, StopTime{}.Ends(tc.exit), tc.exit)
+		require.Equal(t, tc.ends || tc.exit.After(stop.Until), StopTime{From: stop.From}.Ends(tc.exit), tc.exit)
+	}
+}
+
+// Only the stops that an exit may have caused wait for it.
+func TestExitPause(t *testing.T) {
+	for reason, waits := range map[containerKillReason]bool{
+		reasonLivenessProbe: true, reasonStartupProbe: true, reasonFailedPostStartHook: true, reasonUnknown: false,
+	} {
+		require.Equal(t, waits, exitPause(reason) > 0, reason)
 	}
 }
 
@@ -120,19 +130,30 @@ func TestLastStopped(t *testing.T) {
 			_, again := m.LastStopped(pod.UID, "foo1")
 			require.Equal(t, when.From, again.From, "the first attempt may have ended it")
 		}
+		file := filepath.Join(dir, stoppedDir, "foo1")
+		require.NoError(t, os.WriteFile(file, []byte("test://two 2026-01-01T00:00:00.5Z 2026-01-01T00:01:00Z"), 0o640))
+		stop(pod, "two")
+		_, when := m.LastStopped(pod.UID, "foo1")
+		require.WithinDuration(t, time.Now(), when.From, time.Minute, "the first attempt is long over")
+		// The only rule of the pod does not apply to the last exit, and may apply to the next.
+		pod.Spec.Containers[1].RestartPolicyRules[0].Action = ""
+		stop(pod, "three")
+		got, _ := m.LastStopped(pod.UID, "foo1")
+		require.Equal(t, "test://three", got)
 		id, _ = m.LastStopped(pod.UID, "foo2")
 		require.Empty(t, id)
-		written, err := os.ReadFile(filepath.Join(dir, stoppedDir, "foo1"))
+		written, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for n := range written {
 			// The kubelet, or the node, ended in the middle of the write.
-			require.NoError(t, os.WriteFile(filepath.Join(dir, stoppedDir, "foo1"), written[:n], 0o640))
+			require.NoError(t, os.WriteFile(file, written[:n], 0o640))
 			id, _ = m.LastStopped(pod.UID, "foo1")
 			require.Empty(t, id)
 		}
 		require.NoError(t, os.RemoveAll(dir))
 	}
 	pod, _ := makeBasePodAndStatus()
+	pod.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart}}
 	require.NoError(t, os.MkdirAll(dir, 0o750))
 	stop(pod, "one")
 	entries, err := os.ReadDir(dir)
