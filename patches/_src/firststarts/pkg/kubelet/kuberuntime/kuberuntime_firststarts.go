@@ -189,6 +189,7 @@ func firstStartsFirst() bool {
 	return utilfeature.DefaultFeatureGate.Enabled(features.KubeletFirstStartsFirst)
 }
 
+// syncStart is the key of a context for the time at which the sync of a pod began.
 type syncStart struct{}
 
 // withSyncStart returns a context for a sync of a pod that begins now.
