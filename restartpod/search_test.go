@@ -319,12 +319,12 @@ func (s *search) apply(st, before *state, e event) string {
 		st.conditions = before.conditions
 	case eventCrash:
 		st.crashes--
-		before := st.machine.phase
+		phase := st.machine.phase
 		st.crash(st.gates)
 		if s.mutate != nil && s.mutate.recover != nil {
 			s.mutate.recover(&st.world)
 		}
-		if before == PhaseTerminatingForRestart && st.machine.phase == PhaseStartup && !st.ambiguous {
+		if phase == PhaseTerminatingForRestart && st.machine.phase == PhaseStartup && !st.ambiguous {
 			return "I1: found in Startup before the previous run had ended"
 		}
 	case eventExit:
