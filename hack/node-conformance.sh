@@ -66,10 +66,11 @@ for image in glibc-dns-testing httpd nginx; do
 done
 # Only a whole run is a check of the series.
 [[ -z $own ]] && (($# == 0)) || record=()
+limit=90m
 if [[ -n ${NODE_VM:-} ]]; then
-  VM_CHECK='node-vm-conformance'
+  VM_CHECK='node-vm-conformance' limit=${VM_MINUTES}m
 else
   args+=("${record[@]}")
 fi
 run_e2e -conformance "$folders" "${args[@]}" -ginkgo "$OUT/ginkgo" -agnhost "$OUT/agnhost" -busybox "$busybox" \
-  -images "${images#,}" -test.run '^TestConformance$' -test.timeout 90m "$@"
+  -images "${images#,}" -test.run '^TestConformance$' -test.timeout "$limit" "$@"

@@ -306,7 +306,10 @@ func TestConformance(t *testing.T) {
 			harness.Progress("%d specs have run", bytes.Count(data, []byte("•"))) // ginkgo prints one for each
 		}
 	}, 2*time.Minute)
-	args := append(which, fmt.Sprintf("--procs=%d", processes), "--json-report=report.json", "--output-dir="+report, "--no-color", "--timeout=80m",
+	deadline, limited := t.Deadline()
+	require.True(t, limited, "-test.timeout is needed")
+	timeout := (time.Until(deadline) - 10*time.Minute).Round(time.Second)
+	args := append(which, fmt.Sprintf("--procs=%d", processes), "--json-report=report.json", "--output-dir="+report, "--no-color", "--timeout="+timeout.String(),
 		filepath.Join(*conformanceFlag, "e2e_node.test"), "--")
 	err = runUpstream(t, n, *ginkgoFlag, slices.Concat(args, settings, upstreamArgs(t, n, report)), log)
 	var exit *exec.ExitError
