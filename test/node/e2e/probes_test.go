@@ -28,6 +28,46 @@ var probeScenarios = []scenario{
 		e.requireGate(t, gateRestartAllContainers)
 		probedAgain(t, e, v1.ContainerRestartRuleActionRestartAllContainers)
 	}},
+
+	// The exit ends the probe or the hook too, so the kubelet stops a container that has
+	// ended by itself. The rule applies.
+	{"ExitsInLivenessProbe", func(t *testing.T, e *e2e) {
+		for _, action := range e.actions(t) {
+			main := container("main", "wait=go exit=42", "")
+			main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+			main = triggeringBy(main, action)
+			main.LivenessProbe = &v1.Probe{
+				ProbeHandler:  v1.ProbeHandler{Exec: noting("probe", time.Hour).Exec},
+				PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 3600,
+			}
+			var pods []*pod
+			for n := range 5 { // The exit is seen before the failure, or after it.
+				pods = append(pods, e.create(t, alwaysSpec(nil, main, container("other", "")), string(action), fmt.Sprint(n)))
+			}
+			for _, p := range pods {
+				before := p.running()
+				p.event("main", 1, "probe")
+				p.signal("go")
+				p.restarted(restart{before: before, cause: "main", action: action})
+			}
+		}
+	}},
+	{"ExitsInPostStartHook", func(t *testing.T, e *e2e) {
+		for _, action := range e.actions(t) {
+			main := triggeringBy(container("main", "exit=42", ""), action)
+			main.Lifecycle = &v1.Lifecycle{PostStart: noting("post-start", 3*time.Second)}
+			p := e.create(t, alwaysSpec(nil, container("other", ""), main), string(action))
+			p.event("main", 2, "post-start-end")
+			p.latest("the end of the restart", func(now *v1.Pod) error {
+				if c := conditionIn(now, conditionOf(action)); c.Status != v1.ConditionFalse || statusOf(now, "main").State.Running == nil {
+					return fmt.Errorf("condition %+v, main %+v", c, statusOf(now, "main").State)
+				}
+				return nil
+			})
+			p.occurred("FailedPostStartHook", 1)
+			p.assertStarts(map[string]int{"other": 2, "main": 2})
+		}
+	}},
 }
 
 // probeDisruptions kill the kubelet after a liveness probe has failed. The next kubelet
