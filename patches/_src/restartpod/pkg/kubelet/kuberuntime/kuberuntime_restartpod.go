@@ -77,15 +77,27 @@ const stoppedDir = "stopped-by-kubelet"
 // container. It may take long on a busy node.
 const stoppedSlack = time.Minute
 
-// exitPause returns for how long a stop waits before it begins. A probe or a hook that runs in
-// the container ends with it, and the runtime reports that before it notes the end of the
-// container, which may take some 20 ms.
+// exitPause returns for how long a stop waits for the container to end by itself. A probe or
+// a hook that runs in the container ends with it, and the runtime reports that before it notes
+// the end of the container: some 20 ms before, and 250 ms on a busy node.
 func exitPause(reason containerKillReason) time.Duration {
 	switch reason {
 	case reasonStartupProbe, reasonLivenessProbe, reasonFailedPostStartHook:
-		return 200 * time.Millisecond
+		return time.Second
 	default:
 		return 0
+	}
+}
+
+// awaitExit waits until the container has ended, or until pause is over.
+func (m *kubeGenericRuntimeManager) awaitExit(ctx context.Context, id kubecontainer.ContainerID, pause time.Duration) {
+	const interval = 50 * time.Millisecond
+	for ; pause > 0; pause -= interval {
+		resp, err := m.runtimeService.ContainerStatus(ctx, id.ID, false)
+		if err != nil || resp.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return
+		}
+		time.Sleep(interval)
 	}
 }
 
@@ -95,7 +107,7 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 	if !mayRestartPod(&pod.Spec) {
 		return
 	}
-	time.Sleep(exitPause(reason))
+	m.awaitExit(ctx, id, exitPause(reason))
 	dir := filepath.Join(m.runtimeHelper.GetPodDir(pod.UID), stoppedDir)
 	from := time.Now()
 	if last, when := m.LastStopped(pod.UID, name); last == id.String() && from.Before(when.Until) {
