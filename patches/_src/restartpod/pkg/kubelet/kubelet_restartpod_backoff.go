@@ -40,25 +40,6 @@ func (r *podRestarts) restoreBackOff(p *podRestart, podStatus *kubecontainer.Pod
 	}
 }
 
-// saveBackOff returns podStatus with the back-off of the pod p. The containers
-// that are started keep it for restoreBackOff.
-func (r *podRestarts) saveBackOff(p *podRestart, podStatus *kubecontainer.PodStatus) *kubecontainer.PodStatus {
-	if p == nil {
-		return podStatus
-	}
-	saved := restart.SaveBackOff(r.backOff, p.machine.BackOffKey(), r.clock.Now())
-	if saved == "" {
-		return podStatus
-	}
-	with := *podStatus
-	with.Restart = &kubecontainer.PodRestart{}
-	if podStatus.Restart != nil {
-		*with.Restart = *podStatus.Restart
-	}
-	with.Restart.BackOff = saved
-	return &with
-}
-
 // measure reports to the metrics what a step of the pod's machine has changed
 // since the previous plan. now is the time of the step.
 func (p *podRestart) measure(before *restartpod.Plan, now time.Time) {

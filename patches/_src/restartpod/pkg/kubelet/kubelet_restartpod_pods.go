@@ -69,7 +69,6 @@ type podRestarts struct {
 type podRestart struct {
 	restarts *podRestarts
 	uid      types.UID
-	gates    restartpod.Gates
 	machine  *restartpod.Machine
 	plan     restartpod.Plan
 	// containers are the containers of the plan.
@@ -136,7 +135,7 @@ func (r *podRestarts) set(uid types.UID, p *podRestart) *podRestart {
 }
 
 func (r *podRestarts) newRestart(pod *v1.Pod) *podRestart {
-	return &podRestart{restarts: r, uid: pod.UID, gates: r.gates, machine: restartpod.New(r.backOff, pod, r.gates)}
+	return &podRestart{restarts: r, uid: pod.UID, machine: restartpod.New(r.backOff, pod, r.gates)}
 }
 
 // add creates the restart of a pod that has none, and returns it. It does so only
@@ -264,8 +263,9 @@ func (r *podRestarts) gc(known func(types.UID) bool) {
 
 // noteResult records which containers the runtime manager has stopped in a sync
 // with this result. podStatus is the pod's status before the sync. The exits of
-// these containers restart no pod, unless they came before the stops. noteResult also adds the containers stopped for
-// a restart to the result: after such a sync the statuses must be read again.
+// these containers restart no pod, unless they came before the stops. noteResult
+// also adds the containers stopped for a restart to the result: after such a sync
+// the statuses must be read again.
 func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kubecontainer.PodSyncResult) {
 	if p == nil {
 		return
@@ -413,7 +413,7 @@ func (p *podRestart) withoutTriggers(pod *v1.Pod) *v1.Pod {
 		for j := range spec.RestartPolicyRules {
 			rule := &spec.RestartPolicyRules[j]
 			if rule.Action == v1.ContainerRestartRuleActionRestartPod ||
-				rule.Action == v1.ContainerRestartRuleActionRestartAllContainers && p.gates.RestartAllContainers {
+				rule.Action == v1.ContainerRestartRuleActionRestartAllContainers && p.restarts.gates.RestartAllContainers {
 				rule.Action = "" // the rule matches and has no effect
 			}
 		}

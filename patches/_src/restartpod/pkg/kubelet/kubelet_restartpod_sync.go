@@ -26,6 +26,7 @@ import (
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
+	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
 // restartSync is one sync of a pod that may be restarted in place. stepRestart returns
@@ -75,21 +76,24 @@ func (s *restartSync) syncPod(ctx context.Context, podStatus *kubecontainer.PodS
 	if s.err != nil {
 		return kubecontainer.PodSyncResult{}
 	}
-	podStatus = s.holdEnded(ctx, s.kl.podRestarts.saveBackOff(p, p.present(podStatus)))
+	podStatus = s.forStarts(ctx, p.present(podStatus))
 	result := sync(p.withoutTriggers(s.pod), podStatus)
 	p.noteResult(podStatus, &result)
 	return result
 }
 
-// holdEnded returns podStatus for a sync in which no container starts again that had ended
-// when the sync stopped it. The probe of a container fails with it, before the runtime shows
-// the exit. The next sync sees which rule applies to the exit.
-func (s *restartSync) holdEnded(ctx context.Context, podStatus *kubecontainer.PodStatus) *kubecontainer.PodStatus {
+// forStarts returns podStatus with the pod's back-off, which the containers that start keep
+// for restoreBackOff. It also holds those that had ended when the sync stopped them: the probe
+// of a container fails with it, before the runtime shows the exit. The next sync sees which
+// rule applies to that.
+func (s *restartSync) forStarts(ctx context.Context, podStatus *kubecontainer.PodStatus) *kubecontainer.PodStatus {
 	with := *podStatus
 	with.Restart = &kubecontainer.PodRestart{}
 	if podStatus.Restart != nil {
 		*with.Restart = *podStatus.Restart
 	}
+	r := s.kl.podRestarts
+	with.Restart.BackOff = restart.SaveBackOff(r.backOff, s.restart.machine.BackOffKey(), r.clock.Now())
 	with.Restart.Hold = func(name string) *kubecontainer.BackoffError {
 		before := podStatus.FindContainerStatusByName(name)
 		if before == nil || before.State != kubecontainer.ContainerStateRunning {

@@ -26,6 +26,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilwait "k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierror "k8s.io/cri-api/pkg/errors"
 	"k8s.io/klog/v2"
@@ -91,14 +92,13 @@ func exitPause(reason containerKillReason) time.Duration {
 
 // awaitExit waits until the container has ended, or until pause is over.
 func (m *kubeGenericRuntimeManager) awaitExit(ctx context.Context, id kubecontainer.ContainerID, pause time.Duration) {
-	const interval = 50 * time.Millisecond
-	for ; pause > 0; pause -= interval {
-		resp, err := m.runtimeService.ContainerStatus(ctx, id.ID, false)
-		if err != nil || resp.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-			return
-		}
-		time.Sleep(interval)
+	if pause == 0 {
+		return
 	}
+	_ = utilwait.PollUntilContextTimeout(ctx, 50*time.Millisecond, pause, true, func(ctx context.Context) (bool, error) {
+		resp, err := m.runtimeService.ContainerStatus(ctx, id.ID, false)
+		return err != nil || resp.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING, nil
+	})
 }
 
 // noteStopped stores that the kubelet is about to stop an instance of a container
