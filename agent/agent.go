@@ -163,6 +163,8 @@ type container struct {
 	// nil. probe is nil until the postStart hook has ended.
 	stop  *stop
 	probe *prober
+	// stopAt is the time from mustKill. It is zero until the events of the stop are recorded.
+	stopAt time.Time
 	// hook is the postStart hook of instance or, before a start, of the next instance.
 	// It may be nil.
 	hook *startHook

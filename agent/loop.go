@@ -209,11 +209,14 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 	}
 	for i := range a.containers {
 		c := &a.containers[i]
-		if grace, message := a.mustKill(c); message != "" {
-			a.stopped[c.instance.ID] = true
-			a.save()
-			a.kill(o.Now, c, restartpod.Kill{Container: i, ID: c.instance.ID, PreStop: true, Grace: grace, Message: message})
+		grace, at := a.mustKill(o.Now, c)
+		if at.IsZero() || o.Now.Before(at) {
+			next = earlier(next, at)
+			continue
 		}
+		a.stopped[c.instance.ID] = true
+		a.save()
+		a.kill(o.Now, c, restartpod.Kill{Container: i, ID: c.instance.ID, PreStop: true, Grace: grace})
 	}
 	return earlier(next, a.startAll(o, plan.Start))
 }

@@ -31,7 +31,7 @@ func (a *Agent) observe(state State) {
 			c.probe.end(kinds)
 			c.stop.end()
 			c.hook.end()
-			c.instance, c.stop, c.probe, c.hook = nil, nil, nil, nil
+			c.instance, c.stop, c.probe, c.hook, c.stopAt = nil, nil, nil, nil, time.Time{}
 			continue
 		}
 		isNew := c.instance == nil || c.instance.ID != instance.ID
@@ -40,7 +40,7 @@ func (a *Agent) observe(state State) {
 		if isNew {
 			c.probe.end(kinds)
 			c.stop.end()
-			c.stop, c.probe = nil, nil
+			c.stop, c.probe, c.stopAt = nil, nil, time.Time{}
 			if instance.State != restart.ContainerStateCreated {
 				c.wait("", "", time.Time{}) // The start may have returned an error, or have been late.
 			}

@@ -71,6 +71,32 @@ containers:
 			`,
 		},
 		{
+			name: "a rule restarts the pod after an exit that fails the hook first",
+			spec: `
+containers:
+- {name: main, lifecycle: {postStart: {exec: {command: [fail]}}}, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}`,
+			lives: map[string][]life{"main": {exits(88, 1200*time.Millisecond), {stopCode: 88}}},
+			exec:  map[string]func(context.Context) (int, error){"fail": takes(time.Second, 1)},
+			lasts: 5 * time.Second,
+			phase: v1.PodFailed,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				0s exec main#1 fail
+				1s Warning FailedPostStartHook: PostStartHook failed
+				1s Normal Killing: FailedPostStartHook
+				1.2s exit main#1 code=88
+				1.2s Normal PodRestarting: Container main exited with code 88, triggering pod restart
+				1.2s start main#2 restarts=1
+				1.2s exec main#2 fail
+				2.2s Warning FailedPostStartHook: PostStartHook failed
+				2.2s Normal Killing: FailedPostStartHook
+				3.2s stop main#2 grace=30s
+				3.2s exit main#2 code=88
+				3.2s remove
+			`,
+		},
+		{
 			name:  "the exit of the container ends the wait for its hook",
 			spec:  `{restartPolicy: Never, containers: [{name: main, lifecycle: {postStart: {sleep: {seconds: 100}}}}, {name: other}]}`,
 			lives: map[string][]life{"main": {exits(3, time.Second)}, "other": {exits(0, time.Second)}},

@@ -73,6 +73,32 @@ containers:
 			`,
 		},
 		{
+			name: "a rule restarts the pod after an exit that fails the liveness probe first",
+			spec: `
+containers:
+- {name: main, livenessProbe: {exec: {command: [up]}, failureThreshold: 1}, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}`,
+			lives: map[string][]life{"main": {exits(88, 1200*time.Millisecond), {stopCode: 88}}},
+			exec:  map[string]func(context.Context) (int, error){"up": failTimes(2)},
+			lasts: 5 * time.Second,
+			phase: v1.PodFailed,
+			want: `
+				0s sandbox 1
+				0s start main#1 restarts=0
+				1s exec main#1 up
+				1s Warning Unhealthy: Liveness probe failed: output
+				1s Normal Killing: Container main failed liveness probe
+				1.2s exit main#1 code=88
+				1.2s Normal PodRestarting: Container main exited with code 88, triggering pod restart
+				1.2s start main#2 restarts=1
+				2s exec main#2 up
+				2s Warning Unhealthy: Liveness probe failed: output
+				2s Normal Killing: Container main failed liveness probe
+				3s stop main#2 grace=30s
+				3s exit main#2 code=88
+				3s remove
+			`,
+		},
+		{
 			name: "a failed liveness probe restarts a container that exits with 0",
 			spec: `
 restartPolicy: OnFailure
@@ -184,7 +210,7 @@ containers:
   restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [137]}}]`,
 			lives: map[string][]life{"main": {{stopsWell: true}}},
 			exec:  map[string]func(context.Context) (int, error){"up": failTimes(1)},
-			lasts: 2500 * time.Millisecond,
+			lasts: 3500 * time.Millisecond,
 			phase: v1.PodRunning,
 			want: `
 				0s sandbox 1
@@ -192,14 +218,14 @@ containers:
 				1s exec main#1 up
 				1s Warning Unhealthy: Liveness probe failed: output
 				1s Normal Killing: Container main failed liveness probe, will be restarted
-				1s stop main#1 grace=30s
-				1s exit main#1 code=0
-				1s start main#2 restarts=1
-				2s exec main#2 up
+				2s stop main#1 grace=30s
+				2s exit main#1 code=0
+				2s start main#2 restarts=1
+				3s exec main#2 up
 			`,
 		},
 		{
-			name: "an exit after a failed probe never triggers a restart of the pod",
+			name: "an exit in the stop after a failed probe never triggers a restart of the pod",
 			spec: `
 restartPolicy: OnFailure
 containers:
@@ -209,7 +235,7 @@ containers:
   restartPolicyRules: [{action: RestartPod, exitCodes: {operator: NotIn, values: [0]}}]`,
 			exec:  map[string]func(context.Context) (int, error){"up": failTimes(2)},
 			lives: map[string][]life{"main": {{}, {}, exits(3, 5500*time.Millisecond), {}}},
-			lasts: 18 * time.Second,
+			lasts: 20 * time.Second,
 			phase: v1.PodRunning,
 			want: `
 				0s sandbox 1
@@ -217,24 +243,24 @@ containers:
 				1s exec main#1 up
 				1s Warning Unhealthy: Liveness probe failed: output
 				1s Normal Killing: Container main failed liveness probe, will be restarted
-				1s stop main#1 grace=30s
-				1s exit main#1 code=143
-				1s start main#2 restarts=1
-				2s exec main#2 up
-				2s Warning Unhealthy: Liveness probe failed: output
-				2s Normal Killing: Container main failed liveness probe, will be restarted
-				2s stop main#2 grace=30s
-				2s exit main#2 code=143
-				2s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
-				12s start main#3 restarts=2
-				13s exec main#3 up
-				14s exec main#3 up
+				2s stop main#1 grace=30s
+				2s exit main#1 code=143
+				2s start main#2 restarts=1
+				3s exec main#2 up
+				3s Warning Unhealthy: Liveness probe failed: output
+				3s Normal Killing: Container main failed liveness probe, will be restarted
+				4s stop main#2 grace=30s
+				4s exit main#2 code=143
+				4s Warning BackOff: Back-off restarting failed container main in pod p_default(u): waiting 10s
+				14s start main#3 restarts=2
 				15s exec main#3 up
 				16s exec main#3 up
 				17s exec main#3 up
-				17.5s exit main#3 code=3
-				17.5s Normal PodRestarting: Container main exited with code 3, triggering pod restart
-				17.5s start main#4 restarts=3
+				18s exec main#3 up
+				19s exec main#3 up
+				19.5s exit main#3 code=3
+				19.5s Normal PodRestarting: Container main exited with code 3, triggering pod restart
+				19.5s start main#4 restarts=3
 			`,
 		},
 		{

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,7 +44,8 @@ func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
 }
 
 // beginStop ends the startup and liveness probes of an instance and starts its preStop
-// hook. As in the kubelet, the readiness probe goes on until the instance has ended.
+// hook. As in the kubelet, the readiness probe goes on until the instance has ended. The
+// message is that of the event, or empty for no event.
 func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.Duration, message string) {
 	if c.stop != nil {
 		return
@@ -51,7 +53,9 @@ func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.
 	s := &stop{}
 	c.stop = s
 	c.probe.end(readiness)
-	a.event(c, v1.EventTypeNormal, "Killing", "%s", message)
+	if message != "" {
+		a.event(c, v1.EventTypeNormal, "Killing", "%s", message)
+	}
 	if !preStop || grace == 0 || c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {
 		return
 	}
@@ -174,29 +178,51 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	return time.Time{}, true
 }
 
-// mustKill returns the grace period and the message for killing a container that has
-// failed a probe or a hook, or is in an unknown state. The message is empty for other
-// containers, and for those that are being stopped.
-func (a *Agent) mustKill(c *container) (grace time.Duration, message string) {
+// exitPause returns for how long a stop after a failed probe or hook waits for the container to
+// exit by itself. A probe or a hook that runs in the container ends with it, and the runtime may
+// report that before the exit. A rule that restarts the pod applies to that exit, and not to one
+// that the agent causes. The kubelet of the patches waits as long in each pod with such a rule.
+func (c *container) exitPause() time.Duration {
+	if slices.ContainsFunc(c.Rules, func(r restartpod.Rule) bool { return r.Action != restartpod.ActionRestart }) {
+		return time.Second
+	}
+	return 0
+}
+
+// mustKill returns when to kill a container that has failed a probe or a hook, or is in an
+// unknown state, unless it exits before, and its grace period. The time is zero for other
+// containers, and for those that are being stopped. mustKill records the events of the stop
+// when it first returns a time for an instance, as the kubelet does before its wait.
+func (a *Agent) mustKill(now time.Time, c *container) (grace time.Duration, at time.Time) {
+	var message string
+	pause := c.exitPause()
+	grace = a.gracePeriod(nil)
 	switch {
 	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():
-		return 0, ""
+		return 0, time.Time{}
 	case c.instance.State == restart.ContainerStateUnknown:
-		return a.gracePeriod(nil), fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State)
+		message, pause = fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State), 0
 	case c.instance.State != restart.ContainerStateRunning:
-		return 0, ""
+		return 0, time.Time{}
 	case c.hook != nil && c.hook.failed:
-		a.event(c, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-		return a.gracePeriod(nil), "FailedPostStartHook"
-	case c.probe == nil, c.probe.failed == nil:
-		return 0, ""
+		if message = "FailedPostStartHook"; c.stopAt.IsZero() {
+			a.event(c, v1.EventTypeWarning, message, "PostStartHook failed")
+		}
+	case c.probe != nil && c.probe.failed != nil:
+		grace = a.gracePeriod(c.probe.failed)
+		message = "Container " + c.Name + " failed " + c.probe.failedAs + " probe"
+		switch {
+		case c.Kind != restartpod.KindRegular:
+			message = "Init c" + message[1:]
+		case c.Policy != v1.ContainerRestartPolicyNever:
+			message += ", will be restarted"
+		}
+	default:
+		return 0, time.Time{}
 	}
-	message = "Container " + c.Name + " failed " + c.probe.failedAs + " probe"
-	switch {
-	case c.Kind != restartpod.KindRegular:
-		message = "Init c" + message[1:]
-	case c.Policy != v1.ContainerRestartPolicyNever:
-		message += ", will be restarted"
+	if c.stopAt.IsZero() {
+		a.event(c, v1.EventTypeNormal, "Killing", "%s", message)
 	}
-	return a.gracePeriod(c.probe.failed), message
+	c.stopAt = earlier(c.stopAt, now.Add(pause))
+	return grace, c.stopAt
 }
