@@ -81,6 +81,13 @@ var twins = []twin{
 		},
 	},
 	{
+		name: "exits-in-post-start-hook",
+		spec: alwaysSpec(nil, container("other", ""), probed(triggeringBy(container("main", "wait=go exit=42", ""), harness.ActionRestartPod), func(c *v1.Container) {
+			c.Lifecycle = &v1.Lifecycle{PostStart: noting("post-start", 10*time.Second)}
+		})),
+		script: []string{"main 1 post-start", "sleep 1s", "put go", "main 2 post-start-end"}, order: []string{"main 1 exit:42", "other 1 term", "other 2 start", "main 2 start"},
+	},
+	{
 		name: "restarts-all-containers", spec: podSpec([]v1.Container{sidecar("proxy", "")}, triggeringBy(container("main", "wait=go exit=42", ""), v1.ContainerRestartRuleActionRestartAllContainers), container("other", "linger=5s")),
 		script: []string{"main 1 start", "other 1 start", "sleep 1s", "put go", "main 2 start", "other 2 start"}, order: []string{"main 1 exit:42", "proxy 2 start", "main 2 start"},
 	},
