@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -23,31 +24,44 @@ import (
 
 // instance is an instance of a container, as the runtime's log has it. The creation is
 // when the runtime answered the request for it, so it is later than the decision to start
-// the container and earlier than anything that its program does.
+// the container and earlier than anything that its program does. An instance that containerd
+// created and was killed before it answered has no ID and no times.
 type instance struct {
+	id              string
 	created, exited time.Time
 	started         bool
 }
 
 // runtimeLog follows the runtime's log, which keeps the order of events on a busy
 // machine, and instances that the kubelet has removed.
-var runtimeLog = instanceLog{sandboxes: map[string]string{}, requests: map[string]string{}, byID: map[string]*instance{}, of: map[string][]*instance{}}
+var runtimeLog = newInstanceLog()
+
+func newInstanceLog() *instanceLog {
+	return &instanceLog{
+		sandboxes: map[string]string{}, unanswered: map[string]int{}, requests: map[string]string{}, byID: map[string]*instance{}, of: map[string][]*instance{},
+	}
+}
 
 type instanceLog struct {
 	sync.Mutex
 	read int64
-	// sandboxes has the UID of the pod of each sandbox of containerd, and requests the
-	// "UID/container" of each request to CRI-O for a container. byID has the instances, and
-	// of those of each container in the order of their creation, by "UID/container".
-	sandboxes map[string]string
-	requests  map[string]string
-	byID      map[string]*instance
-	of        map[string][]*instance
+	// sandboxes has the UID of the pod of each sandbox of containerd, and unanswered the attempt
+	// of the last request for a container, by "UID/container", until containerd answers it.
+	sandboxes  map[string]string
+	unanswered map[string]int
+	// requests has the "UID/container" of each request to CRI-O for a container.
+	requests map[string]string
+	// byID has the instances, and of those of each container in the order of their creation,
+	// by "UID/container".
+	byID map[string]*instance
+	of   map[string][]*instance
 }
 
 var (
 	logTime       = regexp.MustCompile(`^time="([^"]*)"`)
 	sandboxLine   = regexp.MustCompile(`"RunPodSandbox for .*[Uu]id:\W*([\w-]+).* returns sandbox id \W*(\w+)`)
+	requestLine   = regexp.MustCompile(`"CreateContainer within sandbox \W*(\w+)\W* for container [Nn]ame:\W*([\w-]+)\W*(?:[Aa]ttempt:\W*(\d+))?`)
+	failedLine    = regexp.MustCompile(`"CreateContainer within sandbox \W*(\w+)\W* for .*[Nn]ame:\W*([\w-]+).* failed"`)
 	createdLine   = regexp.MustCompile(`"CreateContainer within sandbox \W*(\w+)\W* for .*[Nn]ame:\W*([\w-]+).* returns container id \W*(\w+)`)
 	startedLine   = regexp.MustCompile(`"StartContainer for \W*(\w+)\W* returns successfully"`)
 	containerExit = regexp.MustCompile(`"received container exit event .*container_id:\W*(\w+).*exited_at:\{seconds:(\d+)(?:\s+nanos:(\d+))?`)
@@ -66,9 +80,21 @@ func (l *instanceLog) parse(text []byte) error {
 		if m := sandboxLine.FindSubmatch(line); m != nil {
 			l.sandboxes[string(m[2])] = string(m[1])
 		} else if m := createdLine.FindSubmatch(line); m != nil {
-			if err := l.create(line, string(m[3]), l.sandboxes[string(m[1])]+"/"+string(m[2])); err != nil {
+			of := l.sandboxes[string(m[1])] + "/" + string(m[2])
+			delete(l.unanswered, of)
+			if err := l.create(line, string(m[3]), of); err != nil {
 				return err
 			}
+		} else if m := failedLine.FindSubmatch(line); m != nil {
+			delete(l.unanswered, l.sandboxes[string(m[1])]+"/"+string(m[2]))
+		} else if m := requestLine.FindSubmatch(line); m != nil {
+			of := l.sandboxes[string(m[1])] + "/" + string(m[2])
+			attempt, _ := strconv.Atoi(string(m[3])) // The log leaves out 0.
+			// The kubelet repeats a request with the same attempt unless there is an instance.
+			if last, ok := l.unanswered[of]; ok && last < attempt {
+				l.of[of] = append(l.of[of], &instance{})
+			}
+			l.unanswered[of] = attempt
 		} else if m := crioRequest.FindSubmatch(line); m != nil {
 			l.requests[string(m[3])] = string(m[2]) + "/" + string(m[1])
 		} else if m := crioCreated.FindSubmatch(line); m != nil {
@@ -113,7 +139,7 @@ func (l *instanceLog) create(line []byte, id, of string) error {
 	if err != nil {
 		return err
 	}
-	i := &instance{created: at}
+	i := &instance{id: id, created: at}
 	l.byID[id] = i
 	l.of[of] = append(l.of[of], i)
 	return nil
@@ -165,12 +191,17 @@ func (p *pod) instance(name string, n int, ended bool) (found instance) {
 	return found
 }
 
-// created returns how many instances of a container the runtime has created.
-func (p *pod) created(name string) (int, error) {
+// created returns how many instances of a container the runtime has created, and the ID of the
+// newest one.
+func (p *pod) created(name string) (n int, newest string, err error) {
 	runtimeLog.Lock()
 	defer runtimeLog.Unlock()
-	err := runtimeLog.follow(filepath.Join(p.Spec.Logs, "runtime.log"))
-	return len(runtimeLog.of[string(p.uid)+"/"+name]), err
+	err = runtimeLog.follow(filepath.Join(p.Spec.Logs, "runtime.log"))
+	all := runtimeLog.of[string(p.uid)+"/"+name]
+	if n = len(all); n > 0 {
+		newest = all[n-1].id
+	}
+	return n, newest, err
 }
 
 // exited returns the time at which the n-th instance of a container ended.
@@ -185,4 +216,29 @@ func (p *pod) assertWaited(name string, n int, delay time.Duration) {
 	p.t.Helper()
 	waited := p.instance(name, n+1, false).created.Sub(p.exited(name, n))
 	assert.GreaterOrEqual(p.t, waited, delay, "pod %s: how long restart %d of %s waited", p.name, n, name)
+}
+
+// Of two creations without an answer, only that of attempt 1 has left an instance: the next
+// request has another attempt. Attempt 3 was requested thrice.
+func TestInstanceLog(t *testing.T) {
+	const lines = `time="2026-01-01T00:00:00Z" msg="RunPodSandbox for name:\"p\" uid:\"u\" namespace:\"default\" returns sandbox id \"box\""
+time="2026-01-01T00:00:01Z" msg="CreateContainer within sandbox \"box\" for container name:\"main\""
+time="2026-01-01T00:00:01Z" msg="CreateContainer within sandbox \"box\" for name:\"main\" returns container id \"a\""
+time="2026-01-01T00:00:02Z" msg="CreateContainer within sandbox \"box\" for container name:\"main\"  attempt:1"
+time="2026-01-01T00:00:03Z" msg="CreateContainer within sandbox \"box\" for container name:\"main\" attempt:2"
+time="2026-01-01T00:00:03Z" msg="CreateContainer within sandbox \"box\" for name:\"main\" attempt:2 returns container id \"c\""
+time="2026-01-01T00:00:04Z" msg="CreateContainer within sandbox \"box\" for container name:\"main\" attempt:3"
+time="2026-01-01T00:00:05Z" msg="CreateContainer within sandbox \"box\" for container name:\"main\" attempt:3"
+time="2026-01-01T00:00:05Z" msg="CreateContainer within sandbox \"box\" for name:\"main\" attempt:3 failed" error="canceled"
+time="2026-01-01T00:00:06Z" msg="CreateContainer within sandbox \"box\" for container name:\"main\" attempt:3"
+time="2026-01-01T00:00:06Z" msg="CreateContainer within sandbox \"box\" for name:\"main\" attempt:3 returns container id \"d\""
+`
+	l := newInstanceLog()
+	require.NoError(t, l.parse([]byte(lines)))
+	var ids []string
+	for _, i := range l.of["u/main"] {
+		ids = append(ids, i.id)
+	}
+	require.Equal(t, []string{"a", "", "c", "d"}, ids)
+	require.Empty(t, l.unanswered)
 }

@@ -249,9 +249,13 @@ func (s *soak) account(t *testing.T, p *pod, kind, next int) (restarts int) {
 		for _, c := range statuses(now) {
 			// A kubelet that is killed in a start leaves an instance that counts and was
 			// never started.
-			created, err := p.created(c.Name)
+			created, newest, err := p.created(c.Name)
 			if err != nil {
 				return err
+			}
+			// If the status is older than the newest instance, the count may be right by chance.
+			if _, id, _ := strings.Cut(c.ContainerID, "://"); id != newest {
+				return fmt.Errorf("container %s has ID %s, want %s", c.Name, id, newest)
 			}
 			if want := created - 1; int(c.RestartCount) != want {
 				return fmt.Errorf("container %s has restart count %d, want %d", c.Name, c.RestartCount, want)
