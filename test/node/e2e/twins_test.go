@@ -105,8 +105,8 @@ var twins = []twin{
 		script: []string{"main 1 exit:143", "put alive", "main 2 start"},
 	},
 	{
-		name: "startup-probe", spec: alwaysSpec([]v1.Container{probed(sidecar("proxy", ""), func(c *v1.Container) { c.StartupProbe = exists("up", 1, 8) })}, container("main", "")),
-		script: []string{"proxy 1 start", "sleep 2500ms", "put up", "main 1 start", "sleep 3s"}, order: []string{"proxy 1 start", "main 1 start"},
+		name: "startup-probe", spec: alwaysSpec([]v1.Container{probed(sidecar("proxy", ""), func(c *v1.Container) { c.StartupProbe = exists("up", 1, 60) })}, container("main", "")),
+		script: []string{"proxy 1 start", "sleep 8s", "put up", "main 1 start", "sleep 3s"}, order: []string{"proxy 1 start", "main 1 start"},
 	},
 	{
 		name: "cannot-execute", spec: alwaysSpec(nil, executing(container("main"), "/nothing"), container("other", "")),
