@@ -40,9 +40,13 @@ var probeScenarios = []scenario{
 				ProbeHandler:  v1.ProbeHandler{Exec: noting("probe", time.Hour).Exec},
 				PeriodSeconds: 1, FailureThreshold: 1, TimeoutSeconds: 3600,
 			}
+			// The runtime manager stops a pod if no container would run after the failure.
+			alone := main
+			alone.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
 			var pods []*pod
 			for n := range 5 { // The exit is seen before the failure, or after it.
-				pods = append(pods, e.create(t, alwaysSpec(nil, main, container("other", "")), string(action), fmt.Sprint(n)))
+				pods = append(pods, e.create(t, alwaysSpec(nil, main, container("other", "")), string(action), fmt.Sprint(n)),
+					e.create(t, podSpec(nil, alone), string(action), "alone", fmt.Sprint(n)))
 			}
 			for _, p := range pods {
 				before := p.running()
