@@ -33,6 +33,7 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -91,6 +92,31 @@ func TestExitPause(t *testing.T) {
 		reasonLivenessProbe: true, reasonStartupProbe: true, reasonFailedPostStartHook: true, reasonUnknown: false,
 	} {
 		require.Equal(t, waits, exitPause(reason) > 0, reason)
+	}
+}
+
+// The stop of the last container leaves the sandbox of a pod that a rule may restart: the
+// container may have exited by itself.
+func TestStopLeavesSandbox(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	_, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
+	require.NoError(t, err)
+	for action, leaves := range map[v1.ContainerRestartRuleAction]bool{
+		v1.ContainerRestartRuleActionRestart: false, v1.ContainerRestartRuleActionRestartPod: true, v1.ContainerRestartRuleActionRestartAllContainers: true,
+	} {
+		pod, status := makeBasePodAndStatus()
+		pod.Spec.RestartPolicy = v1.RestartPolicyNever
+		pod.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{Action: action}}
+		for _, s := range status.ContainerStatuses {
+			m.livenessManager.Set(s.ID, proberesults.Failure, pod)
+		}
+		actions := m.podActions(tCtx, pod, status)
+		require.Equal(t, leaves, !actions.KillPod, action)
+		require.Len(t, actions.ContainersToKill, 3)
+		for _, s := range status.ContainerStatuses {
+			s.State = kubecontainer.ContainerStateExited
+		}
+		require.True(t, m.podActions(tCtx, pod, status).KillPod, action)
 	}
 }
 
