@@ -232,3 +232,21 @@ func TestRuntimeError(t *testing.T) {
 		`), trace)
 	})
 }
+
+// A rule does not apply to the exit of a container that the agent stops with a lost sandbox.
+func TestSandboxLostIsNoCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		p := pod(t, `{restartPolicy: Never, containers: [{name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [137]}}]}]}`)
+		time.AfterFunc(2*time.Second, func() {
+			n.mutex.Lock()
+			n.ready = false
+			n.mutex.Unlock()
+			n.changed <- struct{}{}
+		})
+		phase, trace := n.run(t, n.agent(p), 10*time.Second)
+		require.Equal(t, v1.PodFailed, phase)
+		require.Contains(t, trace, "2s exit main#1 code=137\n")
+		require.NotContains(t, trace, "PodRestarting")
+	})
+}
