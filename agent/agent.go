@@ -118,8 +118,8 @@ type Agent struct {
 	lost map[string]bool
 	// before has the results of the probes of instances under an earlier agent.
 	before map[string]v1.ContainerStatus
-	// stopped is the set of instances that this agent or an earlier one stopped alone,
-	// not with the pod: restart.ContainerStatus.StoppedByAgent.
+	// stopped is the set of instances that this agent or an earlier one stopped, but not for
+	// the end or a restart of the pod: restart.ContainerStatus.StoppedByAgent.
 	stopped map[string]bool
 
 	// podBackOff is the result of restart.SaveBackOff for the pod at the last start.

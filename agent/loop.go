@@ -214,9 +214,7 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 			next = earlier(next, at)
 			continue
 		}
-		a.stopped[c.instance.ID] = true
-		a.save()
-		a.kill(o.Now, c, restartpod.Kill{Container: i, ID: c.instance.ID, PreStop: true, Grace: grace})
+		a.killNoted(o.Now, c, restartpod.Kill{Container: i, ID: c.instance.ID, PreStop: true, Grace: grace})
 	}
 	return earlier(next, a.startAll(o, plan.Start))
 }

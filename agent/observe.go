@@ -134,13 +134,9 @@ func (a *Agent) loseSandbox(now time.Time, state State) (ending bool) {
 		}
 		lost = true
 		if c.instance.State != restart.ContainerStateExited {
-			a.stopped[c.instance.ID] = true
-			a.kill(now, c, restartpod.Kill{Container: i, ID: c.instance.ID, Message: "Stopping container " + c.Name})
+			a.killNoted(now, c, restartpod.Kill{Container: i, ID: c.instance.ID, Message: "Stopping container " + c.Name})
 			ending = true
 		}
-	}
-	if ending {
-		a.save()
 	}
 	if ending || !lost || a.o.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
 		return ending

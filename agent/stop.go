@@ -43,6 +43,14 @@ func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
 	}
 }
 
+// killNoted kills an instance and saves that. So no rule that restarts the pod applies to the
+// exit, also under an agent that adopts the pod.
+func (a *Agent) killNoted(now time.Time, c *container, k restartpod.Kill) {
+	a.stopped[k.ID] = true
+	a.save()
+	a.kill(now, c, k)
+}
+
 // beginStop ends the startup and liveness probes of an instance and starts its preStop
 // hook. As in the kubelet, the readiness probe goes on until the instance has ended. The
 // message is that of the event, or empty for no event.
@@ -195,13 +203,12 @@ func (c *container) exitPause() time.Duration {
 // when it first returns a time for an instance, as the kubelet does before its wait.
 func (a *Agent) mustKill(now time.Time, c *container) (grace time.Duration, at time.Time) {
 	var message string
-	pause := c.exitPause()
 	grace = a.gracePeriod(nil)
 	switch {
 	case c.instance == nil, c.stop != nil && !c.stop.deadline.IsZero():
 		return 0, time.Time{}
 	case c.instance.State == restart.ContainerStateUnknown:
-		message, pause = fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State), 0
+		message = fmt.Sprintf("Container is in %q state, try killing it before restart", c.instance.State)
 	case c.instance.State != restart.ContainerStateRunning:
 		return 0, time.Time{}
 	case c.hook != nil && c.hook.failed:
@@ -223,6 +230,10 @@ func (a *Agent) mustKill(now time.Time, c *container) (grace time.Duration, at t
 	if c.stopAt.IsZero() {
 		a.event(c, v1.EventTypeNormal, "Killing", "%s", message)
 	}
-	c.stopAt = earlier(c.stopAt, now.Add(pause))
+	at = now
+	if c.instance.State == restart.ContainerStateRunning {
+		at = now.Add(c.exitPause())
+	}
+	c.stopAt = earlier(c.stopAt, at)
 	return grace, c.stopAt
 }
