@@ -80,15 +80,15 @@ func (l *instanceLog) parse(text []byte) error {
 		if m := sandboxLine.FindSubmatch(line); m != nil {
 			l.sandboxes[string(m[2])] = string(m[1])
 		} else if m := createdLine.FindSubmatch(line); m != nil {
-			of := l.sandboxes[string(m[1])] + "/" + string(m[2])
+			of := l.container(m)
 			delete(l.unanswered, of)
 			if err := l.create(line, string(m[3]), of); err != nil {
 				return err
 			}
 		} else if m := failedLine.FindSubmatch(line); m != nil {
-			delete(l.unanswered, l.sandboxes[string(m[1])]+"/"+string(m[2]))
+			delete(l.unanswered, l.container(m))
 		} else if m := requestLine.FindSubmatch(line); m != nil {
-			of := l.sandboxes[string(m[1])] + "/" + string(m[2])
+			of := l.container(m)
 			attempt, _ := strconv.Atoi(string(m[3])) // The log leaves out 0.
 			// The kubelet repeats a request with the same attempt unless there is an instance.
 			if last, ok := l.unanswered[of]; ok && last < attempt {
@@ -131,6 +131,12 @@ func (l *instanceLog) parse(text []byte) error {
 		}
 	}
 	return nil
+}
+
+// container returns the "UID/container" of a line of containerd that begins with the sandbox and
+// the name.
+func (l *instanceLog) container(m [][]byte) string {
+	return l.sandboxes[string(m[1])] + "/" + string(m[2])
 }
 
 // create adds an instance whose creation is in a line of the log.
