@@ -57,10 +57,10 @@ containers:
 			dies: 6 * time.Second,
 			want: `
 				7s Normal Killing: Stopping container helper, the pod is being restarted
-				7s stop helper#1 grace=29s
+				7s stop helper#1 grace=30s
 				9s exit helper#1 code=143
 				9s Normal Killing: Stopping container proxy, the pod is being restarted
-				9s stop proxy#1 grace=27s
+				9s stop proxy#1 grace=28s
 				9s exit proxy#1 code=143
 				9s start setup#2 restarts=1
 				10s exit setup#2 code=0

@@ -35,8 +35,8 @@ type Machine struct {
 
 	// since is when the restart began.
 	since time.Time
-	// stopSince is when the previous run began to be stopped, or zero before that.
-	// The grace period counts from it.
+	// stopSince is when this machine began to stop the previous run, or zero before
+	// that. The grace period counts from it.
 	stopSince time.Time
 	// exitedAt is when the container that caused the restart exited. The back-off
 	// counts from it.
@@ -268,11 +268,11 @@ func causeMessage(cause *Container) string {
 
 // becomeTerminatingAgain repeats Startup because the sandbox and all started
 // containers were lost. It is still the same restart, and the back-off has already
-// allowed it.
+// allowed it. Containers that still run have a whole grace period.
 func (m *Machine) becomeTerminatingAgain() {
 	must(m.phase == PhaseStartup && m.passed, "Startup begins again before it began")
 	m.phase = PhaseTerminatingForRestart
-	m.stopSince = m.since
+	m.stopSince = time.Time{}
 }
 
 // becomeStartup ends the wait for the previous run.

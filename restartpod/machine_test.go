@@ -282,6 +282,35 @@ func TestGracePeriodBeginsWithTheStop(t *testing.T) {
 	}
 }
 
+// Containers that may not have been told to stop have a whole grace period: after the agent
+// was restarted, and those that Startup had started in a sandbox that is lost.
+func TestGracePeriodBeginsAgain(t *testing.T) {
+	const grace = 30 * time.Second
+	helper := Container{Name: "helper", Kind: KindRegular, Policy: never, Status: &restart.ContainerStatus{
+		ID: "helper#1", State: restart.ContainerStateRunning, Started: true, StartedAt: epoch,
+	}}
+	observe := func(after time.Duration) Observation {
+		return Observation{Now: epoch.Add(after), Containers: []Container{exitedAt88("main", "main#1"), helper}, GracePeriod: grace}
+	}
+	o := observe(0)
+	o.Held = true
+	p := newTestMachine().Step(o)
+	m, o := newTestMachine(), observe(time.Minute)
+	m.Recover(p.Conditions, o.Containers, o.Now)
+	p = m.Step(o)
+	require.Len(t, p.Kill, 1)
+	assert.Equal(t, grace, p.Kill[0].Grace)
+
+	helper.Status = exitedWith("helper#1", 0)
+	require.Equal(t, PhaseStartup, m.Step(observe(61*time.Second)).Phase)
+	helper.Status = &restart.ContainerStatus{ID: "helper#2", State: restart.ContainerStateRunning, Started: true, StartedAt: epoch.Add(62 * time.Second)}
+	o = observe(3 * time.Minute)
+	o.SandboxLost = true
+	p = m.Step(o)
+	require.Len(t, p.Kill, 1)
+	assert.Equal(t, grace, p.Kill[0].Grace)
+}
+
 // A clock that steps back makes the grace period of a restart begin again once, and not
 // with each step.
 func TestGracePeriodAfterClockStepsBack(t *testing.T) {

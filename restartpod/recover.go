@@ -15,6 +15,9 @@ import (
 // if its gate is now off, because the pod has already lost containers. A pod that is
 // done is found by its containers, also if it was never restarted.
 //
+// The grace period of a restart in progress begins again with the next Step. As after
+// a deletion, the agent does not know whether it has told the containers to stop.
+//
 // The condition of a restart that has ended holds the time of the end and not of
 // the beginning. If the pod's deletion ended the restart, all older instances
 // therefore count as part of the previous run. This includes instances that
@@ -75,7 +78,7 @@ func (m *Machine) recoverDone(containers []Container, now time.Time) {
 // recoverRestart is Recover for a restart in progress.
 func (m *Machine) recoverRestart(containers []Container, now time.Time) {
 	m.since = m.conditions[0].LastTransitionTime.Time
-	m.stopSince, m.exitedAt = m.since, m.since
+	m.exitedAt = m.since
 	// If the condition is in the future and an instance started after it, the clock
 	// stepped back in Startup. Nothing of the previous run is alive then.
 	begun := m.since.Unix() > now.Unix() && slices.ContainsFunc(containers, func(c Container) bool {
