@@ -40,6 +40,7 @@ import (
 	containertest "k8s.io/kubernetes/pkg/kubelet/container/testing"
 	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -82,7 +83,7 @@ type restartTest struct {
 	// lastStopped has for each container the instance that the kubelet stopped last, as
 	// in the pod's directory.
 	lastStopped map[string]string
-	stoppedAt   kuberuntime.StopTime
+	stoppedAt   restartpod.StopTime
 	readStopped int
 	// stop, if not nil, is what SyncPod does before it would start containers.
 	stop func()
@@ -151,7 +152,7 @@ func (r *restartTest) StopContainer(ctx context.Context, _ *v1.Pod, id kubeconta
 	return nil
 }
 
-func (r *restartTest) LastStopped(_ types.UID, name string) (string, kuberuntime.StopTime) {
+func (r *restartTest) LastStopped(_ types.UID, name string) (string, restartpod.StopTime) {
 	r.readStopped++
 	return r.lastStopped[name], r.stoppedAt
 }

@@ -343,6 +343,8 @@ func TestRestartPodExitsBeforeItIsStopped(t *testing.T) {
 		"before, in a hook":            {result: hook, since: -time.Millisecond, restarts: true},
 		"in the stop, in a hook":       {result: hook, since: time.Millisecond},
 		"in a hook, and not stored":    {result: hook, since: -time.Millisecond, unstored: true},
+		// The kubelet does not repeat the stop after a failed hook.
+		"long after, in a hook": {result: hook, since: time.Hour, restarts: true},
 	} {
 		for _, action := range []v1.ContainerRestartRuleAction{v1.ContainerRestartRuleActionRestartPod, v1.ContainerRestartRuleActionRestartAllContainers} {
 			t.Run(string(action)+" "+name, func(t *testing.T) {
@@ -432,8 +434,8 @@ func TestRestartPodExitsInItsProbe(t *testing.T) {
 }
 
 // stopTime returns the time of a stop that begins now and takes up to a minute.
-func stopTime(now time.Time) kuberuntime.StopTime {
-	return kuberuntime.StopTime{From: now, Until: now.Add(time.Minute)}
+func stopTime(now time.Time) restartpod.StopTime {
+	return restartpod.StopTime{From: now, Until: now.Add(time.Minute)}
 }
 
 // A kubelet that starts while a container waits knows that an earlier kubelet stopped

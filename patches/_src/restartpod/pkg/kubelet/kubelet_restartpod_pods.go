@@ -75,7 +75,7 @@ type podRestart struct {
 	containers []restartpod.Container
 	// stopped has the IDs of instances that the kubelet stopped and that the
 	// runtime still knows, and when.
-	stopped map[kubecontainer.ContainerID]kuberuntime.StopTime
+	stopped map[kubecontainer.ContainerID]restartpod.StopTime
 	// hookFailed has the containers whose last start ended with a failed postStart
 	// hook, after which the kubelet stops them. The value is the ID of the previous
 	// instance.
@@ -281,7 +281,8 @@ func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kube
 		case r.Action == kubecontainer.KillContainer && s != nil && s.State != kubecontainer.ContainerStateExited:
 			when, noted := p.stopped[s.ID]
 			if !noted || !when.From.IsZero() {
-				when = p.stopTime(name, s.ID)
+				// It has no end, because the kubelet repeats a stop that fails.
+				when = restartpod.StopTime{From: p.stopTime(name, s.ID).From}
 			}
 			p.noteStopped(s.ID, when)
 		case r.Action == kubecontainer.StartContainer && r.Error == nil:
@@ -315,20 +316,20 @@ func (p *podRestart) noteStops(podStatus *kubecontainer.PodStatus) {
 	}
 }
 
-// stopTime returns the time of a stop that this kubelet has made. It has no end, because the
-// kubelet repeats a stop that fails. It is zero if it could not be stored, or if the clock is
-// before its beginning: after a step back, times do not show what came first.
-func (p *podRestart) stopTime(name string, id kubecontainer.ContainerID) kuberuntime.StopTime {
+// stopTime returns the time of a stop that this kubelet has made. It is zero if it could not be
+// stored, or if the clock is before its beginning: after a step back, times do not show what
+// came first.
+func (p *podRestart) stopTime(name string, id kubecontainer.ContainerID) restartpod.StopTime {
 	last, when := p.restarts.runtime.LastStopped(p.uid, name)
 	if last != id.String() || p.restarts.clock.Now().Before(when.From) {
-		return kuberuntime.StopTime{}
+		return restartpod.StopTime{}
 	}
-	return kuberuntime.StopTime{From: when.From}
+	return when
 }
 
-func (p *podRestart) noteStopped(id kubecontainer.ContainerID, when kuberuntime.StopTime) {
+func (p *podRestart) noteStopped(id kubecontainer.ContainerID, when restartpod.StopTime) {
 	if p.stopped == nil {
-		p.stopped = map[kubecontainer.ContainerID]kuberuntime.StopTime{}
+		p.stopped = map[kubecontainer.ContainerID]restartpod.StopTime{}
 	}
 	p.stopped[id] = when
 }

@@ -25,8 +25,8 @@ import (
 	"k8s.io/klog/v2"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	"k8s.io/kubernetes/pkg/kubelet/kuberuntime"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
 // restartSync is one sync of a pod that may be restarted in place. stepRestart returns
@@ -52,7 +52,7 @@ func (kl *Kubelet) stepRestart(ctx context.Context, pod *v1.Pod, podStatus *kube
 		// matters.
 		p = kl.podRestarts.set(pod.UID, kl.podRestarts.newRestart(pod))
 		for _, s := range podStatus.ContainerStatuses {
-			p.noteStopped(s.ID, kuberuntime.StopTime{})
+			p.noteStopped(s.ID, restartpod.StopTime{})
 		}
 	}
 	if p = kl.stepRestartOf(ctx, pod, podStatus, kl.podWorkers.IsPodTerminationRequested(pod.UID), true); p != nil {

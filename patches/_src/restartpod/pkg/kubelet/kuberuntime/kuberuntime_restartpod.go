@@ -27,14 +27,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilwait "k8s.io/apimachinery/pkg/util/wait"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierror "k8s.io/cri-api/pkg/errors"
 	"k8s.io/klog/v2"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/events"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 )
 
 // ContainerStopper is the part of the container runtime that a restart of a pod
@@ -47,26 +50,7 @@ type ContainerStopper interface {
 	// LastStopped returns the ID of the instance of a container that this kubelet or an
 	// earlier one stopped last, or began to stop, and when. The ID is empty if there is
 	// none, or if no rule of the pod restarts the pod.
-	LastStopped(uid types.UID, name string) (id string, when StopTime)
-}
-
-// StopTime is the time in which a stop ends a container. An exit before it came before the
-// stop began, and an exit after it has another cause: the kubelet ended before it stopped
-// the container. A zero Until is no end, so the zero StopTime ends everything.
-type StopTime struct{ From, Until time.Time }
-
-// Ends reports whether the stop may be the cause of an exit at a time. An unknown time is
-// zero or the Unix epoch. A time without fractions is that of a runtime that knows only
-// seconds.
-func (t StopTime) Ends(exit time.Time) bool {
-	if exit.Unix() <= 0 {
-		return true
-	}
-	latest := exit
-	if exit.Nanosecond() == 0 {
-		latest = exit.Add(time.Second - 1)
-	}
-	return !latest.Before(t.From) && (t.Until.IsZero() || !exit.After(t.Until))
+	LastStopped(uid types.UID, name string) (id string, when restartpod.StopTime)
 }
 
 // stoppedDir is the directory below that of a pod with a file for each container that
@@ -74,17 +58,11 @@ func (t StopTime) Ends(exit time.Time) bool {
 // instance keeps those that it was created with.
 const stoppedDir = "stopped-by-kubelet"
 
-// stoppedSlack is added to the grace period, after which the runtime kills the
-// container. It may take long on a busy node.
-const stoppedSlack = time.Minute
-
-// exitPause returns for how long a stop waits for the container to end by itself. A probe or
-// a hook that runs in the container ends with it, and the runtime reports that before it notes
-// the end of the container: some 20 ms before, and 250 ms on a busy node.
+// exitPause returns for how long a stop waits for the container to end by itself.
 func exitPause(reason containerKillReason) time.Duration {
 	switch reason {
 	case reasonStartupProbe, reasonLivenessProbe, reasonFailedPostStartHook:
-		return time.Second
+		return restartpod.ExitPause
 	default:
 		return 0
 	}
@@ -104,24 +82,24 @@ func (m *kubeGenericRuntimeManager) awaitExit(ctx context.Context, id kubecontai
 // noteStopped stores that the kubelet is about to stop an instance of a container
 // within gracePeriod seconds, for the syncs after the stop and for a kubelet that starts later.
 func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string, gracePeriod int64, reason containerKillReason) {
-	if !mayRestartPod(&pod.Spec) {
+	// The gates do not matter, so that the next kubelet may have others.
+	if !hasPodRule(&pod.Spec, true) {
 		return
 	}
 	m.awaitExit(ctx, id, exitPause(reason))
 	dir := filepath.Join(m.runtimeHelper.GetPodDir(pod.UID), stoppedDir)
-	from := time.Now()
-	if last, when := m.LastStopped(pod.UID, name); last == id.String() && from.Before(when.Until) {
-		// An earlier attempt, in whose time this one is, may have ended it.
-		from = when.From
+	last, when := m.LastStopped(pod.UID, name)
+	if last != id.String() {
+		when = restartpod.StopTime{}
 	}
+	// The API accepts numbers of seconds that are no Duration.
+	when = restartpod.NewStopTime(when, time.Now(), time.Duration(min(gracePeriod, math.MaxInt32))*time.Second)
 	// The pod's directory exists, except if the pod is gone.
 	err := os.Mkdir(dir, 0750)
 	if err == nil || os.IsExist(err) {
-		// The API accepts numbers of seconds that are no Duration.
-		deadline := time.Now().Add(time.Duration(min(gracePeriod, math.MaxInt32))*time.Second + stoppedSlack)
 		// What is left of a write that does not complete is no StopTime, which is right:
 		// nothing has been stopped yet.
-		text := id.String() + " " + from.UTC().Format(time.RFC3339Nano) + " " + deadline.UTC().Format(time.RFC3339)
+		text := id.String() + " " + when.From.UTC().Format(time.RFC3339Nano) + " " + when.Until.UTC().Format(time.RFC3339)
 		err = os.WriteFile(filepath.Join(dir, name), []byte(text), 0640)
 	}
 	if err != nil {
@@ -129,13 +107,19 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 	}
 }
 
-// mayRestartPod reports whether a rule restarts the pod. In the pod that SyncPod gets, the rules
-// of a container that the kubelet stopped before have no action, because they do not apply to
-// that exit.
+// mayRestartPod reports whether a rule may restart the pod in its sandbox. Upstream's code
+// restarts all containers also in a new one.
 func mayRestartPod(spec *v1.PodSpec) bool {
+	return hasPodRule(spec, utilfeature.DefaultFeatureGate.Enabled(features.KubeletRestartAllContainersBackOff))
+}
+
+// hasPodRule reports whether a rule restarts the pod or, if all is true, all containers. In
+// the pod that SyncPod gets, the rules of a container that the kubelet stopped before have no
+// action, because they do not apply to that exit.
+func hasPodRule(spec *v1.PodSpec, all bool) bool {
 	for c := range podutil.ContainerIter(spec, podutil.InitContainers|podutil.Containers) {
 		for _, rule := range c.RestartPolicyRules {
-			if rule.Action != v1.ContainerRestartRuleActionRestart {
+			if a := rule.Action; a != v1.ContainerRestartRuleActionRestart && (all || a != v1.ContainerRestartRuleActionRestartAllContainers) {
 				return true
 			}
 		}
@@ -144,20 +128,20 @@ func mayRestartPod(spec *v1.PodSpec) bool {
 }
 
 // LastStopped implements ContainerStopper.
-func (m *kubeGenericRuntimeManager) LastStopped(uid types.UID, name string) (id string, when StopTime) {
+func (m *kubeGenericRuntimeManager) LastStopped(uid types.UID, name string) (id string, when restartpod.StopTime) {
 	text, err := os.ReadFile(filepath.Join(m.runtimeHelper.GetPodDir(uid), stoppedDir, name))
 	if err != nil {
-		return "", StopTime{}
+		return "", restartpod.StopTime{}
 	}
 	f := strings.Fields(string(text))
 	if len(f) != 3 {
-		return "", StopTime{}
+		return "", restartpod.StopTime{}
 	}
 	if when.From, err = time.Parse(time.RFC3339Nano, f[1]); err == nil {
 		when.Until, err = time.Parse(time.RFC3339, f[2])
 	}
 	if err != nil {
-		return "", StopTime{}
+		return "", restartpod.StopTime{}
 	}
 	return f[0], when
 }

@@ -26,15 +26,19 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	internalapi "k8s.io/cri-api/pkg/apis"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
+	"k8s.io/kubernetes/pkg/kubelet/restartpod"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
@@ -63,29 +67,6 @@ func TestStopContainer(t *testing.T) {
 	require.Equal(t, []int64{0, 2, 30}, recorder.timeouts)
 }
 
-// An exit from before the stop began, or from after its end, has another cause.
-func TestStopTime(t *testing.T) {
-	from := time.Date(2026, 1, 1, 0, 0, 0, 5e8, time.UTC)
-	stop := StopTime{from, from.Add(90 * time.Second).Truncate(time.Second)}
-	for _, tc := range []struct {
-		exit time.Time
-		ends bool
-	}{
-		{time.Time{}, true},
-		{time.Unix(0, 0), true},
-		{from.Add(-time.Nanosecond), false},
-		{from, true},
-		{from.Truncate(time.Second), true}, // The runtime may know only the second.
-		{from.Truncate(time.Second).Add(-time.Second), false},
-		{stop.Until, true},
-		{stop.Until.Add(time.Millisecond), false},
-	} {
-		require.Equal(t, tc.ends, stop.Ends(tc.exit), tc.exit)
-		require.True(t, StopTime{}.Ends(tc.exit), tc.exit)
-		require.Equal(t, tc.ends || tc.exit.After(stop.Until), StopTime{From: stop.From}.Ends(tc.exit), tc.exit)
-	}
-}
-
 // Only the stops that an exit may have caused wait for it.
 func TestExitPause(t *testing.T) {
 	for reason, waits := range map[containerKillReason]bool{
@@ -96,13 +77,21 @@ func TestExitPause(t *testing.T) {
 }
 
 // The stop of the last container leaves the sandbox of a pod that a rule may restart: the
-// container may have exited by itself.
+// container may have exited by itself. Upstream's code restarts all containers also in a new
+// sandbox.
 func TestStopLeavesSandbox(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	_, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 	require.NoError(t, err)
+	testStopLeavesSandbox(tCtx, t, m)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletRestartAllContainersBackOff, false)
+	testStopLeavesSandbox(tCtx, t, m)
+}
+
+func testStopLeavesSandbox(ctx context.Context, t *testing.T, m *kubeGenericRuntimeManager) {
 	for action, leaves := range map[v1.ContainerRestartRuleAction]bool{
-		v1.ContainerRestartRuleActionRestart: false, v1.ContainerRestartRuleActionRestartPod: true, v1.ContainerRestartRuleActionRestartAllContainers: true,
+		v1.ContainerRestartRuleActionRestart: false, v1.ContainerRestartRuleActionRestartPod: true,
+		v1.ContainerRestartRuleActionRestartAllContainers: utilfeature.DefaultFeatureGate.Enabled(features.KubeletRestartAllContainersBackOff),
 	} {
 		pod, status := makeBasePodAndStatus()
 		pod.Spec.RestartPolicy = v1.RestartPolicyNever
@@ -110,13 +99,13 @@ func TestStopLeavesSandbox(t *testing.T) {
 		for _, s := range status.ContainerStatuses {
 			m.livenessManager.Set(s.ID, proberesults.Failure, pod)
 		}
-		actions := m.podActions(tCtx, pod, status)
+		actions := m.podActions(ctx, pod, status)
 		require.Equal(t, leaves, !actions.KillPod, action)
 		require.Len(t, actions.ContainersToKill, 3)
 		for _, s := range status.ContainerStatuses {
 			s.State = kubecontainer.ContainerStateExited
 		}
-		require.True(t, m.podActions(tCtx, pod, status).KillPod, action)
+		require.True(t, m.podActions(ctx, pod, status).KillPod, action)
 	}
 }
 
@@ -151,7 +140,7 @@ func TestLastStopped(t *testing.T) {
 			got, when := m.LastStopped(pod.UID, "foo1")
 			require.Equal(t, "test://"+id, got)
 			require.WithinDuration(t, time.Now(), when.From, time.Minute)
-			require.WithinDuration(t, time.Now().Add(time.Hour+stoppedSlack), when.Until, time.Minute)
+			require.WithinDuration(t, restartpod.NewStopTime(restartpod.StopTime{}, time.Now(), time.Hour).Until, when.Until, time.Minute)
 			stop(pod, id)
 			_, again := m.LastStopped(pod.UID, "foo1")
 			require.Equal(t, when.From, again.From, "the first attempt may have ended it")
