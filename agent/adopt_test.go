@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kubelet-backoff/kubelet-backoff/asked"
 	"github.com/kubelet-backoff/kubelet-backoff/restart"
 )
 
@@ -109,6 +111,24 @@ containers:
 	}
 }
 
+// adopt runs the pod with an agent, kills that after a time, and returns the agent that
+// adopts the pod.
+func (n *node) adopt(t *testing.T, p *v1.Pod, dies time.Duration, change func(*Options)) *Agent {
+	file := filepath.Join(t.TempDir(), "status.json")
+	o := func(o *Options) {
+		o.StatusFile = file
+		if change != nil {
+			change(o)
+		}
+	}
+	go n.agent(p, o).Run(t.Context())
+	<-time.After(dies)
+	synctest.Wait()
+	n.kill()
+	synctest.Wait()
+	return n.agent(p, o)
+}
+
 // A container that a killed agent was stopping after a failed probe is no trigger for
 // the next agent.
 func TestAdoptStopped(t *testing.T) {
@@ -116,25 +136,108 @@ func TestAdoptStopped(t *testing.T) {
 		n := newNode()
 		n.exec["up"] = failTimes(1)
 		n.lives["main"] = []life{{takes: 5 * time.Second}}
-		file := filepath.Join(t.TempDir(), "status.json")
-		o := func(o *Options) { o.StatusFile = file }
-		spec := `
+		a := n.adopt(t, pod(t, `
 restartPolicy: Never
 containers:
 - name: main
   livenessProbe: {exec: {command: [up]}}
   restartPolicy: Always
-  restartPolicyRules: [{action: RestartPod, exitCodes: {operator: NotIn, values: [0]}}]`
-		first := n.agent(pod(t, spec), o)
-		go first.Run(t.Context())
-		<-time.After(2 * time.Second)
-		synctest.Wait()
-		n.kill()
-		synctest.Wait()
+  restartPolicyRules: [{action: RestartPod, exitCodes: {operator: NotIn, values: [0]}}]`), 2*time.Second, nil)
 		n.end("main#1", 137)
-		_, trace := n.run(t, n.agent(pod(t, spec), o), 10*time.Second)
+		_, trace := n.run(t, a, 10*time.Second)
 		require.Contains(t, trace, "2s exit main#1 code=137\n2s start main#2 restarts=1\n")
 		require.NotContains(t, trace, "PodRestarting")
+	})
+}
+
+// A killed agent had begun to stop a container, and had not stopped it. Its exit an hour later
+// is its own: a rule applies, and a success is final.
+func TestAdoptNotStopped(t *testing.T) {
+	for _, tc := range []struct {
+		code   int32
+		starts int
+		phase  v1.PodPhase
+	}{{88, 2, v1.PodRunning}, {0, 1, v1.PodSucceeded}} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			n.exec["up"] = failTimes(1)
+			n.exec["hook"] = func(ctx context.Context) (int, error) { <-ctx.Done(); return 1, ctx.Err() }
+			n.lives["main"] = []life{exits(tc.code, time.Hour), {}}
+			a := n.adopt(t, pod(t, `
+restartPolicy: OnFailure
+containers:
+- name: main
+  livenessProbe: {exec: {command: [up]}}
+  lifecycle: {preStop: {exec: {command: [hook]}}}
+  restartPolicy: OnFailure
+  restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]`), 5*time.Second, nil)
+			phase, _ := n.run(t, a, 90*time.Minute)
+			require.Equal(t, tc.phase, phase)
+			require.Equal(t, tc.starts, n.started["main"])
+		})
+	}
+}
+
+// A pod that has ended stays so, although the exits of its other containers would restart it.
+func TestAdoptEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives = map[string][]life{"main": {exits(1, time.Second)}, "other": {{takes: 10 * time.Second}}}
+		p := pod(t, `
+containers:
+- {name: main}
+- {name: other, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: NotIn, values: [0]}}]}`)
+		p.Annotations = map[string]string{asked.MaxRestartsAnnotation: "1"}
+		var last Status
+		a := n.adopt(t, p, 5*time.Second, func(o *Options) {
+			o.MaxRestarts, o.Report = &asked.Limits{}, func(s Status) { last = s }
+		})
+		<-time.After(10 * time.Second) // other exits.
+		n.trace = nil
+		phase, trace := n.run(t, a, 30*time.Second)
+		require.Equal(t, v1.PodFailed, phase)
+		require.Equal(t, asked.ReasonRestartLimitExceeded, last.Reason)
+		require.NotContains(t, trace, "start ")
+	})
+}
+
+// The back-off of a container survives the agent also if the container starts next with the
+// whole pod.
+func TestAdoptBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		crashes := exits(1, time.Second)
+		n.lives = map[string][]life{"main": {exits(88, 100*time.Second), {}}, "helper": {crashes, crashes, crashes, {}, crashes, {}}}
+		a := n.adopt(t, pod(t, `
+containers:
+- {name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}
+- {name: helper}`), 90*time.Second, nil)
+		_, trace := n.run(t, a, 5*time.Minute)
+		require.Contains(t, trace, "helper in pod p_default(u): waiting 40s")
+	})
+}
+
+// After a reboot in a restart of the pod, the restart goes on in a new sandbox. The exits that
+// the restart had planned count in no back-off.
+func TestAdoptAfterReboot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives = map[string][]life{
+			"main": {exits(88, 30*time.Second), {}}, "helper": {exits(1, 5*time.Second), exits(1, 7*time.Second), {takes: 10 * time.Second}, {takes: 10 * time.Second}},
+		}
+		a := n.adopt(t, pod(t, `
+containers:
+- {name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}
+- {name: helper}`), 35*time.Second, nil)
+		n.ready = false
+		n.end("helper#3", 255)
+		n.trace = nil
+		_, trace := n.run(t, a, time.Minute)
+		require.Equal(t, lines(`
+			35s sandbox 2
+			35s start main#2 restarts=1
+			35s start helper#4 restarts=3
+		`), trace)
 	})
 }
 

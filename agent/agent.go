@@ -66,11 +66,13 @@ type Options struct {
 	GRPC func(ctx context.Context, address, service string) (output string, ok bool, err error)
 	// StatusFile is the file in which the agent saves the pod's status and back-offs for the
 	// next agent. Its directory must exist. It is "" if the containers end with this agent. The file of a pod with another
-	// UID is replaced.
+	// UID is replaced. The agent removes the file at the end. One that stays, because that
+	// failed, says that the pod has ended: the next agent does not run the pod again.
 	StatusFile string
 	// Earlier is the status that an earlier agent left. The agent uses its Conditions
-	// and StartTime, and Started and Ready of its statuses of containers. It is ignored if
-	// StatusFile is set.
+	// and StartTime, and Started and Ready of its statuses of containers. If its Phase is
+	// Succeeded or Failed, the pod has ended: the agent only stops what still runs. Earlier
+	// is ignored if StatusFile is set.
 	Earlier v1.PodStatus
 	// Clock is the clock of Run. If it is nil, it is the real clock. The agent passes its
 	// time to the back-offs. Only their GC reads their own clocks.
@@ -118,9 +120,9 @@ type Agent struct {
 	lost map[string]bool
 	// before has the results of the probes of instances under an earlier agent.
 	before map[string]v1.ContainerStatus
-	// stopped is the set of instances that this agent or an earlier one stopped, but not for
-	// the end or a restart of the pod: restart.ContainerStatus.StoppedByAgent.
-	stopped map[string]bool
+	// stopped has the instances that this agent or an earlier one stopped, but not for the
+	// end or a restart of the pod, and when: restart.ContainerStatus.StoppedByAgent.
+	stopped map[string]restartpod.StopTime
 
 	// podBackOff is the result of restart.SaveBackOff for the pod at the last start.
 	podBackOff string
@@ -203,7 +205,7 @@ func New(o Options) (*Agent, error) {
 	o.ContainerBackOff, o.PodBackOff = cmp.Or(o.ContainerBackOff, containers), cmp.Or(o.PodBackOff, pods)
 	a := &Agent{
 		o: o, machine: restartpod.New(o.PodBackOff, o.Pod, o.Gates), phase: v1.PodRunning, restarting: restartpod.PhaseRunning,
-		lost: map[string]bool{}, before: map[string]v1.ContainerStatus{}, stopped: map[string]bool{},
+		lost: map[string]bool{}, before: map[string]v1.ContainerStatus{}, stopped: map[string]restartpod.StopTime{},
 	}
 	spec := &a.o.Pod.Spec
 	for i, c := range restartrules.Containers(spec, o.Gates) {

@@ -309,6 +309,26 @@ func TestStartAfterClockStep(t *testing.T) {
 	require.True(t, a.Status().Containers[0].Started)
 }
 
+// A container that exits by itself just before the agent stops it restarts the pod, although
+// State shows the exit only afterwards.
+func TestExitsBeforeStop(t *testing.T) {
+	for before, want := range map[time.Duration]int{20 * time.Millisecond: 2, -20 * time.Millisecond: 1} {
+		l := newLate(t, newScript(0, 0), 250*time.Millisecond)
+		l.up = time.Hour
+		a := l.agent(t, pod(t, `
+restartPolicy: Never
+containers:
+- {name: main, livenessProbe: {exec: {command: [up]}}, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}`))
+		for a.containers[0].stopAt.IsZero() {
+			l.script.drive(a, 10*time.Millisecond)
+		}
+		l.script.drive(a, a.containers[0].stopAt.Sub(l.now)-before)
+		l.exit("main", 88)
+		l.drive(a, 2*time.Second)
+		require.Len(t, l.started, want)
+	}
+}
+
 // missing is a script whose first starts create nothing.
 type missing struct {
 	*script

@@ -124,8 +124,15 @@ func (a *Agent) sync() (next time.Time, gone bool) {
 	a.report()
 	if !a.recovered {
 		restart.RestorePodBackOff(a.o.PodBackOff, a.machine.BackOffKey(), a.podBackOff, now)
+		for i := range a.containers {
+			a.restoreBackOff(&a.containers[i], now)
+		}
 		a.machine.Recover(a.conditions, a.observation(now, state).Containers, now)
+		a.restarting, _ = a.machine.State()
 		a.recovered = true
+		if a.phase != v1.PodRunning {
+			a.stoppingSince = now
+		}
 	}
 	if a.stoppingSince.IsZero() && (state.SandboxReady || a.restarting != restartpod.PhaseRunning || !a.loseSandbox(now, state)) {
 		next = a.step(a.observation(now, state))

@@ -105,13 +105,26 @@ func (a *Agent) observation(now time.Time, state State) restartpod.Observation {
 		}
 		s := c.instance.ContainerStatus
 		s.Started = c.probe.hasStarted()
-		s.StoppedByAgent = a.stopped[s.ID]
+		s.StoppedByAgent = a.stoppedByAgent(now, c)
 		if s.StoppedByAgent && s.State == restart.ContainerStateExited && s.ExitCode == 0 && c.Policy == v1.ContainerRestartPolicyOnFailure {
 			s.State = restart.ContainerStateCreated // The kubelet restarts it whatever its exit code is.
 		}
 		o.Containers[i].Status = &s
 	}
 	return o
+}
+
+// stoppedByAgent returns the field of restart.ContainerStatus for the container's instance.
+func (a *Agent) stoppedByAgent(now time.Time, c *container) bool {
+	when, ok := a.stopped[c.instance.ID]
+	if now.Before(when.From) {
+		when.From = time.Time{} // The clock stepped back: times do not show what came first.
+		a.stopped[c.instance.ID] = when
+	}
+	if c.stop != nil {
+		when.Until = time.Time{} // This agent repeats a stop that fails.
+	}
+	return ok && (c.instance.State != restart.ContainerStateExited || when.Ends(c.instance.FinishedAt))
 }
 
 // loseSandbox handles a lost sandbox as the kubelet does after PodSandboxChanged of

@@ -61,11 +61,8 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 		return false
 	}
 	var statuses []restart.ContainerStatus // The back-off counts from the exit of this instance.
-	if i := c.instance; i != nil && !c.old {
-		s := i.ContainerStatus
-		s.Name, s.BackOff = c.Name, c.backOff
-		statuses = []restart.ContainerStatus{s}
-		restart.RestoreBackOff(a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
+	if !c.old {
+		statuses = a.restoreBackOff(c, now)
 	}
 	wait, message, err := restart.DoBackOff(a.starting, a.o.Recorder, a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
 	key := restart.Key(a.o.Pod, c.spec)
@@ -84,6 +81,19 @@ func (a *Agent) mayStart(now time.Time, c *container) bool {
 		c.waitReason, c.message = restart.ErrCrashLoopBackOff.Error(), message
 	}
 	return false
+}
+
+// restoreBackOff restores the back-off of a container that an earlier agent started. It returns
+// the statuses of the container's instances.
+func (a *Agent) restoreBackOff(c *container, now time.Time) []restart.ContainerStatus {
+	if c.instance == nil || c.unseen != nil {
+		return nil
+	}
+	s := c.instance.ContainerStatus
+	s.Name, s.BackOff = c.Name, c.backOff
+	statuses := []restart.ContainerStatus{s}
+	restart.RestoreBackOff(a.o.Pod, c.spec, statuses, a.o.ContainerBackOff, now)
+	return statuses
 }
 
 // endWait returns until when a wait lasts that would last until retryAt. The pod may ask for

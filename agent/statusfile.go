@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubelet-backoff/kubelet-backoff/restartpod"
 )
 
 // load sets the state of the agent from the status that an earlier agent left.
@@ -42,9 +45,10 @@ func (a *Agent) load() error {
 	for _, s := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
 		a.before[s.ContainerID] = s
 	}
-	for _, id := range status.StoppedByAgent {
-		a.stopped[id] = true
+	if status.Phase == v1.PodSucceeded || status.Phase == v1.PodFailed {
+		a.phase, a.failedReason, a.failedMessage = status.Phase, status.Reason, status.Message
 	}
+	maps.Copy(a.stopped, status.Stopped)
 	for i := range a.containers {
 		c := &a.containers[i]
 		c.unseen, c.backOff = status.Unseen[c.Name], status.BackOffs[c.Name]
@@ -58,8 +62,8 @@ type savedStatus struct {
 	v1.PodStatus
 	// UID is that of the pod.
 	UID types.UID `json:"uid,omitempty"`
-	// StoppedByAgent lists the instances in Agent.stopped.
-	StoppedByAgent []string `json:"stoppedByAgent,omitempty"`
+	// Stopped is Agent.stopped.
+	Stopped map[string]restartpod.StopTime `json:"stopped,omitempty"`
 	// Unseen maps the names of containers to their starts.
 	Unseen map[string]*unseen `json:"unseen,omitempty"`
 	// BackOffs maps the names of containers to container.backOff.
@@ -67,17 +71,20 @@ type savedStatus struct {
 	PodBackOff string            `json:"podBackOff,omitempty"`
 }
 
-// save writes what the next agent cannot get from the runtime: the conditions, the
-// results of the probes, the instances that an agent stopped, the starts that State does
-// not show yet, and the back-offs. An error does not stop the pod. Its risk is described at
+// save writes what the next agent cannot get from the runtime: that the pod has ended, the
+// conditions, the results of the probes, the instances that an agent stopped, the starts
+// that State does not show yet, and the back-offs. An error does not stop the pod. Its risk is described at
 // restartpod.Plan.Conditions.
 func (a *Agent) save() {
 	if a.o.StatusFile == "" {
 		return
 	}
 	startTime := metav1.NewTime(a.startedAt)
-	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}, UID: a.o.Pod.UID, Unseen: map[string]*unseen{},
-		BackOffs: map[string]string{}, PodBackOff: a.podBackOff}
+	status := savedStatus{PodStatus: v1.PodStatus{Conditions: a.conditions, StartTime: &startTime}, UID: a.o.Pod.UID,
+		Stopped: map[string]restartpod.StopTime{}, Unseen: map[string]*unseen{}, BackOffs: map[string]string{}, PodBackOff: a.podBackOff}
+	if a.phase != v1.PodRunning {
+		status.Phase, status.Reason, status.Message = a.phase, a.failedReason, a.failedMessage
+	}
 	for i := range a.containers {
 		c := &a.containers[i]
 		if c.unseen != nil {
@@ -93,8 +100,8 @@ func (a *Agent) save() {
 		status.ContainerStatuses = append(status.ContainerStatuses, v1.ContainerStatus{
 			Name: c.Name, ContainerID: c.instance.ID, Started: &started, Ready: started && c.probe.ready,
 		})
-		if a.stopped[c.instance.ID] {
-			status.StoppedByAgent = append(status.StoppedByAgent, c.instance.ID)
+		if when, ok := a.stopped[c.instance.ID]; ok {
+			status.Stopped[c.instance.ID] = when
 		}
 	}
 	data, err := json.Marshal(status)

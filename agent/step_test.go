@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,8 +66,9 @@ func (s *script) exit(name string, code int32) {
 
 func (s *script) Stop(_ context.Context, id string, _ time.Duration) error {
 	s.stops++
-	name, _, _ := strings.Cut(id, "#")
-	s.exit(name, 143)
+	if name, _, _ := strings.Cut(id, "#"); s.newest[name].State == restart.ContainerStateRunning {
+		s.exit(name, 143)
+	}
 	return nil
 }
 
@@ -245,13 +247,58 @@ func TestStoppedWithZero(t *testing.T) {
 	s := newScript(0, 0)
 	a := s.agent(t, pod(t, `{restartPolicy: OnFailure, containers: [{name: main}]}`))
 	s.drive(a, time.Second)
-	a.stopped["main#0"] = true
+	a.stopped["main#0"] = restartpod.StopTime{}
 	s.exit("main", 0)
 	state, _ := s.State(t.Context())
 	a.observe(state)
 	require.Zero(t, a.observation(s.now, state).Containers[0].Status.ExitCode)
 	s.drive(a, time.Second)
 	require.Equal(t, "main#1", s.newest["main"].ID)
+}
+
+// failingStop fails the first stops. graces has the grace periods of all.
+type failingStop struct {
+	*script
+	fails  int
+	graces []time.Duration
+}
+
+func (f *failingStop) Stop(ctx context.Context, id string, grace time.Duration) error {
+	f.graces = append(f.graces, grace)
+	if f.fails--; f.fails >= 0 {
+		return errors.New("busy")
+	}
+	return f.script.Stop(ctx, id, grace)
+}
+
+// A clock that steps back lengthens neither a grace period nor the wait after a stop that
+// failed, and the exit is no trigger. Neither is one long after a stop that goes on.
+func TestStopAfterClockSteps(t *testing.T) {
+	for _, tc := range []struct {
+		hook  string
+		fails int
+		step  time.Duration
+	}{
+		{"", 1, -time.Hour},
+		{"lifecycle: {preStop: {sleep: {seconds: 2}}}, ", 0, -time.Hour},
+		{"", 1, time.Hour},
+	} {
+		f := &failingStop{script: newScript(0, 0), fails: tc.fails}
+		f.up = time.Hour
+		a, err := New(Options{Runtime: f, Gates: allGates, Pod: pod(t, `
+restartPolicy: Never
+containers: [{name: main, `+tc.hook+`livenessProbe: {exec: {command: [up]}}, restartPolicy: Never,
+  restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [143]}}]}]`)})
+		require.NoError(t, err)
+		for a.containers[0].stop == nil {
+			f.drive(a, time.Second)
+		}
+		f.now = f.now.Add(tc.step)
+		f.drive(a, 30*time.Second)
+		require.Equal(t, 1, f.stops)
+		require.LessOrEqual(t, f.graces[tc.fails], 30*time.Second)
+		require.Equal(t, []string{"main"}, f.started)
+	}
 }
 
 // What the agent knows of instances does not grow with each kill, lost sandbox or adopted

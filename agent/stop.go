@@ -18,6 +18,8 @@ import (
 
 // stop is the state of an instance that the agent stops.
 type stop struct {
+	// grace is the grace period.
+	grace time.Duration
 	// hookUntil is the latest end of the running preStop hook, or zero. cancelHook
 	// cancels a hook that is not a sleep hook.
 	hookUntil  time.Time
@@ -46,8 +48,10 @@ func (a *Agent) kill(now time.Time, c *container, k restartpod.Kill) {
 // killNoted kills an instance and saves that. So no rule that restarts the pod applies to the
 // exit, also under an agent that adopts the pod.
 func (a *Agent) killNoted(now time.Time, c *container, k restartpod.Kill) {
-	a.stopped[k.ID] = true
-	a.save()
+	if c.stop == nil {
+		a.stopped[k.ID] = restartpod.NewStopTime(a.stopped[k.ID], now, k.Grace)
+		a.save()
+	}
 	a.kill(now, c, k)
 }
 
@@ -58,7 +62,7 @@ func (a *Agent) beginStop(now time.Time, c *container, preStop bool, grace time.
 	if c.stop != nil {
 		return
 	}
-	s := &stop{}
+	s := &stop{grace: grace}
 	c.stop = s
 	c.probe.end(readiness)
 	if message != "" {
@@ -110,6 +114,13 @@ func (a *Agent) proceed(now time.Time, c *container) (next time.Time) {
 	s := c.stop
 	if s == nil {
 		return time.Time{}
+	}
+	// The clock may have stepped back.
+	if latest := now.Add(s.grace); s.deadline.After(latest) {
+		s.deadline = latest
+	}
+	if latest := now.Add(errorRetry); s.retryAt.After(latest) {
+		s.retryAt = latest
 	}
 	if !s.hookUntil.IsZero() && !now.Before(s.hookUntil) {
 		var err error
@@ -192,7 +203,7 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 // that the agent causes. The kubelet of the patches waits as long in each pod with such a rule.
 func (c *container) exitPause() time.Duration {
 	if slices.ContainsFunc(c.Rules, func(r restartpod.Rule) bool { return r.Action != restartpod.ActionRestart }) {
-		return time.Second
+		return restartpod.ExitPause
 	}
 	return 0
 }
