@@ -16,6 +16,12 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 need go
 if [[ -n ${NODE_VM:-} ]]; then
   vm_needs
+  case ${VM_PART:-} in
+    '') part='' ;;
+    /sig-storage) part='sig-storage' ;;
+    /others) part='!sig-storage' ;;
+    *) die "node-vm: no part of Conformance is ${VM_PART#/}: they are sig-storage and others" ;;
+  esac
 else
   [[ $(id -u) == 0 ]] || die "node-conformance needs root: it runs containerd and a kubelet"
   need runc etcd
@@ -68,7 +74,8 @@ done
 [[ -z $own ]] && (($# == 0)) || record=()
 limit=90m
 if [[ -n ${NODE_VM:-} ]]; then
-  VM_CHECK='node-vm-conformance' limit=${VM_MINUTES}m
+  VM_CHECK=node-vm-conformance${VM_PART:-} limit=${VM_MINUTES}m
+  [[ -z $part ]] || args+=(-part "$part")
 else
   args+=("${record[@]}")
 fi

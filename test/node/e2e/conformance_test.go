@@ -36,6 +36,7 @@ var (
 	agnhostFlag     = flag.String("agnhost", "", "the agnhost `binary` of the tree")
 	imagesFlag      = flag.String("images", "", "the tags of upstream's images, a comma-separated `list` such as agnhost:2.66.1,pause:3.10.2")
 	labelsFlag      = flag.String("labels", "NodeConformance && !Flaky && !Slow && !Serial && !Disruptive", "which specs to run: an `expression` of ginkgo's; by default those that upstream runs on every change")
+	partFlag        = flag.String("part", "", "an `expression` that the labels of the specs must match too")
 	ownFlag         = flag.String("own", "", "the specs of the series, which all must pass with our kubelet: a regular `expression` of their names")
 	specsFlag       = flag.String("specs", "", "set by the harness: the `file` with the names of the specs to run")
 	reportFlag      = flag.String("report", "", "set by the harness: the `file` for their results")
@@ -278,7 +279,11 @@ func TestConformance(t *testing.T) {
 	}
 	specs, err := os.ReadFile(*specsFlag)
 	require.NoError(t, err)
-	which, processes := []string{"--label-filter=" + *labelsFlag, "--skip=" + otherSpecs}, 12
+	labels := *labelsFlag
+	if *partFlag != "" {
+		labels = "(" + labels + ") && " + *partFlag
+	}
+	which, processes := []string{"--label-filter=" + labels, "--skip=" + otherSpecs}, 12
 	if n.Spec.Machine {
 		processes = 4
 	}
