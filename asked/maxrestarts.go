@@ -48,9 +48,9 @@ type limited struct {
 }
 
 // Exceed reports whether the pod ends, because a restart of the container would be one more
-// than MaxRestartsAnnotation allows. Call it after each answer of restart.DoBackOff, and do
-// not start the container if it returns true. waits is that answer, and key is the key of the
-// container in backOff. If container is empty, the restart is that of the pod
+// than MaxRestartsAnnotation allows. Call it after each answer of restart.DoBackOff, except a
+// wait until now, and do not start the container if it returns true. waits is that answer, and
+// key is the key of the container in backOff. If container is empty, the restart is that of the pod
 // (restartpod.Machine.BackOffKey), and waits reports whether it has to wait.
 //
 // So a pod ends as soon as the container has exited, and not after a wait. Exceed records an
@@ -61,7 +61,7 @@ func (l *Limits) Exceed(recorder restart.EventRecorder, pod *v1.Pod, container s
 	if l == nil || value == "" {
 		return false
 	}
-	exceeds, e := l.exceed(pod.UID, value, container, restarts(backOff, key, waits, now), now)
+	exceeds, e := l.exceed(pod.UID, value, container, restarts(container, backOff, key, waits, now), now)
 	e.record(recorder, pod)
 	return exceeds
 }
@@ -120,12 +120,16 @@ func (l *Limits) Forget(uid types.UID) {
 }
 
 // restarts returns the number of the restart that the back-off has just allowed or made wait,
-// from 1 for the first one after a reset, or 0 for a start that is not a restart.
-func restarts(b *backoff.Backoff, key string, waits bool, now time.Time) int {
+// from 1 for the first one after a reset, or 0 for a start of a container that is not a
+// restart.
+func restarts(container string, b *backoff.Backoff, key string, waits bool, now time.Time) int {
 	state, known := b.Snapshot(key, now)
 	n := state.Attempts
-	if waits && (!state.Ignored || state.Due || !state.WaitingSince.IsZero()) { // Not after an exit that is ignored.
-		n++
+	switch {
+	case container != "" && !waits && !b.Granted(key):
+		return 0
+	case waits && (!state.Ignored || state.Due || !state.WaitingSince.IsZero()):
+		n++ // Not after an exit that is ignored.
 	}
 	if known && b.DelayFirstRestart {
 		n-- // The wait before the first restart has advanced the key.

@@ -181,6 +181,26 @@ func TestMaxRestartsOfPod(t *testing.T) {
 	assert.Equal(t, "The pod was restarted 2 times in a row, and annotation kubelet-backoff.github.io/max-restarts allows 2", limits.Exceeded("u1"))
 }
 
+// A start of a container that is not a restart does not count.
+func TestMaxRestartsOfStart(t *testing.T) {
+	n, limits := idle(t, false, "main"), &asked.Limits{}
+	c := &n.pod.Spec.Containers[0]
+	for range 5 {
+		n.backOff.Force(n.key("main"), at(0))
+	}
+	n.pod.Annotations[asked.MaxRestartsAnnotation] = "0"
+	waits, _, _ := restart.DoBackOff(context.Background(), nil, n.pod, c, nil, n.backOff, at(60))
+	require.False(t, waits)
+	require.False(t, limits.Exceed(nil, n.pod, "main", n.backOff, n.key("main"), false, at(60)), "it starts with the pod")
+	// The runtime knows only seconds, so the exit seems to come before the start.
+	exit := restart.ContainerStatus{Name: "main", State: restart.ContainerStateExited, ExitCode: 1, FinishedAt: at(60)}
+	n.backOff.Force(n.key("main"), at(60.5))
+	waits, _, _ = restart.DoBackOff(context.Background(), nil, n.pod, c, []restart.ContainerStatus{exit}, n.backOff, at(60.6))
+	require.True(t, waits)
+	n.pod.Annotations[asked.MaxRestartsAnnotation] = "6"
+	require.True(t, limits.Exceed(nil, n.pod, "main", n.backOff, n.key("main"), true, at(60.6)))
+}
+
 // A value that is wrong has no effect, and is reported once.
 func TestMaxRestartsInvalid(t *testing.T) {
 	for name, value := range map[string]string{

@@ -27,8 +27,8 @@ const (
 	RestartAtPrefix = "restart-at.kubelet-backoff.github.io/"
 )
 
-// RestartAtInterval is the least time between the times of two annotations of a pod that end
-// waits. So a pod that asks all the time gets one restart more in ten seconds, the kubelet's
+// RestartAtInterval is the least time between the time of an annotation that ends a wait and
+// the newest one that has ended a wait of the pod. So a pod that asks all the time gets one restart more in ten seconds, the kubelet's
 // default initial delay, whatever its curve is: see Restarts.
 const RestartAtInterval = 10 * time.Second
 
@@ -181,7 +181,10 @@ func (r *Restarts) endWait(pod *v1.Pod, container string, since time.Time, backO
 	r.keep(pod.UID, p, now)
 	p.answered[container] = at
 	if distance > 0 {
-		p.last, p.startsOver = at, now.Sub(p.resetAt) >= backoff.ContainerResetPeriod || now.Before(p.resetAt)
+		if at.After(p.last) {
+			p.last = at
+		}
+		p.startsOver = now.Sub(p.resetAt) >= backoff.ContainerResetPeriod || now.Before(p.resetAt)
 		if p.startsOver {
 			p.resetAt = now
 		}

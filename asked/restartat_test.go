@@ -447,6 +447,24 @@ func TestRestartAtBacklog(t *testing.T) {
 	}
 }
 
+// A time that comes before others, and is answered after them, does not shorten the interval.
+func TestRestartAtInterval(t *testing.T) {
+	n := newNode(t, "one", "two")
+	n.advance("one", "300s")
+	n.advance("two", "80s")
+	began := n.now
+	ask := func(container string, at, now float64) string {
+		n.now = began + now
+		n.annotate(asked.RestartAtPrefix+container, stamp(began+at))
+		return n.sync(container)
+	}
+	assert.Contains(t, ask("one", 21, 21), " honored: ")
+	assert.Equal(t, "starts", n.sync("one"))
+	n.sync("one")
+	assert.Contains(t, ask("two", 5, 22), " honored: ")
+	assert.Contains(t, ask("one", 26, 26), " refused: ")
+}
+
 // Each invalid value is reported once, and warnings come once in ten seconds.
 func TestRestartAtWarnings(t *testing.T) {
 	n := newNode(t, "one", "two")

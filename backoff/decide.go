@@ -95,12 +95,17 @@ func (p *Backoff) DecideStart(id string, now time.Time) (d Decision) {
 }
 
 // Force is Decide for a restart that does not wait, regardless of the key's delay. The
-// event happens now. The key advances, and the Decision has no delay.
+// event happens now, unless the key already waits after one. The key advances, and the
+// Decision has no delay.
 func (p *Backoff) Force(id string, now time.Time) (d Decision) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
-	q := p.ask(now)
-	d = p.next(id, q.now, q, p.DelayFirstRestart)
+	e, q := p.perItemBackoff[id], p.ask(now)
+	eventTime := q.now
+	if e != nil && e.state == waiting {
+		eventTime = q.now.Add(-e.waited(q.at))
+	}
+	d = p.next(id, eventTime, q, p.DelayFirstRestart)
 	p.report(id, &d, &q)
 	return d
 }
@@ -134,6 +139,15 @@ func (p *Backoff) GiveBack(id string, now time.Time) {
 	}
 	e.attempts = max(e.attempts-1, 0)
 	e.state, e.last = givenBack, min(e.last, q.at)
+}
+
+// Granted reports whether the key's last start was a restart, and is not known to have taken
+// effect yet. GiveBack can take it back.
+func (p *Backoff) Granted(id string) bool {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	e := p.perItemBackoff[id]
+	return e != nil && e.state == granted
 }
 
 // Started records that the key's last start took effect at startedAt, if that is later than the

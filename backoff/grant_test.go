@@ -682,3 +682,21 @@ func TestGCKeepsAKeyAddedMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// A restart that does not wait starts over only after a long run, and not after a long wait.
+func TestForceWhileWaiting(t *testing.T) {
+	for run, want := range map[time.Duration]int{8 * time.Minute: 7, 11 * time.Minute: 1} {
+		b, now := kubelet(10, 300)(), start
+		for range 6 {
+			b.Force("a", now)
+		}
+		now = now.Add(run)
+		d := b.Decide("a", now, now)
+		if !d.Allowed {
+			d = b.Force("a", now.Add(150*time.Second))
+		}
+		if d.Attempt != want {
+			t.Errorf("after a run of %s: attempt %d, want %d", run, d.Attempt, want)
+		}
+	}
+}
