@@ -50,10 +50,13 @@ type EventRecorder interface {
 // if it is restarted regardless of its exit code. Otherwise it may have exited with
 // 0 when it was killed, and nobody would start it after the wait. This depends on
 // the container's own restart policy, if it has one. A node that does not honor
-// those must leave it out. A container without instances waits only if its last
-// start failed. A nil recorder records nothing.
+// those must leave it out. After an instance that was replaced, the container starts at
+// once, and its delay does not grow. A container without instances waits only if its
+// last start failed. A nil recorder records nothing.
 //
-// An exit with a code that is ignored ([backoff.KeyRules]) is no failure, and no event.
+// An exit with a code that is ignored ([backoff.KeyRules]) is no failure, and no event. So
+// if the rules of the key ignore any, a container that would wait after it was killed first
+// waits until now: the next sync knows its exit code.
 //
 // DoBackOff corrects doBackOff of pkg/kubelet/kuberuntime and keeps its error
 // texts. There are three differences. The event comes once for each wait and
@@ -66,11 +69,17 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 	case last == nil:
 		// Its instances may have been removed while it waited.
 		d = backOff.DecideStart(key, now)
+	case last.Replaced:
+		if d = backOff.DecideStart(key, now); !d.Allowed { // Its start seemed to have failed.
+			d = backOff.Force(key, now)
+		}
 	case last.State == ContainerStateExited:
 		last.recordStart(backOff, key, now)
 		d = backOff.DecideExit(key, last.ExitCode, last.FinishedAt, now)
 	case !alwaysRestarts(pod, container):
 		d = backOff.Force(key, now)
+	case last.State == ContainerStateRunning && ignoresExits(backOff, key):
+		return true, message(pod, container, d), NewBackoffError(ErrCrashLoopBackOff, now)
 	default:
 		last.recordStart(backOff, key, now)
 		d = backOff.Decide(key, last.exit(), now)
@@ -93,6 +102,15 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 		return false, "", nil
 	}
 	return true, message(pod, container, d), NewBackoffError(ErrCrashLoopBackOff, d.RetryAt)
+}
+
+// ignoresExits reports whether the rules of the key ignore any exit code.
+func ignoresExits(backOff *backoff.Backoff, key string) bool {
+	if backOff.RulesOf == nil {
+		return false
+	}
+	rules := backOff.RulesOf(key)
+	return rules != nil && len(rules.Ignored) > 0
 }
 
 // InBackOff reports whether DoBackOff would make the container wait, and returns

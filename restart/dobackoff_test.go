@@ -4,6 +4,7 @@ package restart
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -156,6 +157,60 @@ func TestDoBackOffAfterKillInTheSameSync(t *testing.T) {
 		a.starts(0, running(0))
 		a.waits(5, "10s", 15, exited(1, 5))
 	})
+}
+
+// A container that the user resizes again and again does not crash. A resize changes nothing
+// about the delay of one that does.
+func TestDoBackOffReplaced(t *testing.T) {
+	replaced := func(restarts int) ContainerStatus {
+		s := running(restarts)
+		s.Replaced = true
+		return s
+	}
+	a := newAgent(t)
+	for i := range 5 {
+		a.starts(float64(i), replaced(i))
+	}
+	a.starts(10, exited(5, 10))
+	a.waits(11, "10s", 21, exited(6, 11))
+	a.starts(21, exited(6, 11))
+	a.starts(30, replaced(7))
+	a.waits(31, "20s", 51, exited(8, 31))
+	a.starts(51, exited(8, 31))
+	_ = StartFailed(a.pod, &a.pod.Spec.Containers[0], true, errors.New("timed out"), a.backOff, at(51))
+	a.starts(52, replaced(9))
+}
+
+// If a code is ignored, the decision waits until the exit code of a killed container is known.
+func TestDoBackOffAfterKillIgnoresCodes(t *testing.T) {
+	for _, code := range []int32{0, 1} {
+		a, failed := newAgent(t), exited(0, 0)
+		a.backOff.RulesOf = func(string) *backoff.KeyRules {
+			return &backoff.KeyRules{Initial: 10 * time.Second, Max: 300 * time.Second, Reset: 10 * time.Minute, Ignored: []int32{0}}
+		}
+		failed.ExitCode = 1
+		a.starts(0, failed)
+		a.waits(30, "0s", 30, running(1))
+		a.wantEvents(0)
+		killed := exited(1, 30)
+		if killed.ExitCode = code; code == 0 {
+			a.starts(30, killed)
+		} else {
+			a.waits(30, "10s", 40, killed)
+		}
+	}
+}
+
+// The exit code of an instance in an unknown state may stay unknown.
+func TestDoBackOffUnknownStateIgnoresCodes(t *testing.T) {
+	a, failed, unknown := newAgent(t), exited(0, 0), running(1)
+	a.backOff.RulesOf = func(string) *backoff.KeyRules {
+		return &backoff.KeyRules{Initial: 10 * time.Second, Max: 300 * time.Second, Reset: 10 * time.Minute, Ignored: []int32{0}}
+	}
+	failed.ExitCode, unknown.State = 1, ContainerStateUnknown
+	a.starts(0, failed)
+	a.waits(30, "10s", 40, unknown)
+	a.starts(40, unknown)
 }
 
 // The instances of a waiting container are removed, either by hand or because

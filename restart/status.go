@@ -55,4 +55,7 @@ type ContainerStatus struct {
 	// the field for an instance that it stops because of restartpod's Plan.Kill. A
 	// restarted agent takes the exit for the container's own unless it stores this field.
 	StoppedByAgent bool
+	// Replaced is true for a healthy instance that the agent has just killed, because
+	// the user changed or resized its container. Only DoBackOff uses it.
+	Replaced bool
 }

@@ -37,6 +37,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
@@ -78,6 +79,49 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 			}
 			assert.True(t, errors.Is(err, kubecontainer.ErrCrashLoopBackOff))
 			assert.Len(t, recorder.Events, 1)
+		})
+	}
+}
+
+// Only a container that failed waits after it was killed. One that was changed or resized
+// starts at once, and its delay does not grow.
+func TestDoBackOffOfReplaced(t *testing.T) {
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		fails func(*kubeGenericRuntimeManager, *kubecontainer.PodStatus)
+		waits bool
+	}{
+		"replaced": {func(*kubeGenericRuntimeManager, *kubecontainer.PodStatus) {}, false},
+		"liveness probe": {func(m *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
+			m.livenessManager.Set(s.ContainerStatuses[0].ID, proberesults.Failure, &v1.Pod{})
+		}, true},
+		"startup probe": {func(m *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
+			m.startupManager.Set(s.ContainerStatuses[0].ID, proberesults.Failure, &v1.Pod{})
+		}, true},
+		"healthy": {func(m *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
+			m.livenessManager.Set(s.ContainerStatuses[0].ID, proberesults.Success, &v1.Pod{})
+		}, false},
+		"unknown state": {func(_ *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
+			s.ContainerStatuses[0].State = kubecontainer.ContainerStateUnknown
+		}, true},
+		"lost sandbox": {func(_ *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
+			s.SandboxStatuses[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+		}, true},
+		"no sandbox": {func(_ *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) { s.SandboxStatuses = nil }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tCtx := ktesting.Init(t)
+			_, _, m, err := runtimeManagerForTest(tCtx, record.NewFakeRecorder(10))
+			require.NoError(t, err)
+			m.restartBackOff = backoff.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(start))
+			pod, status := makeBasePodAndStatus()
+			tc.fails(m, status)
+			for i := range 4 {
+				waits, _, _ := m.doBackOffForTest(tCtx, pod, &pod.Spec.Containers[0], status, nil)
+				require.Equal(t, tc.waits && i > 0, waits)
+			}
+			_, known := m.restartBackOff.Snapshot(restart.Key(pod, &pod.Spec.Containers[0]), start)
+			require.Equal(t, tc.waits, known)
 		})
 	}
 }

@@ -22,9 +22,11 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
+	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
@@ -49,11 +51,28 @@ func (m *kubeGenericRuntimeManager) doRestartBackOff(ctx context.Context, pod *v
 		withoutPolicy.RestartPolicy = nil
 		container = &withoutPolicy
 	}
-	waits, message, err := restart.DoBackOff(ctx, m.recorderFor(ctx), pod, container, CrashLoopStatuses(podStatus), m.restartBackOff, m.restartBackOff.Clock.Now())
+	statuses := CrashLoopStatuses(podStatus)
+	for i, c := range podStatus.ContainerStatuses {
+		statuses[i].Replaced = m.replaced(podStatus, c)
+	}
+	waits, message, err := restart.DoBackOff(ctx, m.recorderFor(ctx), pod, container, statuses, m.restartBackOff, m.restartBackOff.Clock.Now())
 	if at, ok := restart.MinBackoffExpiration(err); ok {
 		err = kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at)
 	}
 	return waits, message, err
+}
+
+// replaced reports whether a container that is started again in the sync that has killed it
+// was healthy: it was changed or resized. In the other cases it failed a probe, perhaps while
+// it was being stopped, or its sandbox was lost.
+func (m *kubeGenericRuntimeManager) replaced(podStatus *kubecontainer.PodStatus, c *kubecontainer.Status) bool {
+	failed := func(results proberesults.Manager) bool {
+		result, known := results.Get(c.ID)
+		return known && result == proberesults.Failure
+	}
+	sandboxes := podStatus.SandboxStatuses
+	return c.State == kubecontainer.ContainerStateRunning && !failed(m.livenessManager) && !failed(m.startupManager) &&
+		len(sandboxes) > 0 && sandboxes[0].State == runtimeapi.PodSandboxState_SANDBOX_READY
 }
 
 // CrashLoopStatuses converts the statuses of a pod's instances for
