@@ -50,7 +50,7 @@ func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubeconta
 		}
 	}
 	for i := range pod.Spec.Containers {
-		if shouldBeRestarted(logger, &pod.Spec.Containers[i], pod, podStatus) {
+		if runsAgain(logger, &pod.Spec.Containers[i], pod, podStatus) {
 			return true
 		}
 	}
@@ -60,8 +60,17 @@ func anyToRestartInSandbox(logger klog.Logger, pod *v1.Pod, podStatus *kubeconta
 // endedForGood reports whether a container of a pod with the restart policy Never
 // does not run in a new sandbox, while others do because of their own policy.
 func endedForGood(logger klog.Logger, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) bool {
-	return !shouldRestartOnFailure(pod) && hasOwnRestartPolicies(pod) &&
-		!shouldBeRestarted(logger, container, pod, podStatus)
+	return !shouldRestartOnFailure(pod) && hasOwnRestartPolicies(pod) && !runsAgain(logger, container, pod, podStatus)
+}
+
+// runsAgain reports whether a container runs again in a new sandbox because of its own
+// policy or rules. One that still runs is about to be killed with the old sandbox, and may
+// then exit with 0: only its policy counts.
+func runsAgain(logger klog.Logger, container *v1.Container, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
+	if s := podStatus.FindContainerStatusByName(container.Name); s != nil && s.State == kubecontainer.ContainerStateRunning {
+		return container.RestartPolicy != nil && *container.RestartPolicy != v1.ContainerRestartPolicyNever
+	}
+	return shouldBeRestarted(logger, container, pod, podStatus)
 }
 
 // hasOwnRestartPolicies reports whether a regular container has its own restart

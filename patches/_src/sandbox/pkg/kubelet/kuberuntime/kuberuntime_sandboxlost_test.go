@@ -24,6 +24,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/test/utils/ktesting"
@@ -33,6 +34,7 @@ import (
 // have their own policy or rule. Upstream neither starts them nor ends the pod.
 func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
+	onFailure := v1.ContainerRestartPolicyOnFailure
 	never := v1.ContainerRestartPolicyNever
 	restartOn := func(code int32) []v1.ContainerRestartRule {
 		return []v1.ContainerRestartRule{{
@@ -46,7 +48,9 @@ func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 		statuses []string
 		// init is the exit code of the container "init".
 		init int
-		want []int
+		// running is the container that still runs, or nil.
+		running *int
+		want    []int
 	}{
 		"all are done":               {mutate: func(*v1.Pod) {}},
 		"one with the policy Always": {mutate: func(pod *v1.Pod) { pod.Spec.Containers[1].RestartPolicy = &always }, want: []int{1}},
@@ -67,6 +71,15 @@ func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 			pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
 			pod.Spec.Containers[1].RestartPolicy = &always
 		}, statuses: []string{"init"}, init: 1},
+		"one with the policy OnFailure runs": {mutate: func(pod *v1.Pod) {
+			pod.Spec.Containers[1].RestartPolicy = &onFailure
+		}, running: ptr.To(1), want: []int{1}},
+		"one with the policy Never runs": {mutate: func(pod *v1.Pod) {
+			pod.Spec.Containers[1].RestartPolicy = &never
+		}, running: ptr.To(1)},
+		"one without a policy runs, another has the policy Always": {mutate: func(pod *v1.Pod) {
+			pod.Spec.Containers[2].RestartPolicy = &always
+		}, running: ptr.To(1), want: []int{2}},
 		"a debug container has run, no own policies": {mutate: func(*v1.Pod) {}, statuses: []string{"debug"}},
 	}
 	for name, tc := range tests {
@@ -89,6 +102,9 @@ func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 						status.ContainerStatuses[i].ExitCode = tc.init
 					}
 				}
+			}
+			if tc.running != nil {
+				status.ContainerStatuses[*tc.running].State = kubecontainer.ContainerStateRunning
 			}
 			tc.mutate(pod)
 			actions := m.podActions(tCtx, pod, status)
