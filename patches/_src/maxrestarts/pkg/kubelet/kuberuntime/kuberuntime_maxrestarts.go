@@ -18,6 +18,7 @@ package kuberuntime
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,12 +47,16 @@ func UseLimits(runtime KubeGenericRuntime, l *asked.Limits, podBackOff *backoff.
 }
 
 // giveUp returns the answer of doBackOff, or another one if the pod ends instead of the restart:
-// the container waits then until now, so that a sync follows at once, which ends the pod.
+// the container waits then until now, so that a sync follows at once, which ends the pod. An
+// ephemeral container is never restarted.
 func (m *kubeGenericRuntimeManager) giveUp(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, waits bool, err error) (bool, error) {
-	if m.limits == nil {
+	if m.limits == nil || slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == container.Name }) {
 		return waits, err
 	}
 	now, known := m.restartBackOff.Clock.Now(), m.limits.Exceeded(pod.UID) != ""
+	if at, ok := restart.MinBackoffExpiration(err); ok && !at.After(now) {
+		return waits, err // It does not wait for a back-off. The next sync decides.
+	}
 	podKey, podWaits := podBackOffKey(pod, container, podStatus)
 	exceeds := podKey != "" && m.exceeds(ctx, pod, "", m.limitedPods, podKey, podWaits, now)
 	if !podWaits {

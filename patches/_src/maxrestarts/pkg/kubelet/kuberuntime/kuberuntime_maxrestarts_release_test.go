@@ -80,3 +80,25 @@ func TestMaxRestartsOfPod(t *testing.T) {
 		})
 	}
 }
+
+// A container that is held in a sync waits for no back-off, neither its own nor that of the pod.
+func TestMaxRestartsHeld(t *testing.T) {
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	tCtx := ktesting.Init(t)
+	_, _, m, err := runtimeManagerForTest(tCtx, record.NewFakeRecorder(10))
+	require.NoError(t, err)
+	clock := testingclock.NewFakeClock(now)
+	m.restartBackOff = backoff.NewFakeBackOff(10*time.Second, 300*time.Second, clock)
+	pods, limits := backoff.NewFakeBackOff(10*time.Second, 300*time.Second, clock), &asked.Limits{}
+	UseLimits(m, limits, pods)
+	pod, _ := makeBasePodAndStatus()
+	pod.Annotations = map[string]string{asked.MaxRestartsAnnotation: "1"}
+	require.NoError(t, pods.Restore("pod/"+string(pod.UID), backoff.KeyState{Attempts: 2, LastUpdate: now}, now))
+	require.NoError(t, m.restartBackOff.Restore(restart.Key(pod, &pod.Spec.Containers[0]), backoff.KeyState{Attempts: 1, LastUpdate: now}, now))
+	hold := kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, now)
+	status := &kubecontainer.PodStatus{Restart: &kubecontainer.PodRestart{Hold: func(string) *kubecontainer.BackoffError { return hold }}}
+	waits, answer := m.giveUp(tCtx, pod, &pod.Spec.Containers[0], status, true, hold)
+	require.True(t, waits)
+	require.Equal(t, hold, answer)
+	require.Empty(t, limits.Exceeded(pod.UID))
+}

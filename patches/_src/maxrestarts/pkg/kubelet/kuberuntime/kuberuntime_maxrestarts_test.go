@@ -106,6 +106,28 @@ func TestSyncPodMaxRestarts(t *testing.T) {
 	}
 }
 
+// The starts of an ephemeral container that fail are no restarts.
+func TestMaxRestartsEphemeral(t *testing.T) {
+	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	tCtx := ktesting.Init(t)
+	_, _, m, err := runtimeManagerForTest(tCtx, record.NewFakeRecorder(10))
+	require.NoError(t, err)
+	m.restartBackOff = backoff.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(now))
+	limits := &asked.Limits{}
+	UseLimits(m, limits, nil)
+	pod, status := makeBasePodAndStatus()
+	pod.Annotations = map[string]string{asked.MaxRestartsAnnotation: "0"}
+	for name, exceeds := range map[string]bool{"debug": false, pod.Spec.Containers[0].Name: true} {
+		container := pod.Spec.Containers[0]
+		container.Name = name
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+		m.restartBackOff.Fail(restart.Key(pod, &container), now)
+		_, _ = m.giveUp(tCtx, pod, &container, status, true, nil)
+		require.Equal(t, exceeds, limits.Exceeded(pod.UID) != "", name)
+		limits.Forget(pod.UID)
+	}
+}
+
 func ended(t *testing.T) float64 {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	require.NoError(t, err)

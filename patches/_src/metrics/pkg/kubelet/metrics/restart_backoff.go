@@ -57,7 +57,7 @@ var (
 	restartBackOffResets = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      KubeletSubsystem,
 		Name:           "restart_backoff_resets_total",
-		Help:           "Number of restart back-offs that started over after a long run.",
+		Help:           "Number of restart back-offs that started over after a long run, or were forgotten long after the last restart.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"type"})
 )

@@ -24,10 +24,11 @@ import (
 )
 
 // podBackOffKey returns the key of the pod's back-off if the pod is being restarted, and
-// whether the container waits for that.
+// whether the container waits for that. One that is only held in this sync does not.
 func podBackOffKey(pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) (key string, waits bool) {
-	waits = podStatus.Restart.Wait(pod, container) != nil
-	if waits || podStatus.Restart.InProgress() {
+	r := podStatus.Restart
+	waits = r != nil && r.Waits != nil && r.Wait(pod, container) != nil
+	if waits || r.InProgress() {
 		key = restartpod.New(nil, pod, restartpod.Gates{}).BackOffKey()
 	}
 	return key, waits
