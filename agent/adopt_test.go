@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -315,6 +316,36 @@ func TestSandboxLostAfterwards(t *testing.T) {
 		phase, trace := n.run(t, n.agent(pod(t, `{restartPolicy: OnFailure, containers: [{name: main}]}`)), time.Minute)
 		require.Equal(t, v1.PodSucceeded, phase)
 		require.Equal(t, "0s remove\n", trace)
+	})
+}
+
+// A status file that cannot be removed does not keep the agent from ending.
+func TestStatusFileStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives["main"] = []life{exits(0, time.Second)}
+		dir := filepath.Join(t.TempDir(), "status")
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		a := n.agent(pod(t, `{restartPolicy: Never, containers: [{name: main}]}`), func(o *Options) { o.StatusFile = filepath.Join(dir, "file") })
+		require.NoError(t, errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o644)))
+		phase, trace := n.run(t, a, time.Minute)
+		require.Equal(t, v1.PodSucceeded, phase)
+		require.Contains(t, trace, "1s remove\n1s Warning FailedSync: cannot remove the pod's status: ")
+	})
+}
+
+// A restart of the pod that is caused in the Startup of another one counts.
+func TestRestartInStartupCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.lives = map[string][]life{"setup": {exits(0, time.Second), exits(88, 11*time.Minute), exits(0, time.Second)}, "main": {exits(88, time.Second), {}}}
+		var last Status
+		_, _ = n.run(t, n.agent(pod(t, `
+initContainers: [{name: setup, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}], restartPolicy: Never}]
+containers: [{name: main, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}], restartPolicy: Never}]`),
+			func(o *Options) { o.Report = func(s Status) { last = s } }), 15*time.Minute)
+		require.Equal(t, 3, n.started["setup"])
+		require.Equal(t, 2, last.Restarts.Count)
 	})
 }
 

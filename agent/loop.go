@@ -175,7 +175,8 @@ func (a *Agent) step(o restartpod.Observation) (next time.Time) {
 	for _, e := range plan.Events {
 		a.event(nil, e.Type, e.Reason, "%s", e.Message)
 	}
-	begins, waits := plan.Phase == restartpod.PhaseStartup && a.restarting != restartpod.PhaseStartup, !plan.StartAt.IsZero()
+	triggered := slices.ContainsFunc(plan.Events, func(e restartpod.Event) bool { return e.Reason == restartpod.EventPodRestarting })
+	begins, waits := plan.Phase == restartpod.PhaseStartup && (a.restarting != restartpod.PhaseStartup || triggered), !plan.StartAt.IsZero()
 	if waits {
 		plan.StartAt = a.endWait(o.Now, "", a.o.PodBackOff, a.machine.BackOffKey(), plan.StartAt)
 		plan.Next = plan.StartAt

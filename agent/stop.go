@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -190,9 +189,12 @@ func (a *Agent) end(o restartpod.Observation) (next time.Time, gone bool) {
 	if a.phase == v1.PodRunning {
 		a.deletedPhase = a.phaseOfDeleted()
 	}
-	if err := errors.Join(a.o.Runtime.Remove(a.ctx), os.RemoveAll(a.o.StatusFile)); err != nil {
+	if err := a.o.Runtime.Remove(a.ctx); err != nil {
 		a.fail("FailedKillPod", "error killing pod: ", err)
 		return o.Now.Add(errorRetry), false
+	}
+	if err := os.RemoveAll(a.o.StatusFile); err != nil {
+		a.fail("FailedSync", "cannot remove the pod's status: ", err)
 	}
 	return time.Time{}, true
 }
