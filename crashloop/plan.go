@@ -165,6 +165,7 @@ func planPods(o planOptions, load func() (*kubeletconfig.Config, error), manifes
 	c := r.addConfig(o.curve, load)
 	var plans []podPlan
 	if c != nil {
+		r.addGatesNotHonored("crashloop plan", c.FeatureGate)
 		plans = r.addPlans(manifests, read, o.restartAt, plan.Options{
 			RestartAt:   o.restartAt != "" || asks(c.FeatureGate, config.KubeletRestartAtAnnotation),
 			MaxRestarts: asks(c.FeatureGate, config.KubeletMaxRestartsAnnotation),

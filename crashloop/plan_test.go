@@ -87,8 +87,9 @@ func TestPlanMaxRestarts(t *testing.T) {
 12:00:49  49s               Failed: RestartLimitExceeded
 main: 2 restarts`)
 	for _, off := range [][]string{nil, {"--feature-gates", "KubeletMaxRestartsAnnotation=true,KubeletStrictCrashLoopBackOff=false"}} {
-		_, out, _ = planned(t, annotated, append(off, args...)...)
+		_, out, errs := planned(t, annotated, append(off, args...)...)
 		assert.Contains(t, out, "main: 3 restarts in 1m0s")
+		assert.Equal(t, off != nil, strings.Contains(errs, "KubeletStrictCrashLoopBackOff=false is not honored: crashloop plan only has the behavior with the gate enabled"))
 	}
 	// The run before the present one has reset the back-off, so the next restart is the second in a row.
 	status := `status: {phase: Running, containerStatuses: [{name: main, restartCount: 40, state: {running: {startedAt: "2026-01-01T11:59:59Z"}},

@@ -163,7 +163,7 @@ func runPods(o runOptions, manifests []string, commands map[string]string, stdin
 		if len(pods) == 0 && len(r.Errors) == 0 {
 			r.Errors = append(r.Errors, newIssue("", "", "", "nothing to run: no manifest has a pod or a pod template"))
 		}
-		r.addGatesNotHonored(c.FeatureGate)
+		r.addGatesNotHonored("crashloop run", c.FeatureGate)
 		for _, p := range pods {
 			r.warnOfAnnotations(p, c.FeatureGate)
 		}
@@ -204,11 +204,11 @@ func (r *report) logIssues(issues issueWriter) bool {
 }
 
 // addGatesNotHonored warns of disabled gates with which a kubelet has upstream's
-// behavior. crashloop run does not implement that behavior.
-func (r *report) addGatesNotHonored(gates featuregate.FeatureGate) {
+// behavior. The command does not implement that behavior.
+func (r *report) addGatesNotHonored(command string, gates featuregate.FeatureGate) {
 	for _, gate := range []featuregate.Feature{config.KubeletStrictCrashLoopBackOff, config.KubeletRestartAllContainersBackOff} {
 		if !gates.Enabled(gate) {
-			r.Warnings = append(r.Warnings, newIssue("", "", "featureGates", string(gate)+"=false is not honored: crashloop run only has the behavior with the gate enabled"))
+			r.Warnings = append(r.Warnings, newIssue("", "", "featureGates", string(gate)+"=false is not honored: "+command+" only has the behavior with the gate enabled"))
 		}
 	}
 }

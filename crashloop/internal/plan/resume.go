@@ -399,6 +399,9 @@ func (m *maker) restorePod() error {
 			return err
 		}
 	}
+	if delay == "" && slices.ContainsFunc(m.Pod.Status.Conditions, func(c v1.PodCondition) bool { return restartCondition(c.Type) }) {
+		m.note("the status does not say how many restarts were those of the pod: the plan counts them for each container, and not for the pod")
+	}
 	return nil
 }
 
@@ -416,7 +419,12 @@ func withPod(s *v1.ContainerStatus, last *v1.ContainerStateTerminated) bool {
 
 // restarting reports whether the condition says that the pod is being restarted in place.
 func restarting(c v1.PodCondition) bool {
-	return (c.Type == restartpod.PodRestarting || c.Type == v1.AllContainersRestarting) && c.Status == v1.ConditionTrue
+	return restartCondition(c.Type) && c.Status == v1.ConditionTrue
+}
+
+// restartCondition reports whether the condition is one of a restart in place.
+func restartCondition(t v1.PodConditionType) bool {
+	return t == restartpod.PodRestarting || t == v1.AllContainersRestarting
 }
 
 // attempts returns the number of attempts with which a key waits for this delay. The number is the

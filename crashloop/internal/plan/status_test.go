@@ -77,6 +77,11 @@ func TestStatuses(t *testing.T) {
 			note: "main waits for 5m0s after only 3 restarts: the plan uses the delay, not the number",
 		},
 		{
+			name: "restarted in place before", pod: strings.Replace(mainStatus(3, `state: {running: {startedAt: "2026-01-01T11:59:59Z"}}`), "status: {",
+				`status: {conditions: [{type: PodRestarting, status: "False", reason: ContainersStarted}], `, 1),
+			note: "the status does not say how many restarts were those of the pod: the plan counts them for each container, and not for the pod",
+		},
+		{
 			name: "no image", pod: "spec: {containers: [{name: main}]}\nstatus: {phase: Pending, containerStatuses: [{name: main, state: {waiting: {reason: ImagePullBackOff}}}]}\n",
 			want: "0s Start main 0\n", note: "main waits because of ImagePullBackOff: the plan assumes that the cause is gone",
 		},
