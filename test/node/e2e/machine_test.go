@@ -87,6 +87,22 @@ var machineScenarios = []scenario{
 		p.assertStarts(map[string]int{"other": 1})
 		p.alwaysRunning()
 	}},
+	// A healthy container that is restarted for a resize has not crashed. Every second resize goes back
+	// to a known key.
+	{"ResizedWithRestart", func(t *testing.T, e *e2e) {
+		e.requireResize(t)
+		main := limited(container("main", ""))
+		main.ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
+		p := e.create(t, alwaysSpec(nil, main, container("other", "")))
+		before := p.running()
+		for i, cpu := range []string{"300m", "200m", "300m", "200m", "300m"} {
+			p.resize(before, "main", cpu)
+			p.event("main", i+2, "start")
+		}
+		assert.Empty(t, p.backOffEvents("main"))
+		p.assertStarts(map[string]int{"main": 6, "other": 1})
+		p.alwaysRunning()
+	}},
 	{"ResizedInRestart", func(t *testing.T, e *e2e) {
 		e.requireResize(t)
 		p := e.create(t, podSpec(nil, limited(triggering(container("main", "wait=go exit=42", "wait=go exit=42", ""))), limited(container("other", "hold=release", ""))))
