@@ -38,8 +38,17 @@ var runtimeLog = newInstanceLog()
 
 func newInstanceLog() *instanceLog {
 	return &instanceLog{
-		sandboxes: map[string]string{}, unanswered: map[string]int{}, requests: map[string]string{}, byID: map[string]*instance{}, of: map[string][]*instance{},
+		sandboxes: map[string]string{}, unanswered: map[string]int{}, losses: map[string]loss{}, requests: map[string]string{}, byID: map[string]*instance{}, of: map[string][]*instance{},
 	}
+}
+
+// loss is a loss of all instances of a container: the next one has the attempt 0. The status
+// manager never lowers a restart count.
+type loss struct {
+	// instances is the number of instances before the loss, and shown the restart count in the
+	// API then. It may be one less if unsure is true: the last instance may not have existed.
+	instances, shown int
+	unsure           bool
 }
 
 type instanceLog struct {
@@ -49,6 +58,8 @@ type instanceLog struct {
 	// of the last request for a container, by "UID/container", until containerd answers it.
 	sandboxes  map[string]string
 	unanswered map[string]int
+	// losses has the last loss of all instances of a container, by "UID/container".
+	losses map[string]loss
 	// requests has the "UID/container" of each request to CRI-O for a container.
 	requests map[string]string
 	// byID has the instances, and of those of each container in the order of their creation,
@@ -91,8 +102,13 @@ func (l *instanceLog) parse(text []byte) error {
 			of := l.container(m)
 			attempt, _ := strconv.Atoi(string(m[3])) // The log leaves out 0.
 			// The kubelet repeats a request with the same attempt unless there is an instance.
-			if last, ok := l.unanswered[of]; ok && last < attempt {
+			last, ok := l.unanswered[of]
+			if ok && last < attempt {
 				l.of[of] = append(l.of[of], &instance{})
+			}
+			if n := len(l.of[of]); attempt == 0 && n > 0 && (!ok || last > 0) {
+				shown := max(l.shown(of)[0], last)
+				l.losses[of] = loss{instances: n, shown: shown, unsure: ok}
 			}
 			l.unanswered[of] = attempt
 		} else if m := crioRequest.FindSubmatch(line); m != nil {
@@ -131,6 +147,16 @@ func (l *instanceLog) parse(text []byte) error {
 		}
 	}
 	return nil
+}
+
+// shown returns the restart counts of a container that the API may show.
+func (l *instanceLog) shown(of string) []int {
+	loss := l.losses[of]
+	count := len(l.of[of]) - loss.instances - 1
+	if loss.unsure {
+		return []int{max(count, loss.shown), max(count, loss.shown-1)}
+	}
+	return []int{max(count, loss.shown)}
 }
 
 // container returns the "UID/container" of a line of containerd that begins with the sandbox and
@@ -197,17 +223,18 @@ func (p *pod) instance(name string, n int, ended bool) (found instance) {
 	return found
 }
 
-// created returns how many instances of a container the runtime has created, and the ID of the
-// newest one.
-func (p *pod) created(name string) (n int, newest string, err error) {
+// created returns how many instances of a container the runtime has created, the restart counts
+// that the API may show, and the ID of the newest instance.
+func (p *pod) created(name string) (n int, shown []int, newest string, err error) {
 	runtimeLog.Lock()
 	defer runtimeLog.Unlock()
 	err = runtimeLog.follow(filepath.Join(p.Spec.Logs, "runtime.log"))
-	all := runtimeLog.of[string(p.uid)+"/"+name]
+	of := string(p.uid) + "/" + name
+	all := runtimeLog.of[of]
 	if n = len(all); n > 0 {
 		newest = all[n-1].id
 	}
-	return n, newest, err
+	return n, runtimeLog.shown(of), newest, err
 }
 
 // exited returns the time at which the n-th instance of a container ended.
@@ -247,4 +274,32 @@ time="2026-01-01T00:00:06Z" msg="CreateContainer within sandbox \"box\" for name
 	}
 	require.Equal(t, []string{"a", "", "c", "d"}, ids)
 	require.Empty(t, l.unanswered)
+}
+
+// All instances are lost while attempt 2 is created, and then again. The count in the API stays until
+// there are more restarts since.
+func TestInstanceLogAfterLoss(t *testing.T) {
+	l := newInstanceLog()
+	add := func(attempt int, id string) {
+		t.Helper()
+		line := `time="2026-01-01T00:00:01Z" msg="CreateContainer within sandbox \"box\" for `
+		require.NoError(t, l.parse(fmt.Appendf(nil, "%scontainer name:\"main\" attempt:%d\"\n", line, attempt)))
+		if id != "" {
+			require.NoError(t, l.parse(fmt.Appendf(nil, "%sname:\"main\" attempt:%d returns container id \"%s\"\n", line, attempt, id)))
+		}
+	}
+	require.Equal(t, []int{0}, func() []int { add(0, "a"); return l.shown("/main") }())
+	add(1, "b")
+	require.Equal(t, []int{1}, l.shown("/main"))
+	add(2, "")
+	for i, want := range [][]int{{2, 1}, {2, 1}, {2, 2}, {3, 3}} {
+		add(i, fmt.Sprint("c", i))
+		require.Equal(t, want, l.shown("/main"))
+	}
+	add(0, "d")
+	require.Equal(t, []int{3}, l.shown("/main"))
+	for i := range 4 {
+		add(i+1, fmt.Sprint("e", i))
+	}
+	require.Equal(t, []int{4}, l.shown("/main"))
 }
