@@ -130,6 +130,13 @@ func (n *node) adopt(t *testing.T, p *v1.Pod, dies time.Duration, change func(*O
 	return n.agent(p, o)
 }
 
+// forget empties the trace, and sets whether the sandbox is ready.
+func (n *node) forget(ready bool) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	n.trace, n.ready = nil, ready
+}
+
 // A container that a killed agent was stopping after a failed probe is no trigger for
 // the next agent.
 func TestAdoptStopped(t *testing.T) {
@@ -194,7 +201,7 @@ containers:
 			o.MaxRestarts, o.Report = &asked.Limits{}, func(s Status) { last = s }
 		})
 		<-time.After(10 * time.Second) // other exits.
-		n.trace = nil
+		n.forget(true)
 		phase, trace := n.run(t, a, 30*time.Second)
 		require.Equal(t, v1.PodFailed, phase)
 		require.Equal(t, asked.ReasonRestartLimitExceeded, last.Reason)
@@ -230,9 +237,8 @@ func TestAdoptAfterReboot(t *testing.T) {
 containers:
 - {name: main, restartPolicy: Never, restartPolicyRules: [{action: RestartPod, exitCodes: {operator: In, values: [88]}}]}
 - {name: helper}`), 35*time.Second, nil)
-		n.ready = false
 		n.end("helper#3", 255)
-		n.trace = nil
+		n.forget(false)
 		_, trace := n.run(t, a, time.Minute)
 		require.Equal(t, lines(`
 			35s sandbox 2
