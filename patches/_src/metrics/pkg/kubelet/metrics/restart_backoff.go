@@ -42,7 +42,7 @@ var (
 	restartBackOffDelay = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: KubeletSubsystem,
 		Name:      "restart_backoff_delay_seconds",
-		Help:      "Delay in seconds of the restarts that were allowed, 0 for an immediate one. The count is that of the restarts.",
+		Help:      "Delay in seconds of the restarts that were allowed, 0 for an immediate one. The count is that of the restarts, without those for a resize or a changed container.",
 		// The delays of the default curve, of the reduced curve and of low maximums.
 		Buckets:        []float64{0, 1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 60, 80, 160, 300},
 		StabilityLevel: metrics.ALPHA,

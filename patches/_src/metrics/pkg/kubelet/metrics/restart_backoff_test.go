@@ -42,7 +42,7 @@ func TestRestartBackOffMetrics(t *testing.T) {
 		# TYPE kubelet_restart_backoff_keys gauge
 		kubelet_restart_backoff_keys{type="container"} 0
 		kubelet_restart_backoff_keys{type="pod"} 1
-		# HELP kubelet_restart_backoff_resets_total [ALPHA] Number of restart back-offs that started over after a long run.
+		# HELP kubelet_restart_backoff_resets_total [ALPHA] Number of restart back-offs that started over after a long run, or were forgotten long after the last restart.
 		# TYPE kubelet_restart_backoff_resets_total counter
 		kubelet_restart_backoff_resets_total{type="container"} 0
 		kubelet_restart_backoff_resets_total{type="pod"} 1
