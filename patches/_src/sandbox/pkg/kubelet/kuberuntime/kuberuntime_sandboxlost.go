@@ -20,6 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/features"
@@ -65,10 +66,12 @@ func endedForGood(logger klog.Logger, pod *v1.Pod, container *v1.Container, podS
 
 // runsAgain reports whether a container runs again in a new sandbox because of its own
 // policy or rules. One that still runs is about to be killed with the old sandbox, and may
-// then exit with 0: only its policy counts.
+// then exit with 0. So only its policy counts, unless init containers run before it: they
+// would run for nothing, because it starts in a later sync, in which its exit counts.
 func runsAgain(logger klog.Logger, container *v1.Container, pod *v1.Pod, podStatus *kubecontainer.PodStatus) bool {
 	if s := podStatus.FindContainerStatusByName(container.Name); s != nil && s.State == kubecontainer.ContainerStateRunning {
-		return container.RestartPolicy != nil && *container.RestartPolicy != v1.ContainerRestartPolicyNever
+		policy := ptr.Deref(container.RestartPolicy, v1.ContainerRestartPolicyNever)
+		return policy == v1.ContainerRestartPolicyAlways || policy == v1.ContainerRestartPolicyOnFailure && len(pod.Spec.InitContainers) == 0
 	}
 	return shouldBeRestarted(logger, container, pod, podStatus)
 }

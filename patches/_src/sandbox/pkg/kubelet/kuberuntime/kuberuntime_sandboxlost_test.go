@@ -74,6 +74,14 @@ func TestComputePodActionsNeverWithoutSandbox(t *testing.T) {
 		"one with the policy OnFailure runs": {mutate: func(pod *v1.Pod) {
 			pod.Spec.Containers[1].RestartPolicy = &onFailure
 		}, running: ptr.To(1), want: []int{1}},
+		"one with the policy OnFailure runs, after an init container": {mutate: func(pod *v1.Pod) {
+			pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
+			pod.Spec.Containers[1].RestartPolicy = &onFailure
+		}, running: ptr.To(1)},
+		"one with the policy Always runs, after an init container": {mutate: func(pod *v1.Pod) {
+			pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
+			pod.Spec.Containers[1].RestartPolicy = &always
+		}, running: ptr.To(1), want: []int{}},
 		"one with the policy Never runs": {mutate: func(pod *v1.Pod) {
 			pod.Spec.Containers[1].RestartPolicy = &never
 		}, running: ptr.To(1)},
