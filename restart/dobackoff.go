@@ -51,7 +51,7 @@ type EventRecorder interface {
 // 0 when it was killed, and nobody would start it after the wait. This depends on
 // the container's own restart policy, if it has one. A node that does not honor
 // those must leave it out. After an instance that was replaced, the container starts at
-// once, and its delay does not grow. A container without instances waits only if its
+// once, and its delay does not grow unless the start of that instance failed. A container without instances waits only if its
 // last start failed. A nil recorder records nothing.
 //
 // An exit with a code that is ignored ([backoff.KeyRules]) is no failure, and no event. So

@@ -83,31 +83,26 @@ func TestDoBackOffOfSecondRestart(t *testing.T) {
 	}
 }
 
-// Only a container that failed waits after it was killed. One that was changed or resized
-// starts at once, and its delay does not grow.
+// doBackOffForTest is doRestartBackOff in a sync that kills nothing but the pod.
+func (m *kubeGenericRuntimeManager) doBackOffForTest(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
+	return m.doRestartBackOff(ctx, pod, container, podStatus, backOff, podActions{})
+}
+
+// Only a container that failed, or whose pod was killed, waits after it was killed. One that was
+// changed or resized starts at once, and its delay does not grow.
 func TestDoBackOffOfReplaced(t *testing.T) {
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
-		fails func(*kubeGenericRuntimeManager, *kubecontainer.PodStatus)
-		waits bool
+		killed map[string]containerToKillInfo // by container
+		state  kubecontainer.State
+		waits  bool
 	}{
-		"replaced": {func(*kubeGenericRuntimeManager, *kubecontainer.PodStatus) {}, false},
-		"liveness probe": {func(m *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
-			m.livenessManager.Set(s.ContainerStatuses[0].ID, proberesults.Failure, &v1.Pod{})
-		}, true},
-		"startup probe": {func(m *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
-			m.startupManager.Set(s.ContainerStatuses[0].ID, proberesults.Failure, &v1.Pod{})
-		}, true},
-		"healthy": {func(m *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
-			m.livenessManager.Set(s.ContainerStatuses[0].ID, proberesults.Success, &v1.Pod{})
-		}, false},
-		"unknown state": {func(_ *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
-			s.ContainerStatuses[0].State = kubecontainer.ContainerStateUnknown
-		}, true},
-		"lost sandbox": {func(_ *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) {
-			s.SandboxStatuses[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-		}, true},
-		"no sandbox": {func(_ *kubeGenericRuntimeManager, s *kubecontainer.PodStatus) { s.SandboxStatuses = nil }, true},
+		"replaced":       {map[string]containerToKillInfo{"foo1": {}}, kubecontainer.ContainerStateRunning, false},
+		"another one":    {map[string]containerToKillInfo{"foo2": {}}, kubecontainer.ContainerStateRunning, true},
+		"liveness probe": {map[string]containerToKillInfo{"foo1": {reason: reasonLivenessProbe}}, kubecontainer.ContainerStateRunning, true},
+		"startup probe":  {map[string]containerToKillInfo{"foo1": {reason: reasonStartupProbe}}, kubecontainer.ContainerStateRunning, true},
+		"unknown state":  {map[string]containerToKillInfo{"foo1": {reason: reasonUnknown}}, kubecontainer.ContainerStateUnknown, true},
+		"the whole pod":  {nil, kubecontainer.ContainerStateRunning, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tCtx := ktesting.Init(t)
@@ -115,9 +110,17 @@ func TestDoBackOffOfReplaced(t *testing.T) {
 			require.NoError(t, err)
 			m.restartBackOff = backoff.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(start))
 			pod, status := makeBasePodAndStatus()
-			tc.fails(m, status)
+			status.ContainerStatuses[0].State = tc.state
+			changes := podActions{ContainersToKill: map[kubecontainer.ContainerID]containerToKillInfo{}}
+			for _, c := range status.ContainerStatuses {
+				// A resized container may fail its probe while it stops.
+				m.livenessManager.Set(c.ID, proberesults.Failure, pod)
+				if info, ok := tc.killed[c.Name]; ok {
+					changes.ContainersToKill[c.ID] = info
+				}
+			}
 			for i := range 4 {
-				waits, _, _ := m.doBackOffForTest(tCtx, pod, &pod.Spec.Containers[0], status, nil)
+				waits, _, _ := m.doRestartBackOff(tCtx, pod, &pod.Spec.Containers[0], status, nil, changes)
 				require.Equal(t, tc.waits && i > 0, waits)
 			}
 			_, known := m.restartBackOff.Snapshot(restart.Key(pod, &pod.Spec.Containers[0]), start)

@@ -22,11 +22,10 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"k8s.io/kubernetes/pkg/kubelet/backoff"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
-	proberesults "k8s.io/kubernetes/pkg/kubelet/prober/results"
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
@@ -43,8 +42,12 @@ func UseBackOff(runtime KubeGenericRuntime, b *backoff.Backoff) {
 	runtime.(*kubeGenericRuntimeManager).restartBackOff = b
 }
 
-// doRestartBackOff is doBackOff with the rules of pkg/kubelet/restart.
-func (m *kubeGenericRuntimeManager) doRestartBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus) (bool, string, error) {
+// doRestartBackOff is doBackOff with the rules of pkg/kubelet/restart. changes is what the
+// sync does with the pod.
+func (m *kubeGenericRuntimeManager) doRestartBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff, changes podActions) (bool, string, error) {
+	if m.restartBackOff == nil {
+		return m.doClientGoBackOff(ctx, pod, container, podStatus, backOff)
+	}
 	if !regularContainersHavePolicies() &&
 		slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return c.Name == container.Name }) {
 		withoutPolicy := *container
@@ -53,26 +56,15 @@ func (m *kubeGenericRuntimeManager) doRestartBackOff(ctx context.Context, pod *v
 	}
 	statuses := CrashLoopStatuses(podStatus)
 	for i, c := range podStatus.ContainerStatuses {
-		statuses[i].Replaced = m.replaced(podStatus, c)
+		killed, ok := changes.ContainersToKill[c.ID]
+		// SyncPod kills without a reason what was changed or resized.
+		statuses[i].Replaced = ok && killed.reason == ""
 	}
 	waits, message, err := restart.DoBackOff(ctx, m.recorderFor(ctx), pod, container, statuses, m.restartBackOff, m.restartBackOff.Clock.Now())
 	if at, ok := restart.MinBackoffExpiration(err); ok {
 		err = kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, at)
 	}
 	return waits, message, err
-}
-
-// replaced reports whether a container that is started again in the sync that has killed it
-// was healthy: it was changed or resized. In the other cases it failed a probe, perhaps while
-// it was being stopped, or its sandbox was lost.
-func (m *kubeGenericRuntimeManager) replaced(podStatus *kubecontainer.PodStatus, c *kubecontainer.Status) bool {
-	failed := func(results proberesults.Manager) bool {
-		result, known := results.Get(c.ID)
-		return known && result == proberesults.Failure
-	}
-	sandboxes := podStatus.SandboxStatuses
-	return c.State == kubecontainer.ContainerStateRunning && !failed(m.livenessManager) && !failed(m.startupManager) &&
-		len(sandboxes) > 0 && sandboxes[0].State == runtimeapi.PodSandboxState_SANDBOX_READY
 }
 
 // CrashLoopStatuses converts the statuses of a pod's instances for

@@ -57,10 +57,6 @@ func setFakePodForTest(t *testing.T, m *kubeGenericRuntimeManager, fakeRuntime *
 	return sandbox
 }
 
-func (m *kubeGenericRuntimeManager) doBackOffForTest(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
-	return m.doBackOff(ctx, pod, container, podStatus, backOff)
-}
-
 // setStatusesForTest sets the containers of a pod. All of them are in its newest sandbox.
 func setStatusesForTest(status *kubecontainer.PodStatus, containers ...*kubecontainer.Status) {
 	status.ContainerStatuses, status.ActiveContainerStatuses = containers, containers

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilwait "k8s.io/apimachinery/pkg/util/wait"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierror "k8s.io/cri-api/pkg/errors"
 	"k8s.io/klog/v2"
@@ -105,6 +106,14 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Unable to store that the kubelet stops the container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "err", err)
 	}
+}
+
+// doPodBackOff is doRestartBackOff for a pod that may wait as a whole for its back-off.
+func (m *kubeGenericRuntimeManager) doPodBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff, changes podActions) (bool, string, error) {
+	if err := podStatus.Restart.Wait(pod, container); err != nil {
+		return true, podStatus.Restart.Message, err
+	}
+	return m.doRestartBackOff(ctx, pod, container, podStatus, backOff, changes)
 }
 
 // mayRestartPod reports whether a rule may restart the pod in its sandbox. Upstream's code

@@ -22,6 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"k8s.io/kubernetes/pkg/features"
 	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
@@ -31,6 +32,11 @@ import (
 
 func (m *kubeGenericRuntimeManager) recorderFor(context.Context) record.EventRecorder {
 	return m.recorder
+}
+
+// doClientGoBackOff is upstream's doBackOff.
+func (m *kubeGenericRuntimeManager) doClientGoBackOff(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, backOff *flowcontrol.Backoff) (bool, string, error) {
+	return m.doBackOff(ctx, pod, container, podStatus, backOff)
 }
 
 // regularContainersHavePolicies reports whether regular containers may have their own
