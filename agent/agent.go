@@ -66,8 +66,9 @@ type Options struct {
 	GRPC func(ctx context.Context, address, service string) (output string, ok bool, err error)
 	// StatusFile is the file in which the agent saves the pod's status and back-offs for the
 	// next agent. Its directory must exist. It is "" if the containers end with this agent. The file of a pod with another
-	// UID is replaced. The agent removes the file at the end. One that stays, because that
-	// failed, says that the pod has ended: the next agent does not run the pod again.
+	// UID is replaced. The agent removes the file at the end. If that fails and the pod had
+	// ended by itself, the file says so, and the next agent does not run the pod again. A pod
+	// that was deleted runs again.
 	StatusFile string
 	// Earlier is the status that an earlier agent left. The agent uses its Conditions
 	// and StartTime, and Started and Ready of its statuses of containers. If its Phase is

@@ -52,8 +52,8 @@ type Metrics interface {
 	// KeyAdded and KeyRemoved count the known keys.
 	KeyAdded()
 	KeyRemoved()
-	// KeyReset is called when the reset rule resets a key, or when GC forgets a key
-	// that neither waits nor has a start due.
+	// KeyReset is called when the reset rule resets a key after an exit, or when GC forgets
+	// a key that neither waits nor has a start due. DecideStart only removes an expired key.
 	KeyReset()
 	// RestartAllowed is called when Decide, DecideStart or Force allows a restart. delay
 	// is 0 for an immediate restart. late is how long after the end of its delay the

@@ -45,9 +45,11 @@ func newRunCommand() *cobra.Command {
 		Long: `Run the pods of the manifests until they end or you press Ctrl-C. Pods behave as on
 a node with a kubelet of this project: order of init containers, sidecars and
 containers, restart policies and rules, back-off, restarts of the whole pod,
-hooks, grace periods and probes. A Deployment, StatefulSet,
-DaemonSet, ReplicaSet, ReplicationController, Job, CronJob or PodTemplate runs as
-one pod. An object that another object in the input controls is skipped.
+hooks, grace periods and probes. Only a container with the policy OnFailure that
+fails a probe waits for its back-off here, and starts at once on a node. A
+Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, Job,
+CronJob or PodTemplate runs as one pod. An object that another object in the
+input controls is skipped.
 ConfigMaps and Secrets come from the manifests; a missing one counts as empty,
 with a warning. Volumes that need a cluster are empty directories.
 

@@ -14,7 +14,8 @@ import (
 
 // Key returns the key of a container's back-off. It is a hash of the pod's name,
 // namespace and UID, and of the container's name, image and resources. A change
-// of image or resources therefore resets the back-off. The key is the same for
+// of image or resources therefore leads to another back-off: a new one, or the one
+// that the container had with them before. The key is the same for
 // semantically equal pods. It is the first half of a SHA-256 sum: tenants choose
 // the input, and a pod must not be able to get the key of another pod. It
 // corrects GetBackoffKey of pkg/kubelet/kuberuntime, which uses 64-bit FNV and
