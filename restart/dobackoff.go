@@ -51,7 +51,7 @@ type EventRecorder interface {
 // 0 when it was killed, and nobody would start it after the wait. This depends on
 // the container's own restart policy, if it has one. A node that does not honor
 // those must leave it out. After an instance that was replaced, the container starts at
-// once, and its delay does not grow unless the start of that instance failed. A container without instances waits only if its
+// once, and its back-off starts over. A container without instances waits only if its
 // last start failed. A nil recorder records nothing.
 //
 // An exit with a code that is ignored ([backoff.KeyRules]) is no failure, and no event. So
@@ -70,9 +70,9 @@ func DoBackOff(ctx context.Context, recorder EventRecorder, pod *v1.Pod, contain
 		// Its instances may have been removed while it waited.
 		d = backOff.DecideStart(key, now)
 	case last.Replaced:
-		if d = backOff.DecideStart(key, now); !d.Allowed { // Its start seemed to have failed.
-			d = backOff.Force(key, now)
-		}
+		// With a key, the exit would wait if this start failed before it created anything.
+		backOff.Reset(key)
+		d = backOff.DecideStart(key, now)
 	case last.State == ContainerStateExited:
 		last.recordStart(backOff, key, now)
 		d = backOff.DecideExit(key, last.ExitCode, last.FinishedAt, now)

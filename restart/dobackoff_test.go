@@ -159,8 +159,8 @@ func TestDoBackOffAfterKillInTheSameSync(t *testing.T) {
 	})
 }
 
-// A container that the user resizes again and again does not crash. A resize changes nothing
-// about the delay of one that does.
+// A container that the user resizes again and again does not crash. Its back-off starts over,
+// also if the start after the resize fails.
 func TestDoBackOffReplaced(t *testing.T) {
 	replaced := func(restarts int) ContainerStatus {
 		s := running(restarts)
@@ -175,10 +175,13 @@ func TestDoBackOffReplaced(t *testing.T) {
 	a.waits(11, "10s", 21, exited(6, 11))
 	a.starts(21, exited(6, 11))
 	a.starts(30, replaced(7))
-	a.waits(31, "20s", 51, exited(8, 31))
-	a.starts(51, exited(8, 31))
-	_ = StartFailed(a.pod, &a.pod.Spec.Containers[0], true, errors.New("timed out"), a.backOff, at(51))
-	a.starts(52, replaced(9))
+	a.starts(31, exited(8, 31))
+	a.waits(32, "10s", 42, exited(9, 32))
+	a.starts(42, exited(9, 32))
+	_ = StartFailed(a.pod, &a.pod.Spec.Containers[0], true, errors.New("timed out"), a.backOff, at(42))
+	a.starts(43, replaced(10))
+	_ = StartFailed(a.pod, &a.pod.Spec.Containers[0], false, errors.New("no such image"), a.backOff, at(43))
+	a.starts(55, exited(10, 43))
 }
 
 // If a code is ignored, the decision waits until the exit code of a killed container is known.

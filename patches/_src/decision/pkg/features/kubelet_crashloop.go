@@ -32,8 +32,8 @@ const (
 	//
 	// Makes a container that the kubelet killed after a failed probe wait like one that exited. A
 	// start that failed after something was created is retried on the CrashLoopBackOff curve. If
-	// the gate is off, doBackOff is upstream's, and such a start is retried every 10 to 15 s
-	// without end.
+	// the gate is off, SyncPod calls upstream's doBackOff, and such a start is retried every 10 to
+	// 15 s without end.
 	KubeletStrictCrashLoopBackOff featuregate.Feature = "KubeletStrictCrashLoopBackOff"
 )
 

@@ -89,7 +89,7 @@ func (m *kubeGenericRuntimeManager) doBackOffForTest(ctx context.Context, pod *v
 }
 
 // Only a container that failed, or whose pod was killed, waits after it was killed. One that was
-// changed or resized starts at once, and its delay does not grow.
+// changed or resized starts at once, and its back-off starts over.
 func TestDoBackOffOfReplaced(t *testing.T) {
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, tc := range map[string]struct {
@@ -119,9 +119,10 @@ func TestDoBackOffOfReplaced(t *testing.T) {
 					changes.ContainersToKill[c.ID] = info
 				}
 			}
-			for i := range 4 {
+			m.restartBackOff.Decide(restart.Key(pod, &pod.Spec.Containers[0]), start, start)
+			for range 4 {
 				waits, _, _ := m.doRestartBackOff(tCtx, pod, &pod.Spec.Containers[0], status, nil, changes)
-				require.Equal(t, tc.waits && i > 0, waits)
+				require.Equal(t, tc.waits, waits)
 			}
 			_, known := m.restartBackOff.Snapshot(restart.Key(pod, &pod.Spec.Containers[0]), start)
 			require.Equal(t, tc.waits, known)
@@ -240,7 +241,48 @@ func TestSyncPodFailedStart(t *testing.T) {
 	}
 }
 
-// With the gate off, doBackOff is upstream's: the wait after a kill counts from an
+// A changed container starts in the sync that kills it. One that failed its probe waits.
+func TestSyncPodAfterKill(t *testing.T) {
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		kill func(*kubeGenericRuntimeManager, *v1.Pod, *kubecontainer.Status)
+		want error
+	}{
+		"changed": {func(_ *kubeGenericRuntimeManager, _ *v1.Pod, s *kubecontainer.Status) { s.Hash++ }, nil},
+		"liveness probe": {func(m *kubeGenericRuntimeManager, pod *v1.Pod, s *kubecontainer.Status) {
+			m.livenessManager.Set(s.ID, proberesults.Failure, pod)
+		}, kubecontainer.ErrCrashLoopBackOff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tCtx := ktesting.Init(t)
+			fakeRuntime, fakeImage, m, err := runtimeManagerForTest(tCtx, record.NewFakeRecorder(100))
+			require.NoError(t, err)
+			m.restartBackOff = backoff.NewFakeBackOff(10*time.Second, 300*time.Second, testingclock.NewFakeClock(start))
+			pod, status := makeBasePodAndStatus()
+			pod.Spec.Containers = pod.Spec.Containers[:1]
+			c := &pod.Spec.Containers[0]
+			c.ImagePullPolicy = v1.PullIfNotPresent
+			fakeImage.SetFakeImages([]string{"busybox"})
+			status.SandboxStatuses[0].Id = setFakePodForTest(t, m, fakeRuntime, pod).Id
+			killed := status.ContainerStatuses[0]
+			killed.Hash = kubecontainer.HashContainer(c)
+			for id := range fakeRuntime.Containers {
+				killed.ID.ID = id
+			}
+			setStatusesForTest(status, killed)
+			m.restartBackOff.Decide(restart.Key(pod, c), start, start)
+			tc.kill(m, pod, killed)
+			result := m.syncPodForTest(tCtx, pod, status, flowcontrol.NewBackOff(time.Second, time.Minute))
+			require.ErrorIs(t, result.Error(), tc.want)
+			require.Contains(t, fakeRuntime.Called, "StopContainer")
+			if tc.want == nil {
+				require.Contains(t, fakeRuntime.Called, "StartContainer")
+			}
+		})
+	}
+}
+
+// With the gate off, the back-off is upstream's: the wait after a kill counts from an
 // older exit.
 func TestDoBackOffNotStrict(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.KubeletStrictCrashLoopBackOff, false)

@@ -85,7 +85,7 @@ func CrashLoopStatus(c *kubecontainer.Status) restart.ContainerStatus {
 	}
 }
 
-// answerFailedStart updates the result of a start that doBackOff allowed, if the
+// answerFailedStart updates the result of a start that doRestartBackOff allowed, if the
 // start failed. A start that failed after something was created counts as an exit:
 // its error becomes a BackoffError with the same text and the time of the next
 // attempt. After any other failure the start does not count, and the error is

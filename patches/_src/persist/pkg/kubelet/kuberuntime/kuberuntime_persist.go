@@ -24,7 +24,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/restart"
 )
 
-// saveBackOff stores the back-off with which doBackOff allowed the start, for the
+// saveBackOff stores the back-off with which doRestartBackOff allowed the start, for the
 // container that is about to be created.
 func (m *kubeGenericRuntimeManager) saveBackOff(pod *v1.Pod, s *startSpec) {
 	if m.restartBackOff != nil && s.ephemeralContainer == nil {
