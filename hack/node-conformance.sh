@@ -16,11 +16,14 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 need go
 if [[ -n ${NODE_VM:-} ]]; then
   vm_needs
+  storage='\[sig-storage\]' lifecycle='\] Containers Lifecycle' probes='\] Probing '
   case ${VM_PART:-} in
-    '') part='' ;;
-    /sig-storage) part='sig-storage' ;;
-    /others) part='!sig-storage' ;;
-    *) die "node-vm: no part of Conformance is ${VM_PART#/}: they are sig-storage and others" ;;
+    '') part=() ;;
+    /sig-storage) part=(-focus "$storage") ;;
+    /lifecycle) part=(-focus "$lifecycle") ;;
+    /probes) part=(-focus "$probes") ;;
+    /others) part=(-skip "$storage|$lifecycle|$probes") ;;
+    *) die "node-vm: no part of Conformance is ${VM_PART#/}: they are sig-storage, lifecycle, probes and others" ;;
   esac
 else
   [[ $(id -u) == 0 ]] || die "node-conformance needs root: it runs containerd and a kubelet"
@@ -75,7 +78,7 @@ done
 limit=90m
 if [[ -n ${NODE_VM:-} ]]; then
   VM_CHECK=node-vm-conformance${VM_PART:-} limit=${VM_MINUTES}m
-  [[ -z $part ]] || args+=(-part "$part")
+  args+=("${part[@]}")
 else
   args+=("${record[@]}")
 fi

@@ -5,8 +5,8 @@
 #
 # Runs node-e2e.sh, except upstream's tests, in a virtual machine with Debian, systemd and cgroup v2, whose kubelet and
 # container runtime use the systemd cgroup driver. With the SCENARIO Conformance it runs node-conformance.sh there, except the
-# specs of the series; Conformance/sig-storage and Conformance/others are its parts. Needs no root: the machine is QEMU, and its
-# disk is made from Debian packages by mmdebstrap.
+# specs of the series; its parts are Conformance/sig-storage, Conformance/lifecycle, Conformance/probes and Conformance/others.
+# Needs no root: the machine is QEMU, and its disk is made from Debian packages by mmdebstrap.
 # Set VM_ACCEL=kvm if this machine has KVM, VM_MEMORY for MiB other than 6144, and VM_MINUTES for a limit other than 240. The
 # machine has no network. Only its disk with Debian stays, in _output/vm, and the logs of a failed run.
 

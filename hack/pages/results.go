@@ -41,7 +41,7 @@ var checks = []check{
 	{Name: "node-crio", What: "the same with CRI-O and crun instead of containerd and runc"},
 	{Name: "node-vm", What: "the same as node-e2e in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; some run only in part", parts: []string{"Pods", "Machine", "Disruptions", "Persist", "Metrics", "CrashloopRun", "Twins"}},
 	{Name: "node-conformance", What: "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes"},
-	{Name: "node-vm-conformance", What: "the same in a virtual machine with systemd and cgroup v2", parts: []string{"sig-storage", "others"}},
+	{Name: "node-vm-conformance", What: "the same in a virtual machine with systemd and cgroup v2", parts: []string{"sig-storage", "lifecycle", "probes", "others"}},
 	{Name: "node-skew", What: "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release"},
 	{Name: "node-cluster", What: "workloads in a cluster of three nodes with the control plane of this release, whose kubelets are replaced, stock and patched, while pods crash and nodes are drained and lost"},
 }

@@ -36,7 +36,8 @@ var (
 	agnhostFlag     = flag.String("agnhost", "", "the agnhost `binary` of the tree")
 	imagesFlag      = flag.String("images", "", "the tags of upstream's images, a comma-separated `list` such as agnhost:2.66.1,pause:3.10.2")
 	labelsFlag      = flag.String("labels", "NodeConformance && !Flaky && !Slow && !Serial && !Disruptive", "which specs to run: an `expression` of ginkgo's; by default those that upstream runs on every change")
-	partFlag        = flag.String("part", "", "an `expression` that the labels of the specs must match too")
+	focusFlag       = flag.String("focus", "", "run only these of the specs: a regular `expression` of their names")
+	skipFlag        = flag.String("skip", "", "leave these specs out: a regular `expression` of their names")
 	ownFlag         = flag.String("own", "", "the specs of the series, which all must pass with our kubelet: a regular `expression` of their names")
 	specsFlag       = flag.String("specs", "", "set by the harness: the `file` with the names of the specs to run")
 	reportFlag      = flag.String("report", "", "set by the harness: the `file` for their results")
@@ -279,11 +280,13 @@ func TestConformance(t *testing.T) {
 	}
 	specs, err := os.ReadFile(*specsFlag)
 	require.NoError(t, err)
-	labels := *labelsFlag
-	if *partFlag != "" {
-		labels = "(" + labels + ") && " + *partFlag
+	which, processes := []string{"--label-filter=" + *labelsFlag, "--skip=" + otherSpecs}, 12
+	if *focusFlag != "" {
+		which = append(which, "--focus="+*focusFlag)
 	}
-	which, processes := []string{"--label-filter=" + labels, "--skip=" + otherSpecs}, 12
+	if *skipFlag != "" {
+		which = append(which, "--skip="+*skipFlag)
+	}
 	if n.Spec.Machine {
 		processes = 4
 	}
