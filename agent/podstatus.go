@@ -16,7 +16,7 @@ import (
 
 // PodStatus returns the status of the agent's pod for the API. old is the status before,
 // such as the result of the last call. now is the time of conditions that change. ips are
-// the addresses of the pod, the primary one first; those of old stay if there are none yet.
+// the addresses of the pod, the primary one first; if there are none yet, those of old stay.
 //
 // Phase, StartTime, the statuses of containers, the conditions PodScheduled, Initialized,
 // ContainersReady and Ready, and those for restarts of the pod are the agent's. All else

@@ -157,7 +157,7 @@ var limitDisruptions = []scenario{
 	}},
 
 	// Without the gate, and under the stock kubelet, the annotation has no effect. With the gate,
-	// the restarts before it count, but for those of the stock kubelet.
+	// the restarts before it count, except those of the stock kubelet.
 	{"MaxRestartsOff", func(t *testing.T, e *e2e) {
 		e.requireGate(t, gateMaxRestarts)
 		e.useCurve(t, askedCurve)

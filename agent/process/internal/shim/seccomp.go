@@ -77,7 +77,7 @@ func setFilter() error {
 // hide makes a copy of bwrap in hiddenBwrap. The kernel makes the process of a program that
 // it may not read not dumpable. So when bwrap has entered the namespaces of a container,
 // the processes there can neither trace it nor use its files, of which /proc/.. is the root
-// directory of the machine. bwrap would make itself dumpable then, but for the filter.
+// directory of the machine. Without the filter, bwrap would make itself dumpable then.
 func hide(bwrap string) error {
 	text, err := os.ReadFile(bwrap)
 	if err != nil {
