@@ -7,7 +7,8 @@
 //	actor LIFE...        the first start follows the first LIFE, and so on; later
 //	                     starts follow the last one
 //	actor note EVENT DURATION
-//	                     for hooks: writes EVENT, waits, writes EVENT-end
+//	                     for hooks: writes EVENT once the container's start is in
+//	                     the journal, waits, writes EVENT-end
 //	actor fail EVENT DURATION
 //	                     for hooks: the same, and fails
 //	actor exists NAME    for probes: fails unless the file NAME is in /pod
@@ -34,6 +35,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -66,6 +68,10 @@ func run(args []string) error {
 	case (args[0] == "note" || args[0] == "fail") && len(args) == 3:
 		d, err := time.ParseDuration(args[2])
 		if err != nil {
+			return err
+		}
+		// A runtime may run a hook before the first line of the container's process.
+		if err := awaitJournal(func(journal []byte) bool { return started(journal, name()) }); err != nil {
 			return err
 		}
 		if _, err := note(args[1]); err != nil {
@@ -148,13 +154,7 @@ func (a *actor) act(step string) error {
 		a.hold = object
 		return nil
 	case "after":
-		for {
-			text, err := os.ReadFile(filepath.Join(podDir, "journal"))
-			if err != nil || starts(text, object) >= a.start {
-				return err
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		return awaitJournal(func(journal []byte) bool { return starts(journal, object) >= a.start })
 	case "exit", "term":
 		code := -1
 		if object != "ignore" {
@@ -197,6 +197,20 @@ func (a *actor) obey(terms <-chan os.Signal) {
 	}
 }
 
+// awaitJournal waits until done reports true for the journal.
+func awaitJournal(done func(journal []byte) bool) error {
+	for {
+		journal, err := os.ReadFile(filepath.Join(podDir, "journal"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if done(journal) {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // await waits until a file is in the pod's folder, and removes it.
 func await(file string) {
 	for os.Remove(filepath.Join(podDir, file)) != nil {
@@ -217,12 +231,32 @@ func name() string { return os.Getenv("CONTAINER") }
 
 // starts returns how often a container has started according to the journal.
 func starts(journal []byte, name string) (n int) {
-	for line := range bytes.Lines(journal) {
-		if f := bytes.Fields(line); len(f) == 4 && string(f[1]) == name && string(f[3]) == "start" {
+	for event := range events(journal, name) {
+		if event == "start" {
 			n++
 		}
 	}
 	return n
+}
+
+// started reports whether the last start of a container has not ended, according to the journal. It
+// does not know of the end of a process that was killed.
+func started(journal []byte, name string) (now bool) {
+	for event := range events(journal, name) {
+		now = event == "start" || now && !strings.HasPrefix(event, "exit:")
+	}
+	return now
+}
+
+// events returns the events of a container in the journal.
+func events(journal []byte, name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for line := range bytes.Lines(journal) {
+			if f := bytes.Fields(line); len(f) == 4 && string(f[1]) == name && !yield(string(f[3])) {
+				return
+			}
+		}
+	}
 }
 
 // note appends a line to the journal: time in seconds, container, number of its
