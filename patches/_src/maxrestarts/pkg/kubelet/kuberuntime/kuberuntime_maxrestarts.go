@@ -46,9 +46,9 @@ func UseLimits(runtime KubeGenericRuntime, l *asked.Limits, podBackOff *backoff.
 	runtime.(*kubeGenericRuntimeManager).restartLimits = restartLimits{l, podBackOff}
 }
 
-// giveUp returns the answer of doBackOff, or another one if the pod ends instead of the restart:
-// the container waits then until now, so that a sync follows at once, which ends the pod. An
-// ephemeral container is never restarted.
+// giveUp returns the answer of a container's back-off, or another one if the pod ends instead
+// of the restart: the container waits then until now, so that a sync follows at once, which
+// ends the pod. An ephemeral container is never restarted.
 func (m *kubeGenericRuntimeManager) giveUp(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, waits bool, err error) (bool, error) {
 	if m.limits == nil || slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return c.Name == container.Name }) {
 		return waits, err

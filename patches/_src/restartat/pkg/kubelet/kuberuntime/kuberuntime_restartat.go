@@ -44,7 +44,7 @@ func UseRestarts(runtime KubeGenericRuntime, r *asked.Restarts, podBackOff *back
 	runtime.(*kubeGenericRuntimeManager).restartsAt = restartsAt{r, podBackOff}
 }
 
-// endWait ends the wait that err, the result of doBackOff, is about, if the pod asks for that.
+// endWait ends the wait for a back-off that err is about, if the pod asks for that.
 // The error then has the present time, and the sync that follows at once starts the
 // container. If the pod asks for a time before the end of the wait, the error has that time.
 func (m *kubeGenericRuntimeManager) endWait(ctx context.Context, pod *v1.Pod, container *v1.Container, podStatus *kubecontainer.PodStatus, err error) error {

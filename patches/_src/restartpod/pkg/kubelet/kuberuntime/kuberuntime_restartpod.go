@@ -69,25 +69,31 @@ func exitPause(reason containerKillReason) time.Duration {
 	}
 }
 
-// awaitExit waits until the container has ended, or until pause is over.
-func (m *kubeGenericRuntimeManager) awaitExit(ctx context.Context, id kubecontainer.ContainerID, pause time.Duration) {
+// awaitExit waits until the container has ended, or until pause is over. It reports whether
+// the container has ended.
+func (m *kubeGenericRuntimeManager) awaitExit(ctx context.Context, id kubecontainer.ContainerID, pause time.Duration) (ended bool) {
 	if pause == 0 {
-		return
+		return false
 	}
 	_ = utilwait.PollUntilContextTimeout(ctx, 50*time.Millisecond, pause, true, func(ctx context.Context) (bool, error) {
 		resp, err := m.runtimeService.ContainerStatus(ctx, id.ID, false)
-		return err != nil || resp.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING, nil
+		state := resp.GetStatus().GetState()
+		ended = err == nil && state == runtimeapi.ContainerState_CONTAINER_EXITED
+		return err != nil || state != runtimeapi.ContainerState_CONTAINER_RUNNING, nil
 	})
+	return ended
 }
 
-// noteStopped stores that the kubelet is about to stop an instance of a container
+// beginStop stores that the kubelet is about to stop an instance of a container
 // within gracePeriod seconds, for the syncs after the stop and for a kubelet that starts later.
-func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string, gracePeriod int64, reason containerKillReason) {
+// It reports whether there is something to stop. A container that has ended by itself must not
+// be stopped: CRI-O would set its FinishedAt to the time of the stop.
+func (m *kubeGenericRuntimeManager) beginStop(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string, gracePeriod int64, reason containerKillReason) bool {
 	// The gates do not matter, so that the next kubelet may have others.
 	if !hasPodRule(&pod.Spec, true) {
-		return
+		return true
 	}
-	m.awaitExit(ctx, id, exitPause(reason))
+	ended := m.awaitExit(ctx, id, exitPause(reason))
 	dir := filepath.Join(m.runtimeHelper.GetPodDir(pod.UID), stoppedDir)
 	last, when := m.LastStopped(pod.UID, name)
 	if last != id.String() {
@@ -106,6 +112,7 @@ func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Unable to store that the kubelet stops the container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "err", err)
 	}
+	return !ended
 }
 
 // doPodBackOff is doRestartBackOff for a pod that may wait as a whole for its back-off.

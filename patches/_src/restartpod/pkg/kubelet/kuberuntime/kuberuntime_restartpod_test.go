@@ -31,6 +31,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	apitest "k8s.io/cri-api/pkg/apis/testing"
 
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/features"
@@ -74,6 +76,36 @@ func TestExitPause(t *testing.T) {
 	} {
 		require.Equal(t, waits, exitPause(reason) > 0, reason)
 	}
+}
+
+// A container that has ended by itself is not stopped after a failed probe or hook. A stop would
+// move FinishedAt, with CRI-O as with the fake runtime, and the exit would count as one that the
+// kubelet caused.
+func TestStopAfterExit(t *testing.T) {
+	tCtx := ktesting.Init(t)
+	runtime, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
+	require.NoError(t, err)
+	root := t.TempDir()
+	m.runtimeHelper = podDirs{m.runtimeHelper, root}
+	pod, _ := makeBasePodAndStatus()
+	require.NoError(t, os.MkdirAll(filepath.Join(root, string(pod.UID)), 0o750))
+	finished := time.Now().Add(-time.Second)
+	stop := func(state runtimeapi.ContainerState, reason containerKillReason) (stopped bool) {
+		c := &apitest.FakeContainer{ContainerStatus: runtimeapi.ContainerStatus{Id: "id", State: state, FinishedAt: finished.UnixNano()}}
+		runtime.SetFakeContainers([]*apitest.FakeContainer{c})
+		require.NoError(t, m.killContainer(tCtx, pod, kubecontainer.ContainerID{Type: "test", ID: "id"}, "foo1", "stopping", reason, nil, nil))
+		return c.FinishedAt != finished.UnixNano()
+	}
+	require.True(t, stop(runtimeapi.ContainerState_CONTAINER_EXITED, reasonLivenessProbe), "as upstream, without a rule")
+	pod.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartPod}}
+	for _, reason := range []containerKillReason{reasonLivenessProbe, reasonStartupProbe, reasonFailedPostStartHook} {
+		require.False(t, stop(runtimeapi.ContainerState_CONTAINER_EXITED, reason), reason)
+		id, when := m.LastStopped(pod.UID, "foo1")
+		require.Equal(t, "test://id", id, reason)
+		require.False(t, when.Ends(finished), reason)
+		require.True(t, stop(runtimeapi.ContainerState_CONTAINER_UNKNOWN, reason), reason)
+	}
+	require.True(t, stop(runtimeapi.ContainerState_CONTAINER_EXITED, reasonUnknown))
 }
 
 // The stop of the last container leaves the sandbox of a pod that a rule may restart: the
