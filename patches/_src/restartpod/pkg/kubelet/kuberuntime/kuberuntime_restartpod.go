@@ -69,31 +69,25 @@ func exitPause(reason containerKillReason) time.Duration {
 	}
 }
 
-// awaitExit waits until the container has ended, or until pause is over. It reports whether
-// the container has ended.
-func (m *kubeGenericRuntimeManager) awaitExit(ctx context.Context, id kubecontainer.ContainerID, pause time.Duration) (ended bool) {
+// awaitExit waits until the container has ended, or until pause is over.
+func (m *kubeGenericRuntimeManager) awaitExit(ctx context.Context, id kubecontainer.ContainerID, pause time.Duration) {
 	if pause == 0 {
-		return false
+		return
 	}
 	_ = utilwait.PollUntilContextTimeout(ctx, 50*time.Millisecond, pause, true, func(ctx context.Context) (bool, error) {
 		resp, err := m.runtimeService.ContainerStatus(ctx, id.ID, false)
-		state := resp.GetStatus().GetState()
-		ended = err == nil && state == runtimeapi.ContainerState_CONTAINER_EXITED
-		return err != nil || state != runtimeapi.ContainerState_CONTAINER_RUNNING, nil
+		return err != nil || resp.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING, nil
 	})
-	return ended
 }
 
-// beginStop stores that the kubelet is about to stop an instance of a container
+// noteStopped stores that the kubelet is about to stop an instance of a container
 // within gracePeriod seconds, for the syncs after the stop and for a kubelet that starts later.
-// It reports whether there is something to stop. A container that has ended by itself must not
-// be stopped: CRI-O would set its FinishedAt to the time of the stop.
-func (m *kubeGenericRuntimeManager) beginStop(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string, gracePeriod int64, reason containerKillReason) bool {
+func (m *kubeGenericRuntimeManager) noteStopped(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, name string, gracePeriod int64, reason containerKillReason) {
 	// The gates do not matter, so that the next kubelet may have others.
 	if !hasPodRule(&pod.Spec, true) {
-		return true
+		return
 	}
-	ended := m.awaitExit(ctx, id, exitPause(reason))
+	m.awaitExit(ctx, id, exitPause(reason))
 	dir := filepath.Join(m.runtimeHelper.GetPodDir(pod.UID), stoppedDir)
 	last, when := m.LastStopped(pod.UID, name)
 	if last != id.String() {
@@ -112,7 +106,19 @@ func (m *kubeGenericRuntimeManager) beginStop(ctx context.Context, pod *v1.Pod, 
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Unable to store that the kubelet stops the container", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "err", err)
 	}
-	return !ended
+}
+
+// stopUnlessExited stops an instance of a container. If noteStopped applies to the pod, it
+// leaves an instance that has exited alone: CRI-O would change FinishedAt to the time of the
+// stop, and an exit from before it would count as one that the kubelet caused.
+func (m *kubeGenericRuntimeManager) stopUnlessExited(ctx context.Context, pod *v1.Pod, id kubecontainer.ContainerID, gracePeriod int64) error {
+	if hasPodRule(&pod.Spec, true) {
+		resp, err := m.runtimeService.ContainerStatus(ctx, id.ID, false)
+		if err == nil && resp.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			return nil
+		}
+	}
+	return m.runtimeService.StopContainer(ctx, id.ID, gracePeriod)
 }
 
 // doPodBackOff is doRestartBackOff for a pod that may wait as a whole for its back-off.
@@ -171,7 +177,7 @@ func (m *kubeGenericRuntimeManager) StopContainer(ctx context.Context, pod *v1.P
 	if spec := kubecontainer.GetContainerSpec(pod, name); spec != nil {
 		m.recordContainerEvent(ctx, pod, spec, id.ID, v1.EventTypeNormal, events.KillingContainer, "%v", message)
 	}
-	if err := m.runtimeService.StopContainer(ctx, id.ID, 0); err != nil && !crierror.IsNotFound(err) {
+	if err := m.stopUnlessExited(ctx, pod, id, 0); err != nil && !crierror.IsNotFound(err) {
 		return err
 	}
 	klog.FromContext(ctx).V(3).Info("Container killed", "pod", klog.KObj(pod), "podUID", pod.UID, "containerName", name, "containerID", id.String())

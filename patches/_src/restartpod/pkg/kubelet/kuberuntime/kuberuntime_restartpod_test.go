@@ -18,6 +18,8 @@ package kuberuntime
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -78,34 +80,40 @@ func TestExitPause(t *testing.T) {
 	}
 }
 
-// A container that has ended by itself is not stopped after a failed probe or hook. A stop would
-// move FinishedAt, with CRI-O as with the fake runtime, and the exit would count as one that the
-// kubelet caused.
+// A container that has exited is not stopped, in a pod that a rule may restart. A stop would move
+// FinishedAt, with CRI-O as with the fake runtime, and an exit from before it would count as one
+// that the kubelet caused.
 func TestStopAfterExit(t *testing.T) {
 	tCtx := ktesting.Init(t)
 	runtime, _, m, err := runtimeManagerForTest(tCtx, &record.FakeRecorder{})
 	require.NoError(t, err)
 	root := t.TempDir()
 	m.runtimeHelper = podDirs{m.runtimeHelper, root}
-	pod, _ := makeBasePodAndStatus()
-	require.NoError(t, os.MkdirAll(filepath.Join(root, string(pod.UID)), 0o750))
 	finished := time.Now().Add(-time.Second)
-	stop := func(state runtimeapi.ContainerState, reason containerKillReason) (stopped bool) {
-		c := &apitest.FakeContainer{ContainerStatus: runtimeapi.ContainerStatus{Id: "id", State: state, FinishedAt: finished.UnixNano()}}
-		runtime.SetFakeContainers([]*apitest.FakeContainer{c})
-		require.NoError(t, m.killContainer(tCtx, pod, kubecontainer.ContainerID{Type: "test", ID: "id"}, "foo1", "stopping", reason, nil, nil))
-		return c.FinishedAt != finished.UnixNano()
+	for action, leaves := range map[v1.ContainerRestartRuleAction]bool{
+		v1.ContainerRestartRuleActionRestart: false, v1.ContainerRestartRuleActionRestartPod: true, v1.ContainerRestartRuleActionRestartAllContainers: true,
+	} {
+		for _, reason := range []containerKillReason{reasonLivenessProbe, reasonStartupProbe, reasonFailedPostStartHook, reasonUnknown} {
+			pod, _ := makeBasePodAndStatus()
+			pod.UID = types.UID(fmt.Sprint(action, reason))
+			pod.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{Action: action}}
+			require.NoError(t, os.Mkdir(filepath.Join(root, string(pod.UID)), 0o750))
+			stop := func(state runtimeapi.ContainerState) (stopped bool) {
+				c := &apitest.FakeContainer{ContainerStatus: runtimeapi.ContainerStatus{Id: "id", State: state, FinishedAt: finished.UnixNano()}}
+				runtime.SetFakeContainers([]*apitest.FakeContainer{c})
+				require.NoError(t, m.killContainer(tCtx, pod, kubecontainer.ContainerID{Type: "test", ID: "id"}, "foo1", "stopping", reason, nil, nil))
+				return c.FinishedAt != finished.UnixNano()
+			}
+			require.Equal(t, leaves, !stop(runtimeapi.ContainerState_CONTAINER_EXITED), pod.UID)
+			id, when := m.LastStopped(pod.UID, "foo1")
+			require.Equal(t, leaves, id == "test://id" && !when.Ends(finished), pod.UID)
+			require.True(t, stop(runtimeapi.ContainerState_CONTAINER_UNKNOWN), pod.UID)
+			runtime.InjectError("ContainerStatus", errors.New("it does not answer"))
+			runtime.InjectError("ContainerStatus", errors.New("it does not answer"))
+			require.True(t, stop(runtimeapi.ContainerState_CONTAINER_EXITED), pod.UID)
+			runtime.Errors = map[string][]error{}
+		}
 	}
-	require.True(t, stop(runtimeapi.ContainerState_CONTAINER_EXITED, reasonLivenessProbe), "as upstream, without a rule")
-	pod.Spec.Containers[1].RestartPolicyRules = []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartPod}}
-	for _, reason := range []containerKillReason{reasonLivenessProbe, reasonStartupProbe, reasonFailedPostStartHook} {
-		require.False(t, stop(runtimeapi.ContainerState_CONTAINER_EXITED, reason), reason)
-		id, when := m.LastStopped(pod.UID, "foo1")
-		require.Equal(t, "test://id", id, reason)
-		require.False(t, when.Ends(finished), reason)
-		require.True(t, stop(runtimeapi.ContainerState_CONTAINER_UNKNOWN, reason), reason)
-	}
-	require.True(t, stop(runtimeapi.ContainerState_CONTAINER_EXITED, reasonUnknown))
 }
 
 // The stop of the last container leaves the sandbox of a pod that a rule may restart: the
