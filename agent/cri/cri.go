@@ -350,6 +350,11 @@ func (r *Runtime) Stop(ctx context.Context, id string, grace time.Duration) erro
 	begun := sync.OnceFunc(func() { <-r.stops })
 	defer begun()
 	defer time.AfterFunc(stopPeriod, begun).Stop()
+	// CRI-O would change FinishedAt to the time of the stop. An exit from before it would count as
+	// one that the agent caused.
+	if s, err := r.runtime.ContainerStatus(ctx, id, false); err == nil && s.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+		return nil
+	}
 	if err := r.runtime.StopContainer(ctx, id, int64(seconds(grace)/time.Second)); err != nil && status.Code(err) != codes.NotFound {
 		return err
 	}

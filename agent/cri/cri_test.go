@@ -52,14 +52,21 @@ func TestInstances(t *testing.T) {
 	}
 	require.Len(t, f.Containers, 2, "the newest and the one before")
 	require.Contains(t, f.Containers, ids[2])
-	require.NoError(t, r.Stop(t.Context(), ids[3], 1500*time.Millisecond))
-	require.EqualValues(t, 2, f.stopped[ids[3]], "seconds, rounded up")
+	before := r.state(t).Instances["main"]
 	require.NoError(t, r.Stop(t.Context(), ids[3], 0))
-	require.Zero(t, f.stopped[ids[3]])
+	require.NotContains(t, f.stopped, ids[3])
+	require.Equal(t, before, r.state(t).Instances["main"], "its end stays as it was")
+
+	id := r.start(t, 0, 4)
+	f.InjectError("StopContainer", status.Error(codes.Unavailable, "no connection"))
+	require.ErrorContains(t, r.Stop(t.Context(), id, 0), "no connection")
+	require.NoError(t, r.Stop(t.Context(), id, 1500*time.Millisecond))
+	require.EqualValues(t, 2, f.stopped[id], "seconds, rounded up")
+	f.InjectError("ContainerStatus", status.Error(codes.Unavailable, "no connection"))
+	require.NoError(t, r.Stop(t.Context(), id, 0))
+	require.Zero(t, f.stopped[id])
 	f.InjectError("StopContainer", status.Error(codes.NotFound, "no such container"))
 	require.NoError(t, r.Stop(t.Context(), "gone", 0))
-	f.InjectError("StopContainer", status.Error(codes.Unavailable, "no connection"))
-	require.ErrorContains(t, r.Stop(t.Context(), ids[3], 0), "no connection")
 }
 
 // The stops of instances begin one after another, but none waits for another's grace
