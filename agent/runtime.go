@@ -43,8 +43,9 @@ type Runtime interface {
 	Start(ctx context.Context, container *v1.Container, restarts int) (id string, err error)
 	// Stop sends SIGTERM to the first process of an instance, and SIGKILL to all its
 	// processes after the grace period, or at once if that is 0. Stop may return before
-	// the instance has ended. It returns nil if the instance has ended already. After
-	// several calls for one instance the earliest SIGKILL applies.
+	// the instance has ended. If the instance has ended already, Stop returns nil, and
+	// FinishedAt must stay as it is. After several calls for one instance the earliest
+	// SIGKILL applies.
 	Stop(ctx context.Context, id string, grace time.Duration) error
 	// Exec runs a command in an instance and returns its output and exit code. The
 	// kubelet keeps the first 10 KiB of the output. Exec returns an error if the
