@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -44,9 +45,15 @@ var metricsPluginScenarios = []scenario{
 			waiting = "3"
 		}
 		watched := k.watch("top", "--watch")
-		crash.waitsFor("main", 2)
+		// The last delay must be longer than the commands take together.
+		restarts := 2
+		if *machineFlag {
+			restarts = 4
+		}
+		attempt, delay := restarts+1, defaultCurve.Delay(restarts).Seconds()
+		crash.waitsFor("main", int32(restarts))
 		if whole != nil {
-			whole.waitsFor("other", 2)
+			whole.waitsFor("other", int32(restarts))
 		}
 
 		var rows []topRow
@@ -59,12 +66,12 @@ var metricsPluginScenarios = []scenario{
 		require.GreaterOrEqual(t, i, 0, rows)
 		main := rows[i]
 		require.NotNil(t, main.WaitsUntil)
-		assert.Equal(t, topRow{crash.name, "main", 3, 3, "CrashLoopBackOff", 20, main.WaitsUntil, 2, false}, main)
+		assert.Equal(t, topRow{crash.name, "main", 3, attempt, "CrashLoopBackOff", delay, main.WaitsUntil, restarts, false}, main)
 		if whole != nil {
 			for _, name := range []string{"main", "other"} {
 				i := slices.IndexFunc(rows, func(r topRow) bool { return r.Pod == whole.name && r.Container == name })
 				require.GreaterOrEqual(t, i, 0, "%s in %v", name, rows)
-				assert.Equal(t, 20.0, rows[i].DelaySeconds, name)
+				assert.Equal(t, delay, rows[i].DelaySeconds, name)
 				assert.NotNil(t, rows[i].WaitsUntil, name)
 			}
 			assert.Contains(t, k.run("operator", "plan", whole.name, "--for", "1m"), "Pod default/plugin-whole in node/"+harness.Name+": next restart at ")
@@ -73,7 +80,7 @@ var metricsPluginScenarios = []scenario{
 
 		until := main.WaitsUntil.Local().Format(time.TimeOnly)
 		assert.Regexp(t, `(?m)^POD +CONTAINER +EXIT +ATTEMPT +STATE +WAITS UNTIL +RESTARTS\(1H\)$`, k.run("operator", "top"))
-		assert.Regexp(t, `(?m)^default +plugin-crash +main +3 +3 +CrashLoopBackOff +`+until+` \(in \d+s\) +2$`, k.run("operator", "top", "-A", "--node", harness.Name))
+		assert.Regexp(t, fmt.Sprintf(`(?m)^default +plugin-crash +main +3 +%d +CrashLoopBackOff +%s \(in \d+s\) +%d$`, attempt, until, restarts), k.run("operator", "top", "-A", "--node", harness.Name))
 		assert.Contains(t, k.run("operator", "plan", crash.name, "--for", "1m"), "Pod default/plugin-crash in node/"+harness.Name+": next restart at "+until+", in ")
 		assert.Regexp(t, `(?m)^RESTARTS in node/backoff-node metrics, since .*\n  waiting +`+waiting+` +containers`, k.run("operator", "status", harness.Name))
 		assert.Contains(t, k.run("operator", "check", harness.Name), "delays   0s, 10s, 20s, 40s, 80s, 160s, 300s, 300s … from each exit")
@@ -85,7 +92,7 @@ var metricsPluginScenarios = []scenario{
 		assert.Contains(t, k.run("operator", "__complete", "plan", ""), crash.name+"\n")
 
 		// The container does start when top says.
-		crash.waitsFor("main", 3)
+		crash.waitsFor("main", int32(restarts+1))
 		seen := e.pods.of(crash.name)
 		started := statusOf(seen[len(seen)-1].pod, "main").LastTerminationState.Terminated.StartedAt
 		most := 2 * time.Second
@@ -95,8 +102,8 @@ var metricsPluginScenarios = []scenario{
 		assert.WithinDuration(t, *main.WaitsUntil, started.Time, most, "the start after the wait")
 		crash.delete(1)
 		crash.gone()
-		watched.line(`plugin-crash +main +3 +3 +CrashLoopBackOff +` + until + ` \(in \d+s\) +2$`)
-		watched.line(`plugin-crash +main +3 +3 +Running +- +3$`)
+		watched.line(fmt.Sprintf(`plugin-crash +main +3 +%d +CrashLoopBackOff +%s \(in \d+s\) +%d$`, attempt, until, restarts))
+		watched.line(fmt.Sprintf(`plugin-crash +main +3 +%d +Running +- +%d$`, attempt, restarts+1))
 		watched.line(`plugin-crash +main +\d+ +\d +Deleted +- +3$`)
 
 		e.Kubelet.Kill()
