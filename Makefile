@@ -105,7 +105,7 @@ node-skew: ## take a real node through kubelets of several releases, stock and o
 node-cluster: ## take a cluster with the real control plane from stock kubelets to ours and back (root)
 	@hack/node-cluster.sh
 
-node-conformance: ## upstream's NodeConformance specs, stock kubelet and ours, and specs of the series (root)
+node-conformance: ## upstream's NodeConformance specs, and those of the series (root)
 	@hack/node-conformance.sh
 
 apply: ## apply the series to the tree, on a branch with one commit per patch

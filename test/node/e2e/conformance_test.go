@@ -79,8 +79,9 @@ func conformanceImages(busybox string, tags []string) ([]harness.Image, error) {
 // kubelets from v1.35 on also pull the image for other pods, whose specs would then fail.
 const otherSpecs = "AllowPrivilegeEscalation|image is updated|able to pull"
 
-// runConformance runs upstream's specs with both kubelets. It runs specs with different
-// results once more, without the others. Then it runs the specs of the series with ours.
+// runConformance runs the specs of the series with our kubelet, then upstream's specs.
+// Those that do not pass it runs with the stock kubelet, and those that pass there once
+// more with ours, without the others.
 func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) error {
 	images, err := conformanceImages(*busyboxFlag, strings.Split(*imagesFlag, ","))
 	if err != nil {
@@ -132,23 +133,52 @@ func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) erro
 			return failed
 		}
 	}
-	var all [2]specStates
-	for i, title := range []string{"conformance, stock", "conformance, ours"} {
-		if all[i], err = run(title, dirs[i], "", nil); err != nil {
+	names, err := namesOf(ctx, filepath.Join(dirs[0], "e2e_node.test"), reports)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	ours, err := run("conformance, ours", dirs[1], "", nil)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	stock := specStates{}
+	if rest := notPassed(names, ours); len(rest) > 0 {
+		harness.Progress("%d specs do not pass with ours; running these with stock", len(rest))
+		if stock, err = run("conformance, stock", dirs[0], "", rest); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
-	if specs := differing(all[0], all[1]); len(specs) > 0 {
-		harness.Progress("%d specs have different results; running only these again", len(specs))
-		for i, title := range []string{"conformance, stock again", "conformance, ours again"} {
-			again, err := run(title, dirs[i], "", specs)
-			if err != nil {
-				return errors.Join(failed, err)
-			}
-			maps.Copy(all[i], again)
+	if specs := worse(stock, ours); len(specs) > 0 {
+		harness.Progress("%d of these pass with stock; running them again with ours", len(specs))
+		again, err := run("conformance, ours again", dirs[1], "", specs)
+		if err != nil {
+			return errors.Join(failed, err)
 		}
+		maps.Copy(ours, again)
 	}
-	return errors.Join(failed, compareStates(out, all[0], all[1]))
+	return errors.Join(failed, compareStates(out, stock, ours))
+}
+
+// selected returns ginkgo's arguments for the specs that the flags select.
+func selected() []string {
+	args := []string{"--label-filter=" + *labelsFlag, "--skip=" + otherSpecs}
+	if *focusFlag != "" {
+		args = append(args, "--focus="+*focusFlag)
+	}
+	if *skipFlag != "" {
+		args = append(args, "--skip="+*skipFlag)
+	}
+	return args
+}
+
+// namesOf returns the names of the specs of a tree that would run. It runs none of them.
+func namesOf(ctx context.Context, tests, dir string) ([]string, error) {
+	args := append(selected(), "--dry-run", "--json-report=names", "--output-dir="+dir, tests)
+	if out, err := exec.CommandContext(ctx, *ginkgoFlag, args...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s --dry-run %s: %w\n%s", *ginkgoFlag, tests, err, out)
+	}
+	states, err := readStates(filepath.Join(dir, "names"))
+	return slices.Sorted(maps.Keys(states)), err
 }
 
 // requirePassed prints the result of each spec, and returns an error unless all passed.
@@ -206,57 +236,52 @@ func readStates(file string) (specStates, error) {
 	return states, nil
 }
 
-// differing returns the specs with different results. Those that only our tree has would not
-// run a second time with stock.
-func differing(stock, ours specStates) (specs []string) {
+// notPassed returns those of the specs that did not pass, or did not run.
+func notPassed(names []string, states specStates) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return states[name] == "passed" })
+}
+
+// worse returns the specs that pass with stock, and not with ours although they ran.
+func worse(stock, ours specStates) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(stock)) {
-		if stock[name] != ours[name] {
-			specs = append(specs, name)
+		if state, ran := ours[name]; ran && state != "passed" && stock[name] == "passed" {
+			names = append(names, name)
 		}
 	}
-	return specs
+	return names
 }
 
-func union(a, b specStates) []string {
-	both := maps.Clone(a)
-	maps.Copy(both, b)
-	return slices.Sorted(maps.Keys(both))
-}
-
-// compareStates prints the number of specs for each result, and the specs that failed or
-// differ. It returns an error if a spec passes with stock and not with ours.
+// compareStates prints the number of specs for each result of ours, and both results of the
+// specs that failed or differ. Stock has results only of specs that did not pass with ours.
+// It returns an error if a spec passes with stock and not with ours.
 func compareStates(w io.Writer, stock, ours specStates) error {
-	counts := map[string]*[2]int{}
-	count := func(states specStates, i int) {
-		for _, state := range states {
-			if counts[state] == nil {
-				counts[state] = &[2]int{}
-			}
-			counts[state][i]++
-		}
+	counts := map[string]int{}
+	for _, state := range ours {
+		counts[state]++
 	}
-	count(stock, 0)
-	count(ours, 1)
-	fmt.Fprintf(w, "| specs | stock | ours |\n| --- | --- | --- |\n")
+	fmt.Fprintf(w, "| specs | ours |\n| --- | --- |\n")
 	for _, state := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(w, "| %s | %d | %d |\n", state, counts[state][0], counts[state][1])
+		fmt.Fprintf(w, "| %s | %d |\n", state, counts[state])
 	}
-	worse := 0
-	for _, name := range union(stock, ours) {
+	fmt.Fprintf(w, "\n| spec | stock | ours |\n| --- | --- | --- |\n")
+	bad := 0
+	both := maps.Clone(ours)
+	maps.Copy(both, stock)
+	for _, name := range slices.Sorted(maps.Keys(both)) {
 		s, o := cmp.Or(stock[name], "not run"), cmp.Or(ours[name], "not run")
-		if s == o && s != "failed" {
+		if o == "passed" || s == o && s != "failed" {
 			continue
 		}
 		fmt.Fprintf(w, "| %s | %s | %s |\n", name, s, o)
-		if s == "passed" && o != s {
-			worse++
+		if s == "passed" {
+			bad++
 		}
 	}
-	if counts["passed"] == nil || counts["passed"][0] == 0 {
-		return errors.New("no spec passes with the stock kubelet: something is wrong with the node")
+	if bad > 0 {
+		return fmt.Errorf("%d specs pass with the stock kubelet, and not with ours", bad)
 	}
-	if worse > 0 {
-		return fmt.Errorf("%d specs pass with the stock kubelet, and not with ours", worse)
+	if counts["passed"] == 0 {
+		return errors.New("no spec passes with either kubelet: something is wrong with the node")
 	}
 	return nil
 }
@@ -280,13 +305,7 @@ func TestConformance(t *testing.T) {
 	}
 	specs, err := os.ReadFile(*specsFlag)
 	require.NoError(t, err)
-	which, processes := []string{"--label-filter=" + *labelsFlag, "--skip=" + otherSpecs}, 12
-	if *focusFlag != "" {
-		which = append(which, "--focus="+*focusFlag)
-	}
-	if *skipFlag != "" {
-		which = append(which, "--skip="+*skipFlag)
-	}
+	which, processes := selected(), 12
 	if n.Spec.Machine {
 		processes = 4
 	}
@@ -396,19 +415,23 @@ func TestRequirePassed(t *testing.T) {
 }
 
 func TestCompareStates(t *testing.T) {
-	stock := specStates{"a": "passed", "b": "failed", "c": "passed", "d": "skipped", "e": "passed"}
 	ours := specStates{"a": "passed", "b": "failed", "c": "failed", "d": "skipped", "of the series": "passed"}
-	assert.Equal(t, []string{"c", "e"}, differing(stock, ours))
+	names := []string{"a", "b", "c", "d", "e"}
+	assert.Equal(t, names[1:], notPassed(names, ours), "e did not run")
+	stock := specStates{"b": "failed", "c": "passed", "d": "skipped", "e": "passed"}
+	assert.Equal(t, []string{"c"}, worse(stock, ours), "e cannot run with ours")
 	var out strings.Builder
 	assert.EqualError(t, compareStates(&out, stock, ours), "2 specs pass with the stock kubelet, and not with ours")
-	for _, line := range []string{"| passed | 3 | 2 |", "| failed | 1 | 2 |", "| b | failed | failed |", "| c | passed | failed |", "| e | passed | not run |", "| of the series | not run | passed |"} {
+	for _, line := range []string{"| passed | 2 |", "| failed | 2 |", "| skipped | 1 |", "| b | failed | failed |", "| c | passed | failed |", "| e | passed | not run |"} {
 		assert.Contains(t, out.String(), line+"\n")
 	}
 	assert.NotContains(t, out.String(), "| a |")
-	delete(ours, "of the series")
-	assert.NoError(t, compareStates(io.Discard, ours, stock), "a spec that only ours passes is not an error")
+	assert.NotContains(t, out.String(), "| d |")
+	ours["c"], ours["e"] = "passed", "passed"
+	assert.NoError(t, compareStates(io.Discard, stock, ours), "a spec that only ours passes is not an error")
 	broken := specStates{"a": "failed"}
-	assert.ErrorContains(t, compareStates(io.Discard, broken, broken), "no spec passes with the stock kubelet")
+	assert.ErrorContains(t, compareStates(io.Discard, broken, broken), "no spec passes with either kubelet")
+	assert.EqualError(t, compareStates(io.Discard, specStates{"a": "passed"}, broken), "1 specs pass with the stock kubelet, and not with ours")
 }
 
 func TestReadStates(t *testing.T) {
