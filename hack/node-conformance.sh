@@ -3,12 +3,12 @@
 #
 # node-conformance.sh [--own] [ARGUMENTS OF THE TEST BINARY]
 #
-# Runs upstream's own NodeConformance specs (test/e2e_node) on a real node with our kubelet, and those that do not pass with
-# the stock kubelet too, each with the tests and the API server of its own tree. Ours must pass each spec that the stock
-# kubelet passes. It builds the images for the specs from the tree (agnhost and pause) and from busybox, and skips specs
-# that need other images or a registry. Before these it runs the specs that the series adds to test/e2e_node, with our kubelet, which must pass all of
-# them. With --own it runs only these, in a few minutes. Needs root, for containerd. node-vm.sh Conformance runs upstream's specs in
-# a virtual machine.
+# Runs upstream's own NodeConformance specs (test/e2e_node) on a real node with our kubelet. The stock kubelet then runs those
+# that did not pass, because ours must pass each spec that it passes. Each has the tests and the API server of its own tree.
+# It builds the images for the specs from the tree (agnhost and pause) and from busybox, and skips specs that need other
+# images or a registry. Before these it runs the specs that the series adds to test/e2e_node, with our kubelet, which must
+# pass all of them. With --own it runs only these, in a few minutes. Needs root, for containerd. node-vm.sh Conformance runs
+# upstream's specs in a virtual machine.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"

@@ -79,9 +79,9 @@ func conformanceImages(busybox string, tags []string) ([]harness.Image, error) {
 // kubelets from v1.35 on also pull the image for other pods, whose specs would then fail.
 const otherSpecs = "AllowPrivilegeEscalation|image is updated|able to pull"
 
-// runConformance runs the specs of the series with our kubelet, then upstream's specs.
-// Those that do not pass it runs with the stock kubelet, and those that pass there once
-// more with ours, without the others.
+// runConformance runs the specs of the series with our kubelet, and then upstream's specs.
+// It runs those of upstream that did not pass with the stock kubelet too. Those that pass
+// there get a second run with our kubelet, without the others.
 func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) error {
 	images, err := conformanceImages(*busyboxFlag, strings.Split(*imagesFlag, ","))
 	if err != nil {
@@ -133,7 +133,11 @@ func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) erro
 			return failed
 		}
 	}
-	names, err := namesOf(ctx, filepath.Join(dirs[0], "e2e_node.test"), reports)
+	stockSpecs, err := specsOf(ctx, dirs[0], reports)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	ourSpecs, err := specsOf(ctx, dirs[1], reports)
 	if err != nil {
 		return errors.Join(failed, err)
 	}
@@ -142,14 +146,14 @@ func runConformance(ctx context.Context, h *harness.Harness, out io.Writer) erro
 		return errors.Join(failed, err)
 	}
 	stock := specStates{}
-	if rest := notPassed(names, ours); len(rest) > 0 {
-		harness.Progress("%d specs do not pass with ours; running these with stock", len(rest))
+	if rest := toCompare(stockSpecs, ours); len(rest) > 0 {
+		harness.Progress("not all specs pass with ours; running %d with stock", len(rest))
 		if stock, err = run("conformance, stock", dirs[0], "", rest); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
-	if specs := worse(stock, ours); len(specs) > 0 {
-		harness.Progress("%d of these pass with stock; running them again with ours", len(specs))
+	if specs := together(worse(stock, ours), ourSpecs); len(specs) > 0 {
+		harness.Progress("some of these pass with stock; running %d again with ours", len(specs))
 		again, err := run("conformance, ours again", dirs[1], "", specs)
 		if err != nil {
 			return errors.Join(failed, err)
@@ -171,14 +175,20 @@ func selected() []string {
 	return args
 }
 
-// namesOf returns the names of the specs of a tree that would run. It runs none of them.
-func namesOf(ctx context.Context, tests, dir string) ([]string, error) {
-	args := append(selected(), "--dry-run", "--json-report=names", "--output-dir="+dir, tests)
+// specsOf returns the names of the specs of a tree that would run, each with that of its
+// container. It runs none of them.
+func specsOf(ctx context.Context, tree, reports string) (map[string]string, error) {
+	tests := filepath.Join(tree, "e2e_node.test")
+	args := append(selected(), "--dry-run", "--json-report=names", "--output-dir="+reports, tests)
 	if out, err := exec.CommandContext(ctx, *ginkgoFlag, args...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%s --dry-run %s: %w\n%s", *ginkgoFlag, tests, err, out)
 	}
-	states, err := readStates(filepath.Join(dir, "names"))
-	return slices.Sorted(maps.Keys(states)), err
+	results, err := readReport(filepath.Join(reports, "names"))
+	specs := map[string]string{}
+	for _, r := range results {
+		specs[r.name] = r.container
+	}
+	return specs, err
 }
 
 // requirePassed prints the result of each spec, and returns an error unless all passed.
@@ -200,8 +210,11 @@ func requirePassed(w io.Writer, states specStates) error {
 // specStates are the results of specs: passed, failed, skipped and so on.
 type specStates map[string]string
 
-// readStates reads a report of ginkgo. It leaves out specs that a label or a name excluded.
-func readStates(file string) (specStates, error) {
+// specResult is the result of a spec in a report of ginkgo.
+type specResult struct{ name, container, state string }
+
+// readReport reads a report. It leaves out specs that a label or a name excluded.
+func readReport(file string) ([]specResult, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -218,7 +231,11 @@ func readStates(file string) (specStates, error) {
 	if err := json.Unmarshal(data, &suites); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	states := specStates{}
+	// Ginkgo leaves out empty texts when it compares names with -focus.
+	join := func(texts ...string) string {
+		return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " ")
+	}
+	var results []specResult
 	for _, suite := range suites {
 		// Specs that did not run because the time was over look like excluded ones.
 		if reasons := suite.SpecialSuiteFailureReasons; len(reasons) > 0 {
@@ -226,25 +243,63 @@ func readStates(file string) (specStates, error) {
 		}
 		for _, s := range suite.SpecReports {
 			if s.LeafNodeType == "It" && (s.State != "skipped" || s.NumAttempts > 0) {
-				states[strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")] = s.State
+				container := join(s.ContainerHierarchyTexts...)
+				results = append(results, specResult{join(container, s.LeafNodeText), container, s.State})
 			}
 		}
 	}
-	if len(states) == 0 {
+	if len(results) == 0 {
 		return nil, fmt.Errorf("%s has no spec that ran", file)
 	}
-	return states, nil
+	return results, nil
 }
 
-// notPassed returns those of the specs that did not pass, or did not run.
-func notPassed(names []string, states specStates) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return states[name] == "passed" })
+func readStates(file string) (specStates, error) {
+	results, err := readReport(file)
+	states := specStates{}
+	for _, r := range results {
+		states[r.name] = r.state
+	}
+	return states, err
 }
 
-// worse returns the specs that pass with stock, and not with ours although they ran.
+// together returns the specs that are in the same containers as some. A spec of an Ordered
+// container may need what those before it left, and the report does not show the order.
+func together(names []string, specs map[string]string) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		if slices.ContainsFunc(names, func(other string) bool { return specs[other] == specs[name] }) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// controls is the number of specs that pass with ours and that run with stock too. If none
+// of them passes there, something is wrong with stock's node.
+const controls = 3
+
+// toCompare returns the specs that must run with stock, if any did not pass with ours.
+func toCompare(specs map[string]string, ours specStates) []string {
+	var passed, rest []string
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		if ours[name] == "passed" {
+			passed = append(passed, name)
+		} else {
+			rest = append(rest, name)
+		}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	rest = append(together(rest, specs), passed[:min(controls, len(passed))]...)
+	slices.Sort(rest)
+	return slices.Compact(rest)
+}
+
+// worse returns the specs that pass with stock, and not with ours.
 func worse(stock, ours specStates) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(stock)) {
-		if state, ran := ours[name]; ran && state != "passed" && stock[name] == "passed" {
+		if stock[name] == "passed" && ours[name] != "passed" {
 			names = append(names, name)
 		}
 	}
@@ -252,8 +307,8 @@ func worse(stock, ours specStates) (names []string) {
 }
 
 // compareStates prints the number of specs for each result of ours, and both results of the
-// specs that failed or differ. Stock has results only of specs that did not pass with ours.
-// It returns an error if a spec passes with stock and not with ours.
+// specs that did not pass with ours. It returns an error if one of these passes with stock,
+// and if none passes with one of the kubelets.
 func compareStates(w io.Writer, stock, ours specStates) error {
 	counts := map[string]int{}
 	for _, state := range ours {
@@ -264,24 +319,20 @@ func compareStates(w io.Writer, stock, ours specStates) error {
 		fmt.Fprintf(w, "| %s | %d |\n", state, counts[state])
 	}
 	fmt.Fprintf(w, "\n| spec | stock | ours |\n| --- | --- | --- |\n")
-	bad := 0
 	both := maps.Clone(ours)
 	maps.Copy(both, stock)
 	for _, name := range slices.Sorted(maps.Keys(both)) {
 		s, o := cmp.Or(stock[name], "not run"), cmp.Or(ours[name], "not run")
-		if o == "passed" || s == o && s != "failed" {
-			continue
-		}
-		fmt.Fprintf(w, "| %s | %s | %s |\n", name, s, o)
-		if s == "passed" {
-			bad++
+		if o != "passed" && (s != o || s == "failed") {
+			fmt.Fprintf(w, "| %s | %s | %s |\n", name, s, o)
 		}
 	}
-	if bad > 0 {
-		return fmt.Errorf("%d specs pass with the stock kubelet, and not with ours", bad)
+	if names := worse(stock, ours); len(names) > 0 {
+		return fmt.Errorf("%d specs pass with the stock kubelet, and not with ours", len(names))
 	}
-	if counts["passed"] == 0 {
-		return errors.New("no spec passes with either kubelet: something is wrong with the node")
+	passed := func(state string) bool { return state == "passed" }
+	if counts["passed"] == 0 || len(stock) > 0 && !slices.ContainsFunc(slices.Collect(maps.Values(stock)), passed) {
+		return errors.New("no spec passes with one of the kubelets: something is wrong with its node")
 	}
 	return nil
 }
@@ -321,7 +372,7 @@ func TestConformance(t *testing.T) {
 			exact = append(exact, regexp.QuoteMeta(strings.TrimSuffix(line, "\n")))
 		}
 		// What ginkgo compares with begins with the name of the suite.
-		which, processes = []string{"--focus=(" + strings.Join(exact, "|") + ")$"}, 1
+		which = []string{"--focus=(" + strings.Join(exact, "|") + ")$"}
 	}
 	report := filepath.Join(n.Spec.Logs, "conformance")
 	require.NoError(t, os.Mkdir(report, 0o755))
@@ -415,30 +466,38 @@ func TestRequirePassed(t *testing.T) {
 }
 
 func TestCompareStates(t *testing.T) {
-	ours := specStates{"a": "passed", "b": "failed", "c": "failed", "d": "skipped", "of the series": "passed"}
-	names := []string{"a", "b", "c", "d", "e"}
-	assert.Equal(t, names[1:], notPassed(names, ours), "e did not run")
-	stock := specStates{"b": "failed", "c": "passed", "d": "skipped", "e": "passed"}
-	assert.Equal(t, []string{"c"}, worse(stock, ours), "e cannot run with ours")
+	specs := map[string]string{"a": "1", "b": "2", "c": "2", "d": "2", "e": "3", "f": "4", "g": "5", "h": "6", "i": "7"}
+	ours := specStates{"a": "passed", "b": "passed", "c": "failed", "d": "failed", "e": "skipped", "g": "passed", "h": "passed", "i": "passed"}
+	rest := toCompare(specs, ours)
+	assert.Equal(t, []string{"a", "b", "c", "d", "e", "f", "g"}, rest, "what did not pass or did not run, the rest of container 2, and a, b, g")
+	stock := specStates{"a": "failed", "b": "passed", "c": "failed", "d": "passed", "e": "skipped", "f": "passed", "g": "passed"}
+	assert.Equal(t, []string{"d", "f"}, worse(stock, ours))
+	assert.Equal(t, []string{"b", "c", "d", "f"}, together(worse(stock, ours), specs))
 	var out strings.Builder
 	assert.EqualError(t, compareStates(&out, stock, ours), "2 specs pass with the stock kubelet, and not with ours")
-	for _, line := range []string{"| passed | 2 |", "| failed | 2 |", "| skipped | 1 |", "| b | failed | failed |", "| c | passed | failed |", "| e | passed | not run |"} {
+	for _, line := range []string{"| passed | 5 |", "| failed | 2 |", "| skipped | 1 |", "| c | failed | failed |", "| d | passed | failed |", "| f | passed | not run |"} {
 		assert.Contains(t, out.String(), line+"\n")
 	}
-	assert.NotContains(t, out.String(), "| a |")
-	assert.NotContains(t, out.String(), "| d |")
-	ours["c"], ours["e"] = "passed", "passed"
+	for _, name := range []string{"a", "b", "e"} {
+		assert.NotContains(t, out.String(), "| "+name+" |")
+	}
+	ours["d"], ours["f"] = "passed", "passed"
 	assert.NoError(t, compareStates(io.Discard, stock, ours), "a spec that only ours passes is not an error")
-	broken := specStates{"a": "failed"}
-	assert.ErrorContains(t, compareStates(io.Discard, broken, broken), "no spec passes with either kubelet")
-	assert.EqualError(t, compareStates(io.Discard, specStates{"a": "passed"}, broken), "1 specs pass with the stock kubelet, and not with ours")
+	ours["e"], ours["c"] = "passed", "passed"
+	assert.Empty(t, toCompare(specs, ours))
+	assert.NoError(t, compareStates(io.Discard, specStates{}, ours))
+
+	failed := specStates{"a": "failed"}
+	assert.ErrorContains(t, compareStates(io.Discard, failed, failed), "no spec passes with one of the kubelets")
+	assert.ErrorContains(t, compareStates(io.Discard, failed, ours), "no spec passes with one of the kubelets")
+	assert.EqualError(t, compareStates(io.Discard, specStates{"a": "passed"}, failed), "1 specs pass with the stock kubelet, and not with ours")
 }
 
 func TestReadStates(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report")
 	require.NoError(t, os.WriteFile(file, []byte(`[{"SpecReports": [
 		{"LeafNodeType": "BeforeSuite", "State": "passed"},
-		{"ContainerHierarchyTexts": ["[sig-node] Pods", "when"], "LeafNodeType": "It", "LeafNodeText": "run", "State": "passed", "NumAttempts": 1},
+		{"ContainerHierarchyTexts": ["[sig-node] Pods", "", "when"], "LeafNodeType": "It", "LeafNodeText": "run", "State": "passed", "NumAttempts": 1},
 		{"ContainerHierarchyTexts": ["Pods"], "LeafNodeType": "It", "LeafNodeText": "left out", "State": "skipped"},
 		{"ContainerHierarchyTexts": ["Pods"], "LeafNodeType": "It", "LeafNodeText": "skip themselves", "State": "skipped", "NumAttempts": 1}]}]`), 0o644))
 	states, err := readStates(file)
