@@ -317,6 +317,10 @@ func (p *pod) assertDecisions(log, name string) []decision {
 		assert.WithinDuration(p.t, p.exited(name, d.attempt).Add(d.delay), d.retryAt, time.Millisecond, "pod %s: when restart %d of %s is due", p.name, d.attempt, name)
 	}
 	assert.Len(p.t, changes(log, waitsLine, p, name), len(waits), "pod %s: lines that say that %s waits", p.name, name)
-	assert.Len(p.t, changes(log, leavesLine, p, name), starts-2, "pod %s: lines that say that %s waits no more", p.name, name)
+	leaves := changes(log, leavesLine, p, name)
+	assert.Len(p.t, leaves, starts-2, "pod %s: lines that say that %s waits no more", p.name, name)
+	for _, line := range leaves {
+		assert.NotContains(p.t, line, `late="-`, "pod %s: %s started before the delay was over", p.name, name)
+	}
 	return waits
 }

@@ -80,7 +80,7 @@ var metricsPluginScenarios = []scenario{
 
 		until := main.WaitsUntil.Local().Format(time.TimeOnly)
 		assert.Regexp(t, `(?m)^POD +CONTAINER +EXIT +ATTEMPT +STATE +WAITS UNTIL +RESTARTS\(1H\)$`, k.run("operator", "top"))
-		assert.Regexp(t, fmt.Sprintf(`(?m)^default +plugin-crash +main +3 +%d +CrashLoopBackOff +%s \(in [\dms]+\) +%d$`, attempt, until, restarts), k.run("operator", "top", "-A", "--node", harness.Name))
+		assert.Regexp(t, fmt.Sprintf(`(?m)^default +plugin-crash +main +3 +%d +CrashLoopBackOff +%s \(in (\d+m)?\d+s\) +%d$`, attempt, until, restarts), k.run("operator", "top", "-A", "--node", harness.Name))
 		assert.Contains(t, k.run("operator", "plan", crash.name, "--for", "1m"), "Pod default/plugin-crash in node/"+harness.Name+": next restart at "+until+", in ")
 		assert.Regexp(t, `(?m)^RESTARTS in node/backoff-node metrics, since .*\n  waiting +`+waiting+` +containers`, k.run("operator", "status", harness.Name))
 		assert.Contains(t, k.run("operator", "check", harness.Name), "delays   0s, 10s, 20s, 40s, 80s, 160s, 300s, 300s … from each exit")
@@ -102,7 +102,7 @@ var metricsPluginScenarios = []scenario{
 		assert.WithinDuration(t, *main.WaitsUntil, started.Time, most, "the start after the wait")
 		crash.delete(1)
 		crash.gone()
-		watched.line(fmt.Sprintf(`plugin-crash +main +3 +%d +CrashLoopBackOff +%s \(in [\dms]+\) +%d$`, attempt, until, restarts))
+		watched.line(fmt.Sprintf(`plugin-crash +main +3 +%d +CrashLoopBackOff +%s \(in (\d+m)?\d+s\) +%d$`, attempt, until, restarts))
 		watched.line(fmt.Sprintf(`plugin-crash +main +3 +%d +Running +- +%d$`, attempt, restarts+1))
 		watched.line(fmt.Sprintf(`plugin-crash +main +\d+ +\d +Deleted +- +%d$`, restarts+1))
 
