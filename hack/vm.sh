@@ -70,7 +70,7 @@ UNIT
 # run_in_vm STATE ARGUMENT... runs $STATE/e2e.test in the machine. It copies files among the arguments, and of folders with a
 # comma between the kubelet and upstream's tests. The logs of a failed run come to $STATE/logs.
 run_in_vm() {
-  local state=$1 new arg args=() node qemu status='' stored i dirs problem=''
+  local state=$1 new arg args=() node qemu status='' stored i dirs ended=0 problem=''
   shift
   vm_base
   "$state/e2e.test" -build -runtime "$RUNTIME" -work "$state" || exit 1
@@ -123,8 +123,14 @@ RUN
   on_exit "kill $qemu 2>/dev/null; wait"
   tail -c +1 --pid="$qemu" -s 0.2 -f "$new/console" | sed -u 's/\r//' &
   # A signal ends only wait, not a command in the foreground.
-  wait "$qemu" || problem="the virtual machine did not end by itself within $VM_MINUTES minutes"
+  wait "$qemu" || ended=$?
   wait
+  case $ended in
+    0) ;;
+    124) problem="the virtual machine did not end by itself within $VM_MINUTES minutes" ;;
+    # QEMU was stopped or cannot run here, which is not a result of the check.
+    *) problem="QEMU ended with exit status $ended" record=() ;;
+  esac
   debugfs -R "rdump /logs $new" "$new/disk" >"$new/log" 2>&1
   if [[ -d $new/logs ]]; then
     mkdir -p "$state/logs"
