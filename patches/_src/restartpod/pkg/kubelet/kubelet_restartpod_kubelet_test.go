@@ -87,6 +87,8 @@ type restartTest struct {
 	readStopped int
 	// stop, if not nil, is what SyncPod does before it would start containers.
 	stop func()
+	// read, if not nil, runs before the runtime's statuses are read.
+	read func()
 	// held has the regular containers that do not start in the last SyncPod.
 	held map[string]bool
 }
@@ -192,6 +194,9 @@ func (r *restartTest) syncPod(pod *v1.Pod, podStatus *kubecontainer.PodStatus, r
 
 // podStatus returns the status from the runtime, the newest instances first.
 func (r *restartTest) podStatus() *kubecontainer.PodStatus {
+	if r.read != nil {
+		r.read()
+	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	var statuses []*kubecontainer.Status

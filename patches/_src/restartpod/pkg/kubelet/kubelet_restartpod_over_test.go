@@ -383,28 +383,62 @@ func TestRestartPodExitsBeforeItIsStopped(t *testing.T) {
 	}
 }
 
-// The first attempt to stop a container may have ended it, also if only the second is stored.
+// The first attempt to stop a container may have ended it, also if only the second is stored,
+// or if the first hangs for longer than a stop takes.
 func TestRestartPodStoppedTwice(t *testing.T) {
-	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
-	r.run()
-	r.result.SyncResults = []*kubecontainer.SyncResult{{Action: kubecontainer.KillContainer, Target: "x", Error: kubecontainer.ErrKillContainer}}
-	_ = r.sync()
-	stale := r.podStatus()
-	r.exit("x", 88)
-	r.fake.fakeClock.Step(time.Second)
-	r.lastStopped, r.stoppedAt = map[string]string{"x": "test://x-0"}, stopTime(r.fake.fakeClock.Now())
-	r.result.SyncResults[0].Error = nil
-	_, tCtx := ktesting.NewTestContext(t)
-	_, _, _ = r.kubelet.syncPodForTest(tCtx, r.pod, stale)
-	r.result.SyncResults = nil
-	require.NoError(t, r.sync())
-	require.Empty(t, r.stopped)
+	for name, test := range map[string]struct {
+		// exits is when the container exits, and again when the kubelet stops it again, after the
+		// first stop has begun.
+		exits, again time.Duration
+		unstored     bool
+		restarts     bool
+	}{
+		"the first is not stored":   {exits: time.Second, again: 2 * time.Second, unstored: true},
+		"the first hangs":           {exits: time.Second, again: time.Hour},
+		"it exits before the first": {exits: -time.Second, again: time.Hour, restarts: true},
+		"the clock steps back":      {exits: -time.Hour, again: -30 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
+			r.run()
+			r.fake.fakeClock.Step(24 * time.Hour)
+			begun := r.fake.fakeClock.Now()
+			if !test.unstored {
+				r.lastStopped, r.stoppedAt = map[string]string{"x": "test://x-0"}, stopTime(begun)
+			}
+			r.result.SyncResults = []*kubecontainer.SyncResult{{Action: kubecontainer.KillContainer, Target: "x", Error: kubecontainer.ErrKillContainer}}
+			_ = r.sync()
+			stale := r.podStatus()
+			r.fake.fakeClock.SetTime(begun.Add(test.exits))
+			r.exit("x", 88)
+			r.fake.fakeClock.SetTime(begun.Add(test.again))
+			r.lastStopped, r.stoppedAt = map[string]string{"x": "test://x-0"}, restartpod.NewStopTime(r.stoppedAt, r.fake.fakeClock.Now(), 0)
+			r.result.SyncResults[0].Error = nil
+			_, tCtx := ktesting.NewTestContext(t)
+			_, _, _ = r.kubelet.syncPodForTest(tCtx, r.pod, stale)
+			r.result.SyncResults = nil
+			require.NoError(t, r.sync())
+			require.Equal(t, test.restarts, len(r.stopped) > 0)
+		})
+	}
 }
 
 // The probe of a container that exits fails with it, and the runtime manager stops the
 // container before the runtime shows the exit. It must not start it again in the same sync.
+// containerd may show the exit only some time after the end of that stop.
 func TestRestartPodExitsInItsProbe(t *testing.T) {
-	for name, since := range map[string]time.Duration{"before the stop": -time.Millisecond, "in the stop": time.Millisecond} {
+	for name, test := range map[string]struct {
+		// since is when the container exits, after the stop has begun.
+		since time.Duration
+		// reads is how often the runtime shows the container as running after the stop, or -1 for always.
+		reads int
+	}{
+		"before the stop":                {since: -time.Millisecond},
+		"in the stop":                    {since: time.Millisecond},
+		"before the stop, and seen late": {since: -time.Millisecond, reads: 3},
+		"in the stop, and seen late":     {since: time.Millisecond, reads: 3},
+		"before the stop, and not seen":  {since: -time.Millisecond, reads: -1},
+	} {
 		t.Run(name, func(t *testing.T) {
 			pod := restartablePod(v1.ContainerRestartRuleActionRestartPod)
 			always := v1.ContainerRestartPolicyAlways
@@ -413,22 +447,28 @@ func TestRestartPodExitsInItsProbe(t *testing.T) {
 			r.run()
 			r.fake.fakeClock.Step(time.Minute)
 			begun := r.fake.fakeClock.Now()
+			reads := test.reads
 			r.stop = func() {
 				r.lastStopped, r.stoppedAt = map[string]string{"x": "test://x-0"}, stopTime(begun)
-				r.fake.fakeClock.SetTime(begun.Add(since))
-				r.exit("x", 88)
-				r.fake.fakeClock.SetTime(begun.Add(time.Second))
+				r.read = func() {
+					if reads--; reads == -1 {
+						r.fake.fakeClock.SetTime(begun.Add(test.since))
+						r.exit("x", 88)
+						r.fake.fakeClock.SetTime(begun.Add(time.Second))
+					}
+				}
 			}
 			r.result.SyncResults = []*kubecontainer.SyncResult{{Action: kubecontainer.KillContainer, Target: "x"}}
 			_ = r.sync()
-			r.stop, r.result.SyncResults = nil, nil
-			require.Equal(t, since < 0, r.held["x"])
+			r.stop, r.read, r.result.SyncResults = nil, nil, nil
+			restarts := test.since < 0 && test.reads >= 0
+			require.Equal(t, restarts, r.held["x"])
 			require.False(t, r.held["y"], "it has not been stopped")
-			if since > 0 {
+			if !restarts {
 				r.start("x")
 			}
 			require.NoError(t, r.sync())
-			require.Equal(t, since < 0, len(r.stopped) > 0)
+			require.Equal(t, restarts, len(r.stopped) > 0)
 		})
 	}
 }

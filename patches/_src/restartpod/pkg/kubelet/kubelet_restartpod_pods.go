@@ -280,7 +280,8 @@ func (p *podRestart) noteResult(podStatus *kubecontainer.PodStatus, result *kube
 		switch {
 		case r.Action == kubecontainer.KillContainer && s != nil && s.State != kubecontainer.ContainerStateExited:
 			when, noted := p.stopped[s.ID]
-			if !noted || !when.From.IsZero() {
+			// A stop that hangs is repeated after its end, and may have ended the container before.
+			if !noted || !when.Until.IsZero() || p.restarts.clock.Now().Before(when.From) {
 				// It has no end, because the kubelet repeats a stop that fails.
 				when = restartpod.StopTime{From: p.stopTime(name, s.ID).From}
 			}

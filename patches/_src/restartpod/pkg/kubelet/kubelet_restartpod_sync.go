@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -103,17 +104,41 @@ func (s *restartSync) forStarts(ctx context.Context, podStatus *kubecontainer.Po
 		if when.From.IsZero() {
 			return nil
 		}
-		fresh, err := s.kl.freshPodStatus(ctx, s.pod)
-		if err != nil {
-			return nil
-		}
-		c := fresh.FindContainerStatusByName(name)
-		if c == nil || c.ID != before.ID || c.State != kubecontainer.ContainerStateExited || when.Ends(c.FinishedAt) {
+		if c := s.exited(ctx, before); c == nil || when.Ends(c.FinishedAt) {
 			return nil
 		}
 		return kubecontainer.NewBackoffError(kubecontainer.ErrCrashLoopBackOff, s.kl.clock.Now())
 	}
 	return &with
+}
+
+// containerd may end a stop before it shows that the container has ended. It has ten seconds to
+// handle an exit.
+const (
+	exitReads      = 50
+	exitReadPeriod = 200 * time.Millisecond
+)
+
+// exited returns the status of an instance that the sync has stopped, or nil if the runtime does
+// not show its exit.
+func (s *restartSync) exited(ctx context.Context, before *kubecontainer.Status) *kubecontainer.Status {
+	for range exitReads {
+		fresh, err := s.kl.freshPodStatus(ctx, s.pod)
+		if err != nil {
+			return nil
+		}
+		c := fresh.FindContainerStatusByName(before.Name)
+		switch {
+		case c == nil || c.ID != before.ID:
+			return nil
+		case c.State == kubecontainer.ContainerStateExited:
+			return c
+		case c.State != kubecontainer.ContainerStateRunning:
+			return nil
+		}
+		s.kl.clock.Sleep(exitReadPeriod)
+	}
+	return nil
 }
 
 // endSync updates what the sync returns, and records what the sync has stopped.
