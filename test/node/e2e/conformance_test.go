@@ -416,7 +416,7 @@ func TestConformance(t *testing.T) {
 // back-off set their gates themselves.
 func ownSettings(t *testing.T, n *harness.Node) (args []string) {
 	var gates []string
-	for _, gate := range known(t, n, n.Spec.Kubelet, []string{"ContainerRestartRules", harness.GateRestartPod}) {
+	for _, gate := range known(t, n, n.Spec.Kubelet, []string{gateRestartRules, harness.GateRestartPod}) {
 		gates = append(gates, gate+"=true")
 	}
 	if len(gates) > 0 {

@@ -17,6 +17,7 @@ import (
 // The gates that restore upstream's behavior for RestartAllContainers, and for
 // containers that the kubelet itself stopped.
 const (
+	gateRestartRules                = "ContainerRestartRules"
 	gateRestartAllContainers        = "RestartAllContainersOnContainerExits"
 	gateRestartAllContainersBackOff = "KubeletRestartAllContainersBackOff"
 	gateStrictBackOff               = "KubeletStrictCrashLoopBackOff"

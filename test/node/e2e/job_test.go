@@ -26,6 +26,7 @@ func (e *e2e) createJob(t *testing.T, policy *batchv1.PodFailurePolicy, spec v1.
 
 // createJobWith is createJob with a limit of failures and restarts.
 func (e *e2e) createJobWith(t *testing.T, limit int32, policy *batchv1.PodFailurePolicy, spec v1.PodSpec) *pod {
+	e.requireRulesOf(t, spec)
 	p := e.newPod(t)
 	_, err := p.jobs().Create(e.ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: metav1.NamespaceDefault},

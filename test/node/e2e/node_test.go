@@ -79,7 +79,7 @@ featureGates:
 `
 
 // gatesOfRules are the gates of restart rules, which are off by default in older releases.
-var gatesOfRules = []string{"ContainerRestartRules", gateRestartAllContainers, "NodeDeclaredFeatures"}
+var gatesOfRules = []string{gateRestartRules, gateRestartAllContainers, "NodeDeclaredFeatures"}
 
 // usual has the curve 0, 1, 2, 4, 4 … s. slow has 0, 10, 10 … s, for scenarios in which
 // a delay must be longer than other waits.
@@ -163,6 +163,21 @@ func (e *e2e) requireGate(t *testing.T, gate string) {
 	}
 }
 
+// requireRulesOf skips the scenario if the pod has restart rules, or a regular container with a
+// restart policy, and the API server is of a release before v1.34.
+func (e *e2e) requireRulesOf(t *testing.T, spec v1.PodSpec) {
+	hasRules := func(c v1.Container) bool { return len(c.RestartPolicyRules) > 0 }
+	if !slices.ContainsFunc(spec.InitContainers, hasRules) && !slices.ContainsFunc(spec.Containers, func(c v1.Container) bool {
+		return c.RestartPolicy != nil || hasRules(c)
+	}) {
+		return
+	}
+	// A gate that is always on is unknown too. The gates are read once, other than the version.
+	if len(known(t, e.Node, e.Spec.APIServer, []string{gateRestartRules})) == 0 && before(t, e.Node, e.Spec.APIServer, 34) {
+		skip(t, "this API server has no restart rules")
+	}
+}
+
 // requireRulesOfStaticPods skips the scenario before v1.35, in which a kubelet refuses
 // static pods with restart rules.
 func (e *e2e) requireRulesOfStaticPods(t *testing.T) {
@@ -181,17 +196,19 @@ func skip(t *testing.T, why string) {
 func (e *e2e) crio() bool { return strings.HasPrefix(e.Spec.Runtime, "crio") }
 
 // before reports whether the kubelet is of a release before v1.minor.
-func (e *e2e) before(t *testing.T, minor uint) bool {
-	text, err := kubeletVersion(e.ctx, e.Spec.Kubelet)
+func (e *e2e) before(t *testing.T, minor uint) bool { return before(t, e.Node, e.Spec.Kubelet, minor) }
+
+func before(t *testing.T, n *harness.Node, program string, minor uint) bool {
+	text, err := programVersion(n.Context(), program)
 	require.NoError(t, err)
 	of, err := version.ParseSemantic(text)
 	require.NoError(t, err)
 	return of.Minor() < minor
 }
 
-// kubeletVersion returns the version that a kubelet prints, such as v1.36.3.
-func kubeletVersion(ctx context.Context, kubelet string) (string, error) {
-	text, err := harness.Output(ctx, kubelet, "--version")
+// programVersion returns the version that a program of kubernetes prints, such as v1.36.3.
+func programVersion(ctx context.Context, program string) (string, error) {
+	text, err := harness.Output(ctx, program, "--version")
 	return strings.TrimPrefix(text, "Kubernetes "), err
 }
 

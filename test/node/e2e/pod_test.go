@@ -155,6 +155,7 @@ func (e *e2e) create(t *testing.T, spec v1.PodSpec, parts ...string) *pod {
 // create creates the pod.
 func (p *pod) create(spec v1.PodSpec) {
 	p.t.Helper()
+	p.requireRulesOf(p.t, spec)
 	created, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Create(p.ctx, &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, Namespace: metav1.NamespaceDefault, Annotations: p.annotations},
 		Spec:       p.withVolumes(spec),

@@ -37,7 +37,7 @@ func skewed() []string {
 func skewedVersions(ctx context.Context) string {
 	var all []string
 	for _, k := range skewed() {
-		version, _ := kubeletVersion(ctx, k)
+		version, _ := programVersion(ctx, k)
 		release, _, _ := strings.Cut(version, "+")
 		all = append(all, release)
 	}
@@ -140,7 +140,7 @@ func TestSkew(t *testing.T) {
 // become replaces the running kubelet with another one. It returns the version when the
 // API server shows it.
 func (e *e2e) become(t *testing.T, kubelet string) (version string) {
-	version, err := kubeletVersion(e.ctx, kubelet)
+	version, err := programVersion(e.ctx, kubelet)
 	require.NoError(t, err)
 	e.Kubelet.Kill()
 	e.Spec.Kubelet = kubelet

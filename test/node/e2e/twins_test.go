@@ -320,7 +320,7 @@ func distinct(events []string) []string {
 // reasons of events that only the kubelet records.
 var (
 	ownReasons     = []string{"CrashLoopBackOff", "PodSucceeded", "PodFailed", "Summary"}
-	kubeletReasons = []string{"Pulled", "Scheduled", "MissingClusterDNS"}
+	kubeletReasons = []string{"Pulled", "Scheduled"}
 )
 
 var eventTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)

@@ -25,7 +25,9 @@ const (
 // kubeletConfig lets a kubelet run beside other programs of the machine: no swap or
 // cgroup requirements, no cgroups of its own, no eviction, no garbage collection of
 // the imported images (nothing could pull them again), no chains in the firewall
-// (they would stay if the network is the host's), and the health port on loopback.
+// (they would stay if the network is the host's), and the health port on loopback. Without
+// the address of a cluster's DNS server, each sync would record an event, and the limit of a
+// pod's events would drop others. No pod asks that server.
 // All other settings are the defaults, because measurements compare the defaults.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -38,6 +40,7 @@ failSwapOn: false
 failCgroupV1: false
 makeIPTablesUtilChains: false
 resolvConf: ""
+clusterDNS: [10.0.0.10]
 evictionHard: {memory.available: "0%%", nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%"}
 imageGCHighThresholdPercent: 100
 podLogsDir: %[3]s

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -107,9 +108,14 @@ func Output(ctx context.Context, program string, args ...string) (string, error)
 // Knows reports whether a program of kubernetes has a feature gate that is not
 // locked.
 func Knows(ctx context.Context, program, gate string) (bool, error) {
-	help, err := Output(ctx, program, "--help")
-	return strings.Contains(help, gate+"="), err
+	help, _ := helps.LoadOrStore(program, sync.OnceValues(func() (string, error) { return Output(ctx, program, "--help") }))
+	text, err := help.(func() (string, error))()
+	return strings.Contains(text, gate+"="), err
 }
+
+// helps are functions that return what programs print with --help, which takes seconds in an
+// emulated machine.
+var helps sync.Map
 
 // Await repeats a check until it succeeds or the limit is over. The error then
 // includes the last error of the check.
