@@ -138,7 +138,9 @@ func (p *pod) assertWaitEvents(name string, waits []decision, last int) {
 	for _, event := range events {
 		assert.EqualValues(p.t, 1, event.Count, "how often there was the event %q", event.Message)
 		assert.Equal(p.t, v1.EventTypeWarning, event.Type)
-		f := waitEvent.FindStringSubmatch(event.Message)
+		// The event client says so of a pod's tenth event with a reason, and of each one after that.
+		message := strings.TrimPrefix(event.Message, "(combined from similar events): ")
+		f := waitEvent.FindStringSubmatch(message)
 		if !assert.NotNil(p.t, f, "pod %s: the event says %q, want %s", p.name, event.Message, waitEvent) {
 			continue
 		}
