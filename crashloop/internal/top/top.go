@@ -25,6 +25,11 @@ const Window = time.Hour
 // StartedReason is the reason of the kubelet's event for each start of a container.
 const StartedReason = "Started"
 
+// combined begins the message of an event for several containers of a pod, which has the field of
+// one of them. Kubelets before v1.35 write such events for a pod with ten containers or more.
+// Source: EventAggregatorByReasonMessageFunc in client-go.
+const combined = "(combined from similar events): "
+
 // The states of a row. A container that waits for something else has the reason as its state.
 const (
 	StateWaiting    = "CrashLoopBackOff"
@@ -93,7 +98,7 @@ func NewHistory(events []v1.Event) History {
 	for _, e := range events {
 		// The field is spec.containers{NAME} or spec.initContainers{NAME}.
 		_, name, _ := strings.Cut(strings.TrimSuffix(e.InvolvedObject.FieldPath, "}"), "{")
-		if e.Reason == StartedReason {
+		if e.Reason == StartedReason && !strings.HasPrefix(e.Message, combined) {
 			c := h.of(key{e.InvolvedObject.UID, name})
 			c.starts = append(c.starts, e)
 		}

@@ -97,6 +97,9 @@ func TestRows(t *testing.T) {
 			{InvolvedObject: v1.ObjectReference{UID: "v", FieldPath: "spec.containers{main}"}, Reason: StartedReason, Count: 7, FirstTimestamp: metav1.NewTime(now)},
 			{InvolvedObject: v1.ObjectReference{UID: "u", FieldPath: "spec.containers{main}"}, Reason: "Pulled", Count: 7, FirstTimestamp: metav1.NewTime(now)},
 		}, "main 3 10 CrashLoopBackOff 30 >=1\n"},
+		{"events of several containers, combined", old, main(9, waits("40s")+exited), []v1.Event{
+			{InvolvedObject: v1.ObjectReference{UID: "u", FieldPath: "spec.containers{main}"}, Reason: StartedReason, Count: 7, FirstTimestamp: metav1.NewTime(now), Message: "(combined from similar events): Started container other"},
+		}, "main 3 10 CrashLoopBackOff 30 >=1\n"},
 
 		{"as many as the API can have", old, main(2147483647, waits("1h")+strings.ReplaceAll(exited, "2026-01-01T11", "9999-12-31T23")), []v1.Event{
 			started(50*time.Minute, time.Minute, 2147483647), started(50*time.Minute, time.Minute, 2147483647),
