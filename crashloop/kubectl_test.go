@@ -267,9 +267,9 @@ func TestPluginTopWatch(t *testing.T) {
 web  main       3     4        CrashLoopBackOff  12:00:10 (in 10s)    3
 job  main       3     5        CrashLoopBackOff  12:00:30 (in 30s)    4
 web  main       3     4        Running           -                    4
-job  main       3     5        Deleted           -                    4
+job  main       3     4        Deleted           -                    4
 new  main       3     2        CrashLoopBackOff  12:00:00 (in 0s)     1
-new  main       3     2        Deleted           -                    1
+new  main       3     1        Deleted           -                    1
 `, stdout)
 	var versions []string
 	for _, request := range api.requested() {
@@ -279,6 +279,34 @@ new  main       3     2        Deleted           -                    1
 		}
 	}
 	require.Equal(t, []string{"10", "14", "20", "11"}, versions)
+}
+
+// A container keeps its row until its pod is gone, and a pod comes after one of that name that was
+// removed while the watch had a gap.
+func TestPluginTopWatchDeletion(t *testing.T) {
+	web, job := crashing(t, "web", "10s", 0), crashing(t, "job", "40s", 4)
+	terminated := *web.DeepCopy()
+	terminated.Status.ContainerStatuses[0].State = v1.ContainerState{Terminated: web.Status.ContainerStatuses[0].LastTerminationState.Terminated}
+	successor := crashing(t, "job", "10s", 1)
+	successor.UID = "successor"
+	api := newFakeAPI(t, map[string][]any{
+		eventsPath: {noEvents()},
+		podsPath:   {podList("10", web, job), podList("20", successor)},
+		podsPath + "?watch": {
+			[]metav1.WatchEvent{watchEvent(t, "MODIFIED", terminated), watchEvent(t, "DELETED", terminated)},
+			apiError(http.StatusGone, metav1.StatusReasonExpired, "too old resource version"),
+			apiError(http.StatusForbidden, metav1.StatusReasonForbidden, "enough"),
+		},
+	})
+	_, stdout, _ := api.run(t, "top", "-w")
+	require.Equal(t, `POD  CONTAINER  EXIT  ATTEMPT  STATE             WAITS UNTIL          RESTARTS(1H)
+web  main       3     1        CrashLoopBackOff  12:00:00 (in 0s)     0
+job  main       3     5        CrashLoopBackOff  12:00:30 (in 30s)    4
+web  main       3     0        Terminated        -                    0
+web  main       3     0        Deleted           -                    0
+job  main       3     4        Deleted           -                    4
+job  main       3     2        CrashLoopBackOff  12:00:00 (in 0s)     1
+`, stdout)
 }
 
 // node returns the responses of the kubelet of node n.

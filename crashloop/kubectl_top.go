@@ -62,9 +62,9 @@ container that waits: the number of the restart that it waits for. WAITS UNTIL i
 the time of the exit plus the delay in the status, or 'within DELAY' if the status
 has no such time. A time in the past means that the kubelet restarts late.
 
-RESTARTS(1H) is exact after an hour of --watch, and for a pod that is younger than an
-hour and not static. Otherwise it counts the kubelet's events and is a lower bound
-such as >=12, because a kubelet drops events when a pod has many.
+RESTARTS(1H) is exact after an hour of --watch without a gap, and for a pod that is
+younger than an hour and not static. Otherwise it counts the kubelet's events and is a
+lower bound such as >=12, because a kubelet drops events when a pod has many.
 
 Exit status: 0 printed, even if there are no such containers; 1 the API server
 could not be asked; 2 wrong usage; 141 nobody reads the output any more.`,
@@ -113,24 +113,6 @@ could not be asked; 2 wrong usage; 141 nobody reads the output any more.`,
 }
 
 func (t *topper) run(ctx context.Context) error {
-	selector := fields.Set{"involvedObject.kind": "Pod", "reason": top.StartedReason}
-	if len(t.names) == 1 {
-		selector["involvedObject.name"] = t.names[0]
-	}
-	list, err := t.list(ctx, "events", t.namespace, metav1.ListOptions{FieldSelector: selector.String()})
-	var events []v1.Event
-	switch {
-	case err == nil:
-		utilruntime.Must(meta.EachListItem(list, func(item runtime.Object) error {
-			events = append(events, *item.(*v1.Event))
-			return nil
-		}))
-	case apierrors.IsForbidden(err):
-		issueWriter{t.stderr, t.output}.write("warning", newIssue("", "", "", "fewer restarts are counted: "+err.Error()))
-	default:
-		return err
-	}
-	t.history = top.NewHistory(events)
 	version, err := t.relist(ctx)
 	if err != nil || !t.watch {
 		return err
@@ -158,13 +140,33 @@ func (t *topper) options() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: t.selector, FieldSelector: selector.String()}
 }
 
-// relist lists the pods and prints what has changed. It returns the version from which to watch.
+// relist lists the events and the pods, and prints what has changed. It forgets what the watch has
+// seen, because it may have missed restarts. It returns the version from which to watch.
 func (t *topper) relist(ctx context.Context) (version string, err error) {
+	selector := fields.Set{"involvedObject.kind": "Pod", "reason": top.StartedReason}
+	if len(t.names) == 1 {
+		selector["involvedObject.name"] = t.names[0]
+	}
+	list, err := t.list(ctx, "events", t.namespace, metav1.ListOptions{FieldSelector: selector.String()})
+	var events []v1.Event
+	switch {
+	case err == nil:
+		utilruntime.Must(meta.EachListItem(list, func(item runtime.Object) error {
+			events = append(events, *item.(*v1.Event))
+			return nil
+		}))
+	case apierrors.IsForbidden(err) && t.listed:
+	case apierrors.IsForbidden(err):
+		issueWriter{t.stderr, t.output}.write("warning", newIssue("", "", "", "fewer restarts are counted: "+err.Error()))
+	default:
+		return "", err
+	}
+	t.history = top.NewHistory(events)
 	object, err := t.list(ctx, "pods", t.namespace, t.options())
 	if err != nil {
 		return "", err
 	}
-	var rows []top.Row
+	var rows, removed []top.Row
 	missing, found := slices.Clone(t.names), map[types.UID]bool{}
 	utilruntime.Must(meta.EachListItem(object, func(item runtime.Object) error {
 		pod := item.(*v1.Pod)
@@ -175,7 +177,7 @@ func (t *topper) relist(ctx context.Context) (version string, err error) {
 	}))
 	for pod := range t.shown {
 		if !found[pod] {
-			rows = append(rows, t.remove(pod)...)
+			removed = append(removed, t.remove(pod)...)
 		}
 	}
 	t.history.Retain(func(pod types.UID) bool { return found[pod] })
@@ -187,7 +189,8 @@ func (t *topper) relist(ctx context.Context) (version string, err error) {
 	}
 	t.listed = true
 	top.Sort(rows)
-	return object.(metav1.ListInterface).GetResourceVersion(), t.print(rows)
+	// A new pod may have the name of a removed one.
+	return object.(metav1.ListInterface).GetResourceVersion(), t.print(append(removed, rows...))
 }
 
 // follow watches the pods from a version until the watch ends, and prints what changes. It
@@ -216,6 +219,7 @@ func (t *topper) follow(ctx context.Context, version string) (string, error) {
 		case watch.Added, watch.Modified:
 			rows = t.update(pod)
 		case watch.Deleted:
+			t.update(pod)
 			rows = t.remove(top.UID(pod))
 			t.history.Retain(func(other types.UID) bool { return other != top.UID(pod) })
 		}
@@ -230,30 +234,40 @@ func (t *topper) follow(ctx context.Context, version string) (string, error) {
 	return version, ctx.Err()
 }
 
-// update returns those rows of a pod that differ from what was printed.
+// update returns those rows of a pod that differ from what was printed. A container that has a row
+// keeps it.
 func (t *topper) update(pod *v1.Pod) (changed []top.Row) {
 	if len(t.names) > 0 && !slices.Contains(t.names, pod.Name) {
 		return nil
 	}
-	rows := t.history.Rows(pod, t.now())
-	for _, r := range rows {
-		if !slices.ContainsFunc(t.shown[top.UID(pod)], r.Same) {
+	uid := top.UID(pod)
+	var rows []top.Row
+	for _, r := range t.history.Rows(pod, t.now()) {
+		old := slices.IndexFunc(t.shown[uid], func(old top.Row) bool { return old.Container == r.Container })
+		if old < 0 && !r.Listed() {
+			continue
+		}
+		rows = append(rows, r)
+		if old < 0 || !r.Same(t.shown[uid][old]) {
 			changed = append(changed, r)
 		}
 	}
-	if t.shown[top.UID(pod)] = rows; len(rows) == 0 {
-		delete(t.shown, top.UID(pod))
+	if len(rows) > 0 {
+		t.shown[uid] = rows
 	}
 	return changed
 }
 
 // remove returns the rows of a deleted pod.
-func (t *topper) remove(pod types.UID) []top.Row {
-	rows := t.shown[pod]
+func (t *topper) remove(uid types.UID) []top.Row {
+	rows := t.shown[uid]
 	for i := range rows {
+		if rows[i].State == top.StateWaiting {
+			rows[i].Attempt--
+		}
 		rows[i].State, rows[i].WaitsUntil, rows[i].DelaySeconds = top.StateDeleted, nil, 0
 	}
-	delete(t.shown, pod)
+	delete(t.shown, uid)
 	return rows
 }
 

@@ -59,6 +59,9 @@ type Row struct {
 	AtLeast          bool  `json:"atLeast,omitempty"`
 }
 
+// Listed reports whether the container waits, or restarted in the Window.
+func (r Row) Listed() bool { return r.State == StateWaiting || r.RestartsLastHour > 0 }
+
 // Same reports whether two rows differ at most in the number of restarts.
 func (r Row) Same(other Row) bool {
 	r.RestartsLastHour, r.AtLeast = other.RestartsLastHour, other.AtLeast
@@ -89,10 +92,11 @@ type History map[key]*seen
 type seen struct {
 	starts  []v1.Event
 	samples []sample
+	// started is when the newest instance of the first sample started.
+	started metav1.Time
 }
 
-// NewHistory returns a history with events. They must be older than the pods that Rows gets, so
-// that no restart counts twice.
+// NewHistory returns a history with events. They must be older than the pods that Rows gets.
 func NewHistory(events []v1.Event) History {
 	h := History{}
 	for _, e := range events {
@@ -118,8 +122,7 @@ func (h History) Retain(keep func(types.UID) bool) {
 	maps.DeleteFunc(h, func(k key, _ *seen) bool { return !keep(k.pod) })
 }
 
-// Rows returns the containers of a pod that wait for a back-off, or that restarted in the Window
-// before now. It adds their restart counts to the history.
+// Rows returns the containers of a pod. It adds their restart counts to the history.
 func (h History) Rows(pod *v1.Pod, now time.Time) (rows []Row) {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		r := Row{Namespace: pod.Namespace, Pod: pod.Name, Container: s.Name, Attempt: int64(s.RestartCount)}
@@ -145,9 +148,7 @@ func (h History) Rows(pod *v1.Pod, now time.Time) (rows []Row) {
 		case s.State.Waiting != nil:
 			r.State = s.State.Waiting.Reason
 		}
-		if waits || r.RestartsLastHour > 0 {
-			rows = append(rows, r)
-		}
+		rows = append(rows, r)
 	}
 	return rows
 }
@@ -172,6 +173,13 @@ func Sort(rows []Row) {
 func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (int32, bool) {
 	begin := now.Add(-Window)
 	c := h.of(key{UID(pod), s.Name})
+	started := newestStart(s)
+	if i := len(c.samples); i > 0 && c.samples[i-1].restarts > s.RestartCount {
+		c.samples = nil // The kubelet has lost the count.
+	}
+	if len(c.samples) == 0 {
+		c.started = started
+	}
 	if i := len(c.samples); i == 0 || c.samples[i-1].restarts != s.RestartCount {
 		c.samples = append(c.samples, sample{now, s.RestartCount})
 	}
@@ -179,16 +187,20 @@ func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (in
 	for len(c.samples) > 1 && !c.samples[1].at.After(begin) {
 		c.samples = c.samples[1:]
 	}
-	started := newestStart(s)
 	known := started.Unix() > 0 // A runtime that does not know a time reports 1970-01-01.
 	n := int64(s.RestartCount) - int64(c.samples[0].restarts)
 	switch {
 	case s.RestartCount == 0 || pod.CreationTimestamp.After(begin) && UID(pod) == pod.UID:
 		return s.RestartCount, false
-	case known && !started.After(begin):
+	case n == 0 && known && !started.After(begin):
 		return 0, false
 	case !c.samples[0].at.After(begin):
-		return int32(max(n, 0)), false
+		return int32(n), false
+	}
+	// The kubelet writes the event of a start before the status, so the newest one may be of a
+	// restart since the first sample.
+	if n > 0 && slices.ContainsFunc(c.starts, func(e v1.Event) bool { return e.LastTimestamp.After(c.started.Time) }) {
+		n--
 	}
 	for _, e := range c.starts {
 		switch {

@@ -44,6 +44,9 @@ const (
 func format(rows []Row) string {
 	var b strings.Builder
 	for _, r := range rows {
+		if !r.Listed() {
+			continue
+		}
 		exit, until, bound := "-", "-", ""
 		if r.ExitCode != nil {
 			exit = fmt.Sprint(*r.ExitCode)
@@ -139,7 +142,7 @@ func TestMirrorPod(t *testing.T) {
 func TestHistory(t *testing.T) {
 	h := NewHistory([]v1.Event{{
 		InvolvedObject: v1.ObjectReference{UID: "u", FieldPath: "spec.containers{main}"}, Reason: StartedReason, Count: 4,
-		FirstTimestamp: metav1.NewTime(now.Add(-30 * time.Minute)), LastTimestamp: metav1.NewTime(now),
+		FirstTimestamp: metav1.NewTime(now.Add(-30 * time.Minute)), LastTimestamp: metav1.NewTime(now.Add(-time.Minute)),
 	}})
 	at := func(after time.Duration, restarts int) string {
 		t.Helper()
@@ -153,8 +156,31 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, "main - 24 Running - 4", at(60*time.Minute, 24))
 	require.Equal(t, "main - 25 Running - 2", at(90*time.Minute, 25), "since 23 at 20 minutes")
 	require.Empty(t, at(100*time.Minute, 0), "the kubelet has lost the count")
+	require.Equal(t, "main - 2 Running - >=2", at(105*time.Minute, 2))
 	h.Retain(func(pod types.UID) bool { return pod != "u" })
 	require.Equal(t, "main - 25 Running - >=1", at(110*time.Minute, 25), "nothing is known of a pod that was forgotten")
+}
+
+// The kubelet writes the event of a start before the status, which may be a minute later if there
+// is a hook or a pull of another container.
+func TestEventBeforeStatus(t *testing.T) {
+	h := NewHistory([]v1.Event{{
+		InvolvedObject: v1.ObjectReference{UID: "u", FieldPath: "spec.containers{main}"}, Reason: StartedReason, Count: 5,
+		FirstTimestamp: metav1.NewTime(now.Add(-25 * time.Minute)), LastTimestamp: metav1.NewTime(now),
+	}})
+	require.Equal(t, "main 3 20 CrashLoopBackOff 290 >=5\n", format(h.Rows(newPod(t, 5*time.Hour, main(19, waits("5m")+exited)), now)))
+	running := main(20, `state: {running: {startedAt: "`+now.Format(time.RFC3339)+`"}}`+exited)
+	require.Equal(t, "main 3 20 Running - >=5\n", format(h.Rows(newPod(t, 5*time.Hour, running), now.Add(time.Second))))
+}
+
+// A start that failed has no time, and the last exit may be long ago.
+func TestStartsFail(t *testing.T) {
+	h := NewHistory(nil)
+	failed := func(restarts int) string {
+		return format(h.Rows(newPod(t, 12*time.Hour, main(restarts, "state: {waiting: {reason: RunContainerError}}"+strings.ReplaceAll(exited, "T11:", "T01:"))), now))
+	}
+	require.Empty(t, failed(9))
+	require.Equal(t, "main 3 10 RunContainerError - >=1\n", failed(10))
 }
 
 func TestSort(t *testing.T) {
