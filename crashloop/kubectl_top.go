@@ -143,22 +143,8 @@ func (t *topper) options() metav1.ListOptions {
 // relist lists the events and the pods, and prints what has changed. It forgets what the watch has
 // seen, because it may have missed restarts. It returns the version from which to watch.
 func (t *topper) relist(ctx context.Context) (version string, err error) {
-	selector := fields.Set{"involvedObject.kind": "Pod", "reason": top.StartedReason}
-	if len(t.names) == 1 {
-		selector["involvedObject.name"] = t.names[0]
-	}
-	list, err := t.list(ctx, "events", t.namespace, metav1.ListOptions{FieldSelector: selector.String()})
-	var events []v1.Event
-	switch {
-	case err == nil:
-		utilruntime.Must(meta.EachListItem(list, func(item runtime.Object) error {
-			events = append(events, *item.(*v1.Event))
-			return nil
-		}))
-	case apierrors.IsForbidden(err) && t.listed:
-	case apierrors.IsForbidden(err):
-		issueWriter{t.stderr, t.output}.write("warning", newIssue("", "", "", "fewer restarts are counted: "+err.Error()))
-	default:
+	events, err := t.starts(ctx)
+	if err != nil {
 		return "", err
 	}
 	t.history = top.NewHistory(events)
@@ -193,6 +179,29 @@ func (t *topper) relist(ctx context.Context) (version string, err error) {
 	return object.(metav1.ListInterface).GetResourceVersion(), t.print(append(removed, rows...))
 }
 
+// starts lists the events of starts. It returns none, with one warning, if the user may not list them.
+func (t *topper) starts(ctx context.Context) (events []v1.Event, err error) {
+	selector := fields.Set{"involvedObject.kind": "Pod", "reason": top.StartedReason}
+	if len(t.names) == 1 {
+		selector["involvedObject.name"] = t.names[0]
+	}
+	list, err := t.list(ctx, "events", t.namespace, metav1.ListOptions{FieldSelector: selector.String()})
+	if apierrors.IsForbidden(err) {
+		if !t.listed {
+			issueWriter{t.stderr, t.output}.write("warning", newIssue("", "", "", "fewer restarts are counted: "+err.Error()))
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	utilruntime.Must(meta.EachListItem(list, func(item runtime.Object) error {
+		events = append(events, *item.(*v1.Event))
+		return nil
+	}))
+	return events, nil
+}
+
 // follow watches the pods from a version until the watch ends, and prints what changes. It
 // returns the version that it has reached.
 func (t *topper) follow(ctx context.Context, version string) (string, error) {
@@ -219,7 +228,7 @@ func (t *topper) follow(ctx context.Context, version string) (string, error) {
 		case watch.Added, watch.Modified:
 			rows = t.update(pod)
 		case watch.Deleted:
-			t.update(pod)
+			t.update(pod) // Its numbers may be older than an hour.
 			rows = t.remove(top.UID(pod))
 			t.history.Retain(func(other types.UID) bool { return other != top.UID(pod) })
 		}

@@ -80,10 +80,11 @@ type key struct {
 	name string
 }
 
-// sample is the restart count of a container at a time.
+// sample is the restart count of a container at a time, and when its newest instance had started.
 type sample struct {
 	at       time.Time
 	restarts int32
+	started  metav1.Time
 }
 
 // History is what was seen of restarts. A pod's status has only their number, without times.
@@ -92,8 +93,6 @@ type History map[key]*seen
 type seen struct {
 	starts  []v1.Event
 	samples []sample
-	// started is when the newest instance of the first sample started.
-	started metav1.Time
 }
 
 // NewHistory returns a history with events. They must be older than the pods that Rows gets.
@@ -177,11 +176,8 @@ func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (in
 	if i := len(c.samples); i > 0 && c.samples[i-1].restarts > s.RestartCount {
 		c.samples = nil // The kubelet has lost the count.
 	}
-	if len(c.samples) == 0 {
-		c.started = started
-	}
 	if i := len(c.samples); i == 0 || c.samples[i-1].restarts != s.RestartCount {
-		c.samples = append(c.samples, sample{now, s.RestartCount})
+		c.samples = append(c.samples, sample{now, s.RestartCount, started})
 	}
 	// Of the samples before the window, only the last one counts.
 	for len(c.samples) > 1 && !c.samples[1].at.After(begin) {
@@ -199,7 +195,7 @@ func (h History) restarts(pod *v1.Pod, s *v1.ContainerStatus, now time.Time) (in
 	}
 	// The kubelet writes the event of a start before the status, so the newest one may be of a
 	// restart since the first sample.
-	if n > 0 && slices.ContainsFunc(c.starts, func(e v1.Event) bool { return e.LastTimestamp.After(c.started.Time) }) {
+	if n > 0 && slices.ContainsFunc(c.starts, func(e v1.Event) bool { return e.LastTimestamp.After(c.samples[0].started.Time) }) {
 		n--
 	}
 	for _, e := range c.starts {
