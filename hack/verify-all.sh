@@ -8,7 +8,8 @@
 #   patches  patchset.sh verify --no-build, and upstream's verify-boilerplate.sh
 #   tests    test-patched.sh -race
 #   build    patchset.sh verify --no-form, and upstream's verify-featuregates.sh
-#   others   the series applies to the other releases that BASE names ("applies: v1.37.0 v1.37.2"), and reverses
+#   others   the series applies to the other releases that BASE names ("applies: v1.37.0 v1.37.2"), and reverses; needs no modules
+#            that the series does not change
 #   vendor   the tests, and a build of kubelet, with the library in vendor; for the series whose BASE says "vendor: yes"
 #
 # RELEASES is a list such as v1.36,v1.35, or newest; CHECKS a list such as patches,tests. Logs are in _output/releases. A check that
@@ -89,7 +90,7 @@ check_others() {
       KB_CLEANUPS=()
       scratch_dir KB_OUTPUT_DIR
       export KB_OUTPUT_DIR KUBE_VERSION=$release
-      patchset apply && patchset reverse
+      patchset fetch --changed && patchset apply && patchset reverse
     ) || return 1
   done
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/mod/semver"
 	"golang.org/x/mod/sumdb/dirhash"
 
+	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/series"
 	"github.com/kubelet-backoff/kubelet-backoff/hack/internal/sys"
 )
 
@@ -26,7 +27,8 @@ func (p *program) dirOf(version string) string {
 }
 
 // fetch makes the source tree of KUBE_VERSION, unless it is there. With pin, it adds the hashes of its modules to those of its series.
-func (p *program) fetch(pin bool) error {
+// With changed, the tree has only those staging modules that the series changes, and component-base, which has the version.
+func (p *program) fetch(pin, changed bool) error {
 	version, err := p.wanted()
 	if err != nil {
 		return err
@@ -47,7 +49,7 @@ func (p *program) fetch(pin bool) error {
 	}
 	defer remove()
 	d := &download{program: p, work: work, dir: filepath.Join(work, "kubernetes"), sums: filepath.Join(p.Root, "patches", semver.MajorMinor(version), "kubernetes.sum"), hashes: map[module.Version]string{}}
-	if err := d.get(version, pin); err != nil {
+	if err := d.get(version, pin, changed); err != nil {
 		return err
 	}
 	if pin || sys.Exists(dest) {
@@ -87,7 +89,7 @@ var goLine = regexp.MustCompile(`(?m)^go .*$`)
 var stagingModule = regexp.MustCompile(`\./staging/src/(k8s\.io/[\w./-]+)`)
 
 // get downloads a release to the directory.
-func (d *download) get(version string, pin bool) error {
+func (d *download) get(version string, pin, changed bool) error {
 	lines, err := sys.Lines(d.sums)
 	if err != nil {
 		return err
@@ -121,6 +123,16 @@ func (d *download) get(version string, pin bool) error {
 	for _, m := range stagingModule.FindAllStringSubmatch(string(work), -1) {
 		modules = append(modules, module.Version{Path: m[1], Version: "v0." + strings.TrimPrefix(version, "v1.")})
 	}
+	if changed {
+		s, err := d.Load(filepath.Dir(d.sums), d.pick)
+		if err != nil {
+			return err
+		}
+		packages := append(series.Packages(s.Patches...), "k8s.io/component-base")
+		modules = slices.DeleteFunc(modules, func(m module.Version) bool {
+			return !slices.ContainsFunc(packages, func(of string) bool { return strings.HasPrefix(of+"/", m.Path+"/") })
+		})
+	}
 	d.Say("Fetching its %d staging modules", len(modules))
 	if err := d.unpack(pinned, got, filepath.Join(d.dir, "staging/src"), modules...); err != nil || !pin {
 		return err
@@ -135,7 +147,7 @@ func (d *download) get(version string, pin bool) error {
 	return sys.Write(d.sums, []byte(strings.Join(lines, "")))
 }
 
-// unpack downloads modules and unpacks them: one module to the directory, several below it. It compares their hashes.
+// unpack downloads modules and unpacks them: kubernetes to the directory, others below it. It compares their hashes.
 func (d *download) unpack(pinned bool, got map[module.Version]string, dir string, modules ...module.Version) error {
 	// A separate module, so that go neither reads nor writes an enclosing one.
 	if err := sys.Write(filepath.Join(d.work, "go.mod"), []byte("module scratch\n")); err != nil {
@@ -163,7 +175,7 @@ func (d *download) unpack(pinned bool, got map[module.Version]string, dir string
 	}
 	for _, m := range modules {
 		to, is := dir, found[m.Path]
-		if len(modules) > 1 {
+		if m.Path != "k8s.io/kubernetes" {
 			to = filepath.Join(dir, m.Path)
 		}
 		// Nothing needs the samples, which the proxy may lack. A workspace needs the go.mod of every module that it names.

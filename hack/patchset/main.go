@@ -74,7 +74,7 @@ the series' branch to the patches. The tree is KUBE_ROOT, a git checkout, or els
 			return run()
 		}
 	}
-	var keep, pin, noBuild, applied, noForm bool
+	var keep, pin, changed, noBuild, applied, noForm bool
 	var base string
 	add("apply [--keep]", "Apply the series that fits the tree", `Makes a branch with one commit per patch, and checks it out. A missing tree of KUBE_VERSION is fetched. If anything fails, the tree stays
 as it was; if the command is killed, the next one restores it. SERIES=core applies only the patches whose message says "Series: core".
@@ -94,9 +94,12 @@ kubelet, kube-apiserver and the packages that it changes type-check, with their 
 passes.`, func() error { return p.verify(!noForm, !noBuild) })
 	verify.Flags().BoolVar(&noBuild, "no-build", false, "check only the form")
 	verify.Flags().BoolVar(&noForm, "no-form", false, "check only the build")
-	add("fetch [--pin]", "Get the source tree of KUBE_VERSION", `Downloads k8s.io/kubernetes and its staging modules from the Go module proxy ("go env GOPROXY"), and makes one commit of them, tagged
+	fetch := add("fetch [--pin | --changed]", "Get the source tree of KUBE_VERSION", `Downloads k8s.io/kubernetes and its staging modules from the Go module proxy ("go env GOPROXY"), and makes one commit of them, tagged
 with the release. The downloads must have the hashes in patches/RELEASE/kubernetes.sum.`,
-		func() error { return p.fetch(pin) }).Flags().BoolVar(&pin, "pin", false, "add the hashes of a new release to that file")
+		func() error { return p.fetch(pin, changed) })
+	fetch.Flags().BoolVar(&pin, "pin", false, "add the hashes of a new release to that file")
+	fetch.Flags().BoolVar(&changed, "changed", false, "leave out staging modules that the series does not change: the tree does not build, but apply works")
+	fetch.MarkFlagsMutuallyExclusive("pin", "changed")
 	add("tree [--applied]", "Print the tree as variables for a shell", `TREE, VERSION, BRANCH, BASE and BASE_TIME, COMMIT and COMMIT_TIME, TREE_STATE (clean or dirty), and EXACT, which is 1 if the tree is exactly
 a release with a series.`,
 		func() error { return p.printTree(applied) }).Flags().BoolVar(&applied, "applied", false, "fail unless a series is applied")

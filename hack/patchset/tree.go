@@ -53,7 +53,7 @@ func (p *program) find() (*tree, error) {
 			return nil, err
 		}
 		if dir = p.dirOf(version); !sys.Exists(dir) {
-			if err := p.fetch(false); err != nil {
+			if err := p.fetch(false, false); err != nil {
 				return nil, err
 			}
 		}

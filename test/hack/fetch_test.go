@@ -62,6 +62,28 @@ func TestFetch(t *testing.T) {
 	assert.Equal(t, "module k8s.io/sample-controller\n\ngo 1.22.0\n", read(filepath.Join(tree, "staging/src/k8s.io/sample-controller/go.mod")))
 }
 
+// TestFetchChanged: a series applies to a release of which the proxy has only the modules that it changes.
+func TestFetchChanged(t *testing.T) {
+	p := newProject(t)
+	files := http.FileServer(http.Dir(shared.proxy))
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/k8s.io/api/") {
+			http.NotFound(w, r)
+			return
+		}
+		files.ServeHTTP(w, r)
+	})
+	_, out, err := p.fetch(t, "GOPROXY="+url.URL)
+	require.Error(t, err)
+	require.Contains(t, out, "k8s.io/api@v0.37.1 cannot be downloaded")
+
+	env := []string{"KB_OUTPUT_DIR=" + t.TempDir(), "GOMODCACHE=" + modcache(t), "GOPROXY=" + url.URL}
+	for _, args := range [][]string{{"fetch", "--changed"}, {"apply"}, {"reverse"}} {
+		out, err := p.try(env, "hack/patchset.sh", args...)
+		require.NoError(t, err, "%s: %s", args, out)
+	}
+}
+
 // TestFetchFails: a release that cannot be fetched leaves nothing.
 func TestFetchFails(t *testing.T) {
 	broken := func(path string, status int) func(t *testing.T) []string {

@@ -172,6 +172,9 @@ func (e *e2e) skewedRestart(t *testing.T, p *pod, step string, ours bool) {
 	left := n > 0 && len(p.exits("main", n)) > 0
 	if !left {
 		p.running()
+		// A container runs before its program says so.
+		p.starting("main", 1)
+		p.starting("other", 1)
 		n = p.starts("main")
 		p.signal("go")
 		p.event("main", n, fmt.Sprintf("exit:%d", triggerExit))
