@@ -26,6 +26,9 @@ func (p *program) dirOf(version string) string {
 	return filepath.Join(p.Output, version, "kubernetes")
 }
 
+// changedSuffix is at the end of the tag of a tree that fetch --changed made. It is not the release, and does not build.
+const changedSuffix = "-changed"
+
 // fetch makes the source tree of KUBE_VERSION, unless it is there. With pin, it adds the hashes of its modules to those of its series.
 // With changed, the tree has only those staging modules that the series changes, and component-base, which has the version.
 func (p *program) fetch(pin, changed bool) error {
@@ -55,7 +58,11 @@ func (p *program) fetch(pin, changed bool) error {
 	if pin || sys.Exists(dest) {
 		return nil
 	}
-	p.Say("Making a git repository of it, tagged %s", version)
+	tag := version
+	if changed {
+		tag += changedSuffix
+	}
+	p.Say("Making a git repository of it, tagged %s", tag)
 	// The commit is the same on every machine.
 	g := p.Git.In(d.dir).With("GIT_AUTHOR_NAME=kubelet-backoff", "GIT_AUTHOR_EMAIL=noreply@kubelet-backoff.invalid",
 		"GIT_AUTHOR_DATE=@946684800 +0000", "GIT_COMMITTER_DATE=@946684800 +0000").Input("kubernetes " + version + " from the Go module proxy")
@@ -66,7 +73,7 @@ func (p *program) fetch(pin, changed bool) error {
 	if err := sys.Write(filepath.Join(d.dir, ".git/info/attributes"), []byte("* -text -ident -eol -filter -working-tree-encoding\n")); err != nil {
 		return err
 	}
-	if err := g.Run("add -f -A .", "commit -q -F -", "tag "+version, "repack -q -a -d"); err != nil {
+	if err := g.Run("add -f -A .", "commit -q -F -", "tag "+tag, "repack -q -a -d"); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(dest), 0o777); err != nil {
@@ -124,13 +131,17 @@ func (d *download) get(version string, pin, changed bool) error {
 		modules = append(modules, module.Version{Path: m[1], Version: "v0." + strings.TrimPrefix(version, "v1.")})
 	}
 	if changed {
-		s, err := d.Load(filepath.Dir(d.sums), d.pick)
+		// All of them, because the next apply may select others.
+		s, err := d.Load(filepath.Dir(d.sums), series.Pick{Parts: series.Everything})
 		if err != nil {
 			return err
 		}
-		packages := append(series.Packages(s.Patches...), "k8s.io/component-base")
+		files := []string{baseVersion}
+		for _, q := range s.Patches {
+			files = slices.AppendSeq(slices.AppendSeq(files, maps.Keys(q.Hunks)), maps.Keys(q.Files))
+		}
 		modules = slices.DeleteFunc(modules, func(m module.Version) bool {
-			return !slices.ContainsFunc(packages, func(of string) bool { return strings.HasPrefix(of+"/", m.Path+"/") })
+			return !slices.ContainsFunc(files, func(file string) bool { return strings.HasPrefix(file, "staging/src/"+m.Path+"/") })
 		})
 	}
 	d.Say("Fetching its %d staging modules", len(modules))

@@ -300,6 +300,9 @@ func (p *program) printTree(applied bool) error {
 		}
 		version = s.Tag
 	}
+	if t.Commit("refs/tags/"+version+changedSuffix) != "" {
+		return fmt.Errorf("%s has only the staging modules that the series changes (fetch --changed), and does not build: remove it", t.Dir)
+	}
 	status, exact := "clean", ""
 	if t.requireIdle() != nil {
 		status = "dirty"

@@ -78,10 +78,18 @@ func TestFetchChanged(t *testing.T) {
 	require.Contains(t, out, "k8s.io/api@v0.37.1 cannot be downloaded")
 
 	env := []string{"KB_OUTPUT_DIR=" + t.TempDir(), "GOMODCACHE=" + modcache(t), "GOPROXY=" + url.URL}
-	for _, args := range [][]string{{"fetch", "--changed"}, {"apply"}, {"reverse"}} {
+	run := func(args ...string) {
 		out, err := p.try(env, "hack/patchset.sh", args...)
 		require.NoError(t, err, "%s: %s", args, out)
 	}
+	env = append(env, "SERIES=asked")
+	run("fetch", "--changed")
+	env[len(env)-1] = "SERIES=all"
+	run("apply")
+	out, err = p.try(env, "hack/patchset.sh", "tree")
+	require.Error(t, err)
+	assert.Contains(t, out, "has only the staging modules that the series changes")
+	run("reverse")
 }
 
 // TestFetchFails: a release that cannot be fetched leaves nothing.
