@@ -138,7 +138,7 @@ func (d *download) get(version string, pin, changed bool) error {
 		}
 		files := []string{baseVersion}
 		for _, q := range s.Patches {
-			files = slices.AppendSeq(slices.AppendSeq(files, maps.Keys(q.Hunks)), maps.Keys(q.Files))
+			files = append(files, q.Paths()...)
 		}
 		modules = slices.DeleteFunc(modules, func(m module.Version) bool {
 			return !slices.ContainsFunc(files, func(file string) bool { return strings.HasPrefix(file, "staging/src/"+m.Path+"/") })

@@ -62,27 +62,34 @@ func TestFetch(t *testing.T) {
 	assert.Equal(t, "module k8s.io/sample-controller\n\ngo 1.22.0\n", read(filepath.Join(tree, "staging/src/k8s.io/sample-controller/go.mod")))
 }
 
+// broken returns the environment of a fetch from a proxy that answers with the status below the path.
+func broken(path string, status int) func(t *testing.T) []string {
+	return func(t *testing.T) []string {
+		files := http.FileServer(http.Dir(shared.proxy))
+		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, path) {
+				http.Error(w, "try later", status)
+			} else {
+				files.ServeHTTP(w, r)
+			}
+		})
+		return []string{"GOPROXY=" + url.URL}
+	}
+}
+
 // TestFetchChanged: a series applies to a release of which the proxy has only the modules that it changes.
 func TestFetchChanged(t *testing.T) {
 	p := newProject(t)
-	files := http.FileServer(http.Dir(shared.proxy))
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/k8s.io/api/") {
-			http.NotFound(w, r)
-			return
-		}
-		files.ServeHTTP(w, r)
-	})
-	_, out, err := p.fetch(t, "GOPROXY="+url.URL)
+	proxy := broken("/k8s.io/api/", http.StatusNotFound)(t)
+	_, out, err := p.fetch(t, proxy...)
 	require.Error(t, err)
 	require.Contains(t, out, "k8s.io/api@v0.37.1 cannot be downloaded")
 
-	env := []string{"KB_OUTPUT_DIR=" + t.TempDir(), "GOMODCACHE=" + modcache(t), "GOPROXY=" + url.URL}
+	env := append(proxy, "KB_OUTPUT_DIR="+t.TempDir(), "GOMODCACHE="+modcache(t), "SERIES=asked")
 	run := func(args ...string) {
 		out, err := p.try(env, "hack/patchset.sh", args...)
 		require.NoError(t, err, "%s: %s", args, out)
 	}
-	env = append(env, "SERIES=asked")
 	run("fetch", "--changed")
 	env[len(env)-1] = "SERIES=all"
 	run("apply")
@@ -94,19 +101,6 @@ func TestFetchChanged(t *testing.T) {
 
 // TestFetchFails: a release that cannot be fetched leaves nothing.
 func TestFetchFails(t *testing.T) {
-	broken := func(path string, status int) func(t *testing.T) []string {
-		return func(t *testing.T) []string {
-			files := http.FileServer(http.Dir(shared.proxy))
-			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				if strings.HasPrefix(r.URL.Path, path) {
-					http.Error(w, "try later", status)
-				} else {
-					files.ServeHTTP(w, r)
-				}
-			})
-			return []string{"GOPROXY=" + url.URL}
-		}
-	}
 	lacking := func(change func(dir string)) func(t *testing.T) []string {
 		return func(t *testing.T) []string {
 			dir := filepath.Join(t.TempDir(), "proxy")

@@ -360,12 +360,17 @@ func Same(a, b string) bool {
 	return unimportant.ReplaceAllString(a, "") == unimportant.ReplaceAllString(b, "")
 }
 
+// Paths returns the files that the patch changes or adds, in no order.
+func (q *Patch) Paths() []string {
+	return slices.AppendSeq(slices.Collect(maps.Keys(q.Hunks)), maps.Keys(q.Files))
+}
+
 // Packages returns the Go packages that patches change, as arguments for `go test` in a tree. A file below testdata belongs to the
 // package of the directory that contains testdata.
 func Packages(patches ...*Patch) []string {
 	var packages []string
 	for _, q := range patches {
-		for _, file := range slices.AppendSeq(slices.Collect(maps.Keys(q.Hunks)), maps.Keys(q.Files)) {
+		for _, file := range q.Paths() {
 			dir, _, below := strings.Cut(file, "/testdata/")
 			if !below && !strings.HasSuffix(file, ".go") {
 				continue
