@@ -9,8 +9,9 @@
 # Disruptions, Persist or Metrics for a whole group, and with node-vm.sh Machine; Upstream for upstream's tests; CrashloopRun,
 # CrashloopRun/Killed or CrashloopRun/Pods/Killed for those of crashloop run, which need no kubelet; Twins for those that
 # compare both. Soak kills the parts of a full node for two hours, or for TIME with -soak TIME; it is not part of a whole run.
-# Persist/Upgrade switches from the stock kubelet to ours and back. It uses STOCK_KUBELET=FILE in the environment, or the
-# kubelet that make node-timing built. If neither exists, it is skipped and the result of the run is not stored.
+# Persist/Upgrade and some Disruptions switch from the stock kubelet to ours and back. They use STOCK_KUBELET=FILE in the
+# environment, or the kubelet that make node-timing built. If neither exists, they are skipped and the result of the run is not
+# stored.
 # RUNTIME=crio in the environment uses CRI-O with crun instead of containerd, and RUNTIME=crio-runc CRI-O with runc.
 # Needs root, for the container runtime.
 
@@ -124,8 +125,8 @@ if [[ -n $kubelet ]]; then
   stock=${STOCK_KUBELET:-$out/stock/kubelet}
   if [[ -n ${STOCK_KUBELET:-} || -e $stock ]]; then
     args+=(-kubelet-stock "$(realpath -- "$stock")")
-  elif [[ ${1:-} =~ ^(Persist)?$ ]]; then
-    note "without a stock kubelet the scenario Upgrade is skipped, and the result is not stored"
+  elif [[ ${1:-} =~ ^(Persist|Disruptions)?$ ]]; then
+    note "without a stock kubelet the scenarios that need one are skipped, and the result is not stored"
     record=()
   fi
   [[ -z ${NODE_VM:-} ]] || args+=(-device-plugin "$plugin")
@@ -147,13 +148,13 @@ case ${NODE_VM:+vm-}$RUNTIME in
   *) record=() ;;
 esac
 limit=2h parallel=6
+[[ ${1:-} != Soak ]] || args+=(-soak 2h) limit=4h
 if [[ -n ${NODE_VM:-} ]]; then
   # More at once take so long there that requests of the API server time out.
-  VM_CHECK+=${1:+/$1} limit=${VM_MINUTES}m parallel=2
+  VM_CHECK+=${1:+/$1} limit=$VM_LIMIT parallel=2
   # Why a scenario failed is printed at once, because the machine may crash before the end.
   args+=(-test.v)
 else
   args+=("${record[@]}")
 fi
-[[ ${1:-} != Soak ]] || args+=(-soak 2h) limit=4h
 run_e2e "${args[@]}" -runtime "$RUNTIME" -test.run "$run" -test.parallel "$parallel" -test.timeout "$limit" "${@:2}"

@@ -115,10 +115,7 @@ var askedDisruptions = []scenario{
 	}},
 
 	{"RestartAtOfPod", func(t *testing.T, e *e2e) {
-		actions := e.actions(t)
-		if len(actions) == 0 {
-			skip(t, "this kubelet restarts no pods in place")
-		}
+		actions := e.requireActions(t)
 		e.honorRestartAt(t)
 		const life = "after=other sleep=1s exit=42"
 		p := e.create(t, podSpec(nil, triggeringBy(container("main", life, life, life, life, life, ""), actions[0]), container("other", "")))

@@ -65,7 +65,7 @@ type donePod struct {
 // createDone creates a pod for each way to be done and each action. Its sidecar has the
 // given life.
 func (e *e2e) createDone(t *testing.T, life string) (pods []donePod) {
-	for _, action := range e.actions(t) {
+	for _, action := range e.requireActions(t) {
 		create := func(name string, spec v1.PodSpec, phase v1.PodPhase, starts map[string]int) {
 			stopped := ruled(sidecar("sidecar1", life), action, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
 			spec.InitContainers = append([]v1.Container{stopped}, spec.InitContainers...)

@@ -32,7 +32,7 @@ var (
 	shortResetFlag = flag.String("kubelet-short-reset", "", "the `binary` of the same kubelet, built to reset the back-off after a run of "+shortReset.String())
 	apiserverFlag  = flag.String("apiserver", "", "the patched kube-apiserver `binary`")
 	managerFlag    = flag.String("controller-manager", "", "the kube-controller-manager `binary`")
-	stockFlag      = flag.String("kubelet-stock", "", "the unpatched kubelet `binary` of the same release, for the scenario Upgrade, which is skipped without it")
+	stockFlag      = flag.String("kubelet-stock", "", "the unpatched kubelet `binary` of the same release, for the scenarios that need it, which are skipped without it")
 	upstreamFlag   = flag.String("e2e-node", "", "the `binary` of upstream's own node tests, in the folder of the kubelet")
 	busyboxFlag    = flag.String("busybox", "", "a statically linked busybox `binary`, for upstream's tests")
 	busyboxTagFlag = flag.String("busybox-tag", "", "the `tag` of the busybox image that upstream's tests use")
@@ -56,7 +56,7 @@ const shortReset = 15 * time.Second
 // up. The hook must run before it is over.
 var hookGrace = int64(4)
 
-// ran is the number of scenarios that ran. Upstream's tests count as one.
+// ran is the number of scenarios that ran, without those that were skipped. Upstream's tests count as one.
 var ran atomic.Int32
 
 // TestMain runs this program again as a node in new namespaces. The tests run there,
@@ -72,7 +72,7 @@ func TestMain(m *testing.M) {
 	if *insideFlag {
 		code := m.Run()
 		if code == 0 && ran.Load() == 0 {
-			fmt.Fprintf(os.Stderr, "node-e2e: no scenario matches -test.run %s\n", flag.Lookup("test.run").Value)
+			fmt.Fprintf(os.Stderr, "node-e2e: no scenario ran: none matches -test.run %s, or all were skipped\n", flag.Lookup("test.run").Value)
 			code = 1
 		}
 		os.Exit(code)
@@ -242,7 +242,6 @@ type scenario struct {
 // report runs the scenario and prints a line at its end. The failures follow at the
 // end of the whole test.
 func (s scenario) report(t *testing.T, e *e2e) {
-	ran.Add(1)
 	start := time.Now()
 	defer func() {
 		verdict := "pass"
@@ -251,6 +250,9 @@ func (s scenario) report(t *testing.T, e *e2e) {
 			verdict = "FAIL"
 		case t.Skipped():
 			verdict = "skip"
+		}
+		if !t.Skipped() {
+			ran.Add(1)
 		}
 		harness.Progress("%s  %s (%.1f s)", verdict, s.name, time.Since(start).Seconds())
 	}()

@@ -82,10 +82,7 @@ var limitDisruptions = []scenario{
 	}},
 
 	{"MaxRestartsOfPod", func(t *testing.T, e *e2e) {
-		actions := e.actions(t)
-		if len(actions) == 0 {
-			skip(t, "this kubelet restarts no pods in place")
-		}
+		actions := e.requireActions(t)
 		e.limitRestarts(t)
 		for _, max := range []int{0, 1} {
 			const life = "after=other sleep=1s exit=42"

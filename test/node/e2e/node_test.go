@@ -155,6 +155,15 @@ func (e *e2e) actions(t *testing.T) (found []v1.ContainerRestartRuleAction) {
 	return found
 }
 
+// requireActions returns them, or skips the scenario if there are none.
+func (e *e2e) requireActions(t *testing.T) []v1.ContainerRestartRuleAction {
+	actions := e.actions(t)
+	if len(actions) == 0 {
+		skip(t, "this kubelet restarts no pods in place")
+	}
+	return actions
+}
+
 // requireGate skips the scenario if the kubelet's release does not have the feature of the
 // gate.
 func (e *e2e) requireGate(t *testing.T, gate string) {

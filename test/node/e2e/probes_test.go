@@ -32,7 +32,7 @@ var probeScenarios = []scenario{
 	// The exit ends the probe or the hook too, so the kubelet stops a container that has
 	// ended by itself. The rule applies.
 	{"ExitsInLivenessProbe", func(t *testing.T, e *e2e) {
-		for _, action := range e.actions(t) {
+		for _, action := range e.requireActions(t) {
 			main := container("main", "wait=go exit=42", "")
 			main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 			main = triggeringBy(main, action)
@@ -57,7 +57,7 @@ var probeScenarios = []scenario{
 		}
 	}},
 	{"ExitsInPostStartHook", func(t *testing.T, e *e2e) {
-		for _, action := range e.actions(t) {
+		for _, action := range e.requireActions(t) {
 			main := triggeringBy(container("main", "exit=42", ""), action)
 			main.Lifecycle = &v1.Lifecycle{PostStart: noting("post-start", 3*time.Second)}
 			p := e.create(t, alwaysSpec(nil, container("other", ""), main), string(action))
@@ -146,7 +146,7 @@ type probedPod struct {
 // createProbed creates a pod for each action, and returns when they run. Their containers
 // main have the given lives.
 func (e *e2e) createProbed(t *testing.T, lives ...string) (pods []*probedPod) {
-	for _, action := range e.actions(t) {
+	for _, action := range e.requireActions(t) {
 		main := container("main", lives...)
 		main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 		main = ruled(main, action, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)
