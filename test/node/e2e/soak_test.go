@@ -71,7 +71,9 @@ func TestSoak(t *testing.T) {
 	s.crash(t, soakCurve, 0)
 	// A first round, so that caches, connections and folders are there at the start.
 	s.deletePods(t, s.createPods(t, "first"))
-	before := s.inventory(t, "before")
+	_, _, err = s.EndLeft()
+	require.NoError(t, err)
+	before := s.settled(t, "before")
 	harness.Progress("before: %v", before)
 	// Those of the first round are still to be collected.
 	before.Keys = 0
@@ -348,6 +350,18 @@ func (s *soak) inventory(t *testing.T, name string) (i inventory) {
 	require.NoError(t, err)
 	i.Mounts = strings.Count(string(mounts), "\n")
 	return i
+}
+
+// settled returns the inventory when it no longer falls: goroutines and connections of stopped pods end some time after them.
+func (s *soak) settled(t *testing.T, name string) inventory {
+	for before := s.inventory(t, name); ; {
+		s.wait(t, 20*time.Second)
+		now := s.inventory(t, name)
+		if now.Goroutines >= before.Goroutines && now.OpenFiles >= before.OpenFiles && now.Cgroups >= before.Cgroups && now.Mounts >= before.Mounts {
+			return before
+		}
+		before = now
+	}
 }
 
 func (i inventory) String() string {
