@@ -28,7 +28,7 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
-// machineConfig lets pods swap, and sets memory.min and memory.high of their cgroups.
+// machineConfig lets pods swap, and limits the memory that they use before the kernel throttles them (memory.high).
 const machineConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 memorySwap: {swapBehavior: LimitedSwap}

@@ -97,7 +97,7 @@ var metricsPluginScenarios = []scenario{
 		started := statusOf(seen[len(seen)-1].pod, "main").LastTerminationState.Terminated.StartedAt
 		most := 2 * time.Second
 		if *machineFlag {
-			most = 10 * time.Second // A start alone takes seconds there.
+			most = patience // A start alone takes seconds there.
 		}
 		assert.WithinDuration(t, *main.WaitsUntil, started.Time, most, "the start after the wait")
 		crash.delete(1)
