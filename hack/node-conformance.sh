@@ -77,7 +77,7 @@ done
 [[ -z $own ]] && (($# == 0)) || record=()
 limit=90m
 if [[ -n ${NODE_VM:-} ]]; then
-  VM_CHECK=node-vm-conformance${VM_PART:-} limit=${VM_MINUTES}m
+  VM_CHECK=node-vm-conformance${VM_PART:-} limit=$VM_LIMIT
   args+=("${part[@]}")
 else
   args+=("${record[@]}")

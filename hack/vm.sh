@@ -13,6 +13,9 @@ VM_PACKAGES=(
 )
 # Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
 VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
+# The limit for the test, which must end before the machine does, to print what hangs.
+# shellcheck disable=SC2034 # Scripts that source lib.sh use it.
+VM_LIMIT=$((VM_MINUTES * 9 / 10))m
 # The check that runs, or the part of one, for make matrix.
 VM_CHECK='node-vm'
 
@@ -22,7 +25,12 @@ vm_needs() {
   command -v qemu-system-x86_64 >/dev/null || die "missing on PATH: qemu-system-x86_64" "on Debian or Ubuntu: apt-get install qemu-system-x86"
   PATH=$PATH:/usr/sbin:/sbin
   need mmdebstrap genext2fs
+  [[ $(id -u) == 0 ]] || command -v newuidmap >/dev/null ||
+    die "missing on PATH: newuidmap, which mmdebstrap needs if not run as root" "on Debian or Ubuntu: apt-get install uidmap"
   command -v mke2fs debugfs resize2fs >/dev/null || die "missing on PATH: mke2fs, debugfs, resize2fs" "on Debian or Ubuntu: apt-get install e2fsprogs"
+  local available
+  available=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
+  ((available >= VM_MEMORY)) || die "the virtual machine has $VM_MEMORY MiB of memory, and this machine has $available left: set VM_MEMORY"
 }
 
 # vm_base makes the disk with Debian in $OUTPUT_DIR/vm, unless it exists. No program changes it.
@@ -54,7 +62,7 @@ UNIT
     --customize-hook='chroot "$1" systemctl --quiet enable node.service' \
     --customize-hook='chroot "$1" systemctl --quiet mask serial-getty@ttyS0.service etcd.service' \
     --customize-hook="copy-out /boot $(printf %q "$new")" \
-    trixie "$new/disk.ext2" || die "mmdebstrap could not make the disk" "as an ordinary user it needs the package uidmap"
+    trixie "$new/disk.ext2" || die "mmdebstrap could not make the disk"
   # The disk has no free space.
   truncate -s 4G "$new/disk.ext2"
   e2fsck -fy "$new/disk.ext2" >"$new/log" 2>&1 || true # It says whether it mended anything; resize2fs requires that it ran.
