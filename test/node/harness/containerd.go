@@ -132,12 +132,6 @@ func (containerd) load(n *Node, image Image, reference string) error {
 	return n.ctrImages(args...)
 }
 
-// Push sends an image that the harness packed to a registry without encryption. It needs
-// containerd.
-func (n *Node) Push(image Image, to string) error {
-	return n.ctrImages("push", "--plain-http", to, image.Reference)
-}
-
 // ctrImages runs a command on images of containerd's client.
 func (n *Node) ctrImages(args ...string) error {
 	_, err := Output(n.ctx, filepath.Join(n.Spec.Bin, "ctr"),

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"strings"
 	"sync/atomic"
 
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -68,16 +69,26 @@ func (r *Registry) Add(name string, size int64) (reference string, err error) {
 	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	r.newest.Store(&images)
 	repository := path.Join(r.host, name)
-	if err := r.upload(image, "http://"+path.Join(r.host, "v2", name)); err != nil {
+	if err := r.node.upload(image, "http://"+path.Join(r.host, "v2", name)); err != nil {
 		return "", fmt.Errorf("image %s: %w", repository, err)
 	}
 	return repository + ":test", nil
 }
 
-// upload sends an image to a repository.
-func (r *Registry) upload(image v1.Image, repository string) error {
+// Push sends an image that the harness packed to a repository, such as localhost:5000/name, without encryption. Its tag is test.
+func (n *Node) Push(image Image, repository string) error {
+	packed, err := tarball.ImageFromPath(image.archive(n.Spec.Bin), nil)
+	if err != nil {
+		return err
+	}
+	host, name, _ := strings.Cut(repository, "/")
+	return n.upload(packed, "http://"+path.Join(host, "v2", name))
+}
+
+// upload sends an image to the URL of a repository.
+func (n *Node) upload(image v1.Image, repository string) error {
 	send := func(method, path, media string, body io.Reader) error {
-		request, err := http.NewRequestWithContext(r.node.ctx, method, repository+path, body)
+		request, err := http.NewRequestWithContext(n.ctx, method, repository+path, body)
 		if err != nil {
 			return err
 		}
