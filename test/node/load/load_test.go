@@ -135,6 +135,7 @@ func TestMeasure(t *testing.T) {
 			{At: at(20), Kubelet: 3, APIServer: 6, All: 18, Stolen: 5, KubeletMemory: 20},
 		},
 		Requests: map[string]float64{"GET pods": 8, "PATCH pods": 4},
+		Idle:     Idle{Seconds: 5, APIServer: 0.5, Requests: map[string]float64{"PATCH pods": 2}},
 		Metrics:  map[string]float64{metricSyncs: 16, metricRelists: 5, metricThrottled: 20},
 		Calls:    map[string]memcri.Calls{"StartContainer": {Count: 4}, "ContainerStatus": {Count: 20}},
 		HealthyPods: []Healthy{
@@ -164,6 +165,8 @@ func TestMeasure(t *testing.T) {
 	assert.InDelta(t, 3, f.RequestsPerRestart, 1e-9)
 	assert.InDelta(t, 12, f.RequestsPer10s, 1e-9)
 	assert.Equal(t, map[string]float64{"GET pods": 2, "PATCH pods": 1}, f.Requests)
+	assert.Equal(t, map[string]float64{"PATCH pods": 4}, f.IdleRequestsPer10s)
+	assert.InDelta(t, 0.1, f.IdleAPIServer, 1e-9)
 	assert.Equal(t, map[string]float64{"StartContainer": 1, "ContainerStatus": 5}, f.Calls)
 	assert.InDelta(t, 6, f.CallsPerRestart, 1e-9)
 	assert.InDelta(t, 4, f.Syncs, 1e-9)
@@ -314,7 +317,7 @@ func TestMedianOfRounds(t *testing.T) {
 	}
 	assert.Equal(t, Figures{
 		Version: "v1", Restarts: 11, Kubelet: Use{PerRestart: 5}, Lateness: figures.Summary{P99: 2},
-		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, Costs: map[string]float64{}, Waits: map[string]float64{}, late: []float64{1, 2, 3}, amid: []float64{1, 2, 3, 4}, HealthyError: 0.93, cpu: []chart.Point{{X: 3, Y: 4}},
+		Requests: map[string]float64{"GET pods": 2, "PATCH pods": 4}, Calls: map[string]float64{}, Costs: map[string]float64{}, Waits: map[string]float64{}, IdleRequestsPer10s: map[string]float64{}, late: []float64{1, 2, 3}, amid: []float64{1, 2, 3, 4}, HealthyError: 0.93, cpu: []chart.Point{{X: 3, Y: 4}},
 	}, median(rounds))
 	assert.Equal(t, 1.0, rounds[0].Requests["GET pods"])
 	assert.Equal(t, 2.0, rounds[2].Requests["GET pods"])

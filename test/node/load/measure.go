@@ -48,6 +48,10 @@ type Figures struct {
 	Requests           map[string]float64 `json:"requests"`
 	RequestsPerRestart float64            `json:"requestsPerRestart"`
 	RequestsPer10s     float64            `json:"requestsPer10s"`
+	// IdleRequestsPer10s and IdleAPIServer, in cores, are the use before there were crashing pods, while healthy pods started as
+	// often as in the window.
+	IdleRequestsPer10s map[string]float64 `json:"idleRequestsPer10s"`
+	IdleAPIServer      float64            `json:"idleApiserver"`
 	// RequestMedian and RequestP99 are estimates of how long the API server took for a request, in milliseconds.
 	RequestMedian float64 `json:"requestMedian"`
 	RequestP99    float64 `json:"requestP99"`
@@ -175,6 +179,13 @@ func measure(run Run, s Scenario) (f Figures, err error) {
 		f.Requests[kind] = count / n
 		f.RequestsPerRestart += count / n
 		f.RequestsPer10s += count / f.Seconds * 10
+	}
+	if idle := run.Idle; idle.Seconds > 0 {
+		f.IdleRequestsPer10s = map[string]float64{}
+		for kind, count := range idle.Requests {
+			f.IdleRequestsPer10s[kind] = count / idle.Seconds * 10
+		}
+		f.IdleAPIServer = idle.APIServer / idle.Seconds
 	}
 	f.RequestMedian, f.RequestP99 = run.RequestMedian*1000, run.RequestP99*1000
 	for method, c := range run.Calls {

@@ -78,6 +78,8 @@ type Run struct {
 	Samples []Sample `json:"samples"`
 	// Heap is the maximum of the kubelet's heap in bytes.
 	Heap float64 `json:"heap"`
+	// Idle is what the API server had to do before there were crashing pods. Healthy pods started as often as in the window.
+	Idle Idle `json:"idle"`
 	// Requests counts the kubelet's API requests in the window.
 	Requests map[string]float64 `json:"requests"`
 	// RequestMedian and RequestP99 are estimates of their durations at the API server, and of those of the harness, in seconds.
@@ -97,6 +99,13 @@ type Run struct {
 	// restart.
 	Costs map[string]float64 `json:"costs,omitempty"`
 	Waits map[string]float64 `json:"waits,omitempty"`
+}
+
+// Idle is the use of the API server in some time: the kubelets' requests, and CPU time in seconds.
+type Idle struct {
+	Seconds   float64            `json:"seconds"`
+	APIServer float64            `json:"apiserver"`
+	Requests  map[string]float64 `json:"requests"`
 }
 
 // Sample is the resource use of the kubelets, the API server, the runtimes and the machine
@@ -128,7 +137,7 @@ type measurement struct {
 	nodes  []*node
 	client *http.Client
 	run    Run
-	// own counts the requests for pods that this program made since the window began.
+	// own counts the requests for pods that this program made since the last time when it was emptied.
 	own map[string]float64
 	// deleted is the number of HealthyPods that are deleted.
 	deleted int
@@ -169,13 +178,8 @@ func (m *measurement) measure() error {
 	if err := m.startAll(); err != nil {
 		return err
 	}
-	for range healthyPodsOnIdle {
-		if err := m.createHealthy(true); err != nil {
-			return err
-		}
-		if err := m.wait(700*time.Millisecond, m.deleteHealthyPods); err != nil {
-			return err
-		}
+	if err := m.idle(); err != nil {
+		return err
 	}
 	pods := m.Scenario.pods()
 	m.say("creating %d pods", len(pods))

@@ -13,6 +13,52 @@ import (
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/memcri"
 )
 
+// idle records what the API server has to do before there are crashing pods.
+func (m *measurement) idle() error {
+	if err := m.wait(settling, func() error { return nil }); err != nil {
+		return err
+	}
+	requests, _, err := figures.Requests(m.Context(), m.api)
+	if err != nil {
+		return err
+	}
+	m.own = map[string]float64{}
+	from, err := m.sampleOnce()
+	if err != nil {
+		return err
+	}
+	for range healthyPodsOnIdle {
+		if err := m.createHealthy(true); err != nil {
+			return err
+		}
+		if err := m.wait(healthyEvery, m.deleteHealthyPods); err != nil {
+			return err
+		}
+	}
+	to, err := m.sampleOnce()
+	if err != nil {
+		return err
+	}
+	m.run.Idle = Idle{Seconds: to.At.Sub(from.At).Seconds(), APIServer: to.APIServer - from.APIServer}
+	m.run.Idle.Requests, _, err = m.requestsSince(requests)
+	return err
+}
+
+// requestsSince returns the kubelets' requests since the count before, and all durations so far.
+func (m *measurement) requestsSince(before map[string]float64) (map[string]float64, figures.Durations, error) {
+	last, durations, err := figures.Requests(m.Context(), m.api)
+	if err != nil {
+		return nil, durations, err
+	}
+	requests := figures.Increase(before, last)
+	for kind, n := range m.own {
+		if requests[kind] -= n; requests[kind] <= 0 {
+			delete(requests, kind)
+		}
+	}
+	return requests, durations, nil
+}
+
 // warmUp waits until every container has started, and every crashing one has restarted
 // twice. The second restart has a delay.
 func (m *measurement) warmUp() error {
@@ -106,18 +152,10 @@ func (m *measurement) window() error {
 		return err
 	}
 	m.run.Metrics = figures.Increase(metrics, last)
-	last, answered, err := figures.Requests(m.Context(), m.api)
-	if err != nil {
-		return err
-	}
-	m.run.Requests = figures.Increase(requests, last)
+	var answered figures.Durations
+	m.run.Requests, answered, err = m.requestsSince(requests)
 	m.run.RequestMedian, m.run.RequestP99 = answered.Quantile(0.5, durations), answered.Quantile(0.99, durations)
-	for kind, n := range m.own {
-		if m.run.Requests[kind] -= n; m.run.Requests[kind] <= 0 {
-			delete(m.run.Requests, kind)
-		}
-	}
-	return nil
+	return err
 }
 
 // herd removes the dependency, adds it again, and waits until all pods run and the
