@@ -22,7 +22,7 @@ func TestFlagErrors(t *testing.T) {
 		"plan fleet --seed -1":                         `invalid argument "-1" for "--seed" flag: must be a whole number that is not negative such as 1`,
 		"plan --seed x -":                              `invalid argument "x" for "--seed" flag: must be a whole number that is not negative such as 1`,
 		"plan fleet --requests-per-restart x":          `invalid argument "x" for "--requests-per-restart" flag: must be a number such as ` + fmt.Sprint(fleet.MeasuredCosts.RequestsPerRestart),
-		"plan fleet --request-limit 1e400":             `invalid argument "1e400" for "--request-limit" flag: must be a number such as 100, and smaller`,
+		"plan fleet --request-limit 1e400":             `invalid argument "1e400" for "--request-limit" flag: must be a number such as ` + fmt.Sprint(fleet.MeasuredCosts.RequestLimit) + `, and smaller`,
 		"plan fleet --feature-gates a=b":               `invalid argument "a=b" for "--feature-gates" flag: invalid value of a: b: must be true or false`,
 		"plan --feature-gates a=b -":                   `invalid argument "a=b" for "--feature-gates" flag: invalid value of a: b: must be true or false`,
 		"run --max-restarts x -":                       `invalid argument "x" for "--max-restarts" flag: must be a whole number such as -1`,

@@ -4,16 +4,22 @@ package fleet
 
 import (
 	"fmt"
+	"iter"
 	"time"
 )
 
 // Costs are the costs of restarts for a node.
 type Costs struct {
-	// RequestsPerRestart is the number of API requests that the kubelet sends for a restart.
+	// RequestsPerRestart is the number of API requests that the kubelet sends for a restart, without those for events.
 	RequestsPerRestart float64
-	// RequestLimit is the maximum number of API requests per second, or 0 for no limit. Requests
-	// above it do not count, because the kubelet merges statuses and drops events.
+	// EventsPerRestart is the number of events of a restart, for each of which the kubelet sends a request. One is the warning
+	// BackOff, the others are normal events of the start. client-go lets only the first events of a pod through.
+	EventsPerRestart int
+	// RequestLimit is the maximum number of API requests per second without those for events, or 0 for no limit. Requests above it do not count, because
+	// the kubelet merges statuses.
 	RequestLimit float64
+	// EventLimit is the maximum number of requests for events per second, or 0 for no limit. Events above it wait.
+	EventLimit float64
 	// CPUPerRestart is the CPU time that the kubelet uses for a restart, without its API requests.
 	CPUPerRestart time.Duration
 	// CPUPerRequest is the CPU time that the kubelet uses for an API request.
@@ -24,20 +30,19 @@ type Costs struct {
 	APIServerCPUPerRequest time.Duration
 }
 
-// MeasuredCosts are the rounded costs of the patched kubelet in docs/results. A test compares them
-// with load.json and plan/load-10s.json. RequestsPerRestart and APIServerCPUPerRequest are from
-// the mix tenth/110 with a maximum of 1 s, in which no request waits for the client's limits. The
-// three CPU values of the kubelet are those with which CPU returns what tenth/110 used with a
-// maximum of 10 s, all-fail/110 with 1 s, and a weighted mean of tenth/110 with 1 s and all-fail/110
-// with 10 s, which have as many restarts. The limit is the sum of kubeAPIQPS and eventRecordQPS of a
-// KubeletConfiguration, each 50 by default.
+// MeasuredCosts are the rounded costs of the patched kubelet in docs/results/plan. A test compares them with load-1s.json, load-4s.json
+// and load-10s.json. RequestsPerRestart is from the mix tenth/110 with a maximum of 1 s, in which no request waits for the client's
+// limits. The CPU values are those with the least squares of relative errors in all mixes of at most 110 pods. The limits are the
+// defaults of kubeAPIQPS and eventRecordQPS of a KubeletConfiguration.
 var MeasuredCosts = Costs{
-	RequestsPerRestart:     4.67,
-	RequestLimit:           100,
-	CPUPerRestart:          4900 * time.Microsecond,
-	CPUPerRequest:          1100 * time.Microsecond,
-	CPUIdle:                0.05,
-	APIServerCPUPerRequest: 3800 * time.Microsecond,
+	RequestsPerRestart:     2,
+	EventsPerRestart:       4,
+	RequestLimit:           50,
+	EventLimit:             50,
+	CPUPerRestart:          4200 * time.Microsecond,
+	CPUPerRequest:          300 * time.Microsecond,
+	CPUIdle:                0.04,
+	APIServerCPUPerRequest: 2400 * time.Microsecond,
 }
 
 func (c Costs) validate() error {
@@ -45,7 +50,7 @@ func (c Costs) validate() error {
 		name  string
 		value float64
 	}{
-		{"requests-per-restart", c.RequestsPerRestart}, {"request-limit", c.RequestLimit},
+		{"requests-per-restart", c.RequestsPerRestart}, {"events-per-restart", float64(c.EventsPerRestart)}, {"request-limit", c.RequestLimit}, {"event-limit", c.EventLimit},
 		{"cpu-per-restart in seconds", c.CPUPerRestart.Seconds()}, {"cpu-per-request in seconds", c.CPUPerRequest.Seconds()}, {"cpu-idle", c.CPUIdle},
 		{"apiserver-cpu-per-request in seconds", c.APIServerCPUPerRequest.Seconds()},
 	} {
@@ -59,22 +64,34 @@ func (c Costs) validate() error {
 // milli returns a number in thousandths. The sum of integers does not depend on their order.
 func milli(n float64) uint64 { return uint64(n*1000 + 0.5) }
 
-// millis returns how many API requests, in thousandths, a node sends for restarts in a period.
-func (c Costs) millis(restarts uint64, in time.Duration) uint64 {
-	n := restarts * milli(c.RequestsPerRestart)
-	if c.RequestLimit > 0 {
-		n = min(n, milli(c.RequestLimit*in.Seconds()))
+// activity is what happens on a node in a Step.
+type activity struct {
+	restarts, events uint64
+}
+
+// requests returns how many API requests a node sends in each Step, in thousandths.
+func (c Costs) requests(steps []activity) iter.Seq2[int, uint64] {
+	limited := func(n uint64, perSecond float64) uint64 {
+		if perSecond > 0 {
+			n = min(n, milli(perSecond*Step.Seconds()))
+		}
+		return n
 	}
-	return n
+	return func(yield func(int, uint64) bool) {
+		var waiting uint64
+		for i, a := range steps {
+			waiting += a.events * 1000
+			events := limited(waiting, c.EventLimit)
+			waiting -= events
+			if !yield(i, limited(a.restarts*milli(c.RequestsPerRestart), c.RequestLimit)+events) {
+				return
+			}
+		}
+	}
 }
 
 // CPU returns how many processors the kubelet uses for restarts and API requests in a period,
 // including CPUIdle.
 func (c Costs) CPU(restarts, requests float64, in time.Duration) float64 {
 	return c.CPUIdle + (restarts*c.CPUPerRestart.Seconds()+requests*c.CPUPerRequest.Seconds())/in.Seconds()
-}
-
-// Requests returns how many API requests a node sends for restarts in a period.
-func (c Costs) Requests(restarts uint64, in time.Duration) float64 {
-	return float64(c.millis(restarts, in)) / 1000
 }

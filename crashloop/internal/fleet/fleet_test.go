@@ -95,7 +95,7 @@ func TestAsPlan(t *testing.T) {
 				}
 			}
 			var got []time.Duration
-			w := newWalker(&o, curve, func(at time.Duration) { got = append(got, at) })
+			w := newWalker(&o, curve, func(at time.Duration, _ uint64) { got = append(got, at) })
 			// A plan uses one random source for all containers, so random lives would differ.
 			w.random = rand.New(rand.NewPCG(o.Seed, 0))
 			w.walk(0)
@@ -122,10 +122,42 @@ func TestSums(t *testing.T) {
 		// The limit of a node is 40 requests in a step, so it does not send 50.
 		assert.EqualValues(t, 3*40_000, c.Requests[step], "step %d", step)
 	}
-	assert.Equal(t, uint64(10), c.Peak)
+	assert.EqualValues(t, 40_000, c.PeakRequests)
 	// The container ran seven times for two seconds, the last time from 322 s on.
 	assert.EqualValues(t, 30*14_000, c.UpMillis)
 	assert.EqualValues(t, 30*(400_000-14_000), c.DownMillis)
+}
+
+// client-go's filter has a burst for each type of events of a pod. The restarts are at 2, 14, 26 … s, and the first start has
+// taken three of the normal events.
+func TestEvents(t *testing.T) {
+	for _, tc := range []struct {
+		containers int
+		want       []uint64 // of the container's restarts
+	}{
+		// The normal events are 22 and, at 302 s, one more.
+		{1, []uint64{3, 4, 4, 4, 4, 4, 4, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2}},
+		{2, []uint64{3, 4, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+		// Their first starts have taken 24 of 25.
+		{8, []uint64{0, 1, 1, 1, 0, 0, 0, 0, 0, 0}},
+	} {
+		o := small(t)
+		o.Curves = []Curve{{Name: "10s", Curve: backoff.Curve{Initial: 10 * s, Max: 10 * s}}}
+		o.Containers, o.Costs = tc.containers, Costs{EventsPerRestart: 4}
+		var got []uint64
+		newWalker(&o, o.Curves[0].Curve, func(_ time.Duration, events uint64) { got = append(got, events) }).walk(0)
+		assert.Equal(t, tc.want, got[:len(tc.want)], "%d containers", tc.containers)
+	}
+}
+
+// Statuses above the limit are merged, and events above theirs wait.
+func TestRequests(t *testing.T) {
+	c := Costs{RequestsPerRestart: 1.5, RequestLimit: 2, EventLimit: 3}
+	var got []uint64
+	for _, n := range c.requests([]activity{{10, 40}, {100, 40}, {0, 0}, {2, 0}}) {
+		got = append(got, n)
+	}
+	assert.Equal(t, []uint64{15_000 + 30_000, 20_000 + 30_000, 20_000, 3_000}, got)
 }
 
 // A share picks an exact number of all containers, not an approximate number or a number per node.
@@ -314,7 +346,7 @@ func TestNothingFails(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	o := small(t)
 	o.Lives, o.Stagger = lives(t, "1@exp(10s)"), s
-	w := newWalker(&o, standard.Curve, func(time.Duration) {})
+	w := newWalker(&o, standard.Curve, func(time.Duration, uint64) {})
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { w.walk(7) }), 1.0)
 }
 
@@ -323,7 +355,7 @@ func BenchmarkDay(b *testing.B) {
 	o := small(b)
 	o.Lives, o.For = lives(b, "1@10s"), 24*time.Hour
 	var restarts uint64
-	w := newWalker(&o, standard.Curve, func(time.Duration) { restarts++ })
+	w := newWalker(&o, standard.Curve, func(time.Duration, uint64) { restarts++ })
 	for number := range b.N {
 		w.walk(number)
 	}

@@ -102,25 +102,29 @@ func Recommend(o Options, b Budget, candidates []Curve) (*Recommendation, error)
 // load returns the cost of a curve. With stop, it returns nil as soon as the cost exceeds the budget.
 func (o *Options) load(c Curve, b Budget, nodes int, stop bool) *Load {
 	steps := int((o.For + Step - 1) / Step)
-	restarts, requests := make([]uint64, steps), make([]uint64, steps) // of one node, and of the nodes before it
-	w := newWalker(o, c.Curve, func(at time.Duration) { restarts[at/Step]++ })
+	doing, others := make([]activity, steps), make([]uint64, steps) // of one node, and the requests of the nodes before it
+	w := newWalker(o, c.Curve, func(at time.Duration, events uint64) {
+		doing[at/Step].restarts++
+		doing[at/Step].events += events
+	})
 	scale := float64(o.Nodes) / float64(nodes) / 1000 / b.Window.Seconds()
 	most := Load{Curve: c}
 	note := func() {
-		for from := 0; from < steps; from += int(b.Window / Step) {
-			var all, mine, others uint64
-			for i := from; i < min(from+int(b.Window/Step), steps); i++ {
-				all += restarts[i]
-				mine += o.Costs.millis(restarts[i], Step)
-				others += requests[i]
+		var restarts, mine, all uint64 // in a window
+		for i, requests := range o.Costs.requests(doing) {
+			if i%int(b.Window/Step) == 0 {
+				restarts, mine, all = 0, 0, 0
 			}
-			most.CPU = max(most.CPU, o.CPU(float64(all), float64(mine)/1000, b.Window))
-			most.Requests = max(most.Requests, scale*float64(mine+others))
+			restarts += doing[i].restarts
+			mine += requests
+			all += requests + others[i]
+			most.CPU = max(most.CPU, o.CPU(float64(restarts), float64(mine)/1000, b.Window))
+			most.Requests = max(most.Requests, scale*float64(all))
 		}
 	}
 	each := o.Pods * o.Containers
 	for node := range nodes {
-		clear(restarts)
+		clear(doing)
 		for i := range each {
 			w.walk(node*each + i)
 			if i%8 != 0 && i < each-1 {
@@ -130,8 +134,8 @@ func (o *Options) load(c Curve, b Budget, nodes int, stop bool) *Load {
 				return nil
 			}
 		}
-		for i, n := range restarts {
-			requests[i] += o.Costs.millis(n, Step)
+		for i, requests := range o.Costs.requests(doing) {
+			others[i] += requests
 		}
 	}
 	return &most

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func TestRecommend(t *testing.T) {
 	}{
 		{"requests", func(*Options) {}, Budget{Requests: 50, Window: 5 * time.Minute}},
 		{"CPU", func(*Options) {}, Budget{CPU: 0.2, Window: 5 * time.Minute}},
-		{"both", func(o *Options) { o.Lives = lives(t, "1@exp(20s)") }, Budget{Requests: 70, CPU: 0.09, Window: time.Minute}},
+		{"both", func(o *Options) { o.Lives = lives(t, "1@exp(20s)") }, Budget{Requests: 25, CPU: 0.065, Window: time.Minute}},
 		{"an outage", func(o *Options) {
 			o.Fail, o.Outages = 0, []Outage{{10 * time.Minute, 20 * time.Minute, 0.5}}
 		}, Budget{Requests: 20, Window: 10 * time.Minute}},
@@ -115,7 +116,7 @@ func TestRecommendEdges(t *testing.T) {
 		"one of them must be set":        {Window: time.Minute},
 		"budget-requests: NaN":           {Requests: math.NaN(), Window: time.Minute},
 		"budget-cpu: -1":                 {CPU: -1, Window: time.Minute},
-		"0.05: must be more than a kube": {CPU: 0.05, Window: time.Minute},
+		"must be more than a kubelet us": {CPU: MeasuredCosts.CPUIdle, Window: time.Minute},
 		"budget-window: 15s: must be":    {CPU: 1, Window: 15 * s},
 		"budget-window: 2h0m0s: must be": {CPU: 1, Window: 2 * time.Hour},
 	} {
@@ -124,65 +125,95 @@ func TestRecommendEdges(t *testing.T) {
 	}
 }
 
-// figures is the part of docs/results/load.json that the test reads.
+// figures is the part of a result of node-load that the test reads.
 type figures struct {
 	Results []struct {
 		Name     string
-		Scenario struct {
-			Mix                   string
-			Pods                  int
-			Maximum, Life, Window time.Duration
-		}
-		Figures map[string]struct {
-			PerSecond, Ideal, RequestsPerRestart, RequestsPer10s float64
-			Kubelet, APIServer                                   struct{ Cores float64 }
+		Scenario struct{ Pods int }
+		Figures  map[string]struct {
+			PerSecond, RequestsPer10s, IdleAPIServer float64
+			Kubelet, APIServer                       struct{ Cores float64 }
+			// Requests are per restart.
+			Requests, IdleRequestsPer10s map[string]float64
 		}
 	}
 }
 
-func measured(t testing.TB, file string) figures {
-	t.Helper()
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var f figures
-	require.NoError(t, json.Unmarshal(data, &f))
-	return f
+// load is what restarts cost in a measurement: restarts, requests and requests without those for events per second, and processors
+// of the kubelet, which include what it uses without restarts, and of the API server.
+type load struct {
+	name                                             string
+	restarts, requests, statuses, kubelet, apiServer float64
 }
 
-const (
-	loadJSON    = "../../../docs/results/load.json"
-	load10sJSON = "../../../docs/results/plan/load-10s.json"
-)
+// measured returns the results with at most 110 pods.
+func measured(t *testing.T, file string) (all []load) {
+	t.Helper()
+	data, err := os.ReadFile("../../../docs/results/plan/" + file)
+	require.NoError(t, err)
+	var read figures
+	require.NoError(t, json.Unmarshal(data, &read))
+	for _, r := range read.Results {
+		if r.Scenario.Pods > 110 {
+			continue
+		}
+		f := r.Figures["patched"]
+		l := load{name: r.Name, restarts: f.PerSecond, requests: f.RequestsPer10s / 10, kubelet: f.Kubelet.Cores, apiServer: f.APIServer.Cores - f.IdleAPIServer}
+		l.statuses = l.requests - f.PerSecond*(f.Requests["POST events"]+f.Requests["PATCH events"])
+		for kind, n := range f.IdleRequestsPer10s {
+			l.requests -= n / 10
+			if !strings.HasSuffix(kind, " events") {
+				l.statuses -= n / 10
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// leastSquares returns the coefficients with which the sum for each row is closest to 1.
+func leastSquares(rows [][]float64) (of []float64) {
+	n := len(rows[0])
+	m := make([][]float64, n) // the normal equations, with the right side in the last column
+	for i := range m {
+		m[i] = make([]float64, n+1)
+		for _, row := range rows {
+			for j, x := range row {
+				m[i][j] += row[i] * x
+			}
+			m[i][n] += row[i]
+		}
+	}
+	for i := range m {
+		for k := range m {
+			for j, f := n, m[k][i]/m[i][i]; k != i && j >= i; j-- {
+				m[k][j] -= f * m[i][j]
+			}
+		}
+	}
+	for i := range m {
+		of = append(of, m[i][n]/m[i][i])
+	}
+	return of
+}
 
 // MeasuredCosts are the costs in docs/results.
 func TestMeasuredCosts(t *testing.T) {
-	type row struct{ rate, cores, requests, perRequest float64 }
-	find := func(file, name string) row {
-		for _, r := range measured(t, file).Results {
-			if r.Name == name {
-				f := r.Figures["patched"]
-				require.NotZero(t, f.PerSecond)
-				return row{f.PerSecond, f.Kubelet.Cores, f.RequestsPerRestart, f.APIServer.Cores / f.PerSecond / f.RequestsPerRestart}
+	c := MeasuredCosts
+	var kubelet, apiServer [][]float64
+	for _, file := range []string{"load-1s.json", "load-4s.json", "load-10s.json"} {
+		for _, l := range measured(t, file) {
+			kubelet = append(kubelet, []float64{1 / l.kubelet, l.restarts / l.kubelet, l.requests / l.kubelet})
+			apiServer = append(apiServer, []float64{l.requests / l.apiServer})
+			if file == "load-1s.json" && l.name == "tenth/110" {
+				assert.InDelta(t, l.statuses/l.restarts, c.RequestsPerRestart, 0.005, "RequestsPerRestart")
 			}
 		}
-		t.Fatalf("%s has no %s", file, name)
-		return row{}
 	}
-	c := MeasuredCosts
-	assert.InDelta(t, find(loadJSON, "tenth/110").requests, c.RequestsPerRestart, 0.005, "RequestsPerRestart")
-	assert.InDelta(t, 1000*find(loadJSON, "tenth/110").perRequest, c.APIServerCPUPerRequest.Seconds()*1000, 0.051, "APIServerCPUPerRequest in ms")
-	// Two mixes have as many restarts, but not the same CPU. The mean is the one with the least squares of relative errors.
-	apart, together := find(loadJSON, "tenth/110"), find(load10sJSON, "all-fail/110")
-	a, b := 1/apart.cores/apart.cores, 1/together.cores/together.cores
-	more := row{rate: (a*apart.rate + b*together.rate) / (a + b), cores: (a*apart.cores + b*together.cores) / (a + b)}
-	// Solve the three equations idle + rate x restart + requests x request = cores.
-	few, most := find(load10sJSON, "tenth/110"), find(loadJSON, "all-fail/110")
-	requests := func(r row) float64 { return min(r.rate*c.RequestsPerRestart, c.RequestLimit) }
-	r1, q1, c1 := more.rate-few.rate, requests(more)-requests(few), more.cores-few.cores
-	r2, q2, c2 := most.rate-more.rate, requests(most)-requests(more), most.cores-more.cores
-	request := (c1*r2 - c2*r1) / (q1*r2 - q2*r1)
-	restart := (c1 - q1*request) / r1
-	assert.InDelta(t, 1000*restart, c.CPUPerRestart.Seconds()*1000, 0.051, "CPUPerRestart in ms")
-	assert.InDelta(t, 1000*request, c.CPUPerRequest.Seconds()*1000, 0.051, "CPUPerRequest in ms")
-	assert.InDelta(t, few.cores-few.rate*restart-requests(few)*request, c.CPUIdle, 0.005, "CPUIdle")
+	require.Len(t, kubelet, 9)
+	of := leastSquares(kubelet)
+	assert.InDelta(t, of[0], c.CPUIdle, 0.005, "CPUIdle")
+	assert.InDelta(t, 1000*of[1], c.CPUPerRestart.Seconds()*1000, 0.051, "CPUPerRestart in ms")
+	assert.InDelta(t, 1000*of[2], c.CPUPerRequest.Seconds()*1000, 0.051, "CPUPerRequest in ms")
+	assert.InDelta(t, 1000*leastSquares(apiServer)[0], c.APIServerCPUPerRequest.Seconds()*1000, 0.051, "APIServerCPUPerRequest in ms")
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Result is the result of a run. It has only sums and maxima of integers, so it does not depend on
+// Result is the result of a run. It has only maxima and sums of integers, so it does not depend on
 // the order in which nodes are added.
 type Result struct {
 	Options Options
@@ -20,8 +20,10 @@ type CurveResult struct {
 	// Restarts and Requests have for each Step the restarts of all nodes, and their API requests
 	// in thousandths.
 	Restarts, Requests []uint64
-	// Peak is the greatest number of restarts of one node in one Step.
-	Peak uint64
+	// PeakRequests is the maximum of one node's API requests in a Step, in thousandths, and PeakCPU that of the processors that
+	// its kubelet uses.
+	PeakRequests uint64
+	PeakCPU      float64
 	// Completed is the number of containers that ended with success.
 	Completed uint64
 	// UpMillis and DownMillis are the times in which containers ran and waited, in milliseconds.
@@ -102,7 +104,7 @@ func (r *Result) add(other *Result) {
 			s.Restarts[step] += o.Restarts[step]
 			s.Requests[step] += o.Requests[step]
 		}
-		s.Peak = max(s.Peak, o.Peak)
+		s.PeakRequests, s.PeakCPU = max(s.PeakRequests, o.PeakRequests), max(s.PeakCPU, o.PeakCPU)
 		s.Completed += o.Completed
 		s.UpMillis += o.UpMillis
 		s.DownMillis += o.DownMillis

@@ -46,14 +46,16 @@ func Run(o Options, progress func(done, all int)) (*Result, error) {
 // node simulates one node after another with one curve.
 type node struct {
 	*walker
-	sums *CurveResult
-	// steps has the number of restarts of the node in each Step.
-	steps []uint64
+	sums  *CurveResult
+	steps []activity
 }
 
 func newNode(o *Options, sums *CurveResult, c Curve) *node {
-	n := &node{sums: sums, steps: make([]uint64, len(sums.Restarts))}
-	n.walker = newWalker(o, c.Curve, func(at time.Duration) { n.steps[at/Step]++ })
+	n := &node{sums: sums, steps: make([]activity, len(sums.Restarts))}
+	n.walker = newWalker(o, c.Curve, func(at time.Duration, events uint64) {
+		n.steps[at/Step].restarts++
+		n.steps[at/Step].events += events
+	})
 	return n
 }
 
@@ -65,10 +67,12 @@ func (n *node) run(number int) {
 		n.walk(number*each + i)
 		n.sums.addContainer(&n.container)
 	}
-	for step, restarts := range n.steps {
+	for step, requests := range n.Costs.requests(n.steps) {
+		restarts := n.steps[step].restarts
 		n.sums.Restarts[step] += restarts
-		n.sums.Requests[step] += n.Costs.millis(restarts, Step)
-		n.sums.Peak = max(n.sums.Peak, restarts)
+		n.sums.Requests[step] += requests
+		n.sums.PeakRequests = max(n.sums.PeakRequests, requests)
+		n.sums.PeakCPU = max(n.sums.PeakCPU, n.CPU(float64(restarts), float64(requests)/1000, Step))
 	}
 }
 
@@ -79,6 +83,6 @@ func Restarts(o Options, c Curve) (times []time.Duration, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	newWalker(&o, c.Curve, func(at time.Duration) { times = append(times, at) }).walk(0)
+	newWalker(&o, c.Curve, func(at time.Duration, _ uint64) { times = append(times, at) }).walk(0)
 	return times, nil
 }

@@ -120,8 +120,10 @@ within the budget; 2 wrong usage; 3 a configuration is invalid or cannot be read
 	Duration(flags, &o.Stagger, "stagger", 0, "the time within which all containers start (default all at once)")
 	Duration(flags, &o.For, "for", time.Hour, "the simulated time")
 	flags.Uint64Var(&o.Seed, "seed", 1, "the seed of random times: the same seed gives the same plan")
-	flags.Float64Var(&o.RequestsPerRestart, "requests-per-restart", o.RequestsPerRestart, "the API requests of a restart")
-	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the maximum number of API requests that a kubelet sends per second; 0 means no limit")
+	flags.Float64Var(&o.RequestsPerRestart, "requests-per-restart", o.RequestsPerRestart, "the API requests of a restart, without those for events")
+	flags.IntVar(&o.EventsPerRestart, "events-per-restart", o.EventsPerRestart, "the events of a restart, one of them BackOff; of a pod 25 of each type are sent, and then one in 5m")
+	flags.Float64Var(&o.RequestLimit, "request-limit", o.RequestLimit, "the maximum number of API requests without events that a kubelet sends per second (kubeAPIQPS); 0 means no limit")
+	flags.Float64Var(&o.EventLimit, "event-limit", o.EventLimit, "the maximum number of requests for events that a kubelet sends per second (eventRecordQPS); 0 means no limit")
 	Duration(flags, &o.CPUPerRestart, "cpu-per-restart", o.CPUPerRestart, "the processor time of the kubelet for a restart, without its requests")
 	Duration(flags, &o.CPUPerRequest, "cpu-per-request", o.CPUPerRequest, "the processor time of the kubelet for an API request")
 	share(flags, &o.CPUIdle, "cpu-idle", o.CPUIdle, "the processors that a kubelet needs without restarts")
@@ -134,7 +136,7 @@ within the budget; 2 wrong usage; 3 a configuration is invalid or cannot be read
 	usage.Name(cmd, map[string]string{
 		"curve": "[NAME=]CURVE", "feature-gates": "GATE=true|false,...", "nodes": "N", "pods": "N", "containers": "N", "exit": "LIFE,...",
 		"restart-policy": "POLICY", "recover": "AFTER", "outage": "FROM,LENGTH[,SHARE]", "seed": "N",
-		"requests-per-restart": "N", "request-limit": "N",
+		"requests-per-restart": "N", "events-per-restart": "N", "request-limit": "N", "event-limit": "N",
 	})
 	return cmd
 }

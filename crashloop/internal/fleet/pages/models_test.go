@@ -141,10 +141,10 @@ type measurement struct {
 }
 
 type figures struct {
-	Seconds, PerSecond, Ideal, RequestsPerRestart, RequestsPer10s, WarmUp float64
-	Restarts                                                              int
-	Requests                                                              map[string]float64
-	Kubelet, APIServer                                                    struct{ Cores float64 }
+	Seconds, PerSecond, Ideal, RequestsPerRestart, RequestsPer10s, WarmUp, IdleAPIServer float64
+	Restarts                                                                             int
+	Requests, IdleRequestsPer10s                                                         map[string]float64
+	Kubelet, APIServer                                                                   struct{ Cores float64 }
 }
 
 func readLoad(t testing.TB, path string) load {

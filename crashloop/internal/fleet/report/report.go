@@ -31,7 +31,9 @@ type Report struct {
 // Costs are fleet.Costs.
 type Costs struct {
 	RequestsPerRestart   float64 `json:"requestsPerRestart"`
+	EventsPerRestart     int     `json:"eventsPerRestart"`
 	RequestsPerSecond    float64 `json:"requestsPerSecondLimit"`
+	EventsPerSecond      float64 `json:"eventsPerSecondLimit"`
 	CPUSecondsPerRestart float64 `json:"cpuSecondsPerRestart"`
 	CPUSecondsPerRequest float64 `json:"cpuSecondsPerRequest"`
 	CPUIdle              float64 `json:"cpuIdle"`
@@ -123,7 +125,7 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 	all := float64(o.Nodes) * float64(o.Pods*o.Containers)
 	report := &Report{
 		Workload: o.String(), Nodes: o.Nodes, Containers: o.Nodes * o.Pods * o.Containers, Seconds: o.For.Seconds(), Seed: o.Seed, step: step,
-		Costs: Costs{o.RequestsPerRestart, o.RequestLimit, o.CPUPerRestart.Seconds(), o.CPUPerRequest.Seconds(), o.CPUIdle, o.APIServerCPUPerRequest.Seconds()},
+		Costs: Costs{o.RequestsPerRestart, o.EventsPerRestart, o.RequestLimit, o.EventLimit, o.CPUPerRestart.Seconds(), o.CPUPerRequest.Seconds(), o.CPUIdle, o.APIServerCPUPerRequest.Seconds()},
 	}
 	var base []Point
 	for i := range r.Curves {
@@ -133,14 +135,14 @@ func New(r *fleet.Result, rec *fleet.Recommendation, step time.Duration) *Report
 			requests += float64(n) / 1000
 			busiest = max(busiest, float64(n)/1000)
 		}
-		perStep, peak := float64(fleet.Step)/float64(o.For), o.Costs.Requests(s.Peak, fleet.Step)
+		perStep := float64(fleet.Step) / float64(o.For)
 		curve := Curve{
 			Name: c.Name, InitialSeconds: c.Initial.Seconds(), MaximumSeconds: c.Max.Seconds(), DelayFirst: c.DelayFirst,
 			Restarts: s.Total(), RestartsPerContainer: total / all,
 			RequestsNode: requests * perStep / float64(o.Nodes), RequestsFleet: requests * perStep,
-			RequestsNodeBusiest: peak, RequestsFleetBusiest: busiest,
+			RequestsNodeBusiest: float64(s.PeakRequests) / 1000, RequestsFleetBusiest: busiest,
 			CPU:          o.Costs.CPU(total/float64(o.Nodes), requests/float64(o.Nodes), o.For),
-			CPUBusiest:   o.Costs.CPU(float64(s.Peak), peak, fleet.Step),
+			CPUBusiest:   s.PeakCPU,
 			APIServerCPU: requests * o.APIServerCPUPerRequest.Seconds() / o.For.Seconds(),
 			Completed:    s.Completed, Series: series(s, all, o.For, step, base),
 		}

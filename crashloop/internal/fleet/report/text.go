@@ -76,13 +76,23 @@ func (r *Report) tables() []Table {
 
 func (r *Report) costs() string {
 	c := r.Costs
-	s := fmt.Sprintf("a restart: %s requests, %s ms CPU and %s ms for each request; a kubelet without restarts: %s CPU",
-		number(c.RequestsPerRestart), number(1000*c.CPUSecondsPerRestart), number(1000*c.CPUSecondsPerRequest), number(c.CPUIdle))
+	s := fmt.Sprintf("a restart: %s requests", number(c.RequestsPerRestart))
+	if c.EventsPerRestart > 0 {
+		s += fmt.Sprintf(" and up to %d for events", c.EventsPerRestart)
+	}
+	s += fmt.Sprintf(", %s ms CPU and %s ms for each request; a kubelet without restarts: %s CPU", number(1000*c.CPUSecondsPerRestart), number(1000*c.CPUSecondsPerRequest), number(c.CPUIdle))
 	if r.Nodes > 1 {
 		s += fmt.Sprintf("; of the API server %s ms for each request", number(1000*c.APIServerPerRequest))
 	}
+	var limits []string
 	if c.RequestsPerSecond > 0 {
-		s += fmt.Sprintf("; at most %s requests/s", number(c.RequestsPerSecond))
+		limits = append(limits, number(c.RequestsPerSecond)+" requests/s")
+	}
+	if c.EventsPerSecond > 0 {
+		limits = append(limits, number(c.EventsPerSecond)+" events/s")
+	}
+	if len(limits) > 0 {
+		s += "; at most " + strings.Join(limits, " and ")
 	}
 	return s
 }
