@@ -28,6 +28,9 @@ type check struct {
 	parts []string
 }
 
+// groups are the parts of node-vm: the groups of scenarios.
+var groups = []string{"Pods", "Machine", "Disruptions", "Persist", "Metrics", "CrashloopRun", "Twins"}
+
 // checks are in the order of the columns: later ones take longer. hack/verify-all.sh runs the first five, and the others store
 // their results themselves.
 var checks = []check{
@@ -37,11 +40,12 @@ var checks = []check{
 	{Name: "others", What: "apply to these other patch versions, and reverse", exact: true},
 	{Name: "vendor", What: "the same tests, and a build of kubelet, with the library in vendor"},
 	{Name: "node-timing", What: "restarts on a real node, compared with the stock kubelet"},
-	{Name: "node-e2e", What: "pods on a real node, in every scenario"},
+	{Name: "node-e2e", What: "pods on a real node, in every scenario that the release supports"},
 	{Name: "node-crio", What: "the same with CRI-O and crun instead of containerd and runc"},
-	{Name: "node-vm", What: "the same as node-e2e in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; some run only in part", parts: []string{"Pods", "Machine", "Disruptions", "Persist", "Metrics", "CrashloopRun", "Twins"}},
+	{Name: "node-vm", What: "the same as node-e2e in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; some run only in part", parts: groups},
+	{Name: "node-vm-crio", What: "the same as node-vm with CRI-O and crun", parts: groups},
 	{Name: "node-conformance", What: "upstream's NodeConformance specs: the patched kubelet passes those that the stock kubelet passes"},
-	{Name: "node-vm-conformance", What: "the same in a virtual machine with systemd and cgroup v2", parts: []string{"sig-storage", "lifecycle", "probes", "others"}},
+	{Name: "node-vm-conformance", What: "the same as node-conformance in a virtual machine with systemd and cgroup v2", parts: []string{"sig-storage", "lifecycle", "probes", "others"}},
 	{Name: "node-skew", What: "pods on a real node that runs kubelets of these releases one after the other, stock and patched, with the API server of this release"},
 	{Name: "node-cluster", What: "workloads in a cluster of three nodes with the control plane of this release, whose kubelets are replaced, stock and patched, while pods crash and nodes are drained and lost"},
 }
