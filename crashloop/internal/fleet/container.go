@@ -30,8 +30,8 @@ type walker struct {
 	// spec has the restart policy, for OnExit.
 	spec  restartpod.Container
 	gates restartpod.Gates
-	// restarted is called for each restart, with its time and the number of events that the kubelet sends for it.
-	restarted func(at time.Duration, events uint64)
+	// started is called for each start, with its time.
+	started func(time.Duration, start)
 	// returns has the times from which containers can recover: the end of each outage, and Recover.
 	returns []time.Duration
 	container
@@ -48,16 +48,23 @@ type container struct {
 	// time before it. recovered is how long after the return the container started, or never.
 	failed    []bool
 	recovered []time.Duration
-	// normal and warning filter the events.
-	normal, warning spamFilter
 }
+
+// start is a kind of starts of a container.
+type start int
+
+const (
+	first     start = iota
+	undelayed       // a restart without a delay
+	waited          // a restart after a delay
+)
 
 // key is the back-off key of every container, one after another. One key is faster than many, and
 // decisions for a key do not depend on other keys.
 const key = "container"
 
-func newWalker(o *Options, curve backoff.Curve, restarted func(time.Duration, uint64)) *walker {
-	w := &walker{Options: o, backOff: restart.NewBackOff(nil, curve), restarted: restarted, returns: o.returns()}
+func newWalker(o *Options, curve backoff.Curve, started func(time.Duration, start)) *walker {
+	w := &walker{Options: o, backOff: restart.NewBackOff(nil, curve), started: started, returns: o.returns()}
 	w.random = rand.New(&w.draws)
 	w.spec.Policy = v1.ContainerRestartPolicy(o.Policy)
 	w.hit, w.failed, w.recovered = make([]bool, len(o.Outages)), make([]bool, len(w.returns)), make([]time.Duration, len(w.returns))
@@ -83,7 +90,9 @@ func (w *walker) walk(number int) {
 		now = time.Duration(w.random.Int64N(int64(w.Stagger)))
 	}
 	w.backOff.DecideStart(key, origin.Add(now))
-	w.events(now, false)
+	if now < w.For {
+		w.started(now, first)
+	}
 	for instance := 0; ; instance++ {
 		exit, code := w.exit(failing, now, instance)
 		if exit >= w.For {
@@ -103,16 +112,12 @@ func (w *walker) walk(number int) {
 			break
 		}
 		w.restarts++
-		w.restarted(now, w.events(now, now > exit))
+		kind := undelayed
+		if now > exit {
+			kind = waited
+		}
+		w.started(now, kind)
 	}
-}
-
-// events returns how many events the kubelet sends for a start.
-func (w *walker) events(start time.Duration, waited bool) (sent uint64) {
-	if w.EventsPerRestart > 0 && waited {
-		sent = w.warning.pass(1, start, w.Containers)
-	}
-	return sent + w.normal.pass(w.EventsPerRestart-1, start, w.Containers)
 }
 
 // begin prepares for a container, and reports whether it fails from the start.
@@ -122,7 +127,6 @@ func (w *walker) begin(number int) bool {
 	w.restarts, w.up, w.down, w.completed = 0, 0, 0, false
 	clear(w.failed)
 	clear(w.recovered)
-	w.normal, w.warning = newSpamFilter(), newSpamFilter()
 	failing := picked(number, w.Fail)
 	healthy := number - quota(number, w.Fail)
 	for i, out := range w.Outages {

@@ -4,7 +4,6 @@ package fleet
 
 import (
 	"fmt"
-	"iter"
 	"time"
 )
 
@@ -15,16 +14,17 @@ type Costs struct {
 	// EventsPerRestart is the number of events of a restart, for each of which the kubelet sends a request. One is the warning
 	// BackOff, the others are normal events of the start. client-go lets only the first events of a pod through.
 	EventsPerRestart int
-	// RequestLimit is the maximum number of API requests per second without those for events, or 0 for no limit. Requests above it do not count, because
-	// the kubelet merges statuses.
+	// RequestLimit is the maximum number of API requests per second without those for events, or 0 for no limit. Statuses above it
+	// wait, and the kubelet merges those of a pod.
 	RequestLimit float64
-	// EventLimit is the maximum number of requests for events per second, or 0 for no limit. Events above it wait.
+	// EventLimit is the maximum number of requests for events per second, or 0 for no limit. Up to 1000 events
+	// wait.
 	EventLimit float64
 	// CPUPerRestart is the CPU time that the kubelet uses for a restart, without its API requests.
 	CPUPerRestart time.Duration
 	// CPUPerRequest is the CPU time that the kubelet uses for an API request.
 	CPUPerRequest time.Duration
-	// CPUIdle is the number of processors that the kubelet uses without restarts.
+	// CPUIdle is the number of processors that the kubelet uses without restarts of containers.
 	CPUIdle float64
 	// APIServerCPUPerRequest is the CPU time that the API server uses for an API request.
 	APIServerCPUPerRequest time.Duration
@@ -42,7 +42,7 @@ var MeasuredCosts = Costs{
 	CPUPerRestart:          4200 * time.Microsecond,
 	CPUPerRequest:          300 * time.Microsecond,
 	CPUIdle:                0.04,
-	APIServerCPUPerRequest: 2400 * time.Microsecond,
+	APIServerCPUPerRequest: 2300 * time.Microsecond,
 }
 
 func (c Costs) validate() error {
@@ -63,32 +63,6 @@ func (c Costs) validate() error {
 
 // milli returns a number in thousandths. The sum of integers does not depend on their order.
 func milli(n float64) uint64 { return uint64(n*1000 + 0.5) }
-
-// activity is what happens on a node in a Step.
-type activity struct {
-	restarts, events uint64
-}
-
-// requests returns how many API requests a node sends in each Step, in thousandths.
-func (c Costs) requests(steps []activity) iter.Seq2[int, uint64] {
-	limited := func(n uint64, perSecond float64) uint64 {
-		if perSecond > 0 {
-			n = min(n, milli(perSecond*Step.Seconds()))
-		}
-		return n
-	}
-	return func(yield func(int, uint64) bool) {
-		var waiting uint64
-		for i, a := range steps {
-			waiting += a.events * 1000
-			events := limited(waiting, c.EventLimit)
-			waiting -= events
-			if !yield(i, limited(a.restarts*milli(c.RequestsPerRestart), c.RequestLimit)+events) {
-				return
-			}
-		}
-	}
-}
 
 // CPU returns how many processors the kubelet uses for restarts and API requests in a period,
 // including CPUIdle.

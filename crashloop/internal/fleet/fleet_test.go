@@ -95,7 +95,11 @@ func TestAsPlan(t *testing.T) {
 				}
 			}
 			var got []time.Duration
-			w := newWalker(&o, curve, func(at time.Duration, _ uint64) { got = append(got, at) })
+			w := newWalker(&o, curve, func(at time.Duration, kind start) {
+				if kind != first {
+					got = append(got, at)
+				}
+			})
 			// A plan uses one random source for all containers, so random lives would differ.
 			w.random = rand.New(rand.NewPCG(o.Seed, 0))
 			w.walk(0)
@@ -128,36 +132,47 @@ func TestSums(t *testing.T) {
 	assert.EqualValues(t, 30*(400_000-14_000), c.DownMillis)
 }
 
-// client-go's filter has a burst for each type of events of a pod. The restarts are at 2, 14, 26 … s, and the first start has
-// taken three of the normal events.
+// client-go's filter has a burst for each type of events of a pod, which all its containers share. The restarts are at 2, 14, 26 … s,
+// and the first starts have taken three normal events each.
 func TestEvents(t *testing.T) {
 	for _, tc := range []struct {
 		containers int
-		want       []uint64 // of the container's restarts
+		fail       float64
+		want       []uint64 // in each Step
 	}{
-		// The normal events are 22 and, at 302 s, one more.
-		{1, []uint64{3, 4, 4, 4, 4, 4, 4, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2}},
-		{2, []uint64{3, 4, 4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
-		// Their first starts have taken 24 of 25.
-		{8, []uint64{0, 1, 1, 1, 0, 0, 0, 0, 0, 0}},
+		// From 90 s on, there are only warnings.
+		{1, 1, []uint64{3, 4, 4, 4, 0, 4, 4, 4, 2, 1, 0, 1, 1, 1, 1, 1, 0}},
+		// Another container runs.
+		{2, 0.5, []uint64{3, 4, 4, 4, 0, 4, 4, 2, 1, 1, 0, 1, 1, 1, 1, 1, 0}},
+		{2, 1, []uint64{6, 8, 8, 3, 0, 2, 2, 2, 2, 2, 0, 2, 2, 2, 2, 1, 0}},
+		{30, 1, []uint64{0, 25, 0, 0, 0, 0}},
 	} {
 		o := small(t)
-		o.Curves = []Curve{{Name: "10s", Curve: backoff.Curve{Initial: 10 * s, Max: 10 * s}}}
-		o.Containers, o.Costs = tc.containers, Costs{EventsPerRestart: 4}
+		ten := Curve{Name: "10s", Curve: backoff.Curve{Initial: 10 * s, Max: 10 * s}}
+		o.Containers, o.Fail, o.Costs = tc.containers, tc.fail, Costs{EventsPerRestart: 4}
+		steps := make([]activity, 360)
+		newPods(&o, ten, 360).walkPod(0, steps, nil)
 		var got []uint64
-		newWalker(&o, o.Curves[0].Curve, func(_ time.Duration, events uint64) { got = append(got, events) }).walk(0)
-		assert.Equal(t, tc.want, got[:len(tc.want)], "%d containers", tc.containers)
+		for _, a := range steps[:len(tc.want)] {
+			got = append(got, a.wanted)
+		}
+		assert.Equal(t, tc.want, got, "%d containers, %v of them fail", tc.containers, tc.fail)
 	}
 }
 
-// Statuses above the limit are merged, and events above theirs wait.
 func TestRequests(t *testing.T) {
-	c := Costs{RequestsPerRestart: 1.5, RequestLimit: 2, EventLimit: 3}
+	o := Options{Pods: 5, Costs: Costs{RequestsPerRestart: 1.5, RequestLimit: 2, EventLimit: 50}}
 	var got []uint64
-	for _, n := range c.requests([]activity{{10, 40}, {100, 40}, {0, 0}, {2, 0}}) {
+	for _, n := range o.requests([]activity{
+		{10, 0, 0},
+		// A status of each pod waits for the next step.
+		{100, 0, 0}, {0, 0, 0},
+		// 1000 events wait, and the others are dropped. One that comes later takes the place of a dropped one, but those that no filter lets through do not.
+		{0, 3000, 2600}, {0, 0, 0}, {0, 400, 0}, {0, 400, 0}, {0, 900, 0}, {0, 0, 0}, {0, 0, 0},
+	}) {
 		got = append(got, n)
 	}
-	assert.Equal(t, []uint64{15_000 + 30_000, 20_000 + 30_000, 20_000, 3_000}, got)
+	assert.Equal(t, []uint64{15_000, 20_000, 5_000, 500_000, 500_000, 500_000, 500_000, 500_000, 100_000, 0}, got)
 }
 
 // A share picks an exact number of all containers, not an approximate number or a number per node.
@@ -346,7 +361,7 @@ func TestNothingFails(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	o := small(t)
 	o.Lives, o.Stagger = lives(t, "1@exp(10s)"), s
-	w := newWalker(&o, standard.Curve, func(time.Duration, uint64) {})
+	w := newWalker(&o, standard.Curve, func(time.Duration, start) {})
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { w.walk(7) }), 1.0)
 }
 
@@ -355,7 +370,7 @@ func BenchmarkDay(b *testing.B) {
 	o := small(b)
 	o.Lives, o.For = lives(b, "1@10s"), 24*time.Hour
 	var restarts uint64
-	w := newWalker(&o, standard.Curve, func(time.Duration, uint64) { restarts++ })
+	w := newWalker(&o, standard.Curve, func(time.Duration, start) { restarts++ })
 	for number := range b.N {
 		w.walk(number)
 	}

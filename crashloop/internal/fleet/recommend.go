@@ -103,15 +103,12 @@ func Recommend(o Options, b Budget, candidates []Curve) (*Recommendation, error)
 func (o *Options) load(c Curve, b Budget, nodes int, stop bool) *Load {
 	steps := int((o.For + Step - 1) / Step)
 	doing, others := make([]activity, steps), make([]uint64, steps) // of one node, and the requests of the nodes before it
-	w := newWalker(o, c.Curve, func(at time.Duration, events uint64) {
-		doing[at/Step].restarts++
-		doing[at/Step].events += events
-	})
+	p := newPods(o, c, steps)
 	scale := float64(o.Nodes) / float64(nodes) / 1000 / b.Window.Seconds()
 	most := Load{Curve: c}
 	note := func() {
 		var restarts, mine, all uint64 // in a window
-		for i, requests := range o.Costs.requests(doing) {
+		for i, requests := range o.requests(doing) {
 			if i%int(b.Window/Step) == 0 {
 				restarts, mine, all = 0, 0, 0
 			}
@@ -122,19 +119,18 @@ func (o *Options) load(c Curve, b Budget, nodes int, stop bool) *Load {
 			most.Requests = max(most.Requests, scale*float64(all))
 		}
 	}
-	each := o.Pods * o.Containers
 	for node := range nodes {
 		clear(doing)
-		for i := range each {
-			w.walk(node*each + i)
-			if i%8 != 0 && i < each-1 {
+		for i := range o.Pods {
+			p.walkPod((node*o.Pods+i)*o.Containers, doing, nil)
+			if i%8 != 0 && i < o.Pods-1 {
 				continue
 			}
 			if note(); stop && (b.CPU > 0 && most.CPU > b.CPU || b.Requests > 0 && most.Requests > b.Requests) {
 				return nil
 			}
 		}
-		for i, requests := range o.Costs.requests(doing) {
+		for i, requests := range o.requests(doing) {
 			others[i] += requests
 		}
 	}

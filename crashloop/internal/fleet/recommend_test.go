@@ -3,10 +3,7 @@
 package fleet
 
 import (
-	"encoding/json"
 	"math"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -123,97 +120,4 @@ func TestRecommendEdges(t *testing.T) {
 		_, err := Recommend(o, b, maxima(300))
 		assert.ErrorContains(t, err, want)
 	}
-}
-
-// figures is the part of a result of node-load that the test reads.
-type figures struct {
-	Results []struct {
-		Name     string
-		Scenario struct{ Pods int }
-		Figures  map[string]struct {
-			PerSecond, RequestsPer10s, IdleAPIServer float64
-			Kubelet, APIServer                       struct{ Cores float64 }
-			// Requests are per restart.
-			Requests, IdleRequestsPer10s map[string]float64
-		}
-	}
-}
-
-// load is what restarts cost in a measurement: restarts, requests and requests without those for events per second, and processors
-// of the kubelet, which include what it uses without restarts, and of the API server.
-type load struct {
-	name                                             string
-	restarts, requests, statuses, kubelet, apiServer float64
-}
-
-// measured returns the results with at most 110 pods.
-func measured(t *testing.T, file string) (all []load) {
-	t.Helper()
-	data, err := os.ReadFile("../../../docs/results/plan/" + file)
-	require.NoError(t, err)
-	var read figures
-	require.NoError(t, json.Unmarshal(data, &read))
-	for _, r := range read.Results {
-		if r.Scenario.Pods > 110 {
-			continue
-		}
-		f := r.Figures["patched"]
-		l := load{name: r.Name, restarts: f.PerSecond, requests: f.RequestsPer10s / 10, kubelet: f.Kubelet.Cores, apiServer: f.APIServer.Cores - f.IdleAPIServer}
-		l.statuses = l.requests - f.PerSecond*(f.Requests["POST events"]+f.Requests["PATCH events"])
-		for kind, n := range f.IdleRequestsPer10s {
-			l.requests -= n / 10
-			if !strings.HasSuffix(kind, " events") {
-				l.statuses -= n / 10
-			}
-		}
-		all = append(all, l)
-	}
-	return all
-}
-
-// leastSquares returns the coefficients with which the sum for each row is closest to 1.
-func leastSquares(rows [][]float64) (of []float64) {
-	n := len(rows[0])
-	m := make([][]float64, n) // the normal equations, with the right side in the last column
-	for i := range m {
-		m[i] = make([]float64, n+1)
-		for _, row := range rows {
-			for j, x := range row {
-				m[i][j] += row[i] * x
-			}
-			m[i][n] += row[i]
-		}
-	}
-	for i := range m {
-		for k := range m {
-			for j, f := n, m[k][i]/m[i][i]; k != i && j >= i; j-- {
-				m[k][j] -= f * m[i][j]
-			}
-		}
-	}
-	for i := range m {
-		of = append(of, m[i][n]/m[i][i])
-	}
-	return of
-}
-
-// MeasuredCosts are the costs in docs/results.
-func TestMeasuredCosts(t *testing.T) {
-	c := MeasuredCosts
-	var kubelet, apiServer [][]float64
-	for _, file := range []string{"load-1s.json", "load-4s.json", "load-10s.json"} {
-		for _, l := range measured(t, file) {
-			kubelet = append(kubelet, []float64{1 / l.kubelet, l.restarts / l.kubelet, l.requests / l.kubelet})
-			apiServer = append(apiServer, []float64{l.requests / l.apiServer})
-			if file == "load-1s.json" && l.name == "tenth/110" {
-				assert.InDelta(t, l.statuses/l.restarts, c.RequestsPerRestart, 0.005, "RequestsPerRestart")
-			}
-		}
-	}
-	require.Len(t, kubelet, 9)
-	of := leastSquares(kubelet)
-	assert.InDelta(t, of[0], c.CPUIdle, 0.005, "CPUIdle")
-	assert.InDelta(t, 1000*of[1], c.CPUPerRestart.Seconds()*1000, 0.051, "CPUPerRestart in ms")
-	assert.InDelta(t, 1000*of[2], c.CPUPerRequest.Seconds()*1000, 0.051, "CPUPerRequest in ms")
-	assert.InDelta(t, 1000*leastSquares(apiServer)[0], c.APIServerCPUPerRequest.Seconds()*1000, 0.051, "APIServerCPUPerRequest in ms")
 }

@@ -45,29 +45,23 @@ func Run(o Options, progress func(done, all int)) (*Result, error) {
 
 // node simulates one node after another with one curve.
 type node struct {
-	*walker
+	*pods
 	sums  *CurveResult
 	steps []activity
 }
 
 func newNode(o *Options, sums *CurveResult, c Curve) *node {
-	n := &node{sums: sums, steps: make([]activity, len(sums.Restarts))}
-	n.walker = newWalker(o, c.Curve, func(at time.Duration, events uint64) {
-		n.steps[at/Step].restarts++
-		n.steps[at/Step].events += events
-	})
-	return n
+	steps := len(sums.Restarts)
+	return &node{pods: newPods(o, c, steps), sums: sums, steps: make([]activity, steps)}
 }
 
 // run simulates the containers of a node and adds them to the sums.
 func (n *node) run(number int) {
 	clear(n.steps)
-	each := n.Pods * n.Containers
-	for i := range each {
-		n.walk(number*each + i)
-		n.sums.addContainer(&n.container)
+	for i := range n.Pods {
+		n.walkPod((number*n.Pods+i)*n.Containers, n.steps, n.sums.addContainer)
 	}
-	for step, requests := range n.Costs.requests(n.steps) {
+	for step, requests := range n.requests(n.steps) {
 		restarts := n.steps[step].restarts
 		n.sums.Restarts[step] += restarts
 		n.sums.Requests[step] += requests
@@ -83,6 +77,10 @@ func Restarts(o Options, c Curve) (times []time.Duration, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	newWalker(&o, c.Curve, func(at time.Duration, _ uint64) { times = append(times, at) }).walk(0)
+	newWalker(&o, c.Curve, func(at time.Duration, kind start) {
+		if kind != first {
+			times = append(times, at)
+		}
+	}).walk(0)
 	return times, nil
 }

@@ -70,7 +70,7 @@ a LIFE as in 'crashloop plan'. With --outage the containers run, except that a S
 of them fails for LENGTH, beginning at FROM. With --fail only a share of the containers
 fails, from the start; instances that start after --recover run like the others.
 
-A restart costs what was measured (docs/results/load.md) unless a flag says otherwise.
+A restart costs what was measured (docs/results/plan.md) unless a flag says otherwise.
 With a budget, the command looks for the lowest maximum that stays within it.
 
 Exit status: 0 the plan was printed; 1 the output cannot be written or no maximum stays

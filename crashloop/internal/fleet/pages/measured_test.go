@@ -68,15 +68,8 @@ func predict(t *testing.T, r measurement) (p prediction, ok bool) {
 	return p, true
 }
 
-// caused are the requests per 10 s and the processors of the API server that are there because containers restart: without those
-// before, when only healthy pods started.
-func (f figures) caused() (requests, apiServer float64) {
-	requests = f.RequestsPer10s
-	for _, n := range f.IdleRequestsPer10s {
-		requests -= n
-	}
-	return requests, f.APIServer.Cores - f.IdleAPIServer
-}
+// measuredFiles are measurements with different maxima.
+var measuredFiles = []string{"load-1s", "load-4s", "load-10s"}
 
 // The predictions are close to the measurements, except where the node was at its limits.
 func TestMeasured(t *testing.T) {
@@ -88,19 +81,20 @@ func TestMeasured(t *testing.T) {
 
 This page compares the predictions of ` + "`crashloop plan fleet`" + ` for a node with measurements of the patched kubelet: with a maximum of 1 s in [plan/load-1s.md](plan/load-1s.md), and
 with 4 s and 10 s in [plan/load-4s.md](plan/load-4s.md) and [plan/load-10s.md](plan/load-10s.md), which begin with their commands. The
-requests of a restart come from tenth/110 with a maximum of 1 s, and the CPU from all rows of at most 110 pods. The restarts depend only on the curve. Each figure is predicted / measured. A plan has only what restarts cause, so from the measured requests and from the API server's CPU, those before the crashing pods are subtracted.
+requests of a restart come from tenth/110 with a maximum of 1 s, and the CPU from all rows of at most 110 pods. The restarts depend only on the curve. Each figure is predicted / measured. A plan has only what restarts cause. So what the API server had to do before the crashing pods, when only
+healthy pods started, is subtracted, except from requests at the kubelet's limits.
 
 | mix/pods, maximum | restarts/s | requests per 10 s | CPU of the kubelet | CPU of the API server | why they differ |
 |---|---:|---:|---:|---:|---|
 `)
 	least, most := math.Inf(1), 0.0 // milliseconds of the API server for a request
-	for _, file := range []string{"load-1s", "load-4s", "load-10s"} {
+	for _, file := range measuredFiles {
 		for _, r := range readLoad(t, filepath.Join(results, "plan", file+".json")).Results {
 			f := r.Figures["patched"]
 			p, ok := predict(t, r)
 			require.True(t, ok, r.Name)
-			requests, apiServer := f.caused()
-			least, most = min(least, 1e4*apiServer/requests), max(most, 1e4*apiServer/requests)
+			c := r.caused()
+			least, most = min(least, 1e4*c.apiServer/c.requests()), max(most, 1e4*c.apiServer/c.requests())
 			why := ""
 			if r.Scenario.Pods > 110 {
 				why = "both cores were busy: a plan does not model the limits of a node"
@@ -111,11 +105,11 @@ requests of a restart come from tenth/110 with a maximum of 1 s, and the CPU fro
 					within = 0.25 // all-fail/110 with 10 s has as many restarts and more requests, and uses less CPU.
 				}
 				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, within, "%s: CPU", r.Name)
-				assert.InEpsilon(t, requests, p.requests, 0.2, "%s: requests", r.Name)
-				assert.InEpsilon(t, apiServer, p.apiServer, 0.3, "%s: CPU of the API server", r.Name)
+				assert.InEpsilon(t, c.requests(), p.requests, 0.2, "%s: requests", r.Name)
+				assert.InEpsilon(t, c.apiServer, p.apiServer, 0.3, "%s: CPU of the API server", r.Name)
 			}
 			fmt.Fprintf(&b, "| %s, %s | %.1f / %.1f | %.0f / %.0f | %.2f / %.2f | %.2f / %.2f | %s |\n",
-				r.Name, fleet.Short(r.Scenario.Maximum), p.restarts, f.PerSecond, p.requests, requests, p.cores, f.Kubelet.Cores, p.apiServer, apiServer, why)
+				r.Name, fleet.Short(r.Scenario.Maximum), p.restarts, f.PerSecond, p.requests, c.requests(), p.cores, f.Kubelet.Cores, p.apiServer, c.apiServer, why)
 		}
 	}
 	fmt.Fprintf(&b, "\nIn these rows, a request takes the API server from %.1f to %.1f ms.\n", least, most)
@@ -135,14 +129,13 @@ In [plan/fleet.md](plan/fleet.md), several kubelets share an API server. Its CPU
 |---:|---|---:|---:|
 `)
 	for _, r := range readLoad(t, results+"/plan/fleet.json").Results {
-		f := r.Figures["patched"]
 		p, ok := predict(t, r)
 		require.True(t, ok, r.Name)
-		requests, apiServer := f.caused()
-		assert.InEpsilon(t, requests, p.requests, 0.2, "%s: requests", r.Name)
-		assert.InEpsilon(t, apiServer, p.apiServer, 0.2, "%s: CPU of the API server", r.Name)
+		c := r.caused()
+		assert.InEpsilon(t, c.requests(), p.requests, 0.2, "%s: requests", r.Name)
+		assert.InEpsilon(t, c.apiServer, p.apiServer, 0.2, "%s: CPU of the API server", r.Name)
 		fmt.Fprintf(b, "| %d | %s, %s | %.0f / %.0f | %.2f / %.2f |\n",
-			r.Scenario.Nodes, r.Name, fleet.Short(r.Scenario.Maximum), p.requests, requests, p.apiServer, apiServer)
+			r.Scenario.Nodes, r.Name, fleet.Short(r.Scenario.Maximum), p.requests, c.requests(), p.apiServer, c.apiServer)
 	}
 }
 
