@@ -145,7 +145,7 @@ part=''
 (($# < 2)) && [[ ${1:-} =~ ^($part)$ ]] || record=()
 case ${NODE_VM:+vm-}$RUNTIME in
   containerd | vm-containerd | crio) ;;
-  vm-crio) VM_CHECK=node-vm-crio ;;
+  vm-crio) VM_CHECK='node-vm-crio' ;;
   *) record=() ;;
 esac
 limit=2h parallel=6

@@ -14,7 +14,7 @@ source "${BASH_SOURCE[0]%/*}/lib.sh"
 [[ ${1:-} != -h && ${1:-} != --help ]] || show_help
 [[ $(id -u) == 0 ]] || die "node-skew needs root: it runs containerd and kubelets"
 need go runc etcd
-[[ -z ${KUBE_ROOT:-} ]] || die "node-skew takes no KUBE_ROOT: it runs several releases"
+[[ -z ${KUBE_ROOT:-}${BASE_KUBELET:-} ]] || die "node-skew takes no KUBE_ROOT or BASE_KUBELET: it runs several releases, stock and patched"
 mapfile -t all < <(releases)
 newest=${KUBE_VERSION:-${all[0]}} releases=()
 for i in "${!all[@]}"; do
@@ -22,16 +22,17 @@ for i in "${!all[@]}"; do
 done
 ((${#releases[@]} > 0)) ||
   die "KUBE_VERSION=$newest: node-skew needs three series before that of the release; it takes one of ${all[*]:0:${#all[@]}-3}"
-kubelets=''
+kubelets='' whole=1
 for release in "${releases[@]}"; do
   export KUBE_VERSION=$release
   programs=(kubelet)
   [[ $release != "$newest" ]] || programs+=(kube-apiserver)
   prepare_kubelets "${programs[@]}"
   kubelets+=,$OUT/stock/kubelet,$OUT/kubelet
+  ((${#record[@]} > 0)) || whole=''
 done
 kubelets+=,$OUT/stock/kubelet
-# Only a whole run is a check of the series.
-(($# == 0)) || record=()
+# Only a whole run of whole series is a check.
+[[ -n $whole ]] && (($# == 0)) || record=()
 run_e2e "${record[@]}" -skew-kubelets "${kubelets#,}" -apiserver "$OUT/kube-apiserver" \
   -apiserver-stock "$OUT/stock/kube-apiserver" -test.run '^TestSkew$' -test.timeout 45m "$@"

@@ -13,9 +13,10 @@ VM_PACKAGES=(
 )
 # Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
 VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
+[[ $VM_MINUTES =~ ^[1-9][0-9]*$ ]] || die "VM_MINUTES=$VM_MINUTES is not a whole number of minutes"
 # The limit for the test, which must end before the machine does, to print what hangs.
 # shellcheck disable=SC2034 # Scripts that source lib.sh use it.
-VM_LIMIT=$((VM_MINUTES * 9 / 10))m
+VM_LIMIT=$((VM_MINUTES * 54))s
 # The check that runs, or the part of one, for make matrix.
 VM_CHECK='node-vm'
 
