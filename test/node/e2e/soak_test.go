@@ -352,16 +352,19 @@ func (s *soak) inventory(t *testing.T, name string) (i inventory) {
 	return i
 }
 
-// settled returns the inventory when it no longer falls: goroutines and connections of stopped pods end some time after them.
-func (s *soak) settled(t *testing.T, name string) inventory {
-	for before := s.inventory(t, name); ; {
+// settled returns the inventory when it has not fallen for a minute, or after ten: goroutines and connections of stopped pods end some
+// time after them.
+func (s *soak) settled(t *testing.T, name string) (least inventory) {
+	least = s.inventory(t, name)
+	fell := time.Now()
+	for end := fell.Add(10 * time.Minute); time.Since(fell) < time.Minute && time.Now().Before(end); {
 		s.wait(t, 20*time.Second)
 		now := s.inventory(t, name)
-		if now.Goroutines >= before.Goroutines && now.OpenFiles >= before.OpenFiles && now.Cgroups >= before.Cgroups && now.Mounts >= before.Mounts {
-			return before
+		if now.Goroutines < least.Goroutines || now.OpenFiles < least.OpenFiles || now.Cgroups < least.Cgroups || now.Mounts < least.Mounts {
+			least, fell = now, time.Now()
 		}
-		before = now
 	}
+	return least
 }
 
 func (i inventory) String() string {
