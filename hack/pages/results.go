@@ -39,7 +39,7 @@ var checks = []check{
 	{Name: "build", What: "type-check kubelet, kube-apiserver and tests after each patch; build both programs and run go vet after the last one"},
 	{Name: "others", What: "apply to these other patch versions, and reverse", exact: true},
 	{Name: "vendor", What: "the same tests, and a build of kubelet, with the library in vendor"},
-	{Name: "node-timing", What: "restarts on a real node, compared with the stock kubelet"},
+	{Name: "node-timing", What: "restarts on a real node, compared with the stock kubelet; [timing.md](timing.md) lists the criteria that do not hold"},
 	{Name: "node-e2e", What: "pods on a real node, in every scenario that the release supports"},
 	{Name: "node-crio", What: "the same with CRI-O and crun instead of containerd and runc"},
 	{Name: "node-vm", What: "the same as node-e2e in a virtual machine with systemd and cgroup v2, and what only cgroup v2 has; some run only in part", parts: groups},
