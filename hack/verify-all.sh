@@ -106,9 +106,7 @@ check_vendor() {
   git checkout -q -B release "$KUBE_VERSION"
   git branch -q -D "kubelet-backoff-${KUBE_VERSION%.*}" 2>/dev/null || true
   go_env_for_tree "$KUBE_ROOT"
-  # The module proxy may lack modules such as sample-apiserver, which only tests of others import. What ours need, the tests and the
-  # build below find.
-  go work vendor -e || die "go work vendor cannot make the vendor folder of $KUBE_VERSION"
+  go work vendor || die "go work vendor cannot make the vendor folder of $KUBE_VERSION"
   git add -f vendor
   git commit -q -m vendor
   patchset apply && "$KB_HACK/vendor.sh" || return 1
