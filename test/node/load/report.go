@@ -122,11 +122,18 @@ func (r Result) rows() []row {
 	add("kubelet memory, resident", "%.1f MB", func(f Figures) float64 { return f.Kubelet.Memory / mebibyte })
 	add("kubelet memory, heap", "%.1f MB", func(f Figures) float64 { return f.Heap / mebibyte })
 	use("API server", func(f Figures) Use { return f.APIServer })
+	known("  before pods crash", "%.2f cores", func(f Figures) float64 { return f.IdleAPIServer })
 	add("API server memory, resident", "%.1f MB", func(f Figures) float64 { return f.APIServer.Memory / mebibyte })
 	add("runtime CPU, mean", "%.2f cores", func(f Figures) float64 { return f.Runtime.Cores })
 	add("all other CPU, mean", "%.2f cores", func(f Figures) float64 { return f.Others })
 	add("CPU steal, mean", "%.2f cores", func(f Figures) float64 { return f.Stolen })
 	add("API requests per 10 s", "%.0f", func(f Figures) float64 { return f.RequestsPer10s })
+	known("  before pods crash", "%.0f", func(f Figures) (sum float64) {
+		for _, n := range f.IdleRequestsPer10s {
+			sum += n
+		}
+		return sum
+	})
 	add("API requests per restart", "%.2f", func(f Figures) float64 { return f.RequestsPerRestart })
 	each("%.2f", func(f Figures) map[string]float64 { return f.Requests })
 	known("duration of an API request, p50", "%.1f ms", func(f Figures) float64 { return f.RequestMedian })

@@ -33,6 +33,7 @@ func example() Report {
 			Healthy:            figures.Summary{Median: 0.09 + 0.01*scale},
 			HealthyError:       0.001,
 			Idle:               figures.Summary{Median: 0.1},
+			IdleAPIServer:      0.02,
 			late:               []float64{0.1 * scale, 0.3},
 			cpu:                []chart.Point{{X: 0, Y: 0}, {X: 1, Y: 0.5}},
 			starts:             []chart.Point{{X: 0, Y: 2}, {X: 1, Y: 0}},
