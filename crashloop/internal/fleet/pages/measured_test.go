@@ -106,7 +106,8 @@ healthy pods started, is subtracted, except from requests at the kubelet's limit
 				}
 				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, within, "%s: CPU", r.Name)
 				assert.InEpsilon(t, c.requests(), p.requests, 0.2, "%s: requests", r.Name)
-				assert.InEpsilon(t, c.apiServer, p.apiServer, 0.3, "%s: CPU of the API server", r.Name)
+				// A request takes less of the API server in some mixes than in others.
+				assert.InEpsilon(t, c.apiServer, p.apiServer, 0.4, "%s: CPU of the API server", r.Name)
 			}
 			fmt.Fprintf(&b, "| %s, %s | %.1f / %.1f | %.0f / %.0f | %.2f / %.2f | %.2f / %.2f | %s |\n",
 				r.Name, fleet.Short(r.Scenario.Maximum), p.restarts, f.PerSecond, p.requests, c.requests(), p.cores, f.Kubelet.Cores, p.apiServer, c.apiServer, why)
@@ -123,7 +124,8 @@ healthy pods started, is subtracted, except from requests at the kubelet's limit
 func writeFleet(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	b.WriteString(`
-In [plan/fleet.md](plan/fleet.md), several kubelets share an API server. Its CPU is that of ` + "`API SERVER CPU`" + ` in a plan:
+In [plan/fleet.md](plan/fleet.md), several kubelets share an API server. Its CPU is that of ` + "`API SERVER CPU`" + ` in a plan. So many kubelets on one machine need
+` + "`sysctl fs.inotify.max_user_instances=512`" + `; the default is 128.
 
 | nodes | mix/pods, maximum | requests per 10 s | CPU of the API server in cores |
 |---:|---|---:|---:|
