@@ -18,11 +18,10 @@ func (m *measurement) idle() error {
 	if err := m.wait(settling, func() error { return nil }); err != nil {
 		return err
 	}
-	requests, _, err := figures.Requests(m.Context(), m.api)
+	requests, _, err := m.countRequests()
 	if err != nil {
 		return err
 	}
-	m.own = map[string]float64{}
 	from, err := m.sampleOnce()
 	if err != nil {
 		return err
@@ -44,7 +43,13 @@ func (m *measurement) idle() error {
 	return err
 }
 
-// requestsSince returns the kubelets' requests since the count before, and all durations so far.
+// countRequests returns the requests so far, for requestsSince, and their durations.
+func (m *measurement) countRequests() (map[string]float64, figures.Durations, error) {
+	m.own = map[string]float64{}
+	return figures.Requests(m.Context(), m.api)
+}
+
+// requestsSince returns the kubelets' requests since the last count, which is before, and all durations so far.
 func (m *measurement) requestsSince(before map[string]float64) (map[string]float64, figures.Durations, error) {
 	last, durations, err := figures.Requests(m.Context(), m.api)
 	if err != nil {
@@ -96,11 +101,10 @@ func (m *measurement) warmUp() error {
 
 // window records the measuring window.
 func (m *measurement) window() error {
-	requests, durations, err := figures.Requests(m.Context(), m.api)
+	requests, durations, err := m.countRequests()
 	if err != nil {
 		return err
 	}
-	m.own = map[string]float64{}
 	metrics, err := m.metrics()
 	if err != nil {
 		return err
