@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Result is the result of a run. It has only maxima and sums of integers, so it does not depend on
+// Result is the result of a run. It has only sums of integers, and maxima, so it does not depend on
 // the order in which nodes are added.
 type Result struct {
 	Options Options

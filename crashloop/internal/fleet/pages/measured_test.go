@@ -81,8 +81,9 @@ func TestMeasured(t *testing.T) {
 
 This page compares the predictions of ` + "`crashloop plan fleet`" + ` for a node with measurements of the patched kubelet: with a maximum of 1 s in [plan/load-1s.md](plan/load-1s.md), and
 with 4 s and 10 s in [plan/load-4s.md](plan/load-4s.md) and [plan/load-10s.md](plan/load-10s.md), which begin with their commands. The
-requests of a restart come from tenth/110 with a maximum of 1 s, and the CPU from all rows of at most 110 pods. The restarts depend only on the curve. Each figure is predicted / measured. A plan has only what restarts cause. So what the API server had to do before the crashing pods, when only
-healthy pods started, is subtracted, except from requests at the kubelet's limits.
+requests of a restart come from tenth/110 with a maximum of 1 s, and the CPU from all rows of at most 110 pods. The restarts depend only on the curve.
+Each figure is predicted / measured. A plan has only what restarts cause. So what the API server had to do before the crashing pods, when only healthy pods
+started, is subtracted, except from requests at the kubelet's limits.
 
 | mix/pods, maximum | restarts/s | requests per 10 s | CPU of the kubelet | CPU of the API server | why they differ |
 |---|---:|---:|---:|---:|---|
@@ -105,7 +106,7 @@ healthy pods started, is subtracted, except from requests at the kubelet's limit
 					within = 0.25 // all-fail/110 with 10 s has as many restarts and more requests, and uses less CPU.
 				}
 				assert.InEpsilon(t, f.Kubelet.Cores, p.cores, within, "%s: CPU", r.Name)
-				assert.InEpsilon(t, c.requests(), p.requests, 0.2, "%s: requests", r.Name)
+				assert.InEpsilon(t, c.requests(), p.requests, 0.15, "%s: requests", r.Name)
 				// A request takes less of the API server in some mixes than in others.
 				assert.InEpsilon(t, c.apiServer, p.apiServer, 0.4, "%s: CPU of the API server", r.Name)
 			}
