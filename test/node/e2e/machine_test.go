@@ -202,6 +202,34 @@ var machineScenarios = []scenario{
 		same(look(p.restarted(restart{before: now, cause: "main"})))
 	}},
 
+	// The instance that was created last according to the clock is not the newest one.
+	{"ClockIsSetBack", func(t *testing.T, e *e2e) {
+		p := e.create(t, alwaysSpec(nil, container("main", "wait=go exit=1", "exit=1", "exit=1", "exit=1", "")))
+		p.running()
+		ahead(t, func() {
+			p.signal("go")
+			p.event("main", 2, "exit:1")
+		})
+		p.runsAgain("main", 4)
+		p.assertDelays("main", curveDelays(4)...)
+		time.Sleep(4 * time.Second)
+		p.assertStarts(map[string]int{"main": 5})
+		p.alwaysRunning()
+	}},
+	{"ClockIsSetBackAfterRestart", func(t *testing.T, e *e2e) {
+		spec := podSpec([]v1.Container{sidecar("sidecar1", "")}, triggering(container("main", "wait=go exit=42", "wait=go exit=42", "")), container("other", ""))
+		p := e.create(t, spec)
+		before := p.running()
+		ahead(t, func() {
+			p.signal("go")
+			before = p.restarted(restart{before: before, cause: "main"})
+		})
+		p.signal("go")
+		p.restarted(restart{before: before, cause: "main"})
+		time.Sleep(4 * time.Second)
+		p.assertStarts(map[string]int{"sidecar1": 3, "main": 3, "other": 3})
+	}},
+
 	{"UserNamespace", func(t *testing.T, e *e2e) {
 		if e.before(t, 33) {
 			skip(t, "user namespaces are on by default from v1.33 on")
@@ -227,6 +255,19 @@ var machineScenarios = []scenario{
 			assert.Equal(t, first, users(after, name), "the users of %s after the restart", name)
 		}
 	}},
+}
+
+// ahead runs f while the machine's clock is an hour ahead.
+func ahead(t *testing.T, f func()) {
+	stepClock(t, time.Hour)
+	defer stepClock(t, -time.Hour)
+	f()
+}
+
+// stepClock steps the machine's clock.
+func stepClock(t *testing.T, by time.Duration) {
+	tv := syscall.NsecToTimeval(time.Now().Add(by).UnixNano())
+	require.NoError(t, syscall.Settimeofday(&tv))
 }
 
 // limited gives a container requests and limits, such that it may swap.

@@ -204,13 +204,9 @@ func (s *soak) disrupt(t *testing.T, kubelet bool) {
 	if s.Spec.Machine {
 		all = append(all, disruption{"the clock steps", func() {
 			step := time.Duration(s.random.IntN(7200)-3600) * time.Second
-			set := func(by time.Duration) {
-				tv := syscall.NsecToTimeval(time.Now().Add(by).UnixNano())
-				require.NoError(t, syscall.Settimeofday(&tv))
-			}
-			set(step)
+			stepClock(t, step)
 			s.wait(t, down)
-			set(-step)
+			stepClock(t, -step)
 		}})
 	}
 	d := all[s.random.IntN(len(all))]
