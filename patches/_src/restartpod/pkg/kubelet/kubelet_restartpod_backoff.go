@@ -31,7 +31,11 @@ import (
 func (r *podRestarts) restoreBackOff(p *podRestart, podStatus *kubecontainer.PodStatus) {
 	var newest *kubecontainer.Status
 	for _, s := range podStatus.ContainerStatuses {
-		if s.PodBackOff != "" && (newest == nil || s.CreatedAt.After(newest.CreatedAt)) {
+		// An older instance may have been created when the clock was ahead.
+		older := slices.ContainsFunc(podStatus.ContainerStatuses, func(other *kubecontainer.Status) bool {
+			return other.Name == s.Name && s.CreatedBefore(other)
+		})
+		if s.PodBackOff != "" && !older && (newest == nil || s.CreatedAt.After(newest.CreatedAt)) {
 			newest = s
 		}
 	}

@@ -85,6 +85,33 @@ func TestPodBackOffSurvivesKubeletRestart(t *testing.T) {
 	require.NoError(t, r.sync())
 }
 
+// The clock was ahead when an instance of an earlier run was created, whose back-off
+// is not the newest.
+func TestPodBackOffAfterClockStep(t *testing.T) {
+	r := newRestartTest(t, restartablePod(v1.ContainerRestartRuleActionRestartPod), nil)
+	clock := r.fake.fakeClock
+	r.run()
+	for _, delay := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
+		r.exit("x", 88)
+		if delay > 0 {
+			at, found := restart.MinBackoffExpiration(r.sync())
+			require.True(t, found)
+			require.Equal(t, clock.Now().Add(delay), at)
+			clock.Step(delay)
+		}
+		require.NoError(t, r.sync())
+		r.again()
+		for _, s := range r.statuses {
+			if s.Name == "x" && s.RestartCount == 1 && s.CreatedAt.Before(clock.Now().Add(time.Minute)) {
+				s.CreatedAt = clock.Now().Add(time.Hour)
+			}
+		}
+		r.pod.Status = r.status()
+		r.restartKubelet()
+		require.NoError(t, r.sync())
+	}
+}
+
 // The kubelet was restarted when all containers had started, and did not see this.
 func TestPodRestartEndsUnseen(t *testing.T) {
 	metrics.Register()
