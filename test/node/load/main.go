@@ -142,6 +142,9 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	if o.patched != "" {
 		programs = append(programs, harness.Program{Flag: "--apiserver-patched", Path: &o.patched})
 	}
+	if err := checkInotify(o.scenario.Nodes); err != nil {
+		return fmt.Errorf("--nodes %d: %w", o.scenario.Nodes, err)
+	}
 	needs := harness.Needs{APIServer: true}
 	if o.sources != "" {
 		if err := os.Chdir(o.sources); err != nil {
