@@ -126,7 +126,7 @@ func writeFleet(t *testing.T, b *bytes.Buffer) {
 	t.Helper()
 	b.WriteString(`
 In [plan/fleet.md](plan/fleet.md), several kubelets share an API server. Its CPU is that of ` + "`API SERVER CPU`" + ` in a plan. So many kubelets on one machine need
-` + "`sysctl fs.inotify.max_user_instances=512`" + `; the default is 128.
+` + "`sysctl fs.inotify.max_user_instances=512`" + `; the default is 128. The harness checks that first.
 
 | nodes | mix/pods, maximum | requests per 10 s | CPU of the API server in cores |
 |---:|---|---:|---:|
