@@ -49,9 +49,12 @@ type APIServer struct {
 // StartAPIServer starts etcd and kube-apiserver with extra arguments. It returns
 // when pods can be created, which is when the default namespace exists.
 func (n *Node) StartAPIServer(extra ...string) (*APIServer, error) {
-	ports, err := freePorts(3)
-	if err != nil {
-		return nil, err
+	var ports [3]int
+	for i := range ports {
+		var err error
+		if ports[i], err = FreePort(); err != nil {
+			return nil, err
+		}
 	}
 	n.etcdURL, n.etcdPeerURL = loopback("http", ports[0]), loopback("http", ports[1])
 	if err := n.RunEtcd(); err != nil {

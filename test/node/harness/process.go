@@ -151,29 +151,20 @@ func Tail(path string) string {
 	return "  " + strings.Join(all[max(0, len(all)-lines):], "\n  ")
 }
 
-// FreePort asks the kernel for a port on loopback that nothing uses.
-func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
+// given has the ports that FreePort returned. The kernel may choose one again until its user listens.
+var given sync.Map
 
-// freePorts returns several different ones.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	seen := map[int]bool{}
-	for len(ports) < n {
-		p, err := FreePort()
+// FreePort asks the kernel for a port on loopback that nothing uses. It returns no port twice.
+func FreePort() (int, error) {
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, fmt.Errorf("no free port on 127.0.0.1: %w", err)
+			return 0, fmt.Errorf("no free port on 127.0.0.1: %w", err)
 		}
-		if !seen[p] {
-			seen[p] = true
-			ports = append(ports, p)
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		if _, taken := given.LoadOrStore(port, true); !taken {
+			return port, nil
 		}
 	}
-	return ports, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestAwait(t *testing.T) {
@@ -54,5 +56,16 @@ func TestSupervisorEnds(t *testing.T) {
 	p.End()
 	if err := context.Cause(ctx); err != nil {
 		t.Errorf("a program that was told to end counts as failed: %v", err)
+	}
+}
+
+// Two kubelets that start at the same time must not get the same port.
+func TestFreePortReturnsNoPortTwice(t *testing.T) {
+	seen := map[int]bool{}
+	for range 2000 {
+		port, err := FreePort()
+		require.NoError(t, err)
+		require.False(t, seen[port], port)
+		seen[port] = true
 	}
 }
