@@ -104,7 +104,7 @@ type imageRegistry struct {
 	host, prefix string
 	mu           sync.Mutex
 	pulled       map[string][]pull
-	// asked has the images of which CRI-O has asked once in a pull. If the answer is good, it asks twice.
+	// asked has the images of which CRI-O has asked once in a pull. If they do not exist, it asks twice.
 	asked map[string]bool
 	// answers has the HTTP status of each image that does not answer with 404.
 	answers map[string]int
@@ -150,7 +150,7 @@ func (r *imageRegistry) answer(name string, pulls bool) int {
 		return all[last].status
 	}
 	status := cmp.Or(r.answers[name], http.StatusNotFound)
-	if pulls && status == http.StatusOK && r.crio() {
+	if pulls && status == http.StatusNotFound && r.crio() {
 		r.asked[name] = !r.asked[name]
 		pulls = r.asked[name]
 	}

@@ -79,10 +79,10 @@ var (
 
 	// CRI-O's log has no line with the time of an exit, but each status that the kubelet
 	// got.
-	crioRequest = regexp.MustCompile(`"Request: &CreateContainerRequest\{.*?io\.kubernetes\.container\.name: ([\w-]+),.*?io\.kubernetes\.pod\.uid: ([\w-]+),.* id=(\S+)`)
-	crioCreated = regexp.MustCompile(`"Response: &CreateContainerResponse\{ContainerId:(\w+),.* id=(\S+)`)
+	crioRequest = regexp.MustCompile(`"Request: \*v1\.CreateContainerRequest: pod_sandbox_id\W+\w+\W+config\W+metadata\W+name\W+([\w-]+).*?labels:\{key\W+io\.kubernetes\.pod\.uid\W+value\W+([\w-]+).* id=(\S+)`)
+	crioCreated = regexp.MustCompile(`"Response: \*v1\.CreateContainerResponse: container_id\W+(\w+).* id=(\S+)`)
 	crioStarted = regexp.MustCompile(`"Started container".* containerID=(\w+)`)
-	crioExit    = regexp.MustCompile(`"Response: &ContainerStatusResponse\{Status:&ContainerStatus\{Id:(\w+),.*?,FinishedAt:([1-9]\d*),`)
+	crioExit    = regexp.MustCompile(`"Response: \*v1\.ContainerStatusResponse: status\W+id\W+(\w+)[^}]*\}[^{]*\sfinished_at:([1-9]\d*)`)
 )
 
 // parse adds lines of the log. It ignores all that are not about containers.
@@ -302,4 +302,24 @@ func TestInstanceLogAfterLoss(t *testing.T) {
 		add(i+1, fmt.Sprint("e", i))
 	}
 	require.Equal(t, []int{4}, l.shown("/main"))
+}
+
+// The arguments and annotations of a container may look like fields of the log.
+func TestInstanceLogOfCRIO(t *testing.T) {
+	const lines = `time="2026-01-01T00:00:01Z" level=debug msg="Request: *v1.CreateContainerRequest: pod_sandbox_id:\"box\"  config:{metadata:{name:\"main\"}  args:\"io.kubernetes.container.name value other\"  labels:{key:\"io.kubernetes.container.name\"  value:\"main\"}  labels:{key:\"io.kubernetes.pod.uid\"  value:\"u\"}}" file="interceptors.go:65" id=r1 name=/runtime.v1.RuntimeService/CreateContainer
+time="2026-01-01T00:00:02Z" level=debug msg="Response: *v1.CreateContainerResponse: container_id:\"a\"" file="interceptors.go:77" id=r1 name=/runtime.v1.RuntimeService/CreateContainer
+time="2026-01-01T00:00:03Z" level=info msg="Started container" PID=7 containerID=a description=default/p/main id=r2 name=/runtime.v1.RuntimeService/StartContainer sandboxID=box
+time="2026-01-01T00:00:04Z" level=debug msg="Response: *v1.ContainerStatusResponse: status:{id:\"a\"  metadata:{name:\"main\"}  state:CONTAINER_RUNNING  created_at:2  started_at:3  image:{image:\"i\"}  annotations:{key:\"k\"  value:\" finished_at:9\"}}" file="interceptors.go:77" id=r3
+`
+	l := newInstanceLog()
+	require.NoError(t, l.parse([]byte(lines)))
+	created := instance{id: "a", created: time.Date(2026, 1, 1, 0, 0, 2, 0, time.UTC), started: true}
+	require.Equal(t, []*instance{&created}, l.of["u/main"])
+	const exited = `time="2026-01-01T00:00:05Z" level=debug msg="Response: *v1.ContainerStatusResponse: status:{id:\"a\"  metadata:{name:\"main\"}  state:CONTAINER_EXITED  created_at:2  started_at:3  finished_at:%d  exit_code:3  image:{image:\"i\"}}" file="interceptors.go:77" id=r4
+`
+	for _, nanos := range []int{4, 5} {
+		require.NoError(t, l.parse(fmt.Appendf(nil, exited, nanos)))
+	}
+	created.exited = time.Unix(0, 4)
+	require.Equal(t, []*instance{&created}, l.of["u/main"])
 }

@@ -56,6 +56,13 @@ func (c crio) needs(built bool) map[string]string {
 // has sockets.
 const crioState = "/run/crio"
 
+// crioRegistries lets tests serve images without TLS. That the location stands for all its
+// ports too is not documented.
+const crioRegistries = `[[registry]]
+location = "127.0.0.1"
+insecure = true
+`
+
 // crioConfig has no path that another CRI-O on the machine may use. The log has each
 // request and its answer. By default CRI-O sends no events.
 const crioConfig = `[crio]
@@ -72,6 +79,8 @@ listen = %[4]q
 [crio.image]
 pause_image = %[5]q
 signature_policy = %[6]q
+signature_policy_dir = "%[1]s/policies"
+namespaced_auth_dir = "%[1]s/auth"
 big_files_temporary_dir = %[1]q
 
 [crio.network]
@@ -117,8 +126,9 @@ exec %s "$@"
 `
 
 func (c crio) configure(n *Node, cni string) ([]string, error) {
-	root, policy, config := n.Path("crio"), n.Path("policy.json"), n.Path("crio.conf")
-	if err := os.MkdirAll(filepath.Join(root, "conf.d"), 0o755); err != nil {
+	root, policy, config, registries := n.Path("crio"), n.Path("policy.json"), n.Path("crio.conf"), n.Path("registries.conf")
+	empty := filepath.Join(root, "conf.d")
+	if err := os.MkdirAll(empty, 0o755); err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(policy, []byte(`{"default": [{"type": "insecureAcceptAnything"}]}`), 0o644); err != nil {
@@ -146,8 +156,11 @@ func (c crio) configure(n *Node, cni string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := os.WriteFile(registries, []byte(crioRegistries), 0o644); err != nil {
+		return nil, err
+	}
 	text := fmt.Sprintf(crioConfig, root, crioState, crioDriver(n), n.RuntimeSocket(), pauseImage, policy, cni, n.Spec.Bin, c.oci, manager, oci, conmon, monitor)
-	return []string{filepath.Join(n.Spec.Bin, "crio"), "--config", config, "--config-dir", filepath.Join(root, "conf.d")},
+	return []string{filepath.Join(n.Spec.Bin, "crio"), "--config", config, "--config-dir", empty, "--registries-conf", registries, "--registries-conf-dir", empty},
 		os.WriteFile(config, []byte(text), 0o644)
 }
 

@@ -22,6 +22,7 @@ var fixedPaths = []string{
 	"/var/log/containers", // links to the logs of containers
 	"/run/containerd",     // containerd: sockets of shims, state of runc
 	crioState,             // CRI-O: its whole state
+	"/var/lib/containers", // CRI-O: a cache
 }
 
 // tunables are the kernel settings that a kubelet adjusts when it starts. They
