@@ -55,8 +55,8 @@ func removeFixedPaths(dir string) error {
 		return err
 	}
 	for _, p := range slices.Backward(strings.Fields(string(list))) {
-		// This fails if another program put files there, which must stay.
-		_ = os.Remove(p)
+		// This fails if another program put something else or files there, which must stay.
+		_ = syscall.Rmdir(p)
 	}
 	return nil
 }
