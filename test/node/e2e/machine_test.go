@@ -282,8 +282,7 @@ func limited(c v1.Container) v1.Container {
 func (e *e2e) assertOOMKilled(t *testing.T, s v1.ContainerStatus) {
 	t.Helper()
 	reasons := []string{"OOMKilled"}
-	// CRI-O may learn too late that the kernel killed the container for its memory. So may containerd with cgroup v2 on a slow machine.
-	if e.crio() || e.Spec.Machine {
+	if e.crio() { // It may learn too late that the kernel killed the container for its memory.
 		reasons = append(reasons, "Error")
 	}
 	last := s.LastTerminationState.Terminated
