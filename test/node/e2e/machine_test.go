@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,7 +49,7 @@ var machineScenarios = []scenario{
 		p := e.create(t, alwaysSpec(nil, limited(container("main", "eat", "eat", "")), container("other", "")))
 		p.event("main", 3, "start")
 		after := p.runsAgain("main", 2)
-		e.assertOOMKilled(t, statusOf(after, "main"))
+		p.assertOOMKilled(after, "main", 2)
 		assert.Equal(t, "1\n", p.cgroup(after, "main")["memory.oom.group"], "memory.oom.group")
 		p.assertDelays("main", curveDelays(2)...)
 		p.assertWaited("main", 2, curve(1))
@@ -64,7 +65,7 @@ var machineScenarios = []scenario{
 		before := p.running()
 		p.signal("go")
 		after := p.restarted(restart{before: before, cause: "main", code: oomExit})
-		e.assertOOMKilled(t, statusOf(after, "main"))
+		p.assertOOMKilled(after, "main", 1)
 		time.Sleep(4 * time.Second)
 		p.assertStarts(map[string]int{"sidecar1": 2, "main": 2, "other": 2})
 	}},
@@ -279,17 +280,34 @@ func limited(c v1.Container) v1.Container {
 	return c
 }
 
-func (e *e2e) assertOOMKilled(t *testing.T, s v1.ContainerStatus) {
-	t.Helper()
-	reasons := []string{"OOMKilled"}
-	if e.crio() { // It may learn too late that the kernel killed the container for its memory.
-		reasons = append(reasons, "Error")
+// assertOOMKilled asserts that the last state of a container is that of its n-th instance, and
+// that the kernel killed this for its memory. The kubelet learns the cause only from the runtime.
+func (p *pod) assertOOMKilled(now *v1.Pod, name string, n int) {
+	p.t.Helper()
+	// The cgroup of the pod counts the processes that were killed in all of its containers.
+	events, err := os.ReadFile(filepath.Join(filepath.Dir(p.cgroupPath(now, name)), "memory.events"))
+	require.NoError(p.t, err)
+	_, kills, _ := strings.Cut(string(events), "\noom_kill ")
+	kills, _, _ = strings.Cut(kills, "\n")
+	count, err := strconv.Atoi(kills)
+	require.NoError(p.t, err, "memory.events: %s", events)
+	assert.GreaterOrEqual(p.t, count, n, "memory.events: %s", events)
+	last := statusOf(now, name).LastTerminationState.Terminated
+	if !assert.NotNil(p.t, last, "last state of %s", name) {
+		return
 	}
-	last := s.LastTerminationState.Terminated
-	if assert.NotNil(t, last, "last state of %s", s.Name) {
-		assert.EqualValues(t, oomExit, last.ExitCode, "exit code of %s", s.Name)
-		assert.Contains(t, reasons, last.Reason, "reason of %s", s.Name)
+	i := p.instance(name, n, true)
+	_, id, _ := strings.Cut(last.ContainerID, "://")
+	assert.Equal(p.t, i.id, id, "container ID in the last state of %s", name)
+	assert.EqualValues(p.t, oomExit, last.ExitCode, "exit code of %s", name)
+	want := []string{"OOMKilled"}
+	if p.crio() || i.late {
+		want = append(want, "Error")
+	} else if !i.outOfMemory {
+		harness.Progress("containerd did not log that %s of pod %s was killed for its memory", name, p.name)
+		want = []string{"Error"}
 	}
+	assert.Contains(p.t, want, last.Reason, "reason of %s", name)
 }
 
 // requireResize skips the scenario before v1.33, in which resizing is off.

@@ -30,6 +30,9 @@ type instance struct {
 	id              string
 	created, exited time.Time
 	started         bool
+	// outOfMemory is true if containerd logged that the kernel killed the instance for its memory,
+	// and late if it did so after the exit.
+	outOfMemory, late bool
 }
 
 // runtimeLog follows the runtime's log, which keeps the order of events on a busy
@@ -76,6 +79,7 @@ var (
 	createdLine   = regexp.MustCompile(`"CreateContainer within sandbox \W*(\w+)\W* for .*[Nn]ame:\W*([\w-]+).* returns container id \W*(\w+)`)
 	startedLine   = regexp.MustCompile(`"StartContainer for \W*(\w+)\W* returns successfully"`)
 	containerExit = regexp.MustCompile(`"received container exit event .*container_id:\W*(\w+).*exited_at:\{seconds:(\d+)(?:\s+nanos:(\d+))?`)
+	oomLine       = regexp.MustCompile(`"TaskOOM event container_id:\W*(\w+)`)
 
 	// CRI-O's log has no line with the time of an exit, but each status that the kubelet
 	// got.
@@ -133,6 +137,10 @@ func (l *instanceLog) parse(text []byte) error {
 			// CRI-O changes the time when it removes the container.
 			if i := l.byID[string(m[1])]; i != nil && i.exited.IsZero() {
 				i.exited = time.Unix(0, nanos)
+			}
+		} else if m := oomLine.FindSubmatch(line); m != nil {
+			if i := l.byID[string(m[1])]; i != nil {
+				i.outOfMemory, i.late = true, !i.exited.IsZero()
 			}
 		} else if m := containerExit.FindSubmatch(line); m != nil {
 			seconds, err := strconv.ParseInt(string(m[2]), 10, 64)
@@ -265,6 +273,10 @@ time="2026-01-01T00:00:05Z" msg="CreateContainer within sandbox \"box\" for cont
 time="2026-01-01T00:00:05Z" msg="CreateContainer within sandbox \"box\" for name:\"main\" attempt:3 failed" error="canceled"
 time="2026-01-01T00:00:06Z" msg="CreateContainer within sandbox \"box\" for container name:\"main\" attempt:3"
 time="2026-01-01T00:00:06Z" msg="CreateContainer within sandbox \"box\" for name:\"main\" attempt:3 returns container id \"d\""
+time="2026-01-01T00:00:06Z" msg="TaskOOM event container_id:\"c\""
+time="2026-01-01T00:00:06Z" msg="received container exit event container_id:\"c\" exited_at:{seconds:6}"
+time="2026-01-01T00:00:06Z" msg="received container exit event container_id:\"d\" exited_at:{seconds:6}"
+time="2026-01-01T00:00:07Z" msg="TaskOOM event container_id:\"d\""
 `
 	l := newInstanceLog()
 	require.NoError(t, l.parse([]byte(lines)))
@@ -273,6 +285,9 @@ time="2026-01-01T00:00:06Z" msg="CreateContainer within sandbox \"box\" for name
 		ids = append(ids, i.id)
 	}
 	require.Equal(t, []string{"a", "", "c", "d"}, ids)
+	for id, want := range map[string][]bool{"a": {false, false}, "c": {true, false}, "d": {true, true}} {
+		require.Equal(t, want, []bool{l.byID[id].outOfMemory, l.byID[id].late}, "memory of instance %s", id)
+	}
 	require.Empty(t, l.unanswered)
 }
 
