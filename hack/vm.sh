@@ -106,11 +106,13 @@ run_in_vm() {
   # The tests read files of the repository from test/node, as they do outside.
   mkdir -p "$node/test/node"
   cp -r "$KB_ROOT/deploy" "$node"
-  # Pods can swap only if the machine does. The file with the status is the last thing, so that it proves the end.
+  # Pods can swap only if the machine does. On cgroup v2, containerd needs an inotify instance for each container, and Linux has
+  # 128 by default. The file with the status is the last thing, so that it proves the end.
   cat >"$node/run" <<RUN
 #!/bin/sh
 cd /node
 fallocate -l 512M swap && chmod 600 swap && mkswap swap >/dev/null && swapon swap
+echo 8192 >/proc/sys/fs/inotify/max_user_instances
 cd test/node
 /node/e2e.test -machine -work /node$(printf ' %q' "${args[@]}")
 echo \$? >/node/status

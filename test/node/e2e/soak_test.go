@@ -60,6 +60,10 @@ func TestSoak(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	harness.Progress("the seed is %d", seed)
+	// With cgroup v2, containerd has an inotify instance for each container and each sandbox.
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		require.NoError(t, harness.CheckInotify(3**soakPodsFlag+20), "a node with %d pods", *soakPodsFlag)
+	}
 	n, err := theNode()
 	require.NoError(t, err)
 	// The disk of the kubelet is so small that it can be filled.

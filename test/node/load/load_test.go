@@ -396,11 +396,6 @@ func TestRefusedFlags(t *testing.T) {
 	assert.True(t, errors.Is(f.Parse([]string{"-h"}), flag.ErrHelp))
 }
 
-func TestInotify(t *testing.T) {
-	assert.ErrorContains(t, checkInotify(1<<20), "set sysctl fs.inotify.max_user_instances")
-	assert.NoError(t, checkInotify(1), "after a check that opened all")
-}
-
 func TestField(t *testing.T) {
 	assert.Equal(t, "a CPU", field([]byte("processor\t: 0\nmodel name\t: a CPU\n"), "model name"))
 	assert.Equal(t, "", field([]byte("x: y\n"), "z"))

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
@@ -85,26 +83,6 @@ func (m Machine) String() string {
 
 // kubeletInotify is the number of inotify instances that a kubelet has open.
 const kubeletInotify = 5
-
-// checkInotify returns an error if the machine does not have the inotify instances of so many kubelets left. Without them, the last
-// kubelets end when they start, after minutes in which the others do.
-func checkInotify(kubelets int) error {
-	var open []int
-	defer func() {
-		for _, fd := range open {
-			unix.Close(fd)
-		}
-	}()
-	for len(open) < kubelets*kubeletInotify {
-		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
-		if err != nil {
-			return fmt.Errorf("%d kubelets need %d inotify instances, and %d are left (%w): set sysctl fs.inotify.max_user_instances higher, for example to 512",
-				kubelets, kubelets*kubeletInotify, len(open), err)
-		}
-		open = append(open, fd)
-	}
-	return nil
-}
 
 // relative returns the path of a file, relative to the folder of another file.
 func relative(from, to string) string {

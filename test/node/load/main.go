@@ -142,7 +142,7 @@ func execute(ctx context.Context, args []string, out io.Writer) (err error) {
 	if o.patched != "" {
 		programs = append(programs, harness.Program{Flag: "--apiserver-patched", Path: &o.patched})
 	}
-	if err := checkInotify(o.scenario.Nodes); err != nil {
+	if err := harness.CheckInotify(o.scenario.Nodes * kubeletInotify); err != nil {
 		return fmt.Errorf("--nodes %d: %w", o.scenario.Nodes, err)
 	}
 	needs := harness.Needs{APIServer: true}
