@@ -34,7 +34,7 @@ var (
 	soakSeedFlag = flag.Uint64("soak-seed", 0, "the `seed` of TestSoak's random numbers (default: a new one)")
 )
 
-// soakCurve has the curve 0, 1, 2, 4 … 60, 60 … s.
+// soakCurve has the curve 0, 1, 2, 4 … s, up to its maximum.
 var soakCurve = harness.Curve{Reduced: true, Maximum: time.Minute}
 
 // collected is the time within which the kubelet forgets the back-offs of pods that are gone,
@@ -45,6 +45,8 @@ const collected = 15 * time.Minute
 type soak struct {
 	*e2e
 	random *rand.Rand
+	// done counts the disruptions of each kind.
+	done map[string]int
 }
 
 // TestSoak kills the parts of a full node again and again, while its pods crash. In the
@@ -69,7 +71,7 @@ func TestSoak(t *testing.T) {
 	// The disk of the kubelet is so small that it can be filled.
 	require.NoError(t, os.MkdirAll(n.Path("kubelet"), 0o755))
 	require.NoError(t, syscall.Mount("tmpfs", n.Path("kubelet"), "tmpfs", 0, "size=256m"))
-	s := &soak{startE2E(t), rand.New(rand.NewPCG(seed, 0))}
+	s := &soak{startE2E(t), rand.New(rand.NewPCG(seed, 0)), map[string]int{}}
 	t.Cleanup(func() { s.Kubelet.Kill() })
 	s.pods.stop() // It would keep every version of every pod.
 	s.crash(t, soakCurve, 0)
@@ -92,6 +94,9 @@ func TestSoak(t *testing.T) {
 			s.disrupt(t, part < parts/2)
 		}
 		s.accountAll(t, pods)
+	}
+	for _, d := range s.disruptions(t, 0) {
+		assert.Positive(t, s.done[d.what], "times that %s, which needs a longer run", d.what)
 	}
 	s.deletePods(t, pods)
 	// The kubelet keeps statistics of each cgroup, which would count as its memory.
@@ -169,10 +174,15 @@ type disruption struct {
 	do   func()
 }
 
-// disrupt does one thing that goes wrong on nodes, and ends it again.
-func (s *soak) disrupt(t *testing.T, kubelet bool) {
-	down := time.Duration(s.random.IntN(10)) * time.Second
+// kubeletKilled is the disruption after which no kubelet can be compared with the one at the start.
+const kubeletKilled = "the kubelet is killed"
+
+// disruptions are things that go wrong on nodes, each with its end.
+func (s *soak) disruptions(t *testing.T, down time.Duration) []disruption {
 	all := []disruption{
+		{kubeletKilled, func() {
+			s.crash(t, soakCurve, down)
+		}},
 		{"the container runtime is killed", func() {
 			s.RuntimeProcess.Kill()
 			s.wait(t, down)
@@ -201,11 +211,6 @@ func (s *soak) disrupt(t *testing.T, kubelet bool) {
 			s.wait(t, down)
 		}},
 	}
-	if kubelet {
-		all = append(all, disruption{"the kubelet is killed", func() {
-			s.crash(t, soakCurve, down)
-		}})
-	}
 	// The clock is that of the whole machine.
 	if s.Spec.Machine {
 		all = append(all, disruption{"the clock steps", func() {
@@ -215,7 +220,26 @@ func (s *soak) disrupt(t *testing.T, kubelet bool) {
 			stepClock(t, -step)
 		}})
 	}
-	d := all[s.random.IntN(len(all))]
+	return all
+}
+
+// disrupt does one of the things that have happened least, so that none is missed.
+func (s *soak) disrupt(t *testing.T, kubelet bool) {
+	down := time.Duration(s.random.IntN(10)) * time.Second
+	var least []disruption
+	for _, d := range s.disruptions(t, down) {
+		if d.what == kubeletKilled && !kubelet {
+			continue
+		}
+		if len(least) > 0 && s.done[d.what] < s.done[least[0].what] {
+			least = nil
+		}
+		if len(least) == 0 || s.done[d.what] == s.done[least[0].what] {
+			least = append(least, d)
+		}
+	}
+	d := least[s.random.IntN(len(least))]
+	s.done[d.what]++
 	harness.Progress("%s for %v", d.what, down)
 	d.do()
 }
@@ -286,7 +310,7 @@ func (s *soak) deletePods(t *testing.T, pods []*pod) {
 	for _, p := range pods {
 		require.NoError(t, s.kube.CoreV1().Pods(metav1.NamespaceDefault).Delete(s.ctx, p.name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(1))}))
 	}
-	require.NoError(t, harness.Await(s.ctx, "the end of the pods", patience, func(context.Context) error {
+	require.NoError(t, harness.Await(s.ctx, "the end of the pods", 2*patience, func(context.Context) error {
 		all, err := s.kube.CoreV1().Pods(metav1.NamespaceDefault).List(s.ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -119,18 +119,22 @@ func (n *Node) StartController(api *APIServer, name, program string, args ...str
 	return err
 }
 
-// Serve starts or restarts kube-apiserver, and returns when it answers.
+// Serve starts or restarts kube-apiserver, and returns when it is ready: it ends if etcd is
+// killed before then.
 func (n *Node) Serve(api *APIServer) (err error) {
 	if api.Process, err = n.Start("kube-apiserver", n.Spec.APIServer, api.Args...); err != nil {
 		return err
 	}
-	return Await(n.ctx, "the default namespace", startLimit, func(ctx context.Context) error {
+	return Await(n.ctx, "a ready API server", startLimit, func(ctx context.Context) error {
 		if api.client == nil {
 			client, err := clientFor(api.Certificate)
 			if err != nil {
 				return err
 			}
 			api.client = client
+		}
+		if err := api.Request(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
+			return err
 		}
 		return api.Request(ctx, http.MethodGet, "/api/v1/namespaces/default", nil, nil)
 	})

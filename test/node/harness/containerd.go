@@ -76,6 +76,15 @@ disabled_plugins = [
   stream_server_port = '0'
 `
 
+// machineTimeouts let containerd wait longer for its shims. On an emulated machine some answer after the usual two to five
+// seconds when containerd starts, and it would take their containers for lost.
+const machineTimeouts = `
+[timeouts]
+  'io.containerd.timeout.shim.cleanup' = '2m'
+  'io.containerd.timeout.shim.load' = '2m'
+  'io.containerd.timeout.task.state' = '2m'
+`
+
 func (containerd) configure(n *Node, cni string) ([]string, error) {
 	root, state := n.Path("containerd", "root"), containerdState(n.Spec.Dir)
 	for _, dir := range []string{root, state} {
@@ -96,6 +105,9 @@ func (containerd) configure(n *Node, cni string) ([]string, error) {
 	}
 	config := n.Path("containerd", "config.toml")
 	text := fmt.Sprintf(containerdConfig, root, state, n.RuntimeSocket(), pauseImage, cni, snapshotter, n.Spec.Bin, n.Spec.Machine, runc)
+	if n.Spec.Machine {
+		text += machineTimeouts
+	}
 	return []string{filepath.Join(n.Spec.Bin, "containerd"), "--config", config}, os.WriteFile(config, []byte(text), 0o644)
 }
 
