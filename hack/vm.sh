@@ -41,12 +41,13 @@ vm_base() {
   [[ ! -e $vm/stamp || $(<"$vm/stamp") != "$stamp" ]] || return 0
   say "Making a disk with Debian for the virtual machine, about a minute"
   scratch_dir new
-  # With the first cpuset, and again without the last one, the kernel rewrites instructions that it is running, which sometimes
-  # crashes it in QEMU without KVM. AllowedCPUs keeps a cpuset all the time.
+  # With the first cpuset or limit of CPU time, and again without the last one, the kernel rewrites instructions that it is running,
+  # which sometimes crashes it in QEMU without KVM. AllowedCPUs and CPUQuota keep one all the time.
   cat >"$new/node.service" <<'UNIT'
 [Service]
 Type=oneshot
 AllowedCPUs=0-1
+CPUQuota=1000%
 ExecStart=/bin/sh -c 'mount --mkdir /dev/vdb /node && exec /node/run'
 TimeoutStopSec=2
 ExecStopPost=/bin/systemctl -ff poweroff
