@@ -297,8 +297,7 @@ func (p *pod) assertOOMKilled(now *v1.Pod, name string, n int) {
 		return
 	}
 	i := p.instance(name, n, true)
-	_, id, _ := strings.Cut(last.ContainerID, "://")
-	assert.Equal(p.t, i.id, id, "container ID in the last state of %s", name)
+	assert.Equal(p.t, i.id, runtimeID(last.ContainerID), "container ID in the last state of %s", name)
 	assert.EqualValues(p.t, oomExit, last.ExitCode, "exit code of %s", name)
 	want := []string{"OOMKilled"}
 	if p.crio() || i.late {
@@ -328,7 +327,7 @@ func (p *pod) resize(now *v1.Pod, name, cpu string) {
 // cgroupPath returns the cgroup of the running instance of a container.
 func (p *pod) cgroupPath(now *v1.Pod, name string) string {
 	p.t.Helper()
-	_, id, _ := strings.Cut(statusOf(now, name).ContainerID, "://")
+	id := runtimeID(statusOf(now, name).ContainerID)
 	var found []string
 	// A pod of the class Guaranteed is one level higher.
 	for _, class := range []string{"*", "*/*"} {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -229,6 +230,13 @@ func (p *pod) instance(name string, n int, ended bool) (found instance) {
 		return fmt.Errorf("there are %d", started)
 	}))
 	return found
+}
+
+// runtimeID returns the ID of a container in the runtime, from that in the API, which begins with
+// the runtime's name.
+func runtimeID(containerID string) string {
+	_, id, _ := strings.Cut(containerID, "://")
+	return id
 }
 
 // created returns how many instances of a container the runtime has created, the restart counts

@@ -226,19 +226,10 @@ func (s *soak) disruptions(t *testing.T, down time.Duration) []disruption {
 // disrupt does one of the things that have happened least, so that none is missed.
 func (s *soak) disrupt(t *testing.T, kubelet bool) {
 	down := time.Duration(s.random.IntN(10)) * time.Second
-	var least []disruption
-	for _, d := range s.disruptions(t, down) {
-		if d.what == kubeletKilled && !kubelet {
-			continue
-		}
-		if len(least) > 0 && s.done[d.what] < s.done[least[0].what] {
-			least = nil
-		}
-		if len(least) == 0 || s.done[d.what] == s.done[least[0].what] {
-			least = append(least, d)
-		}
-	}
-	d := least[s.random.IntN(len(least))]
+	all := slices.DeleteFunc(s.disruptions(t, down), func(d disruption) bool { return d.what == kubeletKilled && !kubelet })
+	// MinFunc takes the first of several.
+	s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	d := slices.MinFunc(all, func(a, b disruption) int { return s.done[a.what] - s.done[b.what] })
 	s.done[d.what]++
 	harness.Progress("%s for %v", d.what, down)
 	d.do()
@@ -284,7 +275,7 @@ func (s *soak) account(t *testing.T, p *pod, kind, next int) (restarts int) {
 				return err
 			}
 			// If the status is older than the newest instance, the count may be right by chance.
-			if _, id, _ := strings.Cut(c.ContainerID, "://"); id != newest {
+			if id := runtimeID(c.ContainerID); id != newest {
 				return fmt.Errorf("container %s has ID %s, want %s", c.Name, id, newest)
 			}
 			if !slices.Contains(shown, int(c.RestartCount)) {
