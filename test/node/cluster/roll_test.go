@@ -5,6 +5,7 @@ package cluster
 import (
 	"bytes"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -84,13 +85,14 @@ func TestCluster(t *testing.T) {
 	c.replaceInPlace(t, c.nodes[2], *kubeletFlag, "our kubelet while pods crash")
 
 	c.restartPods(t)
-	c.createJob(t, "triggers", "sleep=20ms exit=42", "sleep=20ms exit=0")
-	job := c.awaitJob(t, "triggers", batchv1.JobComplete)
+	job := c.awaitJob(t, c.createJob(t, "triggers", "sleep=20ms exit=42", "sleep=20ms exit=0"), batchv1.JobComplete)
 	assert.EqualValues(t, completions, job.Status.Succeeded, "successful pods of the job whose pods restart in place")
 	assert.Zero(t, job.Status.Failed, "failed pods of this job")
-	c.createJob(t, "fails", "sleep=1s exit=43")
-	job = c.awaitJob(t, "fails", batchv1.JobFailed)
+	job = c.awaitJob(t, c.createJob(t, "fails", "sleep=1s exit=43"), batchv1.JobFailed)
 	assert.Zero(t, job.Status.Succeeded, "successful pods of the job that fails")
+	// Without the policy it would fail for its backoffLimit.
+	failed := slices.IndexFunc(job.Status.Conditions, func(condition batchv1.JobCondition) bool { return condition.Type == batchv1.JobFailed })
+	assert.Equal(t, batchv1.JobReasonPodFailurePolicy, job.Status.Conditions[failed].Reason, "reason of the job that fails")
 	c.settled(t, "our kubelets: a job whose pods restart in place, and one that fails")
 
 	c.loseNode(t, c.nodes[0], true)
@@ -103,15 +105,23 @@ func TestCluster(t *testing.T) {
 }
 
 // replaceInPlace replaces the kubelet of a node with all its pods, while some of these
-// crash. The others, of all nodes, go on.
+// crash and others are of a Job. Those that do not crash, on all nodes, go on.
 func (c *cluster) replaceInPlace(t *testing.T, n *node, program, step string) {
 	t.Helper()
 	trained, restarts := c.of(t, "train"), c.jobSetRestarts(t)
+	pods := map[string][]string{}
+	for app := range wanted {
+		pods[app] = uids(c.of(t, app))
+	}
 	unchanged := c.startsOf(t, trained, "setup", "helper", "main")
 	logs := c.startsOf(t, c.of(t, "agent"), "log")
+	job := c.runJob(t, n, "kept")
 	c.storm(t, func() { c.replaceKubelet(t, n, program) })
+	assert.Equal(t, completions, c.awaitComplete(t, job), "pods of job %s", job)
 	c.settled(t, n.name+": "+step)
-	assert.Equal(t, uids(trained), uids(c.of(t, "train")), "UIDs of the JobSet's pods")
+	for app := range wanted {
+		assert.Equal(t, pods[app], uids(c.of(t, app)), "UIDs of the pods of %s", app)
+	}
 	assert.Equal(t, restarts, c.jobSetRestarts(t), "restarts of the JobSet")
 	assert.Equal(t, unchanged, c.startsOf(t, trained, "setup", "helper", "main"), "starts of the JobSet's containers, which do not crash")
 	assert.Equal(t, logs, c.startsOf(t, c.of(t, "agent"), "log"), "starts of the DaemonSet's container log, which does not crash")
@@ -228,20 +238,20 @@ func (c *cluster) on(t *testing.T, n *node) []corev1.Pod {
 	return slices.DeleteFunc(all, func(p corev1.Pod) bool { return p.Spec.NodeName != n.name })
 }
 
-// createJob creates a job whose containers have these lives.
-func (c *cluster) createJob(t *testing.T, name string, lives ...string) {
+// createJob creates a job whose containers have these lives. Its name begins with why.
+func (c *cluster) createJob(t *testing.T, why string, lives ...string) (name string) {
 	var job batchv1.Job
 	require.NoError(t, yaml.UnmarshalStrict(jobManifest, &job))
-	job.Name = name
+	job.GenerateName = why + "-"
 	job.Spec.Template.Spec.Containers[0].Args = lives
-	_, err := c.kube.BatchV1().Jobs(metav1.NamespaceDefault).Create(c.ctx, &job, metav1.CreateOptions{})
+	created, err := c.kube.BatchV1().Jobs(metav1.NamespaceDefault).Create(c.ctx, &job, metav1.CreateOptions{})
 	require.NoError(t, err)
+	return created.Name
 }
 
 // runJob creates a job that takes a while, and waits until a pod of it runs on the node.
 func (c *cluster) runJob(t *testing.T, n *node, why string) (name string) {
-	name = why + "-" + n.name
-	c.createJob(t, name, "sleep=20s exit=0")
+	name = c.createJob(t, why, "sleep=20s exit=0")
 	c.await(t, "a pod of job "+name+" on "+n.name, func() error {
 		_, running := counts(n.journal())
 		for _, p := range c.on(t, n) {
@@ -261,7 +271,7 @@ func (c *cluster) awaitDisrupted(t *testing.T, name string) {
 	assert.Greater(t, c.awaitComplete(t, name), completions, "pods of job %s", name)
 }
 
-// awaitComplete waits until a job is complete, and returns how many pods it had.
+// awaitComplete waits until a job of runJob is complete, and returns how many pods it had.
 func (c *cluster) awaitComplete(t *testing.T, name string) int {
 	t.Helper()
 	job := c.awaitJob(t, name, batchv1.JobComplete)
@@ -269,13 +279,14 @@ func (c *cluster) awaitComplete(t *testing.T, name string) int {
 	pods := map[string]bool{}
 	for _, e := range c.journal() {
 		if strings.HasPrefix(e.Pod, name+"-") && e.What == memcri.Started {
+			assert.False(t, pods[e.UID], "pod %s, which does not fail, started again", e.Pod)
 			pods[e.UID] = true
 		}
 	}
 	return len(pods)
 }
 
-// awaitJob waits for the end of a job, deletes it, and returns it as it was.
+// awaitJob waits for the end of a job and for the right restart counts of its pods. It deletes the job, and returns it as it was.
 func (c *cluster) awaitJob(t *testing.T, name string, end batchv1.JobConditionType) (job *batchv1.Job) {
 	t.Helper()
 	jobs := c.kube.BatchV1().Jobs(metav1.NamespaceDefault)
@@ -283,6 +294,24 @@ func (c *cluster) awaitJob(t *testing.T, name string, end batchv1.JobConditionTy
 		job, err = jobs.Get(c.ctx, name, metav1.GetOptions{})
 		if err == nil && !slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == end && c.Status == corev1.ConditionTrue }) {
 			err = fmt.Errorf("its status is %+v, want condition %s", job.Status, end)
+		}
+		return err
+	})
+	c.await(t, "the restart counts of job "+name, func() error {
+		pods, err := c.list()
+		if err != nil {
+			return err
+		}
+		// Those of a lost or drained node may be terminating.
+		pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool {
+			return p.Labels[batchv1.JobNameLabel] != name || p.DeletionTimestamp != nil
+		})
+		if len(pods) == 0 {
+			return errors.New("it has no pods")
+		}
+		created := c.created()
+		for _, p := range pods {
+			err = errors.Join(err, counted(p, created))
 		}
 		return err
 	})

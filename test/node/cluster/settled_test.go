@@ -52,26 +52,19 @@ func (c *cluster) unsettled() error {
 		return err
 	}
 	_, running := counts(c.journal())
-	created := map[instance]int{}
-	for _, n := range c.nodes {
-		for i, count := range n.instances() {
-			created[i] += count
-		}
-	}
+	created := c.created()
 	found := map[string]int{}
 	expected := map[instance]bool{}
 	for _, p := range pods {
 		if p.DeletionTimestamp != nil {
 			return fmt.Errorf("pod %s on %s is terminating", p.Name, p.Spec.NodeName)
 		}
-		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-			i := instance{string(p.UID), s.Name}
-			// A kubelet that ends in a start leaves an instance that counts and was never started.
-			if want := created[i] - 1; int(s.RestartCount) != want {
-				return fmt.Errorf("container %s of pod %s on %s has restart count %d, want %d", s.Name, p.Name, p.Spec.NodeName, s.RestartCount, want)
-			}
+		if err := counted(p, created); err != nil {
+			return err
+		}
+		for _, s := range statuses(p) {
 			if s.State.Running != nil {
-				expected[i] = true
+				expected[instance{string(p.UID), s.Name}] = true
 			}
 		}
 		switch p.Status.Phase {
@@ -90,6 +83,32 @@ func (c *cluster) unsettled() error {
 		return fmt.Errorf("by the API these run: %v; by the runtimes: %v", expected, running)
 	}
 	return nil
+}
+
+// created returns how many instances the runtimes have created of each container.
+func (c *cluster) created() map[instance]int {
+	created := map[instance]int{}
+	for _, n := range c.nodes {
+		for i, count := range n.instances() {
+			created[i] += count
+		}
+	}
+	return created
+}
+
+// counted returns an error unless the API shows as many restarts of the pod's containers as the runtimes have made.
+func counted(p corev1.Pod, created map[instance]int) error {
+	for _, s := range statuses(p) {
+		// A kubelet that ends in a start leaves an instance that counts and was never started.
+		if want := created[instance{string(p.UID), s.Name}] - 1; int(s.RestartCount) != want {
+			return fmt.Errorf("container %s of pod %s on %s has restart count %d, want %d", s.Name, p.Name, p.Spec.NodeName, s.RestartCount, want)
+		}
+	}
+	return nil
+}
+
+func statuses(p corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 }
 
 // list lists all pods.
