@@ -200,7 +200,11 @@ func TestNode(t *testing.T) {
 		t.Run("Machine", func(t *testing.T) {
 			config := e.Path("machine")
 			require.NoError(t, os.Mkdir(config, 0o755))
-			require.NoError(t, os.WriteFile(filepath.Join(config, "machine.conf"), []byte(machineConfig), 0o644))
+			text := machineConfig
+			if !e.before(t, 36) {
+				text += tieredReservation
+			}
+			require.NoError(t, os.WriteFile(filepath.Join(config, "machine.conf"), []byte(text), 0o644))
 			e.kubeletArgs = []string{"--config-dir=" + config}
 			e.restartKubelet(t)
 			t.Cleanup(func() {

@@ -37,6 +37,11 @@ memoryThrottlingFactor: 0.9
 featureGates: {MemoryQoS: true}
 `
 
+// tieredReservation makes the kubelet protect what a container requests (memory.low in a Burstable pod). Before v1.36 it always
+// does (memory.min).
+const tieredReservation = `memoryReservationPolicy: TieredReservation
+`
+
 // oomExit is the exit code of a container that the kernel killed.
 const oomExit = 137
 
@@ -171,6 +176,11 @@ var machineScenarios = []scenario{
 		for _, file := range []string{"memory.high", "memory.swap.max"} {
 			assert.NotContains(t, []string{"", "0\n", "max\n"}, first.main[file], file+" of main")
 		}
+		reserved := "memory.low"
+		if e.before(t, 36) {
+			reserved = "memory.min"
+		}
+		assert.Equal(t, fmt.Sprintln(48<<20), first.main[reserved], reserved+" of main")
 		same := func(now state) {
 			t.Helper()
 			assert.Equal(t, first.pod, now.pod, "the pod's cgroup")
