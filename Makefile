@@ -153,5 +153,5 @@ vulncheck: ## look for known vulnerabilities with govulncheck (needs vuln.go.dev
 	for dir in . agent crashloop; do echo "==> govulncheck ./... in $$dir"; "$$vulncheck" -C "$$dir" ./...; done; \
 	echo "==> govulncheck ./... in hack"; GOWORK=off "$$vulncheck" -C hack ./...
 
-clean: ## remove builds, results and mails from _output, and no source tree
-	@rm -rf _output/bin _output/dist _output/node _output/releases _output/series _output/v*/kubelet* _output/v*/kube-* _output/v*/*.test _output/v*/stock
+clean: ## remove builds, disks, results and mails from _output, and no source tree
+	@rm -rf _output/bin _output/dist _output/node _output/releases _output/series _output/v*/kubelet* _output/v*/kube-* _output/v*/*.test _output/v*/stock _output/vm

@@ -218,6 +218,7 @@ This page has the messages of the patches: what each one changes and why, which 
 when the patch can be dropped. To leave a patch out, comment out its line in patches/RELEASE/series, or name it in SKIP. SERIES=core leaves
 out the patches that say "Series: cost", and SERIES=all adds those that say "Series: asked".
 [results/releases.md](results/releases.md) lists the patches that a release lacks, with the reasons.
+[development.md](development.md#container-runtimes) lists what differs between container runtimes.
 `)
 	for _, q := range all[0].Patches {
 		var texts []string // of the newest series first
