@@ -245,12 +245,8 @@ var machineScenarios = []scenario{
 		if e.before(t, 33) {
 			skip(t, "user namespaces are on by default from v1.33 on")
 		}
-		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "crun"}, Handler: "crun"}
-		if _, err := e.kube.NodeV1().RuntimeClasses().Create(e.ctx, class, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
-			require.NoError(t, err)
-		}
 		spec := podSpec([]v1.Container{sidecar("sidecar1", "")}, triggering(container("main", "wait=go exit=42", "")), container("other", ""))
-		spec.HostUsers, spec.RuntimeClassName = ptr.To(false), ptr.To("crun")
+		spec.HostUsers, spec.RuntimeClassName = ptr.To(false), e.crunClass(t)
 		p := e.create(t, spec)
 		users := func(now *v1.Pod, name string) string {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%s/uid_map", p.process(now, name)))
@@ -266,6 +262,15 @@ var machineScenarios = []scenario{
 			assert.Equal(t, first, users(after, name), "the users of %s after the restart", name)
 		}
 	}},
+}
+
+// crunClass returns the name of the RuntimeClass of crun.
+func (e *e2e) crunClass(t *testing.T) *string {
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "crun"}, Handler: "crun"}
+	if _, err := e.kube.NodeV1().RuntimeClasses().Create(e.ctx, class, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		require.NoError(t, err)
+	}
+	return &class.Name
 }
 
 // ahead runs f while the machine's clock is an hour ahead.
