@@ -131,9 +131,14 @@ func (s *soak) wait(t *testing.T, d time.Duration) {
 // createPods creates n pods, and waits until each has started.
 func (s *soak) createPods(t *testing.T, n int, parts ...string) (pods []*pod) {
 	var class *string
-	if s.Spec.Machine && !s.crio() {
-		// On an emulated machine, runc takes much of the time of a start.
-		class = s.crunClass(t)
+	limit := patience
+	if s.Spec.Machine {
+		// The kubelet starts all of them at the same time.
+		limit *= 2
+		if !s.crio() {
+			// On an emulated machine, runc takes much of the time of a start.
+			class = s.crunClass(t)
+		}
 	}
 	for i := range n {
 		spec := soakSpec(i % kinds)
@@ -141,8 +146,7 @@ func (s *soak) createPods(t *testing.T, n int, parts ...string) (pods []*pod) {
 		pods = append(pods, s.create(t, spec, append(parts, fmt.Sprint(i))...))
 	}
 	for _, p := range pods {
-		// The kubelet starts all of them at the same time.
-		p.startingWithin("main", 1, 2*patience)
+		p.startingWithin("main", 1, limit)
 	}
 	return pods
 }

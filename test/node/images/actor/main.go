@@ -52,7 +52,7 @@ const (
 	podDir = "/pod"
 	// dataDir is an emptyDir of the pod.
 	dataDir = "/data"
-	// poll is the time between two looks at a file. Twenty actors that looked every 20 ms
+	// poll is the time between two looks at a file. 26 actors that looked every 20 ms
 	// took a quarter of the time of an emulated machine.
 	poll = 100 * time.Millisecond
 )
