@@ -34,7 +34,7 @@ var (
 	soakSeedFlag = flag.Uint64("soak-seed", 0, "the `seed` of TestSoak's random numbers (default: a new one)")
 )
 
-// soakCurve has the curve 0, 1, 2, 4 … s, up to its maximum.
+// soakCurve has the delays 0, 1, 2, 4 … 60 s. In the virtual machine, TestMain replaces it.
 var soakCurve = harness.Curve{Reduced: true, Maximum: time.Minute}
 
 // collected is the time within which the kubelet forgets the back-offs of pods that are gone,
@@ -78,7 +78,7 @@ func TestSoak(t *testing.T) {
 	// A first round, so that caches, connections and folders are there at the start.
 	first := *soakPodsFlag
 	if s.Spec.Machine {
-		// An emulated machine would take half an hour for 110.
+		// On an emulated machine, 110 starts take long.
 		first = min(first, 4*kinds)
 	}
 	s.deletePods(t, s.createPods(t, first, "first"))
