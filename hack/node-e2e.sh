@@ -106,8 +106,8 @@ args=()
 if [[ -n $kubelet ]]; then
   "$KB_HACK/build.sh" --check || exit 1
   apply_series
-  # In v1.34 upstream's tests need a cluster. That of the series, in test/e2e_node, is not one of them.
-  if [[ -n $upstream ]] && ! grep -rqs 'Container Restart Rules' "$TREE/test/e2e/common/node" "$TREE/test/e2e_node"; then
+  # In v1.34 upstream's tests need a cluster. The names are those of upstreamFocus.
+  if [[ -n $upstream ]] && ! grep -rqsE 'Container Restart Rules|RestartAllContainers' "$TREE/test/e2e/common/node" "$TREE/test/e2e_node"; then
     why="kubernetes $VERSION has no tests of restart rules that are for a node"
     [[ ${1:-} != Upstream ]] || die "$why"
     note "skipped: upstream's tests, because $why"
