@@ -277,7 +277,10 @@ upstream_tag() {
 }
 
 # build_for_tests SRC WHAT COMMAND... runs the command that builds WHAT in a tree.
-build_for_tests() {
+# It runs in a subshell, which keeps the tree's Go settings from the caller and needs its own trap to clean up.
+build_for_tests() (
+  trap run_cleanups EXIT
+  KB_CLEANUPS=()
   local src=$1 what=$2
   shift 2
   one_at_a_time
@@ -288,7 +291,7 @@ build_for_tests() {
   run_long "$what" "$WORK/log" env -C "$src" "$@" && return
   show_errors "$WORK/log"
   die "$what cannot be built in $src"
-}
+)
 
 # runtime_needs sets needs to the programs that the container runtime in RUNTIME needs.
 runtime_needs() {

@@ -63,10 +63,10 @@ fi
 for of in "${trees[@]}"; do
   to=$OUT/e2e_node.test
   [[ $of == "$TREE" ]] || to=$OUT/stock/e2e_node.test
-  (build_for_tests "$of" "upstream's tests" go test -c -vet=off -ldflags '-s -w' -o "$to" ./test/e2e_node) || exit 1
+  build_for_tests "$of" "upstream's tests" go test -c -vet=off -ldflags '-s -w' -o "$to" ./test/e2e_node || exit 1
 done
-(build_for_tests "$TREE" ginkgo go build -o "$OUT/ginkgo" github.com/onsi/ginkgo/v2/ginkgo) || exit 1
-(build_for_tests "$TREE" agnhost go build -ldflags '-s -w' -o "$OUT/agnhost" ./test/images/agnhost) || exit 1
+build_for_tests "$TREE" ginkgo go build -o "$OUT/ginkgo" github.com/onsi/ginkgo/v2/ginkgo || exit 1
+build_for_tests "$TREE" agnhost go build -ldflags '-s -w' -o "$OUT/agnhost" ./test/images/agnhost || exit 1
 images=''
 for image in agnhost busybox nonroot pause; do images+=,$image:$(upstream_tag "$image") || exit 1; done
 # The images and the number of their versions depend on the release.

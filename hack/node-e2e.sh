@@ -116,7 +116,7 @@ if [[ -n $kubelet ]]; then
   "$KB_HACK/build.sh" kubelet kubelet-short-reset kube-apiserver kube-controller-manager || exit 1
   [[ -z $upstream ]] || "$0" --build-upstream || exit 1
   plugin=$OUTPUT_DIR/$VERSION/device-plugin
-  [[ -z ${NODE_VM:-} ]] || (build_for_tests "$TREE" "upstream's sample device plugin" go build -o "$plugin" ./test/images/sample-device-plugin) || exit 1
+  [[ -z ${NODE_VM:-} ]] || build_for_tests "$TREE" "upstream's sample device plugin" go build -o "$plugin" ./test/images/sample-device-plugin || exit 1
   out=$(cd "$OUTPUT_DIR/$VERSION" && pwd -P)
   args=(
     -kubelet "$out/kubelet" -kubelet-short-reset "$out/kubelet-short-reset"

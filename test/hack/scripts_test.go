@@ -54,6 +54,22 @@ func TestBuild(t *testing.T) {
 	assert.NoDirExists(t, out("stock"))
 }
 
+// The scripts of node-* call build_for_tests, and are too slow for these tests.
+func TestBuildForTests(t *testing.T) {
+	p := newProject(t)
+	src := t.TempDir()
+	sum := filepath.Join(src, "go.work.sum")
+	write(src, map[string]string{"go.work.sum": "kept\n"})
+	for status := range 2 {
+		line := fmt.Sprintf("source hack/lib.sh; build_for_tests %s it sh -c 'echo added >>go.work.sum; exit %d'", src, status)
+		out, err := p.try(nil, "bash", "-c", line)
+		assert.Equal(t, status == 0, err == nil, out)
+		assert.Contains(t, out, "Building it in "+src)
+		assert.Equal(t, "kept\n", read(sum))
+		assertNoScratch(t, filepath.Join(p.dir, "_output"))
+	}
+}
+
 func TestBuildKubeRoot(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
