@@ -42,7 +42,6 @@ show_help() {
 
 # ---- cleanup, also after Ctrl-C -------------------------------------------------------------------------------------
 
-KB_CLEANUPS=()
 on_exit() { KB_CLEANUPS+=("$1"); }
 run_cleanups() {
   local rc=$? i
@@ -52,7 +51,12 @@ run_cleanups() {
   for ((i = ${#KB_CLEANUPS[@]} - 1; i >= 0; i--)); do eval "${KB_CLEANUPS[i]}"; done
   exit "$rc"
 }
-trap run_cleanups EXIT
+# own_cleanups is for a subshell, which has a copy of the caller's cleanups and not its trap.
+own_cleanups() {
+  KB_CLEANUPS=()
+  trap run_cleanups EXIT
+}
+own_cleanups
 trap 'echo "interrupted" >&2; exit 130' INT
 trap 'echo "terminated" >&2; exit 143' TERM HUP
 
@@ -277,10 +281,9 @@ upstream_tag() {
 }
 
 # build_for_tests SRC WHAT COMMAND... runs the command that builds WHAT in a tree.
-# It runs in a subshell, which keeps the tree's Go settings from the caller and needs its own trap to clean up.
+# It runs in a subshell, which keeps the tree's Go settings from the caller.
 build_for_tests() (
-  trap run_cleanups EXIT
-  KB_CLEANUPS=()
+  own_cleanups
   local src=$1 what=$2
   shift 2
   one_at_a_time

@@ -86,8 +86,7 @@ check_others() {
   local release
   for release in $(line applies); do
     (
-      trap run_cleanups EXIT
-      KB_CLEANUPS=()
+      own_cleanups
       scratch_dir KB_OUTPUT_DIR
       export KB_OUTPUT_DIR KUBE_VERSION=$release
       patchset fetch --changed && patchset apply && patchset reverse
@@ -133,7 +132,7 @@ for check in ${checks//,/ }; do
     log=$OUTPUT_DIR/releases/$release/$check.log start=$SECONDS result=()
     mkdir -p "${log%/*}"
     # A subshell has the script's cleanups, and would not run its own.
-    (trap run_cleanups EXIT; KB_CLEANUPS=(); set +e; "check_$check") 2>&1 | tee "$log" || result=(--failed)
+    (own_cleanups; set +e; "check_$check") 2>&1 | tee "$log" || result=(--failed)
     details=''
     [[ $check != others ]] || details=$(line applies)
     pages record "$check" ${details:+"$details"} "${result[@]}" --seconds $((SECONDS - start)) || result=(--failed)
