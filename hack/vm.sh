@@ -11,7 +11,8 @@ VM_PACKAGES=(
   # For user namespaces, which runc 1.1 does not make, and for RUNTIME=crio.
   crun conmon skopeo
 )
-# Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it.
+# Each may be set by the user. Without KVM, programs are about five times slower. VM_ACCEL=kvm uses it. VM_ACCEL=uml runs user-mode
+# Linux instead of QEMU: programs are not slower, but system calls are. Debian's has one processor and no cpusets.
 VM_ACCEL=${VM_ACCEL:-tcg,thread=multi} VM_MEMORY=${VM_MEMORY:-6144} VM_MINUTES=${VM_MINUTES:-240}
 [[ $VM_MINUTES =~ ^[1-9][0-9]*$ ]] || die "VM_MINUTES=$VM_MINUTES is not a whole number of minutes"
 # The limit for the test, which must end before the machine does, to print what hangs.
@@ -22,14 +23,20 @@ VM_CHECK='node-vm'
 
 # vm_needs fails if a program is missing that makes or runs the machine.
 vm_needs() {
+  local available memory=${TMPDIR:-/dev/shm}
   [[ $(uname -m) == x86_64 ]] || die "the virtual machine is for x86_64, and this machine is $(uname -m)"
-  command -v qemu-system-x86_64 >/dev/null || die "missing on PATH: qemu-system-x86_64" "on Debian or Ubuntu: apt-get install qemu-system-x86"
+  if [[ $VM_ACCEL == uml ]]; then
+    command -v linux.uml >/dev/null || die "missing on PATH: linux.uml" "on Debian or Ubuntu: apt-get install user-mode-linux"
+    available=$(df --output=avail -m "$memory" | tail -1)
+    ((available >= VM_MEMORY)) || die "user-mode Linux keeps its $VM_MEMORY MiB of memory in a file in $memory, which has $available MiB left: set VM_MEMORY or TMPDIR"
+  else
+    command -v qemu-system-x86_64 >/dev/null || die "missing on PATH: qemu-system-x86_64" "on Debian or Ubuntu: apt-get install qemu-system-x86"
+  fi
   PATH=$PATH:/usr/sbin:/sbin
   need mmdebstrap genext2fs
   [[ $(id -u) == 0 ]] || command -v newuidmap >/dev/null ||
     die "missing on PATH: newuidmap, which mmdebstrap needs if not run as root" "on Debian or Ubuntu: apt-get install uidmap"
   command -v mke2fs debugfs resize2fs >/dev/null || die "missing on PATH: mke2fs, debugfs, resize2fs" "on Debian or Ubuntu: apt-get install e2fsprogs"
-  local available
   available=$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)
   ((available >= VM_MEMORY)) || die "the virtual machine has $VM_MEMORY MiB of memory, and this machine has $available left: set VM_MEMORY"
 }
@@ -48,7 +55,7 @@ vm_base() {
 Type=oneshot
 AllowedCPUs=0-1
 CPUQuota=1000%
-ExecStart=/bin/sh -c 'mount --mkdir /dev/vdb /node && exec /node/run'
+ExecStart=/bin/sh -c 'mount --mkdir LABEL=node /node && exec /node/run'
 TimeoutStopSec=2
 ExecStopPost=/bin/systemctl -ff poweroff
 StandardOutput=tty
@@ -80,7 +87,7 @@ UNIT
 # run_in_vm STATE ARGUMENT... runs $STATE/e2e.test in the machine. It copies files among the arguments, and of folders with a
 # comma between the kubelet and upstream's tests. The logs of a failed run come to $STATE/logs.
 run_in_vm() {
-  local state=$1 new arg args=() node qemu status='' stored i dirs ended=0 problem=''
+  local state=$1 new arg args=() node vm uml machine guest='' options status='' stored i dirs ended=0 problem=''
   shift
   vm_base
   "$state/e2e.test" -build -runtime "$RUNTIME" -work "$state" || exit 1
@@ -107,10 +114,34 @@ run_in_vm() {
   # The tests read files of the repository from test/node, as they do outside.
   mkdir -p "$node/test/node"
   cp -r "$KB_ROOT/deploy" "$node"
+  options=(rw console=ttyS0 panic=-1 quiet loglevel=3 systemd.show_status=0 systemd.unified_cgroup_hierarchy=1)
+  if [[ $VM_ACCEL == uml ]]; then
+    machine=(
+      linux.uml "mem=${VM_MEMORY}M" "uml_dir=$new" ncpus=2 seccomp=auto selinux=0 con=null ssl=null "ssl0=null,fd:1"
+      "ubd0=$new/changes,$OUTPUT_DIR/vm/disk" "ubd1=$new/disk" root=/dev/ubda "${options[@]}"
+    )
+    # The kernel is a program of this machine, so its modules are not on the disk with Debian.
+    uml=$(readlink -f "$(command -v linux.uml)")
+    cp -r "${uml%/bin/*}/lib/uml/modules" "$node"
+    # cAdvisor does not start without a clock speed.
+    guest='mount --bind /node/modules /lib/modules
+{ sed "/^$/d" /proc/cpuinfo && echo "cpu MHz : 1000.0"; } >/run/cpuinfo && mount --bind /run/cpuinfo /proc/cpuinfo'
+  else
+    # With snapshot=on the run does not change the disk with Debian. With highres=off a sleep takes at least a tick, 4 ms: Go's
+    # runtime sleeps for 20 µs at a time, and a timer interrupt is expensive in QEMU without KVM.
+    machine=(
+      qemu-system-x86_64 -accel "$VM_ACCEL" -cpu max -smp 2 -m "$VM_MEMORY"
+      -display none -monitor none -serial "file:$new/console" -nic none -no-reboot
+      -kernel "$OUTPUT_DIR/vm/kernel" -initrd "$OUTPUT_DIR/vm/initrd" -append "root=/dev/vda highres=off ${options[*]}"
+      -drive "file=$OUTPUT_DIR/vm/disk,format=raw,if=virtio,snapshot=on"
+      -drive "file=$new/disk,format=raw,if=virtio,cache=unsafe"
+    )
+  fi
   # Pods can swap only if the machine does. On cgroup v2, containerd needs an inotify instance for each container, and Linux has
   # 128 by default. The file with the status is the last thing, so that it proves the end.
   cat >"$node/run" <<RUN
 #!/bin/sh
+$guest
 cd /node
 fallocate -l 512M swap && chmod 600 swap && mkswap swap >/dev/null && swapon swap
 echo 8192 >/proc/sys/fs/inotify/max_user_instances
@@ -120,29 +151,23 @@ echo \$? >/node/status
 sync
 RUN
   chmod +x "$node/run"
-  mke2fs -q -t ext4 -d "$node" "$new/disk" 12G >"$new/log" 2>&1 || die "mke2fs:" "$(<"$new/log")"
+  mke2fs -q -t ext4 -L node -d "$node" "$new/disk" 12G >"$new/log" 2>&1 || die "mke2fs:" "$(<"$new/log")"
   rm -r "$node"
   say "Running in a virtual machine ($VM_ACCEL, $VM_MEMORY MiB, at most $VM_MINUTES minutes)"
-  # With snapshot=on the run does not change the disk with Debian. With highres=off a sleep takes at least a tick, 4 ms: Go's
-  # runtime sleeps for 20 µs at a time, and a timer interrupt is expensive in QEMU without KVM.
+  # QEMU opens the console by its name.
   touch "$new/console"
-  timeout "${VM_MINUTES}m" qemu-system-x86_64 -accel "$VM_ACCEL" -cpu max -smp 2 -m "$VM_MEMORY" \
-    -display none -monitor none -serial "file:$new/console" -nic none -no-reboot \
-    -kernel "$OUTPUT_DIR/vm/kernel" -initrd "$OUTPUT_DIR/vm/initrd" \
-    -append 'console=ttyS0 root=/dev/vda rw panic=-1 quiet loglevel=3 systemd.show_status=0 highres=off systemd.unified_cgroup_hierarchy=1' \
-    -drive "file=$OUTPUT_DIR/vm/disk,format=raw,if=virtio,snapshot=on" \
-    -drive "file=$new/disk,format=raw,if=virtio,cache=unsafe" </dev/null &
-  qemu=$!
-  on_exit "kill $qemu 2>/dev/null; wait"
-  tail -c +1 --pid="$qemu" -s 0.2 -f "$new/console" | sed -u 's/\r//' &
+  timeout "${VM_MINUTES}m" "${machine[@]}" </dev/null >>"$new/console" &
+  vm=$!
+  on_exit "kill $vm 2>/dev/null; wait"
+  tail -c +1 --pid="$vm" -s 0.2 -f "$new/console" | sed -u 's/\r//' &
   # A signal ends only wait, not a command in the foreground.
-  wait "$qemu" || ended=$?
+  wait "$vm" || ended=$?
   wait
   case $ended in
     0) ;;
     124) problem="the virtual machine did not end by itself within $VM_MINUTES minutes" ;;
-    # QEMU was stopped or cannot run here, which is not a result of the check.
-    *) problem="QEMU ended with exit status $ended" record=() ;;
+    # It was stopped or cannot run here, which is not a result of the check.
+    *) problem="${machine[0]} ended with exit status $ended" record=() ;;
   esac
   debugfs -R "rdump /logs $new" "$new/disk" >"$new/log" 2>&1
   if [[ -d $new/logs ]]; then
