@@ -7,9 +7,9 @@
 # container runtime use the systemd cgroup driver. With the SCENARIO Conformance it runs node-conformance.sh there, except the
 # specs of the series; its parts are Conformance/sig-storage, Conformance/lifecycle, Conformance/probes and Conformance/others.
 # Needs no root: the machine is QEMU, and its disk is made from Debian packages by mmdebstrap.
-# Set VM_ACCEL=kvm if this machine has KVM, or VM_ACCEL=uml for user-mode Linux instead of QEMU, which is faster than QEMU without
-# KVM, but Debian's has one processor and no cpusets. Set VM_MEMORY for MiB other than 6144, and VM_MINUTES for a limit other than 240. The
-# machine has no network. Only its disk with Debian stays, in _output/vm, and the logs of a failed run.
+# Set VM_ACCEL=kvm if this machine has KVM. VM_ACCEL=uml is user-mode Linux instead of QEMU, and faster than QEMU without KVM, but
+# Debian's has one processor and no cpusets. Set VM_MEMORY for MiB other than 6144, and VM_MINUTES for a limit other than 240.
+# The machine has no network. Only its disk with Debian stays, in _output/vm, and the logs of a failed run.
 
 # shellcheck source=hack/lib.sh
 source "${BASH_SOURCE[0]%/*}/lib.sh"

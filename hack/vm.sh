@@ -166,7 +166,7 @@ RUN
   case $ended in
     0) ;;
     124) problem="the virtual machine did not end by itself within $VM_MINUTES minutes" ;;
-    # It was stopped or cannot run here, which is not a result of the check.
+    # The machine was stopped or cannot run here, which is not a result of the check.
     *) problem="${machine[0]} ended with exit status $ended" record=() ;;
   esac
   debugfs -R "rdump /logs $new" "$new/disk" >"$new/log" 2>&1

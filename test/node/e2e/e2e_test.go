@@ -10,15 +10,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
@@ -198,14 +195,11 @@ func TestNode(t *testing.T) {
 	})
 	if *machineFlag {
 		t.Run("Machine", func(t *testing.T) {
-			config := e.Path("machine")
-			require.NoError(t, os.Mkdir(config, 0o755))
 			text := machineConfig
 			if !e.before(t, 36) {
 				text += tieredReservation
 			}
-			require.NoError(t, os.WriteFile(filepath.Join(config, "machine.conf"), []byte(text), 0o644))
-			e.kubeletArgs = []string{"--config-dir=" + config}
+			e.kubeletArgs = []string{e.dropIn(t, text)}
 			e.restartKubelet(t)
 			t.Cleanup(func() {
 				e.kubeletArgs = nil

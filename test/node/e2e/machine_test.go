@@ -30,9 +30,7 @@ import (
 )
 
 // machineConfig lets pods swap, and limits the memory that they use before the kernel throttles them (memory.high).
-const machineConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-memorySwap: {swapBehavior: LimitedSwap}
+const machineConfig = `memorySwap: {swapBehavior: LimitedSwap}
 memoryThrottlingFactor: 0.9
 featureGates: {MemoryQoS: true}
 `

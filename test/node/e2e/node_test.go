@@ -115,6 +115,16 @@ func (e *e2e) startKubeletWith(t *testing.T, curve harness.Curve, off ...string)
 	require.NoError(t, e.StartKubelet(config, args...))
 }
 
+// dropIn returns the argument with which a kubelet also reads this part of a configuration.
+func (e *e2e) dropIn(t *testing.T, part string) string {
+	dir := e.Path("kubelet.conf.d")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	// A drop-in needs an API version and a kind of its own.
+	part = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + part
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "test.conf"), []byte(part), 0o644))
+	return "--config-dir=" + dir
+}
+
 // restartAPIServer restarts the API server with other arguments.
 func (e *e2e) restartAPIServer(t *testing.T, args []string) {
 	e.api.Kill()

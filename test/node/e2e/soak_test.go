@@ -37,12 +37,6 @@ var (
 // soakCurve has the delays 0, 1, 2, 4 … 60 s. In the virtual machine, TestMain replaces it.
 var soakCurve = harness.Curve{Reduced: true, Maximum: time.Minute}
 
-// soakConfig turns off the limits of local storage. The API version and the kind are needed in a drop-in.
-const soakConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-localStorageCapacityIsolation: false
-`
-
 // collected is the time within which the kubelet forgets the back-offs of pods that are gone,
 // with some reserve.
 const collected = 15 * time.Minute
@@ -86,10 +80,7 @@ func TestSoak(t *testing.T) {
 		s.kubeletArgs = append(s.kubeletArgs, "--housekeeping-interval=1m")
 		// For the limits of local storage, the kubelet asks the runtime for the statistics of all
 		// containers every 10 s. No pod here has one.
-		dir := n.Path("kubelet.conf.d")
-		require.NoError(t, os.Mkdir(dir, 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "soak.conf"), []byte(soakConfig), 0o644))
-		s.kubeletArgs = append(s.kubeletArgs, "--config-dir="+dir)
+		s.kubeletArgs = append(s.kubeletArgs, s.dropIn(t, "localStorageCapacityIsolation: false\n"))
 	}
 	s.crash(t, soakCurve, 0)
 	// A first round, so that caches, connections and folders are there at the start.
