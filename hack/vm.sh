@@ -23,7 +23,7 @@ VM_CHECK='node-vm'
 
 # vm_needs fails if a program is missing that makes or runs the machine.
 vm_needs() {
-  local available memory=${TMPDIR:-/dev/shm}
+  local available memory=${TMPDIR:-${TMP:-${TEMP:-/dev/shm}}}
   [[ $(uname -m) == x86_64 ]] || die "the virtual machine is for x86_64, and this machine is $(uname -m)"
   if [[ $VM_ACCEL == uml ]]; then
     command -v linux.uml >/dev/null || die "missing on PATH: linux.uml" "on Debian or Ubuntu: apt-get install user-mode-linux"
