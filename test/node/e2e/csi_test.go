@@ -4,49 +4,103 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
-// csiDisruptions have a pod with a CSI volume. Restarts must not publish it again.
+// csiDisruptions have a pod with a CSI volume. Restarts must not stage or publish it again.
 var csiDisruptions = []scenario{
 	{"CSIVolumeIsKept", func(t *testing.T, e *e2e) {
 		driver := e.startCSI(t)
-		trigger := "wait=go exit=42"
-		main := triggering(container("main", trigger, trigger, "wait=go exit=3", trigger, ""))
-		main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-		p := e.newPod(t)
-		p.csi = true
-		p.create(withGrace(60, podSpec([]v1.Container{sidecar("sidecar1", "")}, main, preStop(container("other", "linger=2s"), 2*time.Second))))
-		before := p.running()
-		for range 2 {
-			p.signal("go")
-			before = p.restarted(restart{before: before, cause: "main"})
-		}
-		p.signal("go")
-		p.event("main", 4, "start")
-		before = p.runsAgain("main", 3)
-		assert.Equal(t, []string{"NodePublishVolume"}, driver.Calls(string(p.uid)), "calls of the CSI driver in three restarts")
-
-		p.signal("go")
-		p.event("other", 3, "term")
-		crashKubelet(t, e)
-		p.restarted(restart{before: before, cause: "main"})
-		p.assertStarts(map[string]int{"main": 5, "other": 4, "sidecar1": 4})
-		// A new kubelet publishes the volumes of running pods once more, and only then knows them.
-		published := []string{"NodePublishVolume", "NodePublishVolume"}
-		assert.Equal(t, published, driver.Calls(string(p.uid)), "calls of the CSI driver by two kubelets")
-		p.deletedForGood()
-		assert.Equal(t, append(published, "NodeUnpublishVolume"), driver.Calls(string(p.uid)), "calls of the CSI driver for a deleted pod")
+		ephemeral := v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: harness.CSIName}}
+		e.csiVolumeIsKept(t, driver, ephemeral, []string{"NodePublishVolume"}, []string{"NodeUnpublishVolume"})
 	}},
+	{"CSIClaimIsKept", func(t *testing.T, e *e2e) {
+		driver := e.startCSI(t)
+		claim := e.createClaim(t)
+		e.csiVolumeIsKept(t, driver, claim, []string{"NodeStageVolume", "NodePublishVolume"}, []string{"NodeUnpublishVolume", "NodeUnstageVolume"})
+	}},
+}
+
+// csiVolumeIsKept restarts a pod with a volume for which the kubelet makes the calls mount
+// and unmount.
+func (e *e2e) csiVolumeIsKept(t *testing.T, driver *harness.CSIDriver, volume v1.VolumeSource, mount, unmount []string) {
+	trigger := "wait=go exit=42"
+	main := triggering(container("main", trigger, trigger, "wait=go exit=3", trigger, ""))
+	main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+	p := e.newPod(t)
+	p.data = volume
+	p.create(withGrace(60, podSpec([]v1.Container{sidecar("sidecar1", "")}, main, preStop(container("other", "linger=2s"), 2*time.Second))))
+	before := p.running()
+	for range 2 {
+		p.signal("go")
+		before = p.restarted(restart{before: before, cause: "main"})
+	}
+	p.signal("go")
+	p.event("main", 4, "start")
+	before = p.runsAgain("main", 3)
+	assert.Equal(t, mount, driver.Calls(string(p.uid)), "calls of the CSI driver in three restarts")
+
+	p.signal("go")
+	p.event("other", 3, "term")
+	crashKubelet(t, e)
+	p.restarted(restart{before: before, cause: "main"})
+	p.assertStarts(map[string]int{"main": 5, "other": 4, "sidecar1": 4})
+	// A new kubelet mounts the volumes of running pods once more, and only then knows them.
+	calls := slices.Concat(mount, mount)
+	assert.Equal(t, calls, driver.Calls(string(p.uid)), "calls of the CSI driver by two kubelets")
+	p.deletedForGood()
+	// The kubelet deletes the pod in the API before it unstages the volume.
+	calls = append(calls, unmount...)
+	require.NoError(t, harness.Await(e.ctx, "the end of the volume", patience, func(context.Context) error {
+		if made := driver.Calls(string(p.uid)); !slices.Equal(calls, made) {
+			return fmt.Errorf("the calls of the CSI driver are %q, not %q", made, calls)
+		}
+		return nil
+	}))
+}
+
+// createClaim creates a persistent volume of the CSI driver and a claim with the same name,
+// and binds them: no controller manager runs.
+func (e *e2e) createClaim(t *testing.T) v1.VolumeSource {
+	t.Helper()
+	const name = "claim"
+	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}
+	claims, volumes := e.kube.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault), e.kube.CoreV1().PersistentVolumes()
+	claim, err := claims.Create(e.ctx, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: modes, Resources: v1.VolumeResourceRequirements{Requests: size}, StorageClassName: ptr.To(""), VolumeName: name,
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	volume, err := volumes.Create(e.ctx, &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PersistentVolumeSpec{
+			AccessModes: modes, Capacity: size,
+			ClaimRef:               &v1.ObjectReference{Namespace: claim.Namespace, Name: name, UID: claim.UID},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: harness.CSIName, VolumeHandle: name}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	volume.Status.Phase, claim.Status.Phase = v1.VolumeBound, v1.ClaimBound
+	_, err = volumes.UpdateStatus(e.ctx, volume, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	_, err = claims.UpdateStatus(e.ctx, claim, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
 }
 
 // startCSI starts the node's CSI driver for a scenario.

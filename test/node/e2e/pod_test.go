@@ -92,8 +92,8 @@ type pod struct {
 	dir string
 	// annotations are those of the pod that is created, or in the file of a static pod.
 	annotations map[string]string
-	// csi makes the volume for data a CSI volume instead of an emptyDir.
-	csi bool
+	// data is the source of the volume for data. Without one it is an emptyDir.
+	data v1.VolumeSource
 	// sandboxes are the IDs of the pod's sandboxes before the trigger.
 	sandboxes []string
 	// network is the network of the first of them.
@@ -135,13 +135,9 @@ func (e *e2e) newPod(t *testing.T, parts ...string) *pod {
 
 // withVolumes adds the two folders that actor uses.
 func (p *pod) withVolumes(spec v1.PodSpec) v1.PodSpec {
-	data := v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
-	if p.csi {
-		data = v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: harness.CSIName}}
-	}
 	spec.Volumes = append(slices.Clone(spec.Volumes),
 		v1.Volume{Name: "pod", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: p.dir}}},
-		v1.Volume{Name: "data", VolumeSource: data})
+		v1.Volume{Name: "data", VolumeSource: p.data})
 	return spec
 }
 
@@ -380,8 +376,11 @@ func (p *pod) networkOf(sandbox string) harness.PodNetwork {
 // dataDir returns the path of the pod's volume for data on the host.
 func (p *pod) dataDir() string {
 	volume := "kubernetes.io~empty-dir/data"
-	if p.csi {
+	switch {
+	case p.data.CSI != nil:
 		volume = "kubernetes.io~csi/data/mount"
+	case p.data.PersistentVolumeClaim != nil:
+		volume = filepath.Join("kubernetes.io~csi", p.data.PersistentVolumeClaim.ClaimName, "mount")
 	}
 	return p.Path("kubelet", "pods", string(p.uid), "volumes", volume)
 }

@@ -3,8 +3,10 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -22,9 +24,10 @@ import (
 // CSIName is the name of the node's CSI driver.
 const CSIName = "volumes.kubelet-backoff.test"
 
-// CSIDriver is a CSI driver for volumes that live as long as their pod. Each of them is a
-// folder of the node, which the driver mounts for the pod. It runs in this process, so
-// that a kubelet which ends does not end it, and has the node's mounts.
+// CSIDriver is a CSI driver for volumes that live as long as their pod, and for persistent
+// volumes, which are staged. Each of them is a folder of the node, which the driver mounts
+// for the pod. It runs in this process, so that a kubelet which ends does not end it, and
+// has the node's mounts.
 type CSIDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
@@ -69,12 +72,12 @@ func (d *CSIDriver) Object() *storagev1.CSIDriver {
 		ObjectMeta: metav1.ObjectMeta{Name: CSIName},
 		Spec: storagev1.CSIDriverSpec{
 			AttachRequired: &no, PodInfoOnMount: &yes,
-			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
+			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent},
 		},
 	}
 }
 
-// Calls returns the calls that published and unpublished volumes of a pod.
+// Calls returns the calls for the volumes that were published for a pod.
 func (d *CSIDriver) Calls(uid string) (all []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,40 +103,78 @@ func (d *CSIDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.
 	return &csi.NodeGetInfoResponse{NodeId: Name}, nil
 }
 
-// NodeGetCapabilities returns none: the driver only publishes volumes.
+// NodeGetCapabilities returns that persistent volumes are staged.
 func (d *CSIDriver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
-	return &csi.NodeGetCapabilitiesResponse{}, nil
+	stage := &csi.NodeServiceCapability_RPC{Type: csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME}
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{Type: &csi.NodeServiceCapability_Rpc{Rpc: stage}}}}, nil
 }
 
-// NodePublishVolume mounts the volume's folder, unless it is mounted already: a kubelet
-// that has started calls it again.
+// NodeStageVolume mounts the folder of a persistent volume.
+func (d *CSIDriver) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.called(req.GetVolumeId(), "NodeStageVolume")
+	return &csi.NodeStageVolumeResponse{}, mountOnce(d.folderOf(req.GetVolumeId()), req.GetStagingTargetPath())
+}
+
+// NodePublishVolume mounts the volume's folder, or the place where it is staged, for a pod.
 func (d *CSIDriver) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	volume, target := req.GetVolumeId(), req.GetTargetPath()
+	volume := req.GetVolumeId()
 	uid := req.GetVolumeContext()["csi.storage.k8s.io/pod.uid"]
 	if !slices.Contains(d.volumes[uid], volume) {
 		d.volumes[uid] = append(d.volumes[uid], volume)
 	}
-	d.calls[volume] = append(d.calls[volume], "NodePublishVolume")
-	all, err := mounts()
-	if err != nil || slices.ContainsFunc(all, func(m mount) bool { return m.point == target }) {
-		return &csi.NodePublishVolumeResponse{}, err
-	}
-	folder := filepath.Join(d.folder, volume)
-	if err := errors.Join(os.MkdirAll(folder, 0o777), os.MkdirAll(target, 0o750)); err != nil {
-		return nil, err
-	}
-	return &csi.NodePublishVolumeResponse{}, bind(folder, target)
+	d.called(volume, "NodePublishVolume")
+	return &csi.NodePublishVolumeResponse{}, mountOnce(cmp.Or(req.GetStagingTargetPath(), d.folderOf(volume)), req.GetTargetPath())
 }
 
-// NodeUnpublishVolume removes the mount and the volume.
+// NodeUnpublishVolume removes the mount, and the volume unless it is persistent.
 func (d *CSIDriver) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	volume, target := req.GetVolumeId(), req.GetTargetPath()
-	d.calls[volume] = append(d.calls[volume], "NodeUnpublishVolume")
-	// An error means that it is not mounted, for example because the call is repeated.
+	volume := req.GetVolumeId()
+	err := unmount(req.GetTargetPath())
+	if !slices.Contains(d.calls[volume], "NodeStageVolume") {
+		err = errors.Join(err, os.RemoveAll(d.folderOf(volume)))
+	}
+	d.called(volume, "NodeUnpublishVolume")
+	return &csi.NodeUnpublishVolumeResponse{}, err
+}
+
+// NodeUnstageVolume removes the mount of NodeStageVolume. The volume keeps its data.
+func (d *CSIDriver) NodeUnstageVolume(_ context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.called(req.GetVolumeId(), "NodeUnstageVolume")
+	return &csi.NodeUnstageVolumeResponse{}, unmount(req.GetStagingTargetPath())
+}
+
+// called records a call for a volume.
+func (d *CSIDriver) called(volume, call string) { d.calls[volume] = append(d.calls[volume], call) }
+
+func (d *CSIDriver) folderOf(volume string) string { return filepath.Join(d.folder, volume) }
+
+// mountOnce mounts folder at target, unless it is mounted already: a kubelet that has
+// started asks for it again.
+func mountOnce(folder, target string) error {
+	all, err := mounts()
+	if err != nil || slices.ContainsFunc(all, func(m mount) bool { return m.point == target }) {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(folder, 0o777), os.MkdirAll(target, 0o750)); err != nil {
+		return err
+	}
+	return bind(folder, target)
+}
+
+// unmount removes target, which may not be mounted, because each call may be repeated.
+func unmount(target string) error {
 	_ = syscall.Unmount(target, 0)
-	return &csi.NodeUnpublishVolumeResponse{}, errors.Join(os.RemoveAll(target), os.RemoveAll(filepath.Join(d.folder, volume)))
+	// Not the content: if target is still mounted, that is the volume's data.
+	if err := os.Remove(target); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
