@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -24,18 +25,29 @@ var csiDisruptions = []scenario{
 	{"CSIVolumeIsKept", func(t *testing.T, e *e2e) {
 		driver := e.startCSI(t)
 		ephemeral := v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: harness.CSIName}}
-		e.csiVolumeIsKept(t, driver, ephemeral, []string{"NodePublishVolume"}, []string{"NodeUnpublishVolume"})
+		e.csiVolumeIsKept(t, driver.Calls, ephemeral, []string{"NodePublishVolume"}, []string{"NodeUnpublishVolume"})
 	}},
 	{"CSIClaimIsKept", func(t *testing.T, e *e2e) {
 		driver := e.startCSI(t)
-		claim := e.createClaim(t)
-		e.csiVolumeIsKept(t, driver, claim, []string{"NodeStageVolume", "NodePublishVolume"}, []string{"NodeUnpublishVolume", "NodeUnstageVolume"})
+		claim := e.createClaim(t, harness.CSIName, "claim")
+		e.csiVolumeIsKept(t, driver.Calls, claim, []string{"NodeStageVolume", "NodePublishVolume"}, []string{"NodeUnpublishVolume", "NodeUnstageVolume"})
+	}},
+	{"HostPathClaimIsKept", func(t *testing.T, e *e2e) {
+		driver, err := e.StartHostPath()
+		require.NoError(t, err)
+		t.Cleanup(driver.Stop)
+		e.createDriver(t, harness.HostPathName)
+		handle, folder, err := e.HostPathVolume()
+		require.NoError(t, err)
+		claim := e.createClaim(t, harness.HostPathName, handle)
+		e.csiVolumeIsKept(t, func(string) []string { return driver.Calls() }, claim, []string{"NodePublishVolume"}, []string{"NodeUnpublishVolume"})
+		assert.FileExists(t, filepath.Join(folder, "main.5"), "the data of a volume without a pod")
 	}},
 }
 
 // csiVolumeIsKept restarts a pod with a volume for which the kubelet makes the calls mount
-// and unmount.
-func (e *e2e) csiVolumeIsKept(t *testing.T, driver *harness.CSIDriver, volume v1.VolumeSource, mount, unmount []string) {
+// and unmount. The function calls returns those that a driver got for a pod.
+func (e *e2e) csiVolumeIsKept(t *testing.T, calls func(uid string) []string, volume v1.VolumeSource, mount, unmount []string) {
 	trigger := "wait=go exit=42"
 	main := triggering(container("main", trigger, trigger, "wait=go exit=3", trigger, ""))
 	main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
@@ -50,7 +62,7 @@ func (e *e2e) csiVolumeIsKept(t *testing.T, driver *harness.CSIDriver, volume v1
 	p.signal("go")
 	p.event("main", 4, "start")
 	before = p.runsAgain("main", 3)
-	assert.Equal(t, mount, driver.Calls(string(p.uid)), "calls of the CSI driver in three restarts")
+	assert.Equal(t, mount, calls(string(p.uid)), "calls of the CSI driver in three restarts")
 
 	p.signal("go")
 	p.event("other", 3, "term")
@@ -58,24 +70,23 @@ func (e *e2e) csiVolumeIsKept(t *testing.T, driver *harness.CSIDriver, volume v1
 	p.restarted(restart{before: before, cause: "main"})
 	p.assertStarts(map[string]int{"main": 5, "other": 4, "sidecar1": 4})
 	// A new kubelet mounts the volumes of running pods once more, and only then knows them.
-	calls := slices.Concat(mount, mount)
-	assert.Equal(t, calls, driver.Calls(string(p.uid)), "calls of the CSI driver by two kubelets")
+	want := slices.Concat(mount, mount)
+	assert.Equal(t, want, calls(string(p.uid)), "calls of the CSI driver by two kubelets")
 	p.deletedForGood()
 	// The kubelet deletes the pod in the API before it unstages the volume.
-	calls = append(calls, unmount...)
+	want = append(want, unmount...)
 	require.NoError(t, harness.Await(e.ctx, "the end of the volume", patience, func(context.Context) error {
-		if made := driver.Calls(string(p.uid)); !slices.Equal(calls, made) {
-			return fmt.Errorf("the calls of the CSI driver are %q, not %q", made, calls)
+		if made := calls(string(p.uid)); !slices.Equal(want, made) {
+			return fmt.Errorf("the calls of the CSI driver are %q, not %q", made, want)
 		}
 		return nil
 	}))
 }
 
-// createClaim creates a persistent volume of the CSI driver and a claim with the same name,
-// and binds them: no controller manager runs.
-func (e *e2e) createClaim(t *testing.T) v1.VolumeSource {
+// createClaim creates a persistent volume of a CSI driver and a claim, both with the driver's
+// name, and binds them: no controller manager runs.
+func (e *e2e) createClaim(t *testing.T, name, handle string) v1.VolumeSource {
 	t.Helper()
-	const name = "claim"
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}
 	claims, volumes := e.kube.CoreV1().PersistentVolumeClaims(metav1.NamespaceDefault), e.kube.CoreV1().PersistentVolumes()
@@ -91,7 +102,7 @@ func (e *e2e) createClaim(t *testing.T) v1.VolumeSource {
 		Spec: v1.PersistentVolumeSpec{
 			AccessModes: modes, Capacity: size,
 			ClaimRef:               &v1.ObjectReference{Namespace: claim.Namespace, Name: name, UID: claim.UID},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: harness.CSIName, VolumeHandle: name}},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: name, VolumeHandle: handle}},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -109,11 +120,17 @@ func (e *e2e) startCSI(t *testing.T) *harness.CSIDriver {
 	driver, err := e.StartCSI()
 	require.NoError(t, err)
 	t.Cleanup(driver.Stop)
+	e.createDriver(t, harness.CSIName)
+	return driver
+}
+
+// createDriver creates a CSI driver's object for a scenario.
+func (e *e2e) createDriver(t *testing.T, name string) {
+	t.Helper()
 	drivers := e.kube.StorageV1().CSIDrivers()
-	_, err = drivers.Create(e.ctx, driver.Object(), metav1.CreateOptions{})
+	_, err := drivers.Create(e.ctx, harness.CSIObject(name), metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		assert.NoError(t, drivers.Delete(context.WithoutCancel(e.ctx), harness.CSIName, metav1.DeleteOptions{}))
+		assert.NoError(t, drivers.Delete(context.WithoutCancel(e.ctx), name, metav1.DeleteOptions{}))
 	})
-	return driver
 }

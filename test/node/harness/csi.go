@@ -31,10 +31,9 @@ const CSIName = "volumes.kubelet-backoff.test"
 type CSIDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
-	registerapi.UnimplementedRegistrationServer
 
-	server         *grpc.Server
-	socket, folder string
+	server *grpc.Server
+	folder string
 
 	mu sync.Mutex
 	// calls has the calls of each volume, and volumes the volumes of each pod by UID.
@@ -43,33 +42,53 @@ type CSIDriver struct {
 
 // StartCSI starts the driver, and offers it to the kubelet.
 func (n *Node) StartCSI() (*CSIDriver, error) {
-	d := &CSIDriver{
-		server: grpc.NewServer(), socket: n.Path("kubelet", "plugins_registry", "csi.sock"), folder: n.Path("csi"),
-		calls: map[string][]string{}, volumes: map[string][]string{},
-	}
+	d := &CSIDriver{server: grpc.NewServer(), folder: n.Path("csi"), calls: map[string][]string{}, volumes: map[string][]string{}}
 	csi.RegisterIdentityServer(d.server, d)
 	csi.RegisterNodeServer(d.server, d)
-	registerapi.RegisterRegistrationServer(d.server, d)
-	if err := os.MkdirAll(filepath.Dir(d.socket), 0o755); err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("unix", d.socket)
-	if err != nil {
-		return nil, err
-	}
-	go func() { _ = d.server.Serve(l) }()
-	return d, nil
+	return d, n.registerCSI(d.server, CSIName)
 }
 
 // Stop stops the driver, and removes its socket.
 func (d *CSIDriver) Stop() { d.server.Stop() }
 
-// Object returns the driver's object in the API.
-func (d *CSIDriver) Object() *storagev1.CSIDriver {
+// registration offers a CSI driver to the kubelet.
+type registration struct {
+	registerapi.UnimplementedRegistrationServer
+	name, socket string
+}
+
+// registerCSI makes a CSI driver listen where the kubelet looks for drivers, and offers it.
+func (n *Node) registerCSI(server *grpc.Server, name string) error {
+	socket := n.Path("kubelet", "plugins_registry", "csi.sock")
+	registerapi.RegisterRegistrationServer(server, registration{name: name, socket: socket})
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		return err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	go func() { _ = server.Serve(l) }()
+	return nil
+}
+
+// GetInfo tells the kubelet what it has found.
+func (r registration) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: r.name, Endpoint: r.socket, SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+// NotifyRegistrationStatus ignores the result: without a driver, pods would wait for their
+// volumes.
+func (registration) NotifyRegistrationStatus(context.Context, *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
+	return &registerapi.RegistrationStatusResponse{}, nil
+}
+
+// CSIObject returns the object in the API of the driver with a name.
+func CSIObject(name string) *storagev1.CSIDriver {
 	no, yes := false, true
 	return &storagev1.CSIDriver{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"},
-		ObjectMeta: metav1.ObjectMeta{Name: CSIName},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: storagev1.CSIDriverSpec{
 			AttachRequired: &no, PodInfoOnMount: &yes,
 			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent},
@@ -85,17 +104,6 @@ func (d *CSIDriver) Calls(uid string) (all []string) {
 		all = append(all, d.calls[volume]...)
 	}
 	return all
-}
-
-// GetInfo tells the kubelet what it has found.
-func (d *CSIDriver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
-	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: CSIName, Endpoint: d.socket, SupportedVersions: []string{"1.0.0"}}, nil
-}
-
-// NotifyRegistrationStatus ignores the result: without a driver, pods would wait for their
-// volumes.
-func (d *CSIDriver) NotifyRegistrationStatus(context.Context, *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
-	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
 // NodeGetInfo returns the ID of the node.

@@ -99,8 +99,10 @@ func (h *Harness) build(ctx context.Context, source, runtime string) error {
 	if err != nil {
 		return err
 	}
-	if err := network.build(ctx, source, h.bin); err != nil {
-		return cause(ctx, err)
+	for _, p := range []pinned{network, hostPath} {
+		if err := p.build(ctx, source, h.bin); err != nil {
+			return cause(ctx, err)
+		}
 	}
 	if err := r.build(ctx, source, h.bin); err != nil {
 		return cause(ctx, err)

@@ -85,7 +85,7 @@ func (m *measurement) run() (run Run, err error) {
 				return run, err
 			}
 			defer driver.Stop()
-			if err := api.Create(m.Context(), "/apis/storage.k8s.io/v1/csidrivers", driver.Object()); err != nil {
+			if err := api.Create(m.Context(), "/apis/storage.k8s.io/v1/csidrivers", harness.CSIObject(harness.CSIName)); err != nil {
 				return run, err
 			}
 		}
