@@ -45,6 +45,8 @@ const collected = 15 * time.Minute
 type soak struct {
 	*e2e
 	random *rand.Rand
+	// dependents are pods that fail when a dependency does.
+	dependents []*pod
 	// done counts the disruptions of each kind.
 	done map[string]int
 }
@@ -64,14 +66,14 @@ func TestSoak(t *testing.T) {
 	harness.Progress("the seed is %d", seed)
 	// With cgroup v2, containerd has an inotify instance for each container and each sandbox.
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		require.NoError(t, harness.CheckInotify(3**soakPodsFlag+20), "a node with %d pods", *soakPodsFlag)
+		require.NoError(t, harness.CheckInotify(4**soakPodsFlag+20), "a node with %d pods", *soakPodsFlag)
 	}
 	n, err := theNode()
 	require.NoError(t, err)
 	// The disk of the kubelet is so small that it can be filled.
 	require.NoError(t, os.MkdirAll(n.Path("kubelet"), 0o755))
 	require.NoError(t, syscall.Mount("tmpfs", n.Path("kubelet"), "tmpfs", 0, "size=256m"))
-	s := &soak{startE2E(t), rand.New(rand.NewPCG(seed, 0)), map[string]int{}}
+	s := &soak{e2e: startE2E(t), random: rand.New(rand.NewPCG(seed, 0)), done: map[string]int{}}
 	t.Cleanup(func() { s.Kubelet.Kill() })
 	s.pods.stop() // It would keep every version of every pod.
 	if s.Spec.Machine {
@@ -98,6 +100,11 @@ func TestSoak(t *testing.T) {
 	before.Keys = 0
 
 	pods := s.createPods(t, *soakPodsFlag)
+	for i, p := range pods {
+		if s.kind(i) == dependent {
+			s.dependents = append(s.dependents, p)
+		}
+	}
 	const parts = 6
 	began := time.Now()
 	for part := range time.Duration(parts) {
@@ -162,11 +169,14 @@ func (s *soak) createPods(t *testing.T, n int, parts ...string) (pods []*pod) {
 // lostExit is the exit code of a container whose exit the runtime has not seen.
 const lostExit = 255
 
-// kinds is the number of kinds of pods.
-const kinds = 6
+// kinds is the number of kinds of pods, and dependent the kind that fails with a dependency.
+const (
+	kinds     = 8
+	dependent = 6
+)
 
 // steady are the containers that do not crash, in each kind of pods.
-var steady = map[int][]string{4: {"sidecar"}, 5: {"main"}}
+var steady = map[int][]string{4: {"sidecar"}, kinds - 1: {"main"}}
 
 // kind returns the kind of pod i.
 func (s *soak) kind(i int) int {
@@ -201,6 +211,14 @@ func soakSpec(kind int) v1.PodSpec {
 		return spec
 	case 4:
 		return alwaysSpec([]v1.Container{sidecar("sidecar", "")}, container("main", fails))
+	case 5:
+		spec := alwaysSpec(nil, container("main", fails))
+		for i := range 9 {
+			spec.Containers = append(spec.Containers, container(fmt.Sprintf("main%d", i), fails))
+		}
+		return spec
+	case dependent:
+		return alwaysSpec(nil, container("main", "wait=outage exit=1"))
 	default:
 		return alwaysSpec(nil, container("main", ""))
 	}
@@ -248,6 +266,13 @@ func (s *soak) disruptions(t *testing.T, down time.Duration) []disruption {
 			s.wait(t, down)
 		}},
 	}
+	all = append(all, disruption{"a dependency of pods fails", func() {
+		// A container that waits for its restart fails once more after it.
+		for _, p := range s.dependents {
+			p.put("outage")
+		}
+		s.wait(t, down)
+	}})
 	// The clock is that of the whole machine.
 	if s.Spec.Machine {
 		all = append(all, disruption{"the clock steps", func() {
@@ -290,7 +315,7 @@ func (s *soak) accountAll(t *testing.T, pods []*pod) {
 // account waits for the next start of the pod's main container, if it crashes, and until
 // the API shows each restart. It returns the number of restarts.
 func (s *soak) account(t *testing.T, p *pod, kind, next int) (restarts int) {
-	if !slices.Contains(steady[kind], "main") {
+	if kind != dependent && !slices.Contains(steady[kind], "main") {
 		p.startingWithin("main", next, soakCurve.Maximum+patience)
 	}
 	require.NoError(t, harness.Await(s.ctx, "the restart counts of pod "+p.name, soakCurve.Maximum+patience, func(context.Context) error {
