@@ -31,6 +31,7 @@ var csiDisruptions = []scenario{
 		driver := e.startCSI(t)
 		claim := e.createClaim(t, harness.CSIName, "claim")
 		e.csiVolumeIsKept(t, driver.Calls, claim, []string{"NodeStageVolume", "NodePublishVolume"}, []string{"NodeUnpublishVolume", "NodeUnstageVolume"})
+		assert.FileExists(t, e.Path("csi", "claim", "main.5"), "the data of a volume without a pod")
 	}},
 	{"HostPathClaimIsKept", func(t *testing.T, e *e2e) {
 		driver, err := e.StartHostPath()
@@ -40,14 +41,14 @@ var csiDisruptions = []scenario{
 		handle, folder, err := e.HostPathVolume()
 		require.NoError(t, err)
 		claim := e.createClaim(t, harness.HostPathName, handle)
-		e.csiVolumeIsKept(t, func(string) []string { return driver.Calls() }, claim, []string{"NodePublishVolume"}, []string{"NodeUnpublishVolume"})
+		e.csiVolumeIsKept(t, driver.Calls, claim, []string{"NodePublishVolume"}, []string{"NodeUnpublishVolume"})
 		assert.FileExists(t, filepath.Join(folder, "main.5"), "the data of a volume without a pod")
 	}},
 }
 
 // csiVolumeIsKept restarts a pod with a volume for which the kubelet makes the calls mount
-// and unmount. The function calls returns those that a driver got for a pod.
-func (e *e2e) csiVolumeIsKept(t *testing.T, calls func(uid string) []string, volume v1.VolumeSource, mount, unmount []string) {
+// and unmount. The function calls returns those that the driver got.
+func (e *e2e) csiVolumeIsKept(t *testing.T, calls func() []string, volume v1.VolumeSource, mount, unmount []string) {
 	trigger := "wait=go exit=42"
 	main := triggering(container("main", trigger, trigger, "wait=go exit=3", trigger, ""))
 	main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
@@ -62,21 +63,21 @@ func (e *e2e) csiVolumeIsKept(t *testing.T, calls func(uid string) []string, vol
 	p.signal("go")
 	p.event("main", 4, "start")
 	before = p.runsAgain("main", 3)
-	assert.Equal(t, mount, calls(string(p.uid)), "calls of the CSI driver in three restarts")
+	assert.Equal(t, mount, calls(), "calls of the CSI driver in three restarts")
 
 	p.signal("go")
 	p.event("other", 3, "term")
 	crashKubelet(t, e)
 	p.restarted(restart{before: before, cause: "main"})
 	p.assertStarts(map[string]int{"main": 5, "other": 4, "sidecar1": 4})
-	// A new kubelet mounts the volumes of running pods once more, and only then knows them.
+	// A new kubelet mounts the volumes of running pods once more, and only then is sure of them.
 	want := slices.Concat(mount, mount)
-	assert.Equal(t, want, calls(string(p.uid)), "calls of the CSI driver by two kubelets")
+	assert.Equal(t, want, calls(), "calls of the CSI driver by two kubelets")
 	p.deletedForGood()
 	// The kubelet deletes the pod in the API before it unstages the volume.
 	want = append(want, unmount...)
 	require.NoError(t, harness.Await(e.ctx, "the end of the volume", patience, func(context.Context) error {
-		if made := calls(string(p.uid)); !slices.Equal(want, made) {
+		if made := calls(); !slices.Equal(want, made) {
 			return fmt.Errorf("the calls of the CSI driver are %q, not %q", made, want)
 		}
 		return nil
@@ -84,7 +85,7 @@ func (e *e2e) csiVolumeIsKept(t *testing.T, calls func(uid string) []string, vol
 }
 
 // createClaim creates a persistent volume of a CSI driver and a claim, both with the driver's
-// name, and binds them: no controller manager runs.
+// name, and binds them: no controller does.
 func (e *e2e) createClaim(t *testing.T, name, handle string) v1.VolumeSource {
 	t.Helper()
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
@@ -97,7 +98,7 @@ func (e *e2e) createClaim(t *testing.T, name, handle string) v1.VolumeSource {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	volume, err := volumes.Create(e.ctx, &v1.PersistentVolume{
+	_, err = volumes.Create(e.ctx, &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.PersistentVolumeSpec{
 			AccessModes: modes, Capacity: size,
@@ -106,9 +107,8 @@ func (e *e2e) createClaim(t *testing.T, name, handle string) v1.VolumeSource {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	volume.Status.Phase, claim.Status.Phase = v1.VolumeBound, v1.ClaimBound
-	_, err = volumes.UpdateStatus(e.ctx, volume, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	// With less than the volume has, the kubelet would try to expand it.
+	claim.Status.Phase, claim.Status.Capacity = v1.ClaimBound, size
 	_, err = claims.UpdateStatus(e.ctx, claim, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}

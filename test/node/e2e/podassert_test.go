@@ -93,7 +93,7 @@ func (p *pod) assertKept(r restart, after *v1.Pod) {
 		for n := 1; n <= p.starts(s.Name); n++ {
 			// A container writes this file after its line in the journal.
 			assert.EventuallyWithT(p.t, func(c *assert.CollectT) {
-				assert.FileExists(c, filepath.Join(p.dataDir(), fmt.Sprintf("%s.%d", s.Name, n)), "what start %d of %s put into the emptyDir", n, s.Name)
+				assert.FileExists(c, filepath.Join(p.dataDir(), fmt.Sprintf("%s.%d", s.Name, n)), "what start %d of %s put into the volume", n, s.Name)
 			}, patience, 20*time.Millisecond)
 		}
 	}

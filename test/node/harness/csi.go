@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -31,18 +33,46 @@ const CSIName = "volumes.kubelet-backoff.test"
 type CSIDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
+	csiCalls
 
 	server *grpc.Server
 	folder string
+}
 
-	mu sync.Mutex
-	// calls has the calls of each volume, and volumes the volumes of each pod by UID.
-	calls, volumes map[string][]string
+// csiCalls has the calls that a CSI driver got for volumes.
+type csiCalls struct {
+	mu   sync.Mutex
+	made []string
+}
+
+// Calls returns the names of the calls, each with its error if it failed.
+func (c *csiCalls) Calls() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.made)
+}
+
+// newServer returns a server that makes one call after the other.
+func (c *csiCalls) newServer() *grpc.Server {
+	return grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		resp, err := handler(ctx, req)
+		if _, volume := req.(interface{ GetVolumeId() string }); volume {
+			call := path.Base(info.FullMethod)
+			if err != nil {
+				call += ": " + err.Error()
+			}
+			c.made = append(c.made, call)
+		}
+		return resp, err
+	}))
 }
 
 // StartCSI starts the driver, and offers it to the kubelet.
 func (n *Node) StartCSI() (*CSIDriver, error) {
-	d := &CSIDriver{server: grpc.NewServer(), folder: n.Path("csi"), calls: map[string][]string{}, volumes: map[string][]string{}}
+	d := &CSIDriver{folder: n.Path("csi")}
+	d.server = d.newServer()
 	csi.RegisterIdentityServer(d.server, d)
 	csi.RegisterNodeServer(d.server, d)
 	return d, n.registerCSI(d.server, CSIName)
@@ -85,25 +115,15 @@ func (registration) NotifyRegistrationStatus(context.Context, *registerapi.Regis
 
 // CSIObject returns the object in the API of the driver with a name.
 func CSIObject(name string) *storagev1.CSIDriver {
-	no, yes := false, true
+	no := false
 	return &storagev1.CSIDriver{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: storagev1.CSIDriverSpec{
-			AttachRequired: &no, PodInfoOnMount: &yes,
+			AttachRequired:       &no,
 			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent},
 		},
 	}
-}
-
-// Calls returns the calls for the volumes that were published for a pod.
-func (d *CSIDriver) Calls(uid string) (all []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, volume := range d.volumes[uid] {
-		all = append(all, d.calls[volume]...)
-	}
-	return all
 }
 
 // NodeGetInfo returns the ID of the node.
@@ -119,48 +139,28 @@ func (d *CSIDriver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitie
 
 // NodeStageVolume mounts the folder of a persistent volume.
 func (d *CSIDriver) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.called(req.GetVolumeId(), "NodeStageVolume")
 	return &csi.NodeStageVolumeResponse{}, mountOnce(d.folderOf(req.GetVolumeId()), req.GetStagingTargetPath())
 }
 
 // NodePublishVolume mounts the volume's folder, or the place where it is staged, for a pod.
 func (d *CSIDriver) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	volume := req.GetVolumeId()
-	uid := req.GetVolumeContext()["csi.storage.k8s.io/pod.uid"]
-	if !slices.Contains(d.volumes[uid], volume) {
-		d.volumes[uid] = append(d.volumes[uid], volume)
-	}
-	d.called(volume, "NodePublishVolume")
-	return &csi.NodePublishVolumeResponse{}, mountOnce(cmp.Or(req.GetStagingTargetPath(), d.folderOf(volume)), req.GetTargetPath())
+	return &csi.NodePublishVolumeResponse{}, mountOnce(cmp.Or(req.GetStagingTargetPath(), d.folderOf(req.GetVolumeId())), req.GetTargetPath())
 }
 
 // NodeUnpublishVolume removes the mount, and the volume unless it is persistent.
 func (d *CSIDriver) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	volume := req.GetVolumeId()
 	err := unmount(req.GetTargetPath())
-	if !slices.Contains(d.calls[volume], "NodeStageVolume") {
-		err = errors.Join(err, os.RemoveAll(d.folderOf(volume)))
+	// The kubelet gives such names to volumes that end with their pod.
+	if err == nil && strings.HasPrefix(req.GetVolumeId(), "csi-") {
+		err = os.RemoveAll(d.folderOf(req.GetVolumeId()))
 	}
-	d.called(volume, "NodeUnpublishVolume")
 	return &csi.NodeUnpublishVolumeResponse{}, err
 }
 
 // NodeUnstageVolume removes the mount of NodeStageVolume. The volume keeps its data.
 func (d *CSIDriver) NodeUnstageVolume(_ context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.called(req.GetVolumeId(), "NodeUnstageVolume")
 	return &csi.NodeUnstageVolumeResponse{}, unmount(req.GetStagingTargetPath())
 }
-
-// called records a call for a volume.
-func (d *CSIDriver) called(volume, call string) { d.calls[volume] = append(d.calls[volume], call) }
 
 func (d *CSIDriver) folderOf(volume string) string { return filepath.Join(d.folder, volume) }
 

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"sync"
 	"syscall"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -28,14 +26,12 @@ var hostPath = pinned{name: "hostpath CSI driver", folder: "hostpath", programs:
 type HostPath struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
+	csiCalls
 
 	program *Process
 	conn    *grpc.ClientConn
 	node    csi.NodeClient
 	server  *grpc.Server
-
-	mu    sync.Mutex
-	calls []string
 }
 
 // StartHostPath starts the driver, and offers it to the kubelet.
@@ -47,7 +43,8 @@ func (n *Node) StartHostPath() (*HostPath, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &HostPath{conn: conn, node: csi.NewNodeClient(conn), server: grpc.NewServer()}
+	h := &HostPath{conn: conn, node: csi.NewNodeClient(conn)}
+	h.server = h.newServer()
 	h.program, err = n.Start("hostpath", filepath.Join(n.Spec.Bin, "hostpathplugin"),
 		"--drivername="+HostPathName, "--nodeid="+Name, "--endpoint=unix:/"+socket, "--v=5")
 	if err != nil {
@@ -84,13 +81,6 @@ func (n *Node) HostPathVolume() (handle, folder string, err error) {
 	return handle, folder, err
 }
 
-// Calls returns the calls that mount and unmount volumes.
-func (h *HostPath) Calls() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.calls)
-}
-
 // NodeGetInfo returns the ID of the node.
 func (h *HostPath) NodeGetInfo(ctx context.Context, req *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return h.node.NodeGetInfo(ctx, req)
@@ -103,23 +93,15 @@ func (h *HostPath) NodeGetCapabilities(ctx context.Context, req *csi.NodeGetCapa
 
 // NodePublishVolume mounts a volume for a pod.
 func (h *HostPath) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	h.called("NodePublishVolume")
 	return h.node.NodePublishVolume(ctx, req)
 }
 
 // NodeUnpublishVolume unmounts a volume, and removes the folder where it was. The driver
 // leaves that to the kubelet, which now leaves it to the driver.
 func (h *HostPath) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	h.called("NodeUnpublishVolume")
 	resp, err := h.node.NodeUnpublishVolume(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	return resp, os.Remove(req.GetTargetPath())
-}
-
-func (h *HostPath) called(call string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.calls = append(h.calls, call)
 }
