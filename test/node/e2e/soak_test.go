@@ -45,7 +45,7 @@ const collected = 15 * time.Minute
 type soak struct {
 	*e2e
 	random *rand.Rand
-	// dependents are pods that fail when a dependency does.
+	// dependents are the pods of which main fails when a dependency does.
 	dependents []*pod
 	// done counts the disruptions of each kind.
 	done map[string]int
@@ -266,13 +266,12 @@ func (s *soak) disruptions(t *testing.T, down time.Duration) []disruption {
 			s.wait(t, down)
 		}},
 	}
-	all = append(all, disruption{"a dependency of pods fails", func() {
-		// A container that waits for its restart fails once more after it.
-		for _, p := range s.dependents {
-			p.put("outage")
-		}
-		s.wait(t, down)
-	}})
+	if len(s.dependents) > 0 {
+		all = append(all, disruption{"a dependency of pods fails", func() {
+			s.failDependency()
+			s.wait(t, down)
+		}})
+	}
 	// The clock is that of the whole machine.
 	if s.Spec.Machine {
 		all = append(all, disruption{"the clock steps", func() {
@@ -283,6 +282,14 @@ func (s *soak) disruptions(t *testing.T, down time.Duration) []disruption {
 		}})
 	}
 	return all
+}
+
+// failDependency makes the containers that have the dependency fail. One that waits for its
+// restart fails after it.
+func (s *soak) failDependency() {
+	for _, p := range s.dependents {
+		p.put("outage")
+	}
 }
 
 // disrupt does one of the things that have happened least, so that none is missed.
@@ -297,26 +304,32 @@ func (s *soak) disrupt(t *testing.T, kubelet bool) {
 	d.do()
 }
 
-// accountAll waits until each container that crashes has started once more, and until the
-// API shows all restarts.
+// accountAll makes the dependency fail, and waits until each container that is not steady has
+// started once more, and until the API shows all restarts.
 func (s *soak) accountAll(t *testing.T, pods []*pod) {
 	t.Helper()
-	var starts []int
-	for _, p := range pods {
-		starts = append(starts, p.starts("main"))
+	next := make([]map[string]int, len(pods))
+	for i, p := range pods {
+		next[i] = map[string]int{}
+		for _, c := range soakSpec(s.kind(i)).Containers {
+			if !slices.Contains(steady[s.kind(i)], c.Name) {
+				next[i][c.Name] = p.starts(c.Name) + 1
+			}
+		}
 	}
+	s.failDependency()
 	restarts := 0
 	for i, p := range pods {
-		restarts += s.account(t, p, s.kind(i), starts[i]+1)
+		restarts += s.account(t, p, s.kind(i), next[i])
 	}
 	harness.Progress("%d restarts of %d pods are counted", restarts, len(pods))
 }
 
-// account waits for the next start of the pod's main container, if it crashes, and until
-// the API shows each restart. It returns the number of restarts.
-func (s *soak) account(t *testing.T, p *pod, kind, next int) (restarts int) {
-	if kind != dependent && !slices.Contains(steady[kind], "main") {
-		p.startingWithin("main", next, soakCurve.Maximum+patience)
+// account waits for the next start of each container that has one, and until the API shows
+// each restart. It returns the number of restarts.
+func (s *soak) account(t *testing.T, p *pod, kind int, next map[string]int) (restarts int) {
+	for name, n := range next {
+		p.startingWithin(name, n, soakCurve.Maximum+patience)
 	}
 	require.NoError(t, harness.Await(s.ctx, "the restart counts of pod "+p.name, soakCurve.Maximum+patience, func(context.Context) error {
 		now, err := s.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(s.ctx, p.name, metav1.GetOptions{})
