@@ -54,6 +54,8 @@ func (e *e2e) csiVolumeIsKept(t *testing.T, calls func() []string, volume v1.Vol
 	main.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 	p := e.newPod(t)
 	p.data = volume
+	// Also when the scenario fails, the driver has to unmount the volume.
+	t.Cleanup(p.gone)
 	p.create(withGrace(60, podSpec([]v1.Container{sidecar("sidecar1", "")}, main, preStop(container("other", "linger=2s"), 2*time.Second))))
 	before := p.running()
 	for range 2 {

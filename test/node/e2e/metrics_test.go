@@ -350,17 +350,6 @@ func (p *pod) waitsFor(name string, restarts int32) {
 	})
 }
 
-// gone waits until the pod is no longer in the API.
-func (p *pod) gone() {
-	p.t.Helper()
-	require.NoError(p.t, harness.Await(p.ctx, "the end of pod "+p.name, patience, func(context.Context) error {
-		if history := p.pods.of(p.name); !history[len(history)-1].deleted {
-			return errors.New("it still exists")
-		}
-		return nil
-	}))
-}
-
 // waitingIn returns the number of waiting containers in the newest version of the pod.
 func waitingIn(p *pod) (n int) {
 	history := p.pods.of(p.name)

@@ -208,6 +208,21 @@ func (p *pod) delete(grace int64) {
 	}
 }
 
+// gone waits until the API has the pod no longer.
+func (p *pod) gone() {
+	p.t.Helper()
+	require.NoError(p.t, harness.Await(p.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
+		_, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, p.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err == nil {
+			err = errors.New("it still exists")
+		}
+		return err
+	}))
+}
+
 // signal creates the file that a step wait=NAME waits for.
 func (p *pod) signal(name string) {
 	p.t.Helper()

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,11 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	"github.com/kubelet-backoff/kubelet-backoff/test/node/harness"
 )
 
 // podScenarios need only a node that runs pods, so they can run in parallel.
@@ -397,16 +393,7 @@ func (p *pod) deletedWithStarts(underWay int) {
 	network := p.networkOf(sandboxes[0])
 	p.delete(grace)
 	before := starts()
-	require.NoError(p.t, harness.Await(p.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
-		_, err := p.kube.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, p.name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err == nil {
-			err = errors.New("it still exists")
-		}
-		return err
-	}))
+	p.gone()
 	assert.LessOrEqual(p.t, starts(), before+underWay, "containers that had been started when the pod was gone")
 	p.assertReleased(sandboxes[0], network)
 }
