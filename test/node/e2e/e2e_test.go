@@ -124,7 +124,9 @@ func testOnNode(ctx context.Context) (err error) {
 	if *upstreamFlag != "" {
 		programs = append(programs, harness.Program{Flag: "-e2e-node", Path: upstreamFlag}, harness.Program{Flag: "-busybox", Path: busyboxFlag})
 	}
-	h, err := harness.NewHarness(ctx, *workFlag, programs, harness.Needs{Runtime: *runtimeFlag, Built: *machineFlag, APIServer: *kubeletFlag != "" || *skewFlag != ""})
+	h, err := harness.NewHarness(ctx, *workFlag, programs, harness.Needs{
+		Runtime: *runtimeFlag, Built: *machineFlag, APIServer: *kubeletFlag != "" || *skewFlag != "", HostPath: *kubeletFlag != "",
+	})
 	if err != nil {
 		return err
 	}

@@ -40,10 +40,12 @@ type Harness struct {
 type Needs struct {
 	// Runtime makes NewHarness build the container runtime of this name, and the images.
 	Runtime string
-	// Built says that Build has built them into the work folder.
+	// Built says that Build has filled the work folder.
 	Built bool
 	// APIServer makes NewHarness look for etcd.
 	APIServer bool
+	// HostPath makes NewHarness build the hostpath CSI driver, if it builds the runtime.
+	HostPath bool
 	// JobSet makes NewHarness build JobSet's controller.
 	JobSet bool
 }
@@ -77,11 +79,11 @@ func NewHarness(ctx context.Context, work string, programs []Program, needs Need
 	if !build {
 		return h, nil
 	}
-	return h, h.build(ctx, source, needs.Runtime)
+	return h, h.build(ctx, source, needs)
 }
 
-// Build builds a container runtime and the images for a machine on which NewHarness finds them
-// in the work folder. It needs no root.
+// Build builds a container runtime, the hostpath CSI driver and the images for a machine on
+// which NewHarness finds them in the work folder. It needs no root.
 func Build(ctx context.Context, work, runtime string) error {
 	source, err := sourceFolder()
 	if err != nil {
@@ -91,15 +93,19 @@ func Build(ctx context.Context, work, runtime string) error {
 	if err != nil {
 		return err
 	}
-	return h.build(ctx, source, runtime)
+	return h.build(ctx, source, Needs{Runtime: runtime, HostPath: true})
 }
 
-func (h *Harness) build(ctx context.Context, source, runtime string) error {
-	r, err := runtimeNamed(runtime)
+func (h *Harness) build(ctx context.Context, source string, needs Needs) error {
+	r, err := runtimeNamed(needs.Runtime)
 	if err != nil {
 		return err
 	}
-	for _, p := range []pinned{network, hostPath} {
+	programs := []pinned{network}
+	if needs.HostPath {
+		programs = append(programs, hostPath)
+	}
+	for _, p := range programs {
 		if err := p.build(ctx, source, h.bin); err != nil {
 			return cause(ctx, err)
 		}

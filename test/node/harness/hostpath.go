@@ -22,7 +22,7 @@ const HostPathName = "csi-hostpath"
 var hostPath = pinned{name: "hostpath CSI driver", folder: "hostpath", programs: []string{"github.com/kubernetes-csi/drivers/app/hostpathplugin"}}
 
 // HostPath is Kubernetes' hostpath CSI driver, which runs as a program. The harness passes
-// the kubelet's calls on to it, to count them.
+// the kubelet's calls on to it, to record them.
 type HostPath struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
@@ -96,12 +96,7 @@ func (h *HostPath) NodePublishVolume(ctx context.Context, req *csi.NodePublishVo
 	return h.node.NodePublishVolume(ctx, req)
 }
 
-// NodeUnpublishVolume unmounts a volume, and removes the folder where it was. The driver
-// leaves that to the kubelet, which now leaves it to the driver.
+// NodeUnpublishVolume unmounts a volume. The folder where it was is left to the kubelet.
 func (h *HostPath) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	resp, err := h.node.NodeUnpublishVolume(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return resp, os.Remove(req.GetTargetPath())
+	return h.node.NodeUnpublishVolume(ctx, req)
 }
