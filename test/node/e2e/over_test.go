@@ -51,6 +51,7 @@ var overScenarios = []scenario{
 		p := e.create(t, podSpec(nil, successful(), container("other", "term=0")))
 		before := p.inBackOff(3)
 		p.delete(6)
+		// Not gone, because assertEnded needs the last version that the watch shows.
 		require.NoError(t, harness.Await(e.ctx, "the end of pod "+p.name, patience, func(ctx context.Context) error {
 			if history := p.pods.of(p.name); !history[len(history)-1].deleted {
 				return errors.New("it still exists")

@@ -325,7 +325,7 @@ func (s *soak) accountAll(t *testing.T, pods []*pod) {
 	harness.Progress("%d restarts of %d pods are counted", restarts, len(pods))
 }
 
-// account waits for the next start of each container that has one, and until the API shows
+// account waits until each container in next has had that many starts, and until the API shows
 // each restart. It returns the number of restarts.
 func (s *soak) account(t *testing.T, p *pod, kind int, next map[string]int) (restarts int) {
 	for name, n := range next {
